@@ -149,10 +149,10 @@ class GraphContext:
         return copy
 
     @overload
-    def op(self, op_type: str, /, *inputs: Any, outputs: Literal[1] = 1, **arguments: Any) -> Value: ...
+    def op(self, op_type: str, /, *inputs: object, outputs: Literal[1] = 1, **arguments: Any) -> Value: ...
     @overload
-    def op(self, op_type: str, /, *inputs: Any, outputs: int, **arguments: Any) -> list[Value]: ...
-    def op(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
+    def op(self, op_type: str, /, *inputs: object, outputs: int, **arguments: Any) -> list[Value]: ...
+    def op(self, op_type: str, /, *inputs: object, outputs: int = 1, **arguments: Any) -> Any:
         """Emit an ONNX operator with the meaning of its newest version, at any opset.
 
         Arguments are bound by name to the operator's schema at this opset. If this opset's version refuses
@@ -177,12 +177,12 @@ class GraphContext:
         results = binding.emit(self, name, domain, inputs, arguments, outputs)
         return results[0] if outputs == 1 else results
 
-    def _single_result(self, op_type: str, *inputs: Any, **arguments: Any) -> Value:
+    def _single_result(self, op_type: str, *inputs: object, **arguments: Any) -> Value:
         """The result of an ONNX operator that has one."""
         [result] = binding.emit(self, op_type, "", inputs, arguments, 1)
         return result
 
-    def call(self, name: str, /, *positional: Any, **named: Any) -> Value:
+    def call(self, name: str, /, *positional: object, **named: Any) -> Value:
         """Call another symbolic function at this opset, and return its result.
 
         Args:
@@ -204,20 +204,20 @@ class GraphContext:
         result: Value = symbolic.call(self, positional, named)
         return result
 
-    def call_outputs(self, name: str, /, *positional: Any, **named: Any) -> list[Value]:
+    def call_outputs(self, name: str, /, *positional: object, **named: Any) -> list[Value]:
         """Like `call`, for a symbolic function that returns several results."""
         results: Any = self.call(name, *positional, **named)
         return list(results)
 
     @overload
     def op_of_any_data(
-        self, op_type: str, /, *inputs: Any, outputs: Literal[1] = 1, **arguments: Any
+        self, op_type: str, /, *inputs: object, outputs: Literal[1] = 1, **arguments: Any
     ) -> Value: ...
     @overload
     def op_of_any_data(
-        self, op_type: str, /, *inputs: Any, outputs: int, **arguments: Any
+        self, op_type: str, /, *inputs: object, outputs: int, **arguments: Any
     ) -> list[Value]: ...
-    def op_of_any_data(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
+    def op_of_any_data(self, op_type: str, /, *inputs: object, outputs: int = 1, **arguments: Any) -> Any:
         """Like `op`, for arbitrary data: indices may be negative.
 
         Below opset 11, Gather and similar operators take no negative indices. `op` cannot check computed
@@ -228,11 +228,13 @@ class GraphContext:
 
     @overload
     def op_of_target(
-        self, op_type: str, /, *inputs: Any, outputs: Literal[1] = 1, **arguments: Any
+        self, op_type: str, /, *inputs: object, outputs: Literal[1] = 1, **arguments: Any
     ) -> Value: ...
     @overload
-    def op_of_target(self, op_type: str, /, *inputs: Any, outputs: int, **arguments: Any) -> list[Value]: ...
-    def op_of_target(self, op_type: str, /, *inputs: Any, outputs: int = 1, **arguments: Any) -> Any:
+    def op_of_target(
+        self, op_type: str, /, *inputs: object, outputs: int, **arguments: Any
+    ) -> list[Value]: ...
+    def op_of_target(self, op_type: str, /, *inputs: object, outputs: int = 1, **arguments: Any) -> Any:
         """Emit an ONNX operator with the meaning of this opset's version; see `op`."""
         with ladder.at_work(self, op_type):
             return self.op(op_type, *inputs, outputs=outputs, **arguments)
@@ -267,7 +269,7 @@ class GraphContext:
         """Whether runtimes have a kernel of an ONNX operator for a value's type, here; see `runtimes`."""
         return runtimes.has_kernel(op_type, value.dtype, self.opset)
 
-    def constant(self, value: Any, dtype: DataType | None = None) -> Value:
+    def constant(self, value: object, dtype: DataType | None = None) -> Value:
         """A constant tensor of a Python number, nested list, or numpy array.
 
         Args:

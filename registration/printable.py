@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import reprlib
-from typing import Any
 
 _CONTROLS = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 but for tab and newline, DEL, C1
@@ -17,7 +16,7 @@ _SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxdict = _SHORT.maxset = 20
 _SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 200
 
 
-def shortened(value: Any) -> str:
+def shortened(value: object) -> str:
     """The `repr` of a value, without the middle of a long text and the end of a long list."""
     return _SHORT.repr(value)
 

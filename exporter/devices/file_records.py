@@ -12,9 +12,8 @@ from typing import Any
 
 from ...registration import OpsettaError
 from ...registration.json_text import parse_json
-from ..files.small_files import open_regular, read_small, reason_of
-
-_BLOCK = 1 << 20
+from ..files.digests import file_digest
+from ..files.small_files import read_small, reason_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +28,7 @@ class FileRecord:
     def of(cls, folder: pathlib.Path, name: str) -> FileRecord:
         """Make the record of an existing file."""
         path = folder / name
-        return cls(name, path.stat().st_size, digest(path))
+        return cls(name, path.stat().st_size, file_digest(path))
 
     def problem(self, folder: pathlib.Path, verify: str) -> str | None:
         """Describe a change of the file; None if there is none.
@@ -41,27 +40,11 @@ class FileRecord:
             size = (folder / self.name).stat().st_size
             if size != self.size:
                 return f"'{self.name}' has {size} bytes instead of {self.size}"
-            if verify == "full" and digest(folder / self.name) != self.sha256:
+            if verify == "full" and file_digest(folder / self.name) != self.sha256:
                 return f"'{self.name}' does not have the contents that were saved"
         except OSError as error:
             return f"'{self.name}' cannot be read: {error.strerror}"
         return None
-
-
-def digest(path: str | os.PathLike[str]) -> str:
-    """The SHA-256 of a file."""
-    with open_regular(path) as file:
-        return blob_digest(file, 0, os.fstat(file.fileno()).st_size)
-
-
-def blob_digest(file: Any, offset: int, size: int) -> str:
-    """The SHA-256 of a part of a file, read in blocks."""
-    sha256 = hashlib.sha256()
-    file.seek(offset)
-    while size > 0 and (block := file.read(min(_BLOCK, size))):
-        sha256.update(block)
-        size -= len(block)
-    return sha256.hexdigest()
 
 
 def sign_json(body: Mapping[str, Any]) -> bytes:

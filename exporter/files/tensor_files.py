@@ -14,30 +14,34 @@ from collections.abc import Callable, Sequence
 from typing import IO, Any, cast
 
 import numpy as np
+import onnx_ir as ir
 
 from ...registration import ModelFileError
 from .reading.names import listed, quoted
 
-_SAFETENSORS = {
-    "bool": "BOOL",
-    "uint8": "U8",
-    "int8": "I8",
-    "uint16": "U16",
-    "int16": "I16",
-    "float16": "F16",
-    "bfloat16": "BF16",
-    "uint32": "U32",
-    "int32": "I32",
-    "float32": "F32",
-    "uint64": "U64",
-    "int64": "I64",
-    "float64": "F64",
-    "float8_e5m2": "F8_E5M2",
-    "float8_e4m3fn": "F8_E4M3",
-    "complex64": "C64",
+SAFETENSORS_TYPES = {
+    "BOOL": ir.DataType.BOOL,
+    "U8": ir.DataType.UINT8,
+    "I8": ir.DataType.INT8,
+    "U16": ir.DataType.UINT16,
+    "I16": ir.DataType.INT16,
+    "U32": ir.DataType.UINT32,
+    "I32": ir.DataType.INT32,
+    "U64": ir.DataType.UINT64,
+    "I64": ir.DataType.INT64,
+    "F16": ir.DataType.FLOAT16,
+    "BF16": ir.DataType.BFLOAT16,
+    "F32": ir.DataType.FLOAT,
+    "F64": ir.DataType.DOUBLE,
+    "F8_E5M2": ir.DataType.FLOAT8E5M2,
+    "F8_E4M3": ir.DataType.FLOAT8E4M3FN,
+    "C64": ir.DataType.COMPLEX64,
 }
+"""The element types of the format safetensors by their names."""
+SAFETENSORS_METADATA = "__metadata__"
+"""The name of the entry of a header that is no tensor."""
+_TYPE_NAMES = {data_type.numpy().name: name for name, data_type in SAFETENSORS_TYPES.items()}
 """The names of element types, by those of numpy."""
-_RESERVED = "__metadata__"
 _ALIGNMENT = 8
 
 
@@ -64,13 +68,13 @@ def write_safetensors(file: IO[bytes], tensors: Sequence[NamedTensor]) -> None:
     Raises:
         ModelFileError: the format does not have an element type, or a name.
     """
-    _check(tensors, [t for t in tensors if t.dtype.name not in _SAFETENSORS], ".safetensors")
-    if any(tensor.name == _RESERVED for tensor in tensors):
-        raise ModelFileError(f"a .safetensors file cannot contain a tensor called {_RESERVED}")
+    _check(tensors, [t for t in tensors if t.dtype.name not in _TYPE_NAMES], ".safetensors")
+    if any(tensor.name == SAFETENSORS_METADATA for tensor in tensors):
+        raise ModelFileError(f"a .safetensors file cannot contain a tensor called {SAFETENSORS_METADATA}")
     header, end = {}, 0
     for tensor in tensors:
         begin, end = end, end + math.prod(tensor.shape) * tensor.dtype.itemsize
-        type_name = _SAFETENSORS[tensor.dtype.name]
+        type_name = _TYPE_NAMES[tensor.dtype.name]
         header[tensor.name] = {"dtype": type_name, "shape": list(tensor.shape), "data_offsets": [begin, end]}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % _ALIGNMENT)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir import Value
 
+from ...registration.size_algebra.dimensions import Dim, product
 from ..source_builder import SourceBuilder
 from .pairs import Arguments, Pairs, Rule, part_by_part, to_complex_dialect
 
@@ -132,9 +133,9 @@ def solve_block_system(pairs: Pairs, node: ir.Node, arguments: Arguments) -> Non
     pairs.replace_operator(node, "complex::complex", part_values)
 
 
-def _double_sizes(matrix: Value) -> list[int | ir.SymbolicDim]:
+def _double_sizes(matrix: Value) -> list[Dim]:
     assert matrix.shape is not None
-    return [2 * size if isinstance(size, int) else ir.SymbolicDim(None) for size in matrix.shape.dims[-3:-1]]
+    return [product(2, size) for size in matrix.shape.dims[-3:-1]]
 
 
 def _first_columns(pairs: Pairs, node: ir.Node, result: Value, size: int | Value) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import onnx_ir as ir
 from onnx_ir import DataType, Value
@@ -85,7 +84,7 @@ def _promote_operands(pairs: Pairs, node: ir.Node, arguments: Arguments) -> Argu
     return arguments | {name: pairs.to_pair(arguments[name], part) for name in names}
 
 
-def _common_part(pairs: Pairs, node: ir.Node, items: Sequence[Any]) -> DataType:
+def _common_part(pairs: Pairs, node: ir.Node, items: Sequence[object]) -> DataType:
     """The element type of the parts: that of the result, or of the operands if the result is real."""
     result_dtype = next((value.dtype for value in node.outputs if value in pairs), None)
     if result_dtype is not None:

@@ -26,7 +26,7 @@ class Pairs:
         self._values: set[Value] = set()
         self.build = SourceBuilder(graph)
 
-    def __contains__(self, operand: Any) -> bool:
+    def __contains__(self, operand: object) -> bool:
         return operand in self._values
 
     def isdisjoint(self, values: Iterable[Value | None]) -> bool:

@@ -250,11 +250,6 @@ def removable_producer(reader: ir.Node, value: ir.Value | None, *op_types: str) 
     return node if len(value.uses()) == 1 and not value.is_graph_output() else None
 
 
-def same_dimension(a: int | ir.SymbolicDim, b: int | ir.SymbolicDim) -> bool:
-    """Whether two dimensions are known to have one size: the same number, or the same symbol."""
-    return a == b and (isinstance(a, int) or a.value is not None)
-
-
 def keeps_shape(operand: ir.Value, other_shape: tuple[int, ...]) -> bool:
     """Whether an operand that is broadcast with another shape keeps its own."""
     if not other_shape:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -12,7 +11,7 @@ from onnx_ir import DataType, Value
 from .. import dtypes
 
 
-def to_array(value: Any, dtype: DataType | None = None) -> np.ndarray:
+def to_array(value: object, dtype: DataType | None = None) -> np.ndarray:
     """A numpy array of a Python number, a nested list of numbers, or an array."""
     if dtype is not None:
         if dtype in dtypes.FLOATS or isinstance(value, np.ndarray):

@@ -66,8 +66,8 @@ def emit(
     g: GraphBuilder,
     op_type: str,
     domain: str,
-    positional: Sequence[Any],
-    named: Mapping[str, Any],
+    positional: Sequence[object],
+    named: Mapping[str, object],
     outputs: int,
 ) -> list[Value]:
     """Append one operator to the graph of `g`, or fold it, or compose it, and return its outputs.
@@ -123,8 +123,8 @@ def _emit_unknown(
     op_type: str,
     domain: str,
     version: int,
-    positional: Sequence[Any],
-    named: Mapping[str, Any],
+    positional: Sequence[object],
+    named: Mapping[str, object],
     outputs: int,
 ) -> list[Value]:
     """Emit an operator without a schema: refused in ONNX's own domains, allowed in others."""
@@ -157,7 +157,7 @@ def _split_suffix(name: str) -> tuple[str, AttributeType | None]:
     return (stem, _SUFFIXES[suffix]) if stem and suffix in _SUFFIXES else (name, None)
 
 
-def _attribute_type(value: Any) -> AttributeType:
+def _attribute_type(value: object) -> AttributeType:
     first = value[0] if isinstance(value, (list, tuple)) and value else value
     if isinstance(first, (bool, int, np.integer)):
         attribute_type = AttributeType.INT
@@ -177,8 +177,8 @@ def _attribute_type(value: Any) -> AttributeType:
 def _bind(
     g: GraphBuilder,
     schema: OperatorSchema,
-    positional: Sequence[Any],
-    named: Mapping[str, Any],
+    positional: Sequence[object],
+    named: Mapping[str, object],
 ) -> tuple[list[Any], list[ir.Attr]]:
     """Bind every argument: a list of inputs in the schema's order, and the attributes."""
     arguments = list(positional)
@@ -217,7 +217,7 @@ def _bind(
     return arguments, attributes
 
 
-def _check_words(g: GraphBuilder, schema: OperatorSchema, name: str, attribute: str, value: Any) -> None:
+def _check_words(g: GraphBuilder, schema: OperatorSchema, name: str, attribute: str, value: object) -> None:
     """Refuse a word that the attribute may not have at the target opset.
 
     Raises:
@@ -240,7 +240,7 @@ def _check_words(g: GraphBuilder, schema: OperatorSchema, name: str, attribute: 
 def _check_required(
     g: GraphBuilder,
     schema: OperatorSchema,
-    arguments: Sequence[Any],
+    arguments: Sequence[object],
     attributes: Sequence[ir.Attr],
 ) -> None:
     count = len(arguments)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
 
 from onnx_ir import Value
 
@@ -34,7 +33,7 @@ def rung(g: GraphBuilder, op_type: str) -> SymbolicFunction | None:
 
 
 def emit_of_any_data(
-    g: GraphBuilder, op_type: str, positional: Sequence[Any], named: Mapping[str, Any], outputs: int
+    g: GraphBuilder, op_type: str, positional: Sequence[object], named: Mapping[str, object], outputs: int
 ) -> list[Value]:
     """Emit an operator with its newest meaning, for data that older versions may not take."""
     entry = g.registry.rung(op_type, g.opset)
@@ -65,8 +64,8 @@ def compose(
     g: GraphBuilder,
     symbolic: SymbolicFunction,
     op_type: str,
-    positional: Sequence[Any],
-    named: Mapping[str, Any],
+    positional: Sequence[object],
+    named: Mapping[str, object],
     outputs: int,
 ) -> list[Value]:
     """Call the function that replaces an ONNX operator; pass the number of outputs if it has that parameter.

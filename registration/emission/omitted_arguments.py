@@ -8,7 +8,6 @@ implied value is the default of the nearest version with the argument. Exception
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from onnx_ir import Value
 
@@ -19,7 +18,7 @@ from ..schemas import OperatorSchema
 
 
 def check_omitted(
-    g: GraphBuilder, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any
+    g: GraphBuilder, schema: OperatorSchema, inputs: Sequence[object], name: str, value: object
 ) -> None:
     """Check that an argument that the version lacks has the implied value.
 
@@ -40,7 +39,7 @@ def check_omitted(
 
 
 def _is_implied(
-    g: GraphBuilder, schema: OperatorSchema, inputs: Sequence[Any], name: str, value: Any
+    g: GraphBuilder, schema: OperatorSchema, inputs: Sequence[object], name: str, value: object
 ) -> bool:
     nearest = schemas.nearest_attribute(schema, name)
     implied = g.registry.implied_argument(schema.name, name) if schema.domain == "" else None

@@ -112,7 +112,7 @@ def _variables_of_tensors(pairs: _Pairs) -> dict[str, DataType] | None:
     return variables
 
 
-def _number_like_unknown(g: GraphBuilder, pairs: _Pairs, parameter: Parameter, number: Any) -> Any:
+def _number_like_unknown(g: GraphBuilder, pairs: _Pairs, parameter: Parameter, number: object) -> Any:
     """Cast a number to the unknown element type of another operand at run time, with CastLike."""
     if not parameter.variable or not parameter.homogeneous:
         return number
@@ -125,7 +125,7 @@ def _number_like_unknown(g: GraphBuilder, pairs: _Pairs, parameter: Parameter, n
 
 def _decide_by_numbers(schema: OperatorSchema, pairs: _Pairs, variables: dict[str, DataType]) -> None:
     """Set the type variables without tensor operands to a type that represents all their Python numbers."""
-    undecided: dict[str, list[Any]] = {}
+    undecided: dict[str, list[object]] = {}
     for item, parameter in pairs:
         if (
             isinstance(item, (bool, int, float))
@@ -166,7 +166,7 @@ def _input_value(
     g: GraphBuilder,
     schema: OperatorSchema,
     parameter: Parameter,
-    item: Any,
+    item: object,
     variables: dict[str, DataType],
 ) -> Value | None:
     if item is None:
@@ -217,7 +217,7 @@ def _check_sequence(g: GraphBuilder, schema: OperatorSchema, parameter: Paramete
     )
 
 
-def _is_whole(item: Any) -> bool:
+def _is_whole(item: object) -> bool:
     if _INT.issuperset(map(type, item if isinstance(item, (list, tuple)) else (item,))):
         return True
     numbers = np.asarray(item)
@@ -239,7 +239,7 @@ def _allowed_dtype_of_fixed(
     return wide
 
 
-def _dtype_of_constant(item: Any, parameter: Parameter) -> DataType:
+def _dtype_of_constant(item: object, parameter: Parameter) -> DataType:
     """Return the element type of a Python constant whose type variable no other input sets."""
     if len(parameter.dtypes) == 1:
         return next(iter(parameter.dtypes))

@@ -155,7 +155,7 @@ class SymbolicFunction:
             if p.kind is not inspect.Parameter.VAR_KEYWORD
         }
 
-    def __call__(self, g: GraphBuilder, arguments: Mapping[str, Any]) -> Any:
+    def __call__(self, g: GraphBuilder, arguments: Mapping[str, object]) -> Any:
         """Call the function with arguments by schema name.
 
         Raises:
@@ -184,7 +184,7 @@ class SymbolicFunction:
         except _violation() as error:
             raise _explain_violation(self, call_arguments, error) from None
 
-    def call(self, g: GraphBuilder, positional: Sequence[Any], named: Mapping[str, Any]) -> Any:
+    def call(self, g: GraphBuilder, positional: Sequence[object], named: Mapping[str, object]) -> Any:
         """Call the function with arguments by position and by schema name.
 
         Raises:
@@ -203,7 +203,9 @@ class SymbolicFunction:
         return self(g, {**dict(zip(order, positional, strict=False)), **named})
 
 
-def _coerce(g: GraphBuilder, symbolic: SymbolicFunction, parameter: SymbolicParameter, argument: Any) -> Any:
+def _coerce(
+    g: GraphBuilder, symbolic: SymbolicFunction, parameter: SymbolicParameter, argument: object
+) -> object:
     if is_value(argument):
         if parameter.value:
             return argument
@@ -223,8 +225,8 @@ def _coerce(g: GraphBuilder, symbolic: SymbolicFunction, parameter: SymbolicPara
 
 
 def _element(
-    g: GraphBuilder, symbolic: SymbolicFunction, parameter: SymbolicParameter, item: Any, argument: Any
-) -> Any:
+    g: GraphBuilder, symbolic: SymbolicFunction, parameter: SymbolicParameter, item: object, argument: object
+) -> object:
     if not parameter.element_value and is_value(item):
         item = _constant(g, symbolic, parameter, item)
     if parameter.floats and type(item) is int:
@@ -241,7 +243,7 @@ def _element(
 
 def _constant(
     g: GraphBuilder, symbolic: SymbolicFunction, parameter: SymbolicParameter, argument: Value
-) -> Any:
+) -> object:
     array = g.constant_value(argument)
     if array is not None:
         return array.tolist() if isinstance(array, np.ndarray) else array
@@ -266,7 +268,7 @@ def _violation() -> type[Exception]:
 
 def _explain_violation(
     symbolic: SymbolicFunction,
-    call_arguments: Mapping[str, Any],
+    call_arguments: Mapping[str, object],
     error: Exception,
 ) -> ArgumentError:
     hints = typing.get_type_hints(symbolic.function)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
@@ -68,7 +67,7 @@ def _parse_operand(text: str) -> OperandShape:
     )
 
 
-def check_operand_shapes(operands: Sequence[OperandShape], arguments: Mapping[str, Any]) -> None:
+def check_operand_shapes(operands: Sequence[OperandShape], arguments: Mapping[str, object]) -> None:
     """Check the shapes of an operator's operands.
 
     Raises:
@@ -85,7 +84,7 @@ def check_operand_shapes(operands: Sequence[OperandShape], arguments: Mapping[st
 def _check(
     operand: OperandShape,
     shape: Sequence[int | ir.SymbolicDim],
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, object],
     named: dict[str, int],
 ) -> None:
     rank = len(shape)
@@ -105,7 +104,7 @@ def _check(
 
 
 def _fits(
-    size: str, dimension: int | ir.SymbolicDim, arguments: Mapping[str, Any], named: dict[str, int]
+    size: str, dimension: int | ir.SymbolicDim, arguments: Mapping[str, object], named: dict[str, int]
 ) -> bool:
     """Whether a dimension may have a size of the table."""
     if size == "*" or not isinstance(dimension, int):

@@ -189,7 +189,7 @@ class Registry:
         return self._parent.rung(op_type, opset) if self._parent is not None else None
 
     def imply(
-        self, op_type: str, argument: str, value: Any = None, *, accepts: Accepts | None = None
+        self, op_type: str, argument: str, value: object = None, *, accepts: Accepts | None = None
     ) -> None:
         """Declare the value that versions of an ONNX operator imply for an argument that they lack.
 

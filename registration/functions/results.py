@@ -12,7 +12,7 @@ from ..errors import ResultError, UnsupportedError
 from .dispatch import SymbolicFunction
 
 
-def results_of(symbolic: SymbolicFunction, result: Any, outputs: int) -> list[Any]:
+def results_of(symbolic: SymbolicFunction, result: object, outputs: int) -> list[Any]:
     """Return one result per output, in order; None for outputs that the function does not return.
 
     Args:
@@ -32,7 +32,7 @@ def results_of(symbolic: SymbolicFunction, result: Any, outputs: int) -> list[An
     return results + [None] * (outputs - len(results))
 
 
-def _without_lists(results: list[Any], outputs: int) -> list[Any]:
+def _without_lists(results: list[object], outputs: int) -> list[Any]:
     """The results, with the values of lists among them, if there is then one for each output.
 
     An operator that writes to the tensors of a list has an output for each of them.
@@ -43,7 +43,7 @@ def _without_lists(results: list[Any], outputs: int) -> list[Any]:
     return flat if len(flat) == outputs and all(isinstance(item, Value) for item in flat) else results
 
 
-def composed_results(symbolic: SymbolicFunction, result: Any, outputs: int) -> list[Any]:
+def composed_results(symbolic: SymbolicFunction, result: object, outputs: int) -> list[Any]:
     """The first `outputs` results of a composition, which returns every output of its operator.
 
     Raises:
@@ -59,24 +59,24 @@ def composed_results(symbolic: SymbolicFunction, result: Any, outputs: int) -> l
     return results
 
 
-def absent_result(symbolic: SymbolicFunction, result: Any, outputs: int, name: str | None) -> str:
+def absent_result(symbolic: SymbolicFunction, result: object, outputs: int, name: str | None) -> str:
     """Return the error for a missing result that the model uses."""
     used = f", and the model uses '{name}'" if outputs > 1 and name else ""
     return _message(symbolic, result, outputs) + used
 
 
-def as_list(result: Any) -> list[Any]:
+def as_list(result: object) -> list[Any]:
     """Return the results of a symbolic function or of `g.op` as a list."""
     return list(result) if isinstance(result, (list, tuple)) else [result]
 
 
-def _check(symbolic: SymbolicFunction, result: Any, results: Sequence[Any], outputs: int) -> None:
+def _check(symbolic: SymbolicFunction, result: object, results: Sequence[object], outputs: int) -> None:
     for item in results:
         if item is not None and not _is_value(item):
             raise ResultError(_message(symbolic, item if len(results) > 1 else result, outputs))
 
 
-def _message(symbolic: SymbolicFunction, returned: Any, outputs: int) -> str:
+def _message(symbolic: SymbolicFunction, returned: object, outputs: int) -> str:
     function = symbolic.function
     named_object = function if hasattr(function, "__qualname__") else type(function)
     where = f"{named_object.__module__}.{named_object.__qualname__}"
@@ -88,7 +88,7 @@ def _message(symbolic: SymbolicFunction, returned: Any, outputs: int) -> str:
     )
 
 
-def _describe(returned: Any) -> str:
+def _describe(returned: object) -> str:
     if returned is None:
         return "None"
     if isinstance(returned, Value):
@@ -105,7 +105,7 @@ def _describe(returned: Any) -> str:
     return f"{type(returned).__name__} {text if len(text) <= 60 else text[:57] + '…'}"
 
 
-def _is_value(item: Any) -> bool:
+def _is_value(item: object) -> bool:
     """Whether the item is a graph value, or can be a constant: a number, an array, a nested list of these."""
     if isinstance(item, Value):
         return True

@@ -7,8 +7,6 @@ attribute of its operator; many repeat properties of its inputs, their element t
 
 from __future__ import annotations
 
-from typing import Any
-
 from onnx_ir import DataType
 
 ATEN_HINTS = frozenset(
@@ -26,7 +24,7 @@ _FOREIGN_TYPES = frozenset("resource variant qint8 quint8 qint16 quint16 qint32"
 """The names of TensorFlow's element types that ONNX lacks."""
 
 
-def is_surplus(operator: str, name: str, argument: Any) -> bool:
+def is_surplus(operator: str, name: str, argument: object) -> bool:
     """Whether an argument may be dropped if the symbolic function has no parameter for it.
 
     An element type may: the driver compares the types of the results with those of the source graph.

@@ -11,13 +11,24 @@ MAXIMUM_RANK = 64
 
 
 def integers(value: ir.Value | None) -> list[int] | None:
-    """The integers of a constant; None if the value is no constant, or is longer than the largest rank.
+    """The integers of a small constant; None if the value is computed, or has more than the largest rank.
 
     An initializer that is also an input of the graph is only a default, and no constant.
     """
-    # A caller of the model may replace the default of an input.
-    tensor = None if value is None or value.is_graph_input() else value.const_value
-    if tensor is None or element_count(tensor) > MAXIMUM_RANK:
+    if value is None or value.is_graph_input():
+        return None
+    tensor = value.const_value
+    if tensor is None:
+        producer = value.producer()
+        # The constants of functions, and of graphs that no pass has read, are still nodes.
+        is_constant = producer is not None and producer.op_type == "Constant" and not producer.domain
+        attribute = producer.attributes.get("value") if producer is not None and is_constant else None
+        if attribute is None or attribute.type != ir.AttributeType.TENSOR or attribute.is_ref():
+            return None
+        tensor = attribute.as_tensor()
+    # A tensor that is computed when it is read may be the result of large weights.
+    is_integral = tensor.dtype.is_integer() and not isinstance(tensor, ir.LazyTensor)
+    if not is_integral or element_count(tensor) > MAXIMUM_RANK:
         return None
     numbers: list[int] = tensor.numpy().reshape(-1).tolist()
     return numbers

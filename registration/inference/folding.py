@@ -19,6 +19,8 @@ MAXIMUM_ELEMENTS = 4096
 
 Array = np.ndarray[Any, Any]
 Attributes = Mapping[str, Any]
+Evaluator = Callable[..., Array | None]
+"""Computes a result from the attributes and the operands; None if it does not."""
 
 
 def _divide(a: Array, b: Array) -> Array | None:
@@ -85,6 +87,7 @@ def _flatten(attributes: Attributes, data: Array) -> Array:
 
 def _gather_elements(attributes: Attributes, data: Array, indices: Array) -> Array:
     axis = attributes.get("axis", 0) % data.ndim
+    # The indices may be shorter than the data along other axes; numpy wants equal sizes there.
     region = [slice(None) if dim == axis else slice(size) for dim, size in enumerate(indices.shape)]
     positions = np.where(indices < 0, indices + data.shape[axis], indices)
     return np.take_along_axis(data[tuple(region)], positions, axis)
@@ -113,7 +116,7 @@ def _reduce(function: Callable[..., Array]) -> Callable[..., Array]:
     return evaluate
 
 
-def _bound(dtype: np.dtype[Any], lowest: bool) -> Any:
+def _bound(dtype: np.dtype, lowest: bool) -> Any:
     """The lowest or highest number of an element type, infinities included."""
     if dtype.kind == "b":
         return not lowest
@@ -136,11 +139,11 @@ def _extreme(function: Callable[..., Array], lowest: bool) -> Callable[..., Arra
     return reduce
 
 
-def _pure(function: Callable[..., Any]) -> Callable[..., Any]:
+def _pure(function: Callable[..., Array | None]) -> Evaluator:
     return lambda attributes, *arrays: function(*arrays)
 
 
-_EVALUATORS: dict[str, Callable[..., Any]] = {
+_EVALUATORS: dict[str, Evaluator] = {
     "Abs": _pure(np.abs),
     "Add": _pure(np.add),
     "And": _pure(np.logical_and),
@@ -221,7 +224,7 @@ def _clip(attributes: Attributes, data: Array, *bounds: Array) -> Array:
 
 _SHIFTS = {"LEFT": np.left_shift, "RIGHT": np.right_shift}
 
-_CONDITION_EVALUATORS: dict[str, Callable[..., Any]] = {
+_CONDITION_EVALUATORS: dict[str, Evaluator] = {
     **_EVALUATORS,
     "ArgMax": _extreme_index(np.argmax),
     "ArgMin": _extreme_index(np.argmin),

@@ -8,8 +8,8 @@ import onnx_ir as ir
 from onnx_ir import serde
 
 from ..errors import UnsupportedError
+from ..size_algebra.dimensions import broadcast
 from .constant_integers import MAXIMUM_RANK
-from .derived_sizes import broadcast
 from .size_vectors import elements
 
 _MAXIMUM_DATA = 64
@@ -84,7 +84,7 @@ def _apply_sizes(node: ir.Node) -> None:
         data = node.inputs[0]
         if data is None or data.shape is None:
             return
-        sizes = broadcast([data.shape.dims, tuple(sizes)])
+        sizes = [*broadcast([data.shape.dims, tuple(sizes)])]
     if len(sizes) != len(result):
         return
     dims = [

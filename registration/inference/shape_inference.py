@@ -12,13 +12,10 @@ from typing import Any
 import onnx_ir as ir
 
 from ..errors import UnsupportedError
+from ..size_algebra.dimensions import UNKNOWN, Dims, broadcast, total
 from .constant_integers import MAXIMUM_RANK, integers
 
-Dim = int | ir.SymbolicDim
-Dims = tuple[Dim, ...]
 Attributes = Mapping[str, Any]
-
-_UNKNOWN = ir.SymbolicDim(None)
 
 _SAME_AS_FIRST = frozenset(
     "Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization BitwiseNot Cast Ceil Celu Clip Cos Cosh "
@@ -34,30 +31,6 @@ BROADCASTING = frozenset(
 """Operators whose result has the shape to which their operands are broadcast."""
 
 
-def broadcast_dim(a: Dim, b: Dim) -> Dim:
-    """The broadcast of two sizes: the one that is not 1; unknown if undecided."""
-    if a is b:
-        return a
-    if type(a) is int:
-        return b if a == 1 else a
-    if type(b) is int:
-        return a if b == 1 else b
-    return a if a == b and a != _UNKNOWN else _UNKNOWN
-
-
-def broadcast(shapes: Sequence[Dims]) -> Dims:
-    """The broadcast of shapes of any ranks."""
-    if shapes.count(shapes[0]) == len(shapes):
-        return shapes[0]
-    first, *shorter_shapes = sorted(shapes, key=len, reverse=True)
-    result: list[Dim] = list(first)
-    for shape in shorter_shapes:
-        for position, size in enumerate(shape, start=len(result) - len(shape)):
-            if size is not result[position]:
-                result[position] = broadcast_dim(result[position], size)
-    return tuple(result)
-
-
 def _broadcast_operands(shapes: Sequence[Dims]) -> Dims:
     """The broadcast of the shapes of operands.
 
@@ -65,6 +38,7 @@ def _broadcast_operands(shapes: Sequence[Dims]) -> Dims:
         UnsupportedError: they do not broadcast.
     """
     result = broadcast(shapes)
+    # `broadcast` prefers numbers over names, so only two numbers can contradict each other.
     for shape in shapes:
         if shape is result or shape == result:
             continue
@@ -75,7 +49,7 @@ def _broadcast_operands(shapes: Sequence[Dims]) -> Dims:
     return result
 
 
-def _sizes_text(shape: Dims) -> list[Any]:
+def _sizes_text(shape: Dims) -> list[int | str]:
     return [size if isinstance(size, int) else size.value or "?" for size in shape]
 
 
@@ -123,8 +97,7 @@ def _concat(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: A
                     f"the shapes {_sizes_text(shapes[0])} and {_sizes_text(shape)} cannot be joined at axis "
                     f"{axis}"
                 )
-    sizes = [shape[axis] for shape in shapes]
-    joined = sum(sizes) if all(isinstance(size, int) for size in sizes) else _UNKNOWN
+    joined = total([shape[axis] for shape in shapes])
     return (*shapes[0][:axis], joined, *shapes[0][axis + 1 :])
 
 
@@ -135,7 +108,7 @@ def _shape_from_sizes(value: ir.Value | None) -> Dims | None:
         return tuple(sizes)
     if value is not None and value.shape is not None and len(value.shape) == 1:
         length = value.shape[0]
-        return (_UNKNOWN,) * length if isinstance(length, int) and length <= MAXIMUM_RANK else None
+        return (UNKNOWN,) * length if isinstance(length, int) and length <= MAXIMUM_RANK else None
     return None
 
 
@@ -145,7 +118,8 @@ def _reshape(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: 
         return None
     zero_copies = not attributes.get("allowzero")
     sizes = [shapes[0][i] if size == 0 and zero_copies else size for i, size in enumerate(target_shape)]
-    return tuple(_UNKNOWN if size == -1 else size for size in sizes)
+    # -1 is left to onnx's inference, and to the passes that read vectors of sizes.
+    return tuple(UNKNOWN if size == -1 else size for size in sizes)
 
 
 def _expand(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims | None:
@@ -195,13 +169,13 @@ def _reduce(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: A
 
 
 def _same_rank(shapes: list[Dims], inputs: Sequence[ir.Value | None], attributes: Attributes) -> Dims:
-    return (_UNKNOWN,) * len(shapes[0])
+    return (UNKNOWN,) * len(shapes[0])
 
 
 _Rule = Callable[[list[Dims], Sequence[ir.Value | None], Attributes], Dims | None]
 _RULES: dict[str, _Rule] = {
     "Concat": _concat,
-    "DFT": lambda shapes, inputs, attributes: (*(_UNKNOWN,) * (len(shapes[0]) - 1), 2),
+    "DFT": lambda shapes, inputs, attributes: (*(UNKNOWN,) * (len(shapes[0]) - 1), 2),
     "Expand": _expand,
     "Gather": _gather,
     "GatherElements": lambda shapes, inputs, attributes: shapes[1],
@@ -274,7 +248,7 @@ def _by_rule(
     if rule is None:
         return None
     if not shapes or shapes[0] is None:
-        return (_UNKNOWN,) if op_type == "Shape" else None
+        return (UNKNOWN,) if op_type == "Shape" else None
     if op_type in _OF_ALL_SHAPES and None in shapes:
         return None
     try:

@@ -19,9 +19,8 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
+from ..size_algebra.dimensions import UNKNOWN, Dim, product, quotient
 from .constant_integers import MAXIMUM_RANK, argument, integers
-from .derived_sizes import UNKNOWN, product, quotient
-from .shape_inference import Dim
 
 _MAXIMUM_DEPTH = 16
 """The longest chain of nodes that is followed from a vector to the sizes that it contains."""

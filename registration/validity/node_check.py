@@ -18,7 +18,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Collection, Iterator, Mapping
-from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -27,6 +26,7 @@ from onnx_ir import AttributeType
 from ..arguments import blocks
 from ..attribute_words import foreign_words, words_of
 from ..errors import InvalidNode, InvalidNodesError
+from ..inference.constant_integers import integers
 from ..metadata import MODULE
 from ..schemas import OperatorSchema, operator_schema, operator_schemas
 from . import numbers, ranks, sizes, types
@@ -136,11 +136,11 @@ class _Check:
         functions: the functions of the model.
     """
 
-    def __init__(self, functions: Mapping[Any, ir.Function]):
+    def __init__(self, functions: Mapping[ir.OperatorIdentifier, ir.Function]):
         self._functions = functions
         self._describe = _Descriptions().__getitem__
         self._read_axes = _Contents().__getitem__
-        self._valid: set[tuple[Any, ...]] = set()
+        self._valid: set[tuple[object, ...]] = set()
 
     def graph(self, graph: ir.Graph, imports: Mapping[str, int]) -> Iterator[InvalidNode]:
         """The invalid nodes of a graph and of the graphs inside it."""
@@ -180,7 +180,7 @@ class _Check:
         if facts.reads_more:
             return _node_problem(node, facts, opset)
         inputs = node.inputs
-        described: tuple[Any, ...] = (*map(self._describe, inputs),), (*map(self._describe, node.outputs),)
+        described: tuple[object, ...] = (*map(self._describe, inputs),), (*map(self._describe, node.outputs),)
         if facts.axes_position is not None:
             described = *described, *map(self._read_axes, inputs[facts.axes_position :][:1])
         signature = op_type, opset, domain, described, *_attribute_signature(attributes)
@@ -197,12 +197,12 @@ class _Check:
         return problem
 
 
-class _Descriptions(dict[ir.Value | None, tuple[Any, ...]]):
+class _Descriptions(dict[ir.Value | None, tuple[object, ...]]):
     """All that is checked of values: the element type, the rank, and whether it is an omitted output."""
 
-    def __missing__(self, value: ir.Value | None) -> tuple[Any, ...]:
+    def __missing__(self, value: ir.Value | None) -> tuple[object, ...]:
         if value is None:
-            description: tuple[Any, ...] = ()
+            description: tuple[object, ...] = ()
         else:
             form, shape = value.type, value.shape
             dtype = form.dtype if type(form) is ir.TensorType else None
@@ -215,14 +215,14 @@ class _Contents(dict[ir.Value | None, tuple[int, ...] | None]):
     """The integers of values that are small constants; None for others."""
 
     def __missing__(self, value: ir.Value | None) -> tuple[int, ...] | None:
-        numbers = ranks.integers(value)
+        numbers = integers(value)
         contents = self[value] = None if numbers is None else tuple(numbers)
         return contents
 
 
-def _attribute_signature(attributes: Mapping[str, ir.Attr]) -> tuple[Any, ...]:
+def _attribute_signature(attributes: Mapping[str, ir.Attr]) -> tuple[object, ...]:
     """All that is checked of attributes: their names, types, and the values of some types."""
-    signature: list[Any] = [*attributes]
+    signature: list[object] = [*attributes]
     for attribute in attributes.values() if attributes else ():
         form, reference = attribute.type, attribute.ref_attr_name
         value = attribute.value if reference is None and form in _COMPARED else None

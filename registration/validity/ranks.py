@@ -10,11 +10,9 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ..inference.constant_integers import integers
 from ..schemas import OperatorSchema
 from .equations import equation_problem
-
-_SMALL = 64
-"""Constants with more elements cannot be axes."""
 
 _REDUCTIONS = "L1 L2 LogSum LogSumExp Max Mean Min Prod Sum SumSquare".split()
 VECTORS: dict[str, tuple[int, ...]] = {
@@ -143,23 +141,6 @@ _PER_AXIS = {
 def rank_of(value: ir.Value | None) -> int | None:
     """The rank of a value, None if it is unknown."""
     return None if value is None or value.shape is None else len(value.shape)
-
-
-def integers(value: ir.Value | None) -> list[int] | None:
-    """The contents of a small constant of integers; None if it is computed, large, or not in memory."""
-    if value is None:
-        return None
-    tensor = value.const_value
-    producer = value.producer()
-    if tensor is None and producer is not None and producer.op_type == "Constant" and not producer.domain:
-        constant = producer.attributes.get("value")
-        is_tensor = constant is not None and constant.type == ir.AttributeType.TENSOR
-        tensor = constant.value if constant is not None and is_tensor and not constant.is_ref() else None
-    if tensor is None or value.is_graph_input() or isinstance(tensor, ir.LazyTensor):
-        return None
-    if tensor.dtype not in (ir.DataType.INT64, ir.DataType.INT32) or tensor.size > _SMALL:
-        return None
-    return [int(item) for item in tensor.numpy().reshape(-1)]
 
 
 def rank_problem(node: ir.Node, schema: OperatorSchema) -> str | None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import onnx_ir as ir
 
+from ..inference.constant_integers import integers
 from ..schemas import OperatorSchema
-from .ranks import integers
 
 Demand = str | tuple[str, int, int | None] | None
 """What is wrong, or an input, one of its axes, and the size that it must have; None is no demand."""

@@ -1,11 +1,11 @@
 """Matrix products and fully connected layers, which flatten tensors of any rank to matrices."""
 
-import math
-from collections.abc import Sequence
+import functools
 
 import onnx_ir as ir
 
 from ...registration import GraphContext, Value, onnx_symbolic
+from ...registration.size_algebra.dimensions import Dim, product
 from ..compositions.matrices import transpose
 from ..compositions.size_arithmetic import UNKNOWN, axis_from_front
 from ._layouts import set_shape
@@ -24,19 +24,13 @@ def as_matrix(g: GraphContext, value: Value, axis: int) -> Value:
     return set_shape(g.op("Flatten", value, axis=axis), matrix_sizes(g, value, axis))
 
 
-def matrix_sizes(g: GraphContext, value: Value, axis: int) -> list[int | ir.SymbolicDim]:
+def matrix_sizes(g: GraphContext, value: Value, axis: int) -> list[Dim]:
     """The known sizes of a tensor flattened to a matrix."""
     shape = g.shape(value)
     if shape is None:
         return [UNKNOWN, UNKNOWN]
-    return [_product(shape[:axis]), _product(shape[axis:])]
-
-
-def _product(sizes: Sequence[int | ir.SymbolicDim]) -> int | ir.SymbolicDim:
-    if len(sizes) == 1:
-        return sizes[0]
-    numbers = [size for size in sizes if isinstance(size, int)]
-    return math.prod(numbers) if len(numbers) == len(sizes) else UNKNOWN
+    unit: Dim = 1
+    return [functools.reduce(product, sizes, unit) for sizes in (shape[:axis], shape[axis:])]
 
 
 def _restore_rows(g: GraphContext, result: Value, X: Value, axis: int) -> Value:

@@ -9,11 +9,12 @@ import onnx_ir as ir
 
 from ...registration import GraphContext, Value, facts_of, state
 from ...registration.kinds import is_value
+from ...registration.size_algebra.dimensions import UNKNOWN as UNKNOWN
+from ...registration.size_algebra.dimensions import Dim as Dim
+from ...registration.size_algebra.dimensions import same_size as same_size
 
 Size = int | Value
 """A size: an int, or a zero-dim INT64 value."""
-Dim = int | ir.SymbolicDim
-UNKNOWN = ir.SymbolicDim(None)
 
 _EXACT: dict[str, Callable[[int, int], int]] = {
     "add": operator.add,
@@ -25,13 +26,6 @@ _EXACT: dict[str, Callable[[int, int], int]] = {
     "max": max,
 }
 _NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1}
-
-
-def same_size(a: Dim, b: Dim) -> bool:
-    """Whether two sizes are known to be equal; unknown ones are not."""
-    if isinstance(a, int) or isinstance(b, int):
-        return isinstance(a, int) and isinstance(b, int) and a == b
-    return a.value is not None and a.value == b.value
 
 
 def fold_size(g: GraphContext, size: Size) -> Size:

@@ -7,7 +7,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ...registration.inference import shape_inference
+from ...registration.size_algebra.dimensions import broadcast
 from ..compositions.integers import widen_integers
 from ..compositions.size_arithmetic import Size, dimension, fold_size, same_size
 
@@ -144,7 +144,7 @@ def concatenate_strings(g: GraphContext, x: Value, y: Value) -> Value:
     """Concatenate two tensors of strings elementwise."""
     shapes = g.shape(x), g.shape(y)
     known_shapes = [shape for shape in shapes if shape is not None]
-    joined_shape = shape_inference.broadcast(known_shapes) if len(known_shapes) == 2 else None
+    joined_shape = broadcast(known_shapes) if len(known_shapes) == 2 else None
     return set_shape(g.op("StringConcat", x, y), joined_shape)
 
 

@@ -12,11 +12,8 @@ from opsetta.passes.onnx_graph.constants.fold_constants import FoldConstants
 from opsetta.passes.onnx_graph.fusions.layer_normalization import FuseLayerNormalization
 from opsetta.passes.onnx_graph.fusions.refined_shapes import RefineShapes
 from opsetta.registration import Value
-from opsetta.registration.inference.derived_sizes import UNKNOWN, broadcast, least, product, quotient
 
 from .graph_case import Case, numbers
-
-_BATCH, _LENGTH = ir.SymbolicDim("batch"), ir.SymbolicDim("length")
 
 
 def _forget_shapes(case: Case, *kept: Value) -> None:
@@ -40,28 +37,6 @@ def _size(case: Case, axis: int) -> Value:
 
 def _vector(case: Case, value: Value) -> Value:
     return case.g.op("Unsqueeze", value, axes=[0])
-
-
-def test_products_and_quotients_of_sizes() -> None:
-    windows = product(64, _BATCH)
-    assert [str(product(2, windows)), str(quotient(windows, 64))] == ["128*batch", "batch"]
-    assert quotient(windows, _BATCH) == 64
-    assert quotient(windows, product(16, _BATCH)) == 4
-    assert [product(3, 4), quotient(12, 4)] == [12, 3]
-    unknown = (
-        *(quotient(windows, 5), quotient(12, 5), quotient(1, 0), quotient(windows, _LENGTH)),
-        *(product(_BATCH, _LENGTH), product(UNKNOWN, 2), product(0, _BATCH)),
-        *(quotient(UNKNOWN, UNKNOWN), quotient(_BATCH, windows)),
-    )
-    assert all(size == UNKNOWN for size in unknown)
-
-
-def test_the_lesser_size_is_broadcast_to_the_whole() -> None:
-    cut = least(512, _LENGTH)
-    assert [str(size) for size in broadcast([(_BATCH, _LENGTH, 4), (cut, 4)])] == ["batch", "length", "4"]
-    assert broadcast([(cut,), (_BATCH,)]) == [UNKNOWN]
-    assert broadcast([(least(1, _LENGTH),), (_LENGTH,)]) == [UNKNOWN]
-    assert broadcast([(cut,), (_LENGTH,), (_BATCH,)]) == [UNKNOWN]
 
 
 def test_rows_of_a_table_up_to_a_length_have_that_length_beside_it() -> None:

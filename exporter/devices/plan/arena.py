@@ -19,7 +19,7 @@ from .records import PlanFacts, PlannedBuffer, PlannedGraph
 _POISON = 0xFF
 
 
-def run_in_arena(plan: PlanFacts, inputs: Mapping[str, Any]) -> list[np.ndarray]:
+def run_in_arena(plan: PlanFacts, inputs: Mapping[str, np.typing.ArrayLike]) -> list[np.ndarray]:
     """Run a planned model in a block of `plan.peak` bytes.
 
     onnxruntime computes each node by itself, without optimizations. Every value is written to its offset and
@@ -179,7 +179,7 @@ class _Kernels:
 
     def __init__(self, model: ir.Model):
         self._model = model
-        self._sessions: dict[tuple[Any, ...], Any] = {}
+        self._sessions: dict[tuple[object, ...], Any] = {}
 
     def run(
         self, node: ir.Node, feed: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray]

@@ -42,7 +42,7 @@ def to_json(plan: PlanFacts) -> str:
     )
 
 
-def _graph_form(graph: PlannedGraph) -> dict[str, Any]:
+def _graph_form(graph: PlannedGraph) -> dict[str, object]:
     return {
         "nodes": [
             {

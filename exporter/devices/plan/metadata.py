@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import onnx_ir as ir
 
@@ -53,7 +52,7 @@ def _annotate(graph: ir.Graph, planned_graph: PlannedGraph) -> None:
             overwritten_inputs = [planned.in_place.get(index) for index in range(len(planned.outputs))]
             node.metadata_props[PLAN_IN_PLACE] = json.dumps(overwritten_inputs)
     workspaces = {buffer.name: buffer for buffer in planned_graph.buffers if buffer.kind == WORKSPACE}
-    bodies: dict[int, dict[str, Any]] = {}
+    bodies: dict[int, dict[str, object]] = {}
     for body in planned_graph.bodies:
         inner = nodes[body.node].attributes[body.attribute].as_graph()
         _annotate(inner, body)
@@ -66,13 +65,13 @@ def _annotate(graph: ir.Graph, planned_graph: PlannedGraph) -> None:
         nodes[index].metadata_props[PLAN_BODIES] = json.dumps(facts)
 
 
-def _buffer_facts(values: Sequence[ir.Value], planned: PlannedGraph) -> list[dict[str, Any] | None]:
+def _buffer_facts(values: Sequence[ir.Value], planned: PlannedGraph) -> list[dict[str, object] | None]:
     buffer_of = {value: buffer for buffer in planned.buffers for value in buffer.values}
     buffers = [buffer_of.get(value.name or "") for value in values]
     return [None if buffer is None else _fact(buffer) for buffer in buffers]
 
 
-def _fact(buffer: PlannedBuffer) -> dict[str, Any]:
+def _fact(buffer: PlannedBuffer) -> dict[str, object]:
     return {
         "buffer": buffer.name,
         "offset": buffer.offset,
@@ -81,7 +80,7 @@ def _fact(buffer: PlannedBuffer) -> dict[str, Any]:
     }
 
 
-def _facts(buffers: list[PlannedBuffer | None]) -> dict[str, list[Any]]:
+def _facts(buffers: list[PlannedBuffer | None]) -> dict[str, list[object]]:
     """Per key, an entry for each output; null for those without memory."""
     return {
         PLAN_BUFFER: [None if buffer is None else buffer.name for buffer in buffers],

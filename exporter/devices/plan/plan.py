@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
@@ -38,7 +38,7 @@ class Plan(PlanFacts):
         """
         return cls(**json_form.from_json(text))
 
-    def save(self, folder: Any, *, html: bool = False) -> None:
+    def save(self, folder: str | bytes | os.PathLike[str], *, html: bool = False) -> None:
         """Write `plan.json`, its schema, a picture, the C forms, and the model with the plan as metadata.
 
         Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pathlib
-from typing import Any
 
 from ...files import writing
 from ...files.publishing import publish
@@ -21,7 +20,7 @@ def save_plan(plan: PlanFacts, folder: str | bytes | os.PathLike[str], *, html: 
         ModelFileError: the folder cannot be written.
     """
     folder_path = folder_of(folder)
-    texts: dict[str, Any] = {
+    texts: dict[str, str | bytes] = {
         "plan.json": json_form.to_json(plan),
         json_form.SCHEMA: json_form.schema(),
         "plan.svg": picture.svg(plan),

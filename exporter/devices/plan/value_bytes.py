@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Mapping
 
 import onnx_ir as ir
 
 from ....registration import PlanError
-from ....registration.inference.tensor_sizes import packed_bytes
+from ....registration.size_algebra.dimensions import Dim, SizePolynomial, polynomial_of, text_of
 from ...captured_graph.dimensions import evaluate
 
 Size = int | str
 """Bytes, or a formula of dimensions in Python's notation."""
+_MOST_TERMS = 64
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,8 +29,8 @@ class Dimensions:
     sizes: Mapping[str, int]
     names: frozenset[str]
 
-    def size(self, value: ir.Value, dim: int | ir.SymbolicDim) -> Size:
-        """The size of a dimension of a value.
+    def size(self, value: ir.Value, dim: Dim) -> Dim:
+        """The size of a dimension of a value, or the dimension itself if it is a formula.
 
         Raises:
             PlanError: it is not known before the model runs.
@@ -40,7 +40,7 @@ class Dimensions:
         text = dim.value or ""
         size = evaluate(text, self.sizes)
         if size is None and text and self._is_formula(text):
-            return text
+            return dim
         if not isinstance(size, int) or size < 0:
             unbound = sorted(self.names - self.sizes.keys())
             remedy = f"; it may be known if sizes are given for {', '.join(unbound)}" if unbound else ""
@@ -49,6 +49,7 @@ class Dimensions:
         return size
 
     def _is_formula(self, text: str) -> bool:
+        # The longest first, because one name may be a part of another.
         for name in sorted((name for name in self.names if name in text), key=len, reverse=True):
             text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "1", text)
         return evaluate(text, {}) is not None
@@ -70,17 +71,16 @@ def bytes_of(value: ir.Value, dimensions: Dimensions) -> Size:
         raise PlanError(f"value '{value.name}' has {element_type}: its size is unknown")
     if value.shape is None:
         raise PlanError(f"the rank of '{value.name}' is unknown: its size depends on the data")
-    sizes = [dimensions.size(value, dim) for dim in value.shape]
-    numbers = [size for size in sizes if isinstance(size, int)]
-    names = [size for size in sizes if isinstance(size, str)]
+    count = SizePolynomial.of_number(1)
+    for dim in value.shape:
+        count = count * polynomial_of(dimensions.size(value, dim))
+        # A product of sums doubles its terms with each dimension.
+        if len(count.terms) > _MOST_TERMS:
+            raise PlanError(f"the size of '{value.name}' is a formula with too many terms")
     bits = value.dtype.bitwidth
-    count = math.prod(numbers)
-    if not names:
-        return packed_bytes(value.dtype, count)
-    if count == 0:
-        return 0
-    product = "*".join(name if name.isidentifier() else f"({name})" for name in names)
+    if count.number is not None:
+        # Elements of less than a byte are packed: only the whole tensor is rounded up to bytes.
+        return -(-count.number * bits // 8)
     if bits % 8 == 0:
-        factor = count * bits // 8
-        return product if factor == 1 else f"{factor}*{product}"
-    return f"({count * bits}*{product} + 7)//8"
+        return text_of(count * SizePolynomial.of_number(bits // 8))
+    return f"({text_of(count * SizePolynomial.of_number(bits))} + 7)//8"

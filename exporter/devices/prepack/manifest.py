@@ -6,8 +6,9 @@ import dataclasses
 import pathlib
 
 from ....registration import PrepackError
+from ...files.digests import blob_digest
 from ...files.small_files import open_regular
-from ..file_records import FileRecord, blob_digest, is_beside, read_signed, sign_json
+from ..file_records import FileRecord, is_beside, read_signed, sign_json
 from .environment import Difference, Fingerprint
 
 PLAIN = "model.onnx"

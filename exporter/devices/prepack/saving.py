@@ -13,13 +13,14 @@ import onnx_ir as ir
 
 from ....registration import ModelFileError, PrepackError, UsageError
 from ...files import writing
+from ...files.digests import blob_digest
 from ...files.garbage_collection import rare_collections
 from ...files.publishing import DataFile, publish
 from ...files.reading.external_data.prepacked import PREFIX, parse_entry
 from ...files.reading.subgraphs import with_subgraphs
 from ...files.targets import folder_of, unwritable
 from ...running.session import open_session, session_options
-from ..file_records import FileRecord, blob_digest
+from ..file_records import FileRecord
 from . import environment
 from .manifest import LAYOUTS, MANIFEST, PACKED, PLAIN, Blob, Manifest
 

@@ -16,10 +16,11 @@ import onnx_ir as ir
 
 from ....registration import ModelFileError, UsageError
 from ...files import writing
+from ...files.digests import blob_digest
 from ...files.publishing import publish
 from ...files.small_files import open_regular
 from ...files.targets import unwritable
-from ..file_records import FileRecord, blob_digest, is_beside, read_signed, sign_json
+from ..file_records import FileRecord, is_beside, read_signed, sign_json
 from .mapped_weights import PAGE
 from .preparation import prepare_for_streaming
 

@@ -16,27 +16,9 @@ from ....registration.json_text import parse_json
 from ..reading.names import quoted
 from ..small_files import MAXIMUM_BYTES
 from ..stored_tensors import FileTensor, StoredFile
+from ..tensor_files import SAFETENSORS_METADATA, SAFETENSORS_TYPES
 
-_TYPES = {
-    "BOOL": ir.DataType.BOOL,
-    "U8": ir.DataType.UINT8,
-    "I8": ir.DataType.INT8,
-    "U16": ir.DataType.UINT16,
-    "I16": ir.DataType.INT16,
-    "U32": ir.DataType.UINT32,
-    "I32": ir.DataType.INT32,
-    "U64": ir.DataType.UINT64,
-    "I64": ir.DataType.INT64,
-    "F16": ir.DataType.FLOAT16,
-    "BF16": ir.DataType.BFLOAT16,
-    "F32": ir.DataType.FLOAT,
-    "F64": ir.DataType.DOUBLE,
-    "F8_E5M2": ir.DataType.FLOAT8E5M2,
-    "F8_E4M3": ir.DataType.FLOAT8E4M3FN,
-    "C64": ir.DataType.COMPLEX64,
-}
 _LENGTH = 8
-_METADATA = "__metadata__"
 _FIELDS = {"dtype", "shape", "data_offsets"}
 
 
@@ -68,7 +50,7 @@ def read_safetensors(file: StoredFile, title: str) -> dict[str, FileTensor]:
     tensors: dict[str, FileTensor] = {}
     ranges: list[tuple[int, int, str]] = []
     for name, entry in header.items():
-        if name == _METADATA:
+        if name == SAFETENSORS_METADATA:
             continue
         tensor_title = f"tensor {quoted(name)} in {title}"
         dtype, shape, (first, end) = _entry(entry, tensor_title)
@@ -123,7 +105,7 @@ def _entry(entry: object, title: str) -> tuple[ir.DataType, tuple[int, ...], tup
     if not isinstance(entry, dict) or set(entry) != _FIELDS:
         raise ModelFileError(f"{title} is not described by dtype, shape and data_offsets")
     type_name, shape, offsets = entry["dtype"], entry["shape"], entry["data_offsets"]
-    dtype = _TYPES.get(type_name) if isinstance(type_name, str) else None
+    dtype = SAFETENSORS_TYPES.get(type_name) if isinstance(type_name, str) else None
     if dtype is None:
         raise ModelFileError(f"{title} has the element type {quoted(str(type_name))}, which is not supported")
     if not _are_sizes(shape) or not _are_sizes(offsets) or len(offsets) != 2:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib.metadata
 import json
 import pathlib
 
 from ...devices.targets.load_target import load_target
+from ...files.digests import file_digest, short_digest
 from ..rows import NO_TARGET, Job
 from .settings import Settings
 
@@ -25,18 +25,16 @@ def fingerprint(job: Job, model: str, settings: Settings) -> str:
     """
     target = "" if job.target == NO_TARGET else repr(load_target(job.target))
     parts = [model, target, repr(settings), package_digest(), *map(_version, _LIBRARIES)]
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+    return short_digest([json.dumps(parts)])
 
 
 @functools.cache
 def package_digest() -> str:
     """A digest of opsetta's own source, which changes between releases of the same version too."""
-    sha256 = hashlib.sha256()
     files = [file for floor in _FLOORS for file in (_PACKAGE / floor).rglob("*.py")]
-    for file in sorted(files):
-        sha256.update(file.relative_to(_PACKAGE).as_posix().encode())
-        sha256.update(file.read_bytes())
-    return sha256.hexdigest()[:16]
+    return short_digest(
+        f"{file.relative_to(_PACKAGE).as_posix()} {file_digest(file)}" for file in sorted(files)
+    )
 
 
 @functools.cache

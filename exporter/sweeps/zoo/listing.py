@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import os
 import pathlib
 from collections.abc import Mapping
 
 from ....registration import ModelFileError, OpsettaError
-from ...files.small_files import open_regular, reason_of
+from ...files.digests import file_digest, short_digest
+from ...files.small_files import reason_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,16 +67,13 @@ def digest_of(files: list[pathlib.Path]) -> str:
     Raises:
         OpsettaError: a file cannot be read.
     """
-    sha256 = hashlib.sha256()
+    digests = []
     for file in files:
         try:
-            with open_regular(file) as content:
-                sha256.update(f"{os.fstat(content.fileno()).st_size} ".encode())
-                while block := content.read(1 << 20):
-                    sha256.update(block)
+            digests.append(file_digest(file))
         except OSError as error:
             raise OpsettaError(f"'{file}' cannot be read: {reason_of(error)}") from error
-    return sha256.hexdigest()[:16]
+    return short_digest(digests)
 
 
 def _entry(file: pathlib.Path) -> Entry:
@@ -102,4 +98,4 @@ def _entry(file: pathlib.Path) -> Entry:
         if data.is_file():
             status = data.stat()
             parts.append(f"{name} {status.st_size} {status.st_mtime_ns}")
-    return Entry(tuple(sizes), hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16])
+    return Entry(tuple(sizes), short_digest(parts))

@@ -26,7 +26,8 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from ..node_pass import ConstantPass, producer_of, same_dimension
+from ....registration.size_algebra.dimensions import same_size
+from ..node_pass import ConstantPass, producer_of
 from .attention_masks import AttentionMasks, AttentionSite, Mask
 from .attention_scores import Scores, read_scores
 from .mask_numbers import lowest_number
@@ -196,4 +197,4 @@ def _fits(scores: Scores, value: ir.Value) -> bool:
     if scores.join is not None:
         # The Reshape that joins the result was written for the size of the queries.
         pairs.append((q[-1], v[-1]))
-    return all(same_dimension(*pair) for pair in pairs)
+    return all(same_size(*pair) for pair in pairs)

@@ -19,9 +19,8 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
-from ....registration.inference.shape_inference import Dim, Dims, broadcast
+from ....registration.size_algebra.dimensions import Dim, Dims, broadcast, same_size
 from ..constants.initializers import Initializers
-from ..node_pass import same_dimension
 from .causal_masks import is_causal_condition, is_causal_mask
 from .mask_numbers import (
     MAXIMUM_MASK,
@@ -126,7 +125,7 @@ class AttentionMasks:
                 if term.keeps is None
                 else is_causal_condition(self._initializers, term.value, term.keeps)
             ):
-                return Mask(terms, numbers, True, same_dimension(*site.scores[-2:]))
+                return Mask(terms, numbers, True, same_size(*site.scores[-2:]))
         return Mask(terms, numbers, False, False)
 
     def build_mask(self, mask: Mask, site: AttentionSite) -> ir.Value | None:
@@ -136,8 +135,7 @@ class AttentionMasks:
             return None
         mask_sizes: list[Dim] = [*([1] * (rank - len(shape))), *shape]
         if not all(
-            size == 1 or same_dimension(size, full)
-            for size, full in zip(mask_sizes, site.scores, strict=True)
+            size == 1 or same_size(size, full) for size, full in zip(mask_sizes, site.scores, strict=True)
         ):
             return None
         value = self._merge_terms(mask, site, ir.Shape(shape))

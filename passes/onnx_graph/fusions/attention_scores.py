@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from ....registration.inference.shape_inference import Dims
-from ..node_pass import producer_of, same_dimension
+from ....registration.size_algebra.dimensions import Dims, same_size
+from ..node_pass import producer_of
 from .attention_masks import Term
 from .patterns import exclusive_producer, number
 from .transposed_keys import Keys, joins_heads, split_heads, split_keys, transposed_keys
@@ -101,7 +101,7 @@ def _split_product(value: ir.Value | None) -> Scores | None:
     query, keys = split_heads(scores.query), split_keys(scores.keys)
     if query is None or keys is None or query.shape is None or value.shape is None:
         return None
-    if not all(same_dimension(*pair) for pair in zip(query.shape[:2], value.shape[:2], strict=True)):
+    if not all(same_size(*pair) for pair in zip(query.shape[:2], value.shape[:2], strict=True)):
         return None
     return scores._replace(query=query, keys=keys, join=producer_of(scores.query, "Reshape"))
 

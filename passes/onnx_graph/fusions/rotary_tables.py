@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.size_algebra.dimensions import same_size
 from ..constants.initializers import Initializers
-from ..node_pass import same_dimension
 from .patterns import insert_node
 
 _UNARY = ("Cast", "Cos", "Identity", "Neg", "Sin")
@@ -38,9 +38,9 @@ class RotaryTables:
             return None
         batch, _, length, size = x.shape
         table_sizes = [1] * (4 - len(table.shape)) + [*table.shape]
-        if table_sizes[1] != 1 or table_sizes[3] != size or not same_dimension(table_sizes[2], length):
+        if table_sizes[1] != 1 or table_sizes[3] != size or not same_size(table_sizes[2], length):
             return None
-        if table_sizes[0] != 1 and not same_dimension(table_sizes[0], batch):
+        if table_sizes[0] != 1 and not same_size(table_sizes[0], batch):
             return None
         # Columns of a constant can be compared; those of a computed table must come from one Concat.
         if self._initializers.is_constant(table):

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from ....registration.inference.shape_inference import Dims
-from ..node_pass import producer_of, same_dimension
+from ....registration.size_algebra.dimensions import Dims, same_size
+from ..node_pass import producer_of
 from .patterns import exclusive_producer
 
 _MATRICES = (0, 2, 1)
@@ -53,7 +53,7 @@ def joins_heads(joined: ir.Value, split: ir.Value) -> bool:
     matrices, full = joined.shape, split.shape
     if matrices is None or full is None or (len(matrices), len(full)) != (3, 4):
         return False
-    return all(same_dimension(*pair) for pair in zip(matrices[1:], full[2:], strict=True))
+    return all(same_size(*pair) for pair in zip(matrices[1:], full[2:], strict=True))
 
 
 def split_heads(matrices: ir.Value) -> ir.Value | None:
@@ -88,7 +88,7 @@ def _split_behind(transposed: ir.Value) -> Keys | None:
     if before is None or after is None or len(after) != 4:
         return None
     pairs = zip([*before[:2], before[3], before[2]], after, strict=True)
-    if not all(same_dimension(*pair) for pair in pairs):
+    if not all(same_size(*pair) for pair in pairs):
         return None
     return Keys(data, (0, 1, 2, 3), transpose, (*before,))
 

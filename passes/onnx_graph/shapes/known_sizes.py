@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -18,7 +17,7 @@ from ....registration.inference import shape_inference
 from ....registration.inference.folding import evaluate
 from ....registration.inference.tensor_sizes import is_static
 from ..node_pass import producer_of
-from .static_sizes import static_sizes
+from .result_sizes import static_sizes
 
 _SELECTIONS = ("Gather", "Slice", "Squeeze", "Unsqueeze")
 OPERATORS = frozenset((*_SELECTIONS, "ConstantOfShape", "Shape", "Size"))
@@ -51,7 +50,7 @@ def known_sizes(node: ir.Node, is_constant: Callable[[ir.Value | None], bool]) -
     constants = [
         value.const_value.numpy() for value in node.inputs[1:] if value is not None and value.const_value
     ]
-    attributes: dict[str, Any] = {name: attribute.value for name, attribute in node.attributes.items()}
+    attributes: dict[str, object] = {name: attribute.value for name, attribute in node.attributes.items()}
     # Apply the operator to indices, which shows the sizes that it selects.
     selection = evaluate(node.op_type, [np.arange(len(numbers)), *constants], attributes)
     if selection is None:
@@ -73,7 +72,7 @@ def refine_shape(node: ir.Node) -> None:
         return
     if data is None or data.shape is None or not data.shape.is_static():
         return
-    attributes: dict[str, Any] = {name: attribute.value for name, attribute in node.attributes.items()}
+    attributes: dict[str, object] = {name: attribute.value for name, attribute in node.attributes.items()}
     inferred = shape_inference.infer(node.op_type, node.inputs, attributes)
     if inferred is not None and (inferred.is_static() or result.shape is None):
         result.shape = ir.Shape(inferred.dims)

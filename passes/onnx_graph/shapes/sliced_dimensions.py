@@ -11,6 +11,7 @@ import onnx_ir as ir
 
 from ....registration import Names
 from ....registration.schemas import misnames_cut_sizes
+from ....registration.size_algebra.dimensions import UNKNOWN, Dim
 from ..node_pass import NodePass, every_node
 
 
@@ -52,9 +53,9 @@ def _name_sizes(node: ir.Node, names: Names) -> bool:
     cut = (
         range(rank) if axes_tensor is None else {int(axis) % rank for axis in axes_tensor.numpy().reshape(-1)}
     )
-    dims: list[int | ir.SymbolicDim] = list(result.shape or [ir.SymbolicDim(None)] * rank)
+    dims: list[Dim] = list(result.shape or [UNKNOWN] * rank)
     # A size with a name is not inferred again.
-    unknown = [axis for axis in cut if dims[axis] == ir.SymbolicDim(None)]
+    unknown = [axis for axis in cut if dims[axis] == UNKNOWN]
     for axis in unknown:
         dims[axis] = ir.SymbolicDim(names.unique(f"{result.name}_dim_{axis}"))
     if unknown:

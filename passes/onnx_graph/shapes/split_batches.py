@@ -14,7 +14,8 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ..node_pass import ConstantPass, removable_producer, replace_node, same_dimension
+from ....registration.size_algebra.dimensions import same_size
+from ..node_pass import ConstantPass, removable_producer, replace_node
 from .shape_chains import reshape_target
 
 
@@ -37,7 +38,7 @@ class SplitBatchesEarly(ConstantPass):
         if data is None or perm is None or list(perm.as_ints()) != [0, 2, 1] or between is None:
             return False
         # The last Reshape must split the first dimension alone.
-        if not all(same_dimension(a, b) for a, b in zip(between[1:], after[-2:], strict=True)):
+        if not all(same_size(a, b) for a, b in zip(between[1:], after[-2:], strict=True)):
             return False
         before = ir.Shape([*after[:-2], after[-1], after[-2]])
         target = reshape_target(before)

@@ -10,12 +10,15 @@ import xml.etree.ElementTree
 import jsonschema
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 import torch
 from onnx import parser
 
 import opsetta
+from opsetta.exporter.captured_graph.size_expressions import evaluate
 from opsetta.exporter.devices.plan import c_form, json_form
+from opsetta.exporter.devices.plan.value_bytes import Dimensions, bytes_of
 from opsetta.passes.planning import Interval, overlap
 from opsetta.registration import PlanError, UsageError
 
@@ -86,6 +89,25 @@ def test_a_wrong_lifetime_gives_a_wrong_result(program):
         outputs = opsetta.run_in_arena(dataclasses.replace(plan, buffers=buffers), feed)
         wrong += not all(map(np.array_equal, outputs, plain(program, feed)))
     assert wrong
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype", "formula"),
+    [
+        (["batch + 1", 4], ir.DataType.FLOAT, "16*batch + 16"),
+        (["batch", "width", 3], ir.DataType.FLOAT16, "6*batch*width"),
+        (["width", "width", "batch"], ir.DataType.UINT8, "batch*width**2"),
+        (["batch//2", 2], ir.DataType.INT64, "16*(batch//2)"),
+        (["batch", 3], ir.DataType.INT4, "(12*batch + 7)//8"),
+        (["batch", 0], ir.DataType.FLOAT, 0),
+    ],
+)
+def test_formulas_are_polynomials(shape, dtype, formula):
+    dimensions = Dimensions({}, frozenset({"batch", "width"}))
+    value = ir.Value(name="x", type=ir.TensorType(dtype), shape=ir.Shape(shape))
+    assert bytes_of(value, dimensions) == formula
+    sized = Dimensions({"batch": 6, "width": 4}, dimensions.names)
+    assert evaluate(str(formula), sized.sizes) == bytes_of(value, sized)
 
 
 def test_sizes_stay_formulas_without_dimensions(program):

@@ -13,9 +13,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import opsetta
-from opsetta.exporter.devices.file_records import FileRecord, blob_digest
+from opsetta.exporter.devices.file_records import FileRecord
 from opsetta.exporter.devices.prepack import environment
 from opsetta.exporter.devices.prepack.manifest import MANIFEST, PACKED, PLAIN, Manifest
+from opsetta.exporter.files.digests import blob_digest
 from opsetta.registration import ModelFileError, PrepackError, UsageError
 from tests.exporter.devices.models import in_new_process, program, run
 

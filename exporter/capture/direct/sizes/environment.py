@@ -11,13 +11,13 @@ from typing import Any
 import sympy
 import torch
 
+from .....registration.size_algebra.polynomials import Bounds, Polynomial
 from ....torch_boundary import symbolic_numbers as numbers
 from ....torch_boundary.size_questions import note
 from ....torch_boundary.symbolic_sizes import FLOAT_ARITHMETIC
 from ...sizes.operator_trace import is_internal
 from ..checks import is_caught
 from .nodes import SizeNode
-from .polynomials import Bounds, Polynomial
 
 
 class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
@@ -36,10 +36,10 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         self._atoms: dict[sympy.Basic, int] = {}
         self._expressions: list[sympy.Basic] = []
         self._atom_bounds: dict[int, Bounds] = {}
-        self._bounds: dict[Polynomial, Bounds] = {}
-        self._written_expressions: dict[Polynomial, sympy.Basic] = {}
-        self._polynomials: dict[sympy.Basic, Polynomial] = {}
-        self._sizes: dict[Polynomial, SizeNode] = {}
+        self._bounds: dict[Polynomial[int], Bounds] = {}
+        self._written_expressions: dict[Polynomial[int], sympy.Basic] = {}
+        self._polynomials: dict[sympy.Basic, Polynomial[int]] = {}
+        self._sizes: dict[Polynomial[int], SizeNode] = {}
         self._other_nodes: dict[tuple[Any, ...], SizeNode] = {}
         self._all_nodes: list[SizeNode] = []
         super().__init__(**settings)
@@ -67,7 +67,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
             self._other_nodes[key] = SizeNode(self, pytype, value, expression=expression, constant=value)
         return self._other_nodes[key]
 
-    def size(self, polynomial: Polynomial) -> SizeNode:
+    def size(self, polynomial: Polynomial[int]) -> SizeNode:
         """The node of the integer that a polynomial gives."""
         node = self._sizes.get(polynomial)
         if node is None:
@@ -134,14 +134,14 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
 
     # Polynomials.
 
-    def polynomial(self, expression: sympy.Basic) -> Polynomial:
+    def polynomial(self, expression: sympy.Basic) -> Polynomial[int]:
         """The polynomial of an integer expression."""
         polynomial = self._polynomials.get(expression)
         if polynomial is None:
             polynomial = self._polynomials[expression] = self._parse_expression(expression)
         return polynomial
 
-    def _parse_expression(self, expression: sympy.Basic) -> Polynomial:
+    def _parse_expression(self, expression: sympy.Basic) -> Polynomial[int]:
         if expression.is_Integer:
             return Polynomial.of_number(int(expression))
         parts = [self.polynomial(part) for part in expression.args] if _is_polynomial(expression) else []
@@ -162,7 +162,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
             self._expressions.append(expression)
         return Polynomial.of_atom(atom)
 
-    def expression_of(self, polynomial: Polynomial) -> sympy.Basic:
+    def expression_of(self, polynomial: Polynomial[int]) -> sympy.Basic:
         """The expression of a polynomial."""
         expression = self._written_expressions.get(polynomial)
         if expression is None:
@@ -173,14 +173,14 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
             expression = self._written_expressions[polynomial] = sympy.Add(*terms)
         return expression
 
-    def apply_replacements(self, polynomial: Polynomial) -> Polynomial:
+    def apply_replacements(self, polynomial: Polynomial[int]) -> Polynomial[int]:
         """A polynomial with replacements applied to its atoms."""
         atoms = polynomial.atoms
         values = {atom: self.replace(self._expressions[atom]) for atom in atoms}
         changed = {a: self.polynomial(new) for a, new in values.items() if new != self._expressions[a]}
         return polynomial.substitute(changed) if changed else polynomial
 
-    def bounds(self, polynomial: Polynomial) -> Bounds:
+    def bounds(self, polynomial: Polynomial[int]) -> Bounds:
         """Numbers between which a polynomial lies for all sizes in their ranges."""
         interval = self._bounds.get(polynomial)
         if interval is None:
@@ -206,7 +206,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         low = self.bounds(node.polynomial)[0] if node.polynomial is not None else None
         return bool(node.expr.is_nonnegative) or (low is not None and low >= 0)
 
-    def _hint(self, polynomial: Polynomial) -> int | None:
+    def _hint(self, polynomial: Polynomial[int]) -> int | None:
         try:
             return polynomial.value(self._hint_of_atom)
         except LookupError:

@@ -15,11 +15,10 @@ from typing import Any
 
 import sympy
 
+from .....registration.size_algebra.polynomials import Bounds, Polynomial, decide
 from ....torch_boundary import symbolic_numbers as numbers
-from .polynomials import Bounds, Polynomial
 
 _MOST_TERMS = 64
-_OPPOSITES = {"ne": "eq", "ge": "lt", "gt": "le"}
 
 
 class SizeNode(numbers.SymNode):  # type: ignore[misc]
@@ -47,7 +46,7 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         pytype: type,
         hint: int | float | bool | None,
         *,
-        polynomial: Polynomial | None = None,
+        polynomial: Polynomial[int] | None = None,
         expression: sympy.Basic | None = None,
         relation: tuple[Any, ...] | None = None,
         constant: int | float | bool | None = None,
@@ -220,7 +219,7 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         return False if self._hint is False else bool(numbers.SymNode.statically_known_true(self, file, line))
 
 
-def _decide_relation(relation: tuple[Any, ...], bounds: Callable[[Polynomial], Bounds]) -> bool | None:
+def _decide_relation(relation: tuple[Any, ...], bounds: Callable[[Polynomial[int]], Bounds]) -> bool | None:
     """Decide a relation of sizes by polynomials; None if it may differ between sizes."""
     name, first, *further_operands = relation
     if name == "sym_not":
@@ -235,39 +234,18 @@ def _decide_relation(relation: tuple[Any, ...], bounds: Callable[[Polynomial], B
         return None if None in answers else not absorbing
     if first.polynomial is None or second.polynomial is None:
         return None
-    difference = first.polynomial - second.polynomial
-    answer = _compare_with_zero(_OPPOSITES.get(name, name), difference, bounds)
-    return answer if answer is None or name not in _OPPOSITES else not answer
+    return decide(name, first.polynomial, second.polynomial, bounds)
 
 
-def _compare_with_zero(
-    name: str, difference: Polynomial, bounds: Callable[[Polynomial], Bounds]
-) -> bool | None:
-    """Whether a number is equal to ("eq"), less than ("lt") or at most ("le") 0; None if that varies."""
-    low, high = bounds(difference)
-    if name == "eq":
-        if low == high == 0:
-            return True
-        never_equal = (
-            (low is not None and low > 0) or (high is not None and high < 0) or difference.has_no_root()
-        )
-        return False if never_equal else None
-    if high is not None and (high < 0 or (name == "le" and high == 0)):
-        return True
-    if low is not None and (low > 0 or (name == "lt" and low == 0)):
-        return False
-    return None
-
-
-def _sum(first: SizeNode, second: SizeNode) -> Polynomial | None:
+def _sum(first: SizeNode, second: SizeNode) -> Polynomial[int] | None:
     return first.polynomial + second.polynomial if _are_expanded(first, second) else None
 
 
-def _difference(first: SizeNode, second: SizeNode) -> Polynomial | None:
+def _difference(first: SizeNode, second: SizeNode) -> Polynomial[int] | None:
     return first.polynomial - second.polynomial if _are_expanded(first, second) else None
 
 
-def _product(first: SizeNode, second: SizeNode) -> Polynomial | None:
+def _product(first: SizeNode, second: SizeNode) -> Polynomial[int] | None:
     """The product, unless sympy keeps it as a product of sums."""
     if not _are_expanded(first, second):
         return None
@@ -275,11 +253,11 @@ def _product(first: SizeNode, second: SizeNode) -> Polynomial | None:
     constants = (first.polynomial.number, second.polynomial.number)
     if counts[1] > 1 and constants == (None, None):
         return None
-    result: Polynomial | None = first.polynomial * second.polynomial
+    result: Polynomial[int] | None = first.polynomial * second.polynomial
     return result
 
 
-def _quotient(dividend: SizeNode, divisor: SizeNode) -> Polynomial | None:
+def _quotient(dividend: SizeNode, divisor: SizeNode) -> Polynomial[int] | None:
     """The quotient, if it is exact and the divisor never 0."""
     if not _are_expanded(dividend, divisor) or len(dividend.polynomial.terms) != 1:
         return None
@@ -287,11 +265,11 @@ def _quotient(dividend: SizeNode, divisor: SizeNode) -> Polynomial | None:
     return dividend.polynomial.divide(divisor.polynomial) if low is not None and low > 0 else None
 
 
-def _negative(only: SizeNode) -> Polynomial | None:
+def _negative(only: SizeNode) -> Polynomial[int] | None:
     return -only.polynomial if only.is_expanded else None
 
 
-def _identity(only: SizeNode) -> Polynomial | None:
+def _identity(only: SizeNode) -> Polynomial[int] | None:
     return only.polynomial if only.is_expanded else None
 
 
@@ -303,7 +281,7 @@ def _are_expanded(first: SizeNode, second: SizeNode) -> bool:
     )
 
 
-_POLYNOMIALS: dict[str, Callable[..., Polynomial | None]] = {
+_POLYNOMIALS: dict[str, Callable[..., Polynomial[int] | None]] = {
     "add": _sum,
     "sub": _difference,
     "mul": _product,

@@ -6,7 +6,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import assume, given
 
-from opsetta.exporter.capture.direct.sizes.polynomials import Bounds, Polynomial
+from opsetta.registration.size_algebra.polynomials import Bounds, Polynomial
 
 ATOMS = 3
 monomials = st.lists(st.integers(0, ATOMS - 1), max_size=3).map(lambda atoms: tuple(sorted(atoms)))

@@ -1,0 +1,1 @@
+"""The arithmetic of symbolic sizes: exact polynomials, and dimensions of shapes as polynomials."""
