@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from ....registration.inference.shape_inference import Dim, Dims, broadcast
 from ..constants.initializers import Initializers
-from ..node_pass import same_dimension
+from ..node_pass import insert_node, same_dimension
 from .causal_masks import is_causal_condition, is_causal_mask
 from .mask_numbers import (
     MAXIMUM_MASK,
@@ -32,7 +32,6 @@ from .mask_numbers import (
     lowest_number,
     numbers_of,
 )
-from .patterns import insert_node
 
 _MASKED = -1e9
 """A score that is replaced by this number or a lower one gets no weight if the row has other scores."""

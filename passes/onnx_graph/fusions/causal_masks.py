@@ -15,8 +15,9 @@ import onnx_ir as ir
 
 from ..constants.initializers import Initializers
 from ..node_pass import producer_of
+from ..pattern_matcher import constant_operand, number
+from .axes import added_axes
 from .mask_numbers import contents
-from .patterns import added_axes, constant_operand, number
 
 _ROW, _COLUMN = -1, -2
 _FORWARDING = ("Not", "Cast", "Unsqueeze")

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ..constants.initializers import Initializers
 from ..node_pass import producer_of
-from .patterns import constant_operand, number
+from ..pattern_matcher import constant_operand, number
 
 MAXIMUM_MASK = 2**22
 """Maximum elements of a mask that is read."""

@@ -13,8 +13,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..constants.initializers import Initializers
-from ..node_pass import same_dimension
-from .patterns import insert_node
+from ..node_pass import insert_node, same_dimension
 
 _UNARY = ("Cast", "Cos", "Identity", "Neg", "Sin")
 _BINARY = ("Add", "Div", "Mul", "Sub")

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from ....registration.inference.shape_inference import Dims
-from ..node_pass import producer_of, same_dimension
-from .patterns import exclusive_producer
+from ..node_pass import exclusive_producer, producer_of, same_dimension
 
 _MATRICES = (0, 2, 1)
 
