@@ -14,9 +14,10 @@ from ...registration.arguments import blocks
 from ...registration.origins import inherit
 from ..faults import faults_of
 from .constants.initializers import Initializers
+from .pass_order import OnnxPass
 
 
-class IndexedPass(ir.passes.InPlacePass, abc.ABC):
+class IndexedPass(OnnxPass, abc.ABC):
     """A pass that looks up nodes in an index, which passes share until one of them changes the nodes.
 
     Attributes:
@@ -75,8 +76,8 @@ class NodePass(IndexedPass):
         return schemas.operator_schema(op_type, self.opset)
 
 
-class ConstantPass(NodePass):
-    """A `NodePass` that reads and adds constants.
+class InitializerPass(IndexedPass):
+    """An `IndexedPass` that reads and adds constants.
 
     Attributes:
         initializers: the constants of the model that it may fold, and new ones.
@@ -85,6 +86,15 @@ class ConstantPass(NodePass):
     def __init__(self, initializers: Initializers):
         super().__init__()
         self.initializers = initializers
+
+    @classmethod
+    def create(cls, initializers: Initializers) -> OnnxPass:
+        """The pass for a model with these initializers."""
+        return cls(initializers)
+
+
+class ConstantPass(InitializerPass, NodePass):
+    """A `NodePass` that reads and adds constants."""
 
 
 class NodesByOperator:

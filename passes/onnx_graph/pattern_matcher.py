@@ -76,7 +76,7 @@ class Pattern(abc.ABC):
     """What a value may be."""
 
     @abc.abstractmethod
-    def matches(self, matched: ir.Value | None, match: Match) -> Iterator[Match]:
+    def matches(self, matched: ir.Value | None, match: Match = _EMPTY) -> Iterator[Match]:
         """The ways in which a value extends a match."""
 
     def find(self, node: ir.Node, is_closed: bool = True) -> Match | None:
@@ -85,7 +85,7 @@ class Pattern(abc.ABC):
         Args:
             is_closed: whether no other node may read intermediate results (rule 4).
         """
-        matches = self.matches(node.outputs[0], _EMPTY)
+        matches = self.matches(node.outputs[0])
         return next((match for match in matches if not is_closed or match.is_closed(node)), None)
 
     def named(self, name: str) -> Pattern:
@@ -184,7 +184,7 @@ class _Named(Pattern):
     name: str
     pattern: Pattern | None
 
-    def matches(self, matched: ir.Value | None, match: Match) -> Iterator[Match]:
+    def matches(self, matched: ir.Value | None, match: Match = _EMPTY) -> Iterator[Match]:
         if matched is None or match.values.get(self.name, matched) is not matched:
             return
         named = Match({**match.values, self.name: matched}, match.nodes)
@@ -199,7 +199,7 @@ class _Number(Pattern):
     expected: float | None
     is_rounded: bool
 
-    def matches(self, matched: ir.Value | None, match: Match) -> Iterator[Match]:
+    def matches(self, matched: ir.Value | None, match: Match = _EMPTY) -> Iterator[Match]:
         constant = number(matched)
         if matched is None or constant is None:
             return
@@ -216,7 +216,7 @@ class _Number(Pattern):
 class _OneOf(Pattern):
     alternatives: Sequence[Pattern]
 
-    def matches(self, matched: ir.Value | None, match: Match) -> Iterator[Match]:
+    def matches(self, matched: ir.Value | None, match: Match = _EMPTY) -> Iterator[Match]:
         for pattern in self.alternatives:
             yield from pattern.matches(matched, match)
 
@@ -229,7 +229,7 @@ class _Operation(Pattern):
     output: int
     shared: bool
 
-    def matches(self, matched: ir.Value | None, match: Match) -> Iterator[Match]:
+    def matches(self, matched: ir.Value | None, match: Match = _EMPTY) -> Iterator[Match]:
         node = matched.producer() if matched is not None else None
         if node is None or node.op_type != self.op_type or node.domain:
             return

@@ -17,6 +17,7 @@ import onnx_ir as ir
 from ....registration.arguments import graphs_of
 from ....registration.origins import inherit
 from ..node_pass import ConstantPass, remove_node
+from ..pass_order import Run
 from .initializers import Initializers
 
 _FREE_INITIALIZERS = 4
@@ -27,6 +28,16 @@ _BRANCHES = {True: "then_branch", False: "else_branch"}
 class ChooseBranches(ConstantPass):
     """Replaces each If that always takes the same branch."""
 
+    runs = (
+        Run(
+            "basic",
+            after={
+                "FoldSmallResults": "Conditions become constant.",
+                "RemoveUniformValues": "A condition of one repeated number becomes a constant.",
+                "RefineAndFold": "Conditions on sizes become constant.",
+            },
+        ),
+    )
     op_types = ("If",)
 
     def __init__(self, initializers: Initializers):

@@ -26,6 +26,7 @@ import math
 import onnx_ir as ir
 
 from ..node_pass import ConstantPass, insert_node, replace_match, same_dimension
+from ..pass_order import Run
 from ..pattern_matcher import Match, Pattern, constant, op, value
 from .attention_masks import AttentionMasks, AttentionSite, Mask
 from .attention_scores import Scores, read_scores
@@ -37,6 +38,7 @@ from .transposed_keys import Keys, split_heads
 class FuseAttention(ConstantPass):
     """Replaces the composition by Attention, if the model's opset has it."""
 
+    runs = (Run("full", after={"RefineAndFold": "The number of heads must be known, and masks folded."}),)
     op_types = ("MatMul",)
     writes = "Attention"
 

@@ -19,6 +19,7 @@ import onnx_ir as ir
 
 from ....registration.runtimes import has_kernel
 from ..node_pass import NodePass, exclusive_producer, replace_match
+from ..pass_order import Run
 from ..pattern_matcher import is_near, near, number, op, value
 
 _MAXIMUM_DEPTH = 6
@@ -30,6 +31,7 @@ _WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 class FuseGelu(NodePass):
     """Replaces the composition by Gelu, if the model's opset has it."""
 
+    runs = (Run("full", after={"FoldScales": "A factor behind a layer goes into its weights first."}),)
     op_types = ("Mul",)
     writes = "Gelu"
 
@@ -50,6 +52,7 @@ class OrderGelu(NodePass):
     Both give the same numbers, unless x is over half of the largest number of its type.
     """
 
+    runs = (Run("full", after={"FuseGelu": "In opsets with Gelu nothing remains to be ordered."}),)
     op_types = ("Mul",)
 
     def rewrite(self, node: ir.Node) -> bool:

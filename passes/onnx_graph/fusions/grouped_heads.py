@@ -14,6 +14,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..node_pass import NodePass, exclusive_producer
+from ..pass_order import Run
 from ..pattern_matcher import op, value
 from .axes import added_axes
 
@@ -25,6 +26,7 @@ _REPEATED = 2
 class GroupHeads(NodePass):
     """Removes repetitions of heads in front of Attention."""
 
+    runs = (Run("full", after={"FuseAttention": "Only Attention repeats heads itself."}),)
     op_types = ("Attention",)
 
     def rewrite(self, node: ir.Node) -> bool:

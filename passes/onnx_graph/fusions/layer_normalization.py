@@ -17,6 +17,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..node_pass import ConstantPass, producer_of, replace_match
+from ..pass_order import Run
 from ..pattern_matcher import Match, Pattern, constant, op, value
 from .axes import reduces_last_axis
 
@@ -50,6 +51,15 @@ _SCALED = (_NORMAL | op("Cast", _NORMAL).named("cast")) * value("scale")
 class FuseLayerNormalization(ConstantPass):
     """Replaces the composition by LayerNormalization, if the model's opset has it."""
 
+    runs = (
+        Run(
+            "full",
+            after={
+                "RefineAndFold": "The size of the last dimension must be known.",
+                "FoldScales": "A scale behind a layer goes into its weights first.",
+            },
+        ),
+    )
     op_types = ("Mul",)
     writes = "LayerNormalization"
 

@@ -23,7 +23,9 @@ from ....registration.inference import shape_inference
 from ....registration.inference.derived_sizes import UNKNOWN, broadcast, least, product, quotient
 from ....registration.inference.shape_inference import Dim
 from ....registration.inference.size_vectors import elements
-from ..node_pass import NodePass, NodesByOperator, same_dimension
+from ..constants.fold_constants import FoldConstants
+from ..node_pass import InitializerPass, NodePass, NodesByOperator, same_dimension
+from ..pass_order import Run
 from ..shapes.static_sizes import cut_size, integers
 
 _END = 2**31 - 1
@@ -59,6 +61,24 @@ class RefineShapes(NodePass):
         if result.shape is not None and sizes == [*result.shape]:
             return False
         result.shape = ir.Shape(sizes)
+        return True
+
+
+class RefineAndFold(InitializerPass):
+    """Refines shapes, and folds the values that become constant, such as the masks of shifted windows."""
+
+    runs = (
+        Run(
+            "full",
+            after={"RemoveUnusedBeforeFusion": "Unused nodes would count as readers of folded constants."},
+        ),
+    )
+
+    def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
+        """Run both passes; most graphs have nothing to refine, and so nothing new to fold."""
+        if not RefineShapes().run(model, nodes):
+            return False
+        FoldConstants(self.initializers).run(model, nodes)
         return True
 
 

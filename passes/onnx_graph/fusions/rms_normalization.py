@@ -17,6 +17,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..node_pass import NodePass, producer_of, replace_match
+from ..pass_order import Run
 from ..pattern_matcher import constant, op, value
 from .axes import reduces_last_axis
 
@@ -33,6 +34,15 @@ _RMS_NORMALIZATION = (_NORMALIZED | op("Cast", _NORMALIZED).named("cast")) * val
 class FuseRMSNormalization(NodePass):
     """Replaces the composition by RMSNormalization, if the model's opset has it."""
 
+    runs = (
+        Run(
+            "full",
+            after={
+                "FuseLayerNormalization": "The formula is a part of that of LayerNormalization.",
+                "FoldScales": "A scale behind a layer goes into its weights first.",
+            },
+        ),
+    )
     op_types = ("Mul",)
     writes = "RMSNormalization"
 

@@ -16,6 +16,7 @@ import onnx_ir as ir
 
 from ....registration.inference.constant_integers import integers
 from ..node_pass import ConstantPass, replace_match
+from ..pass_order import Run
 from ..pattern_matcher import Match, Pattern, op, value
 from .axes import is_last_axis
 from .rotary_tables import RotaryTables
@@ -66,6 +67,15 @@ _ROTARY_EMBEDDING = _ROTATED * value("sine") + _X * value("cosine")
 class FuseRotaryEmbedding(ConstantPass):
     """Replaces the composition by RotaryEmbedding, if the model's opset has it."""
 
+    runs = (
+        Run(
+            "full",
+            after={
+                "RefineAndFold": "Sizes of tables and heads must be known.",
+                "FoldLinearScales": "A factor of the heads goes into weights first.",
+            },
+        ),
+    )
     op_types = ("Add",)
     writes = "RotaryEmbedding"
 

@@ -9,11 +9,15 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..node_pass import ConstantPass, removable_producer
+from ..pass_order import Run
 
 
 class FoldPadding(ConstantPass):
     """Removes Pads before convolutions."""
 
+    runs = (
+        Run("basic", after={"RemoveFoldedIdentities": "A copy between Pad and Conv would hide the Pad."}),
+    )
     op_types = ("Conv",)
 
     def rewrite(self, node: ir.Node) -> bool:

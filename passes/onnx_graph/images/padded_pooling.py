@@ -13,11 +13,13 @@ import onnx_ir as ir
 
 from ....registration.schemas import OperatorSchema
 from ..node_pass import NodePass
+from ..pass_order import Run
 
 
 class SeparatePaddedPools(NodePass):
     """Marks each MaxPool that reads a Pad of zeros."""
 
+    runs = (Run("none", after={"RemoveUnusedAtEnd": "Nodes that are removed need no change."}),)
     op_types = ("MaxPool",)
 
     def rewrite(self, node: ir.Node) -> bool:

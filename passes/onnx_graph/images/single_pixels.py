@@ -9,6 +9,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..node_pass import NodePass
+from ..pass_order import Run
 
 _ROUNDED = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners", "half_pixel_symmetric")
@@ -17,6 +18,11 @@ _COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners
 class RepeatSinglePixels(NodePass):
     """Changes Resize, and Upsample, of images of one pixel, such as pooled context."""
 
+    runs = (
+        Run(
+            "basic", after={"FoldSmallResults": "Sizes of images are known once their computation is folded."}
+        ),
+    )
     op_types = ("Resize", "Upsample")
 
     def rewrite(self, node: ir.Node) -> bool:

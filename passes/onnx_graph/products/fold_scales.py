@@ -20,6 +20,7 @@ import onnx_ir as ir
 from ..constants.initializers import Initializers
 from ..constants.reused_memory import empty
 from ..node_pass import ConstantPass, removable_producer, replace_by_value
+from ..pass_order import Run
 from .scaled_weights import scaled_blocks
 
 _FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
@@ -56,6 +57,15 @@ class _WeightedProduct:
 
 class FoldScales(ConstantPass):
     """Folds arithmetic by channel into the weights of products."""
+
+    runs = (
+        Run(
+            "full",
+            after={
+                "FuseAttention": "Attention takes the scale of its scores, which would move into weights."
+            },
+        ),
+    )
 
     def __init__(self, initializers: Initializers, op_types: Collection[str] = FOLDED):
         """Make the pass.

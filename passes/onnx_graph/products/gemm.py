@@ -22,11 +22,28 @@ from ....registration.runtimes import has_kernel
 from ....registration.schemas import operator_schema
 from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass
+from ..pass_order import Run
 
 
 class WriteGemm(ConstantPass):
     """Replaces MatMuls by Gemms."""
 
+    runs = (
+        Run(
+            "basic",
+            after={"RemoveIdentities": "A copy between a product and its bias would hide the sum."},
+            name="WriteMatrixGemm",
+            make=lambda initializers: WriteGemm(initializers, reshapes=False),
+        ),
+        Run(
+            "basic",
+            after={
+                "RemoveFoldedIdentities": "A copy between a product and its bias would hide the sum.",
+                "PushTransposes": "A Transpose of a weight that it removes is no part of a Gemm.",
+            },
+        ),
+        Run("basic", after={"FlattenRows": "Its products are those of matrices."}, name="WriteRowGemm"),
+    )
     op_types = ("MatMul",)
 
     def __init__(self, initializers: Initializers, reshapes: bool = True):

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ....registration.origins import inherit
 from ..node_pass import NodePass, remove_unread
+from ..pass_order import Run
 from ..pattern_matcher import op, value
 from ..transposes.permutations import permutation_of
 
@@ -20,6 +21,7 @@ _PRODUCT = op("MatMul", _TRANSPOSED | op("Cast", _TRANSPOSED), value("vector"))
 class PutVectorsFirst(NodePass):
     """Puts the vector before the matrix in each MatMul of a transposed matrix and a vector."""
 
+    runs = (Run("none", after={"RemoveUnusedAtEnd": "Nodes that are removed need no change."}),)
     op_types = ("MatMul",)
 
     def rewrite(self, node: ir.Node) -> bool:

@@ -18,6 +18,7 @@ import onnx_ir as ir
 from ....registration.dtypes import FLOATS
 from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass, replace_by_value
+from ..pass_order import Run
 
 _SELECTIONS = frozenset(
     "Concat Expand Flatten Gather Identity ReduceMax ReduceMin Reshape Slice Squeeze Tile Transpose "
@@ -32,6 +33,7 @@ _MAXIMUM_STEPS = 64
 class FindFalseConditions(ConstantPass):
     """Replaces comparisons that never hold."""
 
+    runs = (Run("basic", after={"FoldSmallResults": "Bounds follow from constants, such as folded masks."}),)
     op_types = ("Less",)
 
     def __init__(self, initializers: Initializers):

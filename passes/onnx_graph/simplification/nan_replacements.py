@@ -21,6 +21,7 @@ import onnx_ir as ir
 from ....registration.runtimes import has_kernel
 from ..fusions.mask_numbers import floats, leaves_scores, numbers_of
 from ..node_pass import ConstantPass, insert_node, keeps_shape, producer_of, remove_unread, replace_by_value
+from ..pass_order import Run
 from ..pattern_matcher import op, value
 
 _SCALES = ("Mul", "Div")
@@ -31,6 +32,7 @@ _REPLACEMENT = op("Where", op("IsNaN", _WEIGHTS).named("test"), value("filler"),
 class RemoveNaNReplacements(ConstantPass):
     """Removes `Where(IsNaN(p), 0, p)` where p has no NaN for finite products, and IsNaN elsewhere."""
 
+    runs = (Run("full", after={"FuseAttention": "The replacement tells that Attention may be used."}),)
     op_types = ("Where",)
 
     def rewrite(self, node: ir.Node) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..node_pass import NodePass, replace_node
+from ..pass_order import Run
 from ..pattern_matcher import op, value
 
 _PRODUCT = value("dividend") * op("Reciprocal", value("divisor")).named("reciprocal")
@@ -19,6 +20,12 @@ _PRODUCT = value("dividend") * op("Reciprocal", value("divisor")).named("recipro
 class DivideByReciprocals(NodePass):
     """Replaces products with Reciprocals by quotients."""
 
+    runs = (
+        Run(
+            "full",
+            after={"FuseRMSNormalization": "A product with a Reciprocal is a form of the normalization."},
+        ),
+    )
     op_types = ("Mul",)
 
     def rewrite(self, node: ir.Node) -> bool:

@@ -16,10 +16,34 @@ import onnx_ir as ir
 from ....registration.arguments import blocks
 from ....registration.schemas import operator_schema
 from ..node_pass import remove_node
+from ..pass_order import OnnxPass, Run
 
 
-class RemoveUnused(ir.passes.InPlacePass):
+class RemoveUnused(OnnxPass):
     """Removes unused nodes and initializers of the main graph and its sub-graphs."""
+
+    runs = (
+        Run("none"),
+        Run(
+            "full",
+            after={
+                "WriteGemm": "Unused nodes would count as further readers, which prevent fusions.",
+                "BroadcastLate": "It leaves the constants of masks unused.",
+                "FoldPadding": "It leaves Pads unused.",
+            },
+            name="RemoveUnusedBeforeFusion",
+            make=lambda _: RemoveUnused(initializers=False),
+        ),
+        Run(
+            "basic",
+            after={
+                "ReadStoredWeights": "The weights that it reads in their stored layout leave copies unread.",
+                "MergeEqualInitializers": "Weights that were merged are unread.",
+                "SplitQuantizedProducts": "It leaves products without bias, whose old weights may be unread.",
+            },
+            name="RemoveUnusedAtEnd",
+        ),
+    )
 
     def __init__(self, initializers: bool = True, keeps_effects: bool = True):
         """Make the pass.
