@@ -18,7 +18,6 @@ from ....registration.arguments import graphs_of
 from ....registration.origins import inherit
 from ..node_pass import ConstantPass, remove_node
 from ..pass_order import Run
-from .initializers import Initializers
 
 _FREE_INITIALIZERS = 4
 """Below this IR version, an initializer is an input too, and a branch has none."""
@@ -40,14 +39,9 @@ class ChooseBranches(ConstantPass):
     )
     op_types = ("If",)
 
-    def __init__(self, initializers: Initializers):
-        super().__init__(initializers)
-        self._names: Counter[str | None] | None = None
-        self._has_inner_initializers = True
-
     def begin(self, model: ir.Model) -> bool:
         """Forget the names of another model."""
-        self._names = None
+        self._names: Counter[str | None] | None = None
         self._has_inner_initializers = model.ir_version >= _FREE_INITIALIZERS
         return True
 

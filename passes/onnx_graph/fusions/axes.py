@@ -11,10 +11,7 @@ from ....registration.inference.constant_integers import argument
 
 def reduced_axes(node: ir.Node) -> list[int] | None:
     """The axes of a reduction that keeps its dimensions, from an attribute or a constant; None if unknown."""
-    keepdims = node.attributes.get("keepdims")
-    if keepdims is not None and keepdims.as_int() != 1:
-        return None
-    return argument(node, "axes", 1)
+    return argument(node, "axes", 1) if node.attributes.get_int("keepdims", 1) == 1 else None
 
 
 def added_axes(unsqueeze: ir.Node) -> list[int] | None:

@@ -80,9 +80,9 @@ def _is_triangle(
     Args:
         keeps: whether that number marks the keys that take part, from the diagonal downwards.
     """
-    upper = node.attributes.get("upper")
+    is_upper = node.attributes.get_int("upper", 1) == 1
     diagonal = number(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else 0
-    if (upper is None or upper.as_int() == 1, diagonal) != ((False, 0) if keeps else (True, 1)):
+    if (is_upper, diagonal) != ((False, 0) if keeps else (True, 1)):
         return False
     filler = _uniform_number(initializers, node.inputs[0])
     return filler is not None and test(filler)

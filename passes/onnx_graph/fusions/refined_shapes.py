@@ -105,8 +105,7 @@ def _reshape_sizes(node: ir.Node) -> list[Dim] | None:
     sizes = elements(target)
     if data is None or data.shape is None or sizes is None:
         return None
-    allowzero = node.attributes.get("allowzero")
-    if allowzero is None or not allowzero.as_int():
+    if not node.attributes.get_int("allowzero", 0):
         sizes = [data.shape[index] if size == 0 else size for index, size in enumerate(sizes)]
     if sizes.count(-1) != 1 or any(size == UNKNOWN or size == 0 for size in (*sizes, *data.shape)):
         return [UNKNOWN if size == -1 else size for size in sizes]

@@ -25,8 +25,8 @@ _TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
 def _has_last_axis(node: ir.Node, match: Match) -> bool:
-    axis = node.attributes.get("axis")
-    return axis is not None and is_last_axis([axis.as_int()], match["x"])
+    axis = node.attributes.get_int("axis")
+    return axis is not None and is_last_axis([axis], match["x"])
 
 
 def _half(index: int) -> Pattern:

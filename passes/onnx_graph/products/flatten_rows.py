@@ -461,5 +461,4 @@ def is_reshape(node: ir.Node | None) -> bool:
 
 
 def _keeps_zeros(reshape: ir.Node) -> bool:
-    allowzero = reshape.attributes.get("allowzero")
-    return allowzero is not None and bool(allowzero.as_int())
+    return bool(reshape.attributes.get_int("allowzero", 0))

@@ -16,7 +16,6 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration.dtypes import FLOATS
-from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass, replace_by_value
 from ..pass_order import Run
 
@@ -36,13 +35,9 @@ class FindFalseConditions(ConstantPass):
     runs = (Run("basic", after={"FoldSmallResults": "Bounds follow from constants, such as folded masks."}),)
     op_types = ("Less",)
 
-    def __init__(self, initializers: Initializers):
-        super().__init__(initializers)
-        self._bounds: dict[ir.Value, float | None] = {}
-
     def begin(self, model: ir.Model) -> bool:
         """Forget the bounds of another model."""
-        self._bounds = {}
+        self._bounds: dict[ir.Value, float | None] = {}
         return True
 
     def rewrite(self, node: ir.Node) -> bool:

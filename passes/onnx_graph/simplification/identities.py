@@ -72,8 +72,7 @@ def _has_sizes(initializers: Initializers, node: ir.Node) -> ir.Value | None:
         return operand if keeps_shape(operand, tuple(sizes)) else None
     if len(sizes) != len(shape):
         return None
-    allowzero = node.attributes.get("allowzero")
-    copies = allowzero is None or not allowzero.as_int()
+    copies = not node.attributes.get_int("allowzero", 0)
     open_ended = sum(
         not (size == operand_size or (size == 0 and copies))
         for size, operand_size in zip(sizes, shape, strict=True)
@@ -87,10 +86,10 @@ def _has_sizes(initializers: Initializers, node: ir.Node) -> ir.Value | None:
 
 
 def _same_type(initializers: Initializers, node: ir.Node) -> ir.Value | None:
-    operand, to = node.inputs[0], node.attributes.get("to")
-    if operand is None or to is None or operand.dtype is None:
+    operand = node.inputs[0]
+    if operand is None or operand.dtype is None:
         return None
-    return operand if int(operand.dtype) == to.as_int() else None
+    return operand if operand.dtype == node.attributes.get_int("to") else None
 
 
 def _dropout(initializers: Initializers, node: ir.Node) -> ir.Value | None:
@@ -113,19 +112,13 @@ def _tile(initializers: Initializers, node: ir.Node) -> ir.Value | None:
 
 
 def _pad(initializers: Initializers, node: ir.Node) -> ir.Value | None:
-    attribute = node.attributes.get("pads")
-    pads_array = (
-        initializers.small_array(node.inputs[1]) if attribute is None and len(node.inputs) > 1 else None
-    )
-    pads = None if pads_array is None else pads_array.tolist()
-    if attribute is not None:
-        pads = list(attribute.as_ints())
+    pads = initializers.integers(node, "pads", 1)
     return node.inputs[0] if pads is not None and not any(pads) else None
 
 
 def _transpose(initializers: Initializers, node: ir.Node) -> ir.Value | None:
-    perm = node.attributes.get("perm")
-    return node.inputs[0] if perm is not None and [*perm.as_ints()] == [*range(len(perm.as_ints()))] else None
+    perm = node.attributes.get_ints("perm")
+    return node.inputs[0] if perm is not None and [*perm] == [*range(len(perm))] else None
 
 
 def _slice(initializers: Initializers, node: ir.Node) -> ir.Value | None:

@@ -19,7 +19,6 @@ from ....registration.dtypes import FLOATS
 from ....registration.inference import shape_inference
 from ....registration.inference.folding import evaluate
 from ....registration.inference.tensor_sizes import element_count
-from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass, replace_by_value, replace_node
 from ..pass_order import Run
 
@@ -54,13 +53,9 @@ class RemoveUniformValues(ConstantPass):
     )
     op_types = _MOVING | _ELEMENTWISE
 
-    def __init__(self, initializers: Initializers):
-        super().__init__(initializers)
-        self._uniforms: dict[ir.Value, _Uniform | None] = {}
-
     def begin(self, model: ir.Model) -> bool:
         """Forget the values of another model."""
-        self._uniforms = {}
+        self._uniforms: dict[ir.Value, _Uniform | None] = {}
         return True
 
     def rewrite(self, node: ir.Node) -> bool:

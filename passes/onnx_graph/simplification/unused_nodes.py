@@ -110,9 +110,8 @@ def _shorten_outputs(node: ir.Node, opset: int) -> None:
     if schema is None or any(parameter.variadic for parameter in schema.outputs):
         return
     if node.op_type == "BatchNormalization":
-        training = node.attributes.get("training_mode")
         # Before opset 14 the node trains if it has more than one output.
-        if "training_mode" not in schema.attributes or (training is not None and training.as_int()):
+        if "training_mode" not in schema.attributes or node.attributes.get_int("training_mode", 0) != 0:
             return
         node.attributes.pop("training_mode", None)
     for value, parameter in zip(node.outputs, schema.outputs, strict=False):

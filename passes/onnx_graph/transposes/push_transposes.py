@@ -158,7 +158,7 @@ class _TransposeRewriter:
 
     def _transpose_node(self, form: TransposedForm, sizes: Sizes | None) -> ir.Node:
         name = self.initializers.unique(f"{form.base.name}/Transpose")
-        if sizes is not None and permutations.is_reshape(sizes, form.perm):
+        if sizes is not None and permutations.keeps_element_order(sizes, form.perm):
             target_sizes = permutations.target_shape(sizes, form.perm)
             target = self.initializers.make(np.array(target_sizes, dtype=np.int64), "order_shape")
             node = ir.Node("", "Reshape", [form.base, target], name=name)

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.inference.constant_integers import argument
 from ....registration.origins import inherit
 from ....registration.schemas import omissible
 from ..constants.initializers import Initializers
@@ -129,7 +130,7 @@ class Rules:
             return None
         full = permutations.full_rank(shape.numpy(), len(perm))
         # A real Transpose of the operand would save nothing.
-        if not permutations.is_reshape(full, back):
+        if not permutations.keeps_element_order(full, back):
             return None
         target = [full[axis] for axis in back]
         # Broadcasting adds leading dimensions of size 1 by itself.
@@ -168,14 +169,7 @@ class Rules:
 
     def integers(self, node: ir.Node, name: str, index: int) -> list[int] | None:
         """Integers that are an attribute or a constant input; None if they are neither."""
-        attribute = node.attributes.get(name)
-        if attribute is not None:
-            value = attribute.value
-            return [int(value)] if isinstance(value, int) else [int(item) for item in value]
-        constant = node.inputs[index] if len(node.inputs) > index else None
-        if constant is None or constant.const_value is None or constant.is_graph_input():
-            return None
-        return [int(item) for item in constant.const_value.numpy().reshape(-1)]
+        return argument(node, name, index)
 
     def write_integers(self, node: ir.Node, name: str, index: int, numbers: Sequence[int]) -> None:
         """Replace integers where they are: in the attribute, or in a new constant."""
@@ -211,8 +205,7 @@ def _by_axis(default: int) -> Callable[..., NodeRewrite | None]:
     def rule(
         rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
     ) -> NodeRewrite | None:
-        attribute = node.attributes.get("axis")
-        axis = default if attribute is None else attribute.as_int()
+        axis = node.attributes.get_int("axis", default)
         if node.op_type in ("Softmax", "LogSoftmax", "Hardmax") and rules.opset < _SOFTMAX_BY_AXIS:
             return None
         if node.op_type == "Gather":
@@ -285,14 +278,12 @@ def _reduce(
 ) -> NodeRewrite | None:
     if not _is_only_data_transposed(node, perms):
         return None
-    keepdims = node.attributes.get("keepdims")
-    keeps_dims = keepdims is None or keepdims.as_int() == 1
+    keeps_dims = node.attributes.get_int("keepdims", 1) == 1
     has_axes = "axes" in node.attributes or (len(node.inputs) > 1 and node.inputs[1] is not None)
     axes = rules.integers(node, "axes", 1)
     if not has_axes or axes == []:
-        noop = node.attributes.get("noop_with_empty_axes")
         # With `noop_with_empty_axes` the operator returns its input; otherwise it reduces all dimensions.
-        if noop is not None and noop.as_int():
+        if node.attributes.get_int("noop_with_empty_axes", 0):
             return NodeRewrite(perm, lambda: None)
         return NodeRewrite(perm if keeps_dims else (), lambda: None)
     if axes is None:
@@ -307,9 +298,8 @@ def _reduce(
 def _arg_reduce(
     rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
 ) -> NodeRewrite | None:
-    attribute, keepdims = node.attributes.get("axis"), node.attributes.get("keepdims")
-    axis = (0 if attribute is None else attribute.as_int()) % len(perm)
-    keeps_dims = keepdims is None or keepdims.as_int() == 1
+    axis = node.attributes.get_int("axis", 0) % len(perm)
+    keeps_dims = node.attributes.get_int("keepdims", 1) == 1
     result = perm if keeps_dims else permutations.remove_axes(perm, [axis])
     return NodeRewrite(result, lambda: rules.set_attribute(node, ir.AttrInt64("axis", perm[axis])))
 
@@ -364,16 +354,15 @@ def _resize(
     rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
 ) -> NodeRewrite | None:
     """A Resize to the nearest pixel; onnxruntime interpolates along the last dimensions only."""
-    mode, coordinates = (node.attributes.get(name) for name in ("mode", "coordinate_transformation_mode"))
     if not rules.resizes or not _is_only_data_transposed(node, perms):
         return None
-    if mode is not None and mode.as_string() != "nearest":
+    if node.attributes.get_string("mode", "nearest") != "nearest":
         return None
-    if coordinates is not None and coordinates.as_string() == "tf_crop_and_resize":
+    if node.attributes.get_string("coordinate_transformation_mode") == "tf_crop_and_resize":
         return None
-    axes = node.attributes.get("axes")
+    axes = node.attributes.get_ints("axes")
     if axes is not None:
-        moved = ir.AttrInt64s("axes", [perm[axis % len(perm)] for axis in axes.as_ints()])
+        moved = ir.AttrInt64s("axes", [perm[axis % len(perm)] for axis in axes])
         return NodeRewrite(perm, lambda: rules.set_attribute(node, moved))
     sizes = [(index, value) for index, value in enumerate(node.inputs) if index and value is not None]
     if any(not rules.initializers.is_constant(value) for _, value in sizes):
