@@ -203,13 +203,12 @@ class _Number(Pattern):
         constant = number(matched)
         if matched is None or constant is None:
             return
-        if self._accepts(constant, matched.dtype):
+        if self.is_rounded and self.expected is not None:
+            is_equal = is_near(constant, self.expected, matched.dtype)
+        else:
+            is_equal = self.expected is None or constant == self.expected
+        if is_equal:
             yield match
-
-    def _accepts(self, constant: float, dtype: ir.DataType | None) -> bool:
-        if self.expected is None or constant == self.expected:
-            return True
-        return self.is_rounded and is_near(constant, self.expected, dtype)
 
 
 @dataclasses.dataclass(frozen=True)
