@@ -90,6 +90,7 @@ PASSES: tuple[type[OnnxPass], ...] = (
     WriteDefaultAttributes,
 )
 """The passes of all levels. `runs` says what must come before each; this sequence decides between others."""
+# At import, so that a mistake in `runs` shows before any model is changed.
 _RUNS = order_runs(PASSES)
 _MAXIMUM_OUTPUTS = 512
 """The maximum outputs of a graph in which repeats and identities are removed: onnx-ir searches all outputs

@@ -90,6 +90,7 @@ def order_runs(pass_types: Sequence[type[OnnxPass]]) -> list[OrderedRun]:
     ready: set[str] = set()
     while sorter.is_active():
         ready.update(sorter.get_ready())
+        # Always the earliest in the sequence, so that the order is the same in every process.
         first = min(ready, key=positions.__getitem__)
         ready.remove(first)
         order.append(runs[first])

@@ -28,7 +28,7 @@ _COMMUTATIVE = frozenset(("Add", "Mul"))
 
 
 @dataclasses.dataclass(frozen=True)
-class Match:
+class PatternMatch:
     """Values and nodes for which a pattern holds.
 
     Attributes:
@@ -69,17 +69,17 @@ class Match:
         )
 
 
-_EMPTY = Match({}, ())
+_EMPTY = PatternMatch({}, ())
 
 
 class Pattern(abc.ABC):
     """What a value may be."""
 
     @abc.abstractmethod
-    def matches(self, matched: ir.Value | None, match: Match = _EMPTY) -> Iterator[Match]:
+    def matches(self, matched: ir.Value | None, match: PatternMatch = _EMPTY) -> Iterator[PatternMatch]:
         """The ways in which a value extends a match."""
 
-    def find(self, node: ir.Node, is_closed: bool = True) -> Match | None:
+    def find(self, node: ir.Node, is_closed: bool = True) -> PatternMatch | None:
         """The first match that ends in a node.
 
         Args:
@@ -88,7 +88,7 @@ class Pattern(abc.ABC):
         matches = self.matches(node.outputs[0])
         return next((match for match in matches if not is_closed or match.is_closed(node)), None)
 
-    def named(self, name: str) -> Pattern:
+    def label(self, name: str) -> Pattern:
         """The same pattern, whose value gets a name."""
         return _Named(name, self)
 
@@ -139,7 +139,7 @@ def near(expected: float) -> Pattern:
 def op(
     op_type: str,
     *operands: Operand,
-    where: Callable[[ir.Node, Match], bool] | None = None,
+    where: Callable[[ir.Node, PatternMatch], bool] | None = None,
     output: int = 0,
     shared: bool = False,
 ) -> Pattern:
@@ -184,10 +184,11 @@ class _Named(Pattern):
     name: str
     pattern: Pattern | None
 
-    def matches(self, matched: ir.Value | None, match: Match = _EMPTY) -> Iterator[Match]:
+    def matches(self, matched: ir.Value | None, match: PatternMatch = _EMPTY) -> Iterator[PatternMatch]:
         if matched is None or match.values.get(self.name, matched) is not matched:
             return
-        named = Match({**match.values, self.name: matched}, match.nodes)
+        # The name comes first: a condition inside the pattern may ask for it.
+        named = PatternMatch({**match.values, self.name: matched}, match.nodes)
         if self.pattern is None:
             yield named
         else:
@@ -199,7 +200,7 @@ class _Number(Pattern):
     expected: float | None
     is_rounded: bool
 
-    def matches(self, matched: ir.Value | None, match: Match = _EMPTY) -> Iterator[Match]:
+    def matches(self, matched: ir.Value | None, match: PatternMatch = _EMPTY) -> Iterator[PatternMatch]:
         constant = number(matched)
         if matched is None or constant is None:
             return
@@ -215,7 +216,7 @@ class _Number(Pattern):
 class _OneOf(Pattern):
     alternatives: Sequence[Pattern]
 
-    def matches(self, matched: ir.Value | None, match: Match = _EMPTY) -> Iterator[Match]:
+    def matches(self, matched: ir.Value | None, match: PatternMatch = _EMPTY) -> Iterator[PatternMatch]:
         for pattern in self.alternatives:
             yield from pattern.matches(matched, match)
 
@@ -224,17 +225,19 @@ class _OneOf(Pattern):
 class _Operation(Pattern):
     op_type: str
     operands: Sequence[Pattern]
-    where: Callable[[ir.Node, Match], bool] | None
+    where: Callable[[ir.Node, PatternMatch], bool] | None
     output: int
     shared: bool
 
-    def matches(self, matched: ir.Value | None, match: Match = _EMPTY) -> Iterator[Match]:
+    def matches(self, matched: ir.Value | None, match: PatternMatch = _EMPTY) -> Iterator[PatternMatch]:
         node = matched.producer() if matched is not None else None
         if node is None or node.op_type != self.op_type or node.domain:
             return
         if node.outputs[self.output : self.output + 1] != (matched,) or len(node.inputs) < len(self.operands):
             return
-        extended = match if self.shared else Match(match.values, (*match.nodes, node))
+        # Nodes of shared patterns stay in the graph, and are free to have other readers.
+        extended = match if self.shared else PatternMatch(match.values, (*match.nodes, node))
+        # Which operand is which may show only in a later part of the pattern, so both orders are tried.
         orders = [node.inputs]
         if self.op_type in _COMMUTATIVE:
             orders.append(node.inputs[::-1])
@@ -245,8 +248,8 @@ class _Operation(Pattern):
 
 
 def _match_all(
-    patterns: Sequence[Pattern], values: Sequence[ir.Value | None], match: Match
-) -> Iterator[Match]:
+    patterns: Sequence[Pattern], values: Sequence[ir.Value | None], match: PatternMatch
+) -> Iterator[PatternMatch]:
     """The matches in which each pattern holds for the value at its position."""
     if not patterns:
         yield match

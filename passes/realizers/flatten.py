@@ -101,6 +101,7 @@ def _flattening_axis(node: ir.Node) -> int | None:
     requested_sizes = tensor.numpy().tolist()
     if len(requested_sizes) != 2 or len(sizes) < 1:
         return None
+    # This copies the first size and joins the others, whatever they are.
     if requested_sizes == [0, -1]:
         return 1
     first: int | None = sizes[0] if requested_sizes[0] == 0 else requested_sizes[0]

@@ -65,7 +65,7 @@ def test_an_alternative_is_tried_where_another_fails_later() -> None:
 
 
 def test_names_tell_the_alternative_and_its_values() -> None:
-    pattern = op("Tanh", X * constant("factor") | op("Exp", X).named("power"))
+    pattern = op("Tanh", X * constant("factor") | op("Exp", X).label("power"))
     match = pattern.find(last_node("p = Mul(half, x) out = Tanh(p)"))
     assert match is not None
     assert "power" not in match
@@ -89,7 +89,7 @@ def test_names_tell_the_alternative_and_its_values() -> None:
     ],
 )
 def test_no_other_node_reads_a_match(text: str, is_closed: bool) -> None:
-    exponential = op("Exp", X).named("e")
+    exponential = op("Exp", X).label("e")
     pattern = (exponential + Y) / exponential
     node = last_node(text)
     assert (pattern.find(node) is not None) == is_closed

@@ -27,7 +27,7 @@ import onnx_ir as ir
 
 from ..node_pass import ConstantPass, insert_node, replace_match, same_dimension
 from ..pass_order import Run
-from ..pattern_matcher import Match, Pattern, constant, op, value
+from ..pattern_matcher import Pattern, PatternMatch, constant, op, value
 from .attention_masks import AttentionMasks, AttentionSite, Mask
 from .attention_scores import Scores, read_scores
 from .axes import is_last_axis, reduces_last_axis
@@ -113,24 +113,24 @@ def _attributes(scores: Scores, mask: Mask | None, is_wide: bool) -> list[ir.Att
     return attributes
 
 
-def _over_last_axis(node: ir.Node, match: Match) -> bool:
+def _over_last_axis(node: ir.Node, match: PatternMatch) -> bool:
     return is_last_axis([node.attributes.get_int("axis", -1)], node.outputs[0])
 
 
 def _weights(scores: Pattern) -> Pattern:
     """The Softmax of scores over the last dimension, whose NaN may become zero."""
-    softmax = op("Softmax", scores, where=_over_last_axis).named("softmax")
+    softmax = op("Softmax", scores, where=_over_last_axis).label("softmax")
     is_number = op("Greater", softmax, constant("bound"), where=lambda _, match: match.number("bound") < 0)
     choice = op("Where", op("IsNaN", softmax), 0, softmax) | op("Where", is_number, softmax, 0)
-    return softmax | choice.named("choice")
+    return softmax | choice.label("choice")
 
 
-_WIDE_WEIGHTS = _weights(op("Cast", value("scores")).named("wide"))
+_WIDE_WEIGHTS = _weights(op("Cast", value("scores")).label("wide"))
 # Without a Cast the Softmax has the type of the values.
-_ATTENTION = op("MatMul", _weights(value("scores")) | op("Cast", _WIDE_WEIGHTS).named("narrow"))
+_ATTENTION = op("MatMul", _weights(value("scores")) | op("Cast", _WIDE_WEIGHTS).label("narrow"))
 
 
-def _computes_in_float(match: Match) -> bool | None:
+def _computes_in_float(match: PatternMatch) -> bool | None:
     """Whether half precision is cast to FLOAT for the Softmax, and back; None for other Casts."""
     if "narrow" not in match:
         return False
@@ -142,7 +142,7 @@ def _computes_in_float(match: Match) -> bool | None:
 _MASK = op("Where", value("condition"), 0, -math.inf) | op("Where", value("condition"), -math.inf, 0)
 _IS_EMPTY_ROW = op(
     "Less",
-    op("ReduceMax", _MASK.named("mask"), where=lambda node, match: reduces_last_axis(node, match["mask"])),
+    op("ReduceMax", _MASK.label("mask"), where=lambda node, match: reduces_last_axis(node, match["mask"])),
     constant("bound"),
     where=lambda _, match: -math.inf < match.number("bound") <= 0,
 )

@@ -95,6 +95,7 @@ def _uniform_number(initializers: Initializers, value: ir.Value | None) -> float
         value = node.inputs[0]
         node = producer_of(value, "Expand", "Cast", "ConstantOfShape")
     if node is not None:
+        # Without the attribute, ConstantOfShape gives zeros.
         filler = node.attributes.get("value")
         return 0.0 if filler is None else float(filler.as_tensor().numpy().item())
     array = contents(initializers, value)

@@ -90,6 +90,7 @@ def _binomial(
     if total is not None:
         terms = [_monomial(summand, x) for summand in total.inputs]
         return None if None in terms else [term for term in terms if term is not None]
+    # The depth ends the recursion: a file may have products of thousands of factors.
     product = exclusive_producer(value, "Mul") if depth else None
     for first, second in (product.inputs, product.inputs[::-1]) if product is not None else ():
         factor = _monomial(first, x)
@@ -126,4 +127,4 @@ _ERF = op("Erf", _X * near(math.sqrt(0.5)) | _X / near(math.sqrt(2)))
 _TANH = op("Tanh", value("cubic"), where=lambda _, match: _is_cubic(match["cubic"], match["x"]))
 _TOTAL = 1 + (_ERF | _TANH)
 _GELU = _X * _TOTAL * 0.5 | _X * 0.5 * _TOTAL | _X * (_TOTAL * 0.5)
-_HALVED_SUM = _X * ((1 + _ERF).named("total") * 0.5).named("product")
+_HALVED_SUM = _X * ((1 + _ERF).label("total") * 0.5).label("product")

@@ -54,7 +54,7 @@ class GroupHeads(NodePass):
         return True
 
 
-_REPETITION = op("Reshape", op("Expand", op("Unsqueeze", value("data")).named("inserted")).named("expanded"))
+_REPETITION = op("Reshape", op("Expand", op("Unsqueeze", value("data")).label("inserted")).label("expanded"))
 
 
 def _repetition_source(repeated: ir.Value | None) -> ir.Value | None:

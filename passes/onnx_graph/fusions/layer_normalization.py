@@ -18,7 +18,7 @@ import onnx_ir as ir
 
 from ..node_pass import ConstantPass, producer_of, replace_match
 from ..pass_order import Run
-from ..pattern_matcher import Match, Pattern, constant, op, value
+from ..pattern_matcher import Pattern, PatternMatch, constant, op, value
 from .axes import reduces_last_axis
 
 _TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
@@ -26,26 +26,28 @@ _WIDE = (ir.DataType.FLOAT, ir.DataType.DOUBLE)
 """Types to which written-out forms cast half precision; the operator computes in FLOAT."""
 
 
-def _over_last_axis(node: ir.Node, match: Match) -> bool:
+def _over_last_axis(node: ir.Node, match: PatternMatch) -> bool:
     return reduces_last_axis(node, match["x"])
 
 
-def _is_wide(node: ir.Node, match: Match) -> bool:
+def _is_wide(node: ir.Node, match: PatternMatch) -> bool:
     return node.outputs[0].dtype in _WIDE
 
 
-def _centred(name: str) -> Pattern:
+def _subtract_mean(name: str) -> Pattern:
     """The difference of x and its mean, which may be cast."""
     difference = _X - op("ReduceMean", _X, where=_over_last_axis)
-    return (difference | op("Cast", difference, where=_is_wide)).named(name)
+    return (difference | op("Cast", difference, where=_is_wide)).label(name)
 
 
 _X = value("x")
 _SQUARED = value("squared")
 # Rule 3: two nodes may compute the difference, or one that the quotient reads too.
-_VARIANCE = op("ReduceMean", _centred("squared") ** 2 | _SQUARED * _centred("squared"), where=_over_last_axis)
-_NORMAL = _centred("centred") / op("Sqrt", _VARIANCE + constant("epsilon"))
-_SCALED = (_NORMAL | op("Cast", _NORMAL).named("cast")) * value("scale")
+_VARIANCE = op(
+    "ReduceMean", _subtract_mean("squared") ** 2 | _SQUARED * _subtract_mean("squared"), where=_over_last_axis
+)
+_NORMAL = _subtract_mean("centred") / op("Sqrt", _VARIANCE + constant("epsilon"))
+_SCALED = (_NORMAL | op("Cast", _NORMAL).label("cast")) * value("scale")
 
 
 class FuseLayerNormalization(ConstantPass):

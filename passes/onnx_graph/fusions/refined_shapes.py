@@ -105,6 +105,7 @@ def _reshape_sizes(node: ir.Node) -> list[Dim] | None:
     sizes = elements(target)
     if data is None or data.shape is None or sizes is None:
         return None
+    # A target of 0 copies the size of the operand, unless `allowzero` is set.
     if not node.attributes.get_int("allowzero", 0):
         sizes = [data.shape[index] if size == 0 else size for index, size in enumerate(sizes)]
     if sizes.count(-1) != 1 or any(size == UNKNOWN or size == 0 for size in (*sizes, *data.shape)):

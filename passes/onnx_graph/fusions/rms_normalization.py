@@ -28,7 +28,7 @@ _MEAN = op("ReduceMean", _X**2 | _X * _X, where=lambda node, match: reduces_last
 _TOTAL = _MEAN + constant("epsilon")
 _ROOT = op("Sqrt", _TOTAL)
 _NORMALIZED = _X / (_ROOT | _TOTAL**0.5) | _X * (op("Reciprocal", _ROOT) | 1 / _ROOT | _TOTAL**-0.5)
-_RMS_NORMALIZATION = (_NORMALIZED | op("Cast", _NORMALIZED).named("cast")) * value("scale")
+_RMS_NORMALIZATION = (_NORMALIZED | op("Cast", _NORMALIZED).label("cast")) * value("scale")
 
 
 class FuseRMSNormalization(NodePass):

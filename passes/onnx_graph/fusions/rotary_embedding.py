@@ -17,14 +17,14 @@ import onnx_ir as ir
 from ....registration.inference.constant_integers import integers
 from ..node_pass import ConstantPass, replace_match
 from ..pass_order import Run
-from ..pattern_matcher import Match, Pattern, op, value
+from ..pattern_matcher import Pattern, PatternMatch, op, value
 from .axes import is_last_axis
 from .rotary_tables import RotaryTables
 
 _TYPES = (ir.DataType.FLOAT, ir.DataType.FLOAT16)
 
 
-def _has_last_axis(node: ir.Node, match: Match) -> bool:
+def _has_last_axis(node: ir.Node, match: PatternMatch) -> bool:
     axis = node.attributes.get_int("axis")
     return axis is not None and is_last_axis([axis], match["x"])
 
@@ -32,13 +32,13 @@ def _has_last_axis(node: ir.Node, match: Match) -> bool:
 def _half(index: int) -> Pattern:
     """The lower (0) or the upper (1) half of x along the last dimension."""
 
-    def splits_evenly(node: ir.Node, match: Match) -> bool:
+    def splits_evenly(node: ir.Node, match: PatternMatch) -> bool:
         size, part = _last_size(match["x"]), _last_size(node.outputs[index])
         return (
             size is not None and part == size // 2 and len(node.outputs) == 2 and _has_last_axis(node, match)
         )
 
-    def takes_half(node: ir.Node, match: Match) -> bool:
+    def takes_half(node: ir.Node, match: PatternMatch) -> bool:
         size, arguments = _last_size(match["x"]), [integers(argument) for argument in node.inputs[1:]]
         numbers = [argument[0] for argument in arguments if argument is not None and len(argument) == 1]
         if size is None or len(numbers) < len(arguments) or len(numbers) not in (3, 4):

@@ -52,6 +52,7 @@ class FoldLinearScales(ConstantPass):
     ) -> tuple[ir.Node, ir.Node | None] | None:
         """The MatMul that a value comes from, and the Add of its bias if there is one."""
         node = removable_producer(reader, value)
+        # A single number can pass changes of shape; numbers by column belong to the last dimension.
         while is_number and node is not None and node.op_type in _MOVES:
             node = removable_producer(node, node.inputs[0])
         if node is None:

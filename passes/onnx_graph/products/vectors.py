@@ -14,7 +14,7 @@ from ..pass_order import Run
 from ..pattern_matcher import op, value
 from ..transposes.permutations import permutation_of
 
-_TRANSPOSED = op("Transpose", value("data")).named("transposed")
+_TRANSPOSED = op("Transpose", value("data")).label("transposed")
 _PRODUCT = op("MatMul", _TRANSPOSED | op("Cast", _TRANSPOSED), value("vector"))
 
 

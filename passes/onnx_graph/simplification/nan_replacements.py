@@ -25,8 +25,8 @@ from ..pass_order import Run
 from ..pattern_matcher import op, value
 
 _SCALES = ("Mul", "Div")
-_WEIGHTS = op("Softmax").named("weights")
-_REPLACEMENT = op("Where", op("IsNaN", _WEIGHTS).named("test"), value("filler"), _WEIGHTS)
+_WEIGHTS = op("Softmax").label("weights")
+_REPLACEMENT = op("Where", op("IsNaN", _WEIGHTS).label("test"), value("filler"), _WEIGHTS)
 
 
 class RemoveNaNReplacements(ConstantPass):

@@ -14,7 +14,7 @@ from ..node_pass import NodePass, replace_node
 from ..pass_order import Run
 from ..pattern_matcher import op, value
 
-_PRODUCT = value("dividend") * op("Reciprocal", value("divisor")).named("reciprocal")
+_PRODUCT = value("dividend") * op("Reciprocal", value("divisor")).label("reciprocal")
 
 
 class DivideByReciprocals(NodePass):

@@ -70,6 +70,7 @@ class RemoveUnused(OnnxPass):
 
 def _remove_nodes(graph: ir.Graph, opset: int, keeps_effects: bool) -> bool:
     removed = False
+    # From the end, so that the producers of what a removed node read come after it.
     for node in reversed(graph):
         outputs = node.outputs
         is_read = bool(outputs) and bool(outputs[0].uses())
@@ -79,6 +80,7 @@ def _remove_nodes(graph: ir.Graph, opset: int, keeps_effects: bool) -> bool:
             removed = True
             continue
         inputs, attributes = node.inputs, node.attributes.data
+        # Most nodes have nothing to shorten, and need no schema.
         if inputs and inputs[-1] is None:
             _shorten_inputs(node, opset)
         if outputs[1:] or "training_mode" in attributes:
