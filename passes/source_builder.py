@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -21,7 +21,7 @@ def where(node: ir.Node) -> str:
     return f"{overloaded_name(node)} in '{node.metadata_props.get(MODULE) or '<root>'}'"
 
 
-def static_sizes(value: Value) -> list[int] | None:
+def sizes_of(value: Value) -> list[int] | None:
     """The sizes of a value if all of them are known, else None."""
     if value.shape is None:
         return None
@@ -146,7 +146,7 @@ class SourceBuilder:
 
     def positions(self, value: Value) -> Value:
         """The row-major position of every element of a value, in the shape of the value."""
-        sizes = static_sizes(value)
+        sizes = sizes_of(value)
         end: Size = (
             math.prod(sizes) if sizes is not None else self._number("aten::numel", {"self": value}, "default")
         )
@@ -186,13 +186,7 @@ class SourceBuilder:
         """The value in the shape of another one with the same number of elements."""
         if same_shape(value, like):
             return value
-        sizes = static_sizes(like)
-        # Only `reshape_as` takes the sizes from another tensor at run time.
-        if sizes is None:
-            arguments: dict[str, Any] = {"self": value, "other": like}
-            return self.emit("aten::reshape_as", arguments, dtype=value.dtype, shape=like.shape)
-        arguments = {"self": value, "shape": sizes}
-        return self.emit("aten::reshape", arguments, dtype=value.dtype, shape=like.shape)
+        return self._resize("reshape", "shape", value, like)
 
     def conform(self, value: Value, like: Value) -> Value:
         """The value cast and broadcast to the element type and shape of another one, as far as needed."""
@@ -200,13 +194,15 @@ class SourceBuilder:
             value = self.emit("aten::type_as", {"self": value, "other": like}, shape=value.shape)
         elif value.dtype != like.dtype:
             value = self.cast(value, like.dtype)
-        if same_shape(value, like):
-            return value
-        sizes = static_sizes(like)
-        if sizes is None:
-            arguments: dict[str, Any] = {"self": value, "other": like}
-            return self.emit("aten::expand_as", arguments, dtype=value.dtype, shape=like.shape)
-        return self.emit("aten::expand", {"self": value, "size": sizes}, dtype=value.dtype, shape=like.shape)
+        return value if same_shape(value, like) else self._resize("expand", "size", value, like)
+
+    def _resize(self, operator: str, argument: str, value: Value, like: Value) -> Value:
+        """The result of `reshape` or `expand` to the shape of another value."""
+        sizes = sizes_of(like)
+        # Only `reshape_as` and `expand_as` take the sizes from another tensor at run time.
+        name = f"aten::{operator}_as" if sizes is None else f"aten::{operator}"
+        arguments = {"self": value, "other": like} if sizes is None else {"self": value, argument: sizes}
+        return self.emit(name, arguments, dtype=value.dtype, shape=like.shape)
 
     def _number(self, name: str, arguments: Mapping[str, Any], overload: str) -> Value:
         value = self.emit(name, arguments, overload, dtype=DataType.INT64, shape=ir.Shape(()))
@@ -225,10 +221,3 @@ def detach_node(node: ir.Node) -> None:
 def is_unused(node: ir.Node) -> bool:
     """Whether nothing reads any output of the node."""
     return all(not value.uses() and not value.is_graph_output() for value in node.outputs)
-
-
-def remove_unused(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
-    """Remove those of the nodes, given in execution order, that nothing reads."""
-    for node in reversed(nodes):
-        if node.graph is graph and is_unused(node):
-            graph.remove(node, safe=True)

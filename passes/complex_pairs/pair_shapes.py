@@ -10,7 +10,7 @@ from onnx_ir import Value
 
 from ...registration import GraphError
 from ...registration.arguments import replace_arguments
-from ..source_builder import static_sizes, where
+from ..source_builder import sizes_of, where
 from .pairs import Arguments, Pairs, Rule, part_by_part, to_complex_dialect
 
 
@@ -59,7 +59,7 @@ def _on_one_element(pairs: Pairs, node: ir.Node, arguments: Arguments, names: Se
     one_element = pairs.build.emit(
         "aten::reshape", {"self": self, "shape": [1, 2]}, dtype=self.dtype, shape=ir.Shape([1, 2])
     )
-    with_last_size = static_sizes(node.outputs[0])
+    with_last_size = sizes_of(node.outputs[0])
     if len(node.outputs) != 1 or with_last_size is None:
         raise GraphError(f"{where(node)}: zero-dimensional complex tensors are not supported")
     shifted_dims = {

@@ -15,7 +15,7 @@ from onnx_ir import Value
 
 from ...registration import GraphError
 from ...registration.arguments import blocks
-from ..source_builder import SourceBuilder, shapes_differ, static_sizes, where
+from ..source_builder import SourceBuilder, shapes_differ, sizes_of, where
 from .storages import BlockScope, Memory, Storage, Truth
 from .views import ViewStep
 
@@ -164,7 +164,7 @@ class ConditionalLocation(Derived):
                 # A value of another shape cannot have been written here, so this branch never runs.
                 elif not shapes_differ(new, like):
                     # The value has the sizes of this location only if the branch runs.
-                    sized = memory.build.reshape(new, like) if static_sizes(like) is not None else new
+                    sized = memory.build.reshape(new, like) if sizes_of(like) is not None else new
                     location.store(memory, sized)
         join(memory, node, scopes)
 
@@ -195,7 +195,7 @@ def _shaped_like(memory: Memory, location: Location) -> Value | None:
 
 def _in_shape_of(new: Value, old: Value) -> Callable[[Memory], Value]:
     def make(memory: Memory) -> Value:
-        has_known_shape = new.shape is not None and static_sizes(old) is None
+        has_known_shape = new.shape is not None and sizes_of(old) is None
         return new if has_known_shape or old.shape is None else memory.build.reshape(new, old)
 
     return make
@@ -270,7 +270,7 @@ def flatten(build: SourceBuilder, value: Value) -> Value:
     """A value reshaped to one dimension."""
     if value.shape is not None and len(value.shape) == 1:
         return value
-    sizes = static_sizes(value)
+    sizes = sizes_of(value)
     shape = ir.Shape([None if sizes is None else math.prod(sizes)])
     return build.emit("aten::reshape", {"self": value, "shape": [-1]}, dtype=value.dtype, shape=shape)
 

@@ -16,7 +16,7 @@ from onnx_ir import DataType, Value
 
 from ...registration import ALIAS, GraphError
 from ...registration.arguments import qualified_name
-from ..source_builder import Size, SourceBuilder, static_sizes, where
+from ..source_builder import Size, SourceBuilder, sizes_of, where
 
 Make = Callable[[SourceBuilder, "ViewStep", Value], Value]
 Write = Callable[[SourceBuilder, "ViewStep", Value, Value], Value]
@@ -90,7 +90,7 @@ class ViewStep:
                     if isinstance(member, Value):
                         yield member
         if self.rule is _PART:
-            yield from (part for part in self.outputs if static_sizes(part) is None)
+            yield from (part for part in self.outputs if sizes_of(part) is None)
 
     def emit(
         self, build: SourceBuilder, name: str, arguments: dict[str, Any], overload: str = "default"
@@ -186,7 +186,7 @@ def _undo_movedim(build: SourceBuilder, step: ViewStep, base: Value, new: Value)
 
 def _undo_expand(build: SourceBuilder, step: ViewStep, base: Value, new: Value) -> Value:
     """Undo an expand that repeats no element; as in torch, others cannot be written."""
-    old, repeated = static_sizes(base), static_sizes(new)
+    old, repeated = sizes_of(base), sizes_of(new)
     # Writing no elements changes nothing.
     if repeated is not None and 0 in repeated:
         return base

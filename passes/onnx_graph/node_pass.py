@@ -14,9 +14,10 @@ from ...registration.arguments import blocks
 from ...registration.origins import inherit
 from ..faults import faults_of
 from .constants.initializers import Initializers
+from .pass_order import OnnxPass
 
 
-class IndexedPass(ir.passes.InPlacePass, abc.ABC):
+class IndexedPass(OnnxPass, abc.ABC):
     """A pass that looks up nodes in an index, which passes share until one of them changes the nodes.
 
     Attributes:
@@ -75,8 +76,8 @@ class NodePass(IndexedPass):
         return schemas.operator_schema(op_type, self.opset)
 
 
-class ConstantPass(NodePass):
-    """A `NodePass` that reads and adds constants.
+class InitializerPass(IndexedPass):
+    """An `IndexedPass` that reads and adds constants.
 
     Attributes:
         initializers: the constants of the model that it may fold, and new ones.
@@ -85,6 +86,15 @@ class ConstantPass(NodePass):
     def __init__(self, initializers: Initializers):
         super().__init__()
         self.initializers = initializers
+
+    @classmethod
+    def create(cls, initializers: Initializers) -> OnnxPass:
+        """The pass for a model with these initializers."""
+        return cls(initializers)
+
+
+class ConstantPass(InitializerPass, NodePass):
+    """A `NodePass` that reads and adds constants."""
 
 
 class NodesByOperator:
@@ -195,6 +205,25 @@ def new_node(
     return node
 
 
+def insert_node(
+    successor: ir.Node,
+    initializers: Initializers,
+    op_type: str,
+    inputs: Sequence[ir.Value | None],
+    shape: ir.Shape | None,
+    attributes: Sequence[ir.Attr] = (),
+    dtype: ir.DataType | None = None,
+) -> ir.Value:
+    """The result of a new node before another, by default of the element type of its first input."""
+    inserted = new_node(initializers, op_type, inputs, shape, attributes)
+    if dtype is not None:
+        inserted.outputs[0].type = ir.TensorType(dtype)
+    assert successor.graph is not None
+    successor.graph.insert_before(successor, inserted)
+    inherit(inserted, successor)
+    return inserted.outputs[0]
+
+
 def replace_node(
     node: ir.Node,
     op_type: str,
@@ -209,6 +238,43 @@ def replace_node(
     assert graph is not None
     graph.insert_before(node, replacement)
     replace_by_value(node, result)
+
+
+def replace_match(
+    last: ir.Node, op_type: str, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr], opset: int
+) -> None:
+    """Replace the nodes that end in `last` by one operator.
+
+    Attributes equal to their default are left out.
+    """
+    written_attributes = [
+        attribute for attribute in attributes if not schemas.omissible(op_type, "", opset, attribute)
+    ]
+    name = f"{last.name or last.outputs[0].name}_fused"
+    # The old name is still taken; the fused node keeps a related one.
+    fused = ir.Node("", op_type, inputs, written_attributes, num_outputs=1, name=name)
+    result, old, graph = fused.outputs[0], last.outputs[0], last.graph
+    result.type, result.shape, result.name = old.type, old.shape, f"{old.name}_fused"
+    assert graph is not None
+    graph.insert_before(last, fused)
+    old.replace_all_uses_with(result, replace_graph_outputs=True)
+    inherit(fused, last, *remove_unread(last))
+
+
+def remove_unread(node: ir.Node) -> list[ir.Node]:
+    """Remove a node that nothing reads, and the nodes that only it needed; return the removed nodes."""
+    pending, removed = [node], []
+    while pending:
+        current = pending.pop()
+        if current.graph is None or any(
+            output.uses() or output.is_graph_output() for output in current.outputs
+        ):
+            continue
+        producers = [value.producer() for value in current.inputs if value is not None]
+        current.graph.remove(current, safe=True)
+        removed.append(current)
+        pending += [producer for producer in producers if producer is not None]
+    return removed
 
 
 def replace_by_value(node: ir.Node, value: ir.Value) -> None:
@@ -232,6 +298,17 @@ def producer_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     """The ONNX node that computes a value, if it is one of these operators."""
     node = value.producer() if value is not None else None
     return node if node is not None and not node.domain and node.op_type in op_types else None
+
+
+def exclusive_producer(value: ir.Value | None, *op_types: str, readers: int = 1) -> ir.Node | None:
+    """The node that computes a value, if it has one of these types and the value exactly so many readers."""
+    node = value.producer() if value is not None else None
+    if node is None or value is None or node.domain or node.op_type not in op_types:
+        return None
+    # With another reader the node would stay, and fusing would compute its value twice.
+    if value is not node.outputs[0] or value.is_graph_output() or len(value.uses()) != readers:
+        return None
+    return node
 
 
 def removable_producer(reader: ir.Node, value: ir.Value | None, *op_types: str) -> ir.Node | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import onnx_ir as ir
-from onnx_ir.passes import common
 
 from .constants.chosen_branches import ChooseBranches
 from .constants.equal_initializers import MergeEqualInitializers
@@ -16,7 +15,7 @@ from .fusions.attention import FuseAttention
 from .fusions.gelu import FuseGelu, OrderGelu
 from .fusions.grouped_heads import GroupHeads
 from .fusions.layer_normalization import FuseLayerNormalization
-from .fusions.refined_shapes import RefineShapes
+from .fusions.refined_shapes import RefineAndFold
 from .fusions.rms_normalization import FuseRMSNormalization
 from .fusions.rotary_embedding import FuseRotaryEmbedding
 from .images.padded_convolutions import FoldPadding
@@ -24,7 +23,8 @@ from .images.padded_pooling import SeparatePaddedPools
 from .images.single_pixels import RepeatSinglePixels
 from .images.whole_pooling import PoolWhole
 from .levels import DEFAULT_LEVEL, LEVELS
-from .node_pass import IndexedPass, NodePass, NodesByOperator, run_in_order
+from .node_pass import run_in_order
+from .pass_order import OnnxPass, order_runs
 from .products.flatten_rows import FlattenRows
 from .products.fold_scales import FoldScales
 from .products.gemm import WriteGemm
@@ -40,53 +40,58 @@ from .shapes.split_batches import SplitBatchesEarly
 from .simplification.equal_nodes import MergeEqualNodes
 from .simplification.exponents import AlignExponents
 from .simplification.false_conditions import FindFalseConditions
-from .simplification.identities import RemoveIdentityArithmetic
+from .simplification.identities import RemoveIdentities, RemoveIdentityArithmetic
 from .simplification.nan_replacements import RemoveNaNReplacements
 from .simplification.reciprocals import DivideByReciprocals
 from .simplification.uniform_values import RemoveUniformValues
 from .simplification.unused_nodes import RemoveUnused
 from .transposes.push_transposes import PushTransposes
 
-
-class _IdentityElimination(NodePass, common.IdentityEliminationPass):
-    """Identity elimination that keeps copies by which a sub-graph returns an outer or repeated value."""
-
-    op_types = ("Identity",)
-
-    def rewrite(self, node: ir.Node) -> bool:
-        """Remove an Identity."""
-        return self._try_eliminate_identity_node(node)
-
-    def _try_eliminate_identity_node(self, node: ir.Node) -> bool:
-        source = node.inputs[0] if node.inputs else None
-        if source is not None:
-            output = node.outputs[0]
-            ranks = {len(value.shape) for value in (source, output) if value.shape is not None}
-            if len(ranks) > 1:
-                return False
-            producer = source.producer()
-            if output.is_graph_output() and (
-                producer is None or producer.graph is not node.graph or source.is_graph_output()
-            ):
-                return False
-        return super()._try_eliminate_identity_node(node)
-
-
-class _RefineAndFold(IndexedPass):
-    """Refines shapes, and folds the values that become constant, such as the masks of shifted windows."""
-
-    def __init__(self, initializers: Initializers):
-        super().__init__()
-        self._initializers = initializers
-
-    def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
-        """Run both passes; most graphs have nothing to refine, and so nothing new to fold."""
-        if not RefineShapes().run(model, nodes):
-            return False
-        FoldConstants(self._initializers).run(model, nodes)
-        return True
-
-
+PASSES: tuple[type[OnnxPass], ...] = (
+    RemoveUnused,
+    MergeEqualNodes,
+    RemoveIdentityArithmetic,
+    RemoveIdentities,
+    FoldConstants,
+    SplitBatchesEarly,
+    PushTransposes,
+    FindFalseConditions,
+    RemoveUniformValues,
+    RepeatSinglePixels,
+    PoolWhole,
+    MergeShapeChains,
+    SimplifyGathers,
+    BroadcastLate,
+    FoldPadding,
+    AlignExponents,
+    WriteGemm,
+    RefineAndFold,
+    FuseAttention,
+    FoldScales,
+    FoldLinearScales,
+    RemoveNaNReplacements,
+    FuseGelu,
+    OrderGelu,
+    FuseLayerNormalization,
+    FuseRMSNormalization,
+    FuseRotaryEmbedding,
+    DivideByReciprocals,
+    GroupHeads,
+    MergeEqualInitializers,
+    ChooseBranches,
+    FlattenRows,
+    ReadStoredWeights,
+    JoinDirections,
+    SplitQuantizedProducts,
+    NameSlicedDimensions,
+    SeparatePaddedPools,
+    PutVectorsFirst,
+    CompleteRecurrentOutputs,
+    WriteDefaultAttributes,
+)
+"""The passes of all levels. `runs` says what must come before each; this sequence decides between others."""
+# At import, so that a mistake in `runs` shows before any model is changed.
+_RUNS = order_runs(PASSES)
 _MAXIMUM_OUTPUTS = 512
 """The maximum outputs of a graph in which repeats and identities are removed: onnx-ir searches all outputs
 for each removed node."""
@@ -120,69 +125,7 @@ def optimize(model: ir.Model, initializers: Initializers | None = None, level: s
     return run_in_order(model, passes, remedy_for)
 
 
-def _passes_of(level: str, initializers: Initializers) -> list[ir.passes.PassBase]:
+def _passes_of(level: str, initializers: Initializers) -> list[OnnxPass]:
     """The passes of a level, in order."""
-    passes: list[ir.passes.PassBase] = [RemoveUnused()]
-    if level != "none":
-        passes += _optimizing_passes(initializers, level == "full")
-    passes += [
-        NameSlicedDimensions(),
-        SeparatePaddedPools(),
-        PutVectorsFirst(),
-        CompleteRecurrentOutputs(),
-        WriteDefaultAttributes(),
-    ]
-    return passes
-
-
-def _optimizing_passes(initializers: Initializers, is_full: bool) -> list[ir.passes.PassBase]:
-    """The passes of "basic", or of "full"."""
-    passes: list[ir.passes.PassBase] = [
-        MergeEqualNodes(),
-        RemoveIdentityArithmetic(initializers),
-        _IdentityElimination(),
-        WriteGemm(initializers, reshapes=False),
-        FoldConstants(initializers),
-        SplitBatchesEarly(initializers),
-        PushTransposes(initializers),
-        # Small results of weights are constants only after they have been folded.
-        FoldConstants(initializers),
-        FindFalseConditions(initializers),
-        RemoveUniformValues(initializers),
-        RepeatSinglePixels(),
-        PoolWhole(),
-        MergeShapeChains(initializers),
-        SimplifyGathers(initializers),
-        RemoveIdentityArithmetic(initializers),
-        _IdentityElimination(),
-        # An Expand without effect between a mask and its readers must be gone.
-        BroadcastLate(initializers),
-        FoldPadding(initializers),
-        AlignExponents(initializers),
-        WriteGemm(initializers),
-    ]
-    if is_full:
-        # Unused nodes would count as further readers, which prevent fusions.
-        passes += [RemoveUnused(initializers=False), _RefineAndFold(initializers)]
-        # Attention takes the scale of its scores; FoldScales would move it into weights first.
-        passes.append(FuseAttention(initializers))
-        # Removing a scale may leave two shape changes in a row, which merge.
-        passes += [FoldScales(initializers), FoldLinearScales(initializers), MergeShapeChains(initializers)]
-        passes += [
-            RemoveNaNReplacements(initializers),
-            FuseGelu(),
-            OrderGelu(),
-            FuseLayerNormalization(initializers),
-        ]
-        passes += [
-            FuseRMSNormalization(),
-            FuseRotaryEmbedding(initializers),
-            DivideByReciprocals(),
-            GroupHeads(),
-        ]
-        passes.append(MergeEqualInitializers(initializers))
-    passes.append(ChooseBranches(initializers))
-    # After the folding of scales, because the Reshapes around Gemms would separate scale and product.
-    passes += [FlattenRows(initializers), WriteGemm(initializers), ReadStoredWeights(initializers)]
-    passes += [JoinDirections(initializers), SplitQuantizedProducts(), RemoveUnused()]
-    return passes
+    included = LEVELS[: LEVELS.index(level) + 1]
+    return [run.create(initializers) for run in _RUNS if run.run.level in included]

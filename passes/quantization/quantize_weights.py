@@ -16,7 +16,8 @@ import dataclasses
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext
-from ..realizers.rewriting import Rewriter, attribute, is_onnx, remove_unused
+from ..onnx_graph.simplification.unused_nodes import RemoveUnused
+from ..realizers.rewriting import Rewriter, attribute, is_onnx
 from .blocks import Scheme
 from .forms import MICROSOFT, Form, QuantizedStorage, form_of
 from .quantized_weight import Latest, QuantizedWeight
@@ -102,7 +103,7 @@ class QuantizeWeights(ir.passes.InPlacePass):
             self._replace(rewriter, QuantizedStorage(weight, rewriter.initializer), form, readers, order)
             self.weights.append(weight)
         if self.weights:
-            remove_unused(model)
+            RemoveUnused()(model)
             if self.form is Form.MATMUL_N_BITS:
                 model.graph.opset_imports[MICROSOFT] = 1
         return ir.passes.PassResult(model, bool(self.weights))

@@ -16,16 +16,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import GraphContext, GraphError
-from .rewriting import (
-    Rewriter,
-    attribute,
-    constant_of,
-    graphs_of,
-    is_onnx,
-    only_reader,
-    remove_unused,
-    title,
-)
+from ...registration.arguments import graphs_of
+from ..onnx_graph.simplification.unused_nodes import RemoveUnused
+from .rewriting import Rewriter, attribute, constant_of, is_onnx, only_reader, title
 
 DOMAIN = "com.microsoft"
 _PARAMETERS: dict[str, tuple[str, ...]] = {
@@ -70,7 +63,7 @@ class SplitActivations(ir.passes.InPlacePass):
         """
         rewriter = Rewriter(model)
         modified = False
-        for graph in graphs_of(model):
+        for graph in graphs_of(model.graph):
             for node in list(graph):
                 if node.domain == DOMAIN and node.op_type in _FUSED:
                     with rewriter.before(node) as g:
@@ -79,7 +72,7 @@ class SplitActivations(ir.passes.InPlacePass):
                     rewriter.replace(node, [result])
                     modified = True
         # An engine may refuse a model that imports a domain unknown to it.
-        if modified and not any(n.domain == DOMAIN for graph in graphs_of(model) for n in graph):
+        if modified and not any(n.domain == DOMAIN for graph in graphs_of(model.graph) for n in graph):
             model.graph.opset_imports.pop(DOMAIN, None)
         return ir.passes.PassResult(model, modified)
 
@@ -91,11 +84,11 @@ class FuseActivations(ir.passes.InPlacePass):
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
         rewriter = Rewriter(model)
         modified = False
-        for graph in graphs_of(model):
+        for graph in graphs_of(model.graph):
             for node in list(graph):
                 modified |= _fuse(rewriter, node)
         if modified:
-            remove_unused(model)
+            RemoveUnused()(model)
         return ir.passes.PassResult(model, modified)
 
 

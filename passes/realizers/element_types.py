@@ -19,7 +19,8 @@ import onnx_ir as ir
 from ...registration import DataType, GraphError, UsageError
 from ...registration.arguments import blocks
 from ...registration.schemas import OperatorSchema, Parameter, operator_schema
-from .rewriting import Rewriter, remove_unused
+from ..onnx_graph.simplification.unused_nodes import RemoveUnused
+from .rewriting import Rewriter
 
 TYPES = {"FP32": DataType.FLOAT, "FP16": DataType.FLOAT16, "BF16": DataType.BFLOAT16}
 _FLOATS = frozenset(TYPES.values())
@@ -78,7 +79,7 @@ class _TypeConversion:
         for output_index, dtype in enumerate(outputs):
             self._restore_output_type(output_index, dtype)
         if self._modified:
-            remove_unused(self._model)
+            RemoveUnused()(self._model)
         return self._modified
 
     def _check(self, nodes: list[ir.Node]) -> None:

@@ -7,8 +7,10 @@ import math
 import numpy as np
 import onnx_ir as ir
 
+from ...registration.arguments import graphs_of
 from ...registration.schemas import operator_schema
-from .rewriting import Rewriter, attribute, constant_of, graphs_of, is_onnx, remove_unused
+from ..onnx_graph.simplification.unused_nodes import RemoveUnused
+from .rewriting import Rewriter, attribute, constant_of, is_onnx
 
 
 class FlattenToReshape(ir.passes.InPlacePass):
@@ -21,7 +23,7 @@ class FlattenToReshape(ir.passes.InPlacePass):
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
         rewriter = Rewriter(model)
         modified = False
-        for graph in graphs_of(model):
+        for graph in graphs_of(model.graph):
             for node in list(graph):
                 sizes = _flattened_sizes(node) if is_onnx(node, "Flatten") else None
                 if sizes is not None:
@@ -40,7 +42,7 @@ class ReshapeToFlatten(ir.passes.InPlacePass):
         rewriter = Rewriter(model)
         modified = False
         schema = operator_schema("Flatten", rewriter.opset)
-        for graph in graphs_of(model):
+        for graph in graphs_of(model.graph):
             for node in list(graph):
                 axis = _flattening_axis(node) if is_onnx(node, "Reshape") else None
                 value = node.inputs[0]
@@ -56,7 +58,7 @@ class ReshapeToFlatten(ir.passes.InPlacePass):
                 rewriter.replace(node, [result])
                 modified = True
         if modified:
-            remove_unused(model)
+            RemoveUnused()(model)
         return ir.passes.PassResult(model, modified)
 
 
@@ -99,6 +101,7 @@ def _flattening_axis(node: ir.Node) -> int | None:
     requested_sizes = tensor.numpy().tolist()
     if len(requested_sizes) != 2 or len(sizes) < 1:
         return None
+    # This copies the first size and joins the others, whatever they are.
     if requested_sizes == [0, -1]:
         return 1
     first: int | None = sizes[0] if requested_sizes[0] == 0 else requested_sizes[0]

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from ...registration.arguments import graphs_of
 from ..onnx_graph.constants.initializers import Initializers
 from ..onnx_graph.products.fold_scales import FoldScales
-from .rewriting import Rewriter, constant_of, graphs_of, is_onnx, only_reader, remove_unused
+from ..onnx_graph.simplification.unused_nodes import RemoveUnused
+from .rewriting import Rewriter, constant_of, is_onnx, only_reader
 
 _PRODUCTS = ("Conv", "ConvTranspose", "Gemm")
 
@@ -22,18 +24,18 @@ class FoldBatchNorm(ir.passes.InPlacePass):
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
         modified = False
         rewriter = Rewriter(model)
-        for graph in graphs_of(model):
+        for graph in graphs_of(model.graph):
             for node in graph:
                 if is_onnx(node, "BatchNormalization"):
                     modified |= _lift(rewriter, node)
         # FoldScales lets the product's output replace the normalization's, and with it the name.
-        names = [(graph, [value.name for value in graph.outputs]) for graph in graphs_of(model)]
+        names = [(graph, [value.name for value in graph.outputs]) for graph in graphs_of(model.graph)]
         modified |= FoldScales(Initializers(model), ("BatchNormalization",))(model).modified
         for graph, output_names in names:
             for value, name in zip(graph.outputs, output_names, strict=True):
                 value.name = name
         if modified:
-            remove_unused(model)
+            RemoveUnused()(model)
         return ir.passes.PassResult(model, modified)
 
 

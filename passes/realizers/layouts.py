@@ -18,10 +18,11 @@ from onnx_ir.passes import common
 
 from ...registration.metadata import LAYOUT
 from ..onnx_graph.constants.initializers import Initializers
+from ..onnx_graph.simplification.unused_nodes import RemoveUnused
 from ..onnx_graph.transposes.permutations import Permutation, inverse, permute_shape
 from ..onnx_graph.transposes.push_transposes import PushTransposes
 from ..onnx_graph.transposes.transpose_rules import has_rule
-from .rewriting import Rewriter, is_onnx, remove_unused
+from .rewriting import Rewriter, is_onnx
 
 _TO_LAST, _TO_FIRST = (0, 2, 3, 1), (0, 3, 1, 2)
 
@@ -56,7 +57,7 @@ class _ChangeLayout(ir.passes.InPlacePass):
         initializers = Initializers(model)
         PushTransposes(initializers, offered=frozenset(offered), gain=0, resizes=True)(model)
         PushTransposes(initializers, resizes=True)(model)
-        remove_unused(model)
+        RemoveUnused()(model)
         assert names == [value.name for value in graph.outputs]
         model.metadata_props[LAYOUT] = self.layout
         return ir.passes.PassResult(model, True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ...registration import GraphError, UsageError, names_of
-from .rewriting import graphs_of, rename_tensor
+from ...registration.arguments import graphs_of
+from .rewriting import rename_tensor
 
 
 class PrefixNames(ir.passes.InPlacePass):
@@ -25,7 +26,7 @@ class PrefixNames(ir.passes.InPlacePass):
         Raises:
             GraphError: two values or two nodes would have one name.
         """
-        names = {name for graph in graphs_of(model) for name in names_of(graph)}
+        names = {name for graph in graphs_of(model.graph) for name in names_of(graph)}
         for name in names:
             if not name.startswith(self._prefix) and self._prefix + name in names:
                 raise GraphError(
@@ -33,7 +34,7 @@ class PrefixNames(ir.passes.InPlacePass):
                     "choose another prefix"
                 )
         modified = False
-        for graph in graphs_of(model):
+        for graph in graphs_of(model.graph):
             for value in list(graph.initializers.values()):
                 modified |= self._rename(value)
             for value in graph.inputs:

@@ -12,7 +12,6 @@ from ...registration import MAY_OVERWRITE, GraphContext, GraphError, Registry
 from ...registration.construction.graph import SourcePosition
 from ...registration.metadata import PLAN_PHASE
 from ...registration.origins import origins_of, set_origins
-from ..onnx_graph.simplification.unused_nodes import RemoveUnused
 
 MAXIMUM_NODES = 200_000
 """The maximum number of nodes that one pass creates by repetition."""
@@ -147,11 +146,6 @@ def is_of_plan(key: str) -> bool:
     return key.startswith("opsetta.plan.") and key != PLAN_PHASE
 
 
-def graphs_of(model: ir.Model) -> list[ir.Graph]:
-    """The main graph and its sub-graphs; bodies of functions are not among them."""
-    return [model.graph, *model.graph.subgraphs()]
-
-
 def title(node: ir.Node) -> str:
     """The operator and the name of a node, for messages."""
     return f"{node.op_type} '{node.name or node.outputs[0].name}'"
@@ -204,8 +198,3 @@ def only_reader(value: ir.Value) -> ir.Node | None:
     """The node that reads a value, if it is the only reader and the value is no output of a graph."""
     readers = [use.node for use in value.uses()]
     return readers[0] if len(readers) == 1 and not value.is_graph_output() else None
-
-
-def remove_unused(model: ir.Model) -> None:
-    """Remove nodes and initializers that nothing reads; inputs stay."""
-    RemoveUnused()(model)

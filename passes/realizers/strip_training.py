@@ -19,9 +19,10 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import GraphContext, GraphError
-from ...registration.arguments import blocks
+from ...registration.arguments import blocks, graphs_of
 from ...registration.schemas import operator_schema
-from .rewriting import Rewriter, graphs_of, is_onnx, remove_unused, title
+from ..onnx_graph.simplification.unused_nodes import RemoveUnused
+from .rewriting import Rewriter, is_onnx, title
 
 _LOSSES = ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
 _OF_ONE_DIMENSION = 13
@@ -51,7 +52,7 @@ class StripTraining(ir.passes.InPlacePass):
         modified = False
         # Inputs that nothing read from the start are part of the interface and stay.
         read = {value for value in model.graph.inputs if value.uses()}
-        for graph in graphs_of(model):
+        for graph in graphs_of(model.graph):
             for node in list(graph):
                 if is_onnx(node, "Dropout"):
                     _remove_dropout(rewriter, node)
@@ -66,7 +67,7 @@ class StripTraining(ir.passes.InPlacePass):
             _remove_outputs(model.graph, self._losses)
             modified = True
         if modified:
-            remove_unused(model)
+            RemoveUnused()(model)
             for value in list(model.graph.inputs):
                 if value in read and not value.uses() and not value.is_graph_output():
                     model.graph.inputs.remove(value)

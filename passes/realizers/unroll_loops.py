@@ -14,7 +14,8 @@ import onnx_ir as ir
 from ...registration import GraphError
 from ...registration.arguments import blocks
 from ...registration.schemas import operator_schema
-from .rewriting import Rewriter, attribute, constant_of, is_onnx, remove_unused, title
+from ..onnx_graph.simplification.unused_nodes import RemoveUnused
+from .rewriting import Rewriter, attribute, constant_of, is_onnx, title
 
 _BATCHED_SCAN = 8
 """The version of Scan that has a batch dimension and sequence lengths."""
@@ -32,7 +33,7 @@ class UnrollLoops(ir.passes.InPlacePass):
         rewriter = Rewriter(model)
         modified = _unroll_in(rewriter, model.graph)
         if modified:
-            remove_unused(model)
+            RemoveUnused()(model)
         return ir.passes.PassResult(model, modified)
 
 

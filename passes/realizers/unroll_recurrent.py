@@ -17,7 +17,9 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import GraphContext, GraphError
-from .rewriting import Rewriter, attribute, constant_of, graphs_of, is_onnx, remove_unused, title
+from ...registration.arguments import graphs_of
+from ..onnx_graph.simplification.unused_nodes import RemoveUnused
+from .rewriting import Rewriter, attribute, constant_of, is_onnx, title
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _ACTIVATIONS = {"LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"], "RNN": ["Tanh"]}
@@ -74,7 +76,7 @@ class UnrollRecurrent(ir.passes.InPlacePass):
             GraphError: the length of a sequence is unknown, or an attribute is not supported, and such nodes
                 do not stay.
         """
-        nodes = [node for graph in graphs_of(model) for node in graph if is_onnx(node, *self._op_types)]
+        nodes = [node for graph in graphs_of(model.graph) for node in graph if is_onnx(node, *self._op_types)]
         if not nodes:
             return ir.passes.PassResult(model, False)
         rewriter, weights, modified = Rewriter(model), _WEIGHTS(), False
@@ -86,7 +88,7 @@ class UnrollRecurrent(ir.passes.InPlacePass):
                     raise
             else:
                 modified = True
-        remove_unused(model)
+        RemoveUnused()(model)
         return ir.passes.PassResult(model, modified)
 
 

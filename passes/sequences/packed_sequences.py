@@ -26,7 +26,7 @@ from onnx_ir import DataType, Value
 
 from ...registration import LINE, MODULE, NUMBER
 from ...registration.arguments import arguments, graphs_of, source_node
-from ..source_builder import SourceBuilder, remove_unused, same_shape
+from ..source_builder import SourceBuilder, same_shape
 
 _LAYERS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 _COPIES = frozenset({"to", "_to_copy", "cpu", "cuda", "contiguous", "detach", "alias", "clone"})
@@ -207,7 +207,7 @@ class _Fuser:
         for old, new in zip(node.outputs, results, strict=True):
             old.replace_all_uses_with(new, replace_graph_outputs=True)
         # The packing before it is removed later, if nothing else reads it.
-        remove_unused(self._graph, [node])
+        self._graph.remove(node, safe=True)
         self._modified = True
 
     def _insert(

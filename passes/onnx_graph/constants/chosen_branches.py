@@ -17,7 +17,7 @@ import onnx_ir as ir
 from ....registration.arguments import graphs_of
 from ....registration.origins import inherit
 from ..node_pass import ConstantPass, remove_node
-from .initializers import Initializers
+from ..pass_order import Run
 
 _FREE_INITIALIZERS = 4
 """Below this IR version, an initializer is an input too, and a branch has none."""
@@ -27,16 +27,21 @@ _BRANCHES = {True: "then_branch", False: "else_branch"}
 class ChooseBranches(ConstantPass):
     """Replaces each If that always takes the same branch."""
 
+    runs = (
+        Run(
+            "basic",
+            after={
+                "FoldSmallResults": "Conditions become constant.",
+                "RemoveUniformValues": "A condition of one repeated number becomes a constant.",
+                "RefineAndFold": "Conditions on sizes become constant.",
+            },
+        ),
+    )
     op_types = ("If",)
-
-    def __init__(self, initializers: Initializers):
-        super().__init__(initializers)
-        self._names: Counter[str | None] | None = None
-        self._has_inner_initializers = True
 
     def begin(self, model: ir.Model) -> bool:
         """Forget the names of another model."""
-        self._names = None
+        self._names: Counter[str | None] | None = None
         self._has_inner_initializers = model.ir_version >= _FREE_INITIALIZERS
         return True
 

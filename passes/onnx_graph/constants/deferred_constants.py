@@ -66,7 +66,7 @@ def defer_node(node: ir.Node, is_available: Callable[[ir.Value], bool]) -> Defer
     """The computation of a node over constants; None if the node cannot be deferred.
 
     Args:
-        is_known: whether a value is a constant or the result of a deferred node.
+        is_available: whether a value is a constant or the result of a deferred node.
     """
     if len(node.outputs) != 1 or node.op_type not in _OPERATORS:
         return None

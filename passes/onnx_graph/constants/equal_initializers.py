@@ -13,21 +13,27 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration.inference.tensor_sizes import byte_count
-from ..node_pass import IndexedPass, NodesByOperator
-from .initializers import Initializers
+from ..node_pass import InitializerPass, NodesByOperator
+from ..pass_order import Run
 
 _SMALLEST = 1024
 _SAMPLES = 16
 
 
-class MergeEqualInitializers(IndexedPass):
+class MergeEqualInitializers(InitializerPass):
     """Removes weights that are equal to another one."""
 
-    keeps_nodes = True
+    runs = (
+        Run(
+            "full",
+            after={
+                "FoldLinearScales": "Scaled weights are no longer equal.",
+                "FuseRotaryEmbedding": "It reads one half of a table, which may be shared.",
+            },
+        ),
+    )
 
-    def __init__(self, initializers: Initializers):
-        super().__init__()
-        self._initializers = initializers
+    keeps_nodes = True
 
     def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
         """Merge equal weights of the main graph, and report whether there were any."""
@@ -37,7 +43,7 @@ class MergeEqualInitializers(IndexedPass):
             if (
                 tensor is None
                 or isinstance(tensor, ir.LazyTensor)
-                or not self._initializers.is_constant(value)
+                or not self.initializers.is_constant(value)
             ):
                 continue
             if not value.is_graph_output():

@@ -26,7 +26,8 @@ from ....registration.dtypes import FLOATS
 from ....registration.inference.folding import MAXIMUM_ELEMENTS, evaluate
 from ....registration.inference.tensor_sizes import byte_count, element_count
 from ..disjoint_sets import DisjointSets
-from ..node_pass import IndexedPass, NodesByOperator
+from ..node_pass import InitializerPass, NodesByOperator
+from ..pass_order import Run
 from ..shapes.known_sizes import OPERATORS, known_sizes, refine_shape
 from .chosen_branches import ChooseBranches
 from .computations import (
@@ -53,12 +54,27 @@ _MAXIMUM_CONDITION = 2**16
 """Bytes of a condition that is computed at once."""
 
 
-class FoldConstants(IndexedPass):
+class FoldConstants(InitializerPass):
     """Replaces nodes that read constants alone by constants."""
 
+    runs = (
+        Run(
+            "basic",
+            after={
+                "WriteMatrixGemm": "A folded Transpose would be a copy of a weight that Gemm can transpose."
+            },
+        ),
+        Run(
+            "basic",
+            after={
+                "PushTransposes": "Small results of weights are constants only after they have been folded."
+            },
+            name="FoldSmallResults",
+        ),
+    )
+
     def __init__(self, initializers: Initializers):
-        super().__init__()
-        self._initializers = initializers
+        super().__init__(initializers)
         self._budget: int | None = None
         self._branches = ChooseBranches(initializers)
 
@@ -67,7 +83,7 @@ class FoldConstants(IndexedPass):
         modified = False
         self._budget = None
         waiting: dict[ir.Value, Deferred] = {}
-        is_constant = self._initializers.is_constant
+        is_constant = self.initializers.is_constant
         returned = {value.producer() for graph in nodes.graphs for value in graph.outputs}
         self._branches.begin(model)
         for node in nodes.all:
@@ -100,11 +116,11 @@ class FoldConstants(IndexedPass):
         return self._fold_weights(waiting) or modified
 
     def _fold_sizes(self, node: ir.Node) -> bool:
-        sizes = known_sizes(node, self._initializers.is_constant)
+        sizes = known_sizes(node, self.initializers.is_constant)
         if sizes is None:
             return False
         stem = (node.outputs[0].name or "sizes").removesuffix("_output_0")
-        self._replace(node, self._initializers.make(sizes, stem))
+        self._replace(node, self.initializers.make(sizes, stem))
         return True
 
     def _fold_small(self, node: ir.Node) -> bool:
@@ -114,18 +130,18 @@ class FoldConstants(IndexedPass):
         tensors = [value.const_value for value in values if value.const_value is not None]
         sizes = list(map(element_count, tensors))
         if any(
-            size > MAXIMUM_ELEMENTS and tensor.dtype in FLOATS and value not in self._initializers.computed
+            size > MAXIMUM_ELEMENTS and tensor.dtype in FLOATS and value not in self.initializers.computed
             for value, tensor, size in zip(values, tensors, sizes, strict=True)
         ):
             return False
         if any(size > _MAXIMUM_ELEMENTS for size in sizes):
             return False
         attributes: dict[str, Any] = {name: attribute.value for name, attribute in node.attributes.items()}
-        if not self._initializers.reserve_work(sum(sizes)):
+        if not self.initializers.reserve_work(sum(sizes)):
             return False
         arrays = [tensor.numpy() for tensor in tensors]
         result = evaluate(node.op_type, arrays, attributes, condition=True, limit=_MAXIMUM_ELEMENTS)
-        if result is None or result.dtype.hasobject or not self._initializers.reserve_work(result.size):
+        if result is None or result.dtype.hasobject or not self.initializers.reserve_work(result.size):
             return False
         dtype = node.outputs[0].dtype
         # numpy promotes some operands differently from ONNX.
@@ -136,14 +152,14 @@ class FoldConstants(IndexedPass):
         folded = self._derive_rearranged(node, result)
         if folded is None:
             stem = (node.outputs[0].name or "constant").removesuffix("_output_0")
-            folded = self._initializers.make(np.asarray(result), stem)
+            folded = self.initializers.make(np.asarray(result), stem)
         self._replace(node, folded)
         return True
 
     def _affords(self, added: int) -> bool:
         """Whether the file may grow by so many bytes more."""
         if self._budget is None:
-            tensors = [value.const_value for value in self._initializers.graph.initializers.data.values()]
+            tensors = [value.const_value for value in self.initializers.graph.initializers.data.values()]
             self._budget = (
                 _BUDGET + sum(byte_count(tensor) for tensor in tensors if tensor is not None) // _SHARE
             )
@@ -163,9 +179,9 @@ class FoldConstants(IndexedPass):
         if data is None or node.op_type not in _REARRANGING or data.dtype not in FLOATS:
             return None
         suffix = _SUFFIXES.get(node.op_type, "folded")
-        derived = self._initializers.derive([data], lambda _: result, data.dtype, result.shape, suffix=suffix)
+        derived = self.initializers.derive([data], lambda _: result, data.dtype, result.shape, suffix=suffix)
         if is_matrix_transpose(node):
-            self._initializers.transposed[derived] = data
+            self.initializers.transposed[derived] = data
         return derived
 
     def _replace(self, node: ir.Node, constant: ir.Value) -> None:
@@ -186,13 +202,13 @@ class FoldConstants(IndexedPass):
                 continue
             sources = sources_of(steps, waiting)
             tensors = [source.const_value for source in sources if source.const_value is not None]
-            work = work_of(steps, waiting, self._initializers)
+            work = work_of(steps, waiting, self.initializers)
             is_small = sum(element_count(tensor) for tensor in tensors) <= _MAXIMUM_ELEMENTS
-            if not is_small or not self._initializers.reserve_work(work):
+            if not is_small or not self.initializers.reserve_work(work):
                 continue
             array = computation(steps, waiting, sources)(*(tensor.numpy() for tensor in tensors))
             stem = (value.name or "condition").removesuffix("_output_0")
-            condition = self._initializers.make(array, stem)
+            condition = self.initializers.make(array, stem)
             for node, _ in value.uses():
                 reader = waiting.get(node.outputs[0]) if node.outputs else None
                 if reader is not None:
@@ -270,8 +286,8 @@ class FoldConstants(IndexedPass):
             for value in group
             if any(_result(node) not in inside for node, _ in value.uses())
         }
-        if not self._initializers.reserve_work(
-            sum(work_of(steps, waiting, self._initializers) for steps in computed.values())
+        if not self.initializers.reserve_work(
+            sum(work_of(steps, waiting, self.initializers) for steps in computed.values())
         ):
             return False
         for value, steps in computed.items():
@@ -283,7 +299,7 @@ class FoldConstants(IndexedPass):
             sources = [largest, *(source for source in sources if source is not largest)]
             last = waiting[value]
             readers = sum(_result(node) in inside for node, _ in largest.uses())
-            derived = self._initializers.derive(
+            derived = self.initializers.derive(
                 sources,
                 computation(steps, waiting, sources),
                 last.dtype,
@@ -291,10 +307,10 @@ class FoldConstants(IndexedPass):
                 readers=readers,
                 suffix=_SUFFIXES.get(last.node.op_type, "folded"),
                 blocks=last.blocks if len(steps) == 1 else None,
-                work=work_of(steps, waiting, self._initializers),
+                work=work_of(steps, waiting, self.initializers),
             )
             if len(steps) == 1 and is_matrix_transpose(last.node):
-                self._initializers.transposed[derived] = largest
+                self.initializers.transposed[derived] = largest
             for node, index in list(value.uses()):
                 if _result(node) not in inside:
                     node.replace_input_with(index, derived)

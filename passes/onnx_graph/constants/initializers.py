@@ -76,6 +76,17 @@ class Initializers:
             self._arrays[tensor] = None if element_count(tensor) > _SMALL else tensor.numpy()
         return self._arrays[tensor]
 
+    def integers(self, node: ir.Node, name: str, position: int) -> list[int] | None:
+        """The integers of an argument that is an attribute or a small constant; None for other values.
+
+        Args:
+            position: the index of the input, in opsets in which the argument is one.
+        """
+        if name in node.attributes:
+            return list(node.attributes[name].as_ints())
+        array = self.small_array(node.inputs[position]) if position < len(node.inputs) else None
+        return None if array is None else array.reshape(-1).tolist()
+
     def reserve_work(self, elements: int) -> bool:
         """Whether so many more elements may be read and written to compute initializers.
 

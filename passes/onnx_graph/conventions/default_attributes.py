@@ -15,12 +15,15 @@ from collections.abc import Collection
 import onnx_ir as ir
 
 from ..node_pass import NodePass
+from ..pass_order import Run
 
 _ALWAYS = ("Resize.coordinate_transformation_mode", "LayerNormalization.axis", "LayerNormalization.epsilon")
 
 
 class WriteDefaultAttributes(NodePass):
     """Gives nodes the attributes that they leave out."""
+
+    runs = (Run("none", after={"RemoveUnusedAtEnd": "Nodes that are removed need no change."}),)
 
     def __init__(self, names: Collection[str] = _ALWAYS):
         """Make the pass.

@@ -11,6 +11,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..node_pass import ConstantPass
+from ..pass_order import Run
 
 _RECURRENT = ("GRU", "LSTM", "RNN")
 
@@ -18,6 +19,7 @@ _RECURRENT = ("GRU", "LSTM", "RNN")
 class JoinDirections(ConstantPass):
     """Inserts a Transpose before each Reshape that reads the sequence of a bidirectional layer."""
 
+    runs = (Run("basic", after={"FlattenRows": "It writes Reshapes, which may read a recurrent layer."}),)
     op_types = ("Reshape",)
 
     def rewrite(self, node: ir.Node) -> bool:

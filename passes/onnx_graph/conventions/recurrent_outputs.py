@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ....registration import Names
 from ..node_pass import NodePass
+from ..pass_order import Run
 
 _OUTPUTS = {"GRU": 2, "LSTM": 3, "RNN": 2}
 
@@ -16,6 +17,7 @@ _OUTPUTS = {"GRU": 2, "LSTM": 3, "RNN": 2}
 class CompleteRecurrentOutputs(NodePass):
     """Adds the final states to recurrent nodes that only have the sequence."""
 
+    runs = (Run("none", after={"RemoveUnusedAtEnd": "It would leave out the outputs that nothing reads."}),)
     op_types = tuple(_OUTPUTS)
     _main: ir.Graph
     _names: Names | None = None

@@ -9,7 +9,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -67,20 +66,15 @@ class ResizeBy(ConstantPass):
 
     def _lengths(self, node: ir.Node, data: ir.Value | None) -> list[int] | None:
         """The lengths of the resized dimensions; None if one is unknown, or if the node must stay."""
-        mode = node.attributes.get("coordinate_transformation_mode")
-        policy = node.attributes.get("keep_aspect_ratio_policy")
-        if mode is not None and mode.as_string() == "tf_crop_and_resize":
+        if node.attributes.get_string("coordinate_transformation_mode") == "tf_crop_and_resize":
             return None
-        if policy is not None and policy.as_string() != "stretch":
+        if node.attributes.get_string("keep_aspect_ratio_policy", "stretch") != "stretch":
             return None
         if data is None or data.shape is None:
             return None
-        axes = node.attributes.get("axes")
-        resized_axes: Sequence[int] = range(len(data.shape)) if axes is None else axes.as_ints()
-        lengths = [data.shape[axis] for axis in resized_axes]
-        return (
-            [n for n in lengths if isinstance(n, int)] if all(isinstance(n, int) for n in lengths) else None
-        )
+        axes = node.attributes.get_ints("axes", range(len(data.shape)))
+        lengths = [length for length in (data.shape[axis] for axis in axes) if isinstance(length, int)]
+        return lengths if len(lengths) == len(axes) else None
 
 
 def _sizes(lengths: list[int], scales: np.ndarray) -> np.ndarray | None:

@@ -22,22 +22,24 @@ and `Where(IsNaN(p), 0, p)` or `Where(p > -1, p, 0)` may follow the Softmax.
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
 
 import onnx_ir as ir
 
 from ....registration.size_algebra.dimensions import same_size
-from ..node_pass import ConstantPass, producer_of
+from ..node_pass import ConstantPass, insert_node, replace_match
+from ..pass_order import Run
+from ..pattern_matcher import Pattern, PatternMatch, constant, op, value
 from .attention_masks import AttentionMasks, AttentionSite, Mask
 from .attention_scores import Scores, read_scores
+from .axes import is_last_axis, reduces_last_axis
 from .mask_numbers import lowest_number
-from .patterns import exclusive_producer, insert_node, is_last_axis, number, reduced_axes, replace
 from .transposed_keys import Keys, split_heads
 
 
 class FuseAttention(ConstantPass):
     """Replaces the composition by Attention, if the model's opset has it."""
 
+    runs = (Run("full", after={"RefineAndFold": "The number of heads must be known, and masks folded."}),)
     op_types = ("MatMul",)
     writes = "Attention"
 
@@ -48,21 +50,21 @@ class FuseAttention(ConstantPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Fuse the nodes that end in the product of the weights and the values."""
-        weights = _weights(node)
-        if weights is None or weights.softmax.graph is not node.graph:
+        match = _ATTENTION.find(node)
+        if match is None or match.node("softmax").graph is not node.graph:
             return False
-        scores, value = read_scores(weights.scores), node.inputs[1]
-        if scores is not None and scores.join is not None and value is not None:
-            value = split_heads(value)
-        if scores is None or value is None or not _fits(scores, value):
+        scores, values, is_wide = read_scores(match["scores"]), node.inputs[1], _computes_in_float(match)
+        if scores is not None and scores.join is not None and values is not None:
+            values = split_heads(values)
+        if scores is None or values is None or is_wide is None or not _fits(scores, values):
             return False
-        site, mask = AttentionSite(node, scores.query, value, scores.shape), None
-        last, inputs = node, [scores.query, None, value]
+        site, mask = AttentionSite(node, scores.query, values, scores.shape), None
+        last, inputs = node, [scores.query, None, values]
         if scores.terms:
             replacement = _row_replacement(node, scores)
             mask = self._masks.combine(scores.terms, site)
             # Rule 2: rows without any score must get zeros in both forms.
-            is_same = weights.replaces_nan or replacement is not None
+            is_same = "choice" in match or replacement is not None
             if mask is None or not (is_same or mask.leaves_scores or not mask.numbers.infinite):
                 return False
             mask_value = None if mask.is_causal else self._masks.build_mask(mask, site)
@@ -71,7 +73,7 @@ class FuseAttention(ConstantPass):
             inputs += [] if mask_value is None else [mask_value]
             last = replacement or node
         inputs[1] = self._transpose_keys(scores.keys)
-        self._replace(last, scores, inputs, _attributes(scores, mask, weights.is_wide))
+        self._replace(last, scores, inputs, _attributes(scores, mask, is_wide))
         return True
 
     def _replace(
@@ -79,12 +81,12 @@ class FuseAttention(ConstantPass):
     ) -> None:
         """Replace the nodes that end in `last` by Attention."""
         if scores.join is None:
-            replace(last, "Attention", inputs, attributes, self.opset)
+            replace_match(last, "Attention", inputs, attributes, self.opset)
             return
         result = insert_node(last, self.initializers, "Attention", inputs, scores.query.shape, attributes)
         # The result has the shape of the queries, and is joined as they are.
         join = scores.join
-        replace(last, "Reshape", [result, join.inputs[1]], [*join.attributes.values()], self.opset)
+        replace_match(last, "Reshape", [result, join.inputs[1]], [*join.attributes.values()], self.opset)
 
     def _transpose_keys(self, keys: Keys) -> ir.Value:
         """The keys in the layout of the queries."""
@@ -112,51 +114,40 @@ def _attributes(scores: Scores, mask: Mask | None, is_wide: bool) -> list[ir.Att
     return attributes
 
 
-class _Weights(NamedTuple):
-    """The weights of an attention.
-
-    Attributes:
-        softmax: the Softmax over the last dimension that computes them.
-        scores: the value that it is computed from.
-        replaces_nan: whether NaN becomes zero.
-        is_wide: whether the Softmax has FLOAT numbers, to which the scores are cast from half precision.
-    """
-
-    softmax: ir.Node
-    scores: ir.Value | None
-    replaces_nan: bool
-    is_wide: bool
+def _over_last_axis(node: ir.Node, match: PatternMatch) -> bool:
+    return is_last_axis([node.attributes.get_int("axis", -1)], node.outputs[0])
 
 
-def _weights(node: ir.Node) -> _Weights | None:
-    """The weights that a product multiplies with the values; None if they are not known to be such."""
-    weights, cast = node.inputs[0], exclusive_producer(node.inputs[0], "Cast")
-    if cast is not None:
-        weights = cast.inputs[0]
-    choice = exclusive_producer(weights, "Where")
-    if choice is not None:
-        test = exclusive_producer(choice.inputs[0], "IsNaN", "Greater")
-        weights, filler = (
-            choice.inputs[:0:-1] if test is None or test.op_type == "IsNaN" else choice.inputs[1:]
-        )
-        if test is None or test.inputs[0] is not weights or number(filler) != 0:
-            return None
-        if test.op_type == "Greater" and not (number(test.inputs[1]) or 0) < 0:
-            return None
-    softmax = exclusive_producer(weights, "Softmax", readers=1 if choice is None else 2)
-    scores = softmax.inputs[0] if softmax is not None else None
-    axis = softmax.attributes.get_int("axis", -1) if softmax is not None else -1
-    if softmax is None or scores is None or not is_last_axis([axis], softmax.outputs[0]):
-        return None
-    # Without a Cast the Softmax has the type of the values.
-    if cast is None:
-        return _Weights(softmax, scores, choice is not None, False)
-    widened, narrow = exclusive_producer(scores, "Cast"), cast.outputs[0].dtype
-    if widened is None or scores.dtype != ir.DataType.FLOAT or narrow != ir.DataType.FLOAT16:
-        return None
-    before = widened.inputs[0]
-    is_same = before is not None and before.dtype == narrow
-    return _Weights(softmax, before, choice is not None, True) if is_same else None
+def _weights(scores: Pattern) -> Pattern:
+    """The Softmax of scores over the last dimension, whose NaN may become zero."""
+    softmax = op("Softmax", scores, where=_over_last_axis).label("softmax")
+    is_number = op("Greater", softmax, constant("bound"), where=lambda _, match: match.number("bound") < 0)
+    choice = op("Where", op("IsNaN", softmax), 0, softmax) | op("Where", is_number, softmax, 0)
+    return softmax | choice.label("choice")
+
+
+_WIDE_WEIGHTS = _weights(op("Cast", value("scores")).label("wide"))
+# Without a Cast the Softmax has the type of the values.
+_ATTENTION = op("MatMul", _weights(value("scores")) | op("Cast", _WIDE_WEIGHTS).label("narrow"))
+
+
+def _computes_in_float(match: PatternMatch) -> bool | None:
+    """Whether half precision is cast to FLOAT for the Softmax, and back; None for other Casts."""
+    if "narrow" not in match:
+        return False
+    dtypes = match["scores"].dtype, match["wide"].dtype, match["narrow"].dtype
+    half = ir.DataType.FLOAT16
+    return True if dtypes == (half, ir.DataType.FLOAT, half) else None
+
+
+_MASK = op("Where", value("condition"), 0, -math.inf) | op("Where", value("condition"), -math.inf, 0)
+_IS_EMPTY_ROW = op(
+    "Less",
+    op("ReduceMax", _MASK.label("mask"), where=lambda node, match: reduces_last_axis(node, match["mask"])),
+    constant("bound"),
+    where=lambda _, match: -math.inf < match.number("bound") <= 0,
+)
+_ROW_REPLACEMENT = op("Where", _IS_EMPTY_ROW, 0, value("result"))
 
 
 def _row_replacement(node: ir.Node, scores: Scores) -> ir.Node | None:
@@ -166,20 +157,11 @@ def _row_replacement(node: ir.Node, scores: Scores) -> ir.Node | None:
         return None
     if len(result.uses()) != 1 or result.is_graph_output():
         return None
-    mask = terms[0].value
-    ((choice, input_index),) = result.uses()
-    if choice.op_type != "Where" or choice.domain or input_index != 2 or choice.graph is not node.graph:
+    ((choice, _),) = result.uses()
+    match = _ROW_REPLACEMENT.find(choice, is_closed=False) if choice.graph is node.graph else None
+    if match is None or match["result"] is not result:
         return None
-    less = producer_of(choice.inputs[0], "Less")
-    highest = producer_of(less.inputs[0], "ReduceMax") if less is not None else None
-    filled = producer_of(mask, "Where")
-    if less is None or highest is None or filled is None or highest.inputs[0] is not mask:
-        return None
-    bound, zero = number(less.inputs[1]), number(choice.inputs[1])
-    if bound is None or not -math.inf < bound <= 0 or zero != 0:
-        return None
-    is_infinite = {number(value) for value in filled.inputs[1:]} == {0.0, -math.inf}
-    return choice if is_infinite and is_last_axis(reduced_axes(highest), mask) else None
+    return choice if match["mask"] is terms[0].value else None
 
 
 def _fits(scores: Scores, value: ir.Value) -> bool:

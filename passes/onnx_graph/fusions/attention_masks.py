@@ -21,6 +21,7 @@ import onnx_ir as ir
 
 from ....registration.size_algebra.dimensions import Dim, Dims, broadcast, same_size
 from ..constants.initializers import Initializers
+from ..node_pass import insert_node
 from .causal_masks import is_causal_condition, is_causal_mask
 from .mask_numbers import (
     MAXIMUM_MASK,
@@ -31,7 +32,6 @@ from .mask_numbers import (
     lowest_number,
     numbers_of,
 )
-from .patterns import insert_node
 
 _MASKED = -1e9
 """A score that is replaced by this number or a lower one gets no weight if the row has other scores."""

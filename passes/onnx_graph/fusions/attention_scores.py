@@ -13,9 +13,9 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from ....registration.size_algebra.dimensions import Dims, same_size
-from ..node_pass import producer_of
+from ..node_pass import exclusive_producer, producer_of
+from ..pattern_matcher import number
 from .attention_masks import Term
-from .patterns import exclusive_producer, number
 from .transposed_keys import Keys, joins_heads, split_heads, split_keys, transposed_keys
 
 _MAXIMUM_TERMS = 4

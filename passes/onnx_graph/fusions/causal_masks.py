@@ -15,8 +15,9 @@ import onnx_ir as ir
 
 from ..constants.initializers import Initializers
 from ..node_pass import producer_of
+from ..pattern_matcher import constant_operand, number
+from .axes import added_axes
 from .mask_numbers import contents
-from .patterns import added_axes, constant_operand, number
 
 _ROW, _COLUMN = -1, -2
 _FORWARDING = ("Not", "Cast", "Unsqueeze")
@@ -79,9 +80,9 @@ def _is_triangle(
     Args:
         keeps: whether that number marks the keys that take part, from the diagonal downwards.
     """
-    upper = node.attributes.get("upper")
+    is_upper = node.attributes.get_int("upper", 1) == 1
     diagonal = number(node.inputs[1]) if len(node.inputs) > 1 and node.inputs[1] is not None else 0
-    if (upper is None or upper.as_int() == 1, diagonal) != ((False, 0) if keeps else (True, 1)):
+    if (is_upper, diagonal) != ((False, 0) if keeps else (True, 1)):
         return False
     filler = _uniform_number(initializers, node.inputs[0])
     return filler is not None and test(filler)
@@ -94,6 +95,7 @@ def _uniform_number(initializers: Initializers, value: ir.Value | None) -> float
         value = node.inputs[0]
         node = producer_of(value, "Expand", "Cast", "ConstantOfShape")
     if node is not None:
+        # Without the attribute, ConstantOfShape gives zeros.
         filler = node.attributes.get("value")
         return 0.0 if filler is None else float(filler.as_tensor().numpy().item())
     array = contents(initializers, value)

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..node_pass import NodePass
-from .patterns import added_axes, exclusive_producer
+from ..node_pass import NodePass, exclusive_producer
+from ..pass_order import Run
+from ..pattern_matcher import op, value
+from .axes import added_axes
 
 _HEADS = 1
 _REPEATED = 2
@@ -24,6 +26,7 @@ _REPEATED = 2
 class GroupHeads(NodePass):
     """Removes repetitions of heads in front of Attention."""
 
+    runs = (Run("full", after={"FuseAttention": "Only Attention repeats heads itself."}),)
     op_types = ("Attention",)
 
     def rewrite(self, node: ir.Node) -> bool:
@@ -51,16 +54,18 @@ class GroupHeads(NodePass):
         return True
 
 
-def _repetition_source(value: ir.Value | None) -> ir.Value | None:
+_REPETITION = op("Reshape", op("Expand", op("Unsqueeze", value("data")).label("inserted")).label("expanded"))
+
+
+def _repetition_source(repeated: ir.Value | None) -> ir.Value | None:
     """The tensor whose heads a value repeats."""
-    reshape = exclusive_producer(value, "Reshape")
-    expand = exclusive_producer(reshape.inputs[0], "Expand") if reshape is not None else None
-    unsqueeze = exclusive_producer(expand.inputs[0], "Unsqueeze") if expand is not None else None
-    data = unsqueeze.inputs[0] if unsqueeze is not None else None
-    if value is None or expand is None or unsqueeze is None or data is None:
+    reshape = exclusive_producer(repeated, "Reshape")
+    match = _REPETITION.find(reshape) if reshape is not None else None
+    if repeated is None or match is None:
         return None
-    shapes = [step_value.shape for step_value in (data, unsqueeze.outputs[0], expand.outputs[0], value)]
-    before, inserted, expanded, after = shapes
+    data = match["data"]
+    before, after = data.shape, repeated.shape
+    inserted, expanded = match["inserted"].shape, match["expanded"].shape
     if before is None or inserted is None or expanded is None or after is None:
         return None
     if (len(before), len(inserted), len(expanded), len(after)) != (4, 5, 5, 4) or not _are_known(expanded):
@@ -71,7 +76,7 @@ def _repetition_source(value: ir.Value | None) -> ir.Value | None:
     is_inserted = [*inserted] == [*sizes[:_REPEATED], 1, *sizes[_REPEATED:]]
     is_expanded = [*expanded] == [*sizes[:_REPEATED], times, *sizes[_REPEATED:]]
     is_joined = [*after] == [sizes[0], before[_HEADS] * times, *sizes[_REPEATED:]]
-    is_at_heads = added_axes(unsqueeze) == [_REPEATED - len(inserted)]
+    is_at_heads = added_axes(match.node("inserted")) == [_REPEATED - len(inserted)]
     return data if is_inserted and is_at_heads and is_expanded and is_joined else None
 
 

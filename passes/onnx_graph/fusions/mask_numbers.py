@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ..constants.initializers import Initializers
 from ..node_pass import producer_of
-from .patterns import constant_operand, number
+from ..pattern_matcher import constant_operand, number
 
 MAXIMUM_MASK = 2**22
 """Maximum elements of a mask that is read."""
@@ -103,6 +103,7 @@ def _numbers_behind(
 
 def _numbers_at(initializers: Initializers, value: ir.Value, lowest: float) -> MaskNumbers:
     """The special numbers of a constant, one repeated number, or a product of flags and a number."""
+    # Without the attribute `value`, ConstantOfShape gives zeros.
     filled = producer_of(value, "ConstantOfShape")
     filler = filled.attributes.get("value") if filled is not None else None
     array = np.zeros(1) if filled is not None and filler is None else _numbers(initializers, value)

@@ -19,7 +19,9 @@ import onnx_ir as ir
 
 from ....registration.inference import shape_inference
 from ....registration.size_algebra.dimensions import UNKNOWN, Dim, broadcast, same_size
-from ..node_pass import NodePass, NodesByOperator
+from ..constants.fold_constants import FoldConstants
+from ..node_pass import InitializerPass, NodePass, NodesByOperator
+from ..pass_order import Run
 from ..shapes.result_sizes import RULES, result_sizes
 
 
@@ -52,6 +54,24 @@ class RefineShapes(NodePass):
         if result.shape is not None and sizes == [*result.shape]:
             return False
         result.shape = ir.Shape(sizes)
+        return True
+
+
+class RefineAndFold(InitializerPass):
+    """Refines shapes, and folds the values that become constant, such as the masks of shifted windows."""
+
+    runs = (
+        Run(
+            "full",
+            after={"RemoveUnusedBeforeFusion": "Unused nodes would count as readers of folded constants."},
+        ),
+    )
+
+    def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
+        """Run both passes; most graphs have nothing to refine, and so nothing new to fold."""
+        if not RefineShapes().run(model, nodes):
+            return False
+        FoldConstants(self.initializers).run(model, nodes)
         return True
 
 

@@ -16,84 +16,58 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..node_pass import NodePass
-from .patterns import exclusive_producer, is_last_axis, number, operands, reduced_axes, replace
+from ..node_pass import NodePass, producer_of, replace_match
+from ..pass_order import Run
+from ..pattern_matcher import constant, op, value
+from .axes import reduces_last_axis
 
 _HALF_TYPES = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16)
+
+_X = value("x")
+_MEAN = op("ReduceMean", _X**2 | _X * _X, where=lambda node, match: reduces_last_axis(node, match["x"]))
+_TOTAL = _MEAN + constant("epsilon")
+_ROOT = op("Sqrt", _TOTAL)
+_NORMALIZED = _X / (_ROOT | _TOTAL**0.5) | _X * (op("Reciprocal", _ROOT) | 1 / _ROOT | _TOTAL**-0.5)
+_RMS_NORMALIZATION = (_NORMALIZED | op("Cast", _NORMALIZED).label("cast")) * value("scale")
 
 
 class FuseRMSNormalization(NodePass):
     """Replaces the composition by RMSNormalization, if the model's opset has it."""
 
+    runs = (
+        Run(
+            "full",
+            after={
+                "FuseLayerNormalization": "The formula is a part of that of LayerNormalization.",
+                "FoldScales": "A scale behind a layer goes into its weights first.",
+            },
+        ),
+    )
     op_types = ("Mul",)
     writes = "RMSNormalization"
 
     def rewrite(self, node: ir.Node) -> bool:
         """Fuse the nodes that end in `node`, the Mul of the normalized value by the scale."""
-        for form in ("Mul", "Div", "Cast"):
-            match = operands(node, form)
-            chain = _normalization(match[0]) if match is not None else None
-            if match is None or chain is None:
-                continue
-            scale, (x, epsilon) = match[1], chain
-            if scale.shape is None or len(scale.shape) != 1 or x.dtype is None or x.dtype != scale.dtype:
+        match = _RMS_NORMALIZATION.find(node)
+        if match is None:
+            return False
+        x, scale = match["x"], match["scale"]
+        if "cast" in match:
+            widened = _cast_source(x, match["cast"].dtype)
+            if widened is None:
                 return False
-            attributes = [ir.AttrInt64("axis", -1), ir.AttrFloat32("epsilon", epsilon)]
-            replace(node, "RMSNormalization", [x, scale], attributes, self.opset)
-            return True
-        return False
+            x = widened
+        if scale.shape is None or len(scale.shape) != 1 or x.dtype is None or x.dtype != scale.dtype:
+            return False
+        attributes = [ir.AttrInt64("axis", -1), ir.AttrFloat32("epsilon", match.number("epsilon"))]
+        replace_match(node, "RMSNormalization", [x, scale], attributes, self.opset)
+        return True
 
 
-def _normalization(last: ir.Node) -> tuple[ir.Value, float] | None:
-    """X and epsilon of `x / sqrt(mean(x**2) + epsilon)`."""
-    if last.op_type == "Cast":
-        return _cast_normalization(last)
-    # A quotient has one order of operands, a product two.
-    for x, factor in (last.inputs, last.inputs[::-1])[: 2 if last.op_type == "Mul" else 1]:
-        shifted = _square_root_sum(factor, is_inverse=last.op_type == "Mul")
-        summands = operands(shifted, "ReduceMean") if shifted is not None else None
-        if x is None or summands is None:
-            continue
-        mean, epsilon = summands[0], number(summands[1])
-        if epsilon is not None and _is_square(mean.inputs[0], x) and is_last_axis(reduced_axes(mean), x):
-            return x, epsilon
-    return None
-
-
-def _cast_normalization(cast: ir.Node) -> tuple[ir.Value, float] | None:
-    """X and epsilon, if x is cast to FLOAT before, and the result back to the type of x."""
-    last = exclusive_producer(cast.inputs[0], "Mul", "Div")
-    wide_match = _normalization(last) if last is not None else None
-    node = wide_match[0].producer() if wide_match is not None else None
-    if wide_match is None or node is None or node.op_type != "Cast" or node.domain:
-        return None
-    x, wide = node.inputs[0], wide_match[0]
-    # Only FLOAT inside matches the precision of the operator.
+def _cast_source(wide: ir.Value, narrow_type: ir.DataType | None) -> ir.Value | None:
+    """The value in half precision that is cast to FLOAT, the precision in which the operator computes."""
+    node = producer_of(wide, "Cast")
+    x = node.inputs[0] if node is not None else None
     if x is None or x.dtype not in _HALF_TYPES or wide.dtype != ir.DataType.FLOAT:
         return None
-    return (x, wide_match[1]) if cast.outputs[0].dtype == x.dtype else None
-
-
-def _square_root_sum(value: ir.Value | None, is_inverse: bool) -> ir.Node | None:
-    """The Add whose square root a value is, or the inverse of the square root."""
-    power = exclusive_producer(value, "Pow")
-    if power is not None:
-        exponent = number(power.inputs[1])
-        return (
-            exclusive_producer(power.inputs[0], "Add") if exponent == (-0.5 if is_inverse else 0.5) else None
-        )
-    if is_inverse:
-        inverse = exclusive_producer(value, "Reciprocal", "Div")
-        if inverse is None or (inverse.op_type == "Div" and number(inverse.inputs[0]) != 1):
-            return None
-        value = inverse.inputs[-1]
-    root = exclusive_producer(value, "Sqrt")
-    return exclusive_producer(root.inputs[0], "Add") if root is not None else None
-
-
-def _is_square(value: ir.Value | None, x: ir.Value) -> bool:
-    power = exclusive_producer(value, "Pow")
-    if power is not None and power.inputs[0] is x and number(power.inputs[1]) == 2:
-        return True
-    product = exclusive_producer(value, "Mul")
-    return product is not None and all(operand is x for operand in product.inputs)
+    return x if x.dtype == narrow_type else None

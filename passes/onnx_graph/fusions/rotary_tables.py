@@ -14,7 +14,7 @@ import onnx_ir as ir
 
 from ....registration.size_algebra.dimensions import same_size
 from ..constants.initializers import Initializers
-from .patterns import insert_node
+from ..node_pass import insert_node
 
 _UNARY = ("Cast", "Cos", "Identity", "Neg", "Sin")
 _BINARY = ("Add", "Div", "Mul", "Sub")
@@ -137,8 +137,7 @@ class RotaryTables:
         if node.op_type == "Unsqueeze" and axes is not None:
             return 0 if not {-1, last} & {int(axis) for axis in axes.numpy()} else None
         if node.op_type == "Gather":
-            axis = node.attributes.get("axis")
-            return 0 if rank > 1 and (0 if axis is None else axis.as_int()) % rank != rank - 1 else None
+            return 0 if rank > 1 and node.attributes.get_int("axis", 0) % rank != rank - 1 else None
         if node.op_type == "Slice" and len(node.inputs) > 3 and node.inputs[3] is not None:
             axes_tensor = node.inputs[3].const_value
             sliced = None if axes_tensor is None else {int(axis) % rank for axis in axes_tensor.numpy()}

@@ -12,8 +12,7 @@ from typing import NamedTuple
 import onnx_ir as ir
 
 from ....registration.size_algebra.dimensions import Dims, same_size
-from ..node_pass import producer_of
-from .patterns import exclusive_producer
+from ..node_pass import exclusive_producer, producer_of
 
 _MATRICES = (0, 2, 1)
 
@@ -37,10 +36,10 @@ class Keys(NamedTuple):
 def transposed_keys(transposed: ir.Value) -> Keys | None:
     """The keys whose transpose a value is; None if it is not recognised as one."""
     node = producer_of(transposed, "Transpose")
-    perm = node.attributes.get("perm") if node is not None else None
+    perm = node.attributes.get_ints("perm") if node is not None else None
     data = node.inputs[0] if node is not None else None
     if node is not None and perm is not None and data is not None and data.shape is not None:
-        *first, second_to_last, last = perm.as_ints()
+        *first, second_to_last, last = perm
         # The same Transpose without the exchange of the last two dimensions.
         order = (*first, last, second_to_last)
         shape = tuple(data.shape[axis] for axis in order)
@@ -80,9 +79,9 @@ def _split_behind(transposed: ir.Value) -> Keys | None:
     split = producer_of(transposed, "Reshape")
     transpose = exclusive_producer(split.inputs[0], "Transpose") if split is not None else None
     matrices = transpose.inputs[0] if transpose is not None else None
-    perm = transpose.attributes.get("perm") if transpose is not None else None
+    perm = transpose.attributes.get_ints("perm") if transpose is not None else None
     data = split_heads(matrices) if matrices is not None else None
-    if transpose is None or data is None or perm is None or tuple(perm.as_ints()) != _MATRICES:
+    if transpose is None or data is None or perm is None or tuple(perm) != _MATRICES:
         return None
     before, after = data.shape, transposed.shape
     if before is None or after is None or len(after) != 4:

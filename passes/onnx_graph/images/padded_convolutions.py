@@ -9,11 +9,15 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..node_pass import ConstantPass, removable_producer
+from ..pass_order import Run
 
 
 class FoldPadding(ConstantPass):
     """Removes Pads before convolutions."""
 
+    runs = (
+        Run("basic", after={"RemoveFoldedIdentities": "A copy between Pad and Conv would hide the Pad."}),
+    )
     op_types = ("Conv",)
 
     def rewrite(self, node: ir.Node) -> bool:
@@ -21,18 +25,15 @@ class FoldPadding(ConstantPass):
         pad = removable_producer(node, node.inputs[0], "Pad")
         if pad is None or pad.inputs[0] is None:
             return False
-        auto_pad = node.attributes.get("auto_pad")
-        form = "NOTSET" if auto_pad is None else auto_pad.as_string()
+        form = node.attributes.get_string("auto_pad", "NOTSET")
         pads = self._zeros(pad)
         if pads is None or form not in ("NOTSET", "VALID"):
             return False
         rank = len(pads) // 2
-        if any(number < 0 for number in pads) or any(pads[axis] or pads[rank + axis] for axis in (0, 1)):
+        if any(size < 0 for size in pads) or any(pads[axis] or pads[rank + axis] for axis in (0, 1)):
             return False
-        conv_pads = node.attributes.get("pads")
-        numbers = (
-            [0] * (2 * (rank - 2)) if conv_pads is None or form == "VALID" else list(conv_pads.as_ints())
-        )
+        conv_pads = None if form == "VALID" else node.attributes.get_ints("pads")
+        numbers = [0] * (2 * (rank - 2)) if conv_pads is None else conv_pads
         outer = [*pads[2:rank], *pads[rank + 2 :]]
         if len(numbers) != len(outer):
             return False
@@ -44,27 +45,12 @@ class FoldPadding(ConstantPass):
 
     def _zeros(self, pad: ir.Node) -> list[int] | None:
         """The pads of a Pad by zeros of all dimensions."""
-        mode, number = pad.attributes.get("mode"), pad.attributes.get("value")
-        if (mode is not None and mode.as_string() != "constant") or len(pad.inputs) > 3:
+        if pad.attributes.get_string("mode", "constant") != "constant" or len(pad.inputs) > 3:
             return None
-        if number is not None and number.as_float() != 0:
+        if pad.attributes.get_float("value", 0.0) != 0:
             return None
         if len(pad.inputs) > 2 and pad.inputs[2] is not None:
-            value = pad.inputs[2]
-            if (
-                not self.initializers.is_constant(value)
-                or value.const_value is None
-                or value.const_value.numpy().any()
-            ):
+            number = self.initializers.small_array(pad.inputs[2])
+            if number is None or number.any():
                 return None
-        attribute = pad.attributes.get("pads")
-        if attribute is not None:
-            return list(attribute.as_ints())
-        pads_input = pad.inputs[1] if len(pad.inputs) > 1 else None
-        if (
-            pads_input is None
-            or not self.initializers.is_constant(pads_input)
-            or pads_input.const_value is None
-        ):
-            return None
-        return [int(number) for number in pads_input.const_value.numpy()]
+        return self.initializers.integers(pad, "pads", 1)

@@ -13,11 +13,13 @@ import onnx_ir as ir
 
 from ....registration.schemas import OperatorSchema
 from ..node_pass import NodePass
+from ..pass_order import Run
 
 
 class SeparatePaddedPools(NodePass):
     """Marks each MaxPool that reads a Pad of zeros."""
 
+    runs = (Run("none", after={"RemoveUnusedAtEnd": "Nodes that are removed need no change."}),)
     op_types = ("MaxPool",)
 
     def rewrite(self, node: ir.Node) -> bool:
@@ -30,23 +32,18 @@ def _pads_zeros(value: ir.Value | None) -> bool:
     node = value.producer() if value is not None else None
     if node is None or node.op_type != "Pad" or node.domain:
         return False
-    mode, attribute = node.attributes.get("mode"), node.attributes.get("value")
-    if mode is not None and mode.as_string() != "constant":
+    if node.attributes.get_string("mode", "constant") != "constant":
         return False
-    if attribute is not None:
-        return attribute.as_float() == 0
+    if "value" in node.attributes:
+        return node.attributes.get_float("value") == 0
     pad_value = node.inputs[2] if len(node.inputs) > 2 else None
     return pad_value is None or pad_value.const_value is None or not pad_value.const_value.numpy().any()
 
 
 def _mark(node: ir.Node, schema: OperatorSchema | None) -> bool:
-    auto_pad, ceil = node.attributes.get("auto_pad"), node.attributes.get("ceil_mode")
-    if auto_pad is not None and auto_pad.as_string() != "NOTSET":
+    if node.attributes.get_string("auto_pad", "NOTSET") != "NOTSET" or len(node.outputs) > 1:
         return False
-    if len(node.outputs) > 1:
-        return False
-    pads = node.attributes.get("pads")
-    if (pads is None or not any(pads.as_ints())) and (ceil is None or not ceil.as_int()):
+    if not any(node.attributes.get_ints("pads", ())) and not node.attributes.get_int("ceil_mode", 0):
         node.attributes.pop("pads", None)
         node.attributes["auto_pad"] = ir.AttrString("auto_pad", "VALID")
         return True

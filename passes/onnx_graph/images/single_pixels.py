@@ -9,6 +9,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ..node_pass import NodePass
+from ..pass_order import Run
 
 _ROUNDED = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
 _COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners", "half_pixel_symmetric")
@@ -17,6 +18,11 @@ _COORDINATES = ("half_pixel", "pytorch_half_pixel", "asymmetric", "align_corners
 class RepeatSinglePixels(NodePass):
     """Changes Resize, and Upsample, of images of one pixel, such as pooled context."""
 
+    runs = (
+        Run(
+            "basic", after={"FoldSmallResults": "Sizes of images are known once their computation is folded."}
+        ),
+    )
     op_types = ("Resize", "Upsample")
 
     def rewrite(self, node: ir.Node) -> bool:
@@ -35,7 +41,7 @@ class RepeatSinglePixels(NodePass):
             pixel or unchanged for pixel, unchanged in zip(is_pixel, is_unchanged, strict=True)
         ) or not _interpolates(node):
             return False
-        if "mode" not in node.attributes or node.attributes["mode"].as_string() != "linear":
+        if node.attributes.get_string("mode") != "linear":
             return False
         node.attributes["mode"] = ir.AttrString("mode", "nearest")
         schema = self.schema("Resize")
@@ -48,10 +54,8 @@ class RepeatSinglePixels(NodePass):
 
 def _interpolates(node: ir.Node) -> bool:
     """Whether every value of the result is one of the source's, or lies between two of them."""
-    mode = node.attributes.get("mode")
-    coordinates = node.attributes.get("coordinate_transformation_mode")
-    if mode is not None and mode.as_string() not in ("nearest", "linear"):
+    if node.attributes.get_string("mode", "nearest") not in ("nearest", "linear"):
         return False
-    if "antialias" in node.attributes and node.attributes["antialias"].as_int():
+    if node.attributes.get_int("antialias", 0):
         return False
-    return coordinates is None or coordinates.as_string() in _COORDINATES
+    return node.attributes.get_string("coordinate_transformation_mode", _COORDINATES[0]) in _COORDINATES

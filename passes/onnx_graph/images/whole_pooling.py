@@ -12,6 +12,7 @@ import onnx_ir as ir
 
 from ....registration.runtimes import has_kernel
 from ..node_pass import NodePass, replace_node
+from ..pass_order import Run
 
 _GLOBAL = {"AveragePool": "GlobalAveragePool", "MaxPool": "GlobalMaxPool"}
 
@@ -19,6 +20,11 @@ _GLOBAL = {"AveragePool": "GlobalAveragePool", "MaxPool": "GlobalMaxPool"}
 class PoolWhole(NodePass):
     """Replaces AveragePool and MaxPool by global pooling."""
 
+    runs = (
+        Run(
+            "basic", after={"FoldSmallResults": "Sizes of images are known once their computation is folded."}
+        ),
+    )
     op_types = tuple(_GLOBAL)
 
     def rewrite(self, node: ir.Node) -> bool:

@@ -234,11 +234,7 @@ class _Lifetimes:
             if self._depth[root] == depth:
                 self._pinned.add(root)
             else:
-                self._record_read(value)
-
-    def _record_read(self, value: ir.Value) -> None:
-        root = self.classes.root(value)
-        self._last[root] = self._path[self._depth[root]]
+                self._last[root] = self._path[self._depth[root]]
 
     def _connect(self, node: ir.Node, inner: list[ir.Graph]) -> None:
         """Join the values that may share memory because of a node."""

@@ -23,7 +23,8 @@ import onnx_ir as ir
 
 from ..constants.initializers import Initializers
 from ..disjoint_sets import DisjointSets
-from ..node_pass import IndexedPass, NodesByOperator, new_node
+from ..node_pass import InitializerPass, NodesByOperator, new_node
+from ..pass_order import Run
 from .gemm import is_biased_product
 from .row_rules import ByRows, RowRules, matrix_shape
 from .row_sizes import Dimensions, RowSizes
@@ -31,12 +32,22 @@ from .row_sizes import Dimensions, RowSizes
 _ROUNDS = 4
 
 
-class FlattenRows(IndexedPass):
+class FlattenRows(InitializerPass):
     """Merges the first dimensions of tensors that are computed row by row."""
 
-    def __init__(self, initializers: Initializers):
-        super().__init__()
-        self._initializers = initializers
+    runs = (
+        Run(
+            "basic",
+            after={
+                "ChooseBranches": "The nodes of a branch are flattened with those around it.",
+                "FoldLinearScales": "The Reshapes around Gemms would separate a scale from its product.",
+                "MergeShapesBehindScales": "A merged Reshape may be one around a matrix.",
+                "FuseLayerNormalization": "It is computed row by row, unlike some of its parts.",
+                "FuseRMSNormalization": "It is computed row by row, unlike some of its parts.",
+                "FuseGelu": "One node has fewer borders than the formula.",
+            },
+        ),
+    )
 
     def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
@@ -45,9 +56,9 @@ class FlattenRows(IndexedPass):
             return False
         opset = model.opset_imports.get("", 0)
         for graph in nodes.graphs:
-            plan = FlattenPlan(graph, RowRules(self._initializers, opset), self._initializers, opset)
+            plan = FlattenPlan(graph, RowRules(self.initializers, opset), self.initializers, opset)
             if plan.choose():
-                _RowRewriter(plan, self._initializers).rewrite()
+                _RowRewriter(plan, self.initializers).rewrite()
                 modified = True
         return modified
 
@@ -450,5 +461,4 @@ def is_reshape(node: ir.Node | None) -> bool:
 
 
 def _keeps_zeros(reshape: ir.Node) -> bool:
-    allowzero = reshape.attributes.get("allowzero")
-    return allowzero is not None and bool(allowzero.as_int())
+    return bool(reshape.attributes.get_int("allowzero", 0))

@@ -20,6 +20,7 @@ import onnx_ir as ir
 from ..constants.initializers import Initializers
 from ..constants.reused_memory import empty
 from ..node_pass import ConstantPass, removable_producer, replace_by_value
+from ..pass_order import Run
 from .scaled_weights import scaled_blocks
 
 _FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
@@ -56,6 +57,15 @@ class _WeightedProduct:
 
 class FoldScales(ConstantPass):
     """Folds arithmetic by channel into the weights of products."""
+
+    runs = (
+        Run(
+            "full",
+            after={
+                "FuseAttention": "Attention takes the scale of its scores, which would move into weights."
+            },
+        ),
+    )
 
     def __init__(self, initializers: Initializers, op_types: Collection[str] = FOLDED):
         """Make the pass.
@@ -102,8 +112,7 @@ class FoldScales(ConstantPass):
         """Fold a normalization by constant statistics; return the product that then includes it."""
         product = self._product(node.inputs[0], node)
         used = [value for value in node.outputs[1:] if value.uses() or value.is_graph_output()]
-        training = node.attributes.get("training_mode")
-        if product is None or used or (training is not None and training.as_int()):
+        if product is None or used or node.attributes.get_int("training_mode", 0) != 0:
             return None
         # A MatMul has no bias for the offset.
         if product.node.op_type == "MatMul":
@@ -111,11 +120,10 @@ class FoldScales(ConstantPass):
         parameters = [value for value in node.inputs[1:] if value is not None]
         if len(parameters) != 4 or not all(map(self.initializers.is_constant, parameters)):
             return None
-        epsilon = node.attributes.get("epsilon")
-        eps = 1e-5 if epsilon is None else epsilon.as_float()
+        epsilon = node.attributes.get_float("epsilon", 1e-5)
         scale, offset, mean, variance = (_array(value).astype(np.float64) for value in parameters)
         with np.errstate(all="ignore"):
-            factor = scale / np.sqrt(variance + eps)
+            factor = scale / np.sqrt(variance + epsilon)
         if factor.shape != (product.channels,):
             return None
         return product if self._fold_in(product, factor, offset - mean * factor) else None
@@ -134,14 +142,14 @@ class FoldScales(ConstantPass):
         bias = node.inputs[2] if len(node.inputs) > 2 else None
         if bias is not None and not self.initializers.is_constant(bias):
             return None
-        axis, group = 1, node.attributes.get("group")
+        axis = 1
         if node.op_type == "Conv":
             channels, rank = shape[0], len(shape)
         # Its weight is [input channels, output channels / groups, ...].
         elif node.op_type == "ConvTranspose":
-            channels, rank = shape[1] * (1 if group is None else group.as_int()), len(shape)
+            channels, rank = shape[1] * node.attributes.get_int("group", 1), len(shape)
         else:
-            is_transposed = node.op_type == "Gemm" and _integer(node, "transB")
+            is_transposed = node.op_type == "Gemm" and node.attributes.get_int("transB", 0) == 1
             channels, axis = shape[0 if is_transposed else -1], -1
             data = node.inputs[0]
             data_shape = node.outputs[0].shape or (data.shape if data is not None else None)
@@ -205,11 +213,6 @@ class FoldScales(ConstantPass):
         return True
 
 
-def _integer(node: ir.Node, name: str) -> int:
-    attribute = node.attributes.get(name)
-    return 0 if attribute is None else attribute.as_int()
-
-
 def _array(value: ir.Value) -> np.ndarray:
     assert value.const_value is not None
     array: np.ndarray = value.const_value.numpy()
@@ -242,7 +245,7 @@ def _by_output(
     """The weights and the factors of their output channels, in shapes that broadcast."""
     if factor.size == 1:
         return weight, factor.reshape(())
-    if node.op_type == "Conv" or (node.op_type == "Gemm" and _integer(node, "transB")):
+    if node.op_type == "Conv" or (node.op_type == "Gemm" and node.attributes.get_int("transB", 0) == 1):
         return weight, factor.reshape(-1, *[1] * (weight.ndim - 1))
     if node.op_type == "ConvTranspose":
         # Each group has its own output channels, so they must be separated first.

@@ -21,12 +21,29 @@ from ....registration.origins import inherit
 from ....registration.runtimes import has_kernel
 from ....registration.schemas import operator_schema
 from ..constants.initializers import Initializers
-from ..node_pass import ConstantPass
+from ..node_pass import ConstantPass, producer_of
+from ..pass_order import Run
 
 
 class WriteGemm(ConstantPass):
     """Replaces MatMuls by Gemms."""
 
+    runs = (
+        Run(
+            "basic",
+            after={"RemoveIdentities": "A copy between a product and its bias would hide the sum."},
+            name="WriteMatrixGemm",
+            make=lambda initializers: WriteGemm(initializers, reshapes=False),
+        ),
+        Run(
+            "basic",
+            after={
+                "RemoveFoldedIdentities": "A copy between a product and its bias would hide the sum.",
+                "PushTransposes": "A Transpose of a weight that it removes is no part of a Gemm.",
+            },
+        ),
+        Run("basic", after={"FlattenRows": "Its products are those of matrices."}, name="WriteRowGemm"),
+    )
     op_types = ("MatMul",)
 
     def __init__(self, initializers: Initializers, reshapes: bool = True):
@@ -43,7 +60,9 @@ class WriteGemm(ConstantPass):
         x, right = node.inputs
         if x is None or right is None or x.shape is None:
             return False
-        rank, transpose = len(x.shape), _transposed_weight(right)
+        rank, transpose = len(x.shape), producer_of(right, "Transpose")
+        if transpose is not None and not _is_matrix(transpose.inputs[0]):
+            transpose = None
         if rank != 2 and (transpose is None or not self._reshapes or not _can_restore_shape(x.shape)):
             return False
         schema = self.schema("Gemm")
@@ -62,7 +81,12 @@ class WriteGemm(ConstantPass):
             return False
         attributes = [] if transpose is None else [ir.AttrInt64("transB", 1)]
         last, bias = (node, None) if addition is None else addition
-        data = x if rank == 2 else self._flatten_rows(node, x)
+        rows = math.prod(x.shape.numpy()[:-1]) if x.shape.is_static() else None
+        data = x
+        if rank != 2:
+            size = x.shape[-1]
+            assert isinstance(size, int)
+            data = self._insert_reshape(node, x, [-1, size], ir.Shape([rows, size]))
         operands = [data, weight] if bias is None else [data, weight, bias]
         gemm = ir.Node("", "Gemm", operands, attributes, num_outputs=1, name=self._name(node, "Gemm"))
         gemm.outputs[0].name = f"{gemm.name}_output_0"
@@ -75,7 +99,6 @@ class WriteGemm(ConstantPass):
         if rank == 2:
             result.shape = old.shape or ir.Shape([x.shape[0], columns])
         else:
-            rows = math.prod(x.shape.numpy()[:-1]) if x.shape.is_static() else None
             result.shape = ir.Shape([rows, columns])
             sizes = [size if isinstance(size, int) else -1 for size in (*x.shape[:-1], columns)]
             result = self._insert_reshape(last, result, sizes, old.shape)
@@ -85,11 +108,6 @@ class WriteGemm(ConstantPass):
 
     def _name(self, node: ir.Node, op_type: str) -> str:
         return self.initializers.unique(f"{(node.name or node.op_type).removesuffix('/MatMul')}/{op_type}")
-
-    def _flatten_rows(self, before: ir.Node, x: ir.Value) -> ir.Value:
-        columns = x.shape[-1]  # type: ignore[index]
-        rows = math.prod(x.shape.numpy()[:-1]) if x.shape.is_static() else None  # type: ignore[union-attr]
-        return self._insert_reshape(before, x, [-1, columns], ir.Shape([rows, columns]))  # type: ignore[list-item]
 
     def _insert_reshape(
         self, before: ir.Node, value: ir.Value, sizes: list[int], shape: ir.Shape | None
@@ -116,17 +134,11 @@ def is_biased_product(node: ir.Node, opset: int) -> bool:
     return fits and _is_matrix(weight) and 0 not in (weight.shape or ())
 
 
-def _transposed_weight(value: ir.Value) -> ir.Node | None:
-    """The Transpose of an initializer of two dimensions that computes a value, or None."""
-    node = value.producer()
-    if node is None or node.domain or node.op_type != "Transpose" or node.inputs[0] is None:
-        return None
-    return node if _is_matrix(node.inputs[0]) else None
-
-
-def _is_matrix(value: ir.Value) -> bool:
-    constant = value.is_initializer() and not value.is_graph_input() and value.const_value is not None
-    return constant and value.shape is not None and len(value.shape) == 2
+def _is_matrix(value: ir.Value | None) -> bool:
+    """Whether a value is an initializer of two dimensions."""
+    if value is None or not value.is_initializer() or value.is_graph_input() or value.const_value is None:
+        return False
+    return value.shape is not None and len(value.shape) == 2
 
 
 def _can_restore_shape(shape: ir.Shape) -> bool:

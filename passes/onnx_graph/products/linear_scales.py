@@ -15,6 +15,7 @@ import onnx_ir as ir
 from ..constants.deferred_constants import transposed_blocks, transposed_matrix
 from ..constants.reused_memory import empty
 from ..node_pass import ConstantPass, removable_producer, replace_by_value
+from ..pass_order import Run
 from .scaled_weights import scaled_blocks
 
 _MOVES = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten")
@@ -24,6 +25,9 @@ _FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.Data
 class FoldLinearScales(ConstantPass):
     """Removes factors after MatMuls."""
 
+    runs = (
+        Run("full", after={"FoldScales": "It takes the factors that do not follow their product directly."}),
+    )
     op_types = ("Div", "Mul")
 
     def rewrite(self, node: ir.Node) -> bool:
@@ -48,6 +52,7 @@ class FoldLinearScales(ConstantPass):
     ) -> tuple[ir.Node, ir.Node | None] | None:
         """The MatMul that a value comes from, and the Add of its bias if there is one."""
         node = removable_producer(reader, value)
+        # A single number can pass changes of shape; numbers by column belong to the last dimension.
         while is_number and node is not None and node.op_type in _MOVES:
             node = removable_producer(node, node.inputs[0])
         if node is None:

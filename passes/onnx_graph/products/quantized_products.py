@@ -18,6 +18,7 @@ import onnx_ir as ir
 from ....registration import Names, schemas
 from ....registration.origins import inherit
 from ..node_pass import NodePass, producer_of, replace_by_value
+from ..pass_order import Run
 
 _SHAPE = "row_shape"
 
@@ -25,6 +26,7 @@ _SHAPE = "row_shape"
 class SplitQuantizedProducts(NodePass):
     """Separates the bias from a product of dequantized matrices."""
 
+    runs = (Run("basic", after={"WriteRowGemm": "It takes Gemms apart, which must not be written again."}),)
     op_types = ("Add", "Gemm")
     _main: ir.Graph
 

@@ -165,11 +165,10 @@ class RowRules:
 
     def _normalization(self, node: ir.Node) -> ByRows | None:
         schema = operator_schema(node.op_type, self._opset)
-        axis_attribute = node.attributes.get("axis")
         used = [value for value in node.outputs[1:] if value.uses() or value.is_graph_output()]
         if schema is None or used:
             return None
-        axis = schema.attributes["axis"].default if axis_attribute is None else axis_attribute.as_int()
+        axis = node.attributes.get_int("axis", schema.attributes["axis"].default)
         if not isinstance(axis, int) or not _is_last([axis], node):
             return None
         vectors = [value.shape for value in node.inputs[1:] if value is not None]
@@ -177,28 +176,18 @@ class RowRules:
         if any(shape is None or len(shape) > 1 for shape in vectors):
             return None
         # A negative axis means the columns of the matrix too.
-        if axis_attribute is None or axis == -1:
+        if "axis" not in node.attributes or axis == -1:
             return ByRows((0,), _keep_operands)
         return ByRows((0,), lambda: node.attributes.add(ir.AttrInt64("axis", _COLUMNS)))
 
     def _reduction(self, node: ir.Node) -> ByRows | None:
-        keepdims = node.attributes.get("keepdims")
-        if keepdims is not None and not keepdims.as_int():
+        if not node.attributes.get_int("keepdims", 1):
             return None
-        attribute = node.attributes.get("axes")
-        axes_input = node.inputs[1] if len(node.inputs) > 1 else None
-        if attribute is not None:
-            if not _is_last(attribute.as_ints(), node):
-                return None
+        axes = self._initializers.integers(node, "axes", 1)
+        if axes is None or not _is_last(axes, node):
+            return None
+        if "axes" in node.attributes:
             return ByRows((0,), lambda: node.attributes.add(ir.AttrInt64s("axes", [_COLUMNS])))
-        if (
-            axes_input is None
-            or axes_input.const_value is None
-            or not self._initializers.is_constant(axes_input)
-        ):
-            return None
-        if not _is_last([int(axis) for axis in axes_input.const_value.numpy().reshape(-1)], node):
-            return None
         columns = np.array([_COLUMNS], dtype=np.int64)
         return ByRows((0,), lambda: node.replace_input_with(1, self._initializers.make(columns, "columns")))
 
@@ -220,8 +209,8 @@ def _is_last(axes: Sequence[int], node: ir.Node) -> bool:
 
 def _join_or_split(node: ir.Node) -> ByRows | None:
     """Split and Concat along the columns."""
-    axis = node.attributes.get("axis")
-    if axis is None or not _is_last([axis.as_int()], node):
+    axis = node.attributes.get_int("axis")
+    if axis is None or not _is_last([axis], node):
         return None
     data = node.inputs if node.op_type == "Concat" else node.inputs[:1]
     first = node.outputs[0].shape

@@ -10,29 +10,27 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ..constants.initializers import Initializers
-from ..node_pass import IndexedPass, NodesByOperator
+from ..node_pass import InitializerPass, NodesByOperator
+from ..pass_order import Run
 
 
-class ReadStoredWeights(IndexedPass):
+class ReadStoredWeights(InitializerPass):
     """Removes transposed copies of weights; the graph then has the contents of the checkpoint."""
 
-    keeps_nodes = True
+    runs = (Run("basic", after={"WriteRowGemm": "All readers of a transposed copy must be Gemms."}),)
 
-    def __init__(self, initializers: Initializers):
-        super().__init__()
-        self._initializers = initializers
+    keeps_nodes = True
 
     def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
         """Replace the copies, and report whether there were any."""
         modified = False
-        for copy in list(self._initializers.transposed):
+        for copy in list(self.initializers.transposed):
             readers = [node for node, index in copy.uses() if index == 1]
             if not readers or len(readers) < len(copy.uses()) or copy.is_graph_output():
                 continue
             if any(node.op_type != "Gemm" or node.domain for node in readers):
                 continue
-            weight = self._initializers.restore(copy)
+            weight = self.initializers.restore(copy)
             for node in readers:
                 node.replace_input_with(1, weight)
                 if node.attributes.get_int("transB", 0):

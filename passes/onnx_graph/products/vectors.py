@@ -9,13 +9,19 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ....registration.origins import inherit
-from ..node_pass import NodePass, producer_of
+from ..node_pass import NodePass, remove_unread
+from ..pass_order import Run
+from ..pattern_matcher import op, value
 from ..transposes.permutations import permutation_of
+
+_TRANSPOSED = op("Transpose", value("data")).label("transposed")
+_PRODUCT = op("MatMul", _TRANSPOSED | op("Cast", _TRANSPOSED), value("vector"))
 
 
 class PutVectorsFirst(NodePass):
     """Puts the vector before the matrix in each MatMul of a transposed matrix and a vector."""
 
+    runs = (Run("none", after={"RemoveUnusedAtEnd": "Nodes that are removed need no change."}),)
     op_types = ("MatMul",)
 
     def rewrite(self, node: ir.Node) -> bool:
@@ -23,22 +29,19 @@ class PutVectorsFirst(NodePass):
         matrix, vector = node.inputs
         if matrix is None or vector is None or vector.shape is None or len(vector.shape) != 1:
             return False
-        cast = producer_of(matrix, "Cast")
-        transpose = producer_of(matrix if cast is None else cast.inputs[0], "Transpose")
-        order = None if transpose is None else permutation_of(transpose)
+        match = _PRODUCT.find(node, is_closed=False)
+        order = None if match is None else permutation_of(match.node("transposed"))
         # Only a Transpose that moves the last axis can be merged into the product.
-        if transpose is None or order is None or len(order) < 2 or order[-1] == len(order) - 1:
+        if match is None or order is None or len(order) < 2 or order[-1] == len(order) - 1:
             return False
-        if cast is None:
-            swapped = _insert_transpose(node, transpose.inputs[0], [*order[:-2], order[-1], order[-2]])
+        if matrix is match["transposed"]:
+            swapped = _insert_transpose(node, match["data"], [*order[:-2], order[-1], order[-2]])
         else:
             rank = len(order)
             swapped = _insert_transpose(node, matrix, [*range(rank - 2), rank - 1, rank - 2])
         node.replace_input_with(0, vector)
         node.replace_input_with(1, swapped)
-        output = transpose.outputs[0]
-        if not output.uses() and not output.is_graph_output() and transpose.graph is not None:
-            transpose.graph.remove(transpose, safe=True)
+        remove_unread(match.node("transposed"))
         return True
 
 

@@ -18,6 +18,7 @@ import onnx_ir as ir
 
 from ....registration.origins import inherit
 from ..node_pass import ConstantPass, replace_node
+from ..pass_order import Run
 
 _MAXIMUM_POSITIONS = 2**20
 
@@ -27,6 +28,7 @@ Size = int | ir.SymbolicDim
 class SimplifyGathers(ConstantPass):
     """Replaces GatherND nodes."""
 
+    runs = (Run("basic", after={"FoldSmallResults": "The positions must be constants."}),)
     op_types = ("GatherND",)
 
     def rewrite(self, node: ir.Node) -> bool:

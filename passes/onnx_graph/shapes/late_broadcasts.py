@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ..node_pass import ConstantPass, replace_by_value
+from ..pass_order import Run
 
 _NEUTRAL = {"And": True, "Or": False}
 _UNARY = frozenset(("Cast", "Not", "Identity", "Neg"))
@@ -25,6 +26,14 @@ _MAXIMUM_READERS = 64
 class BroadcastLate(ConstantPass):
     """Lets the readers of a mask repeat it."""
 
+    runs = (
+        Run(
+            "basic",
+            after={
+                "RemoveFoldedIdentities": "An Expand without effect would separate a mask from its readers."
+            },
+        ),
+    )
     op_types = tuple(_NEUTRAL)
 
     def rewrite(self, node: ir.Node) -> bool:

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from ....registration import dtypes
 from ..node_pass import ConstantPass, removable_producer, replace_node
+from ..pass_order import Run
 
 _SHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 
@@ -22,6 +23,20 @@ _SHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
 class MergeShapeChains(ConstantPass):
     """Merges consecutive shape changes and casts."""
 
+    runs = (
+        Run(
+            "basic",
+            after={
+                "PushTransposes": "Transposes that cancel leave shape changes in a row.",
+                "RemoveUniformValues": "Tensors of one number need no shape changes.",
+            },
+        ),
+        Run(
+            "full",
+            after={"FoldLinearScales": "Removing a scale may leave two shape changes in a row."},
+            name="MergeShapesBehindScales",
+        ),
+    )
     op_types = (*_SHAPES, "Cast")
 
     def rewrite(self, node: ir.Node) -> bool:

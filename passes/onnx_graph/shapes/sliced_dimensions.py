@@ -13,11 +13,13 @@ from ....registration import Names
 from ....registration.schemas import misnames_cut_sizes
 from ....registration.size_algebra.dimensions import UNKNOWN, Dim
 from ..node_pass import NodePass, every_node
+from ..pass_order import Run
 
 
 class NameSlicedDimensions(NodePass):
     """Gives every unknown size along a sliced dimension a unique name."""
 
+    runs = (Run("none", after={"RemoveUnusedAtEnd": "Nodes that are removed need no change."}),)
     op_types = ("Slice",)
     _names: Names
 

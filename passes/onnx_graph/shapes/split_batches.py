@@ -16,12 +16,16 @@ import onnx_ir as ir
 
 from ....registration.size_algebra.dimensions import same_size
 from ..node_pass import ConstantPass, removable_producer, replace_node
+from ..pass_order import Run
 from .shape_chains import reshape_target
 
 
 class SplitBatchesEarly(ConstantPass):
     """Lets a Transpose of the last two dimensions read a tensor of the shape that its result gets."""
 
+    runs = (
+        Run("basic", after={"FoldConstants": "Targets of Reshapes must be constants for sizes to be known."}),
+    )
     op_types = ("Reshape",)
 
     def rewrite(self, node: ir.Node) -> bool:

@@ -15,6 +15,7 @@ import onnx_ir as ir
 
 from ....registration.inference.tensor_sizes import element_count
 from ....registration.schemas import operator_schema
+from ..pass_order import OnnxPass, Run
 
 _MAXIMUM_ELEMENTS = 10
 """Nodes with larger tensors as attributes are not compared."""
@@ -22,8 +23,10 @@ _LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRIN
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
-class MergeEqualNodes(ir.passes.InPlacePass):
+class MergeEqualNodes(OnnxPass):
     """Removes nodes that compute what an earlier node computes."""
+
+    runs = (Run("basic", after={"RemoveUnused": "A node that nothing reads is removed, not merged."}),)
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Merge equal nodes of the main graph, and report whether there were any."""

@@ -10,6 +10,7 @@ import onnx_ir as ir
 
 from ....registration.dtypes import FLOATS, INTEGERS
 from ..node_pass import ConstantPass
+from ..pass_order import Run
 
 _MAXIMUM_ELEMENTS = 4096
 
@@ -17,6 +18,7 @@ _MAXIMUM_ELEMENTS = 4096
 class AlignExponents(ConstantPass):
     """Casts constant exponents."""
 
+    runs = (Run("basic", after={"FoldSmallResults": "The exponent must be a constant."}),)
     op_types = ("Pow",)
 
     def rewrite(self, node: ir.Node) -> bool:

@@ -16,8 +16,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration.dtypes import FLOATS
-from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass, replace_by_value
+from ..pass_order import Run
 
 _SELECTIONS = frozenset(
     "Concat Expand Flatten Gather Identity ReduceMax ReduceMin Reshape Slice Squeeze Tile Transpose "
@@ -32,15 +32,12 @@ _MAXIMUM_STEPS = 64
 class FindFalseConditions(ConstantPass):
     """Replaces comparisons that never hold."""
 
+    runs = (Run("basic", after={"FoldSmallResults": "Bounds follow from constants, such as folded masks."}),)
     op_types = ("Less",)
-
-    def __init__(self, initializers: Initializers):
-        super().__init__(initializers)
-        self._bounds: dict[ir.Value, float | None] = {}
 
     def begin(self, model: ir.Model) -> bool:
         """Forget the bounds of another model."""
-        self._bounds = {}
+        self._bounds: dict[ir.Value, float | None] = {}
         return True
 
     def rewrite(self, node: ir.Node) -> bool:

@@ -5,7 +5,7 @@
 
 1. For floats only -0.0 is neutral to Add, and only 0.0 to Sub: `-0.0 + 0.0` is 0.0.
 2. The result has the shape of the operand, as far as that is known; else the node stays.
-3. `_IdentityElimination` removes the Identity.
+3. `RemoveIdentities` removes the Identity.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
+from onnx_ir.passes import common
 
 from ..constants.initializers import Initializers
-from ..node_pass import ConstantPass, keeps_shape, replace_node
+from ..node_pass import ConstantPass, NodePass, keeps_shape, replace_node
+from ..pass_order import Run
 
 
 def _neutral(
@@ -70,8 +72,7 @@ def _has_sizes(initializers: Initializers, node: ir.Node) -> ir.Value | None:
         return operand if keeps_shape(operand, tuple(sizes)) else None
     if len(sizes) != len(shape):
         return None
-    allowzero = node.attributes.get("allowzero")
-    copies = allowzero is None or not allowzero.as_int()
+    copies = not node.attributes.get_int("allowzero", 0)
     open_ended = sum(
         not (size == operand_size or (size == 0 and copies))
         for size, operand_size in zip(sizes, shape, strict=True)
@@ -85,10 +86,10 @@ def _has_sizes(initializers: Initializers, node: ir.Node) -> ir.Value | None:
 
 
 def _same_type(initializers: Initializers, node: ir.Node) -> ir.Value | None:
-    operand, to = node.inputs[0], node.attributes.get("to")
-    if operand is None or to is None or operand.dtype is None:
+    operand = node.inputs[0]
+    if operand is None or operand.dtype is None:
         return None
-    return operand if int(operand.dtype) == to.as_int() else None
+    return operand if operand.dtype == node.attributes.get_int("to") else None
 
 
 def _dropout(initializers: Initializers, node: ir.Node) -> ir.Value | None:
@@ -111,19 +112,13 @@ def _tile(initializers: Initializers, node: ir.Node) -> ir.Value | None:
 
 
 def _pad(initializers: Initializers, node: ir.Node) -> ir.Value | None:
-    attribute = node.attributes.get("pads")
-    pads_array = (
-        initializers.small_array(node.inputs[1]) if attribute is None and len(node.inputs) > 1 else None
-    )
-    pads = None if pads_array is None else pads_array.tolist()
-    if attribute is not None:
-        pads = list(attribute.as_ints())
+    pads = initializers.integers(node, "pads", 1)
     return node.inputs[0] if pads is not None and not any(pads) else None
 
 
 def _transpose(initializers: Initializers, node: ir.Node) -> ir.Value | None:
-    perm = node.attributes.get("perm")
-    return node.inputs[0] if perm is not None and [*perm.as_ints()] == [*range(len(perm.as_ints()))] else None
+    perm = node.attributes.get_ints("perm")
+    return node.inputs[0] if perm is not None and [*perm] == [*range(len(perm))] else None
 
 
 def _slice(initializers: Initializers, node: ir.Node) -> ir.Value | None:
@@ -181,6 +176,18 @@ _RULES: dict[str, Callable[[Initializers, ir.Node], ir.Value | None]] = {
 class RemoveIdentityArithmetic(ConstantPass):
     """Replaces nodes that change nothing by Identity."""
 
+    runs = (
+        Run("basic", after={"MergeEqualNodes": "Equal nodes are examined once."}),
+        Run(
+            "basic",
+            after={
+                "RemoveUniformValues": "Operands have become neutral constants.",
+                "MergeShapeChains": "A merged Reshape may have no effect.",
+                "SimplifyGathers": "A Reshape that it writes may have no effect.",
+            },
+            name="RemoveFoldedArithmetic",
+        ),
+    )
     op_types = tuple(_RULES)
 
     def rewrite(self, node: ir.Node) -> bool:
@@ -195,3 +202,35 @@ class RemoveIdentityArithmetic(ConstantPass):
         result.type, result.shape = result.type or operand.type, result.shape or operand.shape
         replace_node(node, "Identity", [operand])
         return True
+
+
+class RemoveIdentities(NodePass, common.IdentityEliminationPass):
+    """Removes Identity, but not copies by which a sub-graph returns an outer or repeated value."""
+
+    runs = (
+        Run("basic", after={"RemoveIdentityArithmetic": "It writes Identity for arithmetic without effect."}),
+        Run(
+            "basic",
+            after={"RemoveFoldedArithmetic": "It writes Identity for arithmetic without effect."},
+            name="RemoveFoldedIdentities",
+        ),
+    )
+    op_types = ("Identity",)
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Remove an Identity."""
+        return self._try_eliminate_identity_node(node)
+
+    def _try_eliminate_identity_node(self, node: ir.Node) -> bool:
+        source = node.inputs[0] if node.inputs else None
+        if source is not None:
+            output = node.outputs[0]
+            ranks = {len(value.shape) for value in (source, output) if value.shape is not None}
+            if len(ranks) > 1:
+                return False
+            producer = source.producer()
+            if output.is_graph_output() and (
+                producer is None or producer.graph is not node.graph or source.is_graph_output()
+            ):
+                return False
+        return super()._try_eliminate_identity_node(node)

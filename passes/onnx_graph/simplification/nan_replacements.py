@@ -20,28 +20,31 @@ import onnx_ir as ir
 
 from ....registration.runtimes import has_kernel
 from ..fusions.mask_numbers import floats, leaves_scores, numbers_of
-from ..fusions.patterns import insert_node
-from ..node_pass import ConstantPass, keeps_shape, producer_of, replace_by_value
+from ..node_pass import ConstantPass, insert_node, keeps_shape, producer_of, remove_unread, replace_by_value
+from ..pass_order import Run
+from ..pattern_matcher import op, value
 
 _SCALES = ("Mul", "Div")
+_WEIGHTS = op("Softmax").label("weights")
+_REPLACEMENT = op("Where", op("IsNaN", _WEIGHTS).label("test"), value("filler"), _WEIGHTS)
 
 
 class RemoveNaNReplacements(ConstantPass):
     """Removes `Where(IsNaN(p), 0, p)` where p has no NaN for finite products, and IsNaN elsewhere."""
 
+    runs = (Run("full", after={"FuseAttention": "The replacement tells that Attention may be used."}),)
     op_types = ("Where",)
 
     def rewrite(self, node: ir.Node) -> bool:
         """Let the readers of the Where read the Softmax."""
-        test, weights = producer_of(node.inputs[0], "IsNaN"), node.inputs[2]
-        softmax = producer_of(weights, "Softmax")
-        if test is None or softmax is None or weights is None or test.inputs[0] is not weights:
+        match = _REPLACEMENT.find(node, is_closed=False)
+        if match is None:
             return False
+        softmax, weights, filler = match.node("weights"), match["weights"], match["filler"]
         # An output must keep its name, and a sub-graph its own values.
         if node.outputs[0].is_graph_output() or softmax.graph is not node.graph:
             return False
-        filler = node.inputs[1]
-        if filler is None or not self.initializers.is_constant(filler) or not _keeps_shape(filler, weights):
+        if not self.initializers.is_constant(filler) or not _keeps_shape(filler, weights):
             return False
         if self._has_finite_rows(softmax):
             replace_by_value(node, weights)
@@ -51,11 +54,9 @@ class RemoveNaNReplacements(ConstantPass):
         bound = self.initializers.make(np.array(-1, dtype=weights.dtype.numpy()), "negative")
         inputs, dtype = [weights, bound], ir.DataType.BOOL
         is_number = insert_node(node, self.initializers, "Greater", inputs, weights.shape, dtype=dtype)
-        for index, value in enumerate((is_number, weights, filler)):
-            node.replace_input_with(index, value)
-        result = test.outputs[0]
-        if test.graph is not None and not result.uses() and not result.is_graph_output():
-            test.graph.remove(test, safe=True)
+        for index, operand in enumerate((is_number, weights, filler)):
+            node.replace_input_with(index, operand)
+        remove_unread(match.node("test"))
         return True
 
     def _has_finite_rows(self, softmax: ir.Node) -> bool:

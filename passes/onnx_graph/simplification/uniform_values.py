@@ -19,8 +19,8 @@ from ....registration.dtypes import FLOATS
 from ....registration.inference import shape_inference
 from ....registration.inference.folding import evaluate
 from ....registration.inference.tensor_sizes import element_count
-from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass, replace_by_value, replace_node
+from ..pass_order import Run
 
 _MOVING = frozenset(
     "Expand Flatten Identity ReduceMax ReduceMin Reshape Slice Squeeze Tile Transpose Unsqueeze".split()
@@ -45,15 +45,17 @@ class _Uniform:
 class RemoveUniformValues(ConstantPass):
     """Replaces tensors of one number by scalars, where they are broadcast."""
 
+    runs = (
+        Run(
+            "basic",
+            after={"FindFalseConditions": "A condition that is never true is a tensor of one number."},
+        ),
+    )
     op_types = _MOVING | _ELEMENTWISE
-
-    def __init__(self, initializers: Initializers):
-        super().__init__(initializers)
-        self._uniforms: dict[ir.Value, _Uniform | None] = {}
 
     def begin(self, model: ir.Model) -> bool:
         """Forget the values of another model."""
-        self._uniforms = {}
+        self._uniforms: dict[ir.Value, _Uniform | None] = {}
         return True
 
     def rewrite(self, node: ir.Node) -> bool:

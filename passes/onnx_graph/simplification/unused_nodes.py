@@ -16,10 +16,34 @@ import onnx_ir as ir
 from ....registration.arguments import blocks
 from ....registration.schemas import operator_schema
 from ..node_pass import remove_node
+from ..pass_order import OnnxPass, Run
 
 
-class RemoveUnused(ir.passes.InPlacePass):
+class RemoveUnused(OnnxPass):
     """Removes unused nodes and initializers of the main graph and its sub-graphs."""
+
+    runs = (
+        Run("none"),
+        Run(
+            "full",
+            after={
+                "WriteGemm": "Unused nodes would count as further readers, which prevent fusions.",
+                "BroadcastLate": "It leaves the constants of masks unused.",
+                "FoldPadding": "It leaves Pads unused.",
+            },
+            name="RemoveUnusedBeforeFusion",
+            make=lambda _: RemoveUnused(initializers=False),
+        ),
+        Run(
+            "basic",
+            after={
+                "ReadStoredWeights": "The weights that it reads in their stored layout leave copies unread.",
+                "MergeEqualInitializers": "Weights that were merged are unread.",
+                "SplitQuantizedProducts": "It leaves products without bias, whose old weights may be unread.",
+            },
+            name="RemoveUnusedAtEnd",
+        ),
+    )
 
     def __init__(self, initializers: bool = True, keeps_effects: bool = True):
         """Make the pass.
@@ -46,6 +70,7 @@ class RemoveUnused(ir.passes.InPlacePass):
 
 def _remove_nodes(graph: ir.Graph, opset: int, keeps_effects: bool) -> bool:
     removed = False
+    # From the end, so that the producers of what a removed node read come after it.
     for node in reversed(graph):
         outputs = node.outputs
         is_read = bool(outputs) and bool(outputs[0].uses())
@@ -55,6 +80,7 @@ def _remove_nodes(graph: ir.Graph, opset: int, keeps_effects: bool) -> bool:
             removed = True
             continue
         inputs, attributes = node.inputs, node.attributes.data
+        # Most nodes have nothing to shorten, and need no schema.
         if inputs and inputs[-1] is None:
             _shorten_inputs(node, opset)
         if outputs[1:] or "training_mode" in attributes:
@@ -86,9 +112,8 @@ def _shorten_outputs(node: ir.Node, opset: int) -> None:
     if schema is None or any(parameter.variadic for parameter in schema.outputs):
         return
     if node.op_type == "BatchNormalization":
-        training = node.attributes.get("training_mode")
         # Before opset 14 the node trains if it has more than one output.
-        if "training_mode" not in schema.attributes or (training is not None and training.as_int()):
+        if "training_mode" not in schema.attributes or node.attributes.get_int("training_mode", 0) != 0:
             return
         node.attributes.pop("training_mode", None)
     for value, parameter in zip(node.outputs, schema.outputs, strict=False):

@@ -54,7 +54,7 @@ def permutation_of(node: ir.Node) -> Permutation | None:
     return None if shape is None else tuple(range(len(shape)))[::-1]
 
 
-def is_reshape(sizes: Sizes | None, perm: Permutation) -> bool:
+def keeps_element_order(sizes: Sizes | None, perm: Permutation) -> bool:
     """Whether a Reshape can replace a Transpose: only dimensions of size 1 move.
 
     With a second unknown size, -1 would be undefined if that size is 0.

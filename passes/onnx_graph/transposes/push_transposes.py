@@ -18,7 +18,8 @@ import onnx_ir as ir
 
 from ....registration.origins import inherit
 from ..constants.initializers import Initializers
-from ..node_pass import IndexedPass, NodesByOperator
+from ..node_pass import InitializerPass, NodesByOperator
+from ..pass_order import Run
 from . import permutations
 from .permutations import Permutation, Sizes
 from .transpose_plan import TransposedForm, TransposePlan, takes_sizes
@@ -27,8 +28,12 @@ from .transpose_rules import Rules
 _ROUNDS = 8
 
 
-class PushTransposes(IndexedPass):
+class PushTransposes(InitializerPass):
     """Moves Transposes so that they cancel."""
+
+    runs = (
+        Run("basic", after={"SplitBatchesEarly": "A Reshape between two Transposes would keep them apart."}),
+    )
 
     def __init__(
         self,
@@ -46,8 +51,7 @@ class PushTransposes(IndexedPass):
             gain: the Transposes that a part of the graph must save to be rewritten. With 0 they move once.
             resizes: whether Resize may work on other dimensions than the last ones.
         """
-        super().__init__()
-        self._initializers = initializers
+        super().__init__(initializers)
         self._offered = offered
         self._gain = gain
         self._resizes = resizes
@@ -57,7 +61,7 @@ class PushTransposes(IndexedPass):
         modified = False
         if len(nodes.of(("Transpose",))) < 1 + self._gain:
             return False
-        rules = Rules(model.opset_imports.get("", 0), self._initializers, self._resizes)
+        rules = Rules(model.opset_imports.get("", 0), self.initializers, self._resizes)
         for graph in nodes.graphs:
             # One round may bring Transposes together that the next one cancels.
             for _ in range(_ROUNDS if self._gain else 1):
@@ -154,7 +158,7 @@ class _TransposeRewriter:
 
     def _transpose_node(self, form: TransposedForm, sizes: Sizes | None) -> ir.Node:
         name = self.initializers.unique(f"{form.base.name}/Transpose")
-        if sizes is not None and permutations.is_reshape(sizes, form.perm):
+        if sizes is not None and permutations.keeps_element_order(sizes, form.perm):
             target_sizes = permutations.target_shape(sizes, form.perm)
             target = self.initializers.make(np.array(target_sizes, dtype=np.int64), "order_shape")
             node = ir.Node("", "Reshape", [form.base, target], name=name)

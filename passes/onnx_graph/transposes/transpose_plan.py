@@ -149,7 +149,7 @@ class TransposePlan:
             if form.is_alias or not self.is_read_as_is(value):
                 continue
             # A Reshape moves no data, so it does not count as a Transpose.
-            if permutations.is_reshape(self.base_sizes(value), form.perm):
+            if permutations.keeps_element_order(self.base_sizes(value), form.perm):
                 continue
             needed.add((self._regions.root(form.region), form.base, form.perm))
         for region, _, _ in needed:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.inference.constant_integers import argument
 from ....registration.origins import inherit
 from ....registration.schemas import omissible
 from ..constants.initializers import Initializers
@@ -66,10 +67,11 @@ class Rules:
         op_type = node.op_type
         if op_type in _POINTWISE:
             return self._pointwise(node, perms, perm, operands)
-        rule = _RULES.get(op_type)
-        if rule is None or (0 not in perms and op_type != "Concat"):
-            return None
-        return rule(self, node, perms, perm)
+        if op_type == "Concat":
+            return _concat(self, node, perms, perm)
+        # The other inputs (indices, sizes, axes) name dimensions, which the rules change; they have no form.
+        rule = _RULES.get(op_type) if perms.keys() == {0} else None
+        return None if rule is None else rule(self, node, perm)
 
     def _pointwise(
         self,
@@ -129,7 +131,7 @@ class Rules:
             return None
         full = permutations.full_rank(shape.numpy(), len(perm))
         # A real Transpose of the operand would save nothing.
-        if not permutations.is_reshape(full, back):
+        if not permutations.keeps_element_order(full, back):
             return None
         target = [full[axis] for axis in back]
         # Broadcasting adds leading dimensions of size 1 by itself.
@@ -168,14 +170,7 @@ class Rules:
 
     def integers(self, node: ir.Node, name: str, index: int) -> list[int] | None:
         """Integers that are an attribute or a constant input; None if they are neither."""
-        attribute = node.attributes.get(name)
-        if attribute is not None:
-            value = attribute.value
-            return [int(value)] if isinstance(value, int) else [int(item) for item in value]
-        constant = node.inputs[index] if len(node.inputs) > index else None
-        if constant is None or constant.const_value is None or constant.is_graph_input():
-            return None
-        return [int(item) for item in constant.const_value.numpy().reshape(-1)]
+        return argument(node, name, index)
 
     def write_integers(self, node: ir.Node, name: str, index: int, numbers: Sequence[int]) -> None:
         """Replace integers where they are: in the attribute, or in a new constant."""
@@ -200,24 +195,16 @@ class Rules:
             node.attributes[attribute.name] = attribute
 
 
-def _is_only_data_transposed(node: ir.Node, perms: Mapping[int, Permutation]) -> bool:
-    """Whether the data is the only input with a form."""
-    return set(perms) == {0}
-
-
-def _by_axis(default: int) -> Callable[..., NodeRewrite | None]:
+def _by_axis(default: int) -> Callable[[Rules, ir.Node, Permutation], NodeRewrite | None]:
     """An operator along one dimension, which its attribute `axis` names; the result has the same form."""
 
-    def rule(
-        rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-    ) -> NodeRewrite | None:
-        attribute = node.attributes.get("axis")
-        axis = default if attribute is None else attribute.as_int()
+    def rule(rules: Rules, node: ir.Node, perm: Permutation) -> NodeRewrite | None:
+        axis = node.attributes.get_int("axis", default)
         if node.op_type in ("Softmax", "LogSoftmax", "Hardmax") and rules.opset < _SOFTMAX_BY_AXIS:
             return None
         if node.op_type == "Gather":
             indices = node.inputs[1]
-            if not _is_only_data_transposed(node, perms) or indices is None or indices.shape is None:
+            if indices is None or indices.shape is None:
                 return None
             # Gather with a scalar index removes the dimension.
             if len(indices.shape) == 0:
@@ -228,8 +215,6 @@ def _by_axis(default: int) -> Callable[..., NodeRewrite | None]:
                 )
             if len(indices.shape) != 1:
                 return None
-        elif not _is_only_data_transposed(node, perms):
-            return None
         return NodeRewrite(
             perm, lambda: rules.set_attribute(node, ir.AttrInt64("axis", perm[axis % len(perm)]))
         )
@@ -261,11 +246,7 @@ def _concat(
     return NodeRewrite(perm, edit)
 
 
-def _pad(
-    rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> NodeRewrite | None:
-    if not _is_only_data_transposed(node, perms):
-        return None
+def _pad(rules: Rules, node: ir.Node, perm: Permutation) -> NodeRewrite | None:
     if len(node.inputs) > 3 and node.inputs[3] is not None:
         axes = rules.integers(node, "axes", 3)
         if axes is None:
@@ -280,19 +261,13 @@ def _pad(
     return NodeRewrite(perm, lambda: rules.write_integers(node, "pads", 1, new_pads))
 
 
-def _reduce(
-    rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> NodeRewrite | None:
-    if not _is_only_data_transposed(node, perms):
-        return None
-    keepdims = node.attributes.get("keepdims")
-    keeps_dims = keepdims is None or keepdims.as_int() == 1
+def _reduce(rules: Rules, node: ir.Node, perm: Permutation) -> NodeRewrite | None:
+    keeps_dims = node.attributes.get_int("keepdims", 1) == 1
     has_axes = "axes" in node.attributes or (len(node.inputs) > 1 and node.inputs[1] is not None)
     axes = rules.integers(node, "axes", 1)
     if not has_axes or axes == []:
-        noop = node.attributes.get("noop_with_empty_axes")
         # With `noop_with_empty_axes` the operator returns its input; otherwise it reduces all dimensions.
-        if noop is not None and noop.as_int():
+        if node.attributes.get_int("noop_with_empty_axes", 0):
             return NodeRewrite(perm, lambda: None)
         return NodeRewrite(perm if keeps_dims else (), lambda: None)
     if axes is None:
@@ -304,21 +279,16 @@ def _reduce(
     )
 
 
-def _arg_reduce(
-    rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> NodeRewrite | None:
-    attribute, keepdims = node.attributes.get("axis"), node.attributes.get("keepdims")
-    axis = (0 if attribute is None else attribute.as_int()) % len(perm)
-    keeps_dims = keepdims is None or keepdims.as_int() == 1
+def _arg_reduce(rules: Rules, node: ir.Node, perm: Permutation) -> NodeRewrite | None:
+    axis = node.attributes.get_int("axis", 0) % len(perm)
+    keeps_dims = node.attributes.get_int("keepdims", 1) == 1
     result = perm if keeps_dims else permutations.remove_axes(perm, [axis])
     return NodeRewrite(result, lambda: rules.set_attribute(node, ir.AttrInt64("axis", perm[axis])))
 
 
-def _squeeze(
-    rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> NodeRewrite | None:
+def _squeeze(rules: Rules, node: ir.Node, perm: Permutation) -> NodeRewrite | None:
     axes = rules.integers(node, "axes", 1)
-    if axes is None or not _is_only_data_transposed(node, perms):
+    if axes is None:
         return None
     chosen = [axis % len(perm) for axis in axes]
     result = permutations.remove_axes(perm, chosen)
@@ -327,32 +297,26 @@ def _squeeze(
     )
 
 
-def _unsqueeze(
-    rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> NodeRewrite | None:
+def _unsqueeze(rules: Rules, node: ir.Node, perm: Permutation) -> NodeRewrite | None:
     axes = rules.integers(node, "axes", 1)
-    if axes is None or not _is_only_data_transposed(node, perms):
+    if axes is None:
         return None
     rank = len(perm) + len(axes)
     return NodeRewrite(permutations.insert_axes(perm, [axis % rank for axis in axes]), lambda: None)
 
 
-def _slice(
-    rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> NodeRewrite | None:
+def _slice(rules: Rules, node: ir.Node, perm: Permutation) -> NodeRewrite | None:
     axes = rules.integers(node, "axes", 3)
-    if axes is None or not _is_only_data_transposed(node, perms):
+    if axes is None:
         return None
     return NodeRewrite(
         perm, lambda: rules.write_integers(node, "axes", 3, [perm[axis % len(perm)] for axis in axes])
     )
 
 
-def _tile(
-    rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> NodeRewrite | None:
+def _tile(rules: Rules, node: ir.Node, perm: Permutation) -> NodeRewrite | None:
     repeats = rules.integers(node, "repeats", 1)
-    if repeats is None or len(repeats) != len(perm) or not _is_only_data_transposed(node, perms):
+    if repeats is None or len(repeats) != len(perm):
         return None
     back = permutations.inverse(perm)
     return NodeRewrite(
@@ -360,20 +324,17 @@ def _tile(
     )
 
 
-def _resize(
-    rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> NodeRewrite | None:
+def _resize(rules: Rules, node: ir.Node, perm: Permutation) -> NodeRewrite | None:
     """A Resize to the nearest pixel; onnxruntime interpolates along the last dimensions only."""
-    mode, coordinates = (node.attributes.get(name) for name in ("mode", "coordinate_transformation_mode"))
-    if not rules.resizes or not _is_only_data_transposed(node, perms):
+    if not rules.resizes:
         return None
-    if mode is not None and mode.as_string() != "nearest":
+    if node.attributes.get_string("mode", "nearest") != "nearest":
         return None
-    if coordinates is not None and coordinates.as_string() == "tf_crop_and_resize":
+    if node.attributes.get_string("coordinate_transformation_mode") == "tf_crop_and_resize":
         return None
-    axes = node.attributes.get("axes")
+    axes = node.attributes.get_ints("axes")
     if axes is not None:
-        moved = ir.AttrInt64s("axes", [perm[axis % len(perm)] for axis in axes.as_ints()])
+        moved = ir.AttrInt64s("axes", [perm[axis % len(perm)] for axis in axes])
         return NodeRewrite(perm, lambda: rules.set_attribute(node, moved))
     sizes = [(index, value) for index, value in enumerate(node.inputs) if index and value is not None]
     if any(not rules.initializers.is_constant(value) for _, value in sizes):
@@ -391,11 +352,9 @@ def _resize(
     return NodeRewrite(perm, edit)
 
 
-def _cumsum(
-    rules: Rules, node: ir.Node, perms: Mapping[int, Permutation], perm: Permutation
-) -> NodeRewrite | None:
+def _cumsum(rules: Rules, node: ir.Node, perm: Permutation) -> NodeRewrite | None:
     axis = rules.integers(node, "axis", 1)
-    if axis is None or len(axis) != 1 or not _is_only_data_transposed(node, perms):
+    if axis is None or len(axis) != 1:
         return None
     return NodeRewrite(perm, lambda: rules.write_integers(node, "axis", 1, [perm[axis[0] % len(perm)]]))
 
@@ -407,7 +366,7 @@ _POINTWISE = frozenset(
     "Min Mish Mod Mul Neg Not Or PRelu Pow QuantizeLinear Reciprocal Relu Round Selu Shrink Sigmoid Sign "
     "Sin Sinh Softplus Softsign Sqrt Sub Sum Swish Tan Tanh ThresholdedRelu Where Xor".split()
 )
-_RULES: dict[str, Callable[..., NodeRewrite | None]] = {
+_RULES: dict[str, Callable[[Rules, ir.Node, Permutation], NodeRewrite | None]] = {
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax", "TopK", "LpNormalization"), _by_axis(-1)),
     **dict.fromkeys(("Split", "Gather"), _by_axis(0)),
     **dict.fromkeys(("ArgMax", "ArgMin"), _arg_reduce),
@@ -418,7 +377,6 @@ _RULES: dict[str, Callable[..., NodeRewrite | None]] = {
         ).split(),
         _reduce,
     ),
-    "Concat": _concat,
     "CumSum": _cumsum,
     "Pad": _pad,
     **dict.fromkeys(("Resize", "Upsample"), _resize),
@@ -427,8 +385,9 @@ _RULES: dict[str, Callable[..., NodeRewrite | None]] = {
     "Tile": _tile,
     "Unsqueeze": _unsqueeze,
 }
+_WITH_RULES = _POINTWISE | _RULES.keys() | {"Concat"}
 
 
 def has_rule(node: ir.Node) -> bool:
     """Whether nodes of this operator may be able to compute on bases."""
-    return not node.domain and (node.op_type in _POINTWISE or node.op_type in _RULES)
+    return not node.domain and node.op_type in _WITH_RULES
