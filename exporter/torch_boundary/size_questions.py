@@ -18,6 +18,7 @@ import torch
 from torch.fx.experimental.sym_node import SymNode
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
+from .irrelevant_conditions import is_irrelevant
 from .process.process_state import replace_attribute
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
@@ -39,6 +40,7 @@ _ASKING = tuple(
 """The files whose functions stand between a line of the user's code and the environment."""
 _GENERATED = ("<frozen", "<eval_with_key", "<@beartype")
 _ATTRIBUTE = "_opsetta_questions"
+_TRUTH_OF_CONDITION = torch.SymBool.__bool__.__code__
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,20 +66,28 @@ def questions_of(environment: ShapeEnv) -> dict[sympy.Basic, Question]:
 
 
 def note(environment: ShapeEnv, node: SymNode, answer: bool | int | float) -> None:
-    """Keep the condition of a symbolic boolean, or the value of a number, if the user's code asked for it."""
+    """Keep the condition of a symbolic boolean, or the value of a number, if the user's code asked for it.
+
+    A condition whose outcome changes nothing is not kept.
+    """
     questions = questions_of(environment)
     frame: FrameType | None = sys._getframe(1)
+    called: FrameType | None = None
     # Skip the frames of torch and of this package that evaluate the condition.
     while frame is not None and frame.f_code.co_filename.endswith(_ASKING):
-        frame = frame.f_back
-    file, line = ("", 0) if frame is None else (frame.f_code.co_filename, frame.f_lineno)
+        called, frame = frame, frame.f_back
+    file = "" if frame is None else frame.f_code.co_filename
     is_traced, is_number = file.startswith(_DYNAMO), node.pytype is not bool
     # TorchDynamo interprets the user's code, whose line is not on the Python stack.
     if is_traced and not is_number:
         questions.setdefault(node.expr, Question(bool(answer), "", 0))
-    elif file and not file.startswith((_TORCH, _PACKAGE, *_GENERATED)):
+    elif frame is not None and not file.startswith((_TORCH, _PACKAGE, *_GENERATED)):
         condition = sympy.Eq(node._expr, answer) if is_number else node.expr
-        questions.setdefault(condition, Question(is_number or bool(answer), file, line, is_number))
+        # The instruction that tests the condition calls this method.
+        is_tested = called is not None and called.f_code is _TRUTH_OF_CONDITION
+        if condition in questions or (is_tested and not is_number and is_irrelevant(frame)):
+            return
+        questions[condition] = Question(is_number or bool(answer), file, frame.f_lineno, is_number)
 
 
 @contextlib.contextmanager

@@ -303,15 +303,22 @@ def _limits(
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
     captured_so = functools.partial(capture_patches.under_capture_patches, packs)
     search = size_limits.Search(captured, values, names, leaves.ranges())
-    branches: list[Branch] = []
-    is_first = True
-    while search.base and (is_first or branches):
-        # Branches are captured with the real weights, and tried with fake ones.
-        followed_branches = [(branch, follow(search.values_at(branch.point))) for branch in branches]
+    if not search.base:
+        return search.limits
+
+    def trace(trial: Callable[[Tracer], list[Branch]]) -> list[Branch]:
         tracer = Tracer(model, program, structure, captured_so, remembered.forget_fakes)
         with boundary(quiet(), preserved, remembered):
-            branches = search.run(tracer) if is_first else search.follow(tracer, followed_branches)
-        is_first = False
+            return trial(tracer)
+
+    branches = trace(search.run)
+    while branches:
+        # Branches are captured with the real weights, and tried with fake ones.
+        followed = [
+            (branch, search.conditions_on(follow(search.values_at(branch.point)))) for branch in branches
+        ]
+        followed = [(branch, conditions) for branch, conditions in followed if conditions != []]
+        branches = trace(functools.partial(search.follow, branches=followed)) if followed else []
     return search.limits
 
 

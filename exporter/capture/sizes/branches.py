@@ -49,6 +49,7 @@ class Trials:
         is_refused: whether a restriction excludes sizes already.
         failure_at: the reason why the graph is not valid at some sizes; None if it is valid.
         restrict: adds a restriction: the condition, the failure, and the lines that asked for it.
+        is_restriction: whether a condition is a restriction already.
     """
 
     base: Point
@@ -57,6 +58,7 @@ class Trials:
     is_refused: Callable[[Point], bool]
     failure_at: Callable[[Point], Failure | None]
     restrict: Callable[[str, Failure, Sequence[str]], None]
+    is_restriction: Callable[[str], bool]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,7 +101,7 @@ class BranchSearch:
                 continue
             self._tried.add(key)
             is_large = self._trials.number_of_operators > _NODES_AT_ONE
-            if is_large and is_about_one(guard, self._trials.base):
+            if self._is_restriction(guard) or (is_large and is_about_one(guard, self._trials.base)):
                 continue
             point = self._violation(guard, [*assumed, *conditions[:position]], branch.point)
             if point is None:
@@ -124,7 +126,7 @@ class BranchSearch:
         affordable = _NODES_OF_TRIALS // max(1, self._trials.number_of_operators)
         count = min(max(_LEAST_VIOLATIONS, affordable), _MOST_VIOLATIONS)
         passed = 0
-        for point in self._violations(guard, self._trials.base):
+        for point in () if self._is_restriction(guard) else self._violations(guard, self._trials.base):
             # A model may refuse empty tensors for a reason unrelated to the condition.
             if 0 in point.values() or self._trials.is_refused(point):
                 continue
@@ -136,6 +138,10 @@ class BranchSearch:
             passed += 1
             if passed == count:
                 return
+
+    def _is_restriction(self, guard: Guard) -> bool:
+        """Whether a restriction with the same text refuses all points at which a condition does not hold."""
+        return guard.is_inequality and self._trials.is_restriction(guard.text)
 
     def _violations(self, guard: Guard, start: Point) -> Iterator[dict[str, int]]:
         """Points at which a condition does not hold."""

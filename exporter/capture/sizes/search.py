@@ -146,6 +146,7 @@ class Search:
                 self._is_refused,
                 self._failure_at,
                 self._add_restriction,
+                self._is_restriction,
             )
         )
         conditions = list(self._read_questions(_environment(self._placeholders), {}))
@@ -156,21 +157,25 @@ class Search:
         self._branches.try_branch(Branch(self.base), conditions)
         return self._take_unexplored()
 
-    def follow(self, tracer: Tracer, branches: Sequence[tuple[Branch, Sequence[Any] | None]]) -> list[Branch]:
+    def conditions_on(self, placeholders: Sequence[Any] | None) -> list[Guard] | None:
+        """The conditions that the user's code asked in another capture; None if there are no placeholders."""
+        if placeholders is None:
+            return None
+        return list(self._read_questions(_environment(placeholders), dict(self._symbols_of(placeholders))))
+
+    def follow(self, tracer: Tracer, branches: Sequence[tuple[Branch, list[Guard] | None]]) -> list[Branch]:
         """Try the conditions of branches; returns further branches to follow.
 
         Args:
             tracer: runs the model and the graph.
-            branches: each with the placeholders of a capture at its point; None if that failed.
+            branches: each with the conditions on it; None if they are not known.
         """
         self._tracer = tracer
-        for branch, placeholders in branches:
-            environment = None if placeholders is None else _environment(placeholders)
-            if placeholders is None:
+        for branch, conditions in branches:
+            if conditions is None:
                 self._branches.refuse(branch)
-            elif environment is not None:
-                symbols = dict(self._symbols_of(placeholders))
-                self._branches.try_branch(branch, list(self._read_questions(environment, symbols)))
+            else:
+                self._branches.try_branch(branch, conditions)
         return self._take_unexplored()
 
     def _take_unexplored(self) -> list[Branch]:
@@ -294,6 +299,9 @@ class Search:
     def _is_excluded(self, name: str, size: int) -> bool:
         """Whether a restriction already excludes a size."""
         return self._is_refused(self._point_with({name: size}))
+
+    def _is_restriction(self, condition: str) -> bool:
+        return any(restriction.condition == condition for restriction in self.limits.restrictions)
 
     def _is_refused(self, point: Point) -> bool:
         values = (evaluate(r.condition, point) for r in self.limits.restrictions)

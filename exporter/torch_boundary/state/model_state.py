@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -27,7 +26,6 @@ from .mutable_values import (
 )
 from .scripted_state import ScriptedState
 from .static_lookups import (
-    ClassSet,
     bases_of,
     class_attributes,
     defining_module,
@@ -35,8 +33,8 @@ from .static_lookups import (
     is_instance,
 )
 
-_VALUES = ClassSet((bool, int, float, complex, str, bytes, type(None)))
-_BUILT_IN: ClassSet[Any] = ClassSet(BUILT_IN)
+_VALUE_IDS = frozenset(map(id, (bool, int, float, complex, str, bytes, type(None))))
+_BUILT_IN_IDS = frozenset(map(id, BUILT_IN))
 _FEW = 4
 """Members of a container that are looked at one by one."""
 _MODULE_ATTRIBUTES: types.GetSetDescriptorType = vars(torch.nn.Module)["__dict__"]
@@ -173,12 +171,16 @@ class _Reachable:
                 self._visit(item)
 
     def _wait_for(self, items: Iterable[object]) -> None:
-        # Most attributes of most modules are numbers and empty containers.
-        items = list(_VALUES.without(list(items)))
-        containers = list(_BUILT_IN.only(items))
-        self.empty += itertools.filterfalse(None, containers)
-        self._waiting += filter(None, containers)
-        self._waiting += _BUILT_IN.without(items)
+        # Most attributes of most modules are numbers and empty containers. A loop is faster here than
+        # iterators of `itertools`, which need several passes.
+        keep_empty, wait = self.empty.append, self._waiting.append
+        for item in items:
+            # By `id`, because the hash of a class is code of its metaclass.
+            class_id = id(type(item))
+            if class_id in _BUILT_IN_IDS and not item:
+                keep_empty(item)
+            elif class_id not in _VALUE_IDS:
+                wait(item)
 
     def _visit(self, item: Any) -> None:
         cls = type(item)

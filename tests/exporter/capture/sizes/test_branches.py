@@ -134,7 +134,15 @@ def test_a_branch_without_further_conditions_adds_no_restriction() -> None:
 def test_the_number_of_branches_is_bounded() -> None:
     symbol = sympy.Symbol("n", integer=True, positive=True)
     conditions = [Guard(sympy.Ne(symbol, size), {symbol: "n"}, "") for size in range(3, 43)]
-    trials = Trials({"n": 2}, 1, dict, lambda point: False, lambda point: None, lambda *restriction: None)
+    trials = Trials(
+        base={"n": 2},
+        number_of_operators=1,
+        limit=dict,
+        is_refused=lambda point: False,
+        failure_at=lambda point: None,
+        restrict=lambda *restriction: None,
+        is_restriction=lambda condition: False,
+    )
     search = BranchSearch(trials)
     search.try_branch(Branch({"n": 2}), conditions)
     assert len(search.unexplored) == MOST_BRANCHES

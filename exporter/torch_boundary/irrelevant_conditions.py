@@ -1,0 +1,135 @@
+"""Recognises conditions of the user's code whose outcome changes nothing, from the values that follow them.
+
+`is_causal = length > 1 and mask is None` is False for every length if there is a mask. The instructions after
+the condition are evaluated for both outcomes, as long as they only read local names and constants. If both
+reach the same instruction with the same values, the code does the same from there on.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import types
+from collections.abc import Iterator, Mapping
+
+_MOST_INSTRUCTIONS = 64
+_SKIPPED = ("CACHE", "EXTENDED_ARG", "NOP")
+_LOADS_OF_LOCALS = ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF")
+_JUMPS = ("JUMP_FORWARD", "JUMP_ABSOLUTE")
+_TESTS = ("TO_BOOL", "POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
+
+State = tuple[int, tuple[object, ...]]
+"""The position of the next instruction, and the values that the expression has on the stack."""
+
+
+class _Undecided(Exception):
+    """An instruction reads a value that is not known, or may run other code."""
+
+
+class _Instructions:
+    """The instructions of a code object, and their positions by offset."""
+
+    def __init__(self, code: types.CodeType):
+        self.all = list(dis.get_instructions(code))
+        self.positions = {instruction.offset: position for position, instruction in enumerate(self.all)}
+
+
+_instructions_of = functools.lru_cache(maxsize=256)(_Instructions)
+
+
+def is_irrelevant(frame: types.FrameType) -> bool:
+    """Whether code does the same for both outcomes of the condition whose truth it is asking for.
+
+    Args:
+        frame: a frame whose current instruction tests a condition.
+    """
+    instructions = _instructions_of(frame.f_code)
+    start = instructions.positions.get(frame.f_lasti)
+    if start is None or _operation(instructions.all[start]) not in _TESTS:
+        return False
+    # From 3.12, `and` and `or` keep a copy of the condition, which is their value if it decides.
+    is_copied = start > 0 and instructions.all[start - 1].opname == "COPY"
+    copies = 2 if is_copied and instructions.all[start - 1].arg == 1 else 1
+    local_values: Mapping[str, object] = frame.f_locals
+    paths = [
+        list(_states(instructions, (start, (outcome,) * copies), local_values)) for outcome in (True, False)
+    ]
+    return any(_is_same(first, second) for first in paths[0] for second in paths[1])
+
+
+def _is_same(first: State, second: State) -> bool:
+    # Comparing objects of the user's code with `==` could run other code.
+    return (
+        first[0] == second[0]
+        and len(first[1]) == len(second[1])
+        and all(a is b for a, b in zip(first[1], second[1], strict=True))
+    )
+
+
+def _states(instructions: _Instructions, state: State, local_values: Mapping[str, object]) -> Iterator[State]:
+    """The states from one on, up to the first instruction that is not evaluated."""
+    for _ in range(_MOST_INSTRUCTIONS):
+        try:
+            state = _next_state(instructions, state, local_values)
+        except _Undecided:
+            return
+        yield state
+
+
+def _operation(instruction: dis.Instruction) -> str:
+    """The name of an operation, which in 3.11 contains the direction of a jump."""
+    return instruction.opname.replace("JUMP_FORWARD_IF", "JUMP_IF")
+
+
+def _next_state(instructions: _Instructions, state: State, local_values: Mapping[str, object]) -> State:
+    """The state after one instruction.
+
+    Raises:
+        _Undecided: the instruction is not evaluated.
+    """
+    position, stack = state
+    instruction = instructions.all[position]
+    operation = _operation(instruction)
+    following = position + 1
+    if operation in _SKIPPED:
+        return following, stack
+    if operation in _JUMPS:
+        return instructions.positions[instruction.argval], stack
+    if operation in _LOADS_OF_LOCALS:
+        if instruction.argval not in local_values:
+            raise _Undecided
+        return following, (*stack, local_values[instruction.argval])
+    if operation == "LOAD_CONST":
+        return following, (*stack, instruction.argval)
+    if not stack:
+        raise _Undecided
+    below, top = stack[:-1], stack[-1]
+    if operation == "POP_TOP":
+        return following, below
+    if operation == "DUP_TOP" or (operation == "COPY" and instruction.arg == 1):
+        return following, (*stack, top)
+    if operation == "IS_OP" and below:
+        return following, (*below[:-1], (below[-1] is top) != bool(instruction.arg))
+    if operation == "TO_BOOL":
+        return following, (*below, _truth(top))
+    if operation == "UNARY_NOT":
+        return following, (*below, not _truth(top))
+    if operation in ("POP_JUMP_IF_NONE", "POP_JUMP_IF_NOT_NONE"):
+        jumps = (top is None) == (operation == "POP_JUMP_IF_NONE")
+        return (instructions.positions[instruction.argval] if jumps else following), below
+    if operation in _TESTS:
+        jumps = _truth(top) == ("IF_TRUE" in operation)
+        target = instructions.positions[instruction.argval] if jumps else following
+        return target, stack if jumps and operation.endswith("_OR_POP") else below
+    raise _Undecided
+
+
+def _truth(value: object) -> bool:
+    """The truth of a value, for the types whose truth runs no other code.
+
+    Raises:
+        _Undecided: the value has another type.
+    """
+    if value is None or value is True or value is False:
+        return bool(value)
+    raise _Undecided
