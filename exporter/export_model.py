@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from ..passes.faults import faults_reported
 from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
@@ -29,6 +29,8 @@ from .torch_boundary import probe
 from .torch_boundary.requirements import need_torch
 
 if TYPE_CHECKING:
+    import torch
+
     from .capture.stored_weights.opening import Weights
 
 Progress = Callable[[str], None]
@@ -181,7 +183,7 @@ def capture_model(
         stored = None if options.weights is None else StoredWeights(model, options.weights)
         with explaining_absence(model) if stored is None else stored.attach():
             if torchscript.is_torchscript(model):
-                captured = torchscript.capture(model, args, kwargs, options)
+                captured = torchscript.capture(cast("torch.jit.ScriptModule", model), args, kwargs, options)
             elif options.method == "trace":
                 captured = torchscript.capture_trace(model, args, kwargs, options)
             else:

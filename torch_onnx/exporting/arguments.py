@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Mapping, Sequence
+from typing import cast
 
 from ...exporter.capture.sizes.axis_labels import AxisLabel
+from ...exporter.export_arguments import ExportableModel
 from ...registration import UsageError
 from ...registration.warning import warn
 from .keywords import ExportOptions
@@ -22,7 +24,7 @@ class Call:
         dynamic_shapes, dynamic_axes: at most one of them is set.
     """
 
-    model: object
+    model: ExportableModel
     args: tuple[object, ...]
     kwargs: dict[str, object]
     input_names: Sequence[str] | None
@@ -56,7 +58,7 @@ def example_call(options: ExportOptions) -> Call:
     elif not options.dynamo:
         kwargs = _in_order_of_signature(model, kwargs)
     return Call(
-        model,
+        cast("ExportableModel", model),
         args,
         kwargs,
         _names(options.input_names),

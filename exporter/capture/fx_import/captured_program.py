@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import cast
+from typing import Any, cast
 
 import torch
 import torch.export
@@ -58,7 +58,7 @@ class RecordedProgram:
     call_spec: CallStructure
     state_dict: Mapping[str, torch.Tensor]
     constants: Mapping[str, object]
-    range_constraints: Mapping[object, object]
+    range_constraints: Mapping[Any, Any]
     specializations: Sequence[Specialization]
     answers: Mapping[tuple[str, str], Sequence[object]]
     gradients: bool = False

@@ -116,8 +116,8 @@ def describe(value: ir.Value, example: object, dimensions: NamedDimensions, name
 
 
 def share_memory_by_schema(
-    schema: torch.FunctionSchema, results: Sequence[object], arguments: Mapping[str, object]
-) -> list[object]:
+    schema: torch.FunctionSchema, results: Sequence[Any], arguments: Mapping[str, Any]
+) -> list[Any]:
     """The results of another library's operator, whose schema says which of them share memory with arguments.
 
     Args:

@@ -59,14 +59,15 @@ def _read_zip(file: StoredFile, label: str) -> dict[str, ir.TensorProtocol]:
         content = checkpoint_tensors(file.path)
     except ValueError as error:
         raise ModelFileError(f"{label} cannot be read: {error}") from error
-    other_names = [name for name, item in content.items() if not isinstance(item, CheckpointTensor)]
+    tensors = {name: item for name, item in content.items() if isinstance(item, CheckpointTensor)}
+    other_names = [name for name in content if name not in tensors]
     if other_names or not all(isinstance(name, str) for name in content):
         raise ModelFileError(
             f"{label} holds more than tensors by name, such as "
             f"{quoted(str(other_names[0] if other_names else ''))}: pass a mapping, such as "
             "torch.load(path, mmap=True, weights_only=True)['state_dict']"
         )
-    return {name: _tensor(file, location, name, label) for name, location in content.items()}
+    return {name: _tensor(file, location, name, label) for name, location in tensors.items()}
 
 
 def _check_stored(file: StoredFile, label: str) -> None:

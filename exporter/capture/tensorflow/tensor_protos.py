@@ -158,11 +158,12 @@ def _list_elements(tensor: TensorProto, name: str, dtype: np.dtype, count: int) 
 
 def _decode_narrow(patterns: np.ndarray, name: str, dtype: np.dtype) -> np.ndarray:
     """Decode elements of less than a byte from the low bits of bytes."""
-    bits = patterns & (2 ** _NARROW_TYPE_BITS[name] - 1)
+    bits: np.ndarray = patterns & (2 ** _NARROW_TYPE_BITS[name] - 1)
     if "_INT" in name:
         sign = 2 ** (_NARROW_TYPE_BITS[name] - 1)
         bits = (bits ^ sign).astype(np.int8) - sign
-    return bits.view(dtype)
+    decoded: np.ndarray = bits.view(dtype)
+    return decoded
 
 
 def _object_array(strings: Sequence[bytes]) -> np.ndarray:

@@ -15,7 +15,7 @@ from ...torch_boundary.torchscript import parse_schema
 from ..fx_import.source_values import element_type, share_memory_by_schema
 from .interpreter import Function, Interpreter, Results
 from .objects import Dict, Item, List, Nested, Object, Optional, Uninitialized, UnknownText, WrittenConstant
-from .script_graph import ScriptNode, ScriptSchema
+from .script_graph import ScriptNode
 
 OperatorFunction = TypeVar("OperatorFunction", bound=Function)
 _FUNCTIONS: dict[str, Function] = {}
@@ -78,7 +78,7 @@ def element_kind(node: ScriptNode) -> str:
     return str(node.output().type().getElementType())
 
 
-def schema_of(node: ScriptNode) -> ScriptSchema:
+def schema_of(node: ScriptNode) -> torch.FunctionSchema:
     """The schema of a node.
 
     Raises:
@@ -98,7 +98,7 @@ def schema_of(node: ScriptNode) -> ScriptSchema:
         )
     if text == "(no schema)" or "..." in text:
         raise CaptureError(f"{node_kind} is a part of TorchScript that is not supported")
-    schema: ScriptSchema = parse_schema(text)
+    schema: torch.FunctionSchema = parse_schema(text)
     return schema
 
 
@@ -190,7 +190,7 @@ def _leaves(item: object) -> list[object]:
     return [item]
 
 
-def _refuse_numbers(machine: Interpreter, node: ScriptNode, schema: ScriptSchema) -> None:
+def _refuse_numbers(machine: Interpreter, node: ScriptNode, schema: torch.FunctionSchema) -> None:
     """Refuse operators of torch without tensors, which source graphs do not have."""
     is_of_torch = schema.name.startswith(("aten::", "prim::"))
     if is_of_torch and not any("Tensor" in str(item.type) for item in (*schema.arguments, *schema.returns)):
@@ -200,7 +200,7 @@ def _refuse_numbers(machine: Interpreter, node: ScriptNode, schema: ScriptSchema
 _LARGEST_CONSTANT = 64
 
 
-def _fold_operator(schema: ScriptSchema, arguments: dict[str, object]) -> torch.Tensor | None:
+def _fold_operator(schema: torch.FunctionSchema, arguments: dict[str, object]) -> torch.Tensor | None:
     """The result of an operator on small constant tensors, which replace numbers in traces."""
     tensors = [leaf for leaf in _leaves(arguments) if isinstance(leaf, torch.Tensor)]
     if (

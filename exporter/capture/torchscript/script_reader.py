@@ -119,7 +119,7 @@ class ScriptReader:
         """Whether torch may refuse the operands of an operator: the example may not fit the program."""
         return self._build.fakes.has_refused
 
-    def _argument(self, item: StoredItem, path: str) -> Item:
+    def _argument(self, item: object, path: str) -> Item:
         """Convert an argument of the call; its leaves become inputs."""
         members = pytree.children(item)
         if members is not None:
@@ -139,7 +139,7 @@ class ScriptReader:
             self._inputs.append(value)
         return value
 
-    def _leaf(self, item: StoredItem, path: str) -> Item:
+    def _leaf(self, item: object, path: str) -> Item:
         # Leaves are visited in the order of torch's pytree.
         leaf = len(self._entries)
         if isinstance(item, torch.Tensor):

@@ -72,5 +72,5 @@ class SizeNodes(proxy_tensor._SymNodeDict):
     def _create_node(
         self, number: torch.SymInt, target: OpOverload, args: tuple[torch.fx.Proxy | int, ...]
     ) -> torch.fx.Proxy:
-        node_proxy = self._tracer.create_proxy("call_function", target, args, {})  # type: ignore[arg-type]
+        node_proxy = self._tracer.create_proxy("call_function", target, args, {})
         return proxy_tensor.set_meta(node_proxy, number)

@@ -96,7 +96,7 @@ def convolve(
         )
     else:
         sizes = {"kernel_shape": kernel, "strides": steps, "dilations": rates}
-        result = g.op("Conv", images, weight, **sizes, group=group, pads=pad_list)
+        result = g.op("Conv", images, weight, outputs=1, **sizes, group=group, pads=pad_list)
     return layout.restore(g, result)
 
 

@@ -144,7 +144,7 @@ class Emitter:
         value = ir.Value(
             name=tensor.name,
             type=ir.TensorType(tensor.dtype),
-            shape=ir.Shape(tensor.shape),
+            shape=ir.Shape(tensor.shape.numpy()),
             const_value=tensor,
             metadata_props={KIND: kind},
         )
