@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from opsetta.exporter.capture.tensorflow.checkpoints.checksums import crc32c, mask_checksum
+from opsetta.exporter.capture.tensorflow.checkpoints.checksums import crc32c
 from opsetta.exporter.capture.tensorflow.checkpoints.slice_keys import slice_key
 from opsetta.exporter.capture.tensorflow.element_types import type_number
 from opsetta.exporter.capture.tensorflow.messages import message_type
@@ -30,6 +30,11 @@ NAMES = {
 }
 Slices = Mapping[str, Sequence[Sequence[tuple[int, int]]]]
 """The extents of a variable's slices, by its name; (0, -1) is a whole dimension."""
+
+
+def mask_checksum(crc: int) -> int:
+    """Mask a checksum as it is stored."""
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def snappy(data: bytes) -> bytes:

@@ -118,6 +118,7 @@ class SlidingWindow:
                     "legacy_pad SAME with a stride above the kernel size needs the sizes of its input: pass "
                     "its shape"
                 )
+            # SAME_UPPER puts an odd pad at the end, as Caffe2 does.
             return input, {"auto_pad": "SAME_UPPER"}, [None] * self.count
         begins, end_pads = self.same_pads(sizes)
         results = self.output_sizes(sizes, begins + end_pads)

@@ -90,6 +90,7 @@ def pow(
 
 @onnx_symbolic("caffe2::Clip")
 def clip(g: GraphContext, X: Value, min: float | None = None, max: float | None = None) -> Value:
+    # Without bounds, Clip would be a node that does nothing.
     return X if min is None and max is None else g.op("Clip", X, min=min, max=max)
 
 

@@ -86,4 +86,5 @@ def batch_matmul(
     if trans_b and not vectors[1]:
         B = transpose(g, B)
     result: Value = g.op("MatMul", A, B)
+    # The product of two vectors is a scalar in ONNX, and has one dimension in Caffe2.
     return g.op("Reshape", result, [1]) if all(vectors) else result

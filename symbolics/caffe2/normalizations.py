@@ -67,6 +67,7 @@ def layer_norm(
     elementwise_affine: int = 0,
 ) -> list[Value]:
     """Also returns the mean and the standard deviation, [dimensions before the axis, 1]."""
+    # ONNX's LayerNormalization returns the inverse of the deviation, Caffe2's the deviation itself.
     rows = as_matrix(g, X, axis)
     mean = g.op("ReduceMean", rows, axes=[1], keepdims=1)
     centred = g.op("Sub", rows, mean)
@@ -115,4 +116,5 @@ def normalize(g: GraphContext, X: Value, axis: int = -1) -> Value:
     """Divide by the Euclidean norm, which is at least 1e-12."""
     axis = axis_from_front(g, X, axis)
     norm = g.op("ReduceL2", X, axes=[axis], keepdims=1)
+    # The bound keeps a vector of zeros at zero, where the norm would divide by zero.
     return g.op("Div", X, g.op("Max", norm, 1e-12))

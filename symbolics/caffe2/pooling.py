@@ -37,27 +37,8 @@ def _ceil_mode_arguments(g: GraphContext, window: SlidingWindow) -> dict[str, An
     for kernel, stride, pad in zip(window.kernels, window.strides, window.begin_pads, strict=True):
         if stride > kernel and not pad:
             raise g.refuse("CAFFE_LEGACY_POOLING with a stride above the kernel size has empty windows")
-    return {
-        "kernel_size": window.kernels,
-        "stride": window.strides,
-        "padding": window.begin_pads,
-        "ceil_mode": True,
-    }
-
-
-def _pool_sizes(g: GraphContext, data: Value, window: SlidingWindow) -> list[int | None]:
-    sizes = spatial_sizes(g, data, window.count)
-    return window.output_sizes(
-        sizes, None if sizes is None else window.begin_pads + window.legacy_end_pads(sizes)
-    )
-
-
-def _check_window(g: GraphContext, window: SlidingWindow) -> SlidingWindow:
-    if set(window.dilations) != {1}:
-        raise g.refuse("dilations are not supported, and Caffe2 does not support them either")
-    if any(pad >= kernel for pad, kernel in zip(window.pads, window.kernels * 2, strict=True)):
-        raise g.refuse("its pads must be smaller than its kernel")
-    return window
+    sizes = {"kernel_size": window.kernels, "stride": window.strides, "padding": window.begin_pads}
+    return {**sizes, "ceil_mode": True}
 
 
 def _pool(
@@ -76,11 +57,17 @@ def _pool(
     """At an edge, an average divides by the elements inside, or with `count_include_pad` by all elements."""
     if global_pooling:
         return _pool_globally(g, f"Global{op_type}", X, kernels, order)
-    window = _check_window(g, SlidingWindow.of(g, kernels, strides, pads, dilations, legacy_pad))
+    window = SlidingWindow.of(g, kernels, strides, pads, dilations, legacy_pad)
+    if set(window.dilations) != {1}:
+        raise g.refuse("dilations are not supported, and Caffe2 does not support them either")
+    if any(pad >= kernel for pad, kernel in zip(window.pads, window.kernels * 2, strict=True)):
+        raise g.refuse("its pads must be smaller than its kernel")
     data = to_channels_first(g, X, order, window.count + 2)
     arguments: dict[str, Any] = {}
     if legacy_pad == CAFFE_LEGACY_POOLING:
-        sizes = _pool_sizes(g, data, window)
+        input_sizes = spatial_sizes(g, data, window.count)
+        end_pads = None if input_sizes is None else window.legacy_end_pads(input_sizes)
+        sizes = window.output_sizes(input_sizes, None if end_pads is None else window.begin_pads + end_pads)
         function = f"aten::{'max' if op_type == 'MaxPool' else 'avg'}_pool{window.count}d"
         arguments = _ceil_mode_arguments(g, window)
         if op_type == "AveragePool":
@@ -94,6 +81,7 @@ def _pool(
     else:
         padded, padding, sizes = window.pad_input(g, data)
         if count_include_pad:
+            # By default ONNX's AveragePool divides by the elements inside of the input.
             arguments = {"count_include_pad": 1}
         result = g.op(op_type, padded, outputs=1, **window.attributes, **padding, **arguments)
     return from_channels_first(g, _set_pooled_shape(g, result, data, sizes), order, window.count + 2)

@@ -140,6 +140,7 @@ def _register_sum(names: Sequence[str], activation: bool) -> None:
         Y_scale: float = 1.0,
         Y_zero_point: int = 0,
     ) -> Value:
+        # The operands may have different scales, so they are added as floats.
         first, second = (
             _dequantize(g, value, scale, zero_point)
             for value, scale, zero_point in zip((A, B), input_scales, input_zero_points, strict=True)

@@ -33,5 +33,6 @@ def topk(g: GraphContext, X: Value, k: Value | int, axis: int = -1) -> list[Valu
     size = shape[positive_axis] if shape is not None else None
     if isinstance(k, int) and isinstance(size, int) and k > size:
         raise g.refuse(f"its k is {k}, but its input has only {size} elements")
+    # ONNX's TopK takes K as a vector of one element.
     count = k if isinstance(k, int) else g.op("Reshape", g.cast(k, DataType.INT64), [1])
     return g.op("TopK", X, count if isinstance(count, Value) else [count], axis=positive_axis, outputs=2)

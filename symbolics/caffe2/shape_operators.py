@@ -261,6 +261,7 @@ def constant_fill(
 ) -> Value:
     """A constant with the shape of the input, or with the shape that the input contains."""
     sizes = g.cast(input, DataType.INT64) if input_as_shape else g.op("Shape", input)
+    # Caffe2 appends these sizes to those of the input.
     if extra_shape:
         sizes = g.op("Concat", sizes, g.constant(list(extra_shape)), axis=0)
     return g.op("Expand", g.constant(value, dtype), sizes)

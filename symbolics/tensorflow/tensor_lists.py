@@ -70,24 +70,23 @@ def tensor_list_stack(
     num_elements: int = -1,
 ) -> Value:
     """Stack all elements; `num_elements` is only a check in TensorFlow."""
-    return as_tensor(g, _with_stated_shape(g, input_handle, element_shape))
+    return _stated_tensor(g, input_handle, element_shape)
 
 
-def _with_stated_shape(g: GraphContext, items: Value, element_shape: Value) -> Value:
-    """Give an unwritten list the operator's `element_shape`, if that is constant."""
+def _stated_tensor(g: GraphContext, items: Value, element_shape: Value) -> Value:
+    """The list as one tensor; an unwritten list gets the operator's `element_shape`, if that is constant."""
     stated_sizes = integers(g, element_shape)
-    if not isinstance(items, UnwrittenList) or stated_sizes is None or g.rank(element_shape) == 0:
-        return items
-    return UnwrittenList(
-        items.count, items.dtype or DataType.FLOAT, [UNKNOWN if s < 0 else s for s in stated_sizes]
-    )
+    if isinstance(items, UnwrittenList) and stated_sizes is not None and g.rank(element_shape) != 0:
+        sizes = [UNKNOWN if size < 0 else size for size in stated_sizes]
+        items = UnwrittenList(items.count, items.dtype or DataType.FLOAT, sizes)
+    return as_tensor(g, items)
 
 
 @onnx_symbolic("tf::TensorListGetItem")
 def tensor_list_get_item(
     g: GraphContext, input_handle: Value, index: Value, element_shape: Value, element_dtype: ElementType
 ) -> Value:
-    return _element(g, as_tensor(g, _with_stated_shape(g, input_handle, element_shape)), index)
+    return _element(g, _stated_tensor(g, input_handle, element_shape), index)
 
 
 def _element(g: GraphContext, items: Value, index: Value | int) -> Value:
@@ -125,7 +124,7 @@ def tensor_list_pop_back(
     g: GraphContext, input_handle: Value, element_shape: Value, element_dtype: ElementType
 ) -> list[Value]:
     """Remove the last element; return the list and that element."""
-    items = as_tensor(g, _with_stated_shape(g, input_handle, element_shape))
+    items = _stated_tensor(g, input_handle, element_shape)
     last = compute(g, "sub", element_count(g, items), 1)
     return [resize_list(g, items, last), _element(g, items, g.constant(last))]
 
@@ -152,7 +151,7 @@ def tensor_list_element_shape(g: GraphContext, input_handle: Value, shape_type: 
 def tensor_list_gather(
     g: GraphContext, input_handle: Value, indices: Value, element_shape: Value, element_dtype: ElementType
 ) -> Value:
-    return g.op("Gather", as_tensor(g, _with_stated_shape(g, input_handle, element_shape)), indices, axis=0)
+    return g.op("Gather", _stated_tensor(g, input_handle, element_shape), indices, axis=0)
 
 
 @onnx_symbolic("tf::TensorListScatterIntoExistingList")

@@ -13,13 +13,14 @@ from typing import Any
 import numpy as np
 
 import opsetta
-from opsetta.exporter.capture.tensorflow.checkpoints.checksums import crc32c, mask_checksum
+from opsetta.exporter.capture.tensorflow.checkpoints.checksums import crc32c
 from opsetta.exporter.capture.tensorflow.checkpoints.slice_keys import slice_key
 from opsetta.exporter.capture.tensorflow.messages import message_type
 from opsetta.exporter.command_line.commands import freeze, inspection, weights
 from opsetta.exporter.files.message import varint
 
 from .. import tensorflow_checkpoints as written
+from ..tensorflow_checkpoints import mask_checksum
 from . import hostile_tensorflow_graphs as graphs
 from .hostile import Builder
 

@@ -116,6 +116,7 @@ def _set_once(values: dict[str, Any], name: str, legacy_numbers: list[Any] | Non
 
 def element_type(value: object, label: str) -> ir.DataType:
     """The ONNX element type for the number or the name of a Caffe2 element type."""
+    # Nets state an element type as a number or as a name.
     numbers = message_type.enumeration("TensorProto.DataType")
     names = {number: name for name, number in numbers.items()}
     name = value.upper() if isinstance(value, str) else names.get(value) if isinstance(value, int) else None

@@ -65,6 +65,7 @@ class Fillers:
         self._charge(math.prod(shape) * 4, label)
         if filler_type == "RangeFill":
             return ir.Tensor(np.arange(math.prod(shape), dtype=np.float32).reshape(shape))
+        # The blob's name as the seed gives the same weights for the same file.
         blob = text_of(operator.output[0], label)
         self.random[blob] = filler_type
         draw = np.random.Generator(np.random.PCG64(zlib.crc32(blob.encode())))

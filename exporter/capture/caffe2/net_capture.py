@@ -351,6 +351,7 @@ def _warn_of_weights(operators: list[OperatorDef], inputs: list[str], *, has_wei
     if weights:
         reason = "the init_net does not fill all weights" if has_weights else "there is no init_net"
         text = f"{reason}, so these blobs stay inputs: {', '.join(weights)}"
+        # A net may have thousands of weights.
         warn(text if len(text) < 1000 else f"{text[:1000]}…")
 
 

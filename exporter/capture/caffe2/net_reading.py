@@ -83,6 +83,7 @@ def _recognise_encoding(head: bytes, empty_size: int | None = None) -> str:
 
     `empty_size` is the size of a file whose net may have no operators; None if it must have some.
     """
+    # A text begins with the name of a field.
     if text.first_word(head) in message_type("NetDef").DESCRIPTOR.fields_by_name:
         return "text"
     position = 0

@@ -107,6 +107,7 @@ def table() -> dict[str, Schema]:
     for line in _TABLE.replace("\n    |", " |").strip().splitlines():
         names, _, signature = line.partition(":")
         inputs, _, arguments = signature.partition("|")
+        # An asterisk marks a variadic input, which is the last one.
         input_names = inputs.split()
         schema = Schema(
             tuple(name.rstrip("*") for name in input_names),

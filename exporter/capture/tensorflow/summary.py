@@ -2,13 +2,13 @@
 
 import collections
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from ...files.reading import bounds_of
 from .element_types import onnx_type
 from .graph_reading import GraphFile, read_graph
-from .messages import NodeDef, TensorShapeProto
+from .messages import NodeDef, TensorInfo, TensorShapeProto
 from .node_messages import OPTIONAL_PLACEHOLDER, PLACEHOLDERS, parse_result_name
 from .recognition import file_of
 
@@ -57,8 +57,7 @@ def describe_graph(path: str | os.PathLike[str], *, trusted: bool = False) -> di
 
 def _inputs(graph_file: GraphFile) -> Iterator[dict[str, Any]]:
     if graph_file.signature is not None:
-        for name, tensor in sorted(graph_file.meta_graph.signature_def[graph_file.signature].inputs.items()):
-            yield _value(name, tensor.dtype, tensor.tensor_shape)
+        yield from _signature_values(graph_file.meta_graph.signature_def[graph_file.signature].inputs)
         return
     for node in graph_file.graph_def.node:
         if node.op in _PLACEHOLDERS:
@@ -68,14 +67,17 @@ def _inputs(graph_file: GraphFile) -> Iterator[dict[str, Any]]:
 
 def _outputs(graph_file: GraphFile) -> Iterator[dict[str, Any]]:
     if graph_file.signature is not None:
-        for name, tensor in sorted(graph_file.meta_graph.signature_def[graph_file.signature].outputs.items()):
-            yield _value(name, tensor.dtype, tensor.tensor_shape)
+        yield from _signature_values(graph_file.meta_graph.signature_def[graph_file.signature].outputs)
         return
     nodes = graph_file.graph_def.node
     read_names = {parse_result_name(text.removeprefix("^")).node for node in nodes for text in node.input}
     for node in nodes:
         if node.name not in read_names and node.op not in ("NoOp", "Const", *_PLACEHOLDERS):
             yield _value(node.name, _first_type(graph_file, node), None)
+
+
+def _signature_values(tensors: Mapping[str, TensorInfo]) -> list[dict[str, Any]]:
+    return [_value(name, info.dtype, info.tensor_shape) for name, info in sorted(tensors.items())]
 
 
 def _first_type(graph_file: GraphFile, node: NodeDef) -> int:

@@ -7,7 +7,7 @@ shape are ignored.
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -71,6 +71,15 @@ def array_of(tensor: TensorProto, label: str, bounds: Bounds = BOUNDS) -> np.nda
     # The array may be a view of the file, and callers share it.
     array.flags.writeable = False
     return array
+
+
+def set_header(tensor: TensorProto, dtype: int, shape: Iterable[int]) -> None:
+    """Set the element type and the shape of an empty TensorProto."""
+    tensor.dtype = dtype
+    # Without this, a scalar would be a tensor without a shape.
+    tensor.tensor_shape.SetInParent()
+    for size in shape:
+        tensor.tensor_shape.dim.add(size=size)
 
 
 def repeated_bytes(tensor: TensorProto, label: str) -> int:

@@ -6,11 +6,12 @@ convolution `[spatial..., out, in]`.
 
 import functools
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ....registration import GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import Size, compute, known_rank, static_size
-from .layout import DataLayout, constant_pads, pad_images, window_pads
+from .layout import DataLayout, constant_pads, pad_images, split_pad, window_pads
 from .size_operands import list_sizes
 
 
@@ -95,8 +96,8 @@ def convolve(
             "aten::convolution", images, weight, None, steps, no_pads, rates, False, no_pads, group
         )
     else:
-        sizes = {"kernel_shape": kernel, "strides": steps, "dilations": rates}
-        result = g.op("Conv", images, weight, outputs=1, **sizes, group=group, pads=pad_list)
+        attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": steps, "dilations": rates}
+        result = g.op("Conv", images, weight, outputs=1, **attributes, group=group, pads=pad_list)
     return layout.restore(g, result)
 
 
@@ -189,7 +190,8 @@ def transposed_convolution(
         for count, step, extent in zip(counts, steps, extents, strict=True)
     ]
     if padding == "SAME":
-        pads = [_split_pad(g, full, size) for full, size in zip(full_sizes, sizes, strict=True)]
+        totals = (compute(g, "sub", full, size) for full, size in zip(full_sizes, sizes, strict=True))
+        pads = [split_pad(g, compute(g, "max", total, 0)) for total in totals]
     missing_sizes = [
         compute(g, "sub", compute(g, "add", size, compute(g, "add", *pair)), full)
         for full, size, pair in zip(full_sizes, sizes, pads, strict=True)
@@ -239,13 +241,6 @@ def _convolve_and_crop(
     begins = [pair[0] for pair in pads]
     ends = [compute(g, "add", begin, size) for begin, size in zip(begins, sizes, strict=True)]
     return g.op("Slice", result, starts=begins, ends=ends, axes=list(range(2, 2 + len(steps))))
-
-
-def _split_pad(g: GraphContext, full: Size, size: Size) -> tuple[Size, Size]:
-    """Split the total padding of SAME into begin and end; an odd pad goes to the end."""
-    total = compute(g, "max", compute(g, "sub", full, size), 0)
-    pad_before = compute(g, "floordiv", total, 2)
-    return pad_before, compute(g, "sub", total, pad_before)
 
 
 register_variant("tf::Conv2DBackpropInput", transposed_convolution, depthwise=False)

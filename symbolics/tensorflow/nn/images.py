@@ -41,6 +41,11 @@ def _hue_saturation_value(g: GraphContext, images: Value) -> tuple[Formula, Form
     return (hue < 0.0).chosen(hue + 1.0, hue), saturation, value
 
 
+def _with_channel(values: Formula) -> Formula:
+    """Add an axis for the channels to values at pixels."""
+    return Formula(values.g, values.g.op("Unsqueeze", values.value, axes=[3]))
+
+
 def _clip_to_unit(values: Formula) -> Formula:
     return values.call("aten::clamp", 0.0, 1.0)
 
@@ -193,17 +198,13 @@ def crop_and_resize(
         is_beyond = (coordinates < 0.0) | (coordinates > last)
         outside = is_beyond if outside is None else outside | is_beyond
     assert outside is not None
-    mask = g.op("Unsqueeze", outside.value, axes=[3])
-    return g.op("Where", mask, float(extrapolation_value), result.value)
+    return g.op("Where", _with_channel(outside).value, float(extrapolation_value), result.value)
 
 
 def _bilinear(pixels: _Pixels, image: Value, rows: Formula, columns: Formula) -> Formula:
     """Bilinear interpolation between the four pixels around each coordinate."""
-    g, (top_row, left_column) = pixels.g, (rows.floor(), columns.floor())
-    down, right = (
-        Formula(g, g.op("Unsqueeze", part.value, axes=[3]))
-        for part in (rows - top_row, columns - left_column)
-    )
+    top_row, left_column = rows.floor(), columns.floor()
+    down, right = map(_with_channel, (rows - top_row, columns - left_column))
     upper, lower = (
         _interpolate(
             pixels.gather(image, _to_int64(row), _to_int64(left_column)),
@@ -259,8 +260,7 @@ def image_projective_transform_v3(
             is_within = (offsets > -1.0) & (offsets < bound)
             inside = is_within if inside is None else inside & is_within
         assert inside is not None
-        mask = Formula(g, g.op("Unsqueeze", inside.value, axes=[3]))
-        return mask.chosen(
+        return _with_channel(inside).chosen(
             pixels.gather(batch, _to_int64(_clamp_to_castable(row)), _to_int64(_clamp_to_castable(column))),
             fill,
         )
@@ -269,10 +269,7 @@ def image_projective_transform_v3(
         result = read_pixels(round_half_away(row), round_half_away(column))
     elif interpolation == "BILINEAR":
         top_row, left_column = row.floor(), column.floor()
-        down, right = (
-            Formula(g, g.op("Unsqueeze", offsets.value, axes=[3]))
-            for offsets in (row - top_row, column - left_column)
-        )
+        down, right = map(_with_channel, (row - top_row, column - left_column))
         upper, lower = (
             read_pixels(edge_row, left_column) * (1.0 - right)
             + read_pixels(edge_row, left_column + 1.0) * right
@@ -282,8 +279,7 @@ def image_projective_transform_v3(
     else:
         raise g.refuse(f"interpolation '{interpolation}' is not supported")
     # The projection divides by zero there.
-    vanishing = Formula(g, g.op("Unsqueeze", depth.equals(0.0).value, axes=[3]))
-    result = vanishing.chosen(fill, result)
+    result = _with_channel(depth.equals(0.0)).chosen(fill, result)
     dtype = g.dtype(images)
     return result.value if dtype is None else g.cast(result.value, dtype)
 

@@ -103,6 +103,11 @@ def same_pads(g: GraphContext, size: Size, extent: int, stride: int) -> tuple[Si
         reach = compute(g, "mul", compute(g, "sub", count, 1), stride)
         total = compute(g, "sub", compute(g, "add", reach, extent), size)
         total = compute(g, "max", total, 0)
+    return split_pad(g, total)
+
+
+def split_pad(g: GraphContext, total: Size) -> tuple[Size, Size]:
+    """Split the total padding of SAME into begin and end; an odd pad goes to the end."""
     pad_before = compute(g, "floordiv", total, 2)
     return pad_before, compute(g, "sub", total, pad_before)
 

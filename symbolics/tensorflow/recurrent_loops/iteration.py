@@ -182,9 +182,10 @@ def _activation(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node
     return result
 
 
-def _add(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node) -> OptionalTerm:
+def _add_or_multiply(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node) -> OptionalTerm:
     a, b = r.term(node.inputs[0]), r.term(node.inputs[1])
-    return None if a is None or b is None else r.algebra.add(a, b)
+    combine = r.algebra.multiply if node.op_type == "Mul" else r.algebra.add
+    return None if a is None or b is None else combine(a, b)
 
 
 def _subtract(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node) -> OptionalTerm:
@@ -194,11 +195,6 @@ def _subtract(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node) 
     if isinstance(a, float) and b is not None and not isinstance(b, (float, Weights)):
         return r.algebra.affine(b, -1.0, a)
     return None
-
-
-def _multiply(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node) -> OptionalTerm:
-    a, b = r.term(node_arguments["x"]), r.term(node_arguments["y"])
-    return None if a is None or b is None else r.algebra.multiply(a, b)
 
 
 def _divide(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node) -> OptionalTerm:
@@ -238,9 +234,8 @@ def _concatenate(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Nod
     parts = [r.term(value) for value in node_arguments["values"]]
     if any(part is None or isinstance(part, (float, Weights)) for part in parts):
         return None
-    return (
-        r.algebra.make(SideBySide, tuple(parts)) if _integers(node_arguments["axis"]) in ([1], [-1]) else None
-    )
+    is_last_axis = _integers(node_arguments["axis"]) in ([1], [-1])
+    return r.algebra.make(SideBySide, tuple(parts)) if is_last_axis else None
 
 
 def _split(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node) -> list[OptionalTerm]:
@@ -256,10 +251,8 @@ def _split(r: _TermReader, node_arguments: Mapping[str, Any], node: ir.Node) -> 
         return []
     sizes = [size // len(node.outputs)] * len(node.outputs)
     if node.op_type == "SplitV":
-        split_sizes = _integers(node_arguments["size_splits"]) or []
-        sizes = [
-            size - sum(split_sizes) - 1 if part_range == -1 else part_range for part_range in split_sizes
-        ]
+        counts = _integers(node_arguments["size_splits"]) or []
+        sizes = [size - sum(counts) - 1 if count == -1 else count for count in counts]
     if sum(sizes) != size or min(sizes) <= 0:
         return []
     ends = list(itertools.accumulate(sizes))
@@ -322,10 +315,8 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("Identity", "StopGradient", "PreventGradient", "Snapshot"), _identity),
     **dict.fromkeys(READS, _element),
     **dict.fromkeys((*_ACTIVATIONS, "LeakyRelu", "Relu6"), _activation),
-    **dict.fromkeys(("Add", "AddV2"), _add),
-    "BiasAdd": _add,
+    **dict.fromkeys(("Add", "AddV2", "BiasAdd", "Mul"), _add_or_multiply),
     "Sub": _subtract,
-    "Mul": _multiply,
     "RealDiv": _divide,
     **dict.fromkeys(("Maximum", "Minimum"), _bound),
     "ClipByValue": _clip,

@@ -8,6 +8,7 @@ from .._common import constant_integers, number, restore_dtype, set_shape
 
 
 def _largest_elements(g: GraphContext, input: Value, k: Size, largest: bool = True) -> list[Value]:
+    # Runtimes have TopK for few integer types; wider ones keep the order.
     values, indices = g.op("TopK", widen_integers(g, input), K=[k], axis=-1, largest=int(largest), outputs=2)
     shape = g.shape(input)
     for result in (values, indices):

@@ -46,11 +46,6 @@ def unmask_checksum(stored: int) -> int:
     return (rotated >> 17 | rotated << 15) & _ALL_BITS
 
 
-def mask_checksum(crc: int) -> int:
-    """Mask a checksum as it is stored."""
-    return ((crc >> 15 | crc << 17) + _MASK_DELTA) & _ALL_BITS
-
-
 def _feed_bytes(state: int, data: bytes) -> int:
     table = _byte_table()
     for byte in data:

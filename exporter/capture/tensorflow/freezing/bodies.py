@@ -157,5 +157,5 @@ class _Freezer:
         if result.node in self._analysis.live_inputs and result.port in SECOND_RESULTS:
             return self._plans.add_value_index(result.node)
         if self._plans(result.node).has_single_output:
-            return ResultName(result.node, "output:0" if self._scope.is_function else "")
+            return self._analysis.result(result.node, 0)
         return result

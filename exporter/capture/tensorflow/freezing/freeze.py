@@ -16,6 +16,7 @@ from ..graph_reading import GraphFile, read_graph
 from ..messages import FunctionDef, GraphDef, message_type
 from ..node_messages import MessageScope, ResultName, parse_result_name
 from ..operator_definitions import Definitions
+from ..tensor_protos import set_header
 from .bodies import freeze_scope
 from .calls import Functions
 from .frozen_graph import FrozenGraph
@@ -210,10 +211,7 @@ def _set_weights(message: GraphDef, stored: Mapping[str, StoredVariable]) -> dic
         if weight is None:
             continue
         tensor = node.attr["value"].tensor
-        tensor.dtype = weight.dtype
-        tensor.tensor_shape.SetInParent()
-        for size in weight.shape:
-            tensor.tensor_shape.dim.add(size=size)
+        set_header(tensor, weight.dtype, weight.shape)
         if numpy_type(weight.dtype) == np.object_:
             tensor.string_val.extend(weight.read().reshape(-1).tolist())
         else:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from .....registration import CaptureError, Names
 from ..messages import NodeDef
-from ..node_messages import MessageNode, ResultName
+from ..node_messages import MessageNode
 from .plans import NodePlan, copy_without_inputs, make_node, make_scalar_constant
 from .scope_analysis import ScopeAnalysis
 
@@ -24,19 +24,15 @@ def plan_handles(node: MessageNode, analysis: ScopeAnalysis, names: Names) -> No
         return None
     inputs, device = list(node.inputs), node.message.device
     if node.op in ("ReadVariableOp", "DisableCopyOnRead"):
-        return NodePlan(
-            make_node(node.name, "Identity", device, T=variable_dtype), inputs, has_single_output=True
-        )
+        message = make_node(node.name, "Identity", device, T=variable_dtype)
+        return NodePlan(message, inputs, has_single_output=True)
     if node.op in ("VarIsInitializedOp", "IsVariableInitialized"):
         # A frozen variable always has a value.
         return NodePlan(make_scalar_constant(node.name, _BOOL, 1), [], has_single_output=True)
     if node.op == "VariableShape":
         out_type = node.attribute("out_type").type or _INT32
-        return NodePlan(
-            make_node(node.name, "Shape", device, T=variable_dtype, out_type=out_type),
-            inputs,
-            has_single_output=True,
-        )
+        message = make_node(node.name, "Shape", device, T=variable_dtype, out_type=out_type)
+        return NodePlan(message, inputs, has_single_output=True)
     if node.op in ("ResourceGather", "ResourceGatherNd"):
         return _plan_gather(node, variable_dtype, analysis, names)
     if node.op in _TYPED_OPERATORS:
@@ -67,5 +63,4 @@ def _plan_gather(node: MessageNode, dtype: int, analysis: ScopeAnalysis, names: 
     message.attr["batch_dims"].i = batch
     # GatherV2 takes the axis as an input; ResourceGather gathers along the first axis after the batch.
     axis = NodePlan(make_scalar_constant(names.unique(f"{node.name}/axis"), _INT32, batch), [])
-    value = ResultName(axis.message.name, "output:0" if analysis.scope.is_function else "")
-    return NodePlan(message, [*node.inputs, value], [axis])
+    return NodePlan(message, [*node.inputs, analysis.result(axis.message.name, 0)], [axis])

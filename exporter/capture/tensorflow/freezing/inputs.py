@@ -18,6 +18,7 @@ from ..node_messages import (
     parse_result_name,
 )
 from ..operator_definitions import Definitions
+from ..tensor_protos import set_header
 from .plans import make_node
 
 ALL_PLACEHOLDERS = PLACEHOLDERS | {OPTIONAL_PLACEHOLDER}
@@ -77,10 +78,8 @@ def set_placeholders(scope: MessageScope, values: Mapping[str, Any]) -> None:
             ) from None
         message = make_node(node.name, "Const", node.message.device, dtype=dtype)
         tensor = message.attr["value"].tensor
-        tensor.dtype, tensor.tensor_content = dtype, array.tobytes()
-        tensor.tensor_shape.SetInParent()
-        for size in array.shape:
-            tensor.tensor_shape.dim.add(size=size)
+        set_header(tensor, dtype, array.shape)
+        tensor.tensor_content = array.tobytes()
         scope.nodes[node.name] = MessageNode(message, (), ())
 
 

@@ -16,6 +16,7 @@ from ....files.reading.names import quoted
 from ..element_types import numpy_type
 from ..messages import AttrValue, NodeDef, message_type
 from ..node_messages import OPTIONAL_PLACEHOLDER, SWITCH, MessageNode, ResultName
+from ..tensor_protos import set_header
 from .dropout import DropoutReplacement, FilledMask
 from .scope_analysis import HANDLE_VARIABLES, REFERENCE_VARIABLES, WRITING_OPERATORS, ScopeAnalysis
 
@@ -77,8 +78,7 @@ def make_scalar_constant(name: str, dtype: int, value: float) -> NodeDef:
     numpy_dtype = numpy_type(dtype)
     message = make_node(name, "Const", dtype=dtype)
     tensor = message.attr["value"].tensor
-    tensor.dtype = dtype
-    tensor.tensor_shape.SetInParent()
+    set_header(tensor, dtype, ())
     tensor.tensor_content = numpy_dtype.type(value).tobytes()  # type: ignore[union-attr]
     return message
 
@@ -132,15 +132,11 @@ class Planner:
     def add_value_index(self, name: str) -> ResultName:
         """Add a constant for the second result of a Merge whose branch is known."""
         index = self._analysis.live_inputs[name]
-        name_of_index = f"{name}/value_index"
         plan = self(name)
         if not plan.helpers:
-            plan.helpers.append(
-                NodePlan(make_scalar_constant(self._names.unique(name_of_index), _INT32, index), [])
-            )
-        return ResultName(
-            plan.helpers[0].message.name, "output:0" if self._analysis.scope.is_function else ""
-        )
+            constant = make_scalar_constant(self._names.unique(f"{name}/value_index"), _INT32, index)
+            plan.helpers.append(NodePlan(constant, []))
+        return self._analysis.result(plan.helpers[0].message.name, 0)
 
     def _plan(self, node: MessageNode) -> NodePlan:
         analysis = self._analysis
@@ -230,5 +226,5 @@ class Planner:
         message = make_node(
             node.name, "Fill", node.message.device, T=filled.dtype, index_type=filled.shape_dtype
         )
-        value = ResultName(constant.name, "output:0" if self._analysis.scope.is_function else "")
+        value = self._analysis.result(constant.name, 0)
         return NodePlan(message, [filled.shape, value], [NodePlan(constant, [])], has_single_output=True)

@@ -135,12 +135,8 @@ def _branches(scope: GraphScope, flow: Flow, group: Branching) -> Unit:
     ]
     stem = group.merges[0][0]
     for branch in range(group.branches):
-        block = scope.block(
-            f"{stem.name}/branch_{branch}",
-            flow,
-            region=_BranchRegion(flow, group.predicate, branch),
-            slots=slots,
-        )
+        region = _BranchRegion(flow, group.predicate, branch)
+        block = scope.block(f"{stem.name}/branch_{branch}", flow, region, slots)
         block.enter_branch(group.predicate, branch)
         results = []
         for merge, positions in group.merges:
@@ -184,8 +180,8 @@ def _loop(scope: GraphScope, flow: Flow, frame: LoopFrame) -> Unit:
         raise CaptureError(f"{frame.label} has no LoopCond")
     slots: dict[Slot, None] = {}
     region = _LoopRegion(flow, frame)
-    condition = scope.block(f"{frame.name}/cond", flow, region=region, slots=slots)
-    body = scope.block(f"{frame.name}/body", flow, region=region, slots=slots)
+    condition = scope.block(f"{frame.name}/cond", flow, region, slots)
+    body = scope.block(f"{frame.name}/body", flow, region, slots)
     condition_results = condition.demand([frame.condition.inputs[0]])
     exits = [(node, _variable(flow, node)) for node in frame.exits if flow.is_read(Edge(node, 0))]
     for _, variable in exits:

@@ -156,47 +156,36 @@ def _type_title(element_type: ElementType) -> str:
     return element_type if isinstance(element_type, str) else element_type.name
 
 
+@dataclasses.dataclass(eq=False)
 class GraphScope:
     """Emits into one graph.
 
-    `prefix` is the start of node names in the body of a function, and `calls` has the functions whose bodies
-    enclose the scope, outermost first.
+    Attributes:
+        prefix: the start of node names, in the body of a function.
+        region: the part of the TensorFlow graph that becomes this block; None if all of it does.
+        slots: the inputs of the blocks of one operator, which share this dictionary.
+        depth: the nesting depth of blocks and calls.
+        calls: the functions whose bodies enclose it, outermost first.
+        values: the values of results.
     """
 
-    def __init__(
-        self,
-        emitter: Emitter,
-        graph: ir.Graph,
-        flow: Flow | None,
-        *,
-        region: Region | None = None,
-        slots: dict[Slot, None] | None = None,
-        prefix: str = "",
-        depth: int = 0,
-        calls: tuple[str, ...] = (),
-    ):
-        """Begin a scope.
+    emitter: Emitter
+    graph: ir.Graph
+    flow: Flow | None
+    region: Region | None = None
+    slots: dict[Slot, None] = dataclasses.field(default_factory=dict)
+    prefix: str = ""
+    depth: int = 0
+    calls: tuple[str, ...] = ()
+    values: dict[Edge, ir.Value] = dataclasses.field(default_factory=dict, init=False)
+    _formals: dict[Slot, ir.Value] = dataclasses.field(default_factory=dict, init=False)
+    _branches: set[tuple[Edge, int]] = dataclasses.field(default_factory=set, init=False)
 
-        Args:
-            region: the part of the TensorFlow graph that becomes this block; None if all of it does.
-            slots: the inputs of the blocks of one operator, which share this dictionary.
-            depth: the nesting depth of blocks and calls.
-        """
-        self.emitter = emitter
-        self.graph = graph
-        self.flow = flow
-        self.prefix = prefix
-        self.calls = calls
-        self.values: dict[Edge, ir.Value] = {}
-        self._region = region
-        self._slots = slots if slots is not None else {}
-        self._formals: dict[Slot, ir.Value] = {}
-        self._branches: set[tuple[Edge, int]] = set()
-        self._depth = depth
-        if depth > MAXIMUM_DEPTH:
+    def __post_init__(self) -> None:
+        if self.depth > MAXIMUM_DEPTH:
             raise CaptureError(f"loops, branches and calls are nested more than {MAXIMUM_DEPTH} deep")
-        if graph is not emitter.graph:
-            emitter.charge(None, _NODES_OF_GRAPH)
+        if self.graph is not self.emitter.graph:
+            self.emitter.charge(None, _NODES_OF_GRAPH)
 
     def demand(self, edges: Sequence[Edge]) -> list[ir.Value]:
         """Return the values of results; emit all nodes that they depend on."""
@@ -231,7 +220,7 @@ class GraphScope:
 
     def _begin(self, edge: Edge) -> Unit | None:
         # Blocks can read the initializers of the model: a Const needs no block input.
-        slot = self._region.slot(edge) if self._region is not None and edge.node.op != "Const" else None
+        slot = self.region.slot(edge) if self.region is not None and edge.node.op != "Const" else None
         if slot is not None:
             self.values[edge] = self.formal(slot)
             return None
@@ -246,7 +235,7 @@ class GraphScope:
         if value is None:
             edge = slot.outer
             value = self._formals[slot] = self.value(f"{edge.label}_in", edge.node.result_type(edge.output))
-            self._slots.setdefault(slot)
+            self.slots.setdefault(slot)
         return value
 
     def enter_branch(self, predicate: Edge, branch: int) -> None:
@@ -267,26 +256,10 @@ class GraphScope:
             shape=None if shape is None else ir.Shape([None if size < 0 else size for size in shape]),
         )
 
-    def block(
-        self,
-        name: str,
-        flow: Flow | None,
-        *,
-        region: Region | None = None,
-        slots: dict[Slot, None] | None = None,
-    ) -> GraphScope:
+    def block(self, name: str, flow: Flow | None, region: Region, slots: dict[Slot, None]) -> GraphScope:
         """A scope for a block of a node, with a graph of its own."""
         graph = ir.Graph([], [], nodes=[], name=self.emitter.names.unique(self.prefix + name))
-        return GraphScope(
-            self.emitter,
-            graph,
-            flow,
-            region=region,
-            slots=slots,
-            prefix=self.prefix,
-            depth=self._depth + 1,
-            calls=self.calls,
-        )
+        return GraphScope(self.emitter, graph, flow, region, slots, self.prefix, self.depth + 1, self.calls)
 
     def call(
         self, node: GraphNode, function: str, flow: Flow | None, graph: ir.Graph | None = None
@@ -305,7 +278,7 @@ class GraphScope:
             self.graph if graph is None else graph,
             flow,
             prefix=f"{self.prefix}{node.name}/",
-            depth=self._depth + 1,
+            depth=self.depth + 1,
             calls=(*self.calls, function),
         )
 
