@@ -86,8 +86,7 @@ def sweep(
 ) -> SweepResults:
     """Run every model of a zoo at every opset, shape, element type and target; see docs/sweep.md.
 
-    Each job has a process of its own: one that crashes, hangs or runs out of memory is a row, and takes no
-    other job with it. A job whose process dies runs once more.
+    Each job has a process of its own, and does not affect the others. One that dies runs once more.
 
     Args:
         zoo: a Python file with factories, a folder of ONNX files, or an ONNX file.
@@ -108,7 +107,8 @@ def sweep(
         optimize: as for `export`.
         verify: whether results are compared with those of eager PyTorch, or of the original file.
         runs: how many runs the latency is the median of; 0 measures none.
-        rtol, atol: relative and absolute tolerance, as for `Program.verify`.
+        rtol: relative tolerance, as for `Program.verify`.
+        atol: absolute tolerance, likewise.
         progress: called after each job with its row, the number of jobs done, and that of all.
 
     Raises:
