@@ -22,8 +22,8 @@ from ..program import Program
 from ..quantizing import initializer_bytes, is_compared, output_error, quantize_weights, scheme_of
 from ..torch_boundary.requirements import need_torch
 from .folder import check_has_no_adapter, copy_files, folder_at, task_of_modules
-from .graphs import CACHE, ExampleCall, Pairs, TaskModel
-from .model_folders import DTYPES, load, read_config
+from .graphs import CACHE, ExampleCall, GraphFile, Pairs, TaskModel
+from .model_folders import DTYPES, Loaded, load, read_config
 from .tasks import Task, task_named, task_of, task_of_sentences
 
 if TYPE_CHECKING:
@@ -146,32 +146,20 @@ def export_huggingface(
             "weights='reference' is not possible for this model, because its checkpoint has other names "
             "or lacks tensors: copy the weights"
         )
-    lowered_graphs = []
-    for file, example in chosen_task.example_calls(TaskModel(loaded.model, config, source)):
-        report_stage = _prefix_stages(file.name, report)
-        with _forward_replaced(loaded.model, example):
-            program = export(
-                loaded.model,
-                (example.arguments,),
-                opset=target_opset,
-                dynamic_shapes=(file.dynamic_shapes(example),),
-                input_names=file.input_names(example),
-                output_names=file.output_names(example),
-                mutations="drop" if _recomputes_frequencies(loaded.model) else "error",
-                weights=loaded.weights,
-                optimize=level,
-                target=loaded_target,
-                progress=report_stage,
-            )
-            verification = None
-            if verify:
-                report_stage("verifying")
-                verification = program.verify()
-        quantized = None
-        if quantization:
-            report_stage("quantizing")
-            quantized = quantize_weights(program, **{"target": loaded_target, **quantization})
-        lowered_graphs.append(_LoweredGraph(file.name, program, quantized, verification))
+    lowered_graphs = [
+        _lower(
+            loaded,
+            file,
+            example,
+            opset=target_opset,
+            optimize=level,
+            target=loaded_target,
+            quantization=quantization,
+            verify=verify,
+            report=_prefix_stages(file.name, report),
+        )
+        for file, example in chosen_task.example_calls(TaskModel(loaded.model, config, source))
+    ]
     _make_folder(output_folder)
     graphs = [
         _write(lowered_graph, output_folder, weights, external_data, verify, report)
@@ -210,6 +198,44 @@ class _LoweredGraph:
     program: Program
     quantized: OnnxModel | None
     verification: VerificationReport | None
+
+
+def _lower(
+    loaded: Loaded,
+    file: GraphFile,
+    example: ExampleCall,
+    *,
+    opset: int,
+    optimize: str,
+    target: Target | None,
+    quantization: Mapping[str, Any],
+    verify: bool,
+    report: Callable[[str], None],
+) -> _LoweredGraph:
+    """Export one graph; verify and quantize it as requested."""
+    with _forward_replaced(loaded.model, example):
+        program = export(
+            loaded.model,
+            (example.arguments,),
+            opset=opset,
+            dynamic_shapes=(file.dynamic_shapes(example),),
+            input_names=file.input_names(example),
+            output_names=file.output_names(example),
+            mutations="drop" if _recomputes_frequencies(loaded.model) else "error",
+            weights=loaded.weights,
+            optimize=optimize,
+            target=target,
+            progress=report,
+        )
+        verification = None
+        if verify:
+            report("verifying")
+            verification = program.verify()
+    quantized = None
+    if quantization:
+        report("quantizing")
+        quantized = quantize_weights(program, **{"target": target, **quantization})
+    return _LoweredGraph(file.name, program, quantized, verification)
 
 
 def _write(

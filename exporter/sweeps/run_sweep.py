@@ -9,7 +9,7 @@ import functools
 import os
 import pathlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ...passes.onnx_graph.levels import DEFAULT_LEVEL
@@ -23,7 +23,7 @@ from .jobs.fingerprints import fingerprint
 from .jobs.product import jobs_of
 from .jobs.settings import Settings, Task
 from .results.result_files import ResultsFile
-from .rows import FAILED, NO_TARGET, OWN, STATUSES, Job, Row, count_statuses
+from .rows import FAILED, NO_TARGET, OWN, STATUSES, Job, Key, Row, count_statuses
 from .zoo.listing import Zoo, list_onnx_files
 
 Progress = Callable[[Row, int, int], None]
@@ -86,8 +86,7 @@ def sweep(
 ) -> SweepResults:
     """Run every model of a zoo at every opset, shape, element type and target; see docs/sweep.md.
 
-    Each job has a process of its own: one that crashes, hangs or runs out of memory is a row, and takes no
-    other job with it. A job whose process dies runs once more.
+    Each job has a process of its own, and does not affect the others. One that dies runs once more.
 
     Args:
         zoo: a Python file with factories, a folder of ONNX files, or an ONNX file.
@@ -103,8 +102,8 @@ def sweep(
         workers: how many jobs at a time; by default one for each processor.
         seconds: how long a job may take.
         memory: bytes that the process of a job may hold in memory, libraries included. Linux only.
-        only: a regular expression: only models in whose name it is found.
-        again: statuses, such as `"timeout"`: jobs that ended so are repeated.
+        only: a regular expression; other models are left out.
+        again: statuses, such as `"timeout"`, whose jobs are repeated.
         optimize: as for `export`.
         verify: whether results are compared with those of eager PyTorch, or of the original file.
         runs: how many runs the latency is the median of; 0 measures none.
@@ -131,12 +130,7 @@ def sweep(
         }
         prints = {key: fingerprint(task.job, task.entry.digest, settings) for key, task in tasks.items()}
         file = None if output is None else stack.enter_context(ResultsFile(output))
-        stored_rows = {} if file is None else file.rows
-        rows = {
-            key: row
-            for key in tasks
-            if (row := stored_rows.get(key)) and row.fingerprint == prints[key] and row.status not in again
-        }
+        rows = {} if file is None else _reusable_rows(file.rows, prints, again)
         due = [task for key, task in tasks.items() if key not in rows]
         used: LocalEngine | RayEngine = local
         if due and engine != LOCAL:
@@ -149,6 +143,17 @@ def sweep(
             if progress is not None:
                 progress(row, len(rows), len(tasks))
     return SweepResults(tuple(rows[key] for key in tasks), len(due))
+
+
+def _reusable_rows(
+    stored_rows: Mapping[Key, Row], prints: Mapping[Key, str], again: Sequence[str]
+) -> dict[Key, Row]:
+    """The stored rows of jobs that need not run: nothing has changed, and their status is not repeated."""
+    return {
+        key: row
+        for key, digest in prints.items()
+        if (row := stored_rows.get(key)) and row.fingerprint == digest and row.status not in again
+    }
 
 
 def _limits(seconds: float, memory: int | None) -> Limits:

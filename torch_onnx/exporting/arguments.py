@@ -69,7 +69,6 @@ def example_call(options: ExportOptions) -> Call:
 
 
 def _names(names: Sequence[str] | None) -> Sequence[str] | None:
-    # A string is refused later, with the other errors of names.
     return names if names is None or isinstance(names, str) else list(names)
 
 
