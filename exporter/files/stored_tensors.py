@@ -144,6 +144,7 @@ class FileTensor(ir.LazyTensor):
 def _view(
     file: StoredFile, offset: int, dtype: ir.DataType, shape: tuple[int, ...], name: str | None
 ) -> ir.TensorProtocol:
+    # Elements of fewer than 8 bits are packed; the last byte may be partly empty.
     size = -(-math.prod(shape) * dtype.bitwidth // 8)
     return tensor_over(file.contents[offset : offset + size], name, dtype, shape)
 
@@ -179,6 +180,7 @@ class ConvertedTensor(ir.LazyTensor):
 
 
 def _convert(elements: np.ndarray, dtype: ir.DataType) -> np.ndarray:
+    # Values beyond the smaller type's range become infinite, as in torch.
     with np.errstate(all="ignore"):
         return elements.astype(dtype.numpy())
 
