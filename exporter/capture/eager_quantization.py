@@ -27,6 +27,7 @@ def refuse_eager_quantized(model: object) -> None:
     class_names: set[str] = set()
     for module in modules_of(model):
         class_name = _qualified_name(module)
+        # A model has few classes and perhaps thousands of modules.
         if class_name in class_names:
             continue
         class_names.add(class_name)
@@ -35,8 +36,7 @@ def refuse_eager_quantized(model: object) -> None:
             raise CaptureError(
                 f"'{path or '<root>'}' is a {class_name}: modules of eager-mode quantization have packed "
                 "weights, which cannot be exported. Export the float model, or quantize it with prepare_pt2e "
-                "and "
-                "convert_pt2e (torchao.quantization.pt2e) and export the result"
+                "and convert_pt2e (torchao.quantization.pt2e) and export the result"
             )
 
 

@@ -48,6 +48,7 @@ class MessageTypes:
             if self._pool is None:
                 data = importlib.resources.files(self._package).joinpath(self._file).read_bytes()
                 pool = descriptor_pool.DescriptorPool()
+                # protoc writes a file after those that it imports, as the pool requires.
                 for file in descriptor_pb2.FileDescriptorSet.FromString(data).file:
                     pool.AddSerializedFile(file.SerializeToString())
                 self._pool = pool

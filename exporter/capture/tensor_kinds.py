@@ -94,6 +94,7 @@ def check_initialised(module: torch.nn.Module) -> None:
         CaptureError: there is one; the message names it.
     """
     tensors = [tensor for submodule in modules_of(module) for tensor in tensors_of(submodule)]
+    # Usually there is none, and no names are needed.
     if not any(map(is_lazy, tensors)):
         return
     for name, tensor in [*module.named_parameters(), *module.named_buffers()]:
@@ -120,6 +121,7 @@ def _leaves(value: object, path: str) -> Iterator[tuple[str, object]]:
 
 
 def _steps(value: object, count: int) -> list[str]:
+    # A registered container may have other children than its own entries or fields.
     if isinstance(value, dict) and len(value) == count:
         return [f"[{key!r}]" for key in value]
     fields = getattr(value, "_fields", None)

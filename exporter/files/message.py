@@ -27,6 +27,7 @@ _LIFTED = 1024
 
 
 def _tag(message: ProtobufMessage, field: str) -> bytes:
+    # The wire type of bytes, text and messages.
     length_delimited = 2
     return varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | length_delimited)
 
@@ -67,6 +68,7 @@ class Message:
             initializers: each message without contents, and the tensor with the contents, if any.
         """
         graph = proto.graph.SerializeToString(deterministic=True)
+        # The graph's field comes last, so that the weights can follow it in the file.
         proto.ClearField("graph")
         self._parts = [(_frame(header, tensor), tensor) for header, tensor in initializers]
         weights = sum(

@@ -133,6 +133,7 @@ def _check_space(target: Target, size: int) -> None:
     """Refuse weights that do not fit, before the file system is full: a sparse file has any size for free."""
     if not size:
         return
+    # Blocks reserved for the administrator do not count as free.
     free = shutil.disk_usage(target.folder).free
     if size > free:
         raise ModelFileError(
@@ -311,6 +312,7 @@ class DataFile(_Temporary):
         """Whether an open file has the bytes of this one."""
         if os.fstat(descriptor).st_size != self._writer.count:
             return False
+        # Compare the bytes: the digest in the name is shortened, and the file may have been changed.
         os.lseek(descriptor, 0, os.SEEK_SET)
         with open(self.path, "rb") as written, open(descriptor, "rb", closefd=False) as existing:
             while block := written.read(_BLOCK):
@@ -323,6 +325,7 @@ def _adopt(descriptor: int, path: str, status: os.stat_result) -> None:
     """Copy the permissions of the replaced file, and its owner if that is allowed."""
     if hasattr(os, "fchown"):
         status_of_new = os.fstat(descriptor)
+        # Only an administrator may change the owner; a member of the group may set the group.
         if (status_of_new.st_uid, status_of_new.st_gid) != (status.st_uid, status.st_gid):
             with contextlib.suppress(OSError):
                 os.fchown(descriptor, status.st_uid, status.st_gid)
@@ -449,6 +452,7 @@ def find_mentions(paths: Iterable[str], needles: Iterable[bytes]) -> set[bytes]:
             break
         try:
             status = os.stat(path)
+            # An empty file cannot be mapped, and a larger one is no graph.
             if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= _LARGEST_GRAPH:
                 continue
             with (
@@ -469,9 +473,11 @@ def find_mentions(paths: Iterable[str], needles: Iterable[bytes]) -> set[bytes]:
 
 def _check_fixed(target: Target, name: str) -> None:
     """Refuse a fixed name that belongs to another file."""
+    # A model written on one system may be read on another, so the rules of all systems apply.
     windows = os.path.splitdrive(name)[0] or ":" in name
     if not name or name in (".", "..") or "/" in name or "\\" in name or "\0" in name or windows:
         raise ModelFileError(f"external data needs the name of a file in the model's folder, not {name!r}")
+    # Some file systems ignore the case of names.
     if name.casefold() == target.name.casefold() or _TEMPORARY.fullmatch(name):
         raise ModelFileError(f"external data cannot have the name '{name}'")
     path = os.path.join(target.folder, name)

@@ -181,6 +181,7 @@ class ConvertedTensor(ir.LazyTensor):
 
 
 def _convert(elements: np.ndarray, dtype: ir.DataType) -> np.ndarray:
+    # Values beyond the smaller type's range become infinite, as in torch.
     with np.errstate(all="ignore"):
         return elements.astype(dtype.numpy())
 

@@ -38,6 +38,7 @@ def describe_file(path: str | os.PathLike[str], *, trusted: bool = False) -> dic
     read = (DIMENSIONS, SPECIALIZATIONS)
     metadata = {e.key: text_of(e.value, "the metadata") for e in model.metadata_props if e.key in read}
     graph = model.graph
+    # Before IR version 4 every initializer is also an input, though nobody feeds it.
     fed = {value.name for value in graph.input} - {tensor.name for tensor in graph.initializer}
     nodes = (node for inner in all_graphs(model) for node in inner.node)
     counts = collections.Counter(map(_operator, nodes))

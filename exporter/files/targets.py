@@ -132,6 +132,7 @@ def reason(error: Exception) -> str:
         # numpy reports how much it could not write, but not why.
         return f"{error} (is the disk full?)" if "written" in str(error) else str(error)
     named = error.filename if isinstance(error.filename, str) else ""
+    # The user did not choose the hidden names, so messages leave them out.
     hidden = not named or os.path.basename(named).startswith(".opsetta-")
     return f"{error.strerror}" if hidden else f"{error.strerror}: '{named}'"
 
@@ -161,6 +162,7 @@ class Stream:
             written = self._write(view[:_CHUNK])
             if written is None:
                 raise BlockingIOError(errno.EAGAIN, "the pipe is full, and does not wait for its reader")
+            # A pipe may take a part of the bytes.
             view = view[written:]
             self.count += written
         return len(data)
@@ -175,10 +177,12 @@ def write_into(target: Target, write: Callable[[Stream], object]) -> None:
     try:
         if target.descriptor is not None:
             if sys.__stdout__ is not None and target.descriptor == 1:
+                # Text that the program printed before must come before the model.
                 sys.__stdout__.flush()
             descriptor = os.dup(target.descriptor)
         else:
             regular = target.status is not None and stat.S_ISREG(target.status.st_mode)
+            # Without O_NOCTTY, opening a terminal may make it the process's own.
             flags = os.O_WRONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_NOCTTY", 0)
             descriptor = os.open(target.path, flags | (os.O_TRUNC if regular else 0))
         try:

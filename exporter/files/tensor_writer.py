@@ -35,6 +35,7 @@ class TensorWriter:
     def __init__(self, file: IO[bytes], *consumers: Callable[[Any], object]):
         """Make the writer; `consumers` also receive the written data, each in its own thread."""
         self._file = file
+        # Only a file of the system is written in a thread: others may not expect one.
         self._is_direct = type(file) is not io.BufferedWriter
         functions: list[Callable[[np.ndarray], object]] = [functools.partial(_write, file), *consumers]
         self._workers = [_Worker(consume) for consume in functions]
@@ -61,6 +62,7 @@ class TensorWriter:
             return
         piece = np.frombuffer(data, np.uint8)
         self._put(piece)
+        # The caller may change the buffer afterwards, so it must be written before.
         if piece.nbytes >= _SMALL and not isinstance(data, bytes):
             self._wait()
 
@@ -185,11 +187,13 @@ def _pieces(tensor: Any) -> Iterable[Bytes] | None:
     """The contents of a tensor in immutable pieces; None if only its `tofile` can write them."""
     if isinstance(tensor, np.ndarray):
         return [tensor]
+    # A lazy tensor that keeps its result would keep it in memory; evaluate only those that do not.
     while not hasattr(tensor, "blocks") and isinstance(tensor, ir.LazyTensor) and not tensor.cache:
         tensor = tensor.raw()
     if hasattr(tensor, "blocks"):
         blocks: Iterable[bytes] = tensor.blocks()
         return blocks
+    # Smaller elements are packed and big-endian ones swapped on the way, which `tofile` does.
     is_plain = type(tensor) is ir.Tensor and tensor.dtype.bitwidth % 8 == 0 and sys.byteorder == "little"
     return [tensor.raw] if is_plain and isinstance(tensor.raw, np.ndarray) else None
 

@@ -79,6 +79,7 @@ def save(
         write_to_object(target, lambda file: message_if_it_fits(Message.of(model), _REMEDY).write(file))
         return
     message = None if external else Message.of(model)
+    # Decide by the size of the message, which is known without serializing the weights.
     if external_data is None and message is not None and message.size > INLINE_LIMIT:
         message = None
     if message is not None:
@@ -120,6 +121,7 @@ def save(
         graph = Message(proto, [])
         message_if_it_fits(graph, "and no weights of it can go to external data").write(file)
 
+    # Weights in other files stay there; False keeps only the others in the graph.
     kept_inside = by_reference and external_data is False
     publish(
         target,
@@ -173,6 +175,7 @@ def write_to_object(target: Any, write: Any) -> None:
         raise ModelFileError("the file object is open for text; open it in binary mode, open(path, 'wb')")
     try:
         seekable = getattr(target, "seekable", None)
+        # A raw file may write less than it is given, and a pipe has no position for `tofile`.
         if isinstance(target, io.RawIOBase) or (seekable is not None and not seekable()):
             write(Stream(target.write))
         else:
@@ -190,6 +193,7 @@ def _initializers(model: ir.Model) -> Iterator[ir.Value]:
 
 def _external_weights(model: ir.Model) -> list[tuple[ir.Value, ir.TensorProtocol]]:
     """The weights that go to external data."""
+    # Another thread may be saving the model, and has taken its initializers out in the meantime.
     with EXCLUSIVE:
         weights = [(value, value.const_value) for value in _initializers(model)]
     return [

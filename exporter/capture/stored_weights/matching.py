@@ -155,6 +155,7 @@ def _equal(first: ir.TensorProtocol, second: ir.TensorProtocol) -> bool:
 
 
 def _limit_lines(lines: Iterable[str], count: int) -> list[str]:
+    # Do not make the lines that are not listed: each searches the closest name.
     listed_lines = [line for _, line in zip(range(_MAXIMUM_LISTED), lines, strict=False)]
     return [*listed_lines, f"and {count - _MAXIMUM_LISTED} more"] if count > _MAXIMUM_LISTED else listed_lines
 

@@ -93,6 +93,7 @@ def _tensor(file: StoredFile, location: CheckpointTensor, name: str, label: str)
     if location.end > file.size or location.offset < 0:
         raise ModelFileError(f"tensor {quoted(name)} is outside of {label}")
     tensor = FileTensor(file, location.offset, dtype, location.shape, name)
+    # torch.save stores whole storages, of which a tensor may be a view with any strides.
     if 0 in location.shape or _is_contiguous(location.shape, location.strides):
         return tensor
     size = math.prod(location.shape) * dtype.bitwidth // 8

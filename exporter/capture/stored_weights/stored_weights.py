@@ -102,6 +102,7 @@ class StoredWeights:
         placeholder = None if convert_all else Placeholders()
         stand_ins = {id(matched.tensor): _stand_in(matched, placeholder) for matched in self._matches.stored}
         stand_ins |= self._matches.computed
+        # Tensors for one run are not kept: they take as much memory as the weights.
         if convert_all:
             return attach_tensors(stand_ins, self._model)
         self._stand_ins = stand_ins
@@ -137,6 +138,7 @@ class StoredWeights:
             if tensor is None:
                 continue
             stored = contents.get(tensor.name or "") if value.metadata_props.get(KIND) != "constant" else None
+            # The capture may have folded or converted a weight; then its own tensor is the right one.
             if stored is not None and (stored.dtype, stored.shape) == (tensor.dtype, tensor.shape):
                 value.const_value = _rename_tensor(stored, tensor.name)
         check_initializers(source)

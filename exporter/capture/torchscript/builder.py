@@ -183,6 +183,7 @@ class ScriptGraphBuilder:
         persistent: bool = True,
     ) -> Value:
         """A tensor of the program as an initializer, the same one each time."""
+        # `_constants` keeps the tensor alive, so its `id` is not used again.
         earlier = self._constants.get(id(tensor))
         if earlier is not None:
             return earlier[1]
@@ -190,6 +191,7 @@ class ScriptGraphBuilder:
         if tensor.device.type == "meta":
             raise CaptureError(f"'{name}' is on the meta device: it has no data to export")
         self._repeated.add(name or "constant", tensor)
+        # The first use of a reserved name is by the tensor that it was reserved for.
         is_reserved = name in self._reserved
         self._reserved.discard(name or "")
         value = Value(
@@ -313,6 +315,7 @@ class ScriptGraphBuilder:
             )
             results.append(result)
             outputs += result if isinstance(result, list) else [result]
+        # The node returns new values of the tensors that it writes to.
         targets = self._written_tensors(name, arguments, written)
         count = len(outputs)
         outputs += map(self._copy_of, targets)

@@ -56,6 +56,7 @@ def capture_torchscript(
     signature = _signature(model)
     bound = shapes.bind(signature, args, kwargs)
     check_arguments(bound)
+    # An error of the model itself is reported as such, before one of the capture can hide it.
     if not has_run and is_suspect(model, args, kwargs):
         check_example(model, bound, args, kwargs)
         has_run = True
@@ -74,6 +75,7 @@ def capture_torchscript(
             check_example(model, bound, args, kwargs)
         if not any(isinstance(leaf, (bool, int, float)) for leaf in leaves.values):
             raise
+        # The program may need a number's value, for example as the rank of a tensor.
         try:
             result = _read(call, has_run, constant_numbers=True)
         except CaptureError:

@@ -46,6 +46,7 @@ def check_example(
             raise CaptureError(
                 f"the program reads or writes files ({operator_name}), which ONNX does not support"
             )
+    # Tensors without data, or on several devices, can be captured although the program cannot run.
     if not _can_run(model, args, kwargs):
         return
     error = _error_of(model, args, kwargs)
@@ -66,6 +67,7 @@ def is_suspect(model: Program, args: tuple[object, ...], kwargs: Mapping[str, ob
     """
     tensors = [leaf for leaf in pytree.tree_leaves((args, dict(kwargs))) if isinstance(leaf, torch.Tensor)]
     weights = list(model.parameters()) if isinstance(model, torch.jit.ScriptModule) else []
+    # The elements of inputs and weights bound the work of most layers.
     elements = sum(tensor.numel() for tensor in tensors)
     if elements * sum(weight.numel() for weight in weights) <= _QUICK and elements <= _QUICK:
         return True
@@ -100,6 +102,7 @@ def _error_of(model: Program, args: tuple[object, ...], kwargs: Mapping[str, obj
 
 def _first_error(model: Program, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Exception | None:
     first = None
+    # Without gradients first: that is faster, and enough for nearly all programs.
     for has_gradients in (False, True):
         copies, named = pytree.tree_map_only(torch.Tensor, copy_tensor, (args, dict(kwargs)))
         try:

@@ -28,6 +28,7 @@ EXACT_ARITHMETIC: dict[str, Callable[..., sympy.Expr]] = {
 """Operators whose result is an expression of their operands."""
 
 
+# An enumeration, because type checkers know that it has one member.
 class _Unknown(enum.Enum):
     """Marks a value without known properties."""
 

@@ -143,6 +143,7 @@ class Fakes:
 
     def tensor(self, shape: Sequence[Size], dtype: torch.dtype) -> Tensor:
         """The fake tensor for known sizes."""
+        # One sample is enough where nothing varies: most weights, and most results of static programs.
         count = 1 if all(isinstance(size, int) for size in shape) else SAMPLES
         samples = [self._empty([self._sample(size, k) for size in shape], dtype) for k in range(count)]
         return Tensor(samples, list(shape))
@@ -190,6 +191,7 @@ class Fakes:
         """
         if not isinstance(a, (Tensor, Typed)) or not isinstance(b, (Tensor, Typed)):
             return UNKNOWN
+        # ONNX gives the output of an If and a carried value of a Loop one element type.
         if a.dtype != b.dtype:
             raise CaptureError(f"one value is of {a.dtype} and the other of {b.dtype}")
         if isinstance(a, Typed) or isinstance(b, Typed) or a.dim() != b.dim():
@@ -265,6 +267,7 @@ class Fakes:
             return UNKNOWN
         run = functools.partial(self._run_sample, function, structure)
         with ignore_warnings(), torch.no_grad():
+            # From the cheapest and most certain attempt to the least.
             result = self._drop_refuted_sizes(run, operands, self._evaluate_samples(run, operands))
             for changes in self._matches(operands) if result is UNKNOWN else ():
                 matched = [self._with_sizes(leaf, changes.get(i, {})) for i, leaf in enumerate(operands)]

@@ -110,6 +110,7 @@ class Interpreter:
 
     def run(self, graph: ScriptGraph, arguments: Sequence[Item]) -> list[Item]:
         """Run a graph on its arguments; return its results."""
+        # Values of a called graph have numbers of their own.
         outer, self.environment = self.environment, {}
         try:
             for formal, actual in zip(graph.inputs(), arguments, strict=True):
@@ -207,6 +208,7 @@ class Interpreter:
         staled = item.change() if isinstance(item, Shared) else []
         for journal in self._journals:
             journal.staled += staled
+        # An object that was made in a branch disappears with it, so its changes need no record.
         for journal in self._journals:
             if item.born < journal.started and item not in journal:
                 journal[item] = item.contents()
@@ -233,6 +235,7 @@ class Interpreter:
     def attribute(self, owner: Object, name: str) -> Item:
         """The item in an attribute of a module or object."""
         item = self.attribute_item(owner, owner.attributes, name)
+        # An instance that the program makes has no attributes until its `__init__` sets them.
         if item is UNINITIALIZED:
             raise CaptureError(f"attribute '{name}' of an object is read before it is set")
         return item

@@ -60,6 +60,7 @@ class KernelChecks:
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         if not name.startswith("aten::") or not tensors or not _is_affordable(name, tensors):
             return False
+        # Kernels decide by these properties, so a second call like the first tells nothing new.
         key = operator, *map(_signature, leaves)
         if key in self._tried:
             return False
@@ -77,6 +78,7 @@ def _is_affordable(name: str, tensors: list[Tensor]) -> bool:
         return len({tensor.dtype for tensor in tensors}) > 1
     if name.startswith(_OF_MATRICES):
         return False
+    # A lookup reads few elements of its table, whose pages stay untouched.
     counted = tensors[1:] if name in _LOOKUPS else tensors
     return sum(tensor.any.numel() for tensor in counted) <= _MOST_ELEMENTS
 

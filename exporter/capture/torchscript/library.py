@@ -10,6 +10,7 @@ import torch
 from onnx_ir import Value
 
 from ....registration import CaptureError, Device, Layout, MemoryFormat
+from ...torch_boundary.containers import pytree
 from ...torch_boundary.operators import overloads
 from ...torch_boundary.torchscript import parse_schema
 from ..fx_import.source_values import element_type, share_memory_by_schema
@@ -105,6 +106,7 @@ def schema_of(node: ScriptNode) -> torch.FunctionSchema:
 @functools.lru_cache(maxsize=4096)
 def _real_types(name: str, overload: str) -> dict[str, str]:
     """The schema type of each argument that TorchScript stores as int: `ScalarType?`, `Device?`."""
+    # A TorchScript schema says `int` for element types, devices, layouts and memory formats.
     function = overloads.operator_of(name, overload)
     if function is None:
         return {}
@@ -119,7 +121,11 @@ def call_operator(machine: Interpreter, node: ScriptNode, operands: Sequence[Ite
     for formal, operand in zip(schema.arguments, operands, strict=False):
         arguments[formal.name] = argument(machine, node, types.get(formal.name, str(formal.type)), operand)
     overload = schema.overload_name or "default"
-    _refuse_numbers(machine, node, schema)
+    is_of_torch = schema.name.startswith(("aten::", "prim::"))
+    if is_of_torch and not any("Tensor" in str(item.type) for item in (*schema.arguments, *schema.returns)):
+        # Source graphs have no operators of torch on numbers, lists and texts alone.
+        raise CaptureError(f"{machine.place(node)} is not supported")
+    # A folded constant must not change: the program is read again, with constants as graph values.
     for formal, operand in zip(schema.arguments, operands, strict=False):
         if formal.alias_info is not None and formal.alias_info.is_write:
             items = operand.items or [] if isinstance(operand, List) else [operand]
@@ -127,17 +133,16 @@ def call_operator(machine: Interpreter, node: ScriptNode, operands: Sequence[Ite
                 raise WrittenConstant
             for item in items:
                 machine.forget_number(item)
-    if not any(isinstance(leaf, Value) for leaf in _leaves(arguments)):
+    if not any(isinstance(leaf, Value) for leaf in pytree.tree_leaves(arguments)):
         constant = _fold_operator(schema, arguments)
         if constant is not None:
             return constant
     returns = [str(item.type).replace("List[Tensor]", "Tensor[]") for item in schema.returns]
     # The in-place pass derives the written arguments of ATen operators from their names.
-    is_foreign = not schema.name.startswith(("aten::", "prim::"))
-    written = overloads.written_arguments(schema) if is_foreign else ()
+    written = () if is_of_torch else overloads.written_arguments(schema)
     stem = machine.stem(node)
     results = machine.build.operator(schema.name, overload, arguments, returns, stem, written)
-    if is_foreign:
+    if not is_of_torch:
         named = dict(zip((formal.name for formal in schema.arguments), operands, strict=False))
         results = share_memory_by_schema(schema, results, named)
     wrapped: list[Item] = [
@@ -182,27 +187,12 @@ def of_constants(machine: Interpreter, node: ScriptNode, *operands: object) -> R
     return [*result] if isinstance(result, tuple) else result
 
 
-def _leaves(item: object) -> list[object]:
-    if isinstance(item, dict):
-        return [leaf for member in item.values() for leaf in _leaves(member)]
-    if isinstance(item, list):
-        return [leaf for member in item for leaf in _leaves(member)]
-    return [item]
-
-
-def _refuse_numbers(machine: Interpreter, node: ScriptNode, schema: torch.FunctionSchema) -> None:
-    """Refuse operators of torch without tensors, which source graphs do not have."""
-    is_of_torch = schema.name.startswith(("aten::", "prim::"))
-    if is_of_torch and not any("Tensor" in str(item.type) for item in (*schema.arguments, *schema.returns)):
-        raise CaptureError(f"{machine.place(node)} is not supported")
-
-
 _LARGEST_CONSTANT = 64
 
 
 def _fold_operator(schema: torch.FunctionSchema, arguments: dict[str, object]) -> torch.Tensor | None:
     """The result of an operator on small constant tensors, which replace numbers in traces."""
-    tensors = [leaf for leaf in _leaves(arguments) if isinstance(leaf, torch.Tensor)]
+    tensors = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, torch.Tensor)]
     if (
         not tensors
         or schema.is_mutable
@@ -215,6 +205,7 @@ def _fold_operator(schema: torch.FunctionSchema, arguments: dict[str, object]) -
     function = overloads.operator_of(schema.name, schema.overload_name)
     if function is None or torch.Tag.nondeterministic_seeded in function.tags:
         return None
+    # Traces compute with sizes in zero-dim tensors; folded ones keep their shapes static.
     with torch.no_grad():
         result = overloads.by_name(function)(**arguments)
     return result if result.numel() <= _LARGEST_CONSTANT else None

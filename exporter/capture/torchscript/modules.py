@@ -41,6 +41,7 @@ class State:
 
     def value(self, build: ScriptGraphBuilder, path: str, tensor: torch.Tensor) -> Value:
         """The initializer of the tensor at a path of the module tree."""
+        # Tied weights are one initializer, under the first of their names.
         key = identity(path, tensor)
         if key not in self._values:
             name = self._first_names.get(key, path)
@@ -69,6 +70,7 @@ class Hierarchy:
             scope = node.scopeName().rpartition("/")[2]
             if scope.startswith(_SCOPE):
                 return scope.removeprefix(_SCOPE)
+        # For example `encoder(Encoder).linear1(Linear)`, with the classes in brackets.
         text = node.getModuleHierarchy()
         steps = [name for name, class_name in _STEP.findall(text) if not name.startswith(_UNNAMED)]
         short = ".".join(steps)

@@ -95,6 +95,7 @@ class Shared:
         """Mark all objects that may be identical to this one as stale; return the newly stale ones."""
         staled: list[Shared] = []
         for side in ("sources", "derived"):
+            # Relations are transitive within one direction: what it may come from, and what comes from it.
             waiting = list(getattr(self, side))
             for relative in waiting:
                 waiting += [further for further in getattr(relative, side) if further not in waiting]
@@ -119,6 +120,7 @@ def may_be_one(first: object, second: object) -> bool:
     """
     if not isinstance(first, Shared) or not isinstance(second, Shared):
         return False
+    # Both results come from the same side, so only pairs of one side can be identical.
     if first.join is not None and first.join is second.join and first is not second:
         return any(map(may_be_one, first.choices or (), second.choices or ()))
     return first is second or bool(set(first.origins()) & set(second.origins()))
@@ -144,6 +146,7 @@ class List(Shared):
 
     def restore(self, contents: Contents) -> None:
         """Set the contents."""
+        # A copy: the contents may be restored again, after the program has changed the list in place.
         self.items = None if contents.items is None else list(contents.items)
         self.value = contents.value
 
@@ -269,5 +272,6 @@ def same(a: Item, b: Item) -> bool:
         return True
     if isinstance(a, tuple) and isinstance(b, tuple):
         return len(a) == len(b) and all(map(same, a, b))
+    # A NaN counts as equal to itself here: it is the same constant.
     plain = (bool, int, float, complex, str, type(None))
     return type(a) is type(b) and isinstance(a, plain) and (a == b or (a != a and b != b))

@@ -33,6 +33,7 @@ def load(path: str | os.PathLike[str]) -> torch.jit.ScriptModule:
         raise CaptureError(f"there is no file '{name}'")
     if os.path.isdir(name):
         raise CaptureError(f"'{name}' is a folder, not a file that torch.jit.save wrote")
+    # torch's own loader ends the process for some damaged files, and says little about files of other kinds.
     description = _other_kind(name)
     if description is not None:
         raise CaptureError(f"'{name}' {description}")
@@ -94,6 +95,7 @@ def _excess_of_program(archive: zipfile.ZipFile) -> str | None:
 def _kind_of_stream(file: IO[bytes], name: str) -> str | None:
     file.seek(0)
     first = file.read(2)
+    # Pickles begin with the opcode of the protocol and its number, at most 5.
     if first[:1] != b"\x80" or len(first) < 2 or first[1] > 5:
         return (
             "is not a file that torch.jit.save wrote; files of ONNX, TensorFlow and Caffe2 are converted by "

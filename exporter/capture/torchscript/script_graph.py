@@ -23,6 +23,7 @@ StoredItem: TypeAlias = (
 """What TorchScript stores in an attribute, a default or a `prim::Constant`."""
 
 
+# torch's own declarations of these classes lack methods, such as `Node.tys` and `Graph.findAllNodes`.
 class ScriptType(Protocol):
     """The type of a value."""
 
@@ -37,8 +38,7 @@ class ScriptType(Protocol):
 class ScriptUse(Protocol):
     """A use of a value."""
 
-    @property
-    def user(self) -> ScriptNode: ...
+    user: ScriptNode
 
 
 class ScriptValue(Protocol):
@@ -89,39 +89,29 @@ class ScriptNode(Protocol):
 class ScriptAlias(Protocol):
     """The memory that an argument of a schema refers to."""
 
-    @property
-    def is_write(self) -> bool: ...
+    is_write: bool
 
 
 class ScriptArgument(Protocol):
     """An argument or a result of a schema."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def type(self) -> ScriptType: ...
-    @property
-    def alias_info(self) -> ScriptAlias | None: ...
-    @property
-    def kwarg_only(self) -> bool: ...
-    @property
-    def default_value(self) -> StoredItem: ...
+    name: str
+    type: ScriptType
+    alias_info: ScriptAlias | None
+    kwarg_only: bool
+    default_value: StoredItem
+
     def has_default_value(self) -> bool: ...
 
 
 class ScriptSchema(Protocol):
     """The schema of an operator, method or function."""
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def overload_name(self) -> str: ...
-    @property
-    def arguments(self) -> Sequence[ScriptArgument]: ...
-    @property
-    def returns(self) -> Sequence[ScriptArgument]: ...
-    @property
-    def is_mutable(self) -> bool: ...
+    name: str
+    overload_name: str
+    arguments: Sequence[ScriptArgument]
+    returns: Sequence[ScriptArgument]
+    is_mutable: bool
 
 
 class ScriptHandle(Protocol):
@@ -133,10 +123,9 @@ class ScriptHandle(Protocol):
 class ScriptFunction(Protocol):
     """A function, or a method of a module."""
 
-    @property
-    def inlined_graph(self) -> ScriptGraph: ...
-    @property
-    def schema(self) -> ScriptSchema: ...
+    inlined_graph: ScriptGraph
+    schema: ScriptSchema
+
     def __call__(self, *args: object, **kwargs: object) -> object: ...
 
 

@@ -78,6 +78,7 @@ class ScriptReader:
         self._build.kernel_checks = KernelChecks() if check_kernels else None
         hierarchy = Hierarchy(handle, is_traced=isinstance(program, torch.jit.TopLevelTracedModule))  # type: ignore[attr-defined]
         state = State(program)
+        # Initializers keep their state_dict names, whatever else the program calls so.
         self._build.reserve(state.names)
         self._machine = Interpreter(self._build, state, hierarchy, operators.find, opaque=opaque)
         self._root = Object(handle, "") if is_module else None
@@ -109,6 +110,7 @@ class ScriptReader:
             [result] = self._machine.run(graph, operands if self._root is None else [self._root, *operands])
         except Raised as error:
             raise CaptureError(f"the program raises an error for these arguments: {error}") from error
+        # What follows belongs to no node of the program.
         self._build.module = self._build.line = ""
         if self._root is not None:
             self._write_attributes(self._root)
@@ -149,6 +151,7 @@ class ScriptReader:
                 for axis, size in enumerate(item.shape)
             ]
             fake = self._build.fakes.tensor(shape, item.dtype)
+            # Integers may be indices, whose range the checks of kernels need.
             if not item.is_floating_point() and not item.is_complex() and without_data(item) is None:
                 fake.example = item
             return self._build.value(path, fake)
@@ -175,6 +178,7 @@ class ScriptReader:
                 self._write_attributes(item)
         for name in sorted(owner.changed):
             self._write_attribute(owner, name, owner.attributes[name])
+        # A list or dict may have been changed in place, without an assignment to the attribute.
         for name in sorted(owner.read_items.keys() - owner.changed):
             path = owner.path_of(name)
             before = self._machine.import_item(owner.stored(name), path)
@@ -224,6 +228,7 @@ class ScriptReader:
 
     def _to_python(self, item: Item) -> object:
         """Convert the program's result to Python containers."""
+        # Its contents are those of one name, while the program may have changed it through the other.
         if isinstance(item, Shared) and item.stale:
             raise CaptureError(
                 "the program returns a list or dict that another variable also refers to, depending on a "

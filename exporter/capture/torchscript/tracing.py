@@ -86,6 +86,7 @@ def _capture_trace(
             warnings.catch_warnings(record=True) as tracer_warnings,
         ):
             warnings.simplefilter("always", torch.jit.TracerWarning)  # type: ignore[attr-defined]
+            # The check would trace the model again.
             traced = torch.jit.trace(model, check_trace=False, **example)
             _check_complete(traced, writing)
     except Exception as error:

@@ -84,6 +84,7 @@ def capture_joint(forward: Capture, trainable: Callable[[str], bool], prefix: st
     trainable_values.sort(key=lambda value: order.get(value.name or "", len(order)))
     if not trainable_values:
         raise CaptureError("the model has no parameter to train: none that it uses requires gradients")
+    # torch replaces a symbol when the backward pass compares its size with another: then it is not free.
     replacements = dict(forward_values.environment.replacements)
     traced, scopes, results_and_gradients = _trace(program, placeholders, forward_values, trainable_values)
     changed = {
@@ -173,6 +174,7 @@ def _trace(
         loss, *results = recorder.run(*flat, enable_io_processing=False)
         _check_loss(loss)
         leaves = [leaf for value in trainable_values if isinstance(leaf := actual[value], torch.Tensor)]
+        # A parameter that the loss does not depend on has no gradient, and is not an output.
         gradients = torch.autograd.grad(loss, leaves, allow_unused=True)
         recorder.enter(None)
         used = [
@@ -192,6 +194,7 @@ def _trace(
         raise_fault(error, "when it computed the gradients of the model")
         text = one_line(error)
         raise CaptureError(f"autograd could not compute the gradients of the model: {text}") from error
+    # autograd records values for gradients that nobody asks for.
     traced.graph.eliminate_dead_code()
     return traced, scopes, results_and_gradients[0]
 

@@ -87,6 +87,7 @@ def _distinct(pairs: list[tuple[str, object]]) -> dict[str, object]:
         seen: set[str] = set()
         double = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise ValueError(f"the key {quoted(double)} occurs twice")
+    # JSON may escape half of a surrogate pair, which no file and no protobuf can store.
     for key in entries:
         key.encode()
     return entries

@@ -53,6 +53,7 @@ def _differing_values(subject: str, first: object, second: object) -> Iterator[s
 
 
 def _shorten(item: object) -> str:
+    # A difference may be in a graph of megabytes.
     text = repr(item)
     return text if len(text) <= 400 else f"{text[:400]}…"
 
@@ -97,6 +98,7 @@ def _graphs(subject: str, first: ir.Graph, second: ir.Graph, correspondence: Cor
 
 
 def _tensors(name: str, first: ir.TensorProtocol | None, second: ir.TensorProtocol | None) -> Iterator[str]:
+    # Copies of a capture share their weights: do not hash them.
     if first is second:
         return
     if first is None or second is None:

@@ -55,7 +55,9 @@ class GraphWriter:
         if graph.doc_string is not None:
             target.doc_string = graph.doc_string
         write_metadata(target.metadata_props, graph.metadata_props, {})
+        # Inputs and results have descriptions of their own, so `value_info` leaves them out.
         formal, results = set(graph.inputs), set(graph.outputs)
+        # Names in memory need not be unique; those in the file are, and `names` maps one to the other.
         for name, value in graph.initializers.items():
             if with_tensors:
                 target.initializer.append(tensor_message(value, self.names[value]))
@@ -155,6 +157,7 @@ class GraphReader:
     def _read_scope(
         self, source: onnx.GraphProto, outer: ChainMap[str, ir.Value], opset_imports: dict[str, int]
     ) -> ir.Graph:
+        # A file of a later release may have fields that this one would lose.
         check_fields(source)
         scope = outer.new_child()
         inputs = [self._declare(scope, info.name) for info in source.input]
@@ -269,6 +272,7 @@ class GraphReader:
         if attribute_type == ir.AttributeType.STRING:
             return ir.AttrString(source.name, source.s.decode(), doc_string=text)
         if source.name in floats:
+            # The exact doubles; the attribute itself has them in single precision.
             numbers = [struct.unpack(">d", bytes.fromhex(bits))[0] for bits in floats[source.name]]
             single = attribute_type == ir.AttributeType.FLOAT
             return ir.Attr(source.name, attribute_type, numbers[0] if single else numbers, doc_string=text)

@@ -35,6 +35,7 @@ class TorchConstant:
 
     text: str
 
+    # A file is read without torch, and compared with structures that have torch's objects.
     def __eq__(self, other: object) -> bool:
         return str(other) == self.text
 
@@ -286,6 +287,7 @@ def _constant_of(item: Any) -> Any:
         return [_constant_of(member) for member in item]
     if not isinstance(item, dict):
         return item
+    # An object has one key that says what it stands for; others are no constants.
     [(key, inner)] = item.items()
     if key == "float":
         return float(inner)

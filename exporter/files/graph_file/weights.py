@@ -188,6 +188,7 @@ def given_tensor(item: object, name: str) -> ir.TensorProtocol:
     Raises:
         ModelFileError: it is none of these.
     """
+    # Tell torch's tensors by their module: files are read on machines without torch too.
     detach = getattr(item, "detach", None)
     if detach is not None and type(item).__module__.partition(".")[0] == "torch":
         from onnx_ir import tensor_adapters
@@ -215,12 +216,14 @@ def read_arrays(path: pathlib.Path, bounds: Bounds) -> dict[str, np.ndarray]:
     """
     try:
         with open_regular(path) as file, zipfile.ZipFile(file) as entries:
+            # A small archive may unpack to more than fits into memory.
             size, allowed = unpacked_size(entries), bounds.memory + PROPORTION * path.stat().st_size
             if size > allowed:
                 raise ModelFileError(
                     f"'{path}' cannot be read: it unpacks to {size} bytes, more than the limit of {allowed}; "
                     f"{REMEDY}"
                 )
+            # zipfile has moved the position, and np.load reads from it.
             file.seek(0)
             with np.load(file, allow_pickle=False) as archive:
                 arrays = dict(archive)
@@ -249,6 +252,7 @@ def _open_weights(weights: Weights, bounds: Bounds) -> Mapping[str, object]:
         raise ModelFileError(
             f"'{path}' cannot be read as a model or an .npz file: {reason_of(error)}"
         ) from error
+    # An .npz file is a zip archive; anything else is read as a model.
     if is_archive:
         return read_arrays(path, bounds)
     graph = read_model(path, bounds).graph

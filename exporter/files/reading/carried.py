@@ -121,6 +121,7 @@ def to_proto(model: ir.Model) -> onnx.ModelProto:
     graph = proto.graph
     sparse_names = carried.inputs
     remaining_inputs = [info for info in graph.input if info.name not in sparse_names]
+    # Rewriting an unchanged list would copy all declarations.
     if len(remaining_inputs) < len(graph.input):
         del graph.input[:]
         graph.input.extend(remaining_inputs)
@@ -144,6 +145,7 @@ def check_training(model: ir.Model, opset: int) -> None:
             continue
         schemas = [operator_schema(node.op_type, version) for version in (carried.opset, opset)]
         versions = [None if schema is None else schema.since_version for schema in schemas]
+        # An operator without a schema at both opsets is unknown to onnx, and stays as it is.
         if versions[0] != versions[1]:
             raise ModelFileError(
                 f"the training_info of the model is written for opset {carried.opset}, and its operator "

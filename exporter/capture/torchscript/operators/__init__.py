@@ -1,6 +1,6 @@
 """The functions that run the nodes of a TorchScript graph, a module for each subject."""
 
-# The modules register their functions.
+# Importing the modules registers their functions.
 from ..library import find
 from . import (
     containers,
@@ -12,13 +12,4 @@ from . import (
     transformers,
 )
 
-__all__ = [
-    "containers",
-    "find",
-    "script_arithmetic",
-    "script_branches",
-    "script_loops",
-    "statements",
-    "tensor_properties",
-    "transformers",
-]
+__all__ = ["find"]

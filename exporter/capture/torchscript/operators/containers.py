@@ -41,6 +41,7 @@ def _join_element(machine: Interpreter, items: List, added: Item) -> Fake:
 def _change(machine: Interpreter, items: List, name: str, arguments: dict[str, Item], element: Fake) -> None:
     """Replace a list of unknown length by the result of a `list` node."""
     value = machine.dynamic(items)
+    # Source lists are values without identity: the change makes a new one, which the object then holds.
     items.value = list_value_like(machine, items, name, {"self": value, **arguments}, element)
     items.items = None
 
@@ -161,6 +162,7 @@ def pop(machine: Interpreter, node: ScriptNode, items: List | Dict, index: Item 
         return items.entries.pop(index, *default)
     if items.items is not None and isinstance(index, int):
         return items.items.pop(index)
+    # Read the element before the list without it replaces the list.
     element = _element(machine, items, index, machine.stem(node))
     _change(machine, items, "list::delete", {"index": index}, machine.element(items))
     return element
@@ -189,6 +191,7 @@ def in_place(machine: Interpreter, node: ScriptNode, items: Item, operand: Item,
     if isinstance(operand, List):
         extend(machine, node, items, operand)
         return items
+    # `items` stays the same object, because other variables may refer to it.
     result = _repeat(machine, items, operand)
     machine.touch(items)
     items.items, items.value = result.items, result.value
@@ -358,6 +361,7 @@ def order_or_reduce(
     if is_constant(items):
         reduced: Item = getattr(builtins, name)(items.items)
         return reduced
+    # Python's own results for an empty list.
     result: NumberItem = 0 if name == "sum" else name == "all"
     operation = {"sum": "add", "all": "__and__", "any": "__or__"}[name]
     for member in items.items:
@@ -430,6 +434,7 @@ def dict_pop_item(machine: Interpreter, node: ScriptNode, items: Dict) -> tuple[
     machine.touch(items)
     if not items.entries:
         raise CaptureError("the dict is empty")
+    # TorchScript's dict keeps the order of insertion, and takes its first entry.
     key = next(iter(items.entries))
     return key, items.entries.pop(key)
 

@@ -112,6 +112,7 @@ class Closing:
         triples = zip(loop.initial, reading.formals, self.block.results[1:], strict=True)
         results = [self.item(first, was, now, (i,)) for i, (first, was, now) in enumerate(triples)]
         states = []
+        # Objects from outside have no value in the program's loop; what the body sets of them is carried too.
         for index, item in enumerate(loop.objects):
             now = self.block.changed.get(item, entered[item])
             members = members_of(machine, item, reading.before[item], entered[item], now)
@@ -148,6 +149,7 @@ class Closing:
             # No path reads it after an iteration; without iterations it keeps its initial value.
             return first
         if isinstance(was, Optional):
+            # An optional is two carried values: whether it is there, and its value or a placeholder.
             present = self.value(is_present(first), was.present, is_present(now), self.loop.formals[path])
             return Optional(
                 present, self.item(unwrap_optional(first), was.value, unwrap_optional(now), (*path, INSIDE))
@@ -160,6 +162,7 @@ class Closing:
                 for i, (a, b, c) in enumerate(zip(firsts, was, nows, strict=True))
             ]
             return rebuild_tuple(was, members)
+        # The object is carried with the changed objects, so the name needs no value of its own.
         if isinstance(was, List) and was is now:
             return now
         if isinstance(was, List):
@@ -213,6 +216,7 @@ class Closing:
             element_type = example.element_type if isinstance(example, List) else "Tensor"
             result = build.list_value(build.elements.get(formal, UNKNOWN), element_type, "loop")
         else:
+            # A size that changes in the body has another value after the last iteration than in the body.
             result = build.value("loop", self.machine.fakes.with_new_sizes(self.machine.fake(formal)))
         if first is UNINITIALIZED:
             # A placeholder has 1 for each dynamic size.

@@ -119,6 +119,7 @@ def compute(machine: Interpreter, name: str, *operands: Item, number_type: str |
         factor = compute(machine, "pow", 2.0, operands[1])
         return compute(machine, "mul", operands[0], factor)
     if name in _BY_TENSORS:
+        # Python computes these in double precision.
         floats = [convert(machine, operand, "float") for operand in operands]
         return _of_tensors(machine, name, *_BY_TENSORS[name], floats, torch.float64)
     if name in _BY_INTEGERS and operand_types != {"bool"}:
@@ -129,6 +130,7 @@ def compute(machine: Interpreter, name: str, *operands: Item, number_type: str |
     if simplified is not None:
         return simplified
     number_type = number_type or _kind(name, operand_types)
+    # ONNX's Pow has the type of its base, so an integer power would be truncated.
     if name == "pow" and number_type == "float" and "float" not in operand_types:
         operands = tuple(convert(machine, operand, "float") for operand in operands)
     result = machine.build.arithmetic(name, number_type, *operands, python=operation)
@@ -190,6 +192,7 @@ def _simplify(machine: Interpreter, name: str, operands: tuple[Item, ...]) -> Nu
     if name in ("__and__", "__or__") and constants and len(variables) == 1:
         return constants[0] if constants[0] is (name == "__or__") else variables[0]
     if name in _COMPARISONS:
+        # Two sizes with a constant difference compare alike for all inputs.
         difference = machine.fakes.difference(*operands)
         return None if difference is None else _COMPARISONS[name](difference, 0)
     return None

@@ -53,6 +53,7 @@ _ON_TENSORS = frozenset("add sub mul floor_divide floordiv remainder neg".split(
 
 def note_number(machine: Interpreter, name: str, operands: tuple[Item, ...], result: Results) -> None:
     """Remember the number in a zero-dim tensor: traces compute with sizes in such tensors."""
+    # `torch.div(a, b, rounding_mode="floor")` is how newer programs write `a // b`.
     if name == "div" and "floor" in operands:
         name = "floordiv"
     if name not in _ON_TENSORS or not isinstance(result, Value):
@@ -152,9 +153,11 @@ def range_length(machine: Interpreter, node: ScriptNode, low: Item, high: Item, 
     if isinstance(low, int) and isinstance(high, int):
         return len(range(low, high, step))
     span = compute(machine, "sub", high, low)
+    # Round up: a range of 5 with a step of 2 has 3 members.
     if step != 1:
         span = compute(machine, "add", span, step - (1 if step > 0 else -1))
         span = compute(machine, "floordiv", span, step)
+    # A range whose end is before its start is empty.
     return machine.build.arithmetic("max", "int", span, 0, python=max)
 
 

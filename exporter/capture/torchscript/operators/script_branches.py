@@ -65,6 +65,7 @@ class ReadBlock:
         """Add an output; a value from outside the block, or one that it already returns, gets an alias."""
         with machine.build.appending(self.nodes):
             maker = value.producer()
+            # Most outputs come from the last nodes.
             is_own_value = any(node is maker for node in reversed(self.nodes))
             result = value if is_own_value and value not in self.outputs else machine.build.alias(value)
         self.outputs.append(result)
@@ -107,6 +108,7 @@ def read_block(machine: Interpreter, run: Callable[[], list[Item]]) -> ReadBlock
     changed = {item: item.contents() for item in journal}
     for item, state in journal.items():
         item.restore(state)
+    # Whether the changes happen is not decided yet: the caller makes both sides, or one, stale.
     staled = [shared for shared in journal.staled if shared.stale]
     for shared in staled:
         shared.stale = False
@@ -212,7 +214,9 @@ class _Join:
         if isinstance(a, (List, Dict)) and isinstance(b, (List, Dict)):
             return self._join_shared(a, b, stem)
         if a is None or b is None or isinstance(a, Optional) or isinstance(b, Optional):
-            return self._optional(a, b, stem)
+            # A computed bool says whether there is a value.
+            present = self.item(is_present(a), is_present(b), f"{stem}_present")
+            return Optional(present, self.item(unwrap_optional(a), unwrap_optional(b), stem))
         if is_number(a) and is_number(b):
             return self.give(a, b, self.machine.build.number(number_kind(a), stem=stem))
         if _is_tensor(a) and _is_tensor(b):
@@ -245,6 +249,7 @@ class _Join:
         """
         set_item = b if a is UNINITIALIZED else a
         index = 0 if a is UNINITIALIZED else 1
+        # It existed before the branches, so both sides can refer to it.
         if isinstance(set_item, Shared) and set_item.born < self.branches[1 - index].started:
             return set_item
         filled = self._fillings.get(id(set_item))
@@ -266,6 +271,7 @@ class _Join:
 
     def _join_shared(self, a: List | Dict, b: List | Dict, stem: str) -> Item:
         """Join two lists or dicts into one that may be either."""
+        # The same pair under another name is the same object after the branches.
         key = (id(a), id(b))
         if key not in self._joined:
             then, otherwise = (
@@ -286,12 +292,6 @@ class _Join:
             joined_item.choices, joined_item.join = (a, b), self
             self._joined[key] = joined_item, self.branches[0].has_lost(a) or self.branches[1].has_lost(b)
         return self._joined[key][0]
-
-    def _optional(self, a: Item, b: Item, stem: str) -> Item:
-        """Join None in one branch with a value in the other; a computed bool says which."""
-        present = self.item(is_present(a), is_present(b), f"{stem}_present")
-        first, second = map(unwrap_optional, (a, b))
-        return Optional(present, self.item(first, second, stem))
 
 
 def is_present(item: Item) -> Item:
@@ -351,6 +351,7 @@ def placeholder(machine: Interpreter, like: Item) -> Item:
         raise CaptureError(
             f"'{name}' is set in one branch only, and its element type is unknown: set it before the branch"
         )
+    # No path reads the elements, so any sizes of this rank will do.
     sizes = [size if isinstance(size, int) else 1 for size in fake.shape]
     value = machine.build.value("unset", machine.fakes.tensor(sizes, fake.dtype))
     arguments = {"size": sizes, "dtype": tensor_adapters.from_torch_dtype(fake.dtype)}

@@ -57,6 +57,7 @@ def loop(machine: Interpreter, node: ScriptNode, trips: Item, condition: Item, *
         unrolled = _unroll(machine, body, trips, state)
         if unrolled is not None:
             return unrolled
+    # Without iterations the carried values keep their initial values, and the body need not be valid.
     if condition is False or trips == 0:
         return state
     return RepeatedLoop(machine, node, body, trips, condition, state).run()
@@ -73,12 +74,14 @@ def _unroll(machine: Interpreter, body: ScriptBlock, trips: int, state: list[Ite
             condition, *state = machine.run_block(body, [count, *state])
             count += 1
             node_count = len(nodes) - start
+            # The length of a `while` is unknown; each iteration decides anew whether it pays to go on.
             remaining = trips - count if trips < _ENDLESS else 1
             expected = node_count + node_count // count * remaining
             if not isinstance(condition, bool) or (count >= ALWAYS_UNROLLED and expected > UNROLLED_NODES):
                 break
         else:
             return state
+    # The loop is kept: remove what its first iterations appended and changed.
     del nodes[start:]
     journal.undo()
     return None
@@ -153,6 +156,7 @@ class RepeatedLoop(Loop):
             before = {item: item.contents() for item in self.objects}
             reading = Reading(self.machine.build.number("int", stem="iteration"), before)
             self.block = read_block(self.machine, functools.partial(self._read_body, reading))
+            # The reading gave the objects the body's inputs as contents.
             for item, state in before.items():
                 item.restore(state)
             self.machine.build.module, self.machine.build.line = module, line
@@ -165,6 +169,7 @@ class RepeatedLoop(Loop):
     def _read_body(self, reading: Reading) -> list[Item]:
         """Run the body once, and record its inputs and their contents at the start."""
         formals = [self._formal(item, (i,)) for i, item in enumerate(self.initial)]
+        # The body may change its own inputs, and the comparison needs them as they were at the start.
         reading.formals = [self._snapshot(item) for item in formals]
         self._relate()
         for index, item in enumerate(self.objects):
@@ -243,6 +248,7 @@ class RepeatedLoop(Loop):
                 self.objects[item] = None
                 self.changed[item] = names | state.changed
                 self.settled = False
+        # Until all changed objects are inputs of the body, its results say nothing about carried values.
         if not self.settled:
             return False
         triples = zip(self.initial, reading.formals, block.results[1:], strict=True)
@@ -360,6 +366,7 @@ class RepeatedLoop(Loop):
             return UNKNOWN
         filled = [part for part in (a, b) if isinstance(part, List) and (part.items is None or part.items)]
         elements = [self.machine.element(part) for part in filled]
+        # An empty list says nothing about its elements, and a list of unknown ones must not hide known ones.
         elements = [element for element in elements if element is not UNKNOWN] or [UNKNOWN]
         return elements[0] if len(elements) == 1 else self.machine.fakes.join(*elements)
 
@@ -369,6 +376,7 @@ class RepeatedLoop(Loop):
             return old is not UNKNOWN or new is UNKNOWN
         if not isinstance(new, Tensor) or old.dim() != new.dim():
             return False
+        # A free size may differ from element to element, so it covers every size.
         different = self.machine.fakes.different(old, new)
         return all(self.machine.fakes.is_free(old.shape[dim]) for dim in different)
 
@@ -417,6 +425,7 @@ class RepeatedLoop(Loop):
         if is_number(item) and not isinstance(item, complex):
             return self._formal_value(path, self.machine.build.number(number_kind(item), stem="carried"))
         if isinstance(item, (Value, torch.Tensor)):
+            # As a carried value a constant may be written to by the body.
             if isinstance(item, torch.Tensor):
                 self.machine.build.check_constant()
             return self._formal_value(path, self.machine.build.value("carried", self._fake(item, assumption)))

@@ -112,6 +112,7 @@ def tuple_construct(machine: Interpreter, node: ScriptNode, *items: Item) -> tup
     text = tuple_type.str()
     if text.startswith("NamedTuple("):
         fields = text.removeprefix("NamedTuple(").removesuffix(")")
+        # The types of the fields may have brackets with names of their own.
         while _INNER.search(fields):
             fields = _INNER.sub("", fields)
         return _named_tuple(str(tuple_type).rpartition(".")[2], tuple(_FIELD.findall(fields)))(*items)
@@ -169,6 +170,7 @@ def is_same(machine: Interpreter, node: ScriptNode, a: Item, b: Item) -> Item:
 @script("prim::RaiseException")
 def raise_exception(machine: Interpreter, node: ScriptNode, message: Item, *exception_class: Item) -> None:
     """The program raises."""
+    # A branch that raises is left out; if every path raises, the capture fails with this message.
     raise Raised(f"{message}")
 
 
@@ -204,6 +206,7 @@ def fork(machine: Interpreter, node: ScriptNode, *operands: Item) -> Item:
 @script("prim::isinstance")
 def is_instance(machine: Interpreter, node: ScriptNode, item: Item) -> bool:
     """Whether an item has one of several types."""
+    # The static type decides, unless it leaves several types open.
     candidates = node.tys("types")
     static = next(iter(node.inputs())).type()
     if any(static.isSubtypeOf(candidate) for candidate in candidates):

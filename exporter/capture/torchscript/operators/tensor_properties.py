@@ -168,6 +168,7 @@ def number_to_tensor(machine: Interpreter, node: ScriptNode, number: NumberItem,
     if options:
         result = call_operator(machine, node, [number, *options])
     else:
+        # Python floats are doubles, and this tensor only stands for the number.
         wide = torch.float64 if number_kind(number) == "float" else None
         result = scalar_tensor(machine, number, wide)
     machine.note_number(result, number)
@@ -191,6 +192,7 @@ def tensor(
         return torch.tensor(_to_nested_list(data), dtype=requested_dtype)
     natural = _natural_dtype(data)
     result = _stack_numbers(machine, data, requested_dtype or natural, machine.stem(node))
+    # A conversion may have changed the number.
     if is_number(data) and requested_dtype in (None, natural):
         machine.note_number(result, data)
     return result
@@ -266,6 +268,7 @@ def parts(machine: Interpreter, node: ScriptNode, tensor: Item, *options: Any) -
     is_computed = bool(options) and isinstance(options[0], Value)
     if by_sizes or (isinstance(length, int) and not is_computed):
         return call_operator(machine, node, [tensor, *options])
+    # The program says how many parts it expects, for example in `a, b = x.chunk(2)`.
     count = _unpack_count(node)
     if count is not None:
         _require_count(machine, node_kind, length, options, count)
@@ -280,6 +283,7 @@ def parts(machine: Interpreter, node: ScriptNode, tensor: Item, *options: Any) -
         whole = compute(machine, "add", size(machine, tensor, along), compute(machine, "sub", width, 1))
         width = compute(machine, "floordiv", whole, width)
     shape = list(fake.shape)
+    # The last part may be smaller than the others.
     shape[along] = machine.fakes.size()
     arguments = {"self": tensor, "split_size": width, "dim": along}
     return _list_of_parts(machine, fake, shape, "list::from_parts", arguments)

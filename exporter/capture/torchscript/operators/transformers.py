@@ -67,11 +67,13 @@ class _FusedKernel:
         parts = []
         for index, x in enumerate(inputs):
             bounds = {"start": index * embed_dim, "end": (index + 1) * embed_dim, "dim": 0, "step": 1}
+            # The projections of query, key and value are stored as one matrix.
             rows = self("slice", "Tensor", self=weight, **bounds)
             projected = self.linear(x, rows, self("slice", "Tensor", self=bias, **bounds))
             split = self("unflatten", "int", self=projected, dim=-1, sizes=[heads, embed_dim // heads])
             parts.append(self("transpose", "int", self=split, dim0=1, dim1=2))
         query, key, value = parts
+        # ATen's kernel scales the query before the product, so the order of roundings is the same.
         scale = (embed_dim // heads) ** -0.5
         transposed = self("transpose", "int", self=key, dim0=-2, dim1=-1)
         scores = self("matmul", self=self("mul", "Tensor", self=query, other=scale), other=transposed)
@@ -182,6 +184,7 @@ def transformer_encoder_layer(
         hidden = kernel("gelu" if use_gelu else "relu", self=hidden)
         return kernel.linear(hidden, ffn_weight_2, ffn_bias_2)
 
+    # The same layers in another order; see `norm_first` of `nn.TransformerEncoderLayer`.
     if norm_first:
         x = kernel.add(dense, attend(first(dense)))
         x = kernel.add(x, feed_forward(second(x)))

@@ -96,6 +96,7 @@ def _walk(model: onnx.ModelProto, *, unknown: bool) -> None:
         fields = _BY_CLASS.get(message_class)
         if fields is None:
             fields = _BY_CLASS[message_class] = _FIELDS_BY_TYPE[message.DESCRIPTOR.full_name]
+        # protobuf gives text that is not UTF-8 as bytes.
         for name in fields.text:
             if type(getattr(message, name)) is not str:
                 raise ModelFileError(f"{_title(subject)} holds text that is not UTF-8, in {name}")

@@ -76,6 +76,7 @@ class GraphChecks:
             name = graph.sparse_initializer[0].values.name
             raise ModelFileError(f"{title} has the sparse initializer {quoted(name)}, which cannot be kept")
         scope = NameScope(title, outer)
+        # onnx-ir indexes values by name, so a second definition would silently replace the first.
         scope.define((info.name for info in graph.input), "an input")
         for info in (*graph.input, *graph.output):
             check_value(info, f"value {quoted(info.name)}")
@@ -100,6 +101,7 @@ class GraphChecks:
             if tensor.name in seen:
                 raise ModelFileError(f"{title} occurs twice in {scope.title}")
             seen.add(tensor.name)
+            # An initializer with the name of an input is its default.
             if tensor.name not in inputs:
                 scope.define([tensor.name], "an initializer")
             check_tensor(tensor, self._files, title)
@@ -107,6 +109,7 @@ class GraphChecks:
             info = inputs.get(tensor.name) or declarations.get(tensor.name)
             if info is not None:
                 check_agreement(info, tensor, title)
+            # onnx-ir keeps them on the value, and would lose those of the tensor.
             if tensor.metadata_props or tensor.doc_string:
                 if info is None:
                     info = graph.value_info.add(name=tensor.name)

@@ -27,6 +27,7 @@ def merge_entries(source: _WithMetadata, target: _WithMetadata, title: str) -> N
     for entry in source.metadata_props:
         if values.setdefault(entry.key, entry.value) != entry.value:
             raise ModelFileError(f"{title} has two values of the metadata key {quoted(entry.key)}")
+    # protobuf has no way to change entries by key, so write all of them again.
     del target.metadata_props[:]
     for key, value in values.items():
         target.metadata_props.add(key=key, value=value)

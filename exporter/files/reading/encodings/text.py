@@ -97,6 +97,7 @@ def parse(data: bytes, form: str, model: Message, bounds: Bounds = BOUNDS) -> No
             _check_brackets(decoded)
             model.CopyFrom(onnx.parser.parse_model(decoded))
         elif form == "JSON":
+            # Only for the bounds: the JSON parser itself has none on the number of values.
             for _ in _pieces(decoded, '"', bounds.text_values):
                 pass
             json_format.Parse(exact_largest_floats(decoded), model, max_recursion_depth=MAXIMUM_DEPTH)

@@ -79,6 +79,7 @@ class ExternalFiles:
         Raises:
             ModelFileError: an entry leads outside of its file.
         """
+        # Read after all checks, so that no file of a refused model is opened.
         packed_entries: PackedEntries = {}
         for name, title, location, entry in self._packed:
             key, _, value = entry.partition("=")
@@ -111,6 +112,7 @@ class ExternalFiles:
             tensor.ClearField("data_location")
             tensor.raw_data = b""
             return
+        # A model may have thousands of tensors in one file.
         if location not in self._sizes:
             self._sizes[location] = self._size(location, title)
         file_size = self._sizes[location]
@@ -236,6 +238,7 @@ def _check_range(file: StoredFile, location: str, offset: int, size: int, title:
 
 def _open_file(path: str, flags: int) -> int:
     """Open the file that was checked before; refuse links, and do not wait for pipes."""
+    # Between the check and the opening somebody may have replaced the file by a link or a pipe.
     for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_CLOEXEC"):
         flags |= getattr(os, name, 0)
     return os.open(path, flags)
