@@ -20,7 +20,7 @@ from ..operators.overloads import Args, Kwargs, OpOverload
 OF_GRADIENTS = frozenset(
     {torch.autograd.grad, torch.autograd.backward, torch.Tensor.backward, torch.Tensor.register_hook}
 )
-"""Functions that compute gradients, or take part in it."""
+"""Functions that compute gradients, or register hooks on them."""
 _FORWARD = "_make_dual"
 """The function by which torch.func and torch.autograd.forward_ad begin to differentiate in forward mode."""
 

@@ -31,7 +31,7 @@ _recorded: dict[Key, _Results | None] = {}
 """The results of operators on tensors with fixed sizes; None for calls that must run. They depend on the key
 alone, so they hold in each recording of the process, as torch's own cache of fake tensors does."""
 _plain: dict[Key, _Results | None] = {}
-"""The same outside of recordings, where dropout in evaluation returns its argument and not a copy."""
+"""The results outside of recordings, where dropout in evaluation mode returns its argument, not a copy."""
 _MOST_RESULTS = 5_000
 """The largest number of cached results; a full cache is emptied."""
 
@@ -121,10 +121,9 @@ class KnownResults:
             )
 
     def _has_room(self, results: _Results, args: Args) -> bool:
-        """Whether views are in the memory of the first argument for all sizes.
+        """Whether views fit into the storage of the first argument for all sizes.
 
-        Where that is not known, as for an input that is a view of a larger tensor, making one would add a
-        guard, which is true for all sizes if the view has all elements of the argument.
+        Otherwise, as for an input that is a view of a larger tensor, making one would add a guard.
         """
         for layout in results[1]:
             if isinstance(layout, int) or layout.offset is None:
@@ -377,7 +376,7 @@ def _describe_results(result: Any, args: Args, kwargs: Kwargs | None, is_symboli
 
 
 def _is_new(tensor: torch.Tensor, storages: set[int]) -> bool:
-    """Whether a tensor fills a whole storage that is not among the given storages."""
+    """Whether a tensor has all elements of a storage, which no argument shares."""
     storage = tensor.untyped_storage()
     is_all = storage.nbytes() == tensor.numel() * tensor.element_size()
     begins_it = tensor.storage_offset() == 0

@@ -1,4 +1,4 @@
-"""Observes the operators that a model calls, before torch decomposes them."""
+"""Calls a function for each operator of a model, before torch decomposes it."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Finds values that tensors of dynamic sizes have whatever these sizes are: `torch.ones(n, n).bool().all()`.
+"""Computes numbers that do not depend on dynamic sizes, such as `torch.ones(n, n).bool().all()`.
 
-A model that makes its own masks asks what is in them. Of each tensor the set of its possible elements is
-computed, by running its operators on the few elements that their operands may have.
+A model that makes its own masks may branch on their elements. For each tensor, the set of its possible
+elements is computed by running its operator on the few possible elements of its operands.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _READ = frozenset({"item", "_local_scalar_dense"})
 
 
 class NotKnown(Exception):
-    """A tensor whose elements depend on an input, or on an operator that is not known here."""
+    """The elements of a tensor depend on an input, or on an operator that is not supported here."""
 
 
 def only_value(
@@ -150,7 +150,7 @@ class _PossibleElements:
         return torch.cat([self.of(node.args[0]), padding])
 
     def _reduce_truth(self, node: torch.fx.Node) -> torch.Tensor:
-        """The results of `any` and `all`; of no elements these are False and True."""
+        """The results of `any` and `all`; for an empty tensor they are False and True."""
         results = self.of(node.args[0]).bool()
         of_none = _name(node) == "all"
         count = node.args[0].meta["val"].numel()  # type: ignore[union-attr]

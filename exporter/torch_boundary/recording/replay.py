@@ -37,7 +37,7 @@ class NotReplayable(Exception):
 
 
 class Replay:
-    """The values of the nodes of a graph that is being recorded.
+    """Computes the values of the nodes of a graph that is being recorded.
 
     Args:
         graph: the graph with its placeholders; its nodes are in the order in which they ran.

@@ -1,1 +1,1 @@
-"""The state of a model and of the process that running torch may change: saved, replaced, and put back."""
+"""Saves, replaces and restores the state of a model that running it may change."""

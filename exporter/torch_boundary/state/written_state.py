@@ -36,7 +36,7 @@ def gradients_kept(model: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def values_kept(model: object, run: Callable[[], object]) -> Iterator[frozenset[str]]:
-    """Restore the values of a model's parameters and buffers at the end; only what is written to is copied.
+    """Restore the values of a model's parameters and buffers at the end; only written tensors are copied.
 
     In training mode, kernels of normalizations write to buffers without saying so: buffers are copied then.
 

@@ -24,7 +24,7 @@ _PROFILER = "profiler"
 
 
 def remove_dead_nodes(graph: torch.fx.Graph) -> None:
-    """Remove unread nodes that only compute sizes, then profiling and unread detachments."""
+    """Remove unread nodes that only compute sizes, then a profiler's marks and unread `detach` nodes."""
     _remove(graph, _computes_a_size)
     _remove(graph, _marks_or_detaches)
 

@@ -1,4 +1,4 @@
-"""Makes the tensors that a recorded graph holds as attributes into placeholders, as torch.export does."""
+"""Turns tensors that are attributes of a recorded graph into placeholders, as torch.export does."""
 
 from __future__ import annotations
 

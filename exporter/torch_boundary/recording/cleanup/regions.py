@@ -15,7 +15,7 @@ _EXIT = torch.amp.autocast_mode._exit_autocast
 
 
 def without_regions(graph: torch.fx.Graph, root: torch.nn.Module) -> tuple[torch.fx.Graph, torch.nn.Module]:
-    """Remove what switches gradients, and make the regions under autocast nodes with sub-graphs.
+    """Remove switches of gradient mode, and turn each region under autocast into a node with a sub-graph.
 
     Regions where autocast is disabled, of a graph where it is never enabled, are left as they are.
     """
