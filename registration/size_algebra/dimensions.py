@@ -172,7 +172,7 @@ def _parse(text: str) -> SizePolynomial:
     try:
         if _SIGN_IN_NAME.search(text):
             raise ValueError("a name with a sign")
-        polynomial = _read(ast.parse(text.strip(), mode="eval").body)
+        polynomial = _read_expression(ast.parse(text.strip(), mode="eval").body)
     except _NO_EXPRESSION:
         # A multiple of a name that is no expression: `64*batch size`.
         multiple = _MULTIPLE.fullmatch(text)
@@ -183,7 +183,7 @@ def _parse(text: str) -> SizePolynomial:
     return SizePolynomial.of_atom(text) if polynomial.number is not None else polynomial
 
 
-def _read(node: ast.expr) -> SizePolynomial:
+def _read_expression(node: ast.expr) -> SizePolynomial:
     """The polynomial of an expression.
 
     Raises:
@@ -194,23 +194,23 @@ def _read(node: ast.expr) -> SizePolynomial:
     if isinstance(node, ast.Name):
         return SizePolynomial.of_atom(node.id)
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
-        return -_read(node.operand)
+        return -_read_expression(node.operand)
     if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub, ast.Mult, ast.FloorDiv)):
-        first, second = _read(node.left), _read(node.right)
+        first, second = _read_expression(node.left), _read_expression(node.right)
         if isinstance(node.op, ast.Add):
             return first + second
         if isinstance(node.op, ast.Sub):
             return first - second
         return _multiply(first, second) if isinstance(node.op, ast.Mult) else _divide_down(first, second)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
-        exponent = _read(node.right).number
+        exponent = _read_expression(node.right).number
         if exponent is not None and 0 < exponent <= _LARGEST_DEGREE:
-            return functools.reduce(_multiply, [_read(node.left)] * exponent)
+            return functools.reduce(_multiply, [_read_expression(node.left)] * exponent)
     text = ast.unparse(node)
     if isinstance(node, ast.Call):
         name = node.func.id.capitalize() if isinstance(node.func, ast.Name) else ""
         if name in _RELATIONS and node.args and not node.keywords:
-            return functools.reduce(functools.partial(_extreme, name), map(_read, node.args))
+            return functools.reduce(functools.partial(_extreme, name), map(_read_expression, node.args))
         return SizePolynomial.of_atom(text)
     return SizePolynomial.of_atom(f"({text})")
 
@@ -274,7 +274,7 @@ def _operands(atom: str) -> tuple[SizePolynomial, ...]:
     """The operands of an atom that is the lesser or the greater of some sizes; none of another."""
     try:
         call = ast.parse(atom, mode="eval").body if atom[:4] in ("Min(", "Max(") else None
-        return tuple(map(_read, call.args)) if isinstance(call, ast.Call) else ()
+        return tuple(map(_read_expression, call.args)) if isinstance(call, ast.Call) else ()
     except _NO_EXPRESSION:
         return ()
 
