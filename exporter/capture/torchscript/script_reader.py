@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from typing import cast
 
 import onnx_ir as ir
 import sympy
@@ -162,7 +163,7 @@ class ScriptReader:
         ):
             return self._build.number(type(item).__name__, stem=path)
         # Other arguments, like texts and None, are constants.
-        return self._machine.import_item(item, path)
+        return self._machine.import_item(cast("StoredItem", item), path)
 
     def _size(self, leaf: int, axis: int, example: int, path: str) -> sympy.Symbol:
         """A dynamic size; equal names are the same size."""
