@@ -251,12 +251,11 @@ def _names(inputs: Sequence[Input], metadata: Mapping[str, str]) -> list[str]:
         return [text for text in texts if text in ranges]
     # Any size will do: only whether the text has a value matters.
     sizes = dict.fromkeys(texts, 1)
-    return [text for text in texts if _is_name(text) or _has_no_value(text, sizes)]
-
-
-def _is_name(text: str) -> bool:
-    """Whether a text is a name in Python, whose value only a caller can know."""
-    return text.isidentifier() and not keyword.iskeyword(text)
+    return [
+        text
+        for text in texts
+        if (text.isidentifier() and not keyword.iskeyword(text)) or _has_no_value(text, sizes)
+    ]
 
 
 def _has_no_value(text: str, sizes: dict[str, int]) -> bool:

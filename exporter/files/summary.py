@@ -87,11 +87,11 @@ def _value(value: onnx.ValueInfoProto) -> dict[str, object]:
         return {"name": name, "type": (type_field or "unknown").removesuffix("_type"), "shape": None}
     tensor = getattr(value.type, type_field)
     shape = [_dimension(d) for d in tensor.shape.dim] if tensor.HasField("shape") else None
-    return {"name": name, "type": _element_type(tensor.elem_type), "shape": shape}
-
-
-def _element_type(number: int) -> str:
-    return _ELEMENT_TYPES.get(number) or f"unknown ({number})"
+    return {
+        "name": name,
+        "type": (_ELEMENT_TYPES.get(tensor.elem_type) or f"unknown ({tensor.elem_type})"),
+        "shape": shape,
+    }
 
 
 def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> int | str | None:

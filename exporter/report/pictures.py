@@ -211,15 +211,15 @@ def _row(node: ir.Node, relative_path: str, module: int, origin: int, sources: s
         if relative_path
         else (node.name or "").rpartition("/")[2]
     )
-    results = ", ".join(type_text(value) for value in node.outputs if value.name and not _is_unused(value))
+    results = ", ".join(
+        type_text(value)
+        for value in node.outputs
+        if value.name and not (not value.uses() and not value.is_graph_output() and value.index() != 0)
+    )
     line = node.metadata_props.get(LINE, "")
     texts = (operator, name, sources, results, line, _attributes(node))
     operator, name, sources, results, line, attributes = map(short, texts)
     return [operator, name, module, origin, sources, results, line, attributes]
-
-
-def _is_unused(value: ir.Value) -> bool:
-    return not value.uses() and not value.is_graph_output() and value.index() != 0
 
 
 def _attributes(node: ir.Node) -> str:

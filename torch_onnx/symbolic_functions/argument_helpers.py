@@ -133,7 +133,11 @@ def _constant_of_list(item: Value, arg_name: str | None) -> object:
 
 def _maybe_get_const(value: object, descriptor: str) -> object:
     """Convert a constant as `_parse_arg` does; return anything else unchanged."""
-    return _parse_arg(value, descriptor) if _is_value(value) and _is_onnx_constant(value) else value
+    return (
+        _parse_arg(value, descriptor)
+        if _is_value(value) and (value.node().kind() == "onnx::Constant")
+        else value
+    )
 
 
 def _maybe_get_scalar(value: object) -> object:
@@ -193,10 +197,6 @@ def _is_none(x: object) -> bool:
 
 def _is_value(x: object) -> TypeGuard[Value]:
     return isinstance(x, Value)
-
-
-def _is_onnx_constant(value: Value) -> bool:
-    return value.node().kind() == "onnx::Constant"
 
 
 def _is_constant(value: object) -> bool:

@@ -78,7 +78,11 @@ class GraphContext:
         domain, _, name = opname.rpartition("::")
         domain = "" if domain in ("onnx", "ai.onnx") else domain
         attributes = {key: self._attribute(key, item) for key, item in kwargs.items()}
-        attributes = {_tensor_suffix(key): item for key, item in attributes.items() if item is not None}
+        attributes = {
+            (f"{key[:-2]}_t" if key.endswith("_z") else key): item
+            for key, item in attributes.items()
+            if item is not None
+        }
         inputs = [self._input(item, domain) for item in raw_args]
         if domain == "" and name == "Constant" and not inputs:
             return Value(self.inner, self._constant(attributes))
@@ -184,10 +188,6 @@ class GraphContext:
 
     def __getattr__(self, name: str) -> NoReturn:
         refuse_attribute("g", name, "op, opset and original_node are here")
-
-
-def _tensor_suffix(key: str) -> str:
-    return f"{key[:-2]}_t" if key.endswith("_z") else key
 
 
 def _promote_inputs(

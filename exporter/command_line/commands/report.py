@@ -85,7 +85,7 @@ def report(
     }
     with quiet_stdout(), stages() as stage:
         page_options["progress"] = stage
-        if _is_python(model) or _is_torchscript(model):
+        if (model.endswith(".py") or model.rpartition(":")[0].endswith(".py")) or _is_torchscript(model):
             need_torch("exporting")
             with torch_boundary(stage):
                 example = load(model, symbolics, inputs)
@@ -126,10 +126,6 @@ def _of_file(
     if to["opset"] is None and to["target"] is None:
         return read.report(output, **page_options)
     return read.lower(**to).report(output, **page_options)
-
-
-def _is_python(reference: str) -> bool:
-    return reference.endswith(".py") or reference.rpartition(":")[0].endswith(".py")
 
 
 def _is_torchscript(path: str) -> bool:

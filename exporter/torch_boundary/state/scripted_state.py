@@ -58,7 +58,9 @@ class ScriptedState:
     def restore(self) -> None:
         """Write back what has changed since."""
         for tensor, before, version in self._contents:
-            if _version(tensor) != version or not _has_values(tensor, before):
+            if _version(tensor) != version or not (
+                tensor.layout == torch.strided and torch.equal(tensor.detach(), before)
+            ):
                 # torch allows writes to inference tensors only in inference mode.
                 with torch.inference_mode(tensor.is_inference()), torch.no_grad():
                     tensor.detach().copy_(before)
@@ -82,11 +84,6 @@ def preserve_state(module: torch.jit.ScriptModule, written: frozenset[str] = fro
 def _version(tensor: torch.Tensor) -> int | None:
     """How often a tensor was written to; None if torch does not count that."""
     return None if tensor.is_inference() else tensor._version
-
-
-def _has_values(tensor: torch.Tensor, values: torch.Tensor) -> bool:
-    """Whether a tensor has some values. Kernels of normalizations write to buffers without counting that."""
-    return tensor.layout == torch.strided and torch.equal(tensor.detach(), values)
 
 
 def _modules(handle: Any, path: str) -> Iterator[tuple[str, Any]]:
