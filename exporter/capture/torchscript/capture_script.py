@@ -69,7 +69,7 @@ def capture_torchscript(
     )
     call = ScriptCall(model, args, kwargs, signature, bound, leaves, static, options.source_lines)
     try:
-        return _read(call, has_run, constant_numbers=False)
+        return _read_call(call, has_run, constant_numbers=False)
     except CaptureError as error:
         if not has_run:
             check_example(model, bound, args, kwargs)
@@ -77,7 +77,7 @@ def capture_torchscript(
             raise
         # The program may need a number's value, for example as the rank of a tensor.
         try:
-            result = _read(call, has_run, constant_numbers=True)
+            result = _read_call(call, has_run, constant_numbers=True)
         except CaptureError:
             raise error from None
         warn(
@@ -87,7 +87,7 @@ def capture_torchscript(
         return result
 
 
-def _read(call: ScriptCall, has_run: bool, *, constant_numbers: bool) -> Capture:
+def _read_call(call: ScriptCall, has_run: bool, *, constant_numbers: bool) -> Capture:
     """Read a program; read it again without folding constant tensors if it writes to one."""
 
     def read_program(opaque: bool) -> Capture:

@@ -247,7 +247,7 @@ class Interpreter:
         if owner.handle is None:
             return UNINITIALIZED
         if name not in owner.read_items:
-            owner.read_items[name] = self.import_item(owner.stored(name), owner.path_of(name))
+            owner.read_items[name] = self.import_item(owner.read_stored(name), owner.path_of(name))
         return owner.read_items[name]
 
     def import_item(self, item: StoredItem, path: str) -> Item:

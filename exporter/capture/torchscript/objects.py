@@ -189,7 +189,7 @@ class Object:
         """The path of an attribute."""
         return f"{self.path}.{name}" if self.path else name
 
-    def stored(self, name: str) -> StoredItem:
+    def read_stored(self, name: str) -> StoredItem:
         """What TorchScript stores in an attribute; None for an instance made by the program."""
         return None if self.handle is None else self.handle.getattr(name)
 

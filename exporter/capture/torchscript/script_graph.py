@@ -13,7 +13,7 @@ from ...torch_boundary import torchscript
 if TYPE_CHECKING:
     from typing_extensions import TypeIs
 
-Program: TypeAlias = "torch.jit.ScriptModule | ScriptFunction"
+Program: TypeAlias = "torch.jit.ScriptModule | ScriptMethod"
 Constant: TypeAlias = (
     bool | int | float | complex | str | torch.Tensor | torch.dtype | torch.device | enum.Enum | None
 )
@@ -120,7 +120,7 @@ class ScriptHandle(Protocol):
     def getattr(self, name: str) -> StoredItem: ...
 
 
-class ScriptFunction(Protocol):
+class ScriptMethod(Protocol):
     """A function, or a method of a module."""
 
     inlined_graph: ScriptGraph
@@ -129,11 +129,11 @@ class ScriptFunction(Protocol):
     def __call__(self, *args: object, **kwargs: object) -> object: ...
 
 
-def function_of(program: Program) -> ScriptFunction:
+def function_of(program: Program) -> ScriptMethod:
     """The program's function: the forward of a module."""
     # torch declares `forward` as a plain function.
     forward: Any = program.forward if isinstance(program, torch.jit.ScriptModule) else program
-    function: ScriptFunction = forward
+    function: ScriptMethod = forward
     return function
 
 

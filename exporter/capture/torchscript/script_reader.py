@@ -182,13 +182,13 @@ class ScriptReader:
         # A list or dict may have been changed in place, without an assignment to the attribute.
         for name in sorted(owner.read_items.keys() - owner.changed):
             path = owner.path_of(name)
-            before = self._machine.import_item(owner.stored(name), path)
+            before = self._machine.import_item(owner.read_stored(name), path)
             if not _is_unchanged(owner.read_items[name], before):
                 _warn_of_dropped(path)
 
     def _write_attribute(self, owner: Object, name: str, item: Item) -> None:
         path = owner.path_of(name)
-        old = owner.stored(name)
+        old = owner.read_stored(name)
         if not isinstance(old, torch.Tensor):
             _warn_of_dropped(path)
             return

@@ -28,7 +28,7 @@ from ..objects import (
     number_kind,
     rebuild_tuple,
 )
-from ..script_graph import ScriptFunction, ScriptNode, ScriptType, StoredItem, is_handle
+from ..script_graph import ScriptMethod, ScriptNode, ScriptType, StoredItem, is_handle
 from .scalars import compute
 
 
@@ -88,7 +88,7 @@ def set_attribute(machine: Interpreter, node: ScriptNode, owner: Item, item: Ite
     name = node.s("name")
     owner = _object(machine, node, owner)
     machine.touch(owner)
-    if isinstance(owner.stored(name), torch.Tensor):
+    if isinstance(owner.read_stored(name), torch.Tensor):
         # Read the state now, to keep its name even if it is used only after the program.
         machine.build.reserve([owner.path_of(name)])
     owner.attributes[name] = item
@@ -115,7 +115,9 @@ def tuple_construct(machine: Interpreter, node: ScriptNode, *items: Item) -> tup
         # The types of the fields may have brackets with names of their own.
         while _INNER.search(fields):
             fields = _INNER.sub("", fields)
-        return _named_tuple(str(tuple_type).rpartition(".")[2], tuple(_FIELD.findall(fields)))(*items)
+        name = str(tuple_type).rpartition(".")[2]
+        named: tuple[Item, ...] = _named_tuple(name, tuple(_FIELD.findall(fields)))(*items)
+        return named
     return tuple(items)
 
 
@@ -192,7 +194,7 @@ def call_method(machine: Interpreter, node: ScriptNode, owner: Item, *operands: 
     """A method call on an interface, which is not inlined: calls the method of the known module."""
     if not isinstance(owner, Object) or owner.handle is None:
         raise CaptureError(f"the module whose method '{node.s('name')}' is called must be known at capture")
-    method: ScriptFunction | None = torchscript.method(owner.handle, node.s("name"))
+    method: ScriptMethod | None = torchscript.method(owner.handle, node.s("name"))
     assert method is not None
     return machine.run(method.inlined_graph, [owner, *operands])[0]
 
