@@ -25,7 +25,7 @@ def children(handle: torch._C.ScriptModule) -> Iterator[tuple[str, torch._C.Scri
     yield from torch._C.ModuleDict(handle).items()
 
 
-def method(handle: torch._C.ScriptModule, name: str) -> torch._C.ScriptMethod[..., Any] | None:
+def method(handle: torch._C.ScriptModule, name: str) -> torch.ScriptMethod[..., Any] | None:
     """A method of a handle, or None."""
     return handle._get_method(name) if name in handle._method_names() else None
 
@@ -57,7 +57,7 @@ def parse_schema(schema: str) -> object:
     return torch._C.parse_schema(schema)
 
 
-def inline_calls(graph: torch._C.Graph) -> torch._C.Graph:
+def inline_calls(graph: torch.Graph) -> torch.Graph:
     """A copy of a graph with all function calls inlined."""
     # The pass works in place, and the graph belongs to the user's module.
     copy = graph.copy()
