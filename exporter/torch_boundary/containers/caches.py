@@ -66,7 +66,7 @@ def _extend(cache_utils: ModuleType) -> None:
         _check(cache, cache_utils)
         return _flatten_layers(cache, cache_utils) if has_extra_layers(cache) else original.flatten_fn(cache)
 
-    def flatten_with_keys(cache: Cache) -> tuple[list[tuple[pytree.KeyEntry, Any]], Context]:
+    def flatten_with_keys(cache: Cache) -> tuple[list[tuple[Any, Any]], Context]:
         _check(cache, cache_utils)
         if not has_extra_layers(cache):
             assert original.flatten_with_keys_fn is not None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch.utils._pytree import SUPPORTED_NODES as SUPPORTED_NODES
 from torch.utils._pytree import GetAttrKey as GetAttrKey
-from torch.utils._pytree import KeyEntry as KeyEntry
 from torch.utils._pytree import MappingKey as MappingKey
 from torch.utils._pytree import SequenceKey as SequenceKey
 from torch.utils._pytree import TreeSpec as TreeSpec
