@@ -27,7 +27,7 @@ def integers(value: ir.Value | None) -> list[int] | None:
             return None
         tensor = attribute.as_tensor()
     # A tensor that is computed when it is read may be the result of large weights.
-    is_integral = tensor.dtype.is_integer() and not isinstance(tensor, ir.LazyTensor)
+    is_integral = tensor.dtype.is_integer() and type(tensor) is not ir.LazyTensor
     if not is_integral or element_count(tensor) > MAXIMUM_RANK:
         return None
     numbers: list[int] = tensor.numpy().reshape(-1).tolist()

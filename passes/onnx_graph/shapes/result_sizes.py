@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from ....registration.inference import constant_integers
 from ....registration.inference.size_vectors import elements
+from ....registration.inference.tensor_sizes import is_static
 from ....registration.size_algebra.dimensions import (
     UNKNOWN,
     Dim,
@@ -26,7 +27,14 @@ _STATIC = ("Pad", "Reshape", "Slice")
 
 def static_sizes(node: ir.Node) -> list[int] | None:
     """The sizes of the result of a Pad, Reshape or Slice; None for other nodes, and if they are not known."""
-    sizes = result_sizes(node) if node.op_type in _STATIC else None
+    if node.op_type not in _STATIC or len(node.inputs) < 2:
+        return None
+    data = node.inputs[0]
+    if data is None or data.shape is None or not is_static(data.shape):
+        # Most results have a size with a name; only a Reshape to constants may lose it.
+        target = constant_integers.integers(node.inputs[1]) if node.op_type == "Reshape" else None
+        return target if target is not None and all(size > 0 for size in target) else None
+    sizes = result_sizes(node)
     numbers = [size for size in sizes or () if isinstance(size, int) and size >= 0]
     return numbers if sizes is not None and len(numbers) == len(sizes) else None
 
