@@ -41,7 +41,7 @@ def info(capsys, *arguments):
 def test_info_in_words_and_json(capsys, tmp_path):
     out = info(capsys, SAVED_MODELS / "objects")
     assert "binary SavedModel, TensorFlow 2.21.0" in out
-    assert "shown is serving_default" in out
+    assert "this shows serving_default" in out
     assert "StatefulPartitionedCall" in out
     path = tmp_path / "model.meta"
     path.write_bytes(meta_graph().SerializeToString())
