@@ -173,8 +173,13 @@ def _call_once(
             return module(*args, **kwargs), {}
     # The graph's initializers share the model's memory, so a write to a buffer would change them too.
     state = _copy_state(module, mutated)
+    called, prefix = module, ""
+    if isinstance(module, torch.nn.DataParallel):
+        # functional_call refuses the wrapper, which puts "module." before the names of the state.
+        called, prefix = module.module, "module."
+    inner = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     with without_fused_attention(), Preserved(module), gradients_kept(module):
-        return torch.func.functional_call(module, state, args, kwargs), state
+        return torch.func.functional_call(called, inner, args, kwargs), state
 
 
 def _call_script(

@@ -373,3 +373,18 @@ def test_quantized_element_type_is_refused() -> None:
         opsetta.export(
             lambda x: torch.quantize_per_tensor(x, 0.1, 3, torch.quint8).dequantize(), (X,), opset=13
         )
+
+
+@pytest.mark.parametrize("opset", [9, 13, 28])
+@pytest.mark.parametrize("capture", ["direct", "torch.export"])
+def test_fake_quantization_by_tensors_takes_any_size(opset: int, capture: str) -> None:
+    def quantize(x: torch.Tensor, scales: torch.Tensor, zeros: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        by_channel = torch.fake_quantize_per_channel_affine(x, scales, zeros, 1, -128, 127)
+        return by_channel, torch.fake_quantize_per_tensor_affine(x, scales[:1], zeros[:1], 0, 255)
+
+    scales, zeros = torch.tensor([0.1, 0.02, 0.5]), torch.tensor([0, 3, -2], dtype=torch.int32)
+    free = ({0: "batch", 2: "length"}, None, None)
+    arguments = (torch.randn(2, 3, 4), scales, zeros)
+    program = opsetta.export(quantize, arguments, opset=opset, capture=capture, dynamic_shapes=free)
+    for shape in ((5, 3, 1), (1, 3, 7), (0, 3, 4)):
+        program.verify((20 * torch.randn(shape), scales * 2, zeros.abs()))

@@ -113,3 +113,22 @@ def test_tolerances_may_be_given() -> None:
         opsetta.export(lambda x: torch.tanh(x), torch.ones(3), registry=wrong_registry()).verify(
             atol=0.5, rtol=0
         )
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.calls.add_(1)
+        return self.linear(x) * self.calls
+
+
+def test_a_model_in_data_parallel_is_verified_and_not_changed() -> None:
+    model = nn.DataParallel(Counter()).eval()
+    program = opsetta.export(model, (torch.randn(4, 3),), opset=13, mutations="outputs")
+    report = program.verify((torch.randn(4, 3),))
+    assert [output.name for output in report.outputs] == ["output", "module.calls_mutated"]
+    assert model.module.calls == 0
