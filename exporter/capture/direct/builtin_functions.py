@@ -26,6 +26,7 @@ from ...torch_boundary.state.static_lookups import (
 )
 from ...torch_boundary.symbolic_numbers import as_integer
 from .bytecode import only_calls_int
+from .loops.iterations import DynamicRange, dynamic_length
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
 _CALL = re.compile(r"\bint\(")
@@ -66,7 +67,7 @@ def _length(item: Any) -> Any:
     """The length of an object; of a tensor, the possibly symbolic size of its first axis."""
     if isinstance(item, torch.Tensor) and item.dim() > 0:
         return item.shape[0]
-    return len(item)
+    return dynamic_length(item)
 
 
 class _Integer(type):
@@ -82,6 +83,25 @@ class _Integer(type):
     def __instancecheck__(cls, item: Any) -> bool:
         # In eager PyTorch a size is an int, and models test for it.
         return isinstance(item, (builtins.int, torch.SymInt))
+
+
+class _RangeType(type):
+    """Python's `range` for calls and `isinstance`; over a dynamic size a loop that is recorded as one."""
+
+    def __call__(cls, *args: Any) -> Any:
+        symbolic = [arg for arg in args if isinstance(arg, torch.SymInt) and arg.node.maybe_as_int() is None]
+        loops = getattr(symbolic[0].node.shape_env, "loops", None) if symbolic else None
+        if loops is None:
+            return builtins.range(*args)
+        start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
+        return DynamicRange(loops, start, stop, int(step))
+
+    def __instancecheck__(cls, item: Any) -> bool:
+        return isinstance(item, (builtins.range, DynamicRange))
+
+
+class _Range(metaclass=_RangeType):
+    """The replacement of `range` in the modules that define a model."""
 
 
 class _Int(metaclass=_Integer):
@@ -102,6 +122,8 @@ def keep_symbolic(
     changed: list[tuple[dict[str, Any], str]] = []
     for space in [*_namespaces(model), *further_namespaces]:
         functions: dict[str, Any] = {"len": _length}
+        if has_dynamic_sizes:
+            functions["range"] = _Range
         if has_dynamic_sizes and "int" not in space and _only_calls_int(space):
             functions["int"] = _Int
         for name, function in functions.items():

@@ -264,6 +264,10 @@ class DecidingEnvironment(SizeEnvironment):
         """
         if self._checks_numbers and sym_node.pytype is int:
             check_number()
+        if self.loops is not None and isinstance(sym_node, SizeNode) and fallback_value is None:
+            answer = self.loops.answer(sym_node.original, refuses=True)
+            if answer is not None:
+                return answer
         try:
             return super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
         except GuardOnDataDependentSymNode as error:

@@ -30,6 +30,8 @@ from ...torch_boundary.recording.recorder import GraphRecorder
 from ...torch_boundary.state.module_tree import ModuleTree
 from ..fx_import.captured_program import CallStructure, GraphSignature, RecordedProgram
 from .decisions import Decisions
+from .loops.iterations import Loops
+from .loops.rolling import roll_loops
 from .names import argument_names, assign_names, tensor_name
 from .refusals import check_graph, check_recordable
 
@@ -89,6 +91,8 @@ class _Recording:
         self._gradients = gradients
         self.recorder = GraphRecorder(tree, sizes.mode, source_lines=source_lines, gradients=gradients)
         self._graph = self.recorder.graph
+        self._loops = sizes.mode.shape_env.loops = Loops(self.recorder, sizes.mode.shape_env)
+        self.recorder.join_results = self._loops.join_results
         self._entries: list[InputSpec] = []
 
     def run(self) -> RecordedProgram:
@@ -118,6 +122,7 @@ class _Recording:
             if name in self._weights:
                 self._write(name, self.recorder.node_of(value))
         self._graph.output(tuple(results))
+        roll_loops(self._loops, self._graph, self.recorder.root)
         return self._finish(returned, names)
 
     def _bind_weight(self, name: str, fake: torch.Tensor) -> None:

@@ -158,6 +158,8 @@ def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
         return _narrow
     if func in _BY_INDEX and isinstance(args[1], FakeTensor) and args[1].dtype == torch.bool:
         return func if args[1].dim() else functools.partial(_by_condition, func)
+    if func is torch.Tensor.__setitem__ and dynamic_arguments.has_symbolic_index(args[1]):
+        return dynamic_arguments.assign_slice
     if func is torch.linspace and dynamic_arguments.has_dynamic_steps(*args, **kwargs):
         return dynamic_arguments.linspace
     if func in _GRIDS and dynamic_arguments.has_dynamic_size(*args, **kwargs):

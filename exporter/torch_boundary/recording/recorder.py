@@ -54,6 +54,7 @@ _RARE_TAGS = frozenset(
     {torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape, torch.Tag.inplace_view}
 )
 _RARE = frozenset({"aten::is_nonzero", "aten::lift_fresh", "aten::sym_numel", "prim::device"})
+_JOINS = frozenset({torch.ops.aten.stack.default, torch.ops.aten.cat.default})
 READS_OF_NUMBERS = frozenset(
     {
         torch.ops.aten.item.default,
@@ -92,6 +93,7 @@ class GraphRecorder:
         constant_of: finds the number in a tensor, by its node; None if it is no constant of the model.
         number_of_sizes: finds the symbolic number in a tensor that is computed from sizes; None for others.
         elements_of: finds the elements of a tensor that the model converts to an array; None to refuse it.
+        join_results: records a call that stacks or concatenates results of a loop's iterations; None for others.
         assigned: the tensors to whose `data` the model has assigned, by identity.
     """
 
@@ -114,6 +116,7 @@ class GraphRecorder:
         self.constant_of: Callable[[torch.fx.Node], bool | int | float | None] | None = None
         self.number_of_sizes: Callable[[torch.fx.Node], object] = lambda node: None
         self.elements_of: Callable[[torch.Tensor], np.ndarray | None] = lambda tensor: None
+        self.join_results: Callable[[OpOverload, Args], torch.Tensor | None] = lambda func, args: None
         self.assigned: dict[int, torch.Tensor] = {}
         self._known_traits: dict[OpOverload, tuple[bool, bool, str]] = {}
 
@@ -238,6 +241,14 @@ class GraphRecorder:
             proxy = self._tracer.unwrap_proxy(item)
             return self._tracer.create_arg(proxy)
 
+    def empty(
+        self, shape: Sequence[object], dtype: torch.dtype, device: torch.device | None = None
+    ) -> torch.Tensor:
+        """A fake tensor, made without a node."""
+        sizes: Any = tuple(shape)
+        with proxy_tensor.disable_proxy_modes_tracing(), self._fake_mode:
+            return torch.empty(sizes, dtype=dtype, device=device)
+
     def _dispatch(
         self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> object:
@@ -245,6 +256,10 @@ class GraphRecorder:
         if self._saved is not None and gradient_operators.hides_operators(func, args, kwargs):
             with self._record_inner():
                 return gradient_operators.parts_of(func)(*args, **(kwargs or {}))
+        if func in _JOINS:
+            joined = self.join_results(func, args)
+            if joined is not None:
+                return joined
         traits = self._known_traits.get(func)
         if traits is None:
             traits = self._known_traits[func] = self._traits(func)

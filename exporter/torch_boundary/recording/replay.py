@@ -114,7 +114,7 @@ class Replay:
         def writers() -> dict[Storage, list[torch.fx.Node]]:
             calls_by_storage: dict[Storage, list[torch.fx.Node]] = {}
             for call in self._graph.nodes:
-                for storage in _written_storages(call) | _written_constants(call):
+                for storage in written_storages(call) | _written_constants(call):
                     calls_by_storage.setdefault(storage, []).append(call)
             return calls_by_storage
 
@@ -147,7 +147,7 @@ class Replay:
     def is_written_to(self, node: torch.fx.Node, nodes: Set[torch.fx.Node]) -> bool:
         """Whether other nodes than those that compute a value write to it, or to what it is computed from."""
         return any(
-            _written_storages(dependency) for dependency in self._slice(node) if dependency not in nodes
+            written_storages(dependency) for dependency in self._slice(node) if dependency not in nodes
         )
 
     def _convert_in_thread(self, value: Any, convert: Convert | None) -> Any:
@@ -160,7 +160,7 @@ class Replay:
         # Backwards, so that every consumer is seen before its operands.
         for candidate in reversed(self._graph.nodes):
             is_reached = is_reached or candidate is node
-            if not is_reached or not (candidate in needed or storages & _written_storages(candidate)):
+            if not is_reached or not (candidate in needed or storages & written_storages(candidate)):
                 continue
             dependencies.append(candidate)
             operands = [] if _reads_size(candidate) else candidate.all_input_nodes
@@ -210,7 +210,7 @@ class Replay:
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value_of)
         assert callable(node.target), "only a call has no value yet"
         function = original_operator(node.target)
-        if self._parameter_storages & _written_storages(node):
+        if self._parameter_storages & written_storages(node):
             raise NotReplayable(f"{node.target} writes to a parameter")
         return function(*args, **kwargs)
 
@@ -241,7 +241,7 @@ def _storages(node: torch.fx.Node) -> set[Storage]:
     return {key for key in keys if key is not None}
 
 
-def _written_storages(node: torch.fx.Node) -> set[Storage]:
+def written_storages(node: torch.fx.Node) -> set[Storage]:
     """The storages that a call writes to."""
     if node.op != "call_function":
         return set()
@@ -265,7 +265,7 @@ def _written_constants(node: torch.fx.Node) -> set[Storage]:
     while isinstance(base, torch.fx.Node) and base.op == "call_function" and base.args:
         base = base.args[0]
     is_constant = isinstance(base, torch.fx.Node) and base.op == "get_attr"
-    return {base.target} if is_constant and _written_storages(node) else set()
+    return {base.target} if is_constant and written_storages(node) else set()
 
 
 def _storages_of(nodes: Iterable[torch.fx.Node]) -> set[Storage]:

@@ -27,12 +27,14 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         facts: counts the ranges and replacements learned; undecided comparisons are retried when it grows.
         numbers: the nodes of constant integers.
         fixing: the stack of the call that first fixed a symbol at one number.
+        loops: answers questions about the index of a loop over a dynamic size.
     """
 
     def __init__(self, **settings: Any):
         self.facts = 0
         self.numbers: dict[int, SizeNode] = {}
         self.fixing: traceback.StackSummary | None = None
+        self.loops: Any = None
         self._atoms: dict[sympy.Basic, int] = {}
         self._expressions: list[sympy.Basic] = []
         self._atom_bounds: dict[int, Bounds] = {}

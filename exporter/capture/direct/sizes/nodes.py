@@ -187,6 +187,8 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
             # Without new facts the bounds are the same, and the comparison stays undecided.
             if self._undecided_at != environment.facts:
                 self.answer = _decide_relation(self.relation, environment.bounds)
+                if self.answer is None and environment.loops is not None:
+                    self.answer = environment.loops.answer(self)
                 self._undecided_at = environment.facts
         return self.answer
 

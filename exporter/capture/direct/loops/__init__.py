@@ -1,0 +1,1 @@
+"""Python loops over a dynamic size, which become one operator."""

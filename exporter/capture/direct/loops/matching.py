@@ -1,0 +1,263 @@
+"""Compares the calls that the iterations of a loop recorded."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import sympy
+import torch
+import torch.fx
+
+from ....torch_boundary.containers import pytree
+from ....torch_boundary.fake_tensors import storage_of
+from ....torch_boundary.recording.replay import written_storages
+
+Argument = Any
+"""An argument of a graph node: a node, a Python value, or a list or tuple of arguments."""
+_ATEN = torch.ops.aten
+_SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+@dataclasses.dataclass
+class SliceWrite:
+    """A write to the slice of a tensor at the index.
+
+    Attributes:
+        base: the tensor, from before the loop.
+        axis: the axis of the index.
+        values: what each iteration writes.
+        nodes: the nodes of the slices and writes.
+    """
+
+    base: torch.fx.Node
+    axis: int
+    values: list[torch.fx.Node]
+    nodes: list[torch.fx.Node]
+
+
+@dataclasses.dataclass
+class LoopBody:
+    """What a loop computes.
+
+    Attributes:
+        iterations: the nodes of each recorded iteration, in order; equal positions correspond.
+        positions: the iteration and the position of each node.
+        carried: the positions whose values the next iteration reads.
+        inputs: the values that the second iteration reads for these, in the same order.
+        initial: the values that the first iteration reads for them; None if it differs from the others, and
+            is recorded apart.
+        writes: the writes to slices of tensors from before the loop; their nodes have no position.
+    """
+
+    iterations: list[list[torch.fx.Node]]
+    positions: dict[torch.fx.Node, tuple[int, int]]
+    carried: list[int]
+    inputs: list[torch.fx.Node]
+    initial: list[torch.fx.Node] | None
+    writes: list[SliceWrite]
+
+
+class NotRepeated(Exception):
+    """The iterations differ; the message says how."""
+
+
+def match_iterations(
+    iterations: list[list[torch.fx.Node]], symbols: set[sympy.Symbol], root: torch.nn.Module, peels: bool
+) -> LoopBody:
+    """Find what the iterations of a loop have in common.
+
+    Args:
+        iterations: the nodes of the first three iterations, each beginning with that of its index.
+        symbols: the symbols of the indices.
+        root: has the constants that `get_attr` nodes name.
+        peels: whether the first iteration is known to differ.
+
+    Raises:
+        NotRepeated: the third iteration differs from the second.
+    """
+    for nodes in iterations:
+        _move_invariants(nodes, iterations[0][0], symbols)
+    writes = _take_writes(iterations) if any(map(written_storages, itertools.chain(*iterations))) else []
+    positions = {
+        node: (iteration, position)
+        for iteration, nodes in enumerate(iterations)
+        for position, node in enumerate(nodes)
+    }
+    inputs: dict[int, torch.fx.Node] = {}
+
+    def compare_later(earlier: Argument, later: Argument) -> bool:
+        before, after = positions.get(earlier, (-1, -1)), positions.get(later, (-1, -1))
+        if after[0] == 1 and before[0] < 1:
+            return inputs.setdefault(after[1], earlier) is earlier
+        return earlier is later or ((before[0], after[0]) == (1, 2) and before[1] == after[1])
+
+    _compare(iterations[1], iterations[2], compare_later, root)
+    initial: dict[int, torch.fx.Node] = {}
+
+    def compare_first(earlier: Argument, later: Argument) -> bool:
+        before, after = positions.get(earlier), positions.get(later)
+        if after is not None and after[0] == 0:
+            return before is None and initial.setdefault(after[1], earlier) is earlier
+        if before is None or after is None:
+            return earlier is later
+        return before[1] == after[1]
+
+    values: list[torch.fx.Node] | None = None
+    with contextlib.suppress(NotRepeated):
+        if not peels:
+            _compare(iterations[0], iterations[1], compare_first, root)
+            if inputs.keys() <= initial.keys():
+                values = [initial[position] for position in inputs]
+    for position, value in zip(inputs, values or inputs.values(), strict=True):
+        result = iterations[2][position]
+        if not (have_same_type(iterations[1][position], result) and have_same_type(value, result)):
+            raise NotRepeated(f"the type or shape of '{result.name}' changes from one iteration to the next")
+    return LoopBody(iterations, positions, list(inputs), list(inputs.values()), values, writes)
+
+
+def _compare(
+    earlier: Sequence[torch.fx.Node],
+    later: Sequence[torch.fx.Node],
+    are_same: Callable[[torch.fx.Node, torch.fx.Node], bool],
+    root: torch.nn.Module,
+) -> None:
+    """Raise NotRepeated unless two iterations make the same calls."""
+    if len(earlier) != len(later):
+        raise NotRepeated(f"one iteration makes {len(earlier) - 1} calls, the next one {len(later) - 1}")
+    # The first nodes are those of the indices.
+    for before, after in zip(earlier[1:], later[1:], strict=True):
+        if before.op == after.op == "get_attr":
+            first, second = (operator.attrgetter(str(node.target))(root) for node in (before, after))
+            if first is second or (isinstance(first, torch.Tensor) and torch.equal(first, second)):
+                continue
+        is_same = before.op == after.op and before.target == after.target
+        if not is_same or not _is_same_argument(
+            (before.args, before.kwargs), (after.args, after.kwargs), are_same
+        ):
+            raise NotRepeated(f"one iteration calls {_call(before)}, the next one {_call(after)}")
+
+
+def _is_same_argument(
+    before: Argument, after: Argument, are_same: Callable[[torch.fx.Node, torch.fx.Node], bool]
+) -> bool:
+    if isinstance(before, torch.fx.Node) and isinstance(after, torch.fx.Node):
+        return are_same(before, after)
+    if isinstance(before, (list, tuple)) and isinstance(after, (list, tuple)):
+        return len(before) == len(after) and all(
+            _is_same_argument(*pair, are_same) for pair in zip(before, after, strict=True)
+        )
+    if isinstance(before, dict) and isinstance(after, dict):
+        return before.keys() == after.keys() and all(
+            _is_same_argument(before[key], after[key], are_same) for key in before
+        )
+    if isinstance(before, slice) and isinstance(after, slice):
+        parts = [(item.start, item.stop, item.step) for item in (before, after)]
+        return _is_same_argument(*parts, are_same)
+    return type(before) is type(after) and bool(before == after)
+
+
+def _call(node: torch.fx.Node) -> str:
+    return f"{node.target} with {node.args}"
+
+
+def have_same_type(first: torch.fx.Node, second: torch.fx.Node) -> bool:
+    """Whether the values of two nodes have the same element type and shape."""
+    values = (first.meta.get("val"), second.meta.get("val"))
+    if not all(isinstance(value, torch.Tensor) for value in values):
+        return False
+    types = [(value.dtype, tuple(map(_expression, value.shape))) for value in values]
+    return types[0] == types[1]
+
+
+def _expression(size: int | torch.SymInt) -> sympy.Expr:
+    return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
+
+
+def _move_invariants(
+    nodes: list[torch.fx.Node], start: torch.fx.Node, symbols: set[sympy.Symbol]
+) -> None:
+    """Move the arithmetic on sizes that does not depend on an index before the loop; it is recorded only once."""
+    inside = set(nodes)
+    for node in list(nodes[1:]):
+        value = node.meta.get("val")
+        if not isinstance(value, _SYMBOLIC) or value.node.expr.free_symbols & symbols:
+            continue
+        if inside.intersection(node.all_input_nodes) and not _reads_outside(node, start, value):
+            continue
+        start.prepend(node)
+        nodes.remove(node)
+        inside.discard(node)
+
+
+def _reads_outside(node: torch.fx.Node, start: torch.fx.Node, value: torch.SymInt) -> bool:
+    """Let a node read a size from a tensor before the loop; returns whether there is one."""
+    if node.target is not _ATEN.sym_size.int:
+        return False
+    for earlier in start.graph.nodes:
+        if earlier is start:
+            return False
+        tensor = earlier.meta.get("val")
+        if not isinstance(tensor, torch.Tensor):
+            continue
+        for axis, size in enumerate(tensor.shape):
+            if isinstance(size, torch.SymInt) and size.node.expr == value.node.expr:
+                node.args = (earlier, axis)
+                return True
+    return False
+
+
+def _take_writes(iterations: Sequence[list[torch.fx.Node]]) -> list[SliceWrite]:
+    """Take the writes to slices of tensors from before the loop out of the iterations.
+
+    Raises:
+        NotRepeated: an iteration writes to such a tensor in another way, or reads it.
+    """
+    outer_storages = _storages_before(iterations[0][0])
+    writes: list[list[SliceWrite]] = [[], [], []]
+    for nodes, slice_writes in zip(iterations, writes, strict=True):
+        for node in list(nodes):
+            if not written_storages(node) & outer_storages:
+                continue
+            view, value = node.args[0], node.args[1] if len(node.args) > 1 else None
+            is_slice = (
+                node.target is _ATEN.copy_.default
+                and isinstance(view, torch.fx.Node)
+                and isinstance(value, torch.fx.Node)
+                and view.target is _ATEN.select.int
+                and view in nodes
+                and view.args[2] is nodes[0]
+                and view.args[0] not in nodes
+                and len(view.users) == 1
+                and have_same_type(view, value)
+            )
+            if not is_slice:
+                raise NotRepeated(f"an iteration writes in place to a tensor from before: {_call(node)}")
+            base, axis, _ = view.args
+            slice_writes.append(SliceWrite(base, int(axis), [value], [view, node]))
+            nodes.remove(view)
+            nodes.remove(node)
+    result = []
+    for first, second, third in zip(*writes, strict=True):
+        if not (first.base is second.base is third.base and first.axis == second.axis == third.axis):
+            raise NotRepeated("the iterations write to different tensors")
+        values = [*first.values, *second.values, *third.values]
+        result.append(SliceWrite(first.base, first.axis, values, [*first.nodes, *second.nodes, *third.nodes]))
+    written = {storage_of(write.base.meta["val"]) for write in result}
+    operands = [operand for nodes in iterations for node in nodes for operand in node.all_input_nodes]
+    if any(storage_of(operand.meta.get("val")) in written for operand in operands if written):
+        raise NotRepeated("an iteration reads a tensor to whose slices it writes")
+    return result
+
+
+def _storages_before(start: torch.fx.Node) -> set[int | None]:
+    storages: set[int | None] = set()
+    for node in start.graph.nodes:
+        if node is start:
+            break
+        storages.update(storage_of(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))
+    return storages - {None}

@@ -1,0 +1,267 @@
+"""Replaces the recorded iterations of a loop by one node of the operator `scan`."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+import torch.fx
+
+from ....torch_boundary.recording.loop_operator import SCAN
+from .iterations import Join, Loop, Loops, Number, Run
+from .matching import Argument, LoopBody
+
+_ATEN = torch.ops.aten
+
+
+def roll_loops(loops: Loops, graph: torch.fx.Graph, root: torch.nn.Module) -> None:
+    """Replace all loops of a recording, whose graph is complete.
+
+    Raises:
+        CaptureError: a loop did not run to its end, or a single iteration's value is used after it.
+    """
+    for number, loop in enumerate(loops.all):
+        if loop.body is None:
+            raise loop.refuse("ends early (break, return or an error)")
+        _Rolling(loop, loop.body, loops, graph).run(root, f"loop_body_{number}")
+    for join in loops.joins:
+        _replace_join(join, loops, graph)
+    for loop in loops.all:
+        _erase(loop)
+
+
+class _Rolling:
+    """The replacement of one loop.
+
+    Args:
+        graph: the complete graph of the recording.
+    """
+
+    def __init__(self, loop: Loop, body: LoopBody, loops: Loops, graph: torch.fx.Graph):
+        self._loop = loop
+        self._body = body
+        self._loops = loops
+        self._graph = graph
+        self._first = loop.first
+        self._last = body.iterations[-1]
+        self._collected: list[int] = []
+
+    def run(self, root: torch.nn.Module, name: str) -> None:
+        """Insert the operator after the iterations, and let the rest of the graph read its results."""
+        loop, body = self._loop, self._body
+        final_users = self._final_users()
+        runs = [run for join in self._loops.joins for run in join.runs_of(loop)]
+        write_positions = [body.positions[write.values[-1]][1] for write in body.writes]
+        wanted = [*(run.position for run in runs), *write_positions, *final_users]
+        stacks = {*(run.position for run in runs), *write_positions}
+        self._collected = [
+            position for position in dict.fromkeys(wanted) if position in stacks or position not in body.carried
+        ]
+        scan = self._insert_scan(root, name)
+        carried = {position: index for index, position in enumerate(body.carried)}
+        stacked = {
+            position: self._result(scan, len(carried) + index, self._stacked_value(position))
+            for index, position in enumerate(self._collected)
+        }
+        for position, users in final_users.items():
+            example = self._last[position].meta["val"]
+            if position in carried:
+                value = self._result(scan, carried[position], example)
+            else:
+                value = self._insert(_ATEN.select.int, (stacked[position], 0, -1), example)
+            for user in users:
+                user.replace_input_with(self._last[position], value)
+        for run in runs:
+            run.stacked = stacked[run.position]
+        for write, position in zip(body.writes, write_positions, strict=True):
+            self._write_slices(write.base, write.axis, stacked[position])
+        if self._first == 1:
+            self._fix_first_index()
+
+    def _final_users(self) -> dict[int, list[torch.fx.Node]]:
+        """The nodes after the loop that read values of the last iteration, by position."""
+        body = self._body
+        inside = set(body.positions) | {node for write in body.writes for node in write.nodes}
+        joins = {join.node for join in self._loops.joins}
+        users: dict[int, list[torch.fx.Node]] = {}
+        for nodes in body.iterations[self._first :]:
+            for position, node in enumerate(nodes):
+                outer = [user for user in node.users if user not in inside and user not in joins]
+                if outer and nodes is not self._last:
+                    raise self._loop.refuse(
+                        f"gives a value ('{node.name}') that is used after it for a single iteration; only the "
+                        "last one, and torch.stack or torch.cat of those of all iterations, may be used"
+                    )
+                if outer:
+                    users[position] = outer
+        return users
+
+    def _insert_scan(self, root: torch.nn.Module, name: str) -> torch.fx.Node:
+        loop, body = self._loop, self._body
+        self._cursor = loop.anchors[-1]
+        start: Argument = loop.start_argument
+        if self._first == 1:
+            start = self._sum(start, loop.step)
+        count = loop.repeated
+        indices = self._insert(
+            _ATEN.arange.start_step,
+            (start, loop.stop_argument, loop.step),
+            self._loops.recorder.empty((count,), torch.int64),
+            dtype=torch.int64,
+            layout=torch.strided,
+            device=torch.device("cpu"),
+            pin_memory=False,
+        )
+        initial = body.inputs if body.initial is None else body.initial
+        module, additional = self._make_body()
+        setattr(root, name, module)
+        with self._graph.inserting_after(self._cursor):
+            attribute = self._graph.get_attr(name)
+        self._cursor = attribute
+        examples = [self._last[position].meta["val"] for position in body.carried]
+        examples += [self._stacked_value(position) for position in self._collected]
+        return self._insert(SCAN, (attribute, list(initial), [indices], tuple(additional)), examples)
+
+    def _make_body(self) -> tuple[torch.fx.GraphModule, list[torch.fx.Node]]:
+        """The graph of one iteration, and the nodes from before the loop that it reads."""
+        body, previous = self._body, self._body.iterations[-2]
+        graph = torch.fx.Graph()
+        copies: dict[torch.fx.Node, torch.fx.Node] = {}
+
+        def placeholder(name: str, example: object) -> torch.fx.Node:
+            node = graph.placeholder(name)
+            node.meta["val"] = example
+            return node
+
+        for index, position in enumerate(body.carried):
+            node = previous[position]
+            copies[node] = placeholder(f"carried_{index}", node.meta["val"])
+        index_tensor = placeholder("index", self._loops.recorder.empty((), torch.int64))
+        inside = set(self._last)
+        operands = [item for node in self._last[1:] for item in node.all_input_nodes]
+        results = [self._last[position] for position in (*body.carried, *self._collected)]
+        additional = [
+            node for node in dict.fromkeys([*operands, *results]) if node not in inside and node not in copies
+        ]
+        for index, node in enumerate(additional):
+            copies[node] = placeholder(f"outer_{index}", node.meta["val"])
+        number = graph.call_function(_ATEN.item.default, (index_tensor,))
+        number.meta = {**self._last[0].meta}
+        symbol = number.meta["val"].node.expr
+        number.meta["unbacked_bindings"] = {symbol: ()}
+        copies[self._last[0]] = number
+        for node in self._last[1:]:
+            copies[node] = graph.node_copy(node, copies.__getitem__)
+        graph.output(tuple(copies[node] for node in results))
+        return torch.fx.GraphModule(torch.nn.Module(), graph), additional
+
+    def _stacked_value(self, position: int) -> torch.Tensor:
+        example = self._last[position].meta["val"]
+        return self._loops.recorder.empty((self._loop.repeated, *example.shape), example.dtype, example.device)
+
+    def _result(self, scan: torch.fx.Node, index: int, example: torch.Tensor) -> torch.fx.Node:
+        return self._insert(operator.getitem, (scan, index), example)
+
+    def _write_slices(self, base: torch.fx.Node, axis: int, stacked: torch.fx.Node) -> None:
+        """Write the values of all iterations to the slices of a tensor."""
+        loop = self._loop
+        shape = list(base.meta["val"].shape)
+        shape[axis] = loop.repeated
+        start, stop, step = loop.start_argument, loop.stop_argument, loop.step
+        if self._first == 1:
+            start = self._sum(start, step)
+        if step < 0:
+            start, stop = self._sum(stop, 1), self._sum(start, 1)
+            stacked = self._insert(_ATEN.flip.default, (stacked, [0]), stacked.meta["val"])
+        example = base.meta["val"]
+        view_example = self._loops.recorder.empty(shape, example.dtype, example.device)
+        view = self._insert(_ATEN.slice.Tensor, (base, axis, start, stop, abs(step)), view_example)
+        order = [*range(1, axis + 1), 0, *range(axis + 1, len(shape))]
+        values = self._insert(_ATEN.permute.default, (stacked, order), view_example)
+        self._insert(_ATEN.copy_.default, (view, values), view_example)
+
+    def _sum(self, start: Argument, step: int) -> Argument:
+        if not isinstance(start, torch.fx.Node):
+            return start + step
+        return self._insert(operator.add, (start, step), start.meta["val"] + step)
+
+    def _fix_first_index(self) -> None:
+        """Give the first iteration, which is recorded apart, its index."""
+        index = self._loop.indices[0]
+        for user in list(index.users):
+            start = self._loop.start_argument
+            user.args, user.kwargs = torch.fx.map_arg(
+                (user.args, user.kwargs), lambda node: start if node is index else node
+            )
+
+    def _insert(
+        self, target: Any, args: tuple[Argument, ...], example: object, **kwargs: Argument
+    ) -> torch.fx.Node:
+        self._cursor = insert_after(self._cursor, target, args, example, **kwargs)
+        return self._cursor
+
+
+def insert_after(
+    cursor: torch.fx.Node, target: Any, args: tuple[Argument, ...], example: object, **kwargs: Argument
+) -> torch.fx.Node:
+    """A new call after another node."""
+    with cursor.graph.inserting_after(cursor):
+        node = cursor.graph.call_function(target, args, kwargs)
+    node.meta["val"] = example
+    node.meta["nn_module_stack"] = cursor.meta.get("nn_module_stack", {})
+    return node
+
+
+def _replace_join(join: Join, loops: Loops, graph: torch.fx.Graph) -> None:
+    """Let a call that stacks or concatenates the results of iterations read those of the operator."""
+    node = join.node
+    parts: list[torch.fx.Node] = []
+
+    def insert(target: Any, args: tuple[Argument, ...], shape: Sequence[Number]) -> torch.fx.Node:
+        with graph.inserting_before(node):
+            call = graph.call_function(target, args)
+        example = node.meta["val"]
+        call.meta["val"] = loops.recorder.empty(shape, example.dtype, example.device)
+        call.meta["nn_module_stack"] = node.meta.get("nn_module_stack", {})
+        return call
+
+    for part in join.parts:
+        if not isinstance(part, Run):
+            shape = list(part.meta["val"].shape)
+            shape.insert(join.axis, 1)
+            parts.append(insert(_ATEN.unsqueeze.default, (part, join.axis), shape) if join.stacks else part)
+            continue
+        stacked = part.stacked
+        shape = list(stacked.meta["val"].shape)
+        if part.is_reversed:
+            stacked = insert(_ATEN.flip.default, (stacked, [0]), shape)
+        order = [*range(1, join.axis + 1), 0, *range(join.axis + 1, len(shape))]
+        if join.axis:
+            shape = [shape[axis] for axis in order]
+            stacked = insert(_ATEN.permute.default, (stacked, order), shape)
+        if not join.stacks:
+            shape[join.axis : join.axis + 2] = [shape[join.axis] * shape[join.axis + 1]]
+            stacked = insert(_ATEN.flatten.using_ints, (stacked, join.axis, join.axis + 1), shape)
+        parts.append(stacked)
+    if len(parts) == 1:
+        node.replace_all_uses_with(parts[0])
+        graph.erase_node(node)
+    else:
+        node.target, node.args = _ATEN.cat.default, (parts, join.axis)
+
+
+def _erase(loop: Loop) -> None:
+    """Remove the iterations that the operator replaces."""
+    body = loop.body
+    assert body is not None
+    first = loop.first
+    nodes = [node for iteration in body.iterations[first:] for node in iteration]
+    nodes += [node for write in body.writes for node in write.nodes[2 * first :]]
+    if first == 1:
+        nodes.append(loop.indices[0])
+    erased = set(nodes)
+    for node in reversed(list(loop.indices[0].graph.nodes)):
+        if node in erased:
+            node.graph.erase_node(node)
