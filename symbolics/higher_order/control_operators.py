@@ -198,6 +198,58 @@ _register_scan(8, _scan_by_loop)  # Below opset 9 a Loop, because Scan has a bat
 _register_scan(9, _scan)
 
 
+@onnx_symbolic("higher_order::range_loop")
+def range_loop_with_value(
+    g: GraphContext,
+    init: list[Value | Number],
+    index: list[Value | Number],
+    additional_inputs: list[Value | Number],
+    count: Value | int,
+    step: int,
+) -> Sequence[Value]:
+    """A loop over a range. Below opset 11 a Loop must carry a value."""
+    if init:
+        return range_loop(g, init, index, additional_inputs, count, step)
+    return _range_loop(g, [], index, additional_inputs, count, step, [g.constant(0)])[1:]
+
+
+@onnx_symbolic("higher_order::range_loop", opset=11)
+def range_loop(
+    g: GraphContext,
+    init: list[Value | Number],
+    index: list[Value | Number],
+    additional_inputs: list[Value | Number],
+    count: Value | int,
+    step: int,
+) -> Sequence[Value]:
+    """A loop over a range: the carried values after the last iteration, then stacked results."""
+    return _range_loop(g, init, index, additional_inputs, count, step, [])
+
+
+def _range_loop(
+    g: GraphContext,
+    init: Sequence[Value | Number],
+    index: Sequence[Value | Number],
+    additional: Sequence[Value | Number],
+    count: Value | int,
+    step: int,
+    unused: Sequence[Value],
+) -> list[Value]:
+    """The Loop of a loop over a range; `unused` values are carried besides, first of all."""
+    [body_fn] = g.blocks
+    [start] = index
+    formals = body_fn.graph.inputs[: len(init)]
+    initial = [g.constant(value, formal.dtype) for value, formal in zip(init, formals, strict=True)]
+
+    def build(iteration: Value, condition: Value, *carried: Value) -> list[Value]:
+        position = compute(g, "add", compute(g, "mul", iteration, step), start)
+        values = carried[len(unused) :]
+        return [condition, *carried[: len(unused)], *body_fn.inline(*values, position, *additional)]
+
+    body = g.subgraph(build, [*loop_inputs(), *unused, *formals], body_fn.graph.name or "body")
+    return _loop(g, g.constant(count, DataType.INT64), None, [*unused, *initial], body)
+
+
 def _loop_over(
     g: GraphContext,
     step: Step,

@@ -8,6 +8,7 @@ graph attributes `true_graph` and `false_graph`. The known operators, with the i
     scan                                  combine_fn                  init, a slice of xs, additional_inputs
     associative_scan                      combine_fn                  two slices of xs, additional_inputs
     map_impl                              f                           a slice of xs, pos_args
+    range_loop                            body_fn                     init, the index, additional_inputs
 
 Every output of a block is a distinct value of that block: numbers, inputs, and values returned twice go
 through `prim::Constant` and `aten::alias` nodes. The outputs of a block correspond to the node's outputs by
@@ -292,7 +293,7 @@ class _HigherOrderNode:
         return changed
 
     def _check(self, graphs: Sequence[ir.Attr], count: int) -> None:
-        if self._name in ("cond", "map_impl", "scan", "associative_scan"):
+        if self._name in ("cond", "map_impl", "scan", "associative_scan", "range_loop"):
             for attribute in graphs:
                 if len(attribute.as_graph().outputs) != count:
                     raise CaptureError(

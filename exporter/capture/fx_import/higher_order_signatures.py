@@ -55,6 +55,11 @@ SIGNATURES = {
     "associative_scan": HigherOrderSignature(
         ("combine_fn", "xs", "additional_inputs"), ("combine_fn",), ("xs", "xs", "additional_inputs")
     ),
+    "range_loop": HigherOrderSignature(
+        ("body_fn", "init", "index", "additional_inputs", "count", "step"),
+        ("body_fn",),
+        ("init", "index", "additional_inputs"),
+    ),
     "map_impl": HigherOrderSignature(("f", "xs", "pos_args"), ("f",), ("xs", "pos_args")),
 }
 

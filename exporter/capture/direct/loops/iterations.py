@@ -57,6 +57,7 @@ class Loop:
         count: the number of iterations.
         start_argument: the first index as an argument of a graph node.
         stop_argument: the bound as such an argument.
+        count_argument: the number of iterations as such an argument.
         anchors: the last node before each iteration, and the last node of all.
         indices: the nodes of the indices.
         first_is_special: whether the first iteration took a branch that later ones do not take.
@@ -70,6 +71,7 @@ class Loop:
     count: Number
     start_argument: Any
     stop_argument: Any
+    count_argument: Any
     anchors: list[torch.fx.Node] = dataclasses.field(default_factory=list)
     indices: list[torch.fx.Node] = dataclasses.field(default_factory=list)
     states: list[dict[str, object]] = dataclasses.field(default_factory=list)
@@ -175,7 +177,7 @@ class Loops:
         """The indices of the iterations that run."""
         count = (stop - start) if step == 1 else (stop - start + step - (1 if step > 0 else -1)) // step
         line = current_line()
-        numbers = [self.recorder.node_of(number) for number in (start, stop)]
+        numbers = [self.recorder.node_of(number) for number in (start, stop, count)]
         loop = Loop("an unknown line" if line is None else str(line), start, stop, step, count, *numbers)
         if self.all and self.all[-1].body is None:
             raise loop.refuse("is inside of another such loop, which is not supported")

@@ -1,4 +1,4 @@
-"""Replaces the recorded iterations of a loop by one node of the operator `scan`."""
+"""Replaces the recorded iterations of a loop by one node of the operator `range_loop`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 import torch.fx
 
-from ....torch_boundary.recording.loop_operator import SCAN
+from ....torch_boundary.recording.loop_operator import RANGE_LOOP
 from .iterations import Join, Loop, Loops, Number, Run
 from .matching import Argument, LoopBody
 
@@ -59,16 +59,16 @@ class _Rolling:
         self._collected = [
             position for position in dict.fromkeys(wanted) if position in stacks or position not in body.carried
         ]
-        scan = self._insert_scan(root, name)
+        loop_node = self._insert_loop(root, name)
         carried = {position: index for index, position in enumerate(body.carried)}
         stacked = {
-            position: self._result(scan, len(carried) + index, self._stacked_value(position))
+            position: self._result(loop_node, len(carried) + index, self._stacked_value(position))
             for index, position in enumerate(self._collected)
         }
         for position, users in final_users.items():
             example = self._last[position].meta["val"]
             if position in carried:
-                value = self._result(scan, carried[position], example)
+                value = self._result(loop_node, carried[position], example)
             else:
                 value = self._insert(_ATEN.select.int, (stacked[position], 0, -1), example)
             for user in users:
@@ -98,22 +98,15 @@ class _Rolling:
                     users[position] = outer
         return users
 
-    def _insert_scan(self, root: torch.nn.Module, name: str) -> torch.fx.Node:
+    def _insert_loop(self, root: torch.nn.Module, name: str) -> torch.fx.Node:
         loop, body = self._loop, self._body
         self._cursor = loop.anchors[-1]
         start: Argument = loop.start_argument
         if self._first == 1:
             start = self._sum(start, loop.step)
-        count = loop.repeated
-        indices = self._insert(
-            _ATEN.arange.start_step,
-            (start, loop.stop_argument, loop.step),
-            self._loops.recorder.empty((count,), torch.int64),
-            dtype=torch.int64,
-            layout=torch.strided,
-            device=torch.device("cpu"),
-            pin_memory=False,
-        )
+        count: Argument = loop.count_argument
+        if loop.first == 1:
+            count = self._sum(count, -1)
         initial = body.inputs if body.initial is None else body.initial
         module, additional = self._make_body()
         setattr(root, name, module)
@@ -122,7 +115,8 @@ class _Rolling:
         self._cursor = attribute
         examples = [self._last[position].meta["val"] for position in body.carried]
         examples += [self._stacked_value(position) for position in self._collected]
-        return self._insert(SCAN, (attribute, list(initial), [indices], tuple(additional)), examples)
+        arguments = (attribute, list(initial), [start], list(additional), count, loop.step)
+        return self._insert(RANGE_LOOP, arguments, examples)
 
     def _make_body(self) -> tuple[torch.fx.GraphModule, list[torch.fx.Node]]:
         """The graph of one iteration, and the nodes from before the loop that it reads."""
@@ -138,7 +132,7 @@ class _Rolling:
         for index, position in enumerate(body.carried):
             node = previous[position]
             copies[node] = placeholder(f"carried_{index}", node.meta["val"])
-        index_tensor = placeholder("index", self._loops.recorder.empty((), torch.int64))
+        copies[self._last[0]] = placeholder("index", self._last[0].meta["val"])
         inside = set(self._last)
         operands = [item for node in self._last[1:] for item in node.all_input_nodes]
         results = [self._last[position] for position in (*body.carried, *self._collected)]
@@ -147,11 +141,6 @@ class _Rolling:
         ]
         for index, node in enumerate(additional):
             copies[node] = placeholder(f"outer_{index}", node.meta["val"])
-        number = graph.call_function(_ATEN.item.default, (index_tensor,))
-        number.meta = {**self._last[0].meta}
-        symbol = number.meta["val"].node.expr
-        number.meta["unbacked_bindings"] = {symbol: ()}
-        copies[self._last[0]] = number
         for node in self._last[1:]:
             copies[node] = graph.node_copy(node, copies.__getitem__)
         graph.output(tuple(copies[node] for node in results))
@@ -161,8 +150,8 @@ class _Rolling:
         example = self._last[position].meta["val"]
         return self._loops.recorder.empty((self._loop.repeated, *example.shape), example.dtype, example.device)
 
-    def _result(self, scan: torch.fx.Node, index: int, example: torch.Tensor) -> torch.fx.Node:
-        return self._insert(operator.getitem, (scan, index), example)
+    def _result(self, loop_node: torch.fx.Node, index: int, example: torch.Tensor) -> torch.fx.Node:
+        return self._insert(operator.getitem, (loop_node, index), example)
 
     def _write_slices(self, base: torch.fx.Node, axis: int, stacked: torch.fx.Node) -> None:
         """Write the values of all iterations to the slices of a tensor."""
