@@ -26,7 +26,7 @@ from ...torch_boundary.state.static_lookups import (
 )
 from ...torch_boundary.symbolic_numbers import as_integer
 from .bytecode import only_calls_int
-from .loops.iterations import DynamicRange, dynamic_length
+from .loops.iterations import DynamicRange, count_members, dynamic_length
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
 _CALL = re.compile(r"\bint\(")
@@ -123,7 +123,7 @@ def keep_symbolic(
     for space in [*_namespaces(model), *further_namespaces]:
         functions: dict[str, Any] = {"len": _length}
         if has_dynamic_sizes:
-            functions["range"] = _Range
+            functions |= {"range": _Range, "enumerate": count_members}
         if has_dynamic_sizes and "int" not in space and _only_calls_int(space):
             functions["int"] = _Int
         for name, function in functions.items():

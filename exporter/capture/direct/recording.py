@@ -30,7 +30,7 @@ from ...torch_boundary.recording.recorder import GraphRecorder
 from ...torch_boundary.state.module_tree import ModuleTree
 from ..fx_import.captured_program import CallStructure, GraphSignature, RecordedProgram
 from .decisions import Decisions
-from .loops.iterations import Loops
+from .loops.iterations import Loops, slices_of
 from .loops.rolling import roll_loops
 from .names import argument_names, assign_names, tensor_name
 from .refusals import check_graph, check_recordable
@@ -92,6 +92,7 @@ class _Recording:
         self.recorder = GraphRecorder(tree, sizes.mode, source_lines=source_lines, gradients=gradients)
         self._graph = self.recorder.graph
         self._loops = sizes.mode.shape_env.loops = Loops(self.recorder, sizes.mode.shape_env)
+        self.recorder.slices_of = slices_of
         self.recorder.join_results = self._loops.join_results
         self._entries: list[InputSpec] = []
 

@@ -35,6 +35,7 @@ _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch  # type: ignore[attr-defined]
 _GRIDS = (torch.affine_grid_generator, torch.nn.functional.affine_grid)
 _SIGNALS = (torch.istft, torch.Tensor.istft)
+_OF_SLICES = frozenset({torch.unbind, torch.Tensor.unbind, torch.Tensor.__iter__})
 _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
 _REPLACED = (torch.tensor, torch.equal, torch.narrow, torch.linspace, *_SIGNALS, *_GRIDS, *_RANDOM)
@@ -77,6 +78,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
 
     Attributes:
         needs_number: whether a tensor is being converted to a number of Python's.
+        slices_of: the slices of a tensor along an axis (`dim`, by default the first) of dynamic size; else None.
     """
 
     def __init__(
@@ -95,11 +97,16 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         self._differentiates = differentiates
         self._plain: dict[object, bool] = {}
         self.needs_number = False
+        self.slices_of: Callable[..., Any] = lambda *args, **kwargs: None
 
     def _override(self, func: Any, args: Args, kwargs: Kwargs) -> Call:
         """The function to call, and its arguments; torch's mode calls it."""
         if func in _UNRECORDED and isinstance(args[0], FakeTensor):
             return self._replace_unrecorded(func, args, kwargs)
+        if func in _OF_SLICES:
+            slices = self.slices_of(*args, **kwargs)
+            if slices is not None:
+                return (lambda: iter(slices) if func is torch.Tensor.__iter__ else slices), (), {}
         if type(func) in _OF_TENSORS and func is not torch.Tensor.narrow:
             if func in _OF_ORDER:
                 compute_order(*args, **kwargs)

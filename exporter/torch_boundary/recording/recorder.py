@@ -94,6 +94,7 @@ class GraphRecorder:
         number_of_sizes: finds the symbolic number in a tensor that is computed from sizes; None for others.
         elements_of: finds the elements of a tensor that the model converts to an array; None to refuse it.
         join_results: records a call that stacks or concatenates results of a loop's iterations; None for others.
+        slices_of: the slices of a tensor along an axis of dynamic size; None for other axes.
         assigned: the tensors to whose `data` the model has assigned, by identity.
     """
 
@@ -117,6 +118,7 @@ class GraphRecorder:
         self.number_of_sizes: Callable[[torch.fx.Node], object] = lambda node: None
         self.elements_of: Callable[[torch.Tensor], np.ndarray | None] = lambda tensor: None
         self.join_results: Callable[[OpOverload, Args], torch.Tensor | None] = lambda func, args: None
+        self.slices_of: Callable[..., object] = lambda *args, **kwargs: None
         self.assigned: dict[int, torch.Tensor] = {}
         self._known_traits: dict[OpOverload, tuple[bool, bool, str]] = {}
 
@@ -143,6 +145,7 @@ class GraphRecorder:
                 self._assign,
                 differentiates=self._saved is not None,
             )
+            self._functions.slices_of = self.slices_of
             self._maker.proxy_function_mode = self._functions
             mode: Any = self._maker.proxy_mode
             self._torch_dispatch = mode.__torch_dispatch__
