@@ -26,6 +26,7 @@ from ...torch_boundary.state.static_lookups import (
 )
 from ...torch_boundary.symbolic_numbers import as_integer
 from .bytecode import only_calls_int
+from .loops.recurrences import recurrent_forms
 from .loops.iterations import DynamicRange, count_members, dynamic_length
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
@@ -120,7 +121,11 @@ def keep_symbolic(
         further_namespaces: the globals of further modules that convert sizes to numbers.
     """
     changed: list[tuple[dict[str, Any], str]] = []
-    for space in [*_namespaces(model), *further_namespaces]:
+    namespaces = [*_namespaces(model), *further_namespaces]
+    recurrences = [item for space in namespaces for item in recurrent_forms(space)] if has_dynamic_sizes else []
+    for space, name, function in recurrences:
+        space[name] = function
+    for space in namespaces:
         functions: dict[str, Any] = {"len": _length}
         if has_dynamic_sizes:
             functions |= {"range": _Range, "enumerate": count_members}
@@ -136,6 +141,8 @@ def keep_symbolic(
     finally:
         for space, name in changed:
             space.pop(name, None)
+        for space, name, function in recurrences:
+            space[name] = function.__wrapped__
 
 
 def _only_calls_int(space: dict[str, Any]) -> bool:

@@ -385,11 +385,15 @@ class Loops:
         """The relation of an expression of the index to 0, from an iteration on, if it is always the same."""
         first = self._polynomial(loop.start) + Polynomial.of_number(loop.step * iteration)
         last = self._polynomial(loop.stop) - Polynomial.of_number(1 if loop.step > 0 else -1)
-        ends = [difference.substitute({index: end}) for end in (first, last)]
+        factor = difference.terms.get((index,), 0) if _is_term_alone(difference, index) else 0
+        highest, lowest = (last, first) if factor * loop.step > 0 else (first, last)
 
         def is_always(name: str) -> bool:
+            # The highest value decides whether all are negative, whether there is one iteration or many.
+            ends = [first, last] if factor == 0 else [highest if name in ("lt", "le") else lowest]
+            values = [difference.substitute({index: end}) for end in ends]
             zero = Polynomial.of_number(0)
-            return all(decide(name, end, zero, self._environment.bounds) is True for end in ends)
+            return all(decide(name, value, zero, self._environment.bounds) is True for value in values)
 
         if relation in ("eq", "ne"):
             differs = is_always("lt") or is_always("gt")
@@ -403,6 +407,11 @@ class Loops:
             polynomial: Polynomial[int] = self._environment.adopt(number.node).polynomial
             return polynomial
         return Polynomial.of_number(number)
+
+
+def _is_term_alone(polynomial: Polynomial[int], atom: int) -> bool:
+    """Whether an atom occurs in no product with other atoms."""
+    return all(monomial == (atom,) or atom not in monomial for monomial in polynomial.terms)
 
 
 def _difference(node: SizeNode) -> Polynomial[int] | None:
