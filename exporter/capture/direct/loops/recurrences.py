@@ -15,7 +15,7 @@ import torch
 
 _RECURRENCES = {
     "torch_chunk_gated_delta_rule": "torch_recurrent_gated_delta_rule",
-    "torch_chunk_kda": "torch_recurrent_kda",
+    "chunk_kimi_delta_attention": "recurrent_kimi_delta_attention",
 }
 """The name of the recurrence for that of the function in chunks."""
 
