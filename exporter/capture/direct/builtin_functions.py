@@ -26,7 +26,7 @@ from ...torch_boundary.state.static_lookups import (
 )
 from ...torch_boundary.symbolic_numbers import as_integer
 from .bytecode import only_calls_int
-from .loops.recurrences import recurrent_forms
+from .loops.recurrences import as_recurrences
 from .loops.iterations import DynamicRange, count_members, dynamic_length
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
@@ -122,9 +122,6 @@ def keep_symbolic(
     """
     changed: list[tuple[dict[str, Any], str]] = []
     namespaces = [*_namespaces(model), *further_namespaces]
-    recurrences = [item for space in namespaces for item in recurrent_forms(space)] if has_dynamic_sizes else []
-    for space, name, function in recurrences:
-        space[name] = function
     for space in namespaces:
         functions: dict[str, Any] = {"len": _length}
         if has_dynamic_sizes:
@@ -136,13 +133,13 @@ def keep_symbolic(
             if name not in space:
                 space[name] = function
                 changed.append((space, name))
+    recurrences = as_recurrences(model, namespaces) if has_dynamic_sizes else contextlib.nullcontext()
     try:
-        yield
+        with recurrences:
+            yield
     finally:
         for space, name in changed:
             space.pop(name, None)
-        for space, name, function in recurrences:
-            space[name] = function.__wrapped__
 
 
 def _only_calls_int(space: dict[str, Any]) -> bool:

@@ -1,43 +1,79 @@
-"""Functions of transformers that compute a recurrence in chunks of a fixed size, as loops over the tokens.
+"""Parts of transformers that compute a recurrence in chunks, as loops over the tokens where the length is dynamic.
 
-A chunk's function unrolls a triangular solution of a fixed size, and holds for lengths of at least two chunks.
-The modules that define such a function also define the recurrence itself, with the same arguments and results.
+A form in chunks has a fixed number of steps inside of a chunk, and the last chunk is shorter or padded. The same
+modules define the recurrence itself, with the same arguments and results: transformers uses it to decode.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
+
+from ....torch_boundary.state.module_tree import modules_of
 
 _RECURRENCES = {
     "torch_chunk_gated_delta_rule": "torch_recurrent_gated_delta_rule",
     "chunk_kimi_delta_attention": "recurrent_kimi_delta_attention",
 }
-"""The name of the recurrence for that of the function in chunks."""
+"""By the name of a function in chunks over the second axis of its first argument, that of the recurrence."""
+_BLOCKS_OF_TOKENS = frozenset({"MiniMaxLightningAttention"})
+"""Classes of modules whose attribute `block_size` is the length of a chunk of any size."""
+_CHUNKS_OF_MLSTM = "wrap_chunkwise_arbitrary_sequence_length"
+"""The function of xLSTM's backend that divides a sequence; it takes the recurrence as a keyword argument."""
 
 
-def recurrent_forms(namespace: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str, Any]]:
-    """The functions in chunks that a module defines, and what to call instead for a dynamic length.
+@contextlib.contextmanager
+def as_recurrences(model: torch.nn.Module, namespaces: Iterable[dict[str, Any]]) -> Iterator[None]:
+    """Within the context, forms in chunks are loops over the tokens for a dynamic length.
 
-    Returns:
-        For each of them the namespace, the name, and a function whose `__wrapped__` is the original.
+    Args:
+        namespaces: the globals of the modules that define the model.
     """
-    for name, recurrence_name in _RECURRENCES.items():
-        chunked, recurrence = namespace.get(name), namespace.get(recurrence_name)
-        if isinstance(chunked, types.FunctionType) and isinstance(recurrence, types.FunctionType):
-            yield namespace, name, _choose(chunked, recurrence)
+    with contextlib.ExitStack() as stack:
+        for namespace in namespaces:
+            for name, recurrence_name in _RECURRENCES.items():
+                chunked, recurrence = namespace.get(name), namespace.get(recurrence_name)
+                if isinstance(chunked, types.FunctionType) and isinstance(recurrence, types.FunctionType):
+                    stack.callback(namespace.__setitem__, name, chunked)
+                    namespace[name] = _choose(chunked, recurrence, axis=1)
+        for module in modules_of(model):
+            if type(module).__name__ in _BLOCKS_OF_TOKENS:
+                stack.callback(vars(module).pop, "forward")
+                vars(module)["forward"] = functools.partial(_run_by_tokens, module, module.forward)
+            inference = vars(module).get("_inference_fn")
+            if isinstance(inference, functools.partial) and inference.func.__name__ == _CHUNKS_OF_MLSTM:
+                options = inference.keywords
+                recurrence = functools.partial(
+                    options["mlstm_sequence_kernel"], eps=options["eps"], return_last_states=True
+                )
+                stack.callback(vars(module).__setitem__, "_inference_fn", inference)
+                vars(module)["_inference_fn"] = _choose(inference, recurrence, axis=2)
+        yield
 
 
-def _choose(chunked: types.FunctionType, recurrence: types.FunctionType) -> Any:
-    @functools.wraps(chunked)
+def _choose(chunked: Callable[..., Any], recurrence: Callable[..., Any], axis: int) -> Callable[..., Any]:
+    """A function that calls the recurrence if the length, an axis of the queries, is dynamic."""
+
     def choose(query: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        # The length is the second axis of the queries.
-        function = recurrence if isinstance(query.shape[1], torch.SymInt) else chunked
+        function = recurrence if isinstance(query.shape[axis], torch.SymInt) else chunked
         return function(query, *args, **kwargs)
 
-    choose.__wrapped__ = chunked  # type: ignore[attr-defined]
     return choose
+
+
+def _run_by_tokens(
+    module: torch.nn.Module, forward: Callable[..., Any], hidden_states: torch.Tensor, *args: Any, **kwargs: Any
+) -> Any:
+    """Run a module with blocks of one token if the length, the second axis, is dynamic."""
+    block_size = module.block_size
+    if isinstance(hidden_states.shape[1], torch.SymInt):
+        vars(module)["block_size"] = 1
+    try:
+        return forward(hidden_states, *args, **kwargs)
+    finally:
+        vars(module)["block_size"] = block_size
