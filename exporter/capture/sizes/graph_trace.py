@@ -151,6 +151,7 @@ class GraphTrace:
             traced_inputs = [describe_value(value, recorder) for value in inputs]
             results = self._walk(traced_inputs, recorder, sizes)
         leaves = pytree.tree_leaves(results)
+        recorder.trace.shapes = shapes_of(leaves)
         recorder.trace.results = [
             leaf.origin if isinstance(leaf, TracedTensor) else recorder.origin(leaf) for leaf in leaves
         ]
@@ -208,6 +209,11 @@ class GraphTrace:
                     ],
                 )
         return _replay(kernel, origins, recorder.trace)
+
+
+def shapes_of(leaves: Sequence[Any]) -> list[tuple[Any, ...] | None]:
+    """The shapes of the results of a run; None for results that are not tensors."""
+    return [tuple(leaf.shape) if isinstance(leaf, (torch.Tensor, TracedTensor)) else None for leaf in leaves]
 
 
 def _check_copy(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> None:

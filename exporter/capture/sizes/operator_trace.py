@@ -59,6 +59,7 @@ class Trace:
         other_rank: the number of operators before a value had another rank, or an operator another number of
             results, than in the graph; or None.
         results: the returned values: tensors by origin, numbers unchanged.
+        shapes: the shapes of the returned tensors; None for other values.
     """
 
     def __init__(self) -> None:
@@ -68,6 +69,7 @@ class Trace:
         self.claims: dict[str, set[int]] = {}
         self.other_rank: int | None = None
         self.results: list[Any] = []
+        self.shapes: list[tuple[Any, ...] | None] = []
 
     @property
     def error_line(self) -> str:

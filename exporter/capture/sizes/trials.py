@@ -26,7 +26,7 @@ from ...torch_boundary.state.mutable_values import is_same_dict
 from ...torch_boundary.state.static_lookups import ClassSet
 from ..fx_import.captured_program import CapturedProgram
 from ..weights import Identity, identity
-from .graph_trace import GraphTrace, Kernels, PromisedSizes
+from .graph_trace import GraphTrace, Kernels, PromisedSizes, shapes_of
 from .graph_walk import GraphWalk, infers_sizes
 from .operator_trace import OperatorRecorder, Trace
 from .recorded_answers import AnsweringEnvironment
@@ -37,7 +37,13 @@ _SAME_VALUE = frozenset(
 )
 _COPIES_OF_ALL = frozenset({"aten::clone", "aten::contiguous"})
 """Operators that copy their argument; a run sees `contiguous` only where it copies."""
+_MOST_ITERATIONS = 4
+"""How often a loop over a dynamic size runs in a trial; 0, 1 and 2 are the sizes that differ."""
 _OF_STORAGE = MEMORY_REPLACING | {"aten::as_strided"}
+
+
+class NotRun(NotImplementedError):
+    """A model that is not run at other sizes."""
 
 
 class Tracer:
@@ -74,7 +80,10 @@ class Tracer:
         self._captured = captured
         targets = [node.target for node in program.graph.nodes]
         # Outside torch.export, TorchDynamo would compile the functions that such operators take.
-        self._is_opaque = any(isinstance(target, HigherOrderOperator) for target in targets)
+        self._is_opaque = any(
+            isinstance(target, HigherOrderOperator) and target.name() != "range_loop" for target in targets
+        )
+        self._loop_nodes = [node for node in program.graph.nodes if str(node.target) == "range_loop"]
         self._environment = AnsweringEnvironment(getattr(program, "answers", {}))
         self._mode = FakeTensorMode(
             shape_env=self._environment, static_shapes=True, allow_non_fake_inputs=True
@@ -93,7 +102,7 @@ class Tracer:
         self._written = WrittenValues(program.graph if mutates else torch.fx.Graph())
         # Kernels are keyed by the visible properties of tensors. They are not reused if an operator depends
         # on storages or changes the shape of its argument.
-        reaches_storage = bool(self._written.copies) or any(
+        reaches_storage = bool(self._written.copies or self._loop_nodes) or any(
             schema_of(operator).name in _OF_STORAGE
             or (torch.Tag.inplace_view in operator.tags and schema_of(operator).name not in _SAME_VALUE)
             for operator in operators
@@ -103,7 +112,7 @@ class Tracer:
         self._graph = GraphTrace(program.graph_module, self._kernels, self._written.copies)
         self._run = None if reaches_storage else quick_run(self._mode)
         # Whether the calls of the model may be compared with the graph's nodes; the graph need not run then.
-        self._is_comparable = self._run is not None
+        self._is_comparable = self._run is not None and not self._loop_nodes
 
     def run(
         self, leaves: Callable[[], list[Any]], size_of: Callable[[Any], int | None]
@@ -114,9 +123,9 @@ class Tracer:
             leaves: makes the leaves of the call; called while new tensors are fake.
             size_of: returns the size of a symbolic size in this run, or None.
         """
-        if self._is_opaque:
+        if self._is_opaque or not self._are_loops_short(size_of):
             model = Trace()
-            model.error = NotImplementedError("functions given to operators are not run on fake tensors")
+            model.error = NotRun("functions given to operators, and long loops, are not run on fake tensors")
             return model, Trace()
         sizes = PromisedSizes(size_of)
         traces = self._same_calls(leaves, sizes) if self._is_comparable else None
@@ -126,6 +135,17 @@ class Tracer:
         if model.error is not None:
             return model, Trace()
         return model, self._attempt(functools.partial(self._run_graph, sizes), leaves)
+
+    @property
+    def has_loops(self) -> bool:
+        """Whether the graph has loops over dynamic sizes."""
+        return bool(self._loop_nodes)
+
+    def _are_loops_short(self, size_of: Callable[[Any], int | None]) -> bool:
+        """Whether a run of all iterations of the program's loops takes little time."""
+        counts = [node.args[4] for node in self._loop_nodes]
+        lengths = [size_of(item.meta["val"]) if isinstance(item, torch.fx.Node) else item for item in counts]
+        return all(length is None or length <= _MOST_ITERATIONS for length in lengths)
 
     def _same_calls(
         self, leaves: Callable[[], list[Any]], sizes: PromisedSizes
@@ -216,6 +236,7 @@ class Tracer:
         with recorder:
             results = self._call_model(leaves, recorder.assign)
             recorder.trace.results = [recorder.origin(leaf) for leaf in results]
+            recorder.trace.shapes = shapes_of(results)
 
     def _call_model(self, leaves: list[Any], note: Callable[[torch.Tensor, torch.Tensor], None]) -> list[Any]:
         """The leaves of what the model returns.

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
+
+from ....registration import GraphError
 from ..operators.overloads import HigherOrderOperator
 
 
@@ -18,13 +22,30 @@ class _RangeLoop(HigherOrderOperator):
     def __init__(self) -> None:
         super().__init__("range_loop")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Refuse to run.
+    def __call__(  # type: ignore[override]
+        self,
+        body_fn: Callable[..., Sequence[torch.Tensor]],
+        init: Sequence[Any],
+        index: Sequence[int],
+        additional_inputs: Sequence[Any],
+        count: int,
+        step: int,
+    ) -> list[torch.Tensor]:
+        """Run the loop.
 
         Raises:
-            NotImplementedError: always, because recorded graphs are lowered, not run.
+            GraphError: the number of iterations is negative, or 0 where results are to be stacked.
         """
-        raise NotImplementedError("a recorded loop over a range is not run by torch")
+        if count < 0:
+            raise GraphError("the first iteration of a loop would not run")
+        carried, rows = list(init), []
+        for iteration in range(count):
+            results = body_fn(*carried, index[0] + step * iteration, *additional_inputs)
+            carried, row = list(results[: len(init)]), results[len(init) :]
+            rows.append(row)
+        if not rows:
+            raise GraphError("the iterations of a loop have no results to stack")
+        return [*carried, *(torch.stack(list(column)) for column in zip(*rows, strict=True))]
 
 
 RANGE_LOOP = _RangeLoop()

@@ -265,7 +265,11 @@ class Loops:
         second, third, final = loop.states[1:]
         for name, before in third.items():
             after = final.get(name, before)
-            if isinstance(before, _ListState) and isinstance(after, _ListState) and before.items is after.items:
+            if (
+                isinstance(before, _ListState)
+                and isinstance(after, _ListState)
+                and before.items is after.items
+            ):
                 self._check_growth(loop, name, [state.get(name) for state in loop.states])
             elif before != after and name in second and not isinstance(before, _ListState):
                 raise loop.refuse(

@@ -178,9 +178,7 @@ def _expression(size: int | torch.SymInt) -> sympy.Expr:
     return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
 
 
-def _move_invariants(
-    nodes: list[torch.fx.Node], start: torch.fx.Node, symbols: set[sympy.Symbol]
-) -> None:
+def _move_invariants(nodes: list[torch.fx.Node], start: torch.fx.Node, symbols: set[sympy.Symbol]) -> None:
     """Move the arithmetic on sizes that does not depend on an index before the loop; it is recorded only once."""
     inside = set(nodes)
     for node in list(nodes[1:]):

@@ -67,7 +67,11 @@ def _choose(chunked: Callable[..., Any], recurrence: Callable[..., Any], axis: i
 
 
 def _run_by_tokens(
-    module: torch.nn.Module, forward: Callable[..., Any], hidden_states: torch.Tensor, *args: Any, **kwargs: Any
+    module: torch.nn.Module,
+    forward: Callable[..., Any],
+    hidden_states: torch.Tensor,
+    *args: Any,
+    **kwargs: Any,
 ) -> Any:
     """Run a module with blocks of one token if the length, the second axis, is dynamic."""
     block_size = module.block_size

@@ -57,7 +57,9 @@ class _Rolling:
         wanted = [*(run.position for run in runs), *write_positions, *final_users]
         stacks = {*(run.position for run in runs), *write_positions}
         self._collected = [
-            position for position in dict.fromkeys(wanted) if position in stacks or position not in body.carried
+            position
+            for position in dict.fromkeys(wanted)
+            if position in stacks or position not in body.carried
         ]
         loop_node = self._insert_loop(root, name)
         carried = {position: index for index, position in enumerate(body.carried)}
@@ -148,7 +150,9 @@ class _Rolling:
 
     def _stacked_value(self, position: int) -> torch.Tensor:
         example = self._last[position].meta["val"]
-        return self._loops.recorder.empty((self._loop.repeated, *example.shape), example.dtype, example.device)
+        return self._loops.recorder.empty(
+            (self._loop.repeated, *example.shape), example.dtype, example.device
+        )
 
     def _result(self, loop_node: torch.fx.Node, index: int, example: torch.Tensor) -> torch.fx.Node:
         return self._insert(operator.getitem, (loop_node, index), example)
