@@ -78,7 +78,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
 
     Attributes:
         needs_number: whether a tensor is being converted to a number of Python's.
-        slices_of: the slices of a tensor along an axis (`dim`, by default the first) of dynamic size; else None.
+        slices_of: the slices of a tensor along the axis `dim` of dynamic size; None for another.
     """
 
     def __init__(

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import torch
+import torch.fx
 
 from ....registration import GraphError
 from ..operators.overloads import HigherOrderOperator
@@ -24,7 +25,7 @@ class _RangeLoop(HigherOrderOperator):
 
     def __call__(  # type: ignore[override]
         self,
-        body_fn: Callable[..., Sequence[torch.Tensor]],
+        body_fn: torch.fx.GraphModule,
         init: Sequence[Any],
         index: Sequence[int],
         additional_inputs: Sequence[Any],
@@ -34,7 +35,7 @@ class _RangeLoop(HigherOrderOperator):
         """Run the loop.
 
         Raises:
-            GraphError: the number of iterations is negative, or 0 where results are to be stacked.
+            GraphError: the number of iterations is negative.
         """
         if count < 0:
             raise GraphError("the first iteration of a loop would not run")
@@ -43,8 +44,11 @@ class _RangeLoop(HigherOrderOperator):
             results = body_fn(*carried, index[0] + step * iteration, *additional_inputs)
             carried, row = list(results[: len(init)]), results[len(init) :]
             rows.append(row)
-        if not rows:
-            raise GraphError("the iterations of a loop have no results to stack")
+        [outputs] = body_fn.graph.output_node().args
+        if not rows and len(outputs) > len(init):  # type: ignore[arg-type]
+            # The shapes of no rows are those of the iteration that is recorded apart, before these.
+            previous = body_fn(*carried, index[0] - step, *additional_inputs)
+            return [*carried, *(result.unsqueeze(0)[:0] for result in previous[len(init) :])]
         return [*carried, *(torch.stack(list(column)) for column in zip(*rows, strict=True))]
 
 

@@ -93,7 +93,7 @@ class GraphRecorder:
         constant_of: finds the number in a tensor, by its node; None if it is no constant of the model.
         number_of_sizes: finds the symbolic number in a tensor that is computed from sizes; None for others.
         elements_of: finds the elements of a tensor that the model converts to an array; None to refuse it.
-        join_results: records a call that stacks or concatenates results of a loop's iterations; None for others.
+        join_results: records a call that stacks or concatenates results of iterations; None for others.
         slices_of: the slices of a tensor along an axis of dynamic size; None for other axes.
         assigned: the tensors to whose `data` the model has assigned, by identity.
     """

@@ -92,7 +92,7 @@ def istft(
 
 
 def has_symbolic_index(index: object) -> bool:
-    """Whether an index selects by a symbolic number, which PyTorch's assignment refuses, and has no tensors."""
+    """Whether an index selects by a symbolic number, which an assignment refuses, and has no tensors."""
     items = index if isinstance(index, tuple) else (index,)
     return any(isinstance(item, torch.SymInt) for item in items) and all(
         item is None or item is Ellipsis or isinstance(item, (int, slice, torch.SymInt)) for item in items

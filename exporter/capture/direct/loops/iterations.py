@@ -1,7 +1,7 @@
 """Follows a Python loop over a dynamic size through three iterations.
 
-In a model, `for t in range(x.shape[1])` cannot run as often as an unknown size says. Its body runs three times
-instead, each time with a new symbol for `t`. The second and the third iteration stand for all later ones:
+In a model, `for t in range(x.shape[1])` cannot run as often as an unknown size says. Its body runs three
+times instead, each time with a new symbol for `t`. The second and the third iteration stand for all later ones:
 `rolled` turns them into one operator if they recorded the same calls.
 """
 
@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import collections
 import dataclasses
+import itertools
 import sys
 import types
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,6 @@ import torch.fx
 
 from .....registration import CaptureError
 from .....registration.size_algebra.polynomials import Polynomial, decide
-from ....torch_boundary.containers import pytree
 from ....torch_boundary.fake_tensors import FakeTensor
 from ....torch_boundary.operators.overloads import Args, OpOverload
 from ....torch_boundary.recording.recorder import GraphRecorder
@@ -61,6 +61,9 @@ class Loop:
         anchors: the last node before each iteration, and the last node of all.
         indices: the nodes of the indices.
         first_is_special: whether the first iteration took a branch that later ones do not take.
+        states: the numbers and lists of the user's code before each iteration, and at the end.
+        instruction: the frame of the user's code, and the position of the instruction that iterates.
+        length: the number of iterations as a polynomial.
         body: what the iterations have in common, once all have run.
     """
 
@@ -76,7 +79,24 @@ class Loop:
     indices: list[torch.fx.Node] = dataclasses.field(default_factory=list)
     states: list[dict[str, object]] = dataclasses.field(default_factory=list)
     first_is_special: bool = False
+    instruction: tuple[types.FrameType | None, int] = (None, -1)
+    length: Polynomial[int] | None = None
     body: LoopBody | None = None
+
+    def is_running_with(self, frame: types.FrameType, length: Polynomial[int], step: int) -> bool:
+        """Whether the loop runs at an instruction, with ranges of this length and step: `zip` takes both."""
+        is_same = self.instruction == (frame, frame.f_lasti) and self.length == length and self.step == step
+        return self.body is None and is_same
+
+    def is_of_index(self, value: Any) -> bool:
+        """Whether a value is a number, or a tensor with a shape, that depends on the index."""
+        symbols = {node.meta["val"].node.expr for node in self.indices}
+        sizes = value.shape if isinstance(value, torch.Tensor) else [value]
+        return any(
+            not symbols.isdisjoint(size.node.expr.free_symbols)
+            for size in sizes
+            if isinstance(size, torch.SymInt)
+        )
 
     @property
     def first(self) -> int:
@@ -222,11 +242,16 @@ class Loops:
         count = (stop - start) if step == 1 else (stop - start + step - (1 if step > 0 else -1)) // step
         line = current_line()
         numbers = [self.recorder.node_of(number) for number in (start, stop, count)]
+        frame = _frame_of_user(sys._getframe(1))
+        if self.all and self.all[-1].is_running_with(frame, self._polynomial(count), step):
+            yield from self._follow(self.all[-1], start)
+            return
         loop = Loop("an unknown line" if line is None else str(line), start, stop, step, count, *numbers)
         if self.all and self.all[-1].body is None:
             raise loop.refuse("is inside of another such loop, which is not supported")
         self.all.append(loop)
-        frame = _frame_of_user(sys._getframe(1))
+        loop.instruction = (frame, frame.f_lasti)
+        loop.length = self._polynomial(count)
         for iteration in builtins.range(ITERATIONS):
             loop.states.append(_state(frame))
             yield self._begin(loop, iteration)
@@ -234,6 +259,12 @@ class Loops:
         loop.anchors.append(self._last_node())
         self._check_state(loop, frame)
         self._match(loop)
+
+    def _follow(self, loop: Loop, start: Number) -> Iterator[Number]:
+        """The indices of a second range that `zip` runs through together with the first one."""
+        while loop.body is None:
+            index = loop.indices[-1].meta["val"]
+            yield index if start is loop.start or start == loop.start else index + (start - loop.start)
 
     def _match(self, loop: Loop) -> None:
         """Compare the iterations."""
@@ -279,7 +310,7 @@ class Loops:
 
     def _check_growth(self, loop: Loop, name: str, states: Sequence[object]) -> None:
         lengths = [state.length for state in states if isinstance(state, _ListState)]
-        growth = {after - before for before, after in zip(lengths, lengths[1:], strict=False)}
+        growth = {after - before for before, after in itertools.pairwise(lengths)}
         if growth not in ({0}, {1}) or len(lengths) <= ITERATIONS:
             raise loop.refuse(f"does not extend the list '{name}' by one member in each iteration")
 
@@ -342,6 +373,8 @@ class Loops:
             iterations, positions = zip(*entries, strict=True)
             order = tuple(builtins.range(loop.first, ITERATIONS))
             if len(set(positions)) == 1 and iterations in (order, order[::-1]):
+                if loop.is_of_index(nodes[0].meta["val"]):
+                    raise loop.refuse("collects results whose shapes differ from one iteration to the next")
                 return Run(loop, positions[0], iterations != order)
         return None
 
@@ -364,7 +397,8 @@ class Loops:
         if not atoms:
             return None
         loop, iteration = self._indices[atoms[0]]
-        is_linear = len(atoms) == 1 and all(monomial.count(atoms[0]) < 2 for monomial in difference.terms)
+        degrees = [monomial.count(atoms[0]) for monomial in difference.terms]
+        is_linear = len(atoms) == 1 and max(degrees) == 1
         if node.relation is not None and is_linear:
             name = node.relation[0]
             answer = self._answer_for_all(name, difference, atoms[0], loop, min(iteration, 1))
@@ -478,7 +512,7 @@ def _state(frame: types.FrameType) -> dict[str, object]:
 def _nodes_between(anchors: Sequence[torch.fx.Node]) -> list[list[torch.fx.Node]]:
     """The nodes after each anchor, up to the next one."""
     nodes: list[list[torch.fx.Node]] = []
-    for first, last in zip(anchors, anchors[1:], strict=False):
+    for first, last in itertools.pairwise(anchors):
         nodes.append([])
         node = first
         while node is not last:

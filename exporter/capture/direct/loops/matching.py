@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import itertools
 import operator
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -13,31 +12,12 @@ import sympy
 import torch
 import torch.fx
 
-from ....torch_boundary.containers import pytree
-from ....torch_boundary.fake_tensors import storage_of
-from ....torch_boundary.recording.replay import written_storages
+from .tensor_writes import NotRepeated, SliceWrite, call_text, have_same_type, take_writes
 
 Argument = Any
 """An argument of a graph node: a node, a Python value, or a list or tuple of arguments."""
 _ATEN = torch.ops.aten
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
-
-
-@dataclasses.dataclass
-class SliceWrite:
-    """A write to the slice of a tensor at the index.
-
-    Attributes:
-        base: the tensor, from before the loop.
-        axis: the axis of the index.
-        values: what each iteration writes.
-        nodes: the nodes of the slices and writes.
-    """
-
-    base: torch.fx.Node
-    axis: int
-    values: list[torch.fx.Node]
-    nodes: list[torch.fx.Node]
 
 
 @dataclasses.dataclass
@@ -52,6 +32,7 @@ class LoopBody:
         initial: the values that the first iteration reads for them; None if it differs from the others, and
             is recorded apart.
         writes: the writes to slices of tensors from before the loop; their nodes have no position.
+        updates: by a tensor from before the loop that is written to otherwise, its value after each iteration.
     """
 
     iterations: list[list[torch.fx.Node]]
@@ -60,10 +41,7 @@ class LoopBody:
     inputs: list[torch.fx.Node]
     initial: list[torch.fx.Node] | None
     writes: list[SliceWrite]
-
-
-class NotRepeated(Exception):
-    """The iterations differ; the message says how."""
+    updates: dict[torch.fx.Node, list[torch.fx.Node]]
 
 
 def match_iterations(
@@ -82,7 +60,7 @@ def match_iterations(
     """
     for nodes in iterations:
         _move_invariants(nodes, iterations[0][0], symbols)
-    writes = _take_writes(iterations) if any(map(written_storages, itertools.chain(*iterations))) else []
+    writes, updates = take_writes(iterations)
     positions = {
         node: (iteration, position)
         for iteration, nodes in enumerate(iterations)
@@ -117,7 +95,7 @@ def match_iterations(
         result = iterations[2][position]
         if not (have_same_type(iterations[1][position], result) and have_same_type(value, result)):
             raise NotRepeated(f"the type or shape of '{result.name}' changes from one iteration to the next")
-    return LoopBody(iterations, positions, list(inputs), list(inputs.values()), values, writes)
+    return LoopBody(iterations, positions, list(inputs), list(inputs.values()), values, writes, updates)
 
 
 def _compare(
@@ -129,17 +107,24 @@ def _compare(
     """Raise NotRepeated unless two iterations make the same calls."""
     if len(earlier) != len(later):
         raise NotRepeated(f"one iteration makes {len(earlier) - 1} calls, the next one {len(later) - 1}")
+
+    def are_same_or_equal(before: torch.fx.Node, after: torch.fx.Node) -> bool:
+        return are_same(before, after) or _is_same_constant(before, after, root)
+
     # The first nodes are those of the indices.
     for before, after in zip(earlier[1:], later[1:], strict=True):
-        if before.op == after.op == "get_attr":
-            first, second = (operator.attrgetter(str(node.target))(root) for node in (before, after))
-            if first is second or (isinstance(first, torch.Tensor) and torch.equal(first, second)):
-                continue
         is_same = before.op == after.op and before.target == after.target
         if not is_same or not _is_same_argument(
-            (before.args, before.kwargs), (after.args, after.kwargs), are_same
+            (before.args, before.kwargs), (after.args, after.kwargs), are_same_or_equal
         ):
-            raise NotRepeated(f"one iteration calls {_call(before)}, the next one {_call(after)}")
+            raise NotRepeated(f"one iteration calls {call_text(before)}, the next one {call_text(after)}")
+
+
+def _is_same_constant(before: torch.fx.Node, after: torch.fx.Node, root: torch.nn.Module) -> bool:
+    if not before.op == after.op == "get_attr":
+        return False
+    first, second = (operator.attrgetter(str(node.target))(root) for node in (before, after))
+    return isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor) and torch.equal(first, second)
 
 
 def _is_same_argument(
@@ -161,28 +146,16 @@ def _is_same_argument(
     return type(before) is type(after) and bool(before == after)
 
 
-def _call(node: torch.fx.Node) -> str:
-    return f"{node.target} with {node.args}"
-
-
-def have_same_type(first: torch.fx.Node, second: torch.fx.Node) -> bool:
-    """Whether the values of two nodes have the same element type and shape."""
-    values = (first.meta.get("val"), second.meta.get("val"))
-    if not all(isinstance(value, torch.Tensor) for value in values):
-        return False
-    types = [(value.dtype, tuple(map(_expression, value.shape))) for value in values]
-    return types[0] == types[1]
-
-
-def _expression(size: int | torch.SymInt) -> sympy.Expr:
-    return size.node.expr if isinstance(size, torch.SymInt) else sympy.Integer(size)
-
-
 def _move_invariants(nodes: list[torch.fx.Node], start: torch.fx.Node, symbols: set[sympy.Symbol]) -> None:
-    """Move the arithmetic on sizes that does not depend on an index before the loop; it is recorded only once."""
+    """Move constants, and arithmetic on sizes that no index is in, before the loop; it is recorded once."""
     inside = set(nodes)
     for node in list(nodes[1:]):
         value = node.meta.get("val")
+        if node.op == "get_attr":
+            start.prepend(node)
+            nodes.remove(node)
+            inside.discard(node)
+            continue
         if not isinstance(value, _SYMBOLIC) or value.node.expr.free_symbols & symbols:
             continue
         if inside.intersection(node.all_input_nodes) and not _reads_outside(node, start, value):
@@ -207,55 +180,3 @@ def _reads_outside(node: torch.fx.Node, start: torch.fx.Node, value: torch.SymIn
                 node.args = (earlier, axis)
                 return True
     return False
-
-
-def _take_writes(iterations: Sequence[list[torch.fx.Node]]) -> list[SliceWrite]:
-    """Take the writes to slices of tensors from before the loop out of the iterations.
-
-    Raises:
-        NotRepeated: an iteration writes to such a tensor in another way, or reads it.
-    """
-    outer_storages = _storages_before(iterations[0][0])
-    writes: list[list[SliceWrite]] = [[], [], []]
-    for nodes, slice_writes in zip(iterations, writes, strict=True):
-        for node in list(nodes):
-            if not written_storages(node) & outer_storages:
-                continue
-            view, value = node.args[0], node.args[1] if len(node.args) > 1 else None
-            is_slice = (
-                node.target is _ATEN.copy_.default
-                and isinstance(view, torch.fx.Node)
-                and isinstance(value, torch.fx.Node)
-                and view.target is _ATEN.select.int
-                and view in nodes
-                and view.args[2] is nodes[0]
-                and view.args[0] not in nodes
-                and len(view.users) == 1
-                and have_same_type(view, value)
-            )
-            if not is_slice:
-                raise NotRepeated(f"an iteration writes in place to a tensor from before: {_call(node)}")
-            base, axis, _ = view.args
-            slice_writes.append(SliceWrite(base, int(axis), [value], [view, node]))
-            nodes.remove(view)
-            nodes.remove(node)
-    result = []
-    for first, second, third in zip(*writes, strict=True):
-        if not (first.base is second.base is third.base and first.axis == second.axis == third.axis):
-            raise NotRepeated("the iterations write to different tensors")
-        values = [*first.values, *second.values, *third.values]
-        result.append(SliceWrite(first.base, first.axis, values, [*first.nodes, *second.nodes, *third.nodes]))
-    written = {storage_of(write.base.meta["val"]) for write in result}
-    operands = [operand for nodes in iterations for node in nodes for operand in node.all_input_nodes]
-    if any(storage_of(operand.meta.get("val")) in written for operand in operands if written):
-        raise NotRepeated("an iteration reads a tensor to whose slices it writes")
-    return result
-
-
-def _storages_before(start: torch.fx.Node) -> set[int | None]:
-    storages: set[int | None] = set()
-    for node in start.graph.nodes:
-        if node is start:
-            break
-        storages.update(storage_of(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))
-    return storages - {None}

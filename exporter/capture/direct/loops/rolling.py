@@ -52,6 +52,9 @@ class _Rolling:
         """Insert the operator after the iterations, and let the rest of the graph read its results."""
         loop, body = self._loop, self._body
         final_users = self._final_users()
+        last_values = {base: body.positions[values[-1]][1] for base, values in body.updates.items()}
+        for position in last_values.values():
+            final_users.setdefault(position, [])
         runs = [run for join in self._loops.joins for run in join.runs_of(loop)]
         write_positions = [body.positions[write.values[-1]][1] for write in body.writes]
         wanted = [*(run.position for run in runs), *write_positions, *final_users]
@@ -75,6 +78,9 @@ class _Rolling:
                 value = self._insert(_ATEN.select.int, (stacked[position], 0, -1), example)
             for user in users:
                 user.replace_input_with(self._last[position], value)
+            for base in (base for base, updated in last_values.items() if updated == position):
+                # Other views of the tensor, and the caller whose tensor it is, see the last value too.
+                self._insert(_ATEN.copy_.default, (base, value), base.meta["val"])
         for run in runs:
             run.stacked = stacked[run.position]
         for write, position in zip(body.writes, write_positions, strict=True):
@@ -93,22 +99,28 @@ class _Rolling:
                 outer = [user for user in node.users if user not in inside and user not in joins]
                 if outer and nodes is not self._last:
                     raise self._loop.refuse(
-                        f"gives a value ('{node.name}') that is used after it for a single iteration; only the "
-                        "last one, and torch.stack or torch.cat of those of all iterations, may be used"
+                        f"gives a value ('{node.name}') of a single iteration to the code after it, which may "
+                        "use that of the last iteration, and torch.stack or torch.cat of all of them"
                     )
                 if outer:
+                    self._check_value(node)
                     users[position] = outer
         return users
+
+    def _check_value(self, node: torch.fx.Node) -> None:
+        """Refuse to use a number of the last iteration, or a tensor of its own shape, after the loop."""
+        value = node.meta["val"]
+        if not isinstance(value, torch.Tensor) or self._loop.is_of_index(value):
+            raise self._loop.refuse(
+                "gives its index, or a tensor whose shape depends on it, to the code after it"
+            )
 
     def _insert_loop(self, root: torch.nn.Module, name: str) -> torch.fx.Node:
         loop, body = self._loop, self._body
         self._cursor = loop.anchors[-1]
-        start: Argument = loop.start_argument
+        start, count = loop.start_argument, loop.count_argument
         if self._first == 1:
-            start = self._sum(start, loop.step)
-        count: Argument = loop.count_argument
-        if loop.first == 1:
-            count = self._sum(count, -1)
+            start, count = self._sum(start, loop.step), self._sum(count, -1)
         initial = body.inputs if body.initial is None else body.initial
         module, additional = self._make_body()
         setattr(root, name, module)
@@ -183,8 +195,8 @@ class _Rolling:
     def _fix_first_index(self) -> None:
         """Give the first iteration, which is recorded apart, its index."""
         index = self._loop.indices[0]
+        start = self._loop.start_argument
         for user in list(index.users):
-            start = self._loop.start_argument
             user.args, user.kwargs = torch.fx.map_arg(
                 (user.args, user.kwargs), lambda node: start if node is index else node
             )
@@ -255,6 +267,8 @@ def _erase(loop: Loop) -> None:
     if first == 1:
         nodes.append(loop.indices[0])
     erased = set(nodes)
-    for node in reversed(list(loop.indices[0].graph.nodes)):
-        if node in erased:
-            node.graph.erase_node(node)
+    graph = loop.anchors[0].graph
+    for node in reversed(list(graph.nodes)):
+        # Each iteration has its own node for a constant.
+        if node in erased or (node.op == "get_attr" and not node.users):
+            graph.erase_node(node)
