@@ -32,6 +32,7 @@ _ASKING = tuple(
         "torch/fx/experimental/sym_node.py",
         "torch/fx/experimental/symbolic_shapes.py",
         "capture/direct/decisions.py",
+        "capture/direct/loops/iterations.py",
         "capture/direct/sizes/environment.py",
         "capture/direct/sizes/nodes.py",
         "torch_boundary/size_questions.py",
@@ -63,6 +64,14 @@ def questions_of(environment: ShapeEnv) -> dict[sympy.Basic, Question]:
     """The questions that a `ShapeEnv` has answered, by sympy's condition."""
     questions: dict[sympy.Basic, Question] = vars(environment).setdefault(_ATTRIBUTE, {})
     return questions
+
+
+def is_asked_by_user() -> bool:
+    """Whether the user's code asks for a condition now, not a kernel of torch."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.endswith(_ASKING):
+        frame = frame.f_back
+    return frame is not None and not frame.f_code.co_filename.startswith((_TORCH, _PACKAGE, *_GENERATED))
 
 
 def note(environment: ShapeEnv, node: SymNode, answer: bool | int | float) -> None:

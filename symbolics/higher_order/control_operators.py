@@ -202,7 +202,7 @@ _register_scan(9, _scan)
 def range_loop_with_value(
     g: GraphContext,
     init: list[Value | Number],
-    index: list[Value | Number],
+    index: list[Value | int],
     additional_inputs: list[Value | Number],
     count: Value | int,
     step: int,
@@ -217,7 +217,7 @@ def range_loop_with_value(
 def range_loop(
     g: GraphContext,
     init: list[Value | Number],
-    index: list[Value | Number],
+    index: list[Value | int],
     additional_inputs: list[Value | Number],
     count: Value | int,
     step: int,
@@ -229,7 +229,7 @@ def range_loop(
 def _range_loop(
     g: GraphContext,
     init: Sequence[Value | Number],
-    index: Sequence[Value | Number],
+    index: Sequence[Value | int],
     additional: Sequence[Value | Number],
     count: Value | int,
     step: int,

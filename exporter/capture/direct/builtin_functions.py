@@ -26,7 +26,7 @@ from ...torch_boundary.state.static_lookups import (
 )
 from ...torch_boundary.symbolic_numbers import as_integer
 from .bytecode import only_calls_int
-from .loops.iterations import DynamicRange, count_members, dynamic_length
+from .loops.dynamic_ranges import DynamicRange, count_members, dynamic_length
 from .loops.recurrences import as_recurrences
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")

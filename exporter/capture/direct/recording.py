@@ -30,7 +30,8 @@ from ...torch_boundary.recording.recorder import GraphRecorder
 from ...torch_boundary.state.module_tree import ModuleTree
 from ..fx_import.captured_program import CallStructure, GraphSignature, RecordedProgram
 from .decisions import Decisions
-from .loops.iterations import Loops, slices_of
+from .loops.dynamic_ranges import slices_of
+from .loops.iterations import Loops
 from .loops.rolling import roll_loops
 from .names import argument_names, assign_names, tensor_name
 from .refusals import check_graph, check_recordable
@@ -91,7 +92,8 @@ class _Recording:
         self._gradients = gradients
         self.recorder = GraphRecorder(tree, sizes.mode, source_lines=source_lines, gradients=gradients)
         self._graph = self.recorder.graph
-        self._loops = sizes.mode.shape_env.loops = Loops(self.recorder, sizes.mode.shape_env)
+        environment: Any = sizes.mode.shape_env
+        self._loops = environment.loops = Loops(self.recorder, environment)
         self.recorder.slices_of = slices_of
         self.recorder.join_results = self._loops.join_results
         self._entries: list[InputSpec] = []

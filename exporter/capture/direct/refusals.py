@@ -22,6 +22,10 @@ class NotRecordable(CaptureError):
     """A model of a kind that only torch.export captures."""
 
 
+class LoopRefused(CaptureError):
+    """A Python loop over a dynamic size whose iterations cannot become one operator."""
+
+
 def check_recordable(tree: ModuleTree, call: Any) -> None:
     """Refuse a model or arguments that direct capture would not record as torch.export does.
 

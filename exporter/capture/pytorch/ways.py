@@ -9,7 +9,7 @@ from ....passes.faults import is_fault, raise_fault
 from ....registration import CaptureError
 from ...torch_boundary import probe
 from ...torch_boundary.process.process_state import has_compiled_code
-from ..direct.refusals import NotRecordable
+from ..direct.refusals import LoopRefused, NotRecordable
 from .failures import is_about_sizes, is_caught_assertion, is_recognised, may_help, reads_value
 
 Result = TypeVar("Result")
@@ -38,6 +38,9 @@ class Failures(Exception):
             (error for error in ordered_errors if not isinstance(error, NotRecordable)), ordered_errors[0]
         )
         direct = self.errors.get("direct")
+        # It names what the loop does; other ways only see that a size is fixed.
+        if isinstance(direct, LoopRefused):
+            return direct
         # Direct capture names the line that fixed a size, so prefer its error. Where torch.export fixes
         # the size silently, the model may fail later with an unrelated error.
         is_better = direct is not None and is_about_sizes(direct)

@@ -25,7 +25,7 @@ from .branches import Branch, BranchSearch, Failure, Trials, is_about_one
 from .critical_sizes import find_boundary
 from .guards import Guard, Point
 from .operator_trace import Trace, line_of_guard
-from .trials import NotRun, Tracer
+from .trials import Tracer
 
 _FURTHEST = 1 << 20
 _MOST_OF_TWO = 8
@@ -419,9 +419,7 @@ class Search:
         if failure is not None and not self._comparable:
             if graph.other_rank is not None:
                 return _OTHER_RANK, ""
-            # A loop has other operators than the model, but its results have the same shapes.
-            differ = model.error or graph.error or model.shapes != graph.shapes
-            if self._tracer.has_loops and differ and not isinstance(model.error, NotRun):
+            if self._tracer.has_other_results(model, graph):
                 return failure
             # The model and the graph differ even at the example's sizes, so trials say nothing: rely on
             # torch.export's assumptions.

@@ -136,10 +136,14 @@ class Tracer:
             return model, Trace()
         return model, self._attempt(functools.partial(self._run_graph, sizes), leaves)
 
-    @property
-    def has_loops(self) -> bool:
-        """Whether the graph has loops over dynamic sizes."""
-        return bool(self._loop_nodes)
+    def has_other_results(self, model: Trace, graph: Trace) -> bool:
+        """Whether a run with loops over dynamic sizes fails, or gives results of other shapes than the model.
+
+        Such a graph has other operators than the model, so these are not compared.
+        """
+        fails = model.error is not None or graph.error is not None
+        is_run = bool(self._loop_nodes) and not isinstance(model.error, NotRun)
+        return is_run and (fails or model.shapes != graph.shapes)
 
     def _are_loops_short(self, size_of: Callable[[Any], int | None]) -> bool:
         """Whether a run of all iterations of the program's loops takes little time."""

@@ -21,9 +21,9 @@ class _RangeLoop(HigherOrderOperator):
     """
 
     def __init__(self) -> None:
-        super().__init__("range_loop")
+        super().__init__("range_loop")  # type: ignore[no-untyped-call]
 
-    def __call__(  # type: ignore[override]
+    def __call__(
         self,
         body_fn: torch.fx.GraphModule,
         init: Sequence[Any],

@@ -94,7 +94,7 @@ class GraphRecorder:
         number_of_sizes: finds the symbolic number in a tensor that is computed from sizes; None for others.
         elements_of: finds the elements of a tensor that the model converts to an array; None to refuse it.
         join_results: records a call that stacks or concatenates results of iterations; None for others.
-        slices_of: the slices of a tensor along an axis of dynamic size; None for other axes.
+        slices_of: the slices of a tensor along an axis of dynamic size.
         assigned: the tensors to whose `data` the model has assigned, by identity.
     """
 
@@ -244,13 +244,10 @@ class GraphRecorder:
             proxy = self._tracer.unwrap_proxy(item)
             return self._tracer.create_arg(proxy)
 
-    def empty(
-        self, shape: Sequence[object], dtype: torch.dtype, device: torch.device | None = None
-    ) -> torch.Tensor:
+    def empty(self, shape: Any, dtype: torch.dtype, device: torch.device | None = None) -> torch.Tensor:
         """A fake tensor, made without a node."""
-        sizes: Any = tuple(shape)
         with proxy_tensor.disable_proxy_modes_tracing(), self._fake_mode:
-            return torch.empty(sizes, dtype=dtype, device=device)
+            return torch.empty(tuple(shape), dtype=dtype, device=device)
 
     def _dispatch(
         self, func: OpOverload, types: object, args: Args = (), kwargs: Kwargs | None = None

@@ -1,14 +1,13 @@
 """Follows a Python loop over a dynamic size through three iterations.
 
 In a model, `for t in range(x.shape[1])` cannot run as often as an unknown size says. Its body runs three
-times instead, each time with a new symbol for `t`. The second and the third iteration stand for all later ones:
-`rolled` turns them into one operator if they recorded the same calls.
+times instead, each time with a new symbol for `t`. The second and the third iteration stand for all later
+ones; `rolling` turns them into one operator if they recorded the same calls.
 """
 
 from __future__ import annotations
 
 import builtins
-import collections
 import dataclasses
 import itertools
 import sys
@@ -19,20 +18,20 @@ from typing import Any
 import torch
 import torch.fx
 
-from .....registration import CaptureError
 from .....registration.size_algebra.polynomials import Polynomial, decide
-from ....torch_boundary.fake_tensors import FakeTensor
 from ....torch_boundary.operators.overloads import Args, OpOverload
 from ....torch_boundary.recording.recorder import GraphRecorder
+from ....torch_boundary.size_questions import is_asked_by_user
 from ...sizes.recorded_answers import current_line
+from ..refusals import LoopRefused
 from ..sizes.nodes import SizeNode
-from .matching import LoopBody, NotRepeated, match_iterations
+from .matching import LoopBody, match_iterations
+from .python_state import ListState, python_state
+from .tensor_writes import NotRepeated
 
 _OPPOSITES = {"lt": "ge", "ge": "lt", "le": "gt", "gt": "le"}
 ITERATIONS = 3
 """How often the body of a loop runs: two equal iterations, after a first one that may differ."""
-_MOST_MEMBERS = 64
-_WITHOUT_STATE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType, torch.SymInt)
 Number = int | torch.SymInt
 
 
@@ -46,7 +45,7 @@ def loop_index(loop: int, iteration: int) -> int:
 
 
 @dataclasses.dataclass(eq=False)
-class Loop:
+class RecordedLoop:
     """A loop that ran.
 
     Attributes:
@@ -108,87 +107,16 @@ class Loop:
         """How many iterations the operator runs."""
         return self.count - self.first
 
-    def refuse(self, reason: str) -> CaptureError:
+    def refuse(self, reason: str) -> LoopRefused:
         """An error that names the loop."""
-        return CaptureError(
+        return LoopRefused(
             f"the loop over a dynamic size at {self.line} {reason}; or make the dimension static "
             "(leave it out of dynamic_shapes)"
         )
 
 
-class DynamicRange:
-    """A `range` whose length depends on dynamic sizes."""
-
-    def __init__(self, loops: Loops, start: Number, stop: Number, step: int):
-        self._loops = loops
-        self._start = start
-        self._stop = stop
-        self._step = step
-
-    def __iter__(self) -> Iterator[Number]:
-        return self._loops.iterate(self._start, self._stop, self._step)
-
-    def count_members(self, first: Number) -> Iterator[tuple[Number, Number]]:
-        """The indices with their numbers, which begin with a given one."""
-        start, step = self._start, self._step
-        return (((index - start) // step + first, index) for index in self)
-
-    def __reversed__(self) -> Iterator[Number]:
-        if self._step != 1:
-            raise CaptureError("reversed() of a range over a dynamic size takes a step of 1")
-        return self._loops.iterate(self._stop - 1, self._start - 1, -1)
-
-
-class DynamicSequence:
-    """The slices of a tensor along an axis of dynamic size, as `unbind` gives them."""
-
-    def __init__(self, loops: Loops, tensor: torch.Tensor, axis: int):
-        self._tensor = tensor
-        self._axis = axis
-        self.indices = DynamicRange(loops, 0, tensor.shape[axis], 1)
-
-    def __iter__(self) -> Iterator[torch.Tensor]:
-        return (self[index] for index in self.indices)
-
-    def __reversed__(self) -> Iterator[torch.Tensor]:
-        return (self[index] for index in reversed(self.indices))
-
-    def __getitem__(self, index: Number) -> torch.Tensor:
-        return self._tensor.select(self._axis, index)
-
-    def __len__(self) -> Any:
-        return self._tensor.shape[self._axis]
-
-
-def slices_of(tensor: torch.Tensor, dim: int = 0) -> DynamicSequence | None:
-    """The slices of a fake tensor of a recording along an axis of dynamic size; None for other tensors."""
-    size = tensor.shape[dim] if tensor.dim() else 0
-    loops = getattr(size.node.shape_env, "loops", None) if isinstance(size, torch.SymInt) else None
-    return None if loops is None else DynamicSequence(loops, tensor, dim)
-
-
-def count_members(items: Any, start: Number = 0) -> Iterator[tuple[Number, Any]]:
-    """`enumerate`, with symbolic numbers for a loop over a dynamic size."""
-    if isinstance(items, DynamicSequence):
-        return ((index + start, items[index]) for index in items.indices)
-    if isinstance(items, DynamicRange):
-        return items.count_members(start)
-    return builtins.enumerate(items, start)
-
-
-def dynamic_length(item: Any) -> Any:
-    """The length of an object; that of a sequence of dynamic size, or of a list with results of a loop over a dynamic size is symbolic."""
-    if type(item) is DynamicSequence:
-        return item.__len__()
-    if type(item) is list and item and isinstance(item[0], FakeTensor):
-        loops = getattr(item[0].fake_mode.shape_env, "loops", None)
-        if loops is not None and loops.all:
-            return loops.length(item)
-    return len(item)
-
-
 @dataclasses.dataclass(eq=False)
-class Run:
+class IterationResults:
     """The results of the repeated iterations of a loop, as successive members of a list.
 
     Attributes:
@@ -197,10 +125,16 @@ class Run:
         stacked: the node of the stacked results, once the loop is replaced.
     """
 
-    loop: Loop
+    loop: RecordedLoop
     position: int
     is_reversed: bool
     stacked: Any = None
+
+    @property
+    def last(self) -> torch.fx.Node:
+        """The node of the result of the last iteration."""
+        assert self.loop.body is not None
+        return self.loop.body.iterations[-1][self.position]
 
 
 @dataclasses.dataclass(eq=False)
@@ -215,13 +149,13 @@ class Join:
     """
 
     node: torch.fx.Node
-    parts: list[Run | torch.fx.Node]
+    parts: list[IterationResults | torch.fx.Node]
     axis: int
     stacks: bool
 
-    def runs_of(self, loop: Loop) -> list[Run]:
+    def runs_of(self, loop: RecordedLoop) -> list[IterationResults]:
         """The operands that are results of a loop."""
-        return [part for part in self.parts if isinstance(part, Run) and part.loop is loop]
+        return [part for part in self.parts if isinstance(part, IterationResults) and part.loop is loop]
 
 
 class Loops:
@@ -230,9 +164,9 @@ class Loops:
     def __init__(self, recorder: GraphRecorder, environment: Any):
         self.recorder = recorder
         self._environment = environment
-        self._indices: dict[int, tuple[Loop, int]] = {}
+        self._indices: dict[int, tuple[RecordedLoop, int]] = {}
         """By the atom of an index, its loop and the number of its iteration."""
-        self.all: list[Loop] = []
+        self.all: list[RecordedLoop] = []
         self.joins: list[Join] = []
 
     # Iterations.
@@ -246,27 +180,29 @@ class Loops:
         if self.all and self.all[-1].is_running_with(frame, self._polynomial(count), step):
             yield from self._follow(self.all[-1], start)
             return
-        loop = Loop("an unknown line" if line is None else str(line), start, stop, step, count, *numbers)
+        loop = RecordedLoop(
+            "an unknown line" if line is None else str(line), start, stop, step, count, *numbers
+        )
         if self.all and self.all[-1].body is None:
             raise loop.refuse("is inside of another such loop, which is not supported")
         self.all.append(loop)
         loop.instruction = (frame, frame.f_lasti)
         loop.length = self._polynomial(count)
         for iteration in builtins.range(ITERATIONS):
-            loop.states.append(_state(frame))
+            loop.states.append(python_state(frame))
             yield self._begin(loop, iteration)
-        loop.states.append(_state(frame))
+        loop.states.append(python_state(frame))
         loop.anchors.append(self._last_node())
         self._check_state(loop, frame)
         self._match(loop)
 
-    def _follow(self, loop: Loop, start: Number) -> Iterator[Number]:
+    def _follow(self, loop: RecordedLoop, start: Number) -> Iterator[Number]:
         """The indices of a second range that `zip` runs through together with the first one."""
         while loop.body is None:
             index = loop.indices[-1].meta["val"]
             yield index if start is loop.start or start == loop.start else index + (start - loop.start)
 
-    def _match(self, loop: Loop) -> None:
+    def _match(self, loop: RecordedLoop) -> None:
         """Compare the iterations."""
         nodes = _nodes_between(loop.anchors)
         symbols = {index.meta["val"].node.expr for index in loop.indices}
@@ -275,7 +211,7 @@ class Loops:
         except NotRepeated as error:
             raise loop.refuse(f"does not repeat: {error}") from None
 
-    def _begin(self, loop: Loop, iteration: int) -> torch.SymInt:
+    def _begin(self, loop: RecordedLoop, iteration: int) -> torch.SymInt:
         loop.anchors.append(self._last_node())
         environment = self._environment
         index: torch.SymInt = environment.create_unbacked_symint()
@@ -289,27 +225,24 @@ class Loops:
         return index
 
     def _last_node(self) -> torch.fx.Node:
-        return next(iter(reversed(self.recorder.graph.nodes)))
+        node: torch.fx.Node = next(iter(reversed(self.recorder.graph.nodes)))
+        return node
 
-    def _check_state(self, loop: Loop, frame: types.FrameType) -> None:
+    def _check_state(self, loop: RecordedLoop, frame: types.FrameType) -> None:
         """Refuse a loop that changes other things than tensors and lists of them."""
         second, third, final = loop.states[1:]
         for name, before in third.items():
             after = final.get(name, before)
-            if (
-                isinstance(before, _ListState)
-                and isinstance(after, _ListState)
-                and before.items is after.items
-            ):
+            if isinstance(before, ListState) and isinstance(after, ListState) and before.items is after.items:
                 self._check_growth(loop, name, [state.get(name) for state in loop.states])
-            elif before != after and name in second and not isinstance(before, _ListState):
+            elif before != after and name in second and not isinstance(before, ListState):
                 raise loop.refuse(
-                    f"changes '{name}' from {before!r} to {after!r}: only tensors, and lists that tensors are "
-                    "appended to, may change in it"
+                    f"changes '{name}' from {before!r} to {after!r}: only tensors, and lists to which it "
+                    "appends tensors, may change"
                 )
 
-    def _check_growth(self, loop: Loop, name: str, states: Sequence[object]) -> None:
-        lengths = [state.length for state in states if isinstance(state, _ListState)]
+    def _check_growth(self, loop: RecordedLoop, name: str, states: Sequence[object]) -> None:
+        lengths = [state.length for state in states if isinstance(state, ListState)]
         growth = {after - before for before, after in itertools.pairwise(lengths)}
         if growth not in ({0}, {1}) or len(lengths) <= ITERATIONS:
             raise loop.refuse(f"does not extend the list '{name}' by one member in each iteration")
@@ -321,7 +254,7 @@ class Loops:
         nodes = [self.recorder.node_of(item) if isinstance(item, torch.Tensor) else None for item in items]
         length: Number = 0
         for part in self._parts(nodes):
-            length = length + (part.loop.repeated if isinstance(part, Run) else 1)
+            length = length + (part.loop.repeated if isinstance(part, IterationResults) else 1)
         return length
 
     def join_results(self, func: OpOverload, args: Args) -> torch.Tensor | None:
@@ -331,7 +264,7 @@ class Loops:
         if not finished or not isinstance(tensors, (list, tuple)):
             return None
         parts = self._parts([self.recorder.node_of(tensor) for tensor in tensors])
-        if not any(isinstance(part, Run) for part in parts):
+        if not any(isinstance(part, IterationResults) for part in parts):
             return None
         stacks = func is torch.ops.aten.stack.default
         shape = list(tensors[0].shape)
@@ -339,9 +272,9 @@ class Loops:
         axis %= len(shape) + stacks
         lengths: list[Number] = []
         for part in parts:
-            node = part.loop.body.iterations[-1][part.position] if isinstance(part, Run) else part
+            node = part.last if isinstance(part, IterationResults) else part
             size = 1 if stacks else node.meta["val"].shape[axis]
-            lengths.append(size * part.loop.repeated if isinstance(part, Run) else size)
+            lengths.append(size * part.loop.repeated if isinstance(part, IterationResults) else size)
         shape[axis : axis + (0 if stacks else 1)] = [sum(lengths[1:], lengths[0])]
         result = self.recorder.empty(shape, tensors[0].dtype, tensors[0].device)
         with self.recorder.graph.inserting_after(self._last_node()):
@@ -364,7 +297,7 @@ class Loops:
             position += 1 if run is None else ITERATIONS - run.loop.first
         return parts
 
-    def _run(self, nodes: Sequence[Any]) -> Run | None:
+    def _run(self, nodes: Sequence[Any]) -> IterationResults | None:
         """The results of all repeated iterations of a loop, if these nodes begin with them."""
         for loop in self.all:
             if loop.body is None:
@@ -375,7 +308,7 @@ class Loops:
             if len(set(positions)) == 1 and iterations in (order, order[::-1]):
                 if loop.is_of_index(nodes[0].meta["val"]):
                     raise loop.refuse("collects results whose shapes differ from one iteration to the next")
-                return Run(loop, positions[0], iterations != order)
+                return IterationResults(loop, positions[0], iterations != order)
         return None
 
     # Decisions.
@@ -388,7 +321,7 @@ class Loops:
             refuses: raise an error if there is no such value.
 
         Raises:
-            CaptureError: `refuses` is set, and it differs between iterations.
+            LoopRefused: `refuses` is set, and it differs between iterations.
         """
         difference = _difference(node)
         if not self._indices or difference is None:
@@ -402,7 +335,10 @@ class Loops:
         if node.relation is not None and is_linear:
             name = node.relation[0]
             answer = self._answer_for_all(name, difference, atoms[0], loop, min(iteration, 1))
-            if answer is None and iteration == 0:
+            if answer is None and iteration == 0 and not is_asked_by_user():
+                # A kernel of torch asks for shapes, which are those of later iterations.
+                answer = self._answer_for_all(name, difference, atoms[0], loop, 1)
+            elif answer is None and iteration == 0 and refuses:
                 start = difference.substitute({atoms[0]: self._polynomial(loop.start)})
                 answer = decide(name, start, Polynomial.of_number(0), self._environment.bounds)
                 loop.first_is_special = loop.first_is_special or answer is not None
@@ -418,7 +354,7 @@ class Loops:
         )
 
     def _answer_for_all(
-        self, relation: str, difference: Polynomial[int], index: int, loop: Loop, iteration: int
+        self, relation: str, difference: Polynomial[int], index: int, loop: RecordedLoop, iteration: int
     ) -> bool | None:
         """The relation of an expression of the index to 0, from an iteration on, if it is always the same."""
         first = self._polynomial(loop.start) + Polynomial.of_number(loop.step * iteration)
@@ -464,49 +400,11 @@ def _difference(node: SizeNode) -> Polynomial[int] | None:
     return difference
 
 
-class _ListState:
-    """A list, and its length at one time."""
-
-    def __init__(self, items: Any):
-        self.items = items
-        self.length = len(items)
-
-    def __repr__(self) -> str:
-        return f"{self.length} members"
-
-
 def _frame_of_user(frame: types.FrameType) -> types.FrameType:
     """The innermost frame outside of this package's own generators."""
     while frame.f_globals.get("__name__", "").startswith(__name__.rpartition(".")[0]) and frame.f_back:
         frame = frame.f_back
     return frame
-
-
-def _state(frame: types.FrameType) -> dict[str, object]:
-    """What a loop may change besides tensors: Python numbers, texts, and lengths of containers, by path."""
-    state: dict[str, object] = {}
-    visited: set[int] = set()
-    pending: list[tuple[str, object]] = list(frame.f_locals.items())
-    while pending:
-        path, value = pending.pop()
-        if isinstance(value, (bool, int, float, str)):
-            state[path] = value
-            continue
-        if id(value) in visited or isinstance(value, _WITHOUT_STATE):
-            continue
-        visited.add(id(value))
-        if isinstance(value, (list, set, frozenset, collections.deque)):
-            state[path] = _ListState(value)
-        if isinstance(value, (list, tuple)) and len(value) <= _MOST_MEMBERS:
-            pending += [(f"{path}[{index}]", member) for index, member in enumerate(value)]
-        elif isinstance(value, dict):
-            state[path] = f"{len(value)} members"
-            pending += [(f"{path}[{key!r}]", member) for key, member in value.items()]
-        members = getattr(value, "__dict__", None)
-        if isinstance(members, dict):
-            prefix = "" if path.startswith("self._modules") else "."
-            pending += [(f"{path}{prefix}{name}", member) for name, member in members.items()]
-    return state
 
 
 def _nodes_between(anchors: Sequence[torch.fx.Node]) -> list[list[torch.fx.Node]]:

@@ -32,7 +32,7 @@ class LoopBody:
         initial: the values that the first iteration reads for them; None if it differs from the others, and
             is recorded apart.
         writes: the writes to slices of tensors from before the loop; their nodes have no position.
-        updates: by a tensor from before the loop that is written to otherwise, its value after each iteration.
+        updates: by another written tensor from before the loop, its value after each iteration.
     """
 
     iterations: list[list[torch.fx.Node]]
@@ -141,8 +141,8 @@ def _is_same_argument(
             _is_same_argument(before[key], after[key], are_same) for key in before
         )
     if isinstance(before, slice) and isinstance(after, slice):
-        parts = [(item.start, item.stop, item.step) for item in (before, after)]
-        return _is_same_argument(*parts, are_same)
+        bounds = (before.start, before.stop, before.step)
+        return _is_same_argument(bounds, (after.start, after.stop, after.step), are_same)
     return type(before) is type(after) and bool(before == after)
 
 
@@ -165,7 +165,9 @@ def _move_invariants(nodes: list[torch.fx.Node], start: torch.fx.Node, symbols: 
         inside.discard(node)
 
 
-def _reads_outside(node: torch.fx.Node, start: torch.fx.Node, value: torch.SymInt) -> bool:
+def _reads_outside(
+    node: torch.fx.Node, start: torch.fx.Node, value: torch.SymInt | torch.SymFloat | torch.SymBool
+) -> bool:
     """Let a node read a size from a tensor before the loop; returns whether there is one."""
     if node.target is not _ATEN.sym_size.int:
         return False

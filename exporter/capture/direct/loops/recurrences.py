@@ -1,7 +1,7 @@
 """Parts of transformers that compute a recurrence in chunks, as loops over tokens for a dynamic length.
 
 A form in chunks has a fixed number of steps inside of a chunk, and the last chunk is shorter or padded. The
-same modules define the recurrence itself, with the same arguments and results: transformers uses it to decode.
+same modules define the recurrence itself, with the same arguments and results, for decoding.
 """
 
 from __future__ import annotations

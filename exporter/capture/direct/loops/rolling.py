@@ -10,7 +10,7 @@ import torch
 import torch.fx
 
 from ....torch_boundary.recording.loop_operator import RANGE_LOOP
-from .iterations import Join, Loop, Loops, Number, Run
+from .iterations import IterationResults, Join, Loops, Number, RecordedLoop
 from .matching import Argument, LoopBody
 
 _ATEN = torch.ops.aten
@@ -39,7 +39,7 @@ class _Rolling:
         graph: the complete graph of the recording.
     """
 
-    def __init__(self, loop: Loop, body: LoopBody, loops: Loops, graph: torch.fx.Graph):
+    def __init__(self, loop: RecordedLoop, body: LoopBody, loops: Loops, graph: torch.fx.Graph):
         self._loop = loop
         self._body = body
         self._loops = loops
@@ -99,8 +99,8 @@ class _Rolling:
                 outer = [user for user in node.users if user not in inside and user not in joins]
                 if outer and nodes is not self._last:
                     raise self._loop.refuse(
-                        f"gives a value ('{node.name}') of a single iteration to the code after it, which may "
-                        "use that of the last iteration, and torch.stack or torch.cat of all of them"
+                        f"gives a value ('{node.name}') of a single iteration to the code after it, which "
+                        "may use that of the last iteration, and torch.stack or torch.cat of all"
                     )
                 if outer:
                     self._check_value(node)
@@ -233,7 +233,7 @@ def _replace_join(join: Join, loops: Loops, graph: torch.fx.Graph) -> None:
         return call
 
     for part in join.parts:
-        if not isinstance(part, Run):
+        if not isinstance(part, IterationResults):
             shape = list(part.meta["val"].shape)
             shape.insert(join.axis, 1)
             parts.append(insert(_ATEN.unsqueeze.default, (part, join.axis), shape) if join.stacks else part)
@@ -257,7 +257,7 @@ def _replace_join(join: Join, loops: Loops, graph: torch.fx.Graph) -> None:
         node.target, node.args = _ATEN.cat.default, (parts, join.axis)
 
 
-def _erase(loop: Loop) -> None:
+def _erase(loop: RecordedLoop) -> None:
     """Remove the iterations that the operator replaces."""
     body = loop.body
     assert body is not None

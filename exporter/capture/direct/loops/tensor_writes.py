@@ -154,8 +154,7 @@ def _carry_values(
         target = node.args[0]
         assert isinstance(target, torch.fx.Node)
         views = _views(target, nodes)
-        base = views[-1].args[0] if views else target
-        assert isinstance(base, torch.fx.Node)
+        base = views[-1].all_input_nodes[0] if views else target
         origin = next((key for key, value in current.items() if value is base), base)
         if origin in nodes or any(view.target not in _SCATTERS for view in views):
             raise NotRepeated(f"an iteration writes in place to a tensor from before: {call_text(node)}")
@@ -188,7 +187,7 @@ def _views(node: torch.fx.Node, nodes: Sequence[torch.fx.Node]) -> list[torch.fx
     views = []
     while node in nodes and node.args and _shares_storage(node):
         views.append(node)
-        node = node.args[0]  # type: ignore[assignment]
+        node = node.all_input_nodes[0]
     return views
 
 
@@ -246,11 +245,12 @@ def _storages_before(start: torch.fx.Node) -> set[int]:
 
 def have_same_type(first: torch.fx.Node, second: torch.fx.Node) -> bool:
     """Whether the values of two nodes have the same element type and shape."""
-    values = (first.meta.get("val"), second.meta.get("val"))
-    if not all(isinstance(value, torch.Tensor) for value in values):
-        return False
-    types = [(value.dtype, tuple(map(_expression, value.shape))) for value in values]
-    return types[0] == types[1]
+    types = [
+        (value.dtype, tuple(map(_expression, value.shape)))
+        for value in (node.meta.get("val") for node in (first, second))
+        if isinstance(value, torch.Tensor)
+    ]
+    return len(types) == 2 and types[0] == types[1]
 
 
 def _expression(size: int | torch.SymInt) -> sympy.Expr:

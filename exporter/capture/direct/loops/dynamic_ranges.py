@@ -1,0 +1,84 @@
+"""Python's `range`, `enumerate`, `len` and `unbind` over dynamic sizes, as a model's code uses them."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from ....torch_boundary.fake_tensors import FakeTensor
+from ..refusals import LoopRefused
+from .iterations import Loops, Number
+
+
+class DynamicRange:
+    """A `range` whose length depends on dynamic sizes."""
+
+    def __init__(self, loops: Loops, start: Number, stop: Number, step: int):
+        self._loops = loops
+        self._start = start
+        self._stop = stop
+        self._step = step
+
+    def __iter__(self) -> Iterator[Number]:
+        return self._loops.iterate(self._start, self._stop, self._step)
+
+    def count_members(self, first: Number) -> Iterator[tuple[Number, Number]]:
+        """The indices with their numbers, which begin with a given one."""
+        start, step = self._start, self._step
+        return (((index - start) // step + first, index) for index in self)
+
+    def __reversed__(self) -> Iterator[Number]:
+        if self._step != 1:
+            raise LoopRefused("reversed() of a range over a dynamic size takes a step of 1")
+        return self._loops.iterate(self._stop - 1, self._start - 1, -1)
+
+
+class DynamicSequence:
+    """The slices of a tensor along an axis of dynamic size, as `unbind` gives them."""
+
+    def __init__(self, loops: Loops, tensor: torch.Tensor, axis: int):
+        self._tensor = tensor
+        self._axis = axis
+        self.indices = DynamicRange(loops, 0, tensor.shape[axis], 1)
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return (self[index] for index in self.indices)
+
+    def __reversed__(self) -> Iterator[torch.Tensor]:
+        return (self[index] for index in reversed(self.indices))
+
+    def __getitem__(self, index: Number) -> torch.Tensor:
+        return self._tensor.select(self._axis, index)
+
+    def __len__(self) -> Any:
+        return self._tensor.shape[self._axis]
+
+
+def slices_of(tensor: torch.Tensor, dim: int = 0) -> DynamicSequence | None:
+    """The slices of a fake tensor of a recording along an axis of dynamic size; None for other tensors."""
+    size = tensor.shape[dim] if tensor.dim() else 0
+    loops = getattr(size.node.shape_env, "loops", None) if isinstance(size, torch.SymInt) else None
+    return None if loops is None else DynamicSequence(loops, tensor, dim)
+
+
+def count_members(items: Any, start: Number = 0) -> Iterator[tuple[Number, Any]]:
+    """`enumerate`, with symbolic numbers for a loop over a dynamic size."""
+    if isinstance(items, DynamicSequence):
+        return ((index + start, items[index]) for index in items.indices)
+    if isinstance(items, DynamicRange):
+        return items.count_members(start)
+    return builtins.enumerate(items, int(start))
+
+
+def dynamic_length(item: Any) -> Any:
+    """The length of an object, symbolic for a `DynamicSequence` and a list of the results of a loop."""
+    if type(item) is DynamicSequence:
+        return item.__len__()
+    if type(item) is list and item and isinstance(item[0], FakeTensor):
+        loops = getattr(item[0].fake_mode.shape_env, "loops", None)
+        if loops is not None and loops.all:
+            return loops.length(item)
+    return len(item)

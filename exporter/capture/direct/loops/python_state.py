@@ -1,0 +1,51 @@
+"""What the Python code around a loop may change besides tensors."""
+
+from __future__ import annotations
+
+import collections
+import types
+from typing import Any
+
+import torch
+
+_MOST_MEMBERS = 64
+"""Members of longer lists are not looked at."""
+_WITHOUT_STATE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType, torch.SymInt)
+
+
+class ListState:
+    """A list, and its length at one time."""
+
+    def __init__(self, items: Any):
+        self.items = items
+        self.length = len(items)
+
+    def __repr__(self) -> str:
+        return f"{self.length} members"
+
+
+def python_state(frame: types.FrameType) -> dict[str, object]:
+    """What a loop may change besides tensors: Python numbers, texts, and lengths of containers, by path."""
+    state: dict[str, object] = {}
+    visited: set[int] = set()
+    pending: list[tuple[str, object]] = list(frame.f_locals.items())
+    while pending:
+        path, value = pending.pop()
+        if isinstance(value, (bool, int, float, str)):
+            state[path] = value
+            continue
+        if id(value) in visited or isinstance(value, _WITHOUT_STATE):
+            continue
+        visited.add(id(value))
+        if isinstance(value, (list, set, frozenset, collections.deque)):
+            state[path] = ListState(value)
+        if isinstance(value, (list, tuple)) and len(value) <= _MOST_MEMBERS:
+            pending += [(f"{path}[{index}]", member) for index, member in enumerate(value)]
+        elif isinstance(value, dict):
+            state[path] = f"{len(value)} members"
+            pending += [(f"{path}[{key!r}]", member) for key, member in value.items()]
+        members = getattr(value, "__dict__", None)
+        if isinstance(members, dict):
+            prefix = "" if path.startswith("self._modules") else "."
+            pending += [(f"{path}{prefix}{name}", member) for name, member in members.items()]
+    return state

@@ -1,0 +1,307 @@
+"""Models with Python loops over a dynamic size."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+
+class Cells(nn.Module):
+    """Layers that the models share. Inputs are `(batch, time, 4)`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.gru = nn.GRUCell(4, 5)
+        self.lstm = nn.LSTMCell(4, 5)
+        self.linear = nn.Linear(4, 5)
+        self.transitions = nn.Parameter(torch.randn(4, 4))
+        self.register_buffer("state", torch.zeros(4))
+
+
+class Recurrent(Cells):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden, outputs = x.new_zeros(x.shape[0], 5), []
+        for t in range(x.shape[1]):
+            hidden = self.gru(x[:, t], hidden)
+            outputs.append(hidden)
+        return torch.stack(outputs, 1), hidden
+
+
+class Unbound(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        hidden, outputs = x.new_zeros(x.shape[0], 5), []
+        for frame in x.unbind(1):
+            hidden = self.gru(frame, hidden)
+            outputs.append(hidden)
+        return torch.stack(outputs, 1)
+
+
+class OverTensor(Cells):
+    """Iterates over a tensor itself; the state begins as a Python number."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs, smooth = [], 0
+        for frame in x.transpose(0, 1):
+            smooth = smooth * 0.3 + frame
+            outputs.append(smooth)
+        return torch.stack(outputs)
+
+
+class Enumerated(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        outputs = torch.zeros_like(x)
+        for index, frame in enumerate(torch.unbind(x, dim=1)):
+            outputs[:, index] = frame * 2 + index
+        return outputs
+
+
+class Zipped(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        pairs = zip(x.unbind(1), x.flip(1).unbind(1), strict=False)
+        return torch.stack([first * 2 - second for first, second in pairs], 1)
+
+
+class Bidirectional(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        batch, time, _ = x.shape
+        forwards, hidden = [], x.new_zeros(batch, 5)
+        for t in range(time):
+            hidden = self.gru(x[:, t], hidden)
+            forwards.append(hidden)
+        backwards, hidden = [], x.new_zeros(batch, 5)
+        for t in reversed(range(time)):
+            hidden = self.gru(x[:, t], hidden)
+            backwards.append(hidden)
+        backwards.reverse()
+        return torch.cat([torch.stack(forwards, 1), torch.stack(backwards, 1)], -1)
+
+
+class TwoLayers(Cells):
+    """Lists with the states of the layers, whose members are replaced."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = [torch.zeros(x.size(0), 5) for _ in range(2)]
+        cell = [torch.zeros(x.size(0), 5) for _ in range(2)]
+        outputs = []
+        for t in range(x.size(1)):
+            hidden[0], cell[0] = self.lstm(x[:, t], (hidden[0], cell[0]))
+            hidden[1], cell[1] = self.lstm(hidden[0][:, :4], (hidden[1], cell[1]))
+            outputs.append(hidden[1])
+        return torch.stack(outputs).transpose(0, 1), cell[0]
+
+
+class ConditionalField(Cells):
+    """The partition function of a conditional random field, from the second step on."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        scores = x[:, 0]
+        for t in range(1, x.shape[1]):
+            scores = torch.logsumexp(scores.unsqueeze(2) + self.transitions, 1) + x[:, t]
+        return torch.logsumexp(scores, 1)
+
+
+class FirstStepDiffers(Cells):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        outputs = torch.zeros(x.shape[0], x.shape[1], 5)
+        collected = []
+        for t in range(x.size(1)):
+            frame = self.linear(x[:, t])
+            hidden = frame if t == 0 else torch.tanh(hidden + frame)  # noqa: F821
+            outputs[:, t, :] = hidden
+            collected.append(hidden * 2)
+        return outputs, torch.stack(collected, dim=1) / len(collected)
+
+
+class EverySecond(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        rows = [x[:, 0]]
+        for t in range(0, x.shape[1], 2):
+            rows.append(x[:, t] * 2 + rows[-1] * 0.1)
+        return torch.stack(rows, 1)
+
+
+class Slices(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        total, pieces = x[:, :1] * 0, []
+        for t in range(x.shape[1]):
+            total = total + x[:, t : t + 1]
+            pieces.append(total)
+        return torch.cat([*pieces, x], dim=1)
+
+
+class Prefixes(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([x[:, : t + 1].sum(1) for t in range(x.shape[1])], 1)
+
+
+class Backwards(Cells):
+    """Discounted returns, written from the end of a buffer to its beginning."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        returns, total = torch.zeros_like(x), torch.zeros_like(x[:, 0])
+        for t in range(x.shape[1] - 1, -1, -1):
+            total = x[:, t] + 0.9 * total
+            returns[:, t] = total
+        return returns
+
+
+class InPlace(Cells):
+    """Adds to a tensor in place, of which there is a view, and reads the row before from a copy."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        total = torch.zeros(x.shape[0], 4)
+        view = total[:, 1]
+        x = x.clone()
+        for t in range(1, x.shape[1]):
+            x[:, t] = x[:, t] + x[:, t - 1] * 0.5
+            total += x[:, t]
+        return x, total, view
+
+
+class OwnTensors(Cells):
+    """Writes to tensors of an iteration, and replaces tensors with a mask."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        outputs, hidden = [], x.new_zeros(x.shape[0], 5)
+        for t in range(x.shape[1]):
+            frame = x[:, t].clone()
+            frame += 1
+            frame[:, 0] = 0
+            mask = (frame.sum(-1, keepdim=True) > 0).float()
+            hidden = mask * self.gru(frame, hidden) + (1 - mask) * hidden
+            outputs.append(hidden.argmax(-1))
+        return torch.stack(outputs, 1)
+
+
+class LastOnly(Cells):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        best = x[:, 0]
+        for t in range(x.shape[1]):
+            doubled = x[:, t] * 2
+            best = torch.maximum(best, doubled)
+        return best, doubled
+
+
+EXPORTED = [
+    Recurrent,
+    Unbound,
+    OverTensor,
+    Enumerated,
+    Zipped,
+    Bidirectional,
+    TwoLayers,
+    ConditionalField,
+    FirstStepDiffers,
+    EverySecond,
+    Slices,
+    Prefixes,
+    Backwards,
+    InPlace,
+    OwnTensors,
+    LastOnly,
+]
+
+
+class Break(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        for t in range(x.shape[1]):
+            row = x[:, t]
+            if t >= 1:
+                break
+        return row
+
+
+class LastStepDiffers(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        total = x[:, 0]
+        for t in range(x.shape[1]):
+            total = total * 2 if t == x.shape[1] - 1 else total + x[:, t]
+        return total
+
+
+class Counter(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        total, count = x[:, 0], 0
+        for t in range(x.shape[1]):
+            total = total + x[:, t]
+            count += 1
+        return total / count
+
+
+class CounterInDict(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        counts = {"rows": {"seen": 0}}
+        for t in range(x.shape[1]):
+            x = x + x[:, t : t + 1]
+            counts["rows"]["seen"] += 1
+        return x / counts["rows"]["seen"]
+
+
+class CounterInModule(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        self.gru.count = 0
+        for t in range(x.shape[1]):
+            x = x + x[:, t : t + 1]
+            self.gru.count += 1
+        return x / self.gru.count
+
+
+class SingleResult(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        rows = [x[:, t] * 2 for t in range(x.shape[1])]
+        return rows[1]
+
+
+class SumOfList(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        return sum([x[:, t] * 2 for t in range(x.shape[1])])
+
+
+class Nested(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        total = x[:, 0]
+        for t in range(x.shape[1]):
+            for u in range(x.shape[1]):
+                total = total + x[:, t] * x[:, u]
+        return total
+
+
+class Growing(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x[:, :1]
+        for t in range(x.shape[1]):
+            rows = torch.cat([rows, rows.mean(1, keepdim=True) + x[:, t : t + 1]], 1)
+        return rows
+
+
+class IndexAfterwards(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        for t in range(x.shape[1]):
+            row = x[:, t]
+        return x[:, t] + row
+
+
+class OldView(Cells):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        total = torch.zeros(x.shape[0], 4)
+        view = total[0]
+        for t in range(x.shape[1]):
+            total += x[:, t]
+            row = view * 2
+        return total, row
+
+
+REFUSED = {
+    Break: "ends early",
+    LastStepDiffers: "does not do the same in every iteration",
+    Counter: "changes 'count' from 2 to 3",
+    CounterInDict: r"changes 'counts\['rows'\]\['seen'\]' from 2 to 3",
+    CounterInModule: r"gru.*count' from 2 to 3",
+    SingleResult: "of a single iteration",
+    SumOfList: "of a single iteration",
+    Nested: "inside of another such loop",
+    Growing: "changes from one iteration to the next",
+    IndexAfterwards: "gives its index",
+    OldView: "a view of a tensor that it writes to",
+}

@@ -1,0 +1,82 @@
+"""Python loops over a dynamic size become one operator, right at every size, or are refused by name."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+
+import opsetta
+
+from .loop_models import EXPORTED, REFUSED, Bidirectional, Cells, FirstStepDiffers, InPlace, Recurrent
+
+SIZES = (1, 2, 3, 12)
+
+
+def _export(model: type[Cells], opset: int, **options: object) -> opsetta.ONNXProgram:
+    dynamic = ({0: "batch", 1: "time"},)
+    return opsetta.export(
+        model().eval(), (torch.randn(2, 7, 4),), opset=opset, dynamic_shapes=dynamic, **options
+    )
+
+
+@pytest.mark.filterwarnings("ignore:the export is valid for")
+@pytest.mark.parametrize("model", EXPORTED)
+def test_every_size_agrees(model: type[Cells]) -> None:
+    program = _export(model, 13, capture="direct")
+    assert [node.op_type for node in program.model.graph].count("Loop") == (1 + (model is Bidirectional))
+    for time in SIZES:
+        program.verify((torch.randn(3, time, 4),))
+
+
+@pytest.mark.parametrize("opset", [7, 9, 11, 28])
+@pytest.mark.parametrize("model", [Recurrent, FirstStepDiffers, InPlace])
+def test_every_opset(model: type[Cells], opset: int) -> None:
+    program = _export(model, opset)
+    for time in (1, 6):
+        program.verify((torch.randn(2, time, 4),))
+
+
+@pytest.mark.parametrize("model", REFUSED)
+def test_other_loops_are_refused(model: type[Cells]) -> None:
+    with pytest.raises(opsetta.CaptureError, match=REFUSED[model]) as refusal:
+        _export(model, 13)
+    assert "loop_models.py" in str(refusal.value)
+
+
+def test_sizes_without_iterations() -> None:
+    class Differences(Cells):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            total = 0
+            for t in range(x.shape[1] - 1, 0, -1):
+                total = total + x[:, t] * x[:, t - 1]
+            return total
+
+    with pytest.warns(UserWarning, match="valid for time >= 2"):
+        program = _export(Differences, 13)
+    program.verify((torch.randn(2, 2, 4),))
+    with pytest.raises(opsetta.DimensionError, match="time"):
+        program(torch.randn(2, 1, 4))
+
+
+def test_nothing_stays_in_the_module_of_the_model() -> None:
+    space = vars(sys.modules[Recurrent.__module__])
+    before = dict(space)
+    _export(Recurrent, 13)
+    assert space == before
+
+
+def test_a_buffer_that_a_loop_writes_to() -> None:
+    class State(Cells):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows = []
+            for t in range(x.shape[1]):
+                self.state.mul_(0.5).add_(x[0, t])
+                rows.append(self.state.clone())
+            return torch.stack(rows)
+
+    program = _export(State, 13, mutations="outputs")
+    program.verify((torch.randn(2, 9, 4),))
+    with pytest.raises(opsetta.MutationError, match="state"):
+        _export(State, 13)
