@@ -1,0 +1,42 @@
+"""Linear attention, state spaces and other recurrences of language models, at any length."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import opsetta
+
+pytest.importorskip("transformers", minversion="5.20")
+from .recurrences import FAMILIES, make_family
+
+# Lengths below one chunk, of one token, and beyond two chunks of 64.
+LENGTHS = (1, 21, 150)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", FAMILIES)
+def test_any_length_agrees(name: str) -> None:
+    model = make_family(name)
+    program = opsetta.export(
+        model, (torch.randint(64, (1, 70)),), opset=13, dynamic_shapes=({1: "length"},), capture="direct"
+    )
+    for length in LENGTHS:
+        program.verify((torch.randint(64, (1, length)),))
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("opset", [9, 28])
+def test_lowest_and_highest_opset(opset: int) -> None:
+    model = make_family("qwen3_5")
+    dynamic = ({0: "batch", 1: "length"},)
+    program = opsetta.export(model, (torch.randint(64, (2, 70)),), opset=opset, dynamic_shapes=dynamic)
+    for length in LENGTHS:
+        program.verify((torch.randint(64, (3, length)),))
+
+
+def test_a_fixed_length_keeps_the_model_as_it_is() -> None:
+    """Only a dynamic length makes a loop over the tokens."""
+    program = opsetta.export(make_family("qwen3_5").eval(), (torch.randint(64, (1, 24)),), opset=13)
+    assert "Loop" not in {node.op_type for node in program.model.graph}
+    program.verify()
