@@ -95,6 +95,40 @@ FLOAT_ARITHMETIC: dict[str, Callable[[object, object], object]] = {
 """The expressions of torch's operations on symbolic numbers, if one of the operands is a float."""
 
 
+def floor_quotient(dividend: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr:
+    """The quotient of two integers, rounded down as by Python, for a divisor of any sign.
+
+    torch's FloorDiv joins the divisors of nested quotients: `n // 2 // -2` becomes `n // -4`, which differs
+    where n is 5. That is right for a positive second divisor only.
+    """
+    if divisor.is_negative:
+        return FloorDiv(-dividend, -divisor)
+    if isinstance(dividend, FloorDiv) and not divisor.is_nonnegative:
+        numerator, first_divisor = dividend.args
+        return FloorDiv(numerator - PythonMod(numerator, first_divisor), first_divisor * divisor)
+    return FloorDiv(dividend, divisor)
+
+
+def remainder(dividend: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr:
+    """The remainder of two integers with the divisor's sign, as Python's.
+
+    torch's PythonMod takes any dividend below the divisor for its own remainder, a negative one included:
+    `(-n - 5) % -3` becomes `-n - 5`.
+    """
+    if divisor.is_negative:
+        return -remainder(-dividend, -divisor)
+    if dividend.is_nonnegative and divisor.is_nonnegative:
+        return Mod(dividend, divisor)
+    return PythonMod(dividend, divisor)
+
+
+INTEGER_DIVISION: dict[str, Callable[[sympy.Expr, sympy.Expr], sympy.Expr]] = {
+    "int_floordiv": floor_quotient,
+    "mod": remainder,
+}
+"""The expressions of torch's divisions of two symbolic integers."""
+
+
 def new_symbol(environment: ShapeEnv, name: str, size: int) -> object:
     """A new symbol for an unbounded size, which is 1 in the example."""
     from torch._dynamo.source import ConstantSource

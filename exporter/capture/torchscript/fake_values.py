@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 import sympy
 import torch
 
-from ...torch_boundary.symbolic_sizes import FloorDiv, PythonMod
+from ...torch_boundary.symbolic_sizes import floor_quotient, remainder
 
 SAMPLES = 6
 """How many samples there are of the dynamic sizes."""
@@ -21,9 +21,9 @@ EXACT_ARITHMETIC: dict[str, Callable[..., sympy.Expr]] = {
     "add": operator.add,
     "sub": operator.sub,
     "mul": operator.mul,
-    "floordiv": FloorDiv,
-    "floor_divide": FloorDiv,
-    "remainder": PythonMod,
+    "floordiv": floor_quotient,
+    "floor_divide": floor_quotient,
+    "remainder": remainder,
 }
 """Operators whose result is an expression of their operands."""
 

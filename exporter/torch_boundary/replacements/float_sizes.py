@@ -1,4 +1,4 @@
-"""Makes torch.export round each float operation on sizes as Python does."""
+"""Makes torch.export compute float operations and integer divisions of sizes as Python does."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.sym_node import SymNode, method_to_operator
 
 from ..process.process_state import replace_attribute
-from ..symbolic_sizes import FLOAT_ARITHMETIC
+from ..symbolic_sizes import FLOAT_ARITHMETIC, INTEGER_DIVISION
 
 Operation = Callable[[SymNode, SymNode], SymNode]
 
 
 @contextlib.contextmanager
 def keep_order() -> Iterator[None]:
-    """Within the context, sympy does not reorder sums and products of floats."""
+    """Within the context, torch does not reorder sums and products of floats, nor join negative divisors."""
     with contextlib.ExitStack() as stack:
         for name in FLOAT_ARITHMETIC:
             original = getattr(SymNode, f"_{name}")
@@ -25,21 +25,30 @@ def keep_order() -> Iterator[None]:
 
 
 def _make_method(name: str, original: Operation) -> Operation:
-    """The method of a symbolic number for a sum, difference or product.
+    """The method of a symbolic number for a sum, difference, product, quotient or remainder.
 
     Args:
         original: torch's method.
     """
-    expression_of = FLOAT_ARITHMETIC[name]
     operator = method_to_operator(name)
 
     def method(self: SymNode, operand: SymNode) -> SymNode:
         # A tracer records the operation, and then calls this method again.
         is_traced = proxy_tensor.get_proxy_mode() is not None
-        if is_traced or not isinstance(operand, SymNode) or float not in (self.pytype, operand.pytype):
+        if is_traced or not isinstance(operand, SymNode):
+            return original(self, operand)
+        operand_types = (self.pytype, operand.pytype)
+        result_type = float if float in operand_types else int
+        expressions = FLOAT_ARITHMETIC if result_type is float else INTEGER_DIVISION
+        if name not in expressions or bool in operand_types:
+            return original(self, operand)
+        # torch is right about divisors that are not negative, and knows their ranges besides.
+        if result_type is int and (
+            operand.expr.is_nonnegative or (name == "mod" and not operand.expr.is_negative)
+        ):
             return original(self, operand)
         hints = (self.hint, operand.hint)
         hint = None if None in hints else operator(*hints)
-        return SymNode(expression_of(self.expr, operand.expr), self.shape_env, float, hint)
+        return SymNode(expressions[name](self.expr, operand.expr), self.shape_env, result_type, hint)
 
     return method

@@ -14,7 +14,7 @@ import torch
 from .....registration.size_algebra.polynomials import Bounds, Polynomial
 from ....torch_boundary import symbolic_numbers as numbers
 from ....torch_boundary.size_questions import note
-from ....torch_boundary.symbolic_sizes import FLOAT_ARITHMETIC
+from ....torch_boundary.symbolic_sizes import FLOAT_ARITHMETIC, INTEGER_DIVISION
 from ...sizes.operator_trace import is_internal
 from ..checks import is_caught
 from .nodes import SizeNode
@@ -97,8 +97,8 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
             expression = FLOAT_ARITHMETIC[name](*expressions)
         elif name == "mod" and all(self._is_nonnegative(operand) for operand in operands):
             expression = numbers.Mod(*expressions)
-        elif name == "mod":
-            expression = numbers.PythonMod(*expressions)
+        elif name in INTEGER_DIVISION:
+            expression = INTEGER_DIVISION[name](*expressions)
         elif name == "floor":
             expression = numbers.apply_operation(name, [self._simplify_floor_div(expressions[0])])
         else:
