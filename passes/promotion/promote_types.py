@@ -10,8 +10,8 @@ Rules, for every node with an entry in `rules.RULES`, in sub-blocks too:
    resolves when its operands are known, or refuses. A value written into a tensor of unknown type goes
    through `aten::type_as`.
 5. A cast made inside a block is used only there; a cast made before a block is also used inside it.
-6. Where each element of the result has the type of one argument (`Rule.result`), the result is cast to it, and
-   a `reduction` becomes a node of its own after the cast, because it sums the cast elements.
+6. Where each element of the result has the type of one argument (`Rule.result`), the result is cast to it,
+   and a `reduction` becomes a node of its own after the cast, because it sums the cast elements.
 """
 
 from __future__ import annotations
