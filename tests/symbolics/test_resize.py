@@ -1,4 +1,4 @@
-"""Resize of opset 13 at opsets whose versions only repeat pixels: the written operators, and their numbers."""
+"""Resize of opset 13 where the target's version only repeats pixels: written operators, and numbers."""
 
 from __future__ import annotations
 
