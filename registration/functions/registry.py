@@ -286,8 +286,8 @@ class Registry:
 
 
 default_registry = Registry()
-"""The registry that exports use by default. Importing `symbolics` fills it, and `opsetta.default_registry` and
-`opsetta.onnx_symbolic` do that."""
+"""The registry that exports use by default. Importing `symbolics` fills it, which `opsetta.default_registry`
+and `opsetta.onnx_symbolic` do."""
 
 
 def onnx_symbolic(
