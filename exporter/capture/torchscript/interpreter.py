@@ -17,7 +17,7 @@ from ....passes.faults import raise_fault
 from ....registration import CaptureError
 from ...captured_graph.code_lines import shown_frame
 from .builder import DTYPES, ScriptGraphBuilder, stem_of
-from .fake_values import UNKNOWN, Fake, Typed
+from .fake_values import UNKNOWN, Fake, UnrankedTensor
 from .modules import Hierarchy, State
 from .objects import (
     UNINITIALIZED,
@@ -305,7 +305,7 @@ class Interpreter:
         if isinstance(item, Value):
             fake = self.fakes[item]
             if fake is UNKNOWN and item.dtype is not None:
-                return Typed(tensor_adapters.to_torch_dtype(item.dtype))
+                return UnrankedTensor(tensor_adapters.to_torch_dtype(item.dtype))
             return fake
         return UNKNOWN
 

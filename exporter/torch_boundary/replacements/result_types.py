@@ -89,6 +89,7 @@ def corrected_types() -> Iterator[None]:
         yield
     finally:
         fake_impls.op_implementations_checks.remove(implementation)
-        decomposition_table.update(decompositions)
+        for operator, function in decompositions.items():
+            decomposition_table[operator] = function
         if was_used:
             FakeTensorMode.cache_clear()

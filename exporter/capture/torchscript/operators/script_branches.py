@@ -13,7 +13,7 @@ from onnx_ir import Value, tensor_adapters
 
 from .....registration import CaptureError
 from ..builder import DTYPES
-from ..fake_values import Tensor, Typed
+from ..fake_values import Tensor, UnrankedTensor
 from ..interpreter import Interpreter
 from ..library import script
 from ..objects import (
@@ -344,7 +344,7 @@ def placeholder(machine: Interpreter, like: Item) -> Item:
     if is_number(like):
         return {"int": 0, "float": 0.0, "bool": False}[number_kind(like)]
     fake = machine.fake(like)
-    if isinstance(fake, Typed):
+    if isinstance(fake, UnrankedTensor):
         return torch.zeros((), dtype=fake.dtype)
     if not isinstance(fake, Tensor):
         name = like.name if isinstance(like, Value) else describe_item(like)

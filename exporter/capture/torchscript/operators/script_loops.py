@@ -14,7 +14,7 @@ from onnx_ir import Value
 
 from .....registration import CaptureError
 from ..builder import DTYPES
-from ..fake_values import UNKNOWN, Fake, Tensor, Typed
+from ..fake_values import UNKNOWN, Fake, Tensor, UnrankedTensor
 from ..interpreter import Interpreter
 from ..library import script
 from ..objects import (
@@ -94,11 +94,11 @@ class _Assumption:
     Attributes:
         dims: the dimensions whose size changes.
         like: an item with its type, if the initial one does not determine it.
-        unknown: whether even the element type of a tensor is unknown.
+        unknown: whether nothing is known of a tensor, its element type included.
         length_changes: whether it is a list of unknown length.
         optional: whether it may be None.
         element: the known properties of the elements of a list of unknown length.
-        typed: whether the rank changes.
+        rank_changes: whether the rank changes.
         replaced: whether it is a list or dict that the body replaces by another one.
     """
 
@@ -108,7 +108,7 @@ class _Assumption:
     length_changes: bool = False
     optional: bool = False
     element: Fake = UNKNOWN
-    typed: bool = False
+    rank_changes: bool = False
     replaced: bool = False
 
 
@@ -303,7 +303,7 @@ class RepeatedLoop(Loop):
 
     def _compare_tensors(self, was: Item, now: Item, path: Path) -> None:
         old, new = self.machine.fake(was), self.machine.fake(now)
-        if not isinstance(old, (Tensor, Typed)) or not isinstance(new, (Tensor, Typed)):
+        if not isinstance(old, (Tensor, UnrankedTensor)) or not isinstance(new, (Tensor, UnrankedTensor)):
             if old is not UNKNOWN:
                 self._assume(path).unknown = True
             return
@@ -314,7 +314,7 @@ class RepeatedLoop(Loop):
         if not isinstance(old, Tensor):
             return
         if not isinstance(new, Tensor) or old.dim() != new.dim():
-            self._assume(path).typed = True
+            self._assume(path).rank_changes = True
             return
         dims = set(self.machine.fakes.different(old, new))
         if dims - self.assumptions.get(path, _Assumption()).dims:
@@ -378,7 +378,7 @@ class RepeatedLoop(Loop):
             return False
         # A free size may differ from element to element, so it covers every size.
         different = self.machine.fakes.different(old, new)
-        return all(self.machine.fakes.is_free(old.shape[dim]) for dim in different)
+        return all(self.machine.fakes.is_unknown_size(old.shape[dim]) for dim in different)
 
     def _compare_optional(self, first: Item, was: Item, now: Item, path: Path) -> None:
         if not isinstance(was, Optional):
@@ -448,12 +448,12 @@ class RepeatedLoop(Loop):
 
     def _fake(self, item: Item, assumption: _Assumption | None) -> Fake:
         fake = self.machine.fake(item)
-        if assumption is None or not isinstance(fake, (Tensor, Typed)):
+        if assumption is None or not isinstance(fake, (Tensor, UnrankedTensor)):
             return fake
         if assumption.unknown:
             return UNKNOWN
-        if isinstance(fake, Typed) or assumption.typed:
-            return Typed(fake.dtype)
+        if isinstance(fake, UnrankedTensor) or assumption.rank_changes:
+            return UnrankedTensor(fake.dtype)
         return self.machine.fakes.with_unknown_sizes(fake, sorted(assumption.dims))
 
     def _formal_list(
