@@ -27,6 +27,7 @@ from ..objects import (
     Optional,
     Raised,
     Shared,
+    Uninitialized,
     UnknownText,
     is_constant,
     is_number,
@@ -202,10 +203,17 @@ class _Join:
 
     def item(self, a: Item, b: Item, stem: str) -> Item:
         """Join an item of one branch with an item of the other."""
-        if same(a, b) or (b is UNINITIALIZED and is_constant(a)) or isinstance(b, UnknownText):
+        if same(a, b) or (b is UNINITIALIZED and is_constant(a)):
             return a
-        if (a is UNINITIALIZED and is_constant(b)) or isinstance(a, UnknownText):
+        if a is UNINITIALIZED and is_constant(b):
             return b
+        # Which of two strings it is depends on the condition. An error or a warning may still show it.
+        if any(isinstance(text, UnknownText) for text in (a, b)) and {type(a), type(b)} <= {
+            str,
+            UnknownText,
+            Uninitialized,
+        }:
+            return UnknownText("...")
         if a is UNINITIALIZED or b is UNINITIALIZED:
             return self._one_sided(a, b, stem)
         if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):

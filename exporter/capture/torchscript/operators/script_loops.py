@@ -277,7 +277,10 @@ class RepeatedLoop(Loop):
 
     def _compare(self, first: Item, was: Item, now: Item, path: Path) -> None:
         """Compare an item at the end of the body with its input, and widen the assumption if they differ."""
-        if same(was, now) or isinstance(now, UnknownText) or now is UNINITIALIZED:
+        if same(was, now) or now is UNINITIALIZED or (isinstance(was, UnknownText) and isinstance(now, str)):
+            return
+        if isinstance(now, UnknownText) and isinstance(was, str):
+            self._assume(path).like = now
             return
         if was is UNINITIALIZED:
             self._assume(path).like = now
@@ -406,6 +409,8 @@ class RepeatedLoop(Loop):
             return Optional(present, self._formal(inner, (*path, INSIDE), is_type_only))
         if item is UNINITIALIZED and assumption is not None and assumption.like is not None:
             item, is_type_only = assumption.like, True
+        if isinstance(item, str) and assumption is not None and isinstance(assumption.like, UnknownText):
+            return assumption.like
         if isinstance(item, tuple):
             pairs = enumerate(item)
             return rebuild_tuple(item, (self._formal(m, (*path, i), is_type_only) for i, m in pairs))
