@@ -190,10 +190,10 @@ def test_weights_in_the_file_itself_are_written_aside(tmp_path):
 def large_path(tmp_path_factory):
     """A file above 64 MiB with its weights inside, which another process writes aside."""
     path = tmp_path_factory.mktemp("large") / "model.onnx"
-    build = Builder()
-    last = build.node(
-        "MatMul", build.node("MatMul", "x", build.weight(WIDTH, 270_000)), build.weight(270_000, 1)
-    )
+    build, numbers = Builder(), np.random.default_rng(0).standard_normal(1000).astype(np.float32)
+    for name, shape in (("wide", (WIDTH, 270_000)), ("narrow", (270_000, 1))):
+        build.initializers.append(numpy_helper.from_array(np.resize(numbers, shape), name))
+    last = build.node("MatMul", build.node("MatMul", "x", "wide"), "narrow")
     onnx.save(build.model({"x": (FLOAT, ("n", WIDTH))}, {last: (FLOAT, ("n", 1))}), path)
     assert path.stat().st_size > 2**26
     return path
