@@ -172,7 +172,11 @@ class _SourceDriver(Driver[_SourceScope]):
             self.values[value] = self.context.constant(tensor.numpy())
             return
         name = self.names.unique(value.name or "initializer")
-        is_held = value.dtype == ir.DataType.BFLOAT16 and not _cast_takes(value.dtype, self.opset)
+        cast = operator_schema("Cast", self.opset)
+        # BFLOAT16 weights are stored wider where the opset cannot cast them.
+        is_held = value.dtype == ir.DataType.BFLOAT16 and (
+            cast is None or value.dtype not in cast.inputs[0].dtypes
+        )
         if is_held:
             tensor = _widen_bfloat16(tensor, name)
         copy = ir.Value(
@@ -343,12 +347,6 @@ class _SourceDriver(Driver[_SourceScope]):
         # Kept values come last, after the outputs of the model itself.
         self.output_names += [self.names.unique(f"kept_{value.name}") for value in self.keep]
         return [scope.values[value] for value in [*source_outputs, *self.keep]]
-
-
-def _cast_takes(dtype: ir.DataType, opset: int) -> bool:
-    """Whether Cast takes an element type."""
-    schema = operator_schema("Cast", opset)
-    return schema is not None and dtype in schema.inputs[0].dtypes
 
 
 def _widen_bfloat16(tensor: ir.TensorProtocol, name: str) -> ir.LazyTensor:

@@ -52,10 +52,13 @@ def main(arguments: Sequence[str]) -> int:
     saved_state = sys.argv[:], sys.path[:], sys.modules.get("__main__")
     try:
         with replaced(opset):
+            sys.argv = program[:]
             if as_module:
-                _run_module(program)
+                if not _safe_path():
+                    sys.path[0] = os.getcwd()
+                runpy.run_module(program[0], run_name="__main__", alter_sys=True)
             else:
-                _run_script(program)
+                _run_script(program[0])
             for thread in threading.enumerate():
                 if thread is not threading.current_thread() and not thread.daemon:
                     thread.join()
@@ -75,16 +78,7 @@ def _usage_error(text: str) -> int:
     return 2
 
 
-def _run_module(program: list[str]) -> None:
-    sys.argv = program[:]
-    if not _safe_path():
-        sys.path[0] = os.getcwd()
-    runpy.run_module(program[0], run_name="__main__", alter_sys=True)
-
-
-def _run_script(program: list[str]) -> None:
-    path = program[0]
-    sys.argv = program[:]
+def _run_script(path: str) -> None:
     if os.path.isdir(path) or not _is_source(path):
         if not _safe_path():
             del sys.path[0]

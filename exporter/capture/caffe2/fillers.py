@@ -171,7 +171,7 @@ def _gaussian(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mappin
 def _msra(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
     """Normal numbers, scaled by the fan-out."""
     outputs = math.prod(shape) // max(shape[1], 1)
-    return _gaussian(draw, shape, {"std": math.sqrt(2 / max(outputs, 1))})
+    return draw.normal(0.0, math.sqrt(2 / max(outputs, 1)), shape).astype(np.float32)
 
 
 _RANDOM_FILLERS: dict[str, _Draw] = {

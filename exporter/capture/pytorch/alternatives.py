@@ -82,7 +82,12 @@ class Alternatives:
             return None, [f"not tried, because it would take long or need copies: {forms}"] if names else []
         # A deep copy shares the objects that its hooks and functions refer to, so these are restored, too.
         preserved = Preserved(self._model, self._call)
-        with boundary(quiet(), without_fused_attention(), _without_output(), preserved):
+        # The model has already printed during the capture.
+        muted = (
+            contextlib.redirect_stdout(_Muted(sys.stdout)),
+            contextlib.redirect_stderr(_Muted(sys.stderr)),
+        )
+        with boundary(quiet(), without_fused_attention(), *muted, preserved):
             try:
                 model = copy.deepcopy(self._model)
                 call = _clone_tensors(self._call)
@@ -222,14 +227,6 @@ def _reaches_state(model: torch.nn.Module) -> bool:
         return False
     state = (torch.nn.Module, torch.Tensor, list, dict, set)
     return any(is_instance(item, state) for item in referenced_objects(function))
-
-
-@contextlib.contextmanager
-def _without_output() -> Iterator[None]:
-    """Suppress this thread's output, because the model has already printed during the capture."""
-    muted = _Muted(sys.stdout), _Muted(sys.stderr)
-    with contextlib.redirect_stdout(muted[0]), contextlib.redirect_stderr(muted[1]):
-        yield
 
 
 class _Muted(io.TextIOBase):

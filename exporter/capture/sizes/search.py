@@ -137,7 +137,11 @@ class Search:
             self._search_below(name, small)
             self._search_above(name)
         for size in small:
-            self._all_at_once(size)
+            # Each dimension may have the size, but perhaps not all together.
+            point = self._point_with(dict.fromkeys(self.base, size))
+            failure = None if self._is_refused(point) else self._failure_at(point)
+            if failure is not None:
+                self._add_restriction(" or ".join(f"{name} > {size}" for name in self.base), failure, [])
         self._branches = BranchSearch(
             Trials(
                 self.base,
@@ -316,13 +320,6 @@ class Search:
         point = self._point_with(dict.fromkeys(self.base, size))
         return not self._is_refused(point) and self._failure_at(point) is None
 
-    def _all_at_once(self, size: int) -> None:
-        """Restrictions for a size that each dimension may have, but not all together."""
-        point = self._point_with(dict.fromkeys(self.base, size))
-        failure = None if self._is_refused(point) else self._failure_at(point)
-        if failure is not None:
-            self._add_restriction(" or ".join(f"{name} > {size}" for name in self.base), failure, [])
-
     def _restrict(self, name: str, size: int, condition: str) -> None:
         point = self._point_with({name: size})
         failure = self._failure_at(point)
@@ -406,7 +403,10 @@ class Search:
         return self._tried[key]
 
     def _compare(self, point: Point) -> Failure | None:
-        if self._is_below_zero(point):
+        # A size that torch derived from others, such as `n - 1`, may be negative.
+        size_of = self._sizes_at(point)
+        tensors = [tensor for tensor in self._placeholders if isinstance(tensor, torch.Tensor)]
+        if any((size_of(size) or 0) < 0 for tensor in tensors for size in tensor.shape):
             return _BELOW_ZERO, ""
         model, graph = self._traces(point)
         failure = _difference(model, graph)
@@ -436,12 +436,6 @@ class Search:
         """Whether model and graph return the same at the example's sizes, so that results are comparable."""
         model, graph = self._traces(self.base)
         return model.results == graph.results
-
-    def _is_below_zero(self, point: Point) -> bool:
-        """Whether a size that torch derived from others, such as `n - 1`, would be negative."""
-        size_of = self._sizes_at(point)
-        tensors = [tensor for tensor in self._placeholders if isinstance(tensor, torch.Tensor)]
-        return any((size_of(size) or 0) < 0 for tensor in tensors for size in tensor.shape)
 
     def _sizes_at(self, point: Point) -> Callable[[Any], int | None]:
         """A function from symbolic sizes to their values at a point, or None."""

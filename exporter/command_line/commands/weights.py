@@ -55,7 +55,11 @@ def weights(
     all_weights = _read_weights(
         model, checkpoint, outputs, parse_values(keys, "--key"), signature, allow_links, trusted
     )
-    left_out = [weight.name for weight in all_weights if not _is_numeric(_numpy_type(weight))]
+    left_out = [
+        weight.name
+        for weight in all_weights
+        if (numpy_type := _numpy_type(weight)) is None or numpy_type.hasobject
+    ]
     if output is not None and written is not None:
         numeric_weights = [weight for weight in all_weights if weight.name not in set(left_out)]
         written.save(
@@ -156,10 +160,6 @@ def _description(weight: Weight, onnx_order: bool) -> dict[str, Any]:
 def _read_in_onnx_order(layout: WeightLayout, read: Callable[[], np.ndarray]) -> np.ndarray:
     contents: np.ndarray = layout.to_onnx(read())
     return contents
-
-
-def _is_numeric(numpy_type: np.dtype | None) -> bool:
-    return numpy_type is not None and not numpy_type.hasobject
 
 
 def _numpy_type(weight: Weight) -> np.dtype | None:

@@ -80,9 +80,12 @@ class _Frame:
         for name, array in zip(self.input_names, inputs, strict=True):
             self._write(name, array)
         for index, (node, planned) in enumerate(zip(self._graph, self._planned.nodes, strict=True)):
-            # A view shares its input's bytes: running it would copy them.
+            # A view shares its input's bytes: running it on them would copy them. An array of zeros
+            # tells the result's element type and shape.
             if planned.view and planned.inputs[0] in self._buffer_of:
-                self._shapes[planned.outputs[0]] = self._infer_view_type(node, planned.inputs[0])
+                dtype, shape = self._shapes[planned.inputs[0]]
+                [view] = self._outputs(node, {planned.inputs[0]: np.zeros(shape, dtype)})[:1]
+                self._shapes[planned.outputs[0]] = view.dtype, view.shape
             else:
                 self._compute(node, index)
             for buffer in self._ends.get(index, ()):
@@ -141,12 +144,6 @@ class _Frame:
             raise PlanError(f"'{name}' has {array.nbytes} bytes, but its buffer has {len(room)}")
         room[: array.nbytes] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
         self._shapes[name] = (array.dtype, array.shape)
-
-    def _infer_view_type(self, node: ir.Node, source: str) -> tuple[np.dtype, tuple[int, ...]]:
-        """Infer the element type and shape of a view by running the node on an array of the same shape."""
-        dtype, shape = self._shapes[source]
-        [result] = self._outputs(node, {source: np.zeros(shape, dtype)})[:1]
-        return result.dtype, result.shape
 
     def _compute(self, node: ir.Node, index: int) -> None:
         named_outputs = [value for value in node.outputs if value.name]

@@ -12,7 +12,6 @@ import tempfile
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from ....passes.planning.order import reads
@@ -136,15 +135,11 @@ def _open_mapped(model: ir.Model, folder: ModelFolder) -> OpenedModel | None:
         if offset % max(1, tensor.dtype.bitwidth // 8) or not isinstance(tensor, ir.ExternalTensor):
             return None
         data = files.contents(str(tensor.location), offset, tensor.nbytes, f"weight {quoted(name)}")
-        weights[name] = _map_weight(name, tensor, data)
+        value_type = ValueType(int(tensor.dtype), tuple(int(size) for size in tensor.shape.numpy()))
+        weights[name] = MappedWeight(name, value_type, data)
         del initializers[name]
     map_external_data(model, folder)
     return OpenedModel(_graph_parts(model, weights), weights)
-
-
-def _map_weight(name: str, tensor: ir.TensorProtocol, data: np.ndarray) -> MappedWeight:
-    value_type = ValueType(int(tensor.dtype), tuple(int(size) for size in tensor.shape.numpy()))
-    return MappedWeight(name, value_type, data)
 
 
 def _graph_parts(model: ir.Model, weights: Mapping[str, MappedWeight]) -> GraphParts:

@@ -61,7 +61,8 @@ class Structure:
             last = min(life.last, count)
             if last == count and name not in parts.types:
                 # An output of another type is returned to the caller, but not passed to other segments.
-                last = self._last_read(name)
+                readers = [index for index, names in enumerate(self._reads) if name in names]
+                last = max([life.first, *readers])
             passed[life.first + 1] += 1
             passed[last + 1] -= 1
         widths: list[int | None] = []
@@ -70,11 +71,6 @@ class Structure:
             width, bars = width + changes[position], bars + barred[position]
             widths.append(None if bars else width)
         return widths
-
-    def _last_read(self, name: str) -> int:
-        readers = [index for index, names in enumerate(self._reads) if name in names]
-        first = self.lifetimes[name].first
-        return max([first, *readers])
 
 
 def _node_key(node: onnx.NodeProto, parts: GraphParts) -> tuple[object, ...]:

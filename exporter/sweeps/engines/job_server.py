@@ -89,7 +89,9 @@ def _work(payload: bytes, writer: int, output: IO[bytes]) -> None:
     """Run a job in its process, and send its result."""
     try:
         os.setsid()
-        _end_with_parent()
+        if sys.platform == "linux":
+            # End with the server, even if that is killed; other systems have no such request.
+            ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for descriptor in (1, 2):
@@ -107,12 +109,6 @@ def _work(payload: bytes, writer: int, output: IO[bytes]) -> None:
     finally:
         # Nothing of the server is cleaned up twice.
         os._exit(0)
-
-
-def _end_with_parent() -> None:
-    """Ask the system to end this process when the server ends, if it can."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
 
 
 def _watch(

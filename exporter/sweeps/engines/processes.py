@@ -111,7 +111,8 @@ class LocalEngine:
         while waiting or self._busy:
             while waiting and len(self._busy) < self.workers:
                 job, attempt = waiting.popleft()
-                server = self._server()
+                server = self._idle.pop() if self._idle else JobServer()
+                server.load(self.imports)
                 server.give(work, job, limits)
                 self._busy[server.connection] = server, job, attempt
             for ready in connection.wait(list(self._busy)):
@@ -140,11 +141,6 @@ class LocalEngine:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def _server(self) -> JobServer:
-        server = self._idle.pop() if self._idle else JobServer()
-        server.load(self.imports)
-        return server
 
     def _keep(self, server: JobServer) -> None:
         if server.is_alive():

@@ -101,7 +101,7 @@ def _dropout(initializers: Initializers, node: ir.Node) -> ir.Value | None:
     return node.inputs[0]
 
 
-def _single(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+def _only_operand(initializers: Initializers, node: ir.Node) -> ir.Value | None:
     """The operand of a variadic operator that has only one."""
     return node.inputs[0] if len(node.inputs) == 1 else None
 
@@ -152,13 +152,13 @@ _RULES: dict[str, Callable[[Initializers, ir.Node], ir.Value | None]] = {
     "Add": _neutral(_is_zero(sign=True)),
     "And": _neutral(lambda array: bool(array.all())),
     "Cast": _same_type,
-    "Concat": _single,
+    "Concat": _only_operand,
     "Div": _neutral(_is_one, right_only=True),
     "Dropout": _dropout,
     "Expand": _has_sizes,
-    "Max": _single,
-    "Mean": _single,
-    "Min": _single,
+    "Max": _only_operand,
+    "Mean": _only_operand,
+    "Min": _only_operand,
     "Mul": _neutral(_is_one),
     "Or": _neutral(lambda array: not array.any()),
     "Pad": _pad,
@@ -166,7 +166,7 @@ _RULES: dict[str, Callable[[Initializers, ir.Node], ir.Value | None]] = {
     "Reshape": _has_sizes,
     "Slice": _slice,
     "Sub": _neutral(_is_zero(sign=False), right_only=True),
-    "Sum": _single,
+    "Sum": _only_operand,
     "Tile": _tile,
     "Transpose": _transpose,
     "Xor": _neutral(lambda array: not array.any()),
