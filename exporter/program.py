@@ -384,7 +384,7 @@ class Program:
         """Write the source graph to a file; arguments and errors are those of `SourceModel.save_source`."""
         self.source_model.save_source(target, weights=weights, format=format)
 
-    def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
+    def report(self, path: str | bytes | os.PathLike[str] | None, **options: object) -> Report:
         """Write a page about this program; arguments and errors are those of `SourceModel.report`."""
         return self.source_model.report(
             path, self.opset, registry=self.registry, optimize=self.optimize, target=self.target, **options

@@ -56,11 +56,11 @@ class AttributeParameter:
     required: bool
     default: Any
 
-    def is_default(self, value: Any) -> bool:
+    def is_default(self, value: object) -> bool:
         """Whether a value equals the default, so that a file can omit it."""
         return self.is_value(value, self.default)
 
-    def is_value(self, value: Any, reference: Any) -> bool:
+    def is_value(self, value: object, reference: object) -> bool:
         """Whether two values are equal as stored by ONNX: FLOAT in single precision, bit for bit."""
         if reference is None or self.type not in _COMPARED:
             return False
@@ -139,7 +139,7 @@ def inputs_by_name(schema: OperatorSchema, inputs: Sequence[ir.Value | None]) ->
     return named
 
 
-def first_opset_with_value(schema: OperatorSchema, argument: str, value: Any) -> int | None:
+def first_opset_with_value(schema: OperatorSchema, argument: str, value: object) -> int | None:
     """Return the first opset whose version takes a value that this version does not, or None."""
     if not isinstance(value, str) or schema.domain:
         return None

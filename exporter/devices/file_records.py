@@ -47,7 +47,7 @@ class FileRecord:
         return None
 
 
-def sign_json(body: Mapping[str, Any]) -> bytes:
+def sign_json(body: Mapping[str, object]) -> bytes:
     """Serialize a JSON object, with a digest of its members as the last member."""
     return json.dumps({**body, "sha256": _body_digest(body)}, indent=2).encode()
 
@@ -82,7 +82,7 @@ def read_signed(path: pathlib.Path, version: int, failure: type[OpsettaError]) -
     return dict(body)
 
 
-def _body_digest(body: Mapping[str, Any]) -> str:
+def _body_digest(body: Mapping[str, object]) -> str:
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 

@@ -96,7 +96,7 @@ def export_huggingface(
     task: str | None = None,
     opset: int | None = None,
     dtype: str = "float32",
-    quantize: str | Mapping[str, Any] | None = None,
+    quantize: str | Mapping[str, object] | None = None,
     weights: str = "copy",
     external_data: bool | None = None,
     optimize: str | bool = DEFAULT_LEVEL,
@@ -170,7 +170,7 @@ def export_huggingface(
     return HuggingFaceExport(output_folder, chosen_task.name, graphs, copied, loaded.weights is None)
 
 
-def _check_choices(dtype: str, weights: str, quantize: str | Mapping[str, Any] | None) -> dict[str, Any]:
+def _check_choices(dtype: str, weights: str, quantize: str | Mapping[str, object] | None) -> dict[str, Any]:
     """Check arguments of `export_huggingface`; return those of `quantize_weights`."""
     if dtype not in DTYPES:
         raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")

@@ -162,7 +162,7 @@ def _settings(entries: Mapping[str, Any], config: Mapping[str, Any]) -> Settings
     )
 
 
-def _legacy_entries(config: Mapping[str, Any]) -> dict[str, Any]:
+def _legacy_entries(config: Mapping[str, object]) -> dict[str, Any]:
     """The settings that transformers reads from a config.json: those of the model before its decoder's."""
     parts = [config.get(key) for key in ("decoder", "generator", "text_config")]
     decoder: Any = next((part for part in parts if part), {})
@@ -172,7 +172,7 @@ def _legacy_entries(config: Mapping[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in entries.items() if key not in _WITHOUT_DEFAULT}
 
 
-def _present(entries: Mapping[str, Any]) -> dict[str, Any]:
+def _present(entries: Mapping[str, object]) -> dict[str, Any]:
     return {key: value for key, value in entries.items() if value is not None}
 
 

@@ -25,7 +25,7 @@ def match_shape(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:
         replace_arguments(node, arguments | {"other": pairs.apply("real", shape_source)})
 
 
-def _shift_dims(dim: Any) -> Any:
+def _shift_dims(dim: object) -> Any:
     """Shift negative dimensions by one, because a pair has one more last dimension."""
     if isinstance(dim, list):
         return [_shift_dims(member) for member in dim]
@@ -33,7 +33,7 @@ def _shift_dims(dim: Any) -> Any:
     return dim - 1 if isinstance(dim, int) and dim < 0 else dim
 
 
-def with_shifted_dims(*names: str, **defaults: Any) -> Rule:
+def with_shifted_dims(*names: str, **defaults: object) -> Rule:
     """Apply the operator to pairs, with shifted dimension arguments."""
 
     def rule(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:

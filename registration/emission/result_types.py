@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 from onnx_ir import AttributeType, DataType, Value
@@ -33,7 +32,7 @@ def formal_outputs(schema: OperatorSchema, outputs: int) -> tuple[Parameter, ...
     return formal_parameters(formal, outputs)
 
 
-def is_sequence(item: Any) -> bool:
+def is_sequence(item: object) -> bool:
     """Whether an argument is a sequence of tensors."""
     return is_value(item) and is_sequence_type(item.type)
 

@@ -72,13 +72,13 @@ def _argument(parameter: str) -> str:
     return plain if keyword.iskeyword(plain) else parameter
 
 
-def _members(annotation: Any) -> list[Any]:
+def _members(annotation: object) -> list[Any]:
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return [leaf for member in typing.get_args(annotation) for leaf in _members(member)]
     return [annotation]
 
 
-def _parameter(name: str, annotation: Any, required: bool) -> SymbolicParameter:
+def _parameter(name: str, annotation: object, required: bool) -> SymbolicParameter:
     members = _members(annotation)
     lists = [member for member in members if member in _LISTS or typing.get_origin(member) in _LISTS]
     elements = [leaf for member in lists for inner in typing.get_args(member) for leaf in _members(inner)]

@@ -119,7 +119,7 @@ class Registry:
         return Registry(self)
 
     def register(
-        self, name: str, opset: int, function: Callable[..., Any], *, override: bool = False
+        self, name: str, opset: int, function: Callable[..., object], *, override: bool = False
     ) -> None:
         """Register a function for an operator from an opset on.
 
@@ -166,7 +166,7 @@ class Registry:
         return self._first.get(name, {}).pop(opset, None) is not None
 
     def stand_in(
-        self, op_type: str, below: int, function: Callable[..., Any], *, any_data: bool = False
+        self, op_type: str, below: int, function: Callable[..., object], *, any_data: bool = False
     ) -> None:
         """Register the function that composes an ONNX operator's newest meaning below an opset.
 

@@ -49,7 +49,7 @@ class Operands:
         """The first size of several that is known."""
         return next((size for place in places if (size := self.size(*place)) is not None), None)
 
-    def number(self, name: str, default: Any = None) -> Any:
+    def number(self, name: str, default: object = None) -> Any:
         """An attribute; the default if it is not there."""
         attribute = self.node.attributes.get(name)
         return default if attribute is None or attribute.is_ref() else attribute.value

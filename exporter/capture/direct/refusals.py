@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.fx
 
@@ -22,7 +20,7 @@ class NotRecordable(CaptureError):
     """A model of a kind that only torch.export captures."""
 
 
-def check_recordable(tree: ModuleTree, call: Any) -> None:
+def check_recordable(tree: ModuleTree, call: object) -> None:
     """Refuse a model or arguments that direct capture would not record as torch.export does.
 
     Raises:

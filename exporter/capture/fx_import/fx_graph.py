@@ -269,7 +269,7 @@ class GraphImporter(abc.ABC):
         self.append(node, "aten::permute", "default", {"self": value, "dims": order}, outputs=[ordered])
         return ordered
 
-    def _arithmetic(self, node: torch.fx.Node, target: Callable[..., Any] | str) -> Imported:
+    def _arithmetic(self, node: torch.fx.Node, target: Callable[..., object] | str) -> Imported:
         """Import Python arithmetic on symbolic numbers: `operator.mul`, `torch.sym_max`, `math.floor`."""
         name = getattr(target, "__name__", str(target)).strip("_").removeprefix("sym_")
         if not node.kwargs and len(node.args) <= 3:

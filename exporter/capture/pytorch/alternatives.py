@@ -59,7 +59,7 @@ class Alternatives:
     def __init__(
         self,
         model: torch.nn.Module,
-        call: tuple[tuple[Any, ...], Mapping[str, Any]],
+        call: tuple[tuple[object, ...], Mapping[str, object]],
         captures: Captures,
     ):
         self._model = model
@@ -146,7 +146,7 @@ class Alternatives:
         )
 
 
-def _agreements(model: Any, traced: Any, call: tuple[tuple[Any, ...], dict[str, Any]]) -> int | None:
+def _agreements(model: Any, traced: Any, call: tuple[tuple[object, ...], dict[str, Any]]) -> int | None:
     """The number of other inputs for which a trace agrees with the model; None if it differs for one."""
     count = 0
     for changed_call in _changed_calls(call):
@@ -173,7 +173,7 @@ def _agreements(model: Any, traced: Any, call: tuple[tuple[Any, ...], dict[str, 
 
 
 def _changed_calls(
-    call: tuple[tuple[Any, ...], dict[str, Any]],
+    call: tuple[tuple[object, ...], dict[str, Any]],
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """The call with other values in tensors of the same shapes."""
     for number, fraction in zip(_NUMBERS, _FRACTIONS, strict=True):
@@ -186,7 +186,9 @@ def _changed_calls(
         yield pytree.tree_map_only(torch.Tensor, change, call)
 
 
-def _clone_tensors(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _clone_tensors(
+    call: tuple[tuple[object, ...], Mapping[str, object]],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     args, kwargs = call
     result: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(
         torch.Tensor, _clone, (tuple(args), dict(kwargs))
@@ -198,7 +200,7 @@ def _clone(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
-def _error_of(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+def _error_of(model: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, Any]) -> Exception | None:
     """The exception of a call in PyTorch; None if it succeeds as the caller calls it, or without gradients.
 
     A model may differentiate in its forward, and an operator of it may have no derivative.

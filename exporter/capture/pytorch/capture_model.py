@@ -44,9 +44,9 @@ _Contexts = Sequence[contextlib.AbstractContextManager[Any]]
 
 
 def capture(
-    model: Callable[..., Any] | torch.export.ExportedProgram,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    model: Callable[..., object] | torch.export.ExportedProgram,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     options: CaptureOptions,
 ) -> Capture:
     """Capture a model as a source graph, in its current mode (training or not).
@@ -91,8 +91,8 @@ def _capture_program(program: torch.export.ExportedProgram, source_lines: bool) 
 
 def _capture_module(
     model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     options: CaptureOptions,
 ) -> Capture:
     """Capture a module, see `capture`."""
@@ -153,8 +153,8 @@ def _warn_of_replaced(names: Sequence[str]) -> None:
 
 def _export(
     model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     leaves: shapes.Leaves,
     restoring: _Contexts,
     source_lines: bool,
@@ -198,7 +198,7 @@ def _export(
 
 def _capture_call(
     model: torch.nn.Module,
-    call: tuple[tuple[Any, ...], dict[str, Any]],
+    call: tuple[tuple[object, ...], dict[str, Any]],
     specification: dict[str, Any] | None,
     names: Mapping[tuple[int, int], str],
     restoring: _Contexts,
@@ -251,7 +251,7 @@ def _apply_patches(
 
 def _record_call(
     model: torch.nn.Module,
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
     kwargs: dict[str, Any],
     specification: dict[str, Any] | None,
     source_lines: bool,
@@ -286,7 +286,7 @@ def _limits(
     leaves: shapes.Leaves,
     values: list[Any],
     names: Mapping[Any, str],
-    structure: Any,
+    structure: pytree.TreeSpec,
     preserved: Preserved,
     remembered: RememberedTensors,
     follow: Callable[[list[Any]], list[Any] | None],
@@ -324,8 +324,8 @@ def _limits(
 
 def _capture_at_sizes(
     model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     leaves: shapes.Leaves,
     restoring: _Contexts,
     ways: Sequence[str],
@@ -381,7 +381,7 @@ def _captures(args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Capture
 
 
 def _specification(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], leaves: shapes.Leaves
+    model: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object], leaves: shapes.Leaves
 ) -> dict[str, Any]:
     """The dynamic shapes in torch.export's form: by parameter name, nested like the arguments."""
     dims = iter(shapes.torch_dims(leaves))
@@ -390,7 +390,7 @@ def _specification(
     return {name: by_name[name] for name in bound}
 
 
-def _nest_dims(value: Any, dims: Iterator[dict[int, Any] | None]) -> Any:
+def _nest_dims(value: object, dims: Iterator[dict[int, Any] | None]) -> Any:
     members = pytree.children(value)
     if members is None:
         return next(dims)
@@ -403,7 +403,7 @@ def _nest_dims(value: Any, dims: Iterator[dict[int, Any] | None]) -> Any:
 class _FunctionModule(torch.nn.Module):
     """Wraps a function as a module; torch.export still sees its signature."""
 
-    def __init__(self, function: Callable[..., Any]):
+    def __init__(self, function: Callable[..., object]):
         super().__init__()
         try:
             inspect.signature(function)
@@ -418,7 +418,7 @@ class _FunctionModule(torch.nn.Module):
 def _result_registered(model: torch.nn.Module) -> Iterator[None]:
     """Make the structure of the model's result known while it is traced; the hook goes away again."""
 
-    def register_result(module: torch.nn.Module, inputs: Any, result: Any) -> None:
+    def register_result(module: torch.nn.Module, inputs: object, result: object) -> None:
         register_structures(result)
 
     handle = model.register_forward_hook(register_result)

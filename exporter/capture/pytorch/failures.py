@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import torch
 
@@ -172,7 +171,7 @@ def may_help(way: str, error: Exception) -> bool:
 def explain(
     error: Exception,
     model: torch.nn.Module,
-    leaves: Iterable[tuple[str, Any]],
+    leaves: Iterable[tuple[str, object]],
     attempt: Try,
     by: str,
     errors: Mapping[str, Exception],
@@ -255,7 +254,7 @@ def _of_eager(error: Exception) -> str:
     )
 
 
-def _of_input(error: Exception, leaves: Iterable[tuple[str, Any]]) -> str | None:
+def _of_input(error: Exception, leaves: Iterable[tuple[str, object]]) -> str | None:
     """A sentence that names the argument whose class an error mentions."""
     class_match = _CLASS.search(str(error))
     for path, leaf in leaves:

@@ -84,7 +84,7 @@ class Leaves:
                         yield leaf, axis, dim
 
 
-def parameter_names(function: Callable[..., Any]) -> list[str]:
+def parameter_names(function: Callable[..., object]) -> list[str]:
     """Names of the parameters of a model's forward, or of a function."""
     target = function.forward if isinstance(function, torch.nn.Module) else function
     try:
@@ -93,7 +93,9 @@ def parameter_names(function: Callable[..., Any]) -> list[str]:
         return []
 
 
-def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def bind(
+    function: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> dict[str, Any]:
     """The call's arguments by parameter name, `*args` as a tuple and `**kwargs` as a dict.
 
     Raises:
@@ -112,7 +114,7 @@ def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
         ) from error
 
 
-def _axes(specification: Any, value: torch.Tensor, path: str) -> dict[int, Any]:
+def _axes(specification: object, value: torch.Tensor, path: str) -> dict[int, Any]:
     """The dynamic dimensions of one tensor, by non-negative axis."""
     if specification is None:
         return {}
@@ -142,7 +144,7 @@ def _axes(specification: Any, value: torch.Tensor, path: str) -> dict[int, Any]:
     return result
 
 
-def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict[int, Any], str]]:
+def _walk(value: object, specification: object, path: str) -> Iterator[tuple[Any, dict[int, Any], str]]:
     members = children(value)
     if members is None:
         yield value, _axes(specification, value, path) if isinstance(value, torch.Tensor) else {}, path
@@ -170,15 +172,15 @@ def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict
         yield from _walk(child, entry, f"{path}[{index}]")
 
 
-def call_order(bound: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[str]:
+def call_order(bound: Mapping[str, object], kwargs: Mapping[str, object]) -> list[str]:
     """The bound parameters in torch's flattening order: positional ones, then keywords as in the call."""
     return [name for name in bound if name not in kwargs] + [name for name in kwargs if name in bound]
 
 
 def resolve(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    function: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     options: CaptureOptions,
     *,
     numbers: bool = False,
@@ -253,7 +255,7 @@ def _check_example_sizes(leaves: Leaves) -> None:
                 )
 
 
-def check_names(leaves: Leaves, captured: Sequence[Any], lines: Callable[[Any], str]) -> None:
+def check_names(leaves: Leaves, captured: Sequence[object], lines: Callable[[Any], str]) -> None:
     """Refuse two names for dimensions that the model makes equal.
 
     Args:
@@ -280,7 +282,7 @@ def check_names(leaves: Leaves, captured: Sequence[Any], lines: Callable[[Any], 
             )
 
 
-def _by_parameter(dynamic_shapes: Any, bound: Mapping[str, Any]) -> dict[str, Any]:
+def _by_parameter(dynamic_shapes: object, bound: Mapping[str, object]) -> dict[str, Any]:
     if dynamic_shapes is None:
         return {}
     if isinstance(dynamic_shapes, (list, tuple)):
@@ -337,7 +339,7 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
         yield leaves.values
 
 
-def describe_specialised(leaves: Leaves, captured: Sequence[Any]) -> str | None:
+def describe_specialised(leaves: Leaves, captured: Sequence[object]) -> str | None:
     """A description of a dimension that was captured with a wrong constant size, or None.
 
     The size is a constant other than the example's, or that of another dimension enlarged to the same size.
@@ -365,7 +367,7 @@ def describe_specialised(leaves: Leaves, captured: Sequence[Any]) -> str | None:
     return None
 
 
-def describe_rounded(captured: Sequence[Any]) -> str | None:
+def describe_rounded(captured: Sequence[object]) -> str | None:
     """A description of an integer that was divided or rounded from a dynamic size and fixed, or None.
 
     torch.export fixes `int(0.7 * size)`, and `size // 2` for an operator without symbolic sizes, at its
@@ -404,7 +406,7 @@ def _is_pinned(computed: sympy.Expr, number: sympy.Integer) -> bool:
     return bool((bool(divided) and number > 1) or computed.has(*_ROUNDED))
 
 
-def _candidate_sizes(key: Any, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:
+def _candidate_sizes(key: object, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:
     """New sizes of a dimension: first sums of two others of which one has grown, then its own size."""
     other_keys = [other_key for other_key in sizes if other_key != key]
     sums = [

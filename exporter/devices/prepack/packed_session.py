@@ -21,8 +21,8 @@ ON_MISMATCH = ("fallback", "error")
 def load_session(
     folder: str | bytes | os.PathLike[str],
     *,
-    providers: Sequence[Any] | None = None,
-    session_options: Any = None,
+    providers: Sequence[object] | None = None,
+    session_options: object = None,
     on_mismatch: str = "fallback",
     verify: str = "full",
 ) -> Any:
@@ -76,7 +76,7 @@ def load_session(
     return _open(folder_path / PLAIN, options, used, status)
 
 
-def _status(folder: pathlib.Path, options: Any, providers: Sequence[Any], verify: str) -> PrepackStatus:
+def _status(folder: pathlib.Path, options: Any, providers: Sequence[object], verify: str) -> PrepackStatus:
     """Whether the packed weights of a folder are valid in this process.
 
     Raises:
@@ -111,7 +111,7 @@ def _open(path: pathlib.Path, options: Any, providers: Sequence[Any], status: Pr
     return opened
 
 
-def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
+def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
     """Refuse a value that is not allowed."""
     if value not in allowed:
         raise UsageError(f"{name} must be {' or '.join(map(repr, allowed))}, not {value!r}")

@@ -56,7 +56,7 @@ def save(
 
 def save_prepacked(
     model: ir.Model,
-    folder: Any,
+    folder: object,
     *,
     layout: str = "portable",
     external_data: bool | str | os.PathLike[str] | None = None,

@@ -10,7 +10,6 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from typing import Any
 
 import onnx_ir as ir
 
@@ -54,7 +53,7 @@ class OpenedModel:
     weights: dict[str, MappedWeight]
 
 
-def open_model(model: Any, staging: pathlib.Path, verify: str, trusted: bool) -> OpenedModel:
+def open_model(model: object, staging: pathlib.Path, verify: str, trusted: bool) -> OpenedModel:
     """Open a folder that `save_streaming` wrote, a model file, or a model in memory.
 
     Weights that are not in external data, or not at a multiple of their element size, are written to
@@ -104,7 +103,7 @@ def _rewrite_in_child_process(path: pathlib.Path, staging: pathlib.Path, trusted
     return process.returncode == 0
 
 
-def _open_rewritten(model: Any, staging: pathlib.Path) -> OpenedModel:
+def _open_rewritten(model: object, staging: pathlib.Path) -> OpenedModel:
     with tempfile.TemporaryDirectory(dir=staging) as folder:
         save_streaming(model, folder)
         # The mapping keeps the weights after their file is removed.

@@ -59,7 +59,7 @@ class StreamingSession:
 
     def __init__(
         self,
-        model: Any,
+        model: object,
         *,
         budget: int | str | None = None,
         lookahead: int | None = None,
@@ -308,8 +308,8 @@ class _Run:
 
 
 def run_streaming(
-    model: Any,
-    *inputs: Any,
+    model: object,
+    *inputs: object,
     budget: int | str | None = None,
     lookahead: int | None = None,
     threads: int | None = None,
@@ -337,7 +337,7 @@ def run_streaming(
         return session.run(*inputs)
 
 
-def _count(name: str, value: Any, least: int) -> int | None:
+def _count(name: str, value: object, least: int) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
         raise UsageError(f"{name} must be an integer of at least {least}, not {value!r}")
     return value

@@ -105,7 +105,7 @@ class LocalEngine:
         self._idle: list[JobServer] = []
         self._busy: dict[Any, tuple[JobServer, Any, int]] = {}
 
-    def run(self, work: Work, jobs: Iterable[Any], limits: Limits) -> Iterator[tuple[Any, Ended]]:
+    def run(self, work: Work, jobs: Iterable[object], limits: Limits) -> Iterator[tuple[Any, Ended]]:
         """Run `work` on every job, and give each job with how it ended, in the order in which they end."""
         waiting = collections.deque((job, 1) for job in jobs)
         while waiting or self._busy:

@@ -67,7 +67,7 @@ class RayEngine:
                 "RAY_AUTH_MODE=token"
             ) from error
 
-    def run(self, work: Work, jobs: Iterable[Any], limits: Limits) -> Iterator[tuple[Any, Ended]]:
+    def run(self, work: Work, jobs: Iterable[object], limits: Limits) -> Iterator[tuple[Any, Ended]]:
         """Run `work` on every job, and give each job with how it ended, in the order in which they end."""
         task = self._ray.remote(num_cpus=1, max_retries=RETRIES)(_run_on_node)
         payload = pickle.dumps(work)
