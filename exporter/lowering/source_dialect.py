@@ -328,8 +328,12 @@ class _SourceDriver(Driver[_SourceScope]):
         if maker is None or maker.graph is not self.construction.graph:
             return
         inferred = value.shape
-        if self.construction.infers:
-            expected_shape = _fill_unknown_sizes(expected_shape, inferred)
+        if self.construction.infers and inferred is not None and len(inferred) == len(expected_shape):
+            # Where the source promises no size, the inferred one is better than none.
+            pairs = zip(expected_shape, inferred, strict=True)
+            expected_shape = ir.Shape(
+                [b if isinstance(a, ir.SymbolicDim) and a.value is None else a for a, b in pairs]
+            )
         value.shape = _with_inferred_sizes(inferred, expected_shape)
         if graph_value is not value:
             graph_value.shape = value.shape
@@ -365,14 +369,6 @@ def _is_empty(value: Value) -> bool:
     if shape is None or 0 not in shape.dims or not shape.is_static():
         return False
     return isinstance(value.type, ir.TensorType) and value.dtype is not None
-
-
-def _fill_unknown_sizes(expected: ir.Shape, inferred: ir.Shape | None) -> ir.Shape:
-    """The promised shape, with the inferred sizes where it has none."""
-    if inferred is None or len(inferred) != len(expected):
-        return expected
-    pairs = zip(expected, inferred, strict=True)
-    return ir.Shape([b if isinstance(a, ir.SymbolicDim) and a.value is None else a for a, b in pairs])
 
 
 def _with_inferred_sizes(inferred: ir.Shape | None, expected: ir.Shape) -> ir.Shape:

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...passes.onnx_graph.levels import DEFAULT_LEVEL
 from ...registration import DEFAULT_OPSET, OpsettaError, UsageError
+from ..files.reading.names import listed
 from .engines.open_engine import LOCAL, check_engine
 from .engines.outcomes import Ended, Limits
 from .engines.processes import LocalEngine
@@ -219,14 +220,9 @@ def _select_models(zoo: Zoo, only: str) -> Zoo:
     except re.error as error:
         raise UsageError(f"'{only}' is not a regular expression: {error}") from error
     if not models:
-        raise OpsettaError(
-            f"no model of '{zoo.path}' matches '{only}' (it has {_first_names(list(zoo.models))})"
-        )
+        names = listed(list(zoo.models), 8)
+        raise OpsettaError(f"no model of '{zoo.path}' matches '{only}' (it has {names})")
     return dataclasses.replace(zoo, models=models)
-
-
-def _first_names(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (f", and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _row(job: Job, ended: Ended, digest: str) -> Row:

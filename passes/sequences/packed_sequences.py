@@ -280,8 +280,13 @@ class _Fuser:
             return
         self._build.before(node)
         total = _skip_number_conversions(node_arguments["total_length"])
+        longest = total.producer() if isinstance(total, Value) else None
         # Padding to the largest length is the default.
-        if isinstance(total, Value) and _is_longest(total, packed.lengths):
+        if (
+            longest is not None
+            and (longest.domain, longest.op_type) == ("packed", "longest")
+            and arguments(longest)["lengths"] is _unsorted_lengths(packed.lengths)
+        ):
             total = None
         pad_arguments = {
             "input": self._time_first(packed.input, packed.batch_first),
@@ -346,13 +351,6 @@ def _initial_states(hx: Value | list[Value], order: Value | None) -> list[Value 
         else:
             return None
     return states
-
-
-def _is_longest(number: Value, lengths: Value) -> bool:
-    node = number.producer()
-    if node is None or node.domain != "packed" or node.op_type != "longest":
-        return False
-    return arguments(node)["lengths"] is _unsorted_lengths(lengths)
 
 
 class FusePackedSequences(ir.passes.InPlacePass):

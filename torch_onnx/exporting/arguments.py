@@ -56,7 +56,10 @@ def example_call(options: ExportOptions) -> Call:
     if isinstance(model, torch.export.ExportedProgram):
         args, kwargs, axes = (), {}, None
     elif not options.dynamo:
-        kwargs = _in_order_of_signature(model, kwargs)
+        # The inputs of a trace have the order of the forward's parameters.
+        positions = {name: position for position, name in enumerate(_parameters(model))}
+        names = sorted(kwargs, key=lambda name: positions.get(name, len(positions)))
+        kwargs = {name: kwargs[name] for name in names}
     return Call(
         cast("ExportableModel", model),
         args,
@@ -85,22 +88,11 @@ def _split_arguments(
         return positional, dict(kwargs or {})
     *leading, last = positional
     if not last and leading and isinstance(leading[-1], dict):
-        return _last_by_name(model, tuple(leading))
+        # opsetta takes a dict at the end as keywords, so one that is an argument is passed by its keyword.
+        names = _parameters(model)
+        if len(names) >= len(leading):
+            return tuple(leading[:-1]), {names[len(leading) - 1]: leading[-1]}
     return tuple(leading), dict(last)
-
-
-def _last_by_name(model: object, args: tuple[object, ...]) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Pass a last argument that is a dict by keyword, because opsetta takes such a dict as keywords."""
-    names = _parameters(model)
-    return (args[:-1], {names[len(args) - 1]: args[-1]}) if len(names) >= len(args) else (args, {})
-
-
-def _in_order_of_signature(model: object, kwargs: dict[str, object]) -> dict[str, object]:
-    """Sort the keywords by the parameters of the forward, which is the order of the inputs in a trace."""
-    names = _parameters(model)
-    return dict(
-        sorted(kwargs.items(), key=lambda item: names.index(item[0]) if item[0] in names else len(names))
-    )
 
 
 def _parameters(model: object) -> list[str]:

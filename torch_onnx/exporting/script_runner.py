@@ -79,7 +79,12 @@ def _usage_error(text: str) -> int:
 
 
 def _run_script(path: str) -> None:
-    if os.path.isdir(path) or not _is_source(path):
+    is_source = False
+    if not os.path.isdir(path):
+        with open(path, "rb") as file:
+            # Compiled code and archives have zero bytes, which Python source must not have.
+            is_source = b"\0" not in file.read(1024)
+    if not is_source:
         if not _safe_path():
             del sys.path[0]
         runpy.run_path(path, run_name="__main__")
@@ -88,16 +93,10 @@ def _run_script(path: str) -> None:
         sys.path[0] = os.path.dirname(os.path.realpath(path))
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=path, __builtins__=builtins, __cached__=None)
-    with io.open_code(os.path.abspath(path)) as file:
-        code = compile(file.read(), path, "exec")
+    with io.open_code(os.path.abspath(path)) as source:
+        code = compile(source.read(), path, "exec")
     sys.modules["__main__"] = module
     exec(code, module.__dict__)
-
-
-def _is_source(path: str) -> bool:
-    """Whether a file is Python source rather than compiled code or an archive."""
-    with open(path, "rb") as file:
-        return b"\0" not in file.read(1024)
 
 
 def _safe_path() -> bool:

@@ -57,7 +57,10 @@ def by_parameter(
         path = (name,) if name in bound else path_by_input_name.get(name)
         if path is None:
             continue
-        if not isinstance(_argument_at(bound, path), torch.Tensor):
+        argument = bound[path[0]]
+        for index in path[1:]:
+            argument = (children(argument) or ())[index]
+        if not isinstance(argument, torch.Tensor):
             raise CaptureError(
                 f"dynamic_axes['{name}'] names an input that is not a tensor; use dynamic_shapes for it"
             )
@@ -79,13 +82,6 @@ def _input_paths(value: object, path: tuple[object, ...], numbers: bool) -> Iter
             yield from _input_paths(member, (*path, index), numbers)
     elif isinstance(value, torch.Tensor) or (numbers and isinstance(value, (bool, int, float))):
         yield path
-
-
-def _argument_at(bound: Mapping[str, Any], path: tuple[Any, ...]) -> Any:
-    value = bound[path[0]]
-    for index in path[1:]:
-        value = (children(value) or ())[index]
-    return value
 
 
 def _nest_axes(

@@ -147,13 +147,6 @@ def _register_adaptive_avg_pool(dimensions: int, *names: str) -> None:
         return restore(_average(g, batched, counts))
 
 
-def _position_of_largest(g: GraphContext, input: Value, dimensions: int) -> Value:
-    """The position of the largest element of each plane, [N, C, 1, ...]."""
-    flat = g.op("Reshape", input, [0, 0, -1])
-    position = g.op("ArgMax", flat, axis=2, keepdims=1)
-    return g.op("Unsqueeze", position, axes=list(range(3, dimensions + 2))) if dimensions > 1 else position
-
-
 def _largest(g: GraphContext, input: Value, counts: list[Size], indices: bool) -> tuple[Value, Value | None]:
     """The largest element of each window, and its position in its plane.
 
@@ -183,7 +176,11 @@ def _register_adaptive_max_pool(dimensions: int) -> None:
                 values = restore(g.op("ReduceMax", batched, axes=axes, keepdims=1))
             if not is_used(g, 1):
                 return values, None
-            return values, restore(_position_of_largest(g, batched, dimensions))
+            # ATen's positions count the elements of a plane.
+            position = g.op("ArgMax", g.op("Reshape", batched, [0, 0, -1]), axis=2, keepdims=1)
+            if dimensions > 1:
+                position = g.op("Unsqueeze", position, axes=list(range(3, dimensions + 2)))
+            return values, restore(position)
         if _is_empty(counts):
             values = restore(_empty(g, batched, counts, g.dtype(self)))
             return values, restore(_empty(g, batched, counts, DataType.INT64))

@@ -28,11 +28,12 @@ def _factor(a: Formula, x: Formula) -> Formula:
     """`x^a exp(-x) / gamma(a)`."""
     direct = (a * x.log() - x - lgamma(a)).exp()
     shifted = a + (_LANCZOS_G - 0.5)
+    root = (shifted / math.e).sqrt()
     # The Lanczos sum of gamma, scaled by `exp(g)`: powers of a would overflow, those of 1 / a stay finite.
     numerator, denominator = table.LANCZOS_NUMERATOR, table.LANCZOS_DENOMINATOR
     low = rational(a, numerator, denominator)
     high = rational(1.0 / a, numerator[::-1], denominator[::-1])
-    scale = (shifted / math.e).sqrt() / (a < 1.0).chosen(low, high)
+    scale = root / (a < 1.0).chosen(low, high)
     small = (a - x).exp() * (x / shifted) ** a
     change = (x - a - (_LANCZOS_G - 0.5)) / shifted
     large = (a * (_log1p(change) - change) + x * (0.5 - _LANCZOS_G) / shifted).exp()
