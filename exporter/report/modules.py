@@ -61,6 +61,7 @@ def tree(paths: Sequence[str], makers: Sequence[str | None]) -> Module:
     for position, path in enumerate(paths):
         segments = path.split(".")[:DEPTH] if path else []
         common = 0
+        # A module that runs again later, after others, gets another entry: the tree follows execution order.
         while common < min(len(open_segments), len(segments)) and open_segments[common] == segments[common]:
             common += 1
         del stack[common + 1 :]

@@ -111,6 +111,7 @@ def label_axes(shapes: object) -> object:
         return {key: label_axes(entry) for key, entry in shapes.items()}
     if isinstance(shapes, (list, tuple)):
         return (
+            # A named tuple takes its entries as separate arguments, so it stays as it is.
             type(shapes)(label_axes(entry) for entry in shapes) if type(shapes) in (list, tuple) else shapes
         )
     return shapes
@@ -136,6 +137,7 @@ def _label_dynamic_axes(dynamic_axes: object) -> dict[str, dict[int, object]]:
             if len(distinct_axes) < len(axes or ()):
                 warn(f"dynamic_axes['{name}'] names an axis twice")
             labels_by_name[name] = {
+                # torch.onnx counts the axes from 1 in the order of the list.
                 axis: AxisLabel(f"{name}_dynamic_axes_{index + 1}")
                 for index, axis in enumerate(distinct_axes)
             }

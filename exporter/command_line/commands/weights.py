@@ -49,6 +49,7 @@ def weights(
     as_json: options.Json = False,
 ) -> None:
     """List the weights of a model, what their dimensions are, and write them to a file."""
+    # An output that cannot be written is refused before weights are read.
     written = None if output is None else Output(output)
     if output is not None and output.suffix.lower() not in (".safetensors", ".npz"):
         raise UsageError(f"weights are written to a .safetensors or .npz file, not to '{output}'")
@@ -98,6 +99,7 @@ def _read_weights(
     from ...capture.tensorflow.recognition import recognise
     from ...capture.tensorflow.weights import weights_of_checkpoint, weights_of_graph
 
+    # A frozen graph has its weights in it, and needs no checkpoint.
     if recognise(model) is not None:
         return weights_of_graph(
             model,
@@ -168,8 +170,10 @@ def _numpy_type(weight: Weight) -> np.dtype | None:
     import numpy as np
 
     if weight.dtype == "string":
+        # Strings have no fixed size, and numpy holds them as objects.
         return np.dtype(object)
     try:
+        # numpy itself has no bfloat16, float8 or 4-bit types.
         result: np.dtype | None = np.dtype(getattr(ml_dtypes, weight.dtype, weight.dtype))
         return result
     except TypeError:

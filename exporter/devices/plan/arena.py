@@ -39,6 +39,8 @@ def run_in_arena(plan: PlanFacts, inputs: Mapping[str, np.typing.ArrayLike]) -> 
     """
     if plan.model is None or plan.peak is None:
         raise PlanError("running a plan needs its model and the sizes of all dimensions")
+    # A value that is read too late, or at a wrong offset, is then visibly wrong: 0xFF bytes are NaN as floats
+    # and -1 as integers.
     memory = np.full(plan.peak, _POISON, np.uint8)
     frame = _Frame(plan, plan.model.graph, memory, _Kernels(plan.model))
     # The plan has checked the sizes of its dimensions.
@@ -206,10 +208,12 @@ def _session(
         if value.name:
             graph.output.append(onnx.ValueInfoProto(name=value.name))
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()]
+    # onnxruntime may be older than the installed onnx, whose newest IR version it would refuse.
     single = onnx.helper.make_model(graph, opset_imports=imports, ir_version=min(model.ir_version, 10))
     options = session_options()
     import onnxruntime
 
+    # The node runs as the plan has it; a fused or folded one would not show its memory.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     return open_session(single.SerializeToString(), f"node '{node.name}'", options=options)

@@ -94,6 +94,7 @@ def differences(saved: Mapping[str, object], current: Mapping[str, object]) -> l
     changed = []
     for field in [*current, *(name for name in saved if name not in current)]:
         before, after = saved.get(field), current.get(field)
+        # An unknown field may differ, so it counts as different even from another unknown one.
         if field in _ADVISORY or (before == after and before is not None):
             continue
         changed.append(
@@ -138,6 +139,7 @@ def _provider(provider: Any) -> list[Any]:
     if isinstance(provider, str):
         return [provider, {}]
     name, options = provider
+    # JSON has lists, not tuples, and onnxruntime reads all options as text.
     return [name, {str(key): str(value) for key, value in sorted(options.items())}]
 
 

@@ -77,6 +77,7 @@ class MemoryDescriptor:
             *_pad_to_maximum_rank(tuple(axis for _, axis in self.blocks)),
             0,
         )
+        # oneDNN's structure ends with fields for compensation, which are unused while the flags are 0.
         return _BLOB.pack(*values).ljust(_SIZE, b"\0")
 
     @classmethod
@@ -117,6 +118,7 @@ class MemoryDescriptor:
             return False
         if not all(0 < size < _LARGEST for size in (*self.shape, *self.padded_shape, *self.strides)):
             return False
+        # A blob from a file is not trusted: its strides decide which memory oneDNN reads.
         if any(padded < size for size, padded in zip(self.shape, self.padded_shape, strict=True)):
             return False
         inner = [

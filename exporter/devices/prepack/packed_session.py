@@ -67,6 +67,7 @@ def load_session(
     if status.used:
         try:
             return _open(folder_path / PACKED, options, used, status)
+        # onnxruntime itself may refuse what the fingerprint lets through; the plain model still runs.
         except InferenceError as error:
             status = PrepackStatus(False, reason=str(error))
     message = f"packed weights of '{folder_path}' are not used: {status.reason}"
@@ -88,6 +89,7 @@ def _status(folder: pathlib.Path, options: Any, providers: Sequence[object], ver
         if not (folder / PLAIN).is_file():
             raise PrepackError(f"'{folder}' is not a prepacked folder: it has no '{PLAIN}'") from error
         return PrepackStatus(False, reason=str(error))
+    # Without an intact plain model there is nothing to fall back to.
     for record in manifest.plain:
         problem = record.problem(folder, verify)
         if problem is not None:

@@ -136,6 +136,8 @@ class PackedWeight:
         path_text = os.fsdecode(path)
         header, tensors = _read_file(path_text)
         recipe = _make_recipe(header, path_text)
+        # Packs anew, to learn which layout oneDNN chooses here; the plain weight serves where it is another
+        # one.
         weight = cls(tensors["plain"], recipe)
         try:
             saved_environment, groups = dict(parse_json(header["fingerprint"])), int(header["groups"])
@@ -258,6 +260,7 @@ def _digest(header: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> s
     sha256 = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
+        # Bytes alone do not tell a tensor of another type or shape apart.
         sha256.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         sha256.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
     return sha256.hexdigest()
@@ -279,6 +282,7 @@ def _read_file(path: str) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     from safetensors import SafetensorError, safe_open
 
     try:
+        # safetensors would wait for a named pipe.
         open_regular(path).close()
         with safe_open(path, "pt") as file:
             header = dict(file.metadata() or {})
