@@ -80,6 +80,7 @@ def _storage_form(attribute_type: ir.AttributeType, value: Any) -> Any:
         # The same as below, in a tenth of the time.
         return (), struct.pack("f", value)
     if attribute_type in (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS):
+        # Bits, because NaN differs from itself and 0.0 equals -0.0.
         array = np.asarray(value, dtype=np.float64)
         with np.errstate(over="ignore"):
             return array.shape, array.astype(np.float32).tobytes()
@@ -174,6 +175,7 @@ def _attribute(formal: Any) -> AttributeParameter:
             # The schema of GRU 1 has a misspelt name.
             default = "forward" if default == "foward" else default
         elif isinstance(default, list):
+            # onnx keeps strings as bytes, and nodes here as text.
             default = [item.decode() if isinstance(item, bytes) else item for item in default]
     return AttributeParameter(formal.name, ir.AttributeType(int(formal.type.value)), formal.required, default)
 

@@ -60,6 +60,7 @@ class Leaves:
         names = {}
         for leaf, axes in enumerate(self.requested_dims):
             for axis, dim in axes.items():
+                # Derived dimensions, `2 * batch`, have a name as well, and no class that torch makes public.
                 name = dim if isinstance(dim, str) else getattr(dim, "__name__", None)
                 if name and not isinstance(dim, _DYNAMIC):
                     names[leaf, axis] = name
@@ -105,6 +106,7 @@ def bind(
     try:
         signature = inspect.signature(target)
     except (TypeError, ValueError):
+        # Builtins and compiled functions have no signature.
         return {f"arg{i}": value for i, value in enumerate(args)} | dict(kwargs)
     try:
         return dict(signature.bind(*args, **kwargs).arguments)
@@ -136,6 +138,7 @@ def _axes(specification: object, value: torch.Tensor, path: str) -> dict[int, An
                 f"dynamic_shapes of '{path}': {dim!r} is not a Dim, a Dim.AUTO or similar hint, a name, "
                 "an int or None"
             )
+        # 0 and -2 are the same axis of a matrix.
         if result.setdefault(axis % value.ndim, dim) != dim:
             raise CaptureError(
                 f"dynamic_shapes of '{path}' names axis {axis % value.ndim} twice: "
@@ -237,6 +240,7 @@ def _distinct(triples: Sequence[tuple[Any, dict[int, Any], str]]) -> list[Any]:
         is_repeated = isinstance(value, torch.Tensor) and any(
             value is earlier_value for earlier_value in values
         )
+        # An alias shares the memory, so a model that writes to one of them behaves the same.
         values.append(value.detach().requires_grad_(value.requires_grad) if is_repeated else value)
     return values
 
@@ -306,6 +310,7 @@ def torch_dims(leaves: Leaves) -> list[dict[int, Any] | None]:
     """The dynamic shapes for torch.export, per leaf; names become hints, so that the model's limits apply."""
     result: list[dict[int, Any] | None] = []
     for value, axes in zip(leaves.values, leaves.requested_dims, strict=True):
+        # A `Dim` by name would make torch.export refuse every limit that the model sets.
         converted = {axis: Dim.DYNAMIC if isinstance(dim, str) else dim for axis, dim in axes.items()}
         result.append(converted if isinstance(value, torch.Tensor) and converted else None)
     return result
@@ -329,6 +334,7 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
     if not small:
         yield leaves.values
         return
+    # First all to 2, for sizes that must be equal; then to different primes, for sizes that must not.
     for grown in (dict.fromkeys(small, 2), dict(zip(small, itertools.cycle(_ENLARGED[1:]), strict=False))):
         options = [
             [(key, size) for size in _candidate_sizes(key, sizes, grown)] for key in sizes if key not in grown
@@ -353,6 +359,7 @@ def describe_specialised(leaves: Leaves, captured: Sequence[object]) -> str | No
             continue
         dims: Sequence[Any] = counterpart.shape
         for axis, (example_size, size) in enumerate(zip(value.shape, dims, strict=True)):
+            # A symbolic size may have become a constant by a later assumption.
             number = size if isinstance(size, int) else size.node.maybe_as_int()
             if number is not None and number != example_size:
                 return f"axis {axis} of input {index}, of size {example_size}, takes no other size"
@@ -435,5 +442,7 @@ def _resize(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
     if length == 0:
         shape = list(tensor.shape)
         shape[axis] = size
+        # An empty tensor has no entries to repeat; zeros are valid indices.
         return tensor.new_zeros(shape)
+    # Repeated entries stay in the range that the model expects, such as indices into a table.
     return tensor.index_select(axis, torch.arange(size, device=tensor.device) % length)

@@ -81,6 +81,7 @@ class Guard:
 
     @functools.cached_property
     def _equality(self) -> Callable[[Point], object]:
+        # sympy would decide some equations by the assumptions about symbols, which points may break.
         return self._evaluation(sympy.Eq(*self.expression.args, evaluate=False))
 
     def _evaluation(self, expression: sympy.Basic) -> Callable[[Point], float]:
@@ -141,7 +142,9 @@ class Guard:
         period = _period(self.expression)
         if period > _LONGEST_REMAINDER:
             return ""
+        # Near 0 and far away: roundings of floats may differ for large sizes.
         starts = (0, 8 * period, 997 * period)
+        # Away from 0, where a condition may hold for another reason.
         allowed = {r for r in range(period) if self.holds({name: 8 * period + r})}
         for divisor in (number for number in range(2, period + 1) if period % number == 0):
             remainders = {size % divisor for size in allowed}
@@ -191,6 +194,7 @@ def spread(base: Point, names: frozenset[str]) -> Iterator[dict[str, int]]:
     points = [
         {**base, **variant, **choice} for choice in choices for variant in (variants if other_names else [{}])
     ]
+    # Points that change one size tell best which size matters.
     first = [point for point in points if sum(point[name] != base[name] for name in base) == 1]
     # A fixed seed: the same model must give the same restrictions.
     mixed = random.Random(0)
@@ -234,6 +238,7 @@ def _sign(
 ) -> Callable[[Point], int | None]:
     def sign(point: Point) -> int | None:
         try:
+            # The sign shows on which side of a boundary a point is, which truth alone does not.
             difference = left_side(point) - right_side(point)
             return int(difference > 0) - int(difference < 0)
         except _NO_VALUE:
