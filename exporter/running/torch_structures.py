@@ -87,7 +87,6 @@ def _container(item: TreeStructure) -> tuple[type, object] | None:
         for container_class in pytree.SUPPORTED_NODES
     }
     container_class = registered_classes.get(item.type)
-    # torch registers classes for its own tracing, which a file must not make.
     if container_class is None or pytree.is_internal(item.type):
         return None
     try:

@@ -190,6 +190,7 @@ def compute_dtype(
     tensor = arguments.get("self")
     if rule.promotion is Promotion.SELF:
         return (
+            # Of an unknown type, the value itself stands for it: lowering casts to the type that it then has.
             tensor if isinstance(tensor, Value) and tensor.dtype is None else getattr(tensor, "dtype", None)
         )
     requested_dtype = arguments.get("dtype")

@@ -119,6 +119,7 @@ def _pack(model: pathlib.Path, staging: pathlib.Path, layout: str) -> Any:
     }.items():
         options.add_session_config_entry(key, value)
     open_session(os.fspath(model), "the model to pack it", PROVIDERS, options)
+    # Fresh options: those above would write the model again.
     return session_options()
 
 

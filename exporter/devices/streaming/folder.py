@@ -88,6 +88,7 @@ class Index:
             ) from error
         except (ValueError, TypeError, LookupError) as error:
             raise ModelFileError(f"'{path}' is damaged: {error}") from error
+        # The index may be from elsewhere, and must not lead out of its folder.
         if not is_beside(model) or (index.data and not is_beside(FileRecord(index.data, index.size, ""))):
             raise ModelFileError(f"'{path}' is damaged: it names files outside of the folder")
         return index

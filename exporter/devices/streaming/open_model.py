@@ -93,6 +93,7 @@ def _rewrite_in_child_process(path: pathlib.Path, staging: pathlib.Path, trusted
     """
     if not sys.executable:
         return False
+    # The child must import the opsetta that runs here, wherever it is installed.
     arguments = [json.dumps(sys.path), str(path.absolute()), str(staging), str(int(trusted))]
     try:
         process = subprocess.run([sys.executable, "-c", _CHILD, *arguments], capture_output=True, check=False)
@@ -100,6 +101,7 @@ def _rewrite_in_child_process(path: pathlib.Path, staging: pathlib.Path, trusted
         return False
     if process.returncode == _REFUSED:
         raise ModelFileError(process.stdout.decode(errors="replace"))
+    # A child that was killed, as for its memory, leaves the work to this process.
     return process.returncode == 0
 
 
@@ -131,6 +133,7 @@ def _open_mapped(model: ir.Model, folder: ModelFolder) -> OpenedModel | None:
         if tensor is None or not is_streamed(tensor):
             continue
         offset = (tensor.offset or 0) if isinstance(tensor, ir.ExternalTensor) else 1
+        # onnxruntime reads the mapped memory as elements, which must be aligned.
         if offset % max(1, tensor.dtype.bitwidth // 8) or not isinstance(tensor, ir.ExternalTensor):
             return None
         data = files.contents(str(tensor.location), offset, tensor.nbytes, f"weight {quoted(name)}")

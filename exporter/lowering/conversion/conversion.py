@@ -88,6 +88,7 @@ def convert(
     load_entry_points()
     limits_of(model, bounds)
     source_opset = opset_of(model)
+    # Nothing is converted: the file's graph is copied with all that passes would change.
     if source_opset is None or (source_opset == opset and level is None):
         warn_of_invalid(invalid_nodes(model))
         return _attach_carried(model, with_contents(copy_of(model)))
@@ -113,6 +114,7 @@ class _Conversion(Driver[FileScope]):
     def __init__(
         self, source: ir.Model, opset: int, registry: Registry, bounds: Bounds, shapes: WrittenShapes
     ):
+        # `ai.onnx` is another name of the default domain, and a model may have both.
         imports = {name: version for name, version in source.graph.opset_imports.items() if name != "ai.onnx"}
         graph = ir.Graph(
             [],
@@ -179,6 +181,7 @@ class _Conversion(Driver[FileScope]):
 
     def lower_node(self, node: ir.Node, scope: FileScope) -> list[Value | None]:
         """A copy of the node, or its replacement."""
+        # A model of a hundred thousand nodes would otherwise take minutes to be refused.
         if scope.copies and self._refused[node.op_type] >= _MAXIMUM_REFUSED:
             raise UnsupportedError(
                 f"it was not tried, because {_MAXIMUM_REFUSED} nodes before it cannot be converted"

@@ -107,6 +107,7 @@ def _only_operand(initializers: Initializers, node: ir.Node) -> ir.Value | None:
 
 
 def _tile(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+    # Tile 1 has three inputs and another meaning.
     repeats = initializers.small_array(node.inputs[1] if len(node.inputs) == 2 else None)
     return node.inputs[0] if repeats is not None and (repeats == 1).all() else None
 
@@ -149,6 +150,7 @@ _ENDLESS = 2**31 - 1
 
 
 _RULES: dict[str, Callable[[Initializers, ir.Node], ir.Value | None]] = {
+    # x + -0.0 is x for every x, but -0.0 + 0.0 is 0.0; for Sub it is the other way round.
     "Add": _neutral(_is_zero(sign=True)),
     "And": _neutral(lambda array: bool(array.all())),
     "Cast": _same_type,
