@@ -38,6 +38,7 @@ class FileRecord:
         """
         try:
             size = (folder / self.name).stat().st_size
+            # The size costs nothing, and tells most changes without reading the file.
             if size != self.size:
                 return f"'{self.name}' has {size} bytes instead of {self.size}"
             if verify == "full" and file_digest(folder / self.name) != self.sha256:
@@ -83,6 +84,7 @@ def read_signed(path: pathlib.Path, version: int, failure: type[OpsettaError]) -
 
 
 def _body_digest(body: Mapping[str, object]) -> str:
+    # Sorted, because the order of members is not kept by every tool that writes JSON.
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 

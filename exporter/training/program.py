@@ -50,6 +50,7 @@ class TrainingProgram(Program):
         self.state = dict(state)
         self._optimizer = optimizer
         signature.write(self.model)
+        # Plans and readers of the file see forward, backward and update as three parts.
         order_by_phase(self.model.graph, signature.forward, list(signature.gradients.values()))
         annotate_inplace(self.model)
 

@@ -106,12 +106,14 @@ def _capture_module(
     except Failures as failures:
         if specialize and by == "auto" and any(map(reads_value, failures.errors.values())):
             try:
+                # A trace fixes decisions as well, but follows code that torch.export does not.
                 return torchscript.capture_trace(model, args, kwargs, options)
             except Exception as traced:
                 raise_fault(traced, "when it traced the model")
                 failures.errors["trace"] = traced
         error = failures.explained
         if not isinstance(error, CaptureError):
+            # A weight of an unsupported class is often the cause of torch's error, and a clearer one.
             tensor_kinds.check_state(model)
         named_leaves = tensor_kinds.named_leaves(shapes.bind(model, args, kwargs))
         message = explain(error, model, named_leaves, alternatives, by, failures.errors, failures.notes)
@@ -191,6 +193,7 @@ def _export(
             if is_fault(error):
                 raise
             failures.append(error)
+            # Other sizes of the example are tried only where dimensions are dynamic.
             if not any(leaves.requested_dims):
                 break
     raise failures[0]
@@ -298,8 +301,10 @@ def _limits(
     """
     captured = _placeholders(program)
     shapes.check_names(leaves, captured, functools.partial(size_limits.lines_of_equality, captured))
+    # Without a named dimension there is nothing that a restriction could be about.
     if not names:
         return size_limits.SizeLimits()
+    # Only a graph with packed sequences needs their replacements in the trials, too.
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
     captured_so = functools.partial(capture_patches.under_capture_patches, packs)
     search = size_limits.Search(captured, values, names, leaves.ranges())
