@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -45,7 +44,7 @@ def with_shifted_dims(*names: str, **defaults: object) -> Rule:
             and pairs.rank(self, node) == 0
             and node.op_type not in ("unsqueeze", "stack")
         ):
-            _on_one_element(pairs, node, arguments, names)
+            _on_one_element(pairs, node, arguments)
             return
         changed = {name: _shift_dims(arguments[name]) for name in (*names, *defaults) if name in arguments}
         replace_arguments(node, arguments | changed)
@@ -53,7 +52,7 @@ def with_shifted_dims(*names: str, **defaults: object) -> Rule:
     return rule
 
 
-def _on_one_element(pairs: Pairs, node: ir.Node, arguments: Arguments, names: Sequence[str]) -> None:
+def _on_one_element(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:
     """Reshape a zero-dim tensor to [1], because ATen accepts dimension 0 for it."""
     self = arguments["self"]
     one_element = pairs.build.emit(

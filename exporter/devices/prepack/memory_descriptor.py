@@ -54,10 +54,6 @@ class MemoryDescriptor:
         items = dict(_ELEMENT_TYPES.values())[self.dtype]
         return (last + math.prod(size for size, _ in self.blocks)) * items
 
-    def blob_size(self) -> int:
-        """The bytes of `to_blob`."""
-        return _SIZE
-
     def to_blob(self) -> bytes:
         """The image of oneDNN's structure, with zeros where it leaves bytes unused."""
         number = next(key for key, (name, _) in _ELEMENT_TYPES.items() if name == self.dtype)
