@@ -176,6 +176,7 @@ def capture_model(
         if isinstance(model, (str, os.PathLike)):
             model = torchscript.load(model)
         args, kwargs = model_call(model, args, kwargs)
+        # Its packed weights would fail deep within the capture.
         refuse_eager_quantized(model)
         if is_training(model):
             warn("the model is exported in training mode; for inference, call model.eval() first")

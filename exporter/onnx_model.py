@@ -72,6 +72,7 @@ class OnnxModel:
     @property
     def input_names(self) -> list[str]:
         """Names of the inputs that a caller feeds, in order."""
+        # Before IR version 4 every initializer is an input as well, which callers need not feed.
         stored = {*self.model.graph.initializers, *carried_by(self.model).inputs}
         return [value.name or "" for value in self.model.graph.inputs if value.name not in stored]
 
@@ -251,6 +252,7 @@ class OnnxModel:
             OpsettaError: there is no model to compare with.
             InferenceError: onnxruntime is not installed, or refuses one of the models or the inputs.
         """
+        # One argument need not be in a tuple.
         positional = tuple(args) if isinstance(args, (tuple, list)) else () if args is None else (args,)
         inputs = self._runner.inputs
         feed = inputs.feed(inputs.bind(positional, kwargs or {}))

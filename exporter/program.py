@@ -384,7 +384,7 @@ class Program:
         """Write the source graph to a file; arguments and errors are those of `SourceModel.save_source`."""
         self.source_model.save_source(target, weights=weights, format=format)
 
-    def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
+    def report(self, path: str | bytes | os.PathLike[str] | None, **options: object) -> Report:
         """Write a page about this program; arguments and errors are those of `SourceModel.report`."""
         return self.source_model.report(
             path, self.opset, registry=self.registry, optimize=self.optimize, target=self.target, **options
@@ -410,6 +410,7 @@ class Program:
 
         results = self._runner.tensors(self._feed_of(args, kwargs)[1])
         interface = self._calls.interface
+        # The last outputs are new values of buffers, which a call of the model does not return.
         return calls.restore(interface, results[: len(results) - len(interface.mutated)])
 
     def _feed_of(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> tuple[list[object], Feed]:
@@ -487,6 +488,7 @@ class Program:
         args, kwargs = self._calls.arguments(args, kwargs)
         with boundary():
             leaves, feed = self._feed_of(args, kwargs)
+            # The values become outputs, so that fusions that would remove them are left out.
             values = mismatch.comparable(self.source)
             model = self.source_model._lower_graph(self.opset, self.registry, self.optimize, values).model
             return mismatch.locate(self._capture, model, values, leaves, feed, rtol, atol)

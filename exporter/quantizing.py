@@ -56,6 +56,7 @@ def quantize_weights(
         TargetError: lists everything that the target does not take.
     """
     scheme = scheme_of(dtype, block_size, symmetric)
+    # A model that was lowered for a target stays one for that target.
     requested_target = getattr(model, "target", None) if target is None else target
     resolved_target = None if requested_target is None else load_target(requested_target)
     quantizer = QuantizeWeights(
@@ -125,6 +126,7 @@ def output_error(model: OnnxModel, program: Program) -> Error:
     pairs = [
         (actual, reference)
         for actual, reference in zip(model.run(feed), expected, strict=True)
+        # Indices and counts have no meaningful distance.
         if isinstance(reference, np.ndarray) and reference.dtype.kind == "f"
     ]
     return Error.between([actual for actual, _ in pairs], [reference for _, reference in pairs])

@@ -204,7 +204,7 @@ class SourceBuilder:
         arguments = {"self": value, "other": like} if sizes is None else {"self": value, argument: sizes}
         return self.emit(name, arguments, dtype=value.dtype, shape=like.shape)
 
-    def _number(self, name: str, arguments: Mapping[str, Any], overload: str) -> Value:
+    def _number(self, name: str, arguments: Mapping[str, object], overload: str) -> Value:
         value = self.emit(name, arguments, overload, dtype=DataType.INT64, shape=ir.Shape(()))
         value.metadata_props[NUMBER] = "int"
         return value

@@ -123,7 +123,7 @@ def _resolve(item: Any, inputs: Sequence[ir.Value | None]) -> Any:
     return item
 
 
-def _pack(arguments: Mapping[str, Any]) -> tuple[str, list[ir.Value]]:
+def _pack(arguments: Mapping[str, object]) -> tuple[str, list[ir.Value]]:
     inputs: list[ir.Value] = []
     pairs = [[name, _encode(value, inputs)] for name, value in arguments.items()]
     return _JSON.encode(pairs), inputs
@@ -131,7 +131,7 @@ def _pack(arguments: Mapping[str, Any]) -> tuple[str, list[ir.Value]]:
 
 def source_node(
     name: str,
-    arguments: Mapping[str, Any],
+    arguments: Mapping[str, object],
     *,
     overload: str = "",
     outputs: Sequence[ir.Value] | None = None,
@@ -191,7 +191,7 @@ def arguments(node: ir.Node, inputs: Sequence[ir.Value | None] | None = None) ->
     }
 
 
-def replace_arguments(node: ir.Node, arguments: Mapping[str, Any]) -> None:
+def replace_arguments(node: ir.Node, arguments: Mapping[str, object]) -> None:
     """Replace the arguments of a source node in place; its outputs do not change."""
     text, inputs = _pack(arguments)
     node.resize_inputs(len(inputs))

@@ -96,7 +96,7 @@ def words_of(op_type: str, attribute: str, version: int) -> frozenset[str] | Non
     return frozenset(word for word, (first, last) in spans.items() if first <= version <= last)
 
 
-def foreign_words(words: frozenset[str], value: Any) -> list[str]:
+def foreign_words(words: frozenset[str], value: object) -> list[str]:
     """The words of an attribute's value, a string or a list, that are not allowed."""
     candidates: Iterable[Any] = value if isinstance(value, (list, tuple)) else (value,)
     return [word for word in candidates if word not in words]

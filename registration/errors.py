@@ -24,6 +24,7 @@ class OpsettaError(Exception):
     """
 
     def __str__(self) -> str:
+        # Messages quote names from files, which may contain control characters and escape sequences.
         return printable(super().__str__())
 
 
@@ -255,6 +256,7 @@ class UnsupportedOperator:
     registered: bool
 
     def __str__(self) -> str:
+        # A module that runs an operator often, as in a loop, is named once.
         paths = list(dict.fromkeys(path or "<root>" for path in self.modules))
         path_list = ", ".join(paths[:4]) + (f", and {len(paths) - 4} more" if len(paths) > 4 else "")
         times = "once" if len(self.modules) == 1 else f"{len(self.modules)} times"
@@ -282,6 +284,7 @@ class UnsupportedOperatorsError(OpsettaError):
         lines += [f"  - {operator}" for operator in self.operators]
         missing = next((o for o in self.operators if not o.registered), None)
         if missing is not None:
+            # A function for the plain name serves all overloads.
             name = missing.name.rsplit(".", 1)[0]
             lines.append(
                 f'Register one with @opsetta.onnx_symbolic("{name}", opset=9) and export again '
@@ -292,6 +295,7 @@ class UnsupportedOperatorsError(OpsettaError):
                 "To make an unknown size known, leave its axis out of dynamic_shapes, or give the inputs of "
                 "the file their shapes."
             )
+        # An opset is worth naming only if it can express every operator.
         lower = [o.first_opset for o in self.operators if o.first_opset is not None]
         if len(lower) == count:
             lines.append(f"All of them can be expressed at opset {max(lower)}.")

@@ -41,9 +41,11 @@ def promote(a: DataType, b: DataType) -> DataType | None:
         return a
     low, high = sorted((a, b), key=lambda dtype: _RANK.get(dtype, -1))
     if low not in _RANK:
+        # torch promotes wide unsigned integers with floats only.
         return high if high in FLOATS and low in _WIDE_UNSIGNED else None
     if _RANK[low] < _RANK[high]:
         return high
+    # Of one rank are INT8 and UINT8, which INT16 holds, and both half precisions, which FLOAT holds.
     return DataType.INT16 if DataType.INT8 in (low, high) else DataType.FLOAT
 
 
@@ -65,6 +67,7 @@ def _combine(higher: DataType | None, lower: DataType | None) -> DataType | None
         return higher if lower is None else lower
     if higher in FLOATS:
         return higher
+    # A lower category decides only between bool, integers and floats, not between their widths.
     if higher == DataType.BOOL or lower in FLOATS:
         return promote(higher, lower)
     return higher
@@ -145,6 +148,7 @@ def settle(
     cases = 1
     for dtypes, categories in zip(dtypes_of, categories_of, strict=True):
         cases *= len(dtypes) * len(categories)
+    # Each unknown operand multiplies the cases; the source's own type is as good as a guess can be.
     if cases > _MOST_CASES:
         return expected
     results: set[DataType] = set()

@@ -56,11 +56,11 @@ class AttributeParameter:
     required: bool
     default: Any
 
-    def is_default(self, value: Any) -> bool:
+    def is_default(self, value: object) -> bool:
         """Whether a value equals the default, so that a file can omit it."""
         return self.is_value(value, self.default)
 
-    def is_value(self, value: Any, reference: Any) -> bool:
+    def is_value(self, value: object, reference: object) -> bool:
         """Whether two values are equal as stored by ONNX: FLOAT in single precision, bit for bit."""
         if reference is None or self.type not in _COMPARED:
             return False
@@ -80,6 +80,7 @@ def _storage_form(attribute_type: ir.AttributeType, value: Any) -> Any:
         # The same as below, in a tenth of the time.
         return (), struct.pack("f", value)
     if attribute_type in (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS):
+        # Bits, because NaN differs from itself and 0.0 equals -0.0.
         array = np.asarray(value, dtype=np.float64)
         with np.errstate(over="ignore"):
             return array.shape, array.astype(np.float32).tobytes()
@@ -139,7 +140,7 @@ def inputs_by_name(schema: OperatorSchema, inputs: Sequence[ir.Value | None]) ->
     return named
 
 
-def first_opset_with_value(schema: OperatorSchema, argument: str, value: Any) -> int | None:
+def first_opset_with_value(schema: OperatorSchema, argument: str, value: object) -> int | None:
     """Return the first opset whose version takes a value that this version does not, or None."""
     if not isinstance(value, str) or schema.domain:
         return None
@@ -174,6 +175,7 @@ def _attribute(formal: Any) -> AttributeParameter:
             # The schema of GRU 1 has a misspelt name.
             default = "forward" if default == "foward" else default
         elif isinstance(default, list):
+            # onnx keeps strings as bytes, and nodes here as text.
             default = [item.decode() if isinstance(item, bytes) else item for item in default]
     return AttributeParameter(formal.name, ir.AttributeType(int(formal.type.value)), formal.required, default)
 

@@ -26,7 +26,10 @@ def refuse_eager_quantized(model: object) -> None:
         return
     class_names: set[str] = set()
     for module in modules_of(model):
-        class_name = _qualified_name(module)
+        class_name = f"{type(module).__module__}.{type(module).__qualname__}"
+        if isinstance(module, torch.jit.ScriptModule):
+            # TorchScript adds a namespace, and a number for each version of a class.
+            class_name = _MANGLED.sub("", torchscript.class_name(module))
         # A model has few classes and perhaps thousands of modules.
         if class_name in class_names:
             continue
@@ -38,10 +41,3 @@ def refuse_eager_quantized(model: object) -> None:
                 "weights, which cannot be exported. Export the float model, or quantize it with prepare_pt2e "
                 "and convert_pt2e (torchao.quantization.pt2e) and export the result"
             )
-
-
-def _qualified_name(module: torch.nn.Module) -> str:
-    if isinstance(module, torch.jit.ScriptModule):
-        # TorchScript adds a namespace, and a number for each version of a class.
-        return _MANGLED.sub("", torchscript.class_name(module))
-    return f"{type(module).__module__}.{type(module).__qualname__}"

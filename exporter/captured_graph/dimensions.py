@@ -43,6 +43,7 @@ class SizeRestriction:
     def __str__(self) -> str:
         condition = self.condition
         if len(condition) > _LONGEST_SHOWN:
+            # The ends of a long condition tell more than its middle.
             condition = f"{condition[: _LONGEST_SHOWN // 2]} … {condition[-_LONGEST_SHOWN // 2 :]}"
         return f"{condition} ({self.cause})"
 
@@ -192,6 +193,7 @@ class SizeCheck:
             if isinstance(dim, str)
         ]
         self._named_axes = [entry for entry in axes if entry[2] in self.dimensions]
+        # A size such as `2*n` follows from the names, and is compared after all names are known.
         self._computed_axes = [entry for entry in axes if entry[2] not in self.dimensions]
 
     def __call__(self, shapes: Sequence[Sequence[int]]) -> None:
@@ -210,6 +212,7 @@ class SizeCheck:
                     f"{dim} = {declared_size}"
                 )
         for restriction in self._restrictions:
+            # None, of a condition without a value, counts as not met.
             value = evaluate(restriction.condition, sizes)
             if not value:
                 raise DimensionError(self._refusal(restriction, sizes, value is None))
@@ -271,6 +274,7 @@ def _restrictions_by_word(restrictions: Sequence[SizeRestriction]) -> dict[str, 
     """The restrictions that mention each word, in order."""
     by_word: dict[str, list[SizeRestriction]] = {}
     for restriction in restrictions:
+        # An index by word keeps a model with thousands of dimensions and conditions linear.
         for word in dict.fromkeys(_WORD.findall(restriction.condition)):
             by_word.setdefault(word, []).append(restriction)
     return by_word

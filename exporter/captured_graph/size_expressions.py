@@ -25,7 +25,7 @@ def _ceiling_quotient(dividend: int, divisor: int) -> int:
     return -(-dividend // divisor)
 
 
-def _round(number: float, digits: int | None = None) -> float:
+def _round_to_even(number: float, digits: int | None = None) -> float:
     """Python's `round`: halves go to the even neighbour."""
     # `round` computes a power of ten with so many digits.
     if digits is not None and abs(digits) > _MOST_DIGITS:
@@ -82,7 +82,7 @@ MATH = tuple(
 """The functions of Python's `math` that conditions may call."""
 _FUNCTIONS: dict[str, Callable[..., object]] = {
     **{function.__name__: function for function in (max, min, int, float, abs, bool)},
-    "round": _round,
+    "round": _round_to_even,
     **{f"math.{name}": getattr(math, name) for name in MATH},
     # The names that torch gives to these functions, which older files contain.
     "Max": max,
@@ -99,8 +99,8 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "TruncToFloat": lambda number: float(math.trunc(number)),
     "CeilToInt": math.ceil,
     "FloorToInt": math.floor,
-    "RoundToInt": _round,
-    "RoundDecimal": _round,
+    "RoundToInt": _round_to_even,
+    "RoundDecimal": _round_to_even,
     "PowByNatural": _power,
     "FloatPow": lambda base, exponent: float(base) ** float(exponent),
     **{f"OpaqueUnaryFn_{name}": getattr(math, name) for name in MATH},

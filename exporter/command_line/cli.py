@@ -34,6 +34,7 @@ def _run(arguments: list[str] | None) -> None:
         from .application import app
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
+        # Any other missing module is an error of opsetta or of the environment, and keeps its traceback.
         if missing not in ("typer", "rich"):
             raise
         sys.exit(f"opsetta: the command line needs {missing}: pip install 'opsetta[cli]'")
@@ -41,6 +42,7 @@ def _run(arguments: list[str] | None) -> None:
 
     try:
         app(args=arguments, prog_name="opsetta")
+    # A wrong opset is wrong usage; shells and make tell 2 from 1.
     except OpsetError as error:
         print(f"opsetta: {error}", file=sys.stderr)
         sys.exit(2)

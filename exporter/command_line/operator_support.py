@@ -81,6 +81,7 @@ def operator_support(
     keys: dict[str, list[str]] = {}
     for key in registry.names():
         keys.setdefault(split_name(key)[0], []).append(key)
+    # A user's own registry says nothing about operators that only decompose.
     names = sorted({*keys, *(results["operators"] if registry is default_registry else ())})
     return {
         name: {opset: _support(name, opset, keys.get(name, []), registry, results) for opset in opsets}
@@ -101,6 +102,7 @@ def _support(
     reasons = tuple(reason for reason, opsets in seen["refused"].items() if nearest in opsets)
     support: str | None
     if nearest in seen["passed"]:
+        # A sample passed without a symbolic function: torch's decomposition made it possible.
         support = SYMBOLIC if serves is not None else DECOMPOSED
     elif reasons or (keys and serves is None):
         support = REFUSED
@@ -148,6 +150,7 @@ def markdown() -> str:
     for name, entries in operator_support(opsets).items():
         if name.partition("::")[0] in OTHER_FRAMEWORKS:
             continue
+        # A bar would begin another column of the Markdown table.
         why = "; ".join(remarks(entries)).replace("|", "\\|")
         cells = " | ".join(cell(entry) for entry in entries.values())
         rows.append(f"| `{name}` | {cells} | {why} |")

@@ -38,6 +38,7 @@ class FileRecord:
         """
         try:
             size = (folder / self.name).stat().st_size
+            # The size costs nothing, and tells most changes without reading the file.
             if size != self.size:
                 return f"'{self.name}' has {size} bytes instead of {self.size}"
             if verify == "full" and file_digest(folder / self.name) != self.sha256:
@@ -47,7 +48,7 @@ class FileRecord:
         return None
 
 
-def sign_json(body: Mapping[str, Any]) -> bytes:
+def sign_json(body: Mapping[str, object]) -> bytes:
     """Serialize a JSON object, with a digest of its members as the last member."""
     return json.dumps({**body, "sha256": _body_digest(body)}, indent=2).encode()
 
@@ -82,7 +83,8 @@ def read_signed(path: pathlib.Path, version: int, failure: type[OpsettaError]) -
     return dict(body)
 
 
-def _body_digest(body: Mapping[str, Any]) -> str:
+def _body_digest(body: Mapping[str, object]) -> str:
+    # Sorted, because the order of members is not kept by every tool that writes JSON.
     return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 

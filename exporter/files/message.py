@@ -47,12 +47,6 @@ _INITIALIZER = _tag(onnx.GraphProto, "initializer")
 _RAW_DATA = _tag(onnx.TensorProto, "raw_data")
 
 
-def _is_lifted(tensor: ir.TensorProtocol) -> bool:
-    # A tensor from another model's external data is not beside the written file.
-    outside = isinstance(tensor, ir.ExternalTensor)
-    return tensor.dtype != ir.DataType.STRING and (outside or bool(tensor.nbytes > _LIFTED))
-
-
 class Message:
     """A model as one message, ready to be written.
 
@@ -86,7 +80,13 @@ class Message:
             initializers = model.graph.initializers
             everything = list(initializers.values())
             lifted = [(value, value.const_value) for value in everything if value.const_value is not None]
-            lifted = [(value, tensor) for value, tensor in lifted if _is_lifted(tensor)]
+            # A tensor from another model's external data is not beside the written file.
+            lifted = [
+                (value, tensor)
+                for value, tensor in lifted
+                if tensor.dtype != ir.DataType.STRING
+                and (isinstance(tensor, ir.ExternalTensor) or tensor.nbytes > _LIFTED)
+            ]
             try:
                 for value, _ in lifted:
                     del initializers[str(value.name)]

@@ -71,6 +71,7 @@ def references(
     locations: dict[StoredFile, str] = {}
     outside: dict[str, None] = {}
     for value, tensor in stored.items():
+        # Readers map external data, for which offsets must be aligned; other weights are copied.
         if tensor.nbytes < smallest or not tensor.is_aligned:
             continue
         if tensor.file not in locations:
@@ -113,6 +114,7 @@ def _check(file: StoredFile, location: str, target: Target, data_name: str | Non
         raise ModelFileError(
             f"{title} has hard links, and readers refuse such external data: copy the file, {_REMEDY}"
         )
+    # Some file systems do not tell upper from lower case.
     if location.casefold() in (target.name.casefold(), (data_name or target.name).casefold()):
         raise ModelFileError(
             f"{title} contains the weights that the model refers to: save the model under another name"
@@ -123,6 +125,7 @@ def _check(file: StoredFile, location: str, target: Target, data_name: str | Non
         raise ModelFileError(
             f"{title} is not a UTF-8 file name, which ONNX requires: rename it, {_REMEDY}"
         ) from None
+    # A name such as `a:b` or `a\b` is another place on Windows.
     windows = pathlib.PureWindowsPath(location)
     if windows.drive or windows.root or "\\" in location:
         raise ModelFileError(f"{title} is not a portable file name: rename it, {_REMEDY}")

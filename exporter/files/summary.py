@@ -50,11 +50,12 @@ def describe_file(path: str | os.PathLike[str], *, trusted: bool = False) -> dic
         for entry in tensor.external_data:
             if entry.key == "location":
                 locations.add(text_of(entry.value, "the location of external data"))
+    producer = [text_of(word, "the producer") for word in (model.producer_name, model.producer_version)]
     return {
         "file": os.fspath(path),
         "bytes": os.path.getsize(path),
         "ir_version": model.ir_version,
-        "producer": _producer(model),
+        "producer": " ".join(filter(None, producer)),
         "opset_imports": {
             text_of(entry.domain, "an opset import") or "ai.onnx": entry.version
             for entry in model.opset_import
@@ -68,11 +69,6 @@ def describe_file(path: str | os.PathLike[str], *, trusted: bool = False) -> dic
         "initializers": {"count": count, "bytes": size},
         "external_data": sorted(locations),
     }
-
-
-def _producer(model: onnx.ModelProto) -> str:
-    words = [text_of(word, "the producer") for word in (model.producer_name, model.producer_version)]
-    return " ".join(filter(None, words))
 
 
 def _operator(node: onnx.NodeProto) -> str:

@@ -54,6 +54,7 @@ def speech_recognition(source: TaskModel) -> list[ExampleCall]:
             "automatic-speech-recognition is for models with two convolutions before the encoder, such as "
             f"Whisper, not for {type(model).__name__}: export it with opsetta.export"
         )
+    # Each position of the encoder covers as many frames as both convolutions skip.
     frames_per_position = int(encoder.conv1.stride[0] * encoder.conv2.stride[0])
     length = config.max_source_positions * frames_per_position
     features = random_tensor(EXAMPLE_BATCH, config.num_mel_bins, length, dtype=model.dtype)
@@ -63,6 +64,7 @@ def speech_recognition(source: TaskModel) -> list[ExampleCall]:
 def _example_calls(source: TaskModel, inputs: dict[str, torch.Tensor]) -> list[ExampleCall]:
     model = source.model
     tokens = example_tokens(source.config, EXAMPLE_SEQUENCE)
+    # The trial only tells shapes, for which no mask is needed.
     unmasked = {name: item for name, item in inputs.items() if name != "attention_mask"}
     result = trial_run(model, {**unmasked, "decoder_input_ids": tokens})
     self_pairs = pairs_of(result.past_key_values.self_attention_cache)

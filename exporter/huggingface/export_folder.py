@@ -96,7 +96,7 @@ def export_huggingface(
     task: str | None = None,
     opset: int | None = None,
     dtype: str = "float32",
-    quantize: str | Mapping[str, Any] | None = None,
+    quantize: str | Mapping[str, object] | None = None,
     weights: str = "copy",
     external_data: bool | None = None,
     optimize: str | bool = DEFAULT_LEVEL,
@@ -170,7 +170,7 @@ def export_huggingface(
     return HuggingFaceExport(output_folder, chosen_task.name, graphs, copied, loaded.weights is None)
 
 
-def _check_choices(dtype: str, weights: str, quantize: str | Mapping[str, Any] | None) -> dict[str, Any]:
+def _check_choices(dtype: str, weights: str, quantize: str | Mapping[str, object] | None) -> dict[str, Any]:
     """Check arguments of `export_huggingface`; return those of `quantize_weights`."""
     if dtype not in DTYPES:
         raise UsageError(f"dtype must be one of {', '.join(DTYPES)}, not {dtype!r}")
@@ -213,6 +213,10 @@ def _lower(
     report: Callable[[str], None],
 ) -> _LoweredGraph:
     """Export one graph; verify and quantize it as requested."""
+    # Some rotary embeddings write to the buffer of their frequencies before they read it.
+    writes_frequencies = any(
+        getattr(module, "rope_type", None) == "longrope" for module in loaded.model.modules()
+    )
     with _forward_replaced(loaded.model, example):
         program = export(
             loaded.model,
@@ -221,7 +225,7 @@ def _lower(
             dynamic_shapes=(file.dynamic_shapes(example),),
             input_names=file.input_names(example),
             output_names=file.output_names(example),
-            mutations="drop" if _recomputes_frequencies(loaded.model) else "error",
+            mutations="drop" if writes_frequencies else "error",
             weights=loaded.weights,
             optimize=optimize,
             target=target,
@@ -269,11 +273,6 @@ def _write(
         quantization,
         error,
     )
-
-
-def _recomputes_frequencies(model: PreTrainedModel) -> bool:
-    """Whether rotary embeddings write to the buffer of their frequencies before they read it."""
-    return any(getattr(module, "rope_type", None) == "longrope" for module in model.modules())
 
 
 @contextlib.contextmanager

@@ -91,6 +91,7 @@ def task_of_modules(folder: pathlib.Path) -> str | None:
         return None
     first_module = next(iter(_modules(path)), {"path": None})
     name = str(first_module.get("type", "Transformer")).rpartition(".")[2]
+    # Modules after the first, such as pooling, work on its result; the model is the first one.
     if first_module["path"] != "" or name not in _TRANSFORMERS:
         return None
     for settings in sorted(folder.glob("sentence_*_config.json")):
@@ -158,8 +159,11 @@ def _module_files(source: pathlib.Path) -> list[str]:
 def _module_folders(path: pathlib.Path) -> list[str]:
     """The folders of the modules besides the model itself, whose folder is the whole one."""
     folders = [module["path"] for module in _modules(path) if module["path"]]
-    if not all(_is_inside(folder) for folder in folders):
-        raise ModelFileError(f"'{path}' names a folder outside of its own: {folders}")
+    for folder in folders:
+        # The paths come from a file that may be untrusted, and what they name is copied.
+        pure = pathlib.PurePosixPath(folder)
+        if pure.is_absolute() or ".." in pure.parts or "\\" in folder or pure.parts == ():
+            raise ModelFileError(f"'{path}' names a folder outside of its own: {folders}")
     return list(dict.fromkeys(folders))
 
 
@@ -178,11 +182,6 @@ def _modules(path: pathlib.Path) -> list[dict[str, Any]]:
     ):
         raise ModelFileError(f"'{path}' is not a list of modules, each with a path")
     return modules
-
-
-def _is_inside(folder: str) -> bool:
-    pure = pathlib.PurePosixPath(folder)
-    return not pure.is_absolute() and ".." not in pure.parts and "\\" not in folder and pure.parts != ()
 
 
 def _copy(path: pathlib.Path, file: IO[bytes], location: str | None) -> None:

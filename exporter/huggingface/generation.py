@@ -45,6 +45,8 @@ class TextGenerator:
         self._encoder: _Graph | None = None
         if (self._folder / "encoder_model.onnx").is_file():
             self._encoder = _Graph(self._folder / "encoder_model.onnx", providers)
+            # optimum's layout: the first step has no cache, and the keys of the encoder are computed there
+            # once.
             self._first = _Graph(self._folder / "decoder_model.onnx", providers)
             self._next = _Graph(self._folder / "decoder_with_past_model.onnx", providers)
         else:
@@ -54,6 +56,7 @@ class TextGenerator:
                     f"'{self._folder / 'model.onnx'}' has no inputs {_PAST}…: export the folder for "
                     "text-generation"
                 )
+        # Callers who pass tokens need no tokenizer, and perhaps have no library for it.
         self._tokenizer: Tokenizer | None = None
 
     @property
@@ -122,9 +125,11 @@ class TextGenerator:
             if input_features is not None or decoder_input_ids is not None or input_ids is None:
                 raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
             tokens, mask = _prompt(input_ids, attention_mask)
+            # The next token follows the last column, so a prompt must end there.
             if not mask[:, -1].all():
                 raise UsageError("pad the prompts on the left: the mask ends with 0")
             length = tokens.shape[1]
+            # Repetition penalties must not count the tokens of the padding.
             padding = (mask != 0).argmax(axis=1)
             rules = TokenRules(self.settings, length, length + max_new_tokens, padding, tokens)
             return self._loop(tokens, {"attention_mask": mask}, TokenChoice(rules, sampling), max_new_tokens)
@@ -207,12 +212,15 @@ class TextGenerator:
             if language is not None:
                 raise UsageError("generation_config.json lists no languages")
             forced = list(settings.forced)
+            # Without this token Whisper would write timestamps between the words.
             if settings.no_timestamps is not None and forced[-1:] != [settings.no_timestamps]:
                 forced.append(settings.no_timestamps)
             forced_tokens = np.array([forced], dtype=np.int64).repeat(count, axis=0)
             return np.concatenate([start, forced_tokens], axis=1)
         if language is None:
             logits = self._first.run({**fixed, "input_ids": start})["logits"].numpy()[:, -1]
+            # Whisper detects the language as transformers does: the likeliest of the language tokens after
+            # the start.
             language_tokens = np.array(sorted(settings.languages.values()))
             spoken = language_tokens[logits[:, language_tokens].argmax(axis=1)]
         else:
@@ -230,16 +238,20 @@ class TextGenerator:
         for _ in range(max_new_tokens):
             feed = {**fixed, "input_ids": next_tokens}
             if "position_ids" in graph.inputs:
+                # Positions count real tokens only, so that padding on the left does not shift a prompt.
                 positions = np.maximum(fixed["attention_mask"].cumsum(axis=1) - 1, 0)
                 feed["position_ids"] = positions[:, -next_tokens.shape[1] :]
             results = graph.run({**{name: feed[name] for name in feed if name in graph.inputs}, **cache})
+            # onnxruntime's values stay as they are: numpy arrays would copy the cache in each step.
             cache |= {
                 _PAST + name.removeprefix(_PRESENT): value
                 for name, value in results.items()
                 if name.startswith(_PRESENT)
             }
+            # transformers applies its rules in float32, whatever the model's type.
             logits = results["logits"].numpy()[:, -1].astype(np.float32)
             chosen = choice(logits, tokens)
+            # A sequence that has ended goes on with padding until the others end.
             chosen = np.where(running, chosen, self.settings.pad)
             next_tokens = chosen[:, None]
             tokens = np.concatenate([tokens, next_tokens], axis=1)
@@ -272,6 +284,7 @@ class _Graph:
         """A cache without positions; none if the graph has no such inputs."""
         cache = {}
         for declared in self.past:
+            # Batch and length are names in the declaration; heads and width are numbers.
             sizes = [size if isinstance(size, int) else 0 for size in declared.shape or ()]
             cache[declared.name] = np.zeros((batch, sizes[1], 0, sizes[3]), _numpy_type(declared.dtype))
         return cache

@@ -95,6 +95,7 @@ def load(folder: pathlib.Path, config: PretrainedConfig, task: Task, dtype: str)
     auto = getattr(need_transformers(), auto_class_of(task, config))
     torch_dtype = getattr(torch, dtype)
     with _translate_errors(folder, config, task):
+        # A model on the meta device takes no memory: the weights stay in their files.
         with torch.device("meta"):
             model = auto.from_config(config, dtype=torch_dtype).eval()
         weights = _by_name(model, open_weights(folder))
@@ -121,6 +122,7 @@ def _translate_errors(folder: pathlib.Path, config: PretrainedConfig, task: Task
     except OpsettaError:
         raise
     except (ValueError, KeyError, RuntimeError) as error:
+        # transformers has no exception of its own for this.
         if "Unrecognized configuration class" in str(error):
             raise UsageError(
                 f"models of type '{config.model_type}' have no task {task.name} in transformers"
@@ -144,6 +146,7 @@ def _by_name(
         lambda name: f"{prefix}{name}",
         lambda name: name.removeprefix(prefix),
     )
+    # A checkpoint of the base model lacks the prefix that a model with a head has, and the reverse.
     for rename in renamings:
         weights = {name: checkpoint[rename(name)] for name in state if rename(name) in checkpoint}
         # Tied weights need one of their names.

@@ -123,6 +123,7 @@ def read_settings(folder: pathlib.Path) -> Settings:
         raise ModelFileError(
             f"the settings of generation in '{folder / name}' cannot be read: {error}"
         ) from error
+    # These would change the text, so the user is told.
     left_out = [key for key, neutral in _LEFT_OUT.items() if entries.get(key, neutral) not in (neutral, None)]
     if left_out:
         listed = ", ".join(f"{key}={entries[key]!r}" for key in left_out)
@@ -136,11 +137,13 @@ def _settings(entries: Mapping[str, Any], config: Mapping[str, Any]) -> Settings
     forced: list[tuple[int, int]] = []
     if config.get("model_type") == "whisper":
         forced = entries.get(_OF_BOTH_FILES) or config.get(_OF_BOTH_FILES) or []
+        # Only Whisper still reads these; the positions follow each other, and None leaves the language open.
         forced = sorted((position, token) for position, token in forced if token is not None)
     bias = entries.get("sequence_bias") or []
     bad_words = [tuple(map(int, word)) for word in entries.get("bad_words_ids") or []]
     return Settings(
         ends=ends,
+        # transformers pads with the first end token where a model has no padding token, as GPT-2.
         pad=_numbers(pad)[0] if pad is not None else (ends or (0,))[0],
         start=entries.get("decoder_start_token_id", entries.get("bos_token_id")),
         forced=tuple(token for _, token in forced),
@@ -154,6 +157,7 @@ def _settings(entries: Mapping[str, Any], config: Mapping[str, Any]) -> Settings
         ngram_size=int(entries.get("no_repeat_ngram_size") or 0),
         source_ngram_size=int(entries.get("encoder_no_repeat_ngram_size") or 0),
         biases=tuple((tuple(map(int, tokens)), float(value)) for tokens, value in bias),
+        # transformers removes end tokens from bad words: a sequence must be able to end.
         bad_words=tuple(word for word in bad_words if word not in {(end,) for end in ends}),
         least_length=int(entries.get("min_length") or 0),
         least_new_tokens=int(entries.get("min_new_tokens") or 0),
@@ -162,17 +166,18 @@ def _settings(entries: Mapping[str, Any], config: Mapping[str, Any]) -> Settings
     )
 
 
-def _legacy_entries(config: Mapping[str, Any]) -> dict[str, Any]:
+def _legacy_entries(config: Mapping[str, object]) -> dict[str, Any]:
     """The settings that transformers reads from a config.json: those of the model before its decoder's."""
     parts = [config.get(key) for key in ("decoder", "generator", "text_config")]
     decoder: Any = next((part for part in parts if part), {})
     entries = {**(_present(decoder) if isinstance(decoder, dict) else {}), **_present(config)}
+    # The name that BART's old configurations have for it.
     if config.get("force_bos_token_to_be_generated"):
         entries["forced_bos_token_id"] = entries.get("bos_token_id")
     return {key: value for key, value in entries.items() if key not in _WITHOUT_DEFAULT}
 
 
-def _present(entries: Mapping[str, Any]) -> dict[str, Any]:
+def _present(entries: Mapping[str, object]) -> dict[str, Any]:
     return {key: value for key, value in entries.items() if value is not None}
 
 

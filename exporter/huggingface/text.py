@@ -33,12 +33,14 @@ class Tokenizer:
         try:
             if path.is_file():
                 self._fast = _tokenizers().Tokenizer.from_file(str(path))
+                # The file may ask for a fixed length; here the batch decides.
                 self._fast.no_padding()
                 self._fast.no_truncation()
             else:
                 self._slow = need_transformers().AutoTokenizer.from_pretrained(folder, local_files_only=True)
         except OpsettaError:
             raise
+        # The tokenizers package raises plain Exception for files that it cannot parse.
         except Exception as error:
             raise ModelFileError(
                 f"the tokenizer of '{folder}' cannot be read: {' '.join(str(error).split())}"
@@ -122,6 +124,7 @@ def read_recording(path: str | os.PathLike[str]) -> tuple[np.ndarray, int]:
                 raise ModelFileError(
                     f"'{path}' has {8 * file.getsampwidth()}-bit samples: convert them to 16 bits"
                 )
+            # Wave files are little-endian on every machine.
             data = np.frombuffer(file.readframes(file.getnframes()), dtype="<i2")
             return data.reshape(-1, file.getnchannels()).mean(axis=1) / 32768, file.getframerate()
     except (OSError, wave.Error, EOFError) as error:

@@ -47,6 +47,7 @@ class TokenRules:
         _add_biases(logits, tokens, settings.biases)
         if self._source is not None and settings.source_repetition_penalty != 1.0:
             seen = _occurring(self._source, logits.shape)
+            # transformers rewards tokens of the source, so its factor is the inverse of a penalty.
             _penalize(logits, seen, 1.0 / settings.source_repetition_penalty)
         if settings.repetition_penalty != 1.0:
             counted = np.ones_like(tokens, dtype=bool)
@@ -60,8 +61,10 @@ class TokenRules:
         _add_biases(logits, tokens, [(word, -np.inf) for word in settings.bad_words])
         if length < settings.least_length or length - self._begin < settings.least_new_tokens:
             _ban(logits, settings.ends)
+        # Position 1 follows the start token.
         if settings.forced_first is not None and length == 1:
             _force(logits, (settings.forced_first,))
+        # The last position of the longest text, whether it has ended or not.
         if settings.forced_last and self._longest is not None and length == self._longest - 1:
             _force(logits, settings.forced_last)
         _ban(logits, settings.suppressed)

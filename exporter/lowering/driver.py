@@ -77,6 +77,7 @@ class Observation:
     def record(self, node: ir.Node, graph: ir.Graph, before: ir.Node | None) -> None:
         """Record that a source node was lowered to the nodes of a graph that follow `before`."""
         count = 0
+        # From the end, so that the cost is that of the new nodes and not of the whole graph.
         for new_node in reversed(graph):
             if new_node is before:
                 break
@@ -176,6 +177,7 @@ class Driver(abc.ABC, Generic[S]):
         if not self.failed:
             for value in self.outputs(scope):
                 self.graph.outputs.append(self.construction.use(value))
+        # Also after failures: one error lists everything that the opset lacks.
         self._check_element_types()
         if self.failed:
             raise UnsupportedOperatorsError(self.opset, _group_failures(self._failures))

@@ -86,6 +86,7 @@ def _has_form(node: onnx.NodeProto, form: _Form) -> bool:
         name = attribute.name
         names.add(name)
         attribute_type = attribute.type
+        # The value of a reference comes from the function's caller, which nothing here knows.
         if attribute.ref_attr_name or form.types.get(name, attribute_type) != attribute_type:
             return False
         if attribute_type == onnx.AttributeProto.INT and not _is_expected(attribute, node):

@@ -146,7 +146,12 @@ class RankBounds:
 
     def _result_length(self, node: onnx.NodeProto, rank: int) -> int:
         if node.op_type == "Constant":
-            return max((_constant_length(a) for a in node.attribute), default=1)
+            lengths = [1]
+            for attribute in node.attribute:
+                if attribute.HasField("t"):
+                    lengths += attribute.t.dims
+                lengths += [len(attribute.ints), len(attribute.floats), len(attribute.strings)]
+            return max(lengths)
         lengths = [self._lengths.get(name, 0) for name in node.input]
         if node.op_type == "Shape":
             return self.rank(node, 0)
@@ -168,12 +173,6 @@ class RankBounds:
         numbers = [self._numbers.get(name, 0) for name in node.input]
         stated = [abs(number) for attribute in node.attribute for number in attribute.ints]
         return 1 if rank == 0 else max(LARGEST_RANK, sum(lengths) + sum(numbers) + sum(stated))
-
-
-def _constant_length(attribute: onnx.AttributeProto) -> int:
-    if attribute.HasField("t"):
-        return max(attribute.t.dims, default=1)
-    return max(1, len(attribute.ints), len(attribute.floats), len(attribute.strings))
 
 
 def _constant_number(attribute: onnx.AttributeProto) -> int:

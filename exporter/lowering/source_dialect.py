@@ -172,7 +172,11 @@ class _SourceDriver(Driver[_SourceScope]):
             self.values[value] = self.context.constant(tensor.numpy())
             return
         name = self.names.unique(value.name or "initializer")
-        is_held = value.dtype == ir.DataType.BFLOAT16 and not _cast_takes(value.dtype, self.opset)
+        cast = operator_schema("Cast", self.opset)
+        # BFLOAT16 weights are stored wider where the opset cannot cast them.
+        is_held = value.dtype == ir.DataType.BFLOAT16 and (
+            cast is None or value.dtype not in cast.inputs[0].dtypes
+        )
         if is_held:
             tensor = _widen_bfloat16(tensor, name)
         copy = ir.Value(
@@ -324,8 +328,12 @@ class _SourceDriver(Driver[_SourceScope]):
         if maker is None or maker.graph is not self.construction.graph:
             return
         inferred = value.shape
-        if self.construction.infers:
-            expected_shape = _fill_unknown_sizes(expected_shape, inferred)
+        if self.construction.infers and inferred is not None and len(inferred) == len(expected_shape):
+            # Where the source promises no size, the inferred one is better than none.
+            pairs = zip(expected_shape, inferred, strict=True)
+            expected_shape = ir.Shape(
+                [b if isinstance(a, ir.SymbolicDim) and a.value is None else a for a, b in pairs]
+            )
         value.shape = _with_inferred_sizes(inferred, expected_shape)
         if graph_value is not value:
             graph_value.shape = value.shape
@@ -345,12 +353,6 @@ class _SourceDriver(Driver[_SourceScope]):
         return [scope.values[value] for value in [*source_outputs, *self.keep]]
 
 
-def _cast_takes(dtype: ir.DataType, opset: int) -> bool:
-    """Whether Cast takes an element type."""
-    schema = operator_schema("Cast", opset)
-    return schema is not None and dtype in schema.inputs[0].dtypes
-
-
 def _widen_bfloat16(tensor: ir.TensorProtocol, name: str) -> ir.LazyTensor:
     """A tensor of BFLOAT16 as FLOAT, made as it is read."""
     return ir.LazyTensor(
@@ -367,14 +369,6 @@ def _is_empty(value: Value) -> bool:
     if shape is None or 0 not in shape.dims or not shape.is_static():
         return False
     return isinstance(value.type, ir.TensorType) and value.dtype is not None
-
-
-def _fill_unknown_sizes(expected: ir.Shape, inferred: ir.Shape | None) -> ir.Shape:
-    """The promised shape, with the inferred sizes where it has none."""
-    if inferred is None or len(inferred) != len(expected):
-        return expected
-    pairs = zip(expected, inferred, strict=True)
-    return ir.Shape([b if isinstance(a, ir.SymbolicDim) and a.value is None else a for a, b in pairs])
 
 
 def _with_inferred_sizes(inferred: ir.Shape | None, expected: ir.Shape) -> ir.Shape:

@@ -85,6 +85,7 @@ def collect(subject: Subject, choices: Choices) -> Report:
     """
     compared_opsets = OPSETS if choices.opsets is None else [check_opset(opset) for opset in choices.opsets]
     show, clock = choices.progress or _silent, StageClock(choices.progress)
+    # A model that cannot be lowered still gets a page, with the reasons and the source graph.
     observation, model, refused = Observation(), None, OpsettaError()
     clock("lowering")
     try:
@@ -173,6 +174,7 @@ def _silent(stage: str) -> None:
 
 def _describe_model(model: ir.Model) -> WrittenModel:
     graph = model.graph
+    # Before IR version 4 initializers are inputs as well.
     fed_inputs = [value for value in graph.inputs if value.name not in graph.initializers]
     interface = [
         InterfaceValue("input", short(value.name or ""), short(type_text(value))) for value in fed_inputs

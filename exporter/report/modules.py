@@ -61,6 +61,7 @@ def tree(paths: Sequence[str], makers: Sequence[str | None]) -> Module:
     for position, path in enumerate(paths):
         segments = path.split(".")[:DEPTH] if path else []
         common = 0
+        # A module that runs again later, after others, gets another entry: the tree follows execution order.
         while common < min(len(open_segments), len(segments)) and open_segments[common] == segments[common]:
             common += 1
         del stack[common + 1 :]
@@ -73,9 +74,19 @@ def tree(paths: Sequence[str], makers: Sequence[str | None]) -> Module:
     for module in [root, *_descendants(root)]:
         _join_only_child(module)
     for module in [root, *_descendants(root)]:
-        module.children = [_unwrap_single(child) for child in module.children]
+        # A module of one node is that node.
+        module.children = [
+            child.children[0]
+            if isinstance(child, Module) and len(child.children) == 1 and isinstance(child.children[0], int)
+            else child
+            for child in module.children
+        ]
         _group_by_maker(module, makers)
-        _number_repeats(module)
+        count: Counter[str] = Counter()
+        for child in _modules(module):
+            count[child.name] += 1
+            if count[child.name] > 1:
+                child.name = f"{child.name} #{count[child.name]}"
         _group(module)
     return root
 
@@ -128,13 +139,6 @@ def _join_only_child(module: Module) -> None:
         module.children = inner.children
 
 
-def _unwrap_single(child: Module | int) -> Module | int:
-    """Replace a module of one node by that node."""
-    if isinstance(child, Module) and len(child.children) == 1 and isinstance(child.children[0], int):
-        return child.children[0]
-    return child
-
-
 def _group_by_maker(module: Module, makers: Sequence[str | None]) -> None:
     """Put the nodes that one operator was composed of into a group, unless they are the whole module."""
     runs = [
@@ -154,14 +158,6 @@ def _group_by_maker(module: Module, makers: Sequence[str | None]) -> None:
     module.children = grouped
 
 
-def _number_repeats(module: Module) -> None:
-    count: Counter[str] = Counter()
-    for child in _modules(module):
-        count[child.name] += 1
-        if count[child.name] > 1:
-            child.name = f"{child.name} #{count[child.name]}"
-
-
 def _group(module: Module) -> None:
     """Put neighbours into groups of about equal size, and groups into groups, where there are many."""
     while len(module.children) > CHUNK:
@@ -170,12 +166,8 @@ def _group(module: Module) -> None:
         grouped: list[Module | int] = []
         for begin in range(0, len(module.children), size):
             members = module.children[begin : begin + size]
-            number = begin // size + 1
-            grouped.append(Module(_name_of_group(members) or f"part {number} of {groups}", "", members))
+            # Modules of the user at both ends name the group.
+            ends = [end.name for end in (members[0], members[-1]) if isinstance(end, Module) and end.path]
+            name = " … ".join(ends) if len(ends) == 2 else f"part {begin // size + 1} of {groups}"
+            grouped.append(Module(name, "", members))
         module.children = grouped
-
-
-def _name_of_group(members: Sequence[Module | int]) -> str:
-    """`first … last`, if both ends are modules of the user."""
-    ends = [end for end in (members[0], members[-1]) if isinstance(end, Module) and end.path]
-    return f"{ends[0].name} … {ends[1].name}" if len(ends) == 2 else ""

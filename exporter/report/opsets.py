@@ -45,6 +45,7 @@ def _measure_opset(
     observation = Observation()
     try:
         model = lower(opset, observation)
+    # The whole message lists every module; the table has room for names.
     except UnsupportedOperatorsError as error:
         names = list(dict.fromkeys(operator.name for operator in error.operators))
         return AtOpset(opset, None, note=f"not supported: {', '.join(names)}")

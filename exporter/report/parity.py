@@ -49,6 +49,7 @@ def with_eager(
             leaves, feed = calls.input_values(input_names, args, kwargs)
             expected = calls.eager_results(args, kwargs)
             results = [torch_values.to_torch(value) for value in Runner.of_model(model).run(feed)]
+            # ONNX has complex results as pairs of real numbers.
             for position in calls.interface.complex_outputs:
                 results[position] = torch_values.as_complex(results[position])
             outputs = _outputs(model, results, expected)
@@ -69,6 +70,7 @@ def with_original(
 
     Intermediate results with equal names are compared too.
     """
+    # Conversion keeps the names of values that both graphs compute, so equal names are comparable.
     makers = {value.name: node for node in source.graph for value in node.outputs if value.name}
     shared = [
         value

@@ -147,6 +147,7 @@ class _Drawing:
 
     def _add(self, module: Module, parent: int) -> int:
         counts = Counter(self._origins[position] for position in module.nodes())
+        # A module that is drawn closed shows the shares of its nodes' origins.
         counts_by_origin = [counts.get(code, 0) for code in range(len(ORIGINS))]
         class_name = self._classes.get(module.path, "") if module.path or parent < 0 else ""
         texts = map(short, (module.name, module.path, class_name))

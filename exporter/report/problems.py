@@ -51,6 +51,7 @@ def _remedy(operator: UnsupportedOperator) -> str:
     if operator.first_opset is not None:
         return f"Export at opset {operator.first_opset} or higher."
     if not operator.registered:
+        # A function for the plain name serves all overloads.
         name = operator.name.rsplit(".", 1)[0]
         return f'Register a symbolic function: @opsetta.onnx_symbolic("{name}"). CONTRIBUTING.md shows how.'
     return "Write this part of the model with other operators; the reason says what is not taken."

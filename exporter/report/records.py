@@ -206,6 +206,7 @@ def _plain(item: object) -> object:
         return {field.name: _plain(getattr(item, field.name)) for field in dataclasses.fields(item)}
     if isinstance(item, dict):
         return {key: _plain(value) for key, value in item.items()}
+    # Tuples become lists, as JSON would make them.
     if isinstance(item, Sequence) and not isinstance(item, str):
         return [_plain(member) for member in item]
     # JSON has no infinities.

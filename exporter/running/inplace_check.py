@@ -59,6 +59,7 @@ def check_inplace(
         proto = ir.to_proto(model)
     else:
         proto = onnx.ModelProto()
+        # Inference and the removal of weights would change the caller's message.
         proto.CopyFrom(model)
     if not any(_annotations(node) for graph in all_graphs(proto) for node in graph.node):
         return 0
@@ -138,6 +139,7 @@ class _Value:
     def block(self) -> _MemoryBlock:
         block = self.stored_block
         while block.merged is not None:
+            # Shortens the path for later look-ups, which makes many merges nearly linear.
             if block.merged.merged is not None:
                 block.merged = block.merged.merged
             block = block.merged
@@ -381,6 +383,7 @@ class _Simulation:
         if not self._is_standard(node, ("", "ai.onnx")) or output != 0 or position not in positions:
             return f"{node.op_type} is not known to write output {output} over input {position}"
         other_inputs = {i: v for i, v in enumerate(inputs) if v is not None and v is not value}
+        # A kernel that writes one element before it reads another would read what it wrote.
         is_read_twice = sum(v is value for v in inputs) > 1 and not memory_sharing.allows_twice(node.op_type)
         if is_read_twice or any(v.block is value.block for v in other_inputs.values()):
             return f"another input may lie in the memory of '{value.name}'"
@@ -394,6 +397,7 @@ class _Simulation:
             return f"it is not proven that '{value.name}' has the size of '{result.name}'"
         if value.block.protection:
             return f"'{value.name}' is, or may share memory with, {value.block.protection}"
+        # A body runs again, or not at all, and the outer graph reads the value afterwards.
         if value.block.depth < len(self._scopes):
             return f"'{value.name}' is, or may share memory with, a value of an outer graph"
         return ""

@@ -123,6 +123,7 @@ class Runner:
             The output, or a tuple of several: torch tensors if an argument is one, else numpy arrays.
         """
         results = self.run(self.inputs.bind(args, kwargs))
+        # The caller gets the kind of arrays that the caller passed.
         if any(map(is_torch_tensor, (*args, *kwargs.values()))):
             from .torch_values import to_torch
 

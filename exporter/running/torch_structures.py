@@ -59,6 +59,7 @@ def _check_containers(specification: pytree.TreeSpec) -> None:
         ValueError: they have other members than the structure.
     """
     count = specification.num_leaves
+    # The context of a container comes from the file, so it may contradict the number of members.
     container = pytree.tree_unflatten(list(range(count)), specification)
     if len(pytree.tree_leaves(container)) != count:
         raise ValueError(f"a container has other members than {specification}")
@@ -137,11 +138,13 @@ def _imported_class(name: str) -> type | None:
     """The class of a module that this process has imported, or None."""
     segments = name.split(".")
     for count in range(len(segments) - 1, 0, -1):
+        # Only imported modules: a file must not make this process import, and so run, code.
         module = sys.modules.get(".".join(segments[:count]))
         if module is None:
             continue
         member: object = module
         for segment in segments[count:]:
+            # `getattr` could run a property or a module's `__getattr__`.
             member = vars(member).get(segment) if hasattr(member, "__dict__") else None
         return member if isinstance(member, type) else None
     return None
@@ -154,6 +157,7 @@ def _is_namedtuple(candidate: type, children: int) -> bool:
         issubclass(candidate, tuple)
         and isinstance(fields, tuple)
         and len(fields) == children
+        # A subclass with a constructor of its own would run code for a file's values.
         and str(getattr(candidate.__new__, "__module__", "")).startswith("namedtuple_")
         and candidate.__init__ is object.__init__
     )

@@ -14,6 +14,7 @@ from typing import Any
 
 from ...passes.onnx_graph.levels import DEFAULT_LEVEL
 from ...registration import DEFAULT_OPSET, OpsettaError, UsageError
+from ..files.reading.names import listed
 from .engines.open_engine import LOCAL, check_engine
 from .engines.outcomes import Ended, Limits
 from .engines.processes import LocalEngine
@@ -128,6 +129,7 @@ def sweep(
             job.key: Task(job, listed.path, listed.is_python, listed.models[job.model])
             for job in jobs_of(listed, opsets, shapes, dtypes, targets)
         }
+        # A stored row counts only if model, settings and opsetta are those that made it.
         prints = {key: fingerprint(task.job, task.entry.digest, settings) for key, task in tasks.items()}
         file = None if output is None else stack.enter_context(ResultsFile(output))
         rows = {} if file is None else _reusable_rows(file.rows, prints, again)
@@ -161,6 +163,8 @@ def _limits(seconds: float, memory: int | None) -> Limits:
         raise UsageError(f"seconds must be more than 0, not {seconds!r}")
     if memory is not None and memory <= 0:
         raise UsageError(f"memory must be a number of bytes, not {memory!r}")
+    # The limit is on resident memory, which only /proc tells; RLIMIT_AS would count address space that torch
+    # reserves.
     if memory is not None and not pathlib.Path("/proc/self/statm").exists():
         raise OpsettaError("a memory limit is supported on Linux only: leave it out")
     return Limits(float(seconds), memory)
@@ -198,12 +202,14 @@ def _list_zoo(path: str, engine: LocalEngine) -> Zoo:
     from .zoo.python_files import list_models_or_error
 
     engine.imports = python_models.IMPORTS
+    # The user's file may crash, hang or start threads, which would keep this process from forking.
     ended = engine.call(list_models_or_error, path, Limits(_LISTING_SECONDS))
     if ended.problem:
         raise OpsettaError(f"the models of '{path}' cannot be listed: {ended.detail}")
     if isinstance(ended.result, str):
         raise OpsettaError(ended.result)
     zoo: Zoo = ended.result
+    # Servers import what all models need once, and each job's fork has it at once.
     engine.imports = (*engine.imports, *zoo.imports)
     return zoo
 
@@ -219,14 +225,9 @@ def _select_models(zoo: Zoo, only: str) -> Zoo:
     except re.error as error:
         raise UsageError(f"'{only}' is not a regular expression: {error}") from error
     if not models:
-        raise OpsettaError(
-            f"no model of '{zoo.path}' matches '{only}' (it has {_first_names(list(zoo.models))})"
-        )
+        names = listed(list(zoo.models), 8)
+        raise OpsettaError(f"no model of '{zoo.path}' matches '{only}' (it has {names})")
     return dataclasses.replace(zoo, models=models)
-
-
-def _first_names(names: list[str]) -> str:
-    return ", ".join(names[:8]) + (f", and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def _row(job: Job, ended: Ended, digest: str) -> Row:

@@ -49,6 +49,7 @@ def library() -> ctypes.CDLL:
     if lacking:
         raise PrepackUnavailable(f"torch {torch.__version__} lacks {', '.join(lacking)}")
     for name in _SYMBOLS[1:]:
+        # These are functions that return the codes of torch's enumerations.
         getattr(torch_library, name).restype = ctypes.c_int32
     sizes = ctypes.POINTER(ctypes.c_int64)
     create = torch_library.aoti_torch_create_tensor_from_blob_v2

@@ -8,7 +8,6 @@ from typing import Any
 
 import sympy
 import torch
-from torch._ops import mode_stack_state_for_pre_dispatch
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental import sym_node as _sym_node
 from torch.fx.experimental import symbolic_shapes as _symbolic_shapes
@@ -16,6 +15,7 @@ from torch.utils._sympy.functions import Mod as Mod
 from torch.utils._sympy.functions import PythonMod as PythonMod
 from torch.utils._sympy.symbol import SymT, symbol_is_type
 
+from .dispatch import mode_stack_state_for_pre_dispatch
 from .fake_tensors import FakeTensor
 
 SymNode: Any = _sym_node.SymNode

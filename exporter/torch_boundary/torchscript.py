@@ -14,7 +14,7 @@ def handle_of(module: torch.jit.ScriptModule) -> Any:
     return module._c
 
 
-def is_handle(item: Any) -> bool:
+def is_handle(item: object) -> bool:
     """Whether an attribute of a handle is a module or object of a TorchScript class."""
     return isinstance(item, torch._C.ScriptModule)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
@@ -50,6 +50,7 @@ class TrainingProgram(Program):
         self.state = dict(state)
         self._optimizer = optimizer
         signature.write(self.model)
+        # Plans and readers of the file see forward, backward and update as three parts.
         order_by_phase(self.model.graph, signature.forward, list(signature.gradients.values()))
         annotate_inplace(self.model)
 
@@ -173,7 +174,7 @@ class TrainingProgram(Program):
             "a training graph has no source file: lower() writes it at other opsets, then save it"
         )
 
-    def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
+    def report(self, path: str | bytes | os.PathLike[str] | None, **options: object) -> Report:
         """Write a page about the graph, without results and runs; see `Program.report`.
 
         Raises:

@@ -103,8 +103,12 @@ class UpdateBuilder:
         dtype = parameter.dtype
         # AdamW shrinks the parameter itself; Adam's decay goes through the averages.
         if rule.weight_decay and rule.decoupled:
-            factor = self._once(rates, "decay", dtype, lambda: self._decay(rates, rule.weight_decay))
-            parameter = self._mul(parameter, factor)
+
+            def decay() -> Value:
+                lost = self._scalar("mul", self._to_double(rates.rate), rule.weight_decay)
+                return self._scalar("rsub", lost, 1.0)
+
+            parameter = self._mul(parameter, self._once(rates, "decay", dtype, decay))
         elif rule.weight_decay:
             gradient = self._add(gradient, parameter, rule.weight_decay)
         # torch computes the averages with lerp and addcmul; other formulas would round differently.
@@ -117,22 +121,17 @@ class UpdateBuilder:
             tensor2=gradient,
             value=1.0 - second,
         )
-        step = self._once(rates, "step", dtype, lambda: self._step_size(rates, first))
+
+        def negative_step() -> Value:
+            size = self._scalar("div", self._to_double(rates.rate), self._correction(rates, first))
+            return self._scalar("neg", size)
+
+        step = self._once(rates, "step", dtype, negative_step)
         root = self._once(rates, "root", dtype, lambda: self._scalar("sqrt", self._correction(rates, second)))
         divided = self._emit("div", "Tensor", self._emit("sqrt", "default", squares), other=root)
         denominator = self._emit("add", "Tensor", divided, other=rule.eps)
         step_vector = self._emit("div", "Tensor", self._mul(average, step), other=denominator)
         return self._add(parameter, step_vector), {"exp_avg": average, "exp_avg_sq": squares}
-
-    def _decay(self, rates: Rates, weight_decay: float) -> Value:
-        """The factor of decoupled weight decay."""
-        lost = self._scalar("mul", self._to_double(rates.rate), weight_decay)
-        return self._scalar("rsub", lost, 1.0)
-
-    def _step_size(self, rates: Rates, beta: float) -> Value:
-        """The negative learning rate over the bias correction of the average."""
-        size = self._scalar("div", self._to_double(rates.rate), self._correction(rates, beta))
-        return self._scalar("neg", size)
 
     def _correction(self, rates: Rates, beta: float) -> Value:
         """1 - beta**steps in float64, as Python computes it: float32 would lose most of the digits."""

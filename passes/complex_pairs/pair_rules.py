@@ -142,10 +142,9 @@ def _convert_dtype(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:
     """Convert the element type (`to` and similar operators); conversion to real drops imaginary parts."""
     self, output = arguments["self"], node.outputs[0]
     if output in pairs and output.dtype is not None:
-        if self in pairs and self.dtype == output.dtype:
-            _alias(pairs, node, arguments)
-        else:
-            pairs.replace_operator(node, "aten::alias", {"self": pairs.to_pair(self, output.dtype)})
+        is_unchanged = self in pairs and self.dtype == output.dtype
+        pair = self if is_unchanged else pairs.to_pair(self, output.dtype)
+        pairs.replace_operator(node, "aten::alias", {"self": pair})
         return
     if self not in pairs or output.dtype is None:
         to_complex_dialect(pairs, node, arguments)

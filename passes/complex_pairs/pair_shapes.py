@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -25,7 +24,7 @@ def match_shape(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:
         replace_arguments(node, arguments | {"other": pairs.apply("real", shape_source)})
 
 
-def _shift_dims(dim: Any) -> Any:
+def _shift_dims(dim: object) -> Any:
     """Shift negative dimensions by one, because a pair has one more last dimension."""
     if isinstance(dim, list):
         return [_shift_dims(member) for member in dim]
@@ -33,7 +32,7 @@ def _shift_dims(dim: Any) -> Any:
     return dim - 1 if isinstance(dim, int) and dim < 0 else dim
 
 
-def with_shifted_dims(*names: str, **defaults: Any) -> Rule:
+def with_shifted_dims(*names: str, **defaults: object) -> Rule:
     """Apply the operator to pairs, with shifted dimension arguments."""
 
     def rule(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:
@@ -45,7 +44,7 @@ def with_shifted_dims(*names: str, **defaults: Any) -> Rule:
             and pairs.rank(self, node) == 0
             and node.op_type not in ("unsqueeze", "stack")
         ):
-            _on_one_element(pairs, node, arguments, names)
+            _on_one_element(pairs, node, arguments)
             return
         changed = {name: _shift_dims(arguments[name]) for name in (*names, *defaults) if name in arguments}
         replace_arguments(node, arguments | changed)
@@ -53,7 +52,7 @@ def with_shifted_dims(*names: str, **defaults: Any) -> Rule:
     return rule
 
 
-def _on_one_element(pairs: Pairs, node: ir.Node, arguments: Arguments, names: Sequence[str]) -> None:
+def _on_one_element(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:
     """Reshape a zero-dim tensor to [1], because ATen accepts dimension 0 for it."""
     self = arguments["self"]
     one_element = pairs.build.emit(

@@ -77,9 +77,9 @@ class Pairs:
             return getattr(operand, name)
         return operand
 
-    def emit_operator(self, node: ir.Node, arguments: Arguments, output: Value | None = None) -> Value:
+    def emit_operator(self, node: ir.Node, arguments: Arguments) -> Value:
         """Emit the node's operator with other arguments, to compute the real or the imaginary part."""
-        like = node.outputs[0] if output is None else output
+        like = node.outputs[0]
         shape = None if like.shape is None else ir.Shape(like.shape.dims[:-1] if like in self else like.shape)
         name = f"{node.domain}::{node.op_type}"
         return self.build.emit(name, arguments, node.overload, dtype=like.dtype, shape=shape)

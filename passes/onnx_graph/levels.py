@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from ...registration import UsageError
 
 LEVELS = ("none", "basic", "full")
@@ -11,7 +9,7 @@ LEVELS = ("none", "basic", "full")
 DEFAULT_LEVEL = "full"
 
 
-def check_level(level: Any) -> str:
+def check_level(level: object) -> str:
     """The name of a level; True stands for the default and False for "none", as in torch.onnx.
 
     Raises:

@@ -300,13 +300,13 @@ def producer_of(value: ir.Value | None, *op_types: str) -> ir.Node | None:
     return node if node is not None and not node.domain and node.op_type in op_types else None
 
 
-def exclusive_producer(value: ir.Value | None, *op_types: str, readers: int = 1) -> ir.Node | None:
-    """The node that computes a value, if it has one of these types and the value exactly so many readers."""
+def exclusive_producer(value: ir.Value | None, *op_types: str) -> ir.Node | None:
+    """The node that computes a value, if it has one of these types and the value exactly one reader."""
     node = value.producer() if value is not None else None
     if node is None or value is None or node.domain or node.op_type not in op_types:
         return None
     # With another reader the node would stay, and fusing would compute its value twice.
-    if value is not node.outputs[0] or value.is_graph_output() or len(value.uses()) != readers:
+    if value is not node.outputs[0] or value.is_graph_output() or len(value.uses()) != 1:
         return None
     return node
 

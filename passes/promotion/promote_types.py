@@ -151,7 +151,7 @@ class _Promoter:
             replace_arguments(node, node_arguments)
             self._modified = True
 
-    def _cast(self, operand: Any, dtype: DataType) -> Any:
+    def _cast(self, operand: object, dtype: DataType) -> Any:
         """An argument cast to an element type, if necessary."""
         if isinstance(operand, list):
             converted = [self._cast(member, dtype) for member in operand]
@@ -163,7 +163,7 @@ class _Promoter:
             cast = self._casts[operand, dtype] = self._build.cast(operand, dtype)
         return cast
 
-    def _convert_to_type_of(self, operand: Any, destination: Value) -> Any:
+    def _convert_to_type_of(self, operand: object, destination: Value) -> Any:
         """The written value, converted to the unknown element type of its destination."""
         if not isinstance(operand, Value) or operand is destination:
             return operand
@@ -188,7 +188,7 @@ class _Promoter:
             "expected": output.dtype if has_computed_type(rule) else None,
         }
 
-        def emit_promote(operand: Any) -> Any:
+        def emit_promote(operand: object) -> Any:
             if isinstance(operand, list):
                 return [emit_promote(member) for member in operand]
             if not isinstance(operand, Value):
@@ -255,7 +255,7 @@ def _takes_tensor(node: ir.Node) -> bool:
     return node.overload in ("", "default", "self") or node.overload.startswith("Tensor")
 
 
-def _wrap_integer(operand: Any, dtype: DataType) -> Any:
+def _wrap_integer(operand: object, dtype: DataType) -> Any:
     """A Python number as an operand; it wraps around outside of the integer range, as in ATen's cast."""
     if type(operand) is not int or dtype not in INTEGERS:
         return operand
@@ -263,7 +263,7 @@ def _wrap_integer(operand: Any, dtype: DataType) -> Any:
     return operand if low <= operand <= high else int((operand - low) % (high - low + 1) + low)
 
 
-def _truncate_number(operand: Any, dtype: DataType) -> Any:
+def _truncate_number(operand: object, dtype: DataType) -> Any:
     """A Python number converted to an element type that others decide; ATen truncates fractions."""
     if isinstance(operand, float) and math.isfinite(operand):
         return bool(operand) if dtype == DataType.BOOL else int(operand) if is_integral(dtype) else operand

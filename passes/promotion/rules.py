@@ -146,7 +146,7 @@ _ENTRIES: tuple[tuple[str, Rule], ...] = (
 RULES = {name: rule for names, rule in _ENTRIES for name in names.split()}
 
 
-def rule_of(name: str, arguments: Mapping[str, Any]) -> Rule | None:
+def rule_of(name: str, arguments: Mapping[str, object]) -> Rule | None:
     """The rule of an ATen operator, by its name without the domain; None if it does not promote."""
     rule = RULES.get(name)
     if rule is not None and rule.promotion is Promotion.FLOAT and arguments.get("rounding_mode") is not None:
@@ -160,12 +160,12 @@ def has_computed_type(rule: Rule) -> bool:
     return rule.result is None and rule.promotion not in (Promotion.COMPARISON, Promotion.SEARCH)
 
 
-def members(rule: Rule, arguments: Mapping[str, Any]) -> list[Any]:
+def members(rule: Rule, arguments: Mapping[str, object]) -> list[Any]:
     """The operands that decide, with lists of tensors flattened."""
     return list(_members(rule, arguments))
 
 
-def _members(rule: Rule, arguments: Mapping[str, Any]) -> Iterator[Any]:
+def _members(rule: Rule, arguments: Mapping[str, object]) -> Iterator[Any]:
     for name in rule.operands:
         argument = arguments.get(name)
         if isinstance(argument, list):
@@ -180,7 +180,7 @@ def integers_become(rule: Rule) -> DataType | None:
 
 
 def compute_dtype(
-    rule: Rule, arguments: Mapping[str, Any], expected: DataType | None = None
+    rule: Rule, arguments: Mapping[str, object], expected: DataType | None = None
 ) -> DataType | Value | None:
     """The element type that an operator computes in.
 
@@ -198,6 +198,7 @@ def compute_dtype(
     tensor = arguments.get("self")
     if rule.promotion is Promotion.SELF:
         return (
+            # Of an unknown type, the value itself stands for it: lowering casts to the type that it then has.
             tensor if isinstance(tensor, Value) and tensor.dtype is None else getattr(tensor, "dtype", None)
         )
     requested_dtype = arguments.get("dtype")
@@ -213,7 +214,7 @@ def compute_dtype(
     return settle(operands, integers_become(rule), expected if has_computed_type(rule) else None)
 
 
-def output_dtype(name: str, arguments: Mapping[str, Any]) -> DataType | None:
+def output_dtype(name: str, arguments: Mapping[str, object]) -> DataType | None:
     """The element type of an ATen operator's result, or None if no rule gives it."""
     rule = rule_of(name, arguments)
     if rule is None:

@@ -156,7 +156,7 @@ def is_onnx(node: ir.Node | None, *op_types: str) -> bool:
     return node is not None and node.domain in ("", "ai.onnx") and node.op_type in op_types
 
 
-def attribute(node: ir.Node, name: str, default: Any = None) -> Any:
+def attribute(node: ir.Node, name: str, default: object = None) -> Any:
     """The value of an attribute of a node."""
     node_attribute = node.attributes.get(name)
     if node_attribute is None:

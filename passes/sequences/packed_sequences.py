@@ -36,7 +36,7 @@ _REARRANGING = _COPIES | {"expand", "index_select", "reshape", "transpose", "uns
 _NUMBERS = frozenset({"NumToTensor", "Int", "IntImplicit", "ScalarImplicit", "item", "int"})
 
 
-def _producer_arguments(value: Any, *names: str) -> dict[str, Any] | None:
+def _producer_arguments(value: object, *names: str) -> dict[str, Any] | None:
     """The arguments of the ATen node that computes a value, if it has one of these operators."""
     node = value.producer() if isinstance(value, Value) else None
     if node is None or node.domain != "aten" or node.op_type not in names:
@@ -57,7 +57,7 @@ def _skip_integer_copies(value: Value) -> Value:
         value = node_arguments["self"]
 
 
-def _skip_number_conversions(value: Any) -> Any:
+def _skip_number_conversions(value: object) -> Any:
     """A number before its conversion to a tensor and back."""
     while isinstance(value, Value):
         node = value.producer()
@@ -211,7 +211,7 @@ class _Fuser:
         self._modified = True
 
     def _insert(
-        self, node: ir.Node, name: str, node_arguments: Mapping[str, Any], outputs: Sequence[Value]
+        self, node: ir.Node, name: str, node_arguments: Mapping[str, object], outputs: Sequence[Value]
     ) -> None:
         """Insert a node with several outputs before another one."""
         metadata = {key: node.metadata_props[key] for key in (MODULE, LINE) if key in node.metadata_props}
@@ -280,8 +280,13 @@ class _Fuser:
             return
         self._build.before(node)
         total = _skip_number_conversions(node_arguments["total_length"])
+        longest = total.producer() if isinstance(total, Value) else None
         # Padding to the largest length is the default.
-        if isinstance(total, Value) and _is_longest(total, packed.lengths):
+        if (
+            longest is not None
+            and (longest.domain, longest.op_type) == ("packed", "longest")
+            and arguments(longest)["lengths"] is _unsorted_lengths(packed.lengths)
+        ):
             total = None
         pad_arguments = {
             "input": self._time_first(packed.input, packed.batch_first),
@@ -346,13 +351,6 @@ def _initial_states(hx: Value | list[Value], order: Value | None) -> list[Value 
         else:
             return None
     return states
-
-
-def _is_longest(number: Value, lengths: Value) -> bool:
-    node = number.producer()
-    if node is None or node.domain != "packed" or node.op_type != "longest":
-        return False
-    return arguments(node)["lengths"] is _unsorted_lengths(lengths)
 
 
 class FusePackedSequences(ir.passes.InPlacePass):

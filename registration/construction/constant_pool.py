@@ -23,6 +23,7 @@ def to_array(value: object, dtype: DataType | None = None) -> np.ndarray:
     array = np.asarray(value)
     if array.size == 0 or array.dtype.kind in "iu":
         return array.astype(np.int64)
+    # A Python float without a type is FLOAT, torch's default type.
     return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 
@@ -31,6 +32,7 @@ def _tensor(array: np.ndarray) -> ir.TensorProtocol:
     if array.dtype.kind in "OSU":
         strings = [item if isinstance(item, bytes) else str(item).encode() for item in array.reshape(-1)]
         return ir.StringTensor(strings, shape=ir.Shape(array.shape))
+    # numpy's ascontiguousarray turns a scalar into a vector.
     return ir.Tensor(np.ascontiguousarray(array) if array.ndim else array)
 
 
@@ -52,6 +54,7 @@ class ConstantPool:
     def make(self, array: np.ndarray) -> Value:
         """The value of a constant; equal contents give the same value."""
         # Bytes, because NaN is not equal to itself, and 0.0 is equal to -0.0.
+        # The bytes of an array of objects are addresses.
         content = repr(array.tolist()).encode() if array.dtype.kind in "OSU" else array.tobytes()
         key = (array.dtype, array.shape, content)
         value = self._values.get(key)

@@ -231,6 +231,7 @@ class Construction:
         """
         version = self._opset_imports.get(domain)
         if version is None:
+            # Unknown domains begin at version 1, which is what torch.onnx writes for custom operators.
             version = _NEWEST.get(domain, 1) if wanted is None else wanted
             self._opset_imports[domain] = version
         elif wanted not in (None, version):

@@ -51,6 +51,7 @@ class Names:
         """The stem, or the stem with the lowest number that makes it unique."""
         name = stem
         while name in self._taken:
+            # Counting on from the last number makes many nodes of one name linear instead of quadratic.
             count = self._counts[stem] = self._counts.get(stem, 0) + 1
             name = f"{stem}_{count}"
         self._taken.add(name)

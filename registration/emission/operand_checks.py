@@ -97,6 +97,7 @@ def _check_reshape(arguments: Arguments, shape: Shape) -> None:
     sizes = arguments.get("shape")
     if sizes is None:
         return
+    # Only -1 has a meaning among negative sizes.
     if min(sizes, default=0) < -1:
         raise UnsupportedError(f"the shape {sizes} has a negative size")
     if sizes.count(-1) > 1:
@@ -108,6 +109,7 @@ def _check_reshape(arguments: Arguments, shape: Shape) -> None:
         return
     if -1 in sizes and shape is not None and shape.is_static():
         count, sized_count = math.prod(shape.numpy()), -math.prod(sizes)
+        # The product of the sizes is negative by its -1.
         if not sized_count or count % sized_count:
             raise UnsupportedError(f"{count} elements cannot have the shape {sizes}")
 
@@ -134,6 +136,7 @@ def _check_tile(arguments: Arguments, shape: Shape) -> None:
 def _check_divisor(name: str) -> Callable[[Arguments, Shape], None]:
     def check(arguments: Arguments, shape: Shape) -> None:
         divisors = arguments.get(name)
+        # Floats divide by 0 without an error; integers end the process in some runtimes.
         if divisors is not None and 0 in divisors and all(isinstance(divisor, int) for divisor in divisors):
             raise UnsupportedError("it divides integers by a constant that is 0")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 from onnx_ir import AttributeType, DataType, Value
@@ -33,7 +32,7 @@ def formal_outputs(schema: OperatorSchema, outputs: int) -> tuple[Parameter, ...
     return formal_parameters(formal, outputs)
 
 
-def is_sequence(item: Any) -> bool:
+def is_sequence(item: object) -> bool:
     """Whether an argument is a sequence of tensors."""
     return is_value(item) and is_sequence_type(item.type)
 
@@ -72,6 +71,7 @@ def result_types(
     for parameter in formal:
         dtype = variables.get(parameter.variable)
         if dtype is None and on_sequences(schema) and len(parameter.dtypes) != 1:
+            # Operators of sequences call the variable of the sequence S and that of its tensors T.
             dtype = next((variables[name] for name in ("S", "T") if name in variables), None)
         if dtype is None and len(parameter.dtypes) == 1:
             dtype = next(iter(parameter.dtypes))
@@ -107,6 +107,7 @@ def _dtype_of_attribute(
         if (
             attribute is not None
             and attribute.type == AttributeType.INT
+            # 0 is UNDEFINED, the default of `output_dtype`.
             and (attribute.value or name == "to")
         ):
             return element_type(attribute.value)
@@ -117,6 +118,7 @@ def _dtype_of_attribute(
     if schema.name == "ConstantOfShape":
         return DataType.FLOAT
     if schema.name in ("EyeLike", "RandomNormalLike", "RandomUniformLike", "CastLike") and inputs:
+        # CastLike takes its type from the second input, the others from their only one.
         like = inputs[-1]
         return like.dtype if like is not None else None
     if schema.name == "DequantizeLinear":

@@ -68,17 +68,18 @@ class SymbolicParameter:
 
 
 def _argument(parameter: str) -> str:
+    # ATen has arguments called `from` and `lambda`, which Python spells `from_` and `lambda_`.
     plain = parameter.removesuffix("_")
     return plain if keyword.iskeyword(plain) else parameter
 
 
-def _members(annotation: Any) -> list[Any]:
+def _members(annotation: object) -> list[Any]:
     if typing.get_origin(annotation) in (typing.Union, types.UnionType):
         return [leaf for member in typing.get_args(annotation) for leaf in _members(member)]
     return [annotation]
 
 
-def _parameter(name: str, annotation: Any, required: bool) -> SymbolicParameter:
+def _parameter(name: str, annotation: object, required: bool) -> SymbolicParameter:
     members = _members(annotation)
     lists = [member for member in members if member in _LISTS or typing.get_origin(member) in _LISTS]
     elements = [leaf for member in lists for inner in typing.get_args(member) for leaf in _members(inner)]
@@ -146,6 +147,7 @@ class SymbolicFunction:
                 f"the annotations of the symbolic function of {self.name} cannot be evaluated: {error}"
             ) from error
         signature = inspect.signature(self.function)
+        # The first parameter is the context.
         formal_parameters = list(signature.parameters.values())[1:]
         return {
             _argument(p.name): _parameter(
@@ -216,6 +218,7 @@ def _coerce(
         return [_element(g, symbolic, parameter, item, argument) for item in argument]
     if isinstance(argument, (bool, int, float, complex)):
         if parameter.number:
+            # beartype would refuse an int for a float, which Python and ATen take.
             return float(argument) if type(argument) is int and not parameter.integer else argument
         if parameter.sequence:
             return [argument]
@@ -250,6 +253,7 @@ def _constant(
     first = g.registry.first_opset_where(
         symbolic.name,
         g.opset,
+        # Computed values need a function with a graph value there.
         lambda later: parameter.name in later.parameters and later.parameters[parameter.name].value,
     )
     raise ArgumentError(
@@ -271,6 +275,7 @@ def _explain_violation(
     call_arguments: Mapping[str, object],
     error: Exception,
 ) -> ArgumentError:
+    # beartype's message quotes the whole value; name the argument and its type instead.
     hints = typing.get_type_hints(symbolic.function)
     match = re.search(r" parameter (\w+)=", str(error))
     if match is not None and match[1] in call_arguments:

@@ -107,6 +107,7 @@ def _fits(
     size: str, dimension: int | ir.SymbolicDim, arguments: Mapping[str, object], named: dict[str, int]
 ) -> bool:
     """Whether a dimension may have a size of the table."""
+    # An unknown size may be right, and is left to the runtime.
     if size == "*" or not isinstance(dimension, int):
         return True
     if size.isdecimal():
@@ -115,4 +116,5 @@ def _fits(
         operand = arguments.get(size[2:-1])
         shape = operand.shape if isinstance(operand, ir.Value) else None
         return shape is None or dimension == len(shape)
+    # The same letter is the same size in all operands.
     return named.setdefault(size, dimension) == dimension

@@ -42,6 +42,7 @@ def _check_name(name: str) -> None:
             f"'{name}' is not an operator name of the form namespace::operator[.overload]"
         )
     if _INPLACE.fullmatch(name):
+        # `add_` is named `add`, and `index_put_.hacked_twin` `index_put.hacked_twin`.
         functional = re.sub(r"_(?=\.|$)", "", name)
         raise RegistrationError(
             f"'{name}' is an in-place operator, which becomes functional before lowering: register "
@@ -50,6 +51,7 @@ def _check_name(name: str) -> None:
 
 
 def _check_opset(name: str, opset: int, lowest: int = MINIMUM_OPSET) -> None:
+    # True is an int in Python, but no opset.
     if isinstance(opset, bool) or not isinstance(opset, int) or not lowest <= opset <= MAXIMUM_OPSET:
         raise RegistrationError(
             f"'{name}' cannot be registered at opset {opset!r}: opsets are integers from {lowest} to "
@@ -67,6 +69,8 @@ def _nearest_version(versions: _Versions, opset: int) -> SymbolicFunction | None
 
 
 def _nearest_custom_version(versions: _Versions, opset: int) -> SymbolicFunction | None:
+    # torch.onnx's functions may be registered below the base opset, and then serve the opsets above them,
+    # too.
     above = [version for version in versions if opset <= version <= BASE_OPSET]
     if opset < BASE_OPSET and above:
         return versions[min(above)]
@@ -119,7 +123,7 @@ class Registry:
         return Registry(self)
 
     def register(
-        self, name: str, opset: int, function: Callable[..., Any], *, override: bool = False
+        self, name: str, opset: int, function: Callable[..., object], *, override: bool = False
     ) -> None:
         """Register a function for an operator from an opset on.
 
@@ -166,7 +170,7 @@ class Registry:
         return self._first.get(name, {}).pop(opset, None) is not None
 
     def stand_in(
-        self, op_type: str, below: int, function: Callable[..., Any], *, any_data: bool = False
+        self, op_type: str, below: int, function: Callable[..., object], *, any_data: bool = False
     ) -> None:
         """Register the function that composes an ONNX operator's newest meaning below an opset.
 
@@ -183,6 +187,8 @@ class Registry:
         """Return the function that composes an ONNX operator's newest meaning at an opset, or None."""
         rungs = self._rungs.get(op_type)
         if rungs:
+            # Of several changes of meaning after this opset, the next one defines what the target's version
+            # means.
             above = [below for below in rungs if below > opset]
             if above:
                 return rungs[min(above)]
@@ -212,6 +218,7 @@ class Registry:
 
     def implied_values(self, op_type: str) -> dict[str, Any]:
         """Return the declared implied values of an operator's arguments, by argument."""
+        # A declaration here replaces that of the parent: a fork may state another value.
         inherited = self._parent.implied_values(op_type) if self._parent is not None else {}
         declared = {
             name: declaration.value for (op, name), declaration in self._implied.items() if op == op_type
@@ -235,6 +242,7 @@ class Registry:
         Args:
             custom: whether to include functions of `put_first`.
         """
+        # A function under the plain name serves every overload that has none of its own.
         keys = (f"{name}.{overload}", name) if overload else (name,)
         symbolic = (
             _find(self._first, keys, opset, _nearest_custom_version) if custom and self._first else None
@@ -242,6 +250,7 @@ class Registry:
         if symbolic is None:
             symbolic = _find(self._functions, keys, opset, _nearest_version)
         if symbolic is None and self._parent is not None:
+            # Any function of the fork comes first, even if the parent has one for a nearer opset.
             return self._parent.lookup(name, overload, opset, custom=custom)
         return symbolic
 
@@ -261,6 +270,7 @@ class Registry:
     ) -> int | None:
         """The lowest opset above `after` whose function satisfies a condition, or None."""
         qualified, overload = split_name(name)
+        # Functions of later opsets may take arguments that this one refuses, so each opset is asked.
         for opset in range(after + 1, MAXIMUM_OPSET + 1):
             symbolic = self.lookup(qualified, overload, opset)
             if symbolic is not None and accepts(symbolic):
@@ -348,10 +358,12 @@ def _entry_points(find: Callable[..., Any], path: tuple[str, ...]) -> list[Any]:
 def load_entry_points() -> None:
     """Import the entry points `opsetta.symbolics` of installed packages, once."""
     for entry in _entry_points(importlib.metadata.entry_points, tuple(sys.path)):
+        # A function can be registered once only, but this runs whenever entry points are asked for.
         if entry.value not in _loaded:
             _loaded.add(entry.value)
             try:
                 entry.load()
+            # Importing a package runs its code, which may raise anything.
             except Exception as error:
                 raise RegistrationError(
                     f"entry point '{entry.name}' ({entry.value}) of group opsetta.symbolics failed: {error}"

@@ -29,6 +29,7 @@ def results_of(symbolic: SymbolicFunction, result: object, outputs: int) -> list
     if len(results) > outputs:
         raise ResultError(_message(symbolic, result, outputs))
     _check(symbolic, result, results, outputs)
+    # A function may leave out last results that no model uses, such as the mask of native_dropout.
     return results + [None] * (outputs - len(results))
 
 

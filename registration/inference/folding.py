@@ -131,7 +131,7 @@ def _extreme(function: Callable[..., Array], lowest: bool) -> Callable[..., Arra
     Over no elements it is the lowest or highest number, as ReduceMax and ReduceMin of opset 20 state.
     """
 
-    def reduce(data: Array, **named: Any) -> Array:
+    def reduce(data: Array, **named: object) -> Array:
         if not data.size:
             return function(data, initial=_bound(data.dtype, lowest), **named)
         return function(np.ascontiguousarray(data) if data.ndim else data, **named)

@@ -20,6 +20,7 @@ _INTEGER_DTYPE_KINDS = "biu"
 
 
 def _non_zero(attributes: Attributes, data: Array) -> list[Array]:
+    # numpy has no positions of a scalar; ONNX counts it as a vector of one element.
     return [np.asarray(np.nonzero(np.atleast_1d(data)), dtype=np.int64)]
 
 
@@ -30,6 +31,7 @@ def _compress(attributes: Attributes, data: Array, condition: Array) -> list[Arr
 def _scatter_elements(
     attributes: Attributes, data: Array, indices: Array, updates: Array
 ) -> list[Array] | None:
+    # Sizes and axes are vectors, for which numpy's assignment is a scatter.
     if attributes.get("reduction", "none") != "none" or data.ndim != 1:
         return None
     result = data.copy()
@@ -55,6 +57,7 @@ def _split(attributes: Attributes, data: Array, *lengths: Array) -> list[Array] 
 
 def _top(attributes: Attributes, data: Array, *count: Array) -> list[Array] | None:
     """TopK of a vector; a stable sort keeps equal elements in order, as ONNX demands."""
+    # Negation orders downwards, which would wrap around for unsigned integers.
     if data.ndim != 1 or data.dtype.kind != "i":
         return None
     number = int(count[0].item()) if count else attributes["k"]
@@ -69,8 +72,10 @@ def _unique(attributes: Attributes, data: Array) -> list[Array] | None:
         data.reshape(-1), return_index=True, return_inverse=True, return_counts=True
     )
     if not attributes.get("sorted", 1):
+        # Without `sorted`, elements come in the order of their first occurrence; numpy sorts them.
         order = np.argsort(first)
         values, first, counts = values[order], first[order], counts[order]
+        # The inverse of the permutation gives the new position of each old one.
         inverse = np.argsort(order)[inverse]
     return [values, *(item.astype(np.int64) for item in (first, inverse, counts))]
 
@@ -108,6 +113,7 @@ def evaluate(
         return None
     try:
         results: Any = evaluator(attributes, *inputs)
+    # Invalid constants of a file stay in the graph, where a runtime refuses them if they are reached.
     except (ValueError, IndexError, TypeError):
         return None
     return None if results is None or len(results) < outputs else results[:outputs]

@@ -60,6 +60,7 @@ def complete_shapes(node: ir.Node, version: int) -> None:
     try:
         inferred = onnx.shape_inference.infer_node_outputs(schema, serde.serialize_node(node), types, data)
     except onnx.shape_inference.InferenceError as error:
+        # onnx begins its messages with the class of the error, in brackets.
         reason = str(error).split("]", 1)[-1].strip()
         raise UnsupportedError(f"ONNX operator {node.op_type} does not take its inputs: {reason}") from None
     for value in outputs:
@@ -88,6 +89,7 @@ def _apply_sizes(node: ir.Node) -> None:
     if len(sizes) != len(result):
         return
     dims = [
+        # 0 and -1 stand for sizes that follow from the operand.
         size if isinstance(dim, ir.SymbolicDim) and dim.value is None and size not in (0, -1) else dim
         for dim, size in zip(result, sizes, strict=True)
     ]

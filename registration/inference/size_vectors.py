@@ -72,12 +72,14 @@ class _SizeVectorReader:
         source = node.inputs[0]
         if source is None or source.shape is None:
             return None
+        # Shape has `start` and `end` from opset 15 on.
         start, end = (node.attributes.get(name) for name in ("start", "end"))
         return [*source.shape][start.as_int() if start else None : end.as_int() if end else None]
 
     def _pass_through(self, node: ir.Node, depth: int) -> Elements | None:
         """All elements of the operand; a result without a known rank is a vector if it has one element."""
         vector = self.read_elements(node.inputs[0], depth)
+        # A Reshape or Squeeze of one element may give a number instead of a vector; elements are the same.
         is_vector = node.outputs[0].shape is not None or node.op_type == "Identity"
         return vector if vector is not None and (is_vector or len(vector) == 1) else None
 
@@ -86,6 +88,7 @@ class _SizeVectorReader:
         vector = self.read_elements(node.inputs[0], depth) if to in _INTEGERS else None
         if vector is None or to == ir.DataType.INT64:
             return vector
+        # INT32 would wrap around, so the number is another one than that of INT64.
         return [UNKNOWN if isinstance(size, int) and abs(size) > _LARGEST else size for size in vector]
 
     def _concat(self, node: ir.Node, depth: int) -> Elements | None:
@@ -99,6 +102,7 @@ class _SizeVectorReader:
 
     def _gather(self, node: ir.Node, depth: int) -> Elements | None:
         data, indices = self.read_elements(node.inputs[0], depth), integers(node.inputs[1])
+        # An index outside of the data is an error of the model, for which there are no elements.
         if data is None or indices is None or not all(-len(data) <= index < len(data) for index in indices):
             return None
         return [data[index] for index in indices]
@@ -123,6 +127,7 @@ class _SizeVectorReader:
             return None
         a, b = pair
         if isinstance(a, int) and isinstance(b, int):
+            # ONNX's Div truncates and Python's // floors; they agree for numbers that are not negative.
             return [a // b] if a >= 0 and b > 0 else None
         return [quotient(a, b)]
 

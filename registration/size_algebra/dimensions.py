@@ -59,6 +59,7 @@ def total(sizes: Sequence[Dim]) -> Dim:
         return sum(numbers)
     polynomial = SizePolynomial({})
     for size in sizes:
+        # Many different names could make a text that is too long to be read again.
         if not _is_size(size) or len(polynomial.terms) > _MOST_TERMS:
             return UNKNOWN
         polynomial = polynomial + polynomial_of(size)
@@ -89,6 +90,7 @@ def _combine(operation: Callable[[SizePolynomial, SizePolynomial], SizePolynomia
 
 def broadcast_dim(a: Dim, b: Dim) -> Dim:
     """The broadcast of two sizes: the one that is not 1; unknown if undecided."""
+    # Most dimensions are the same object, and comparing polynomials takes much longer.
     if a is b:
         return a
     if type(a) is int:
@@ -156,6 +158,7 @@ def _dimension(polynomial: SizePolynomial, *operands: Dim) -> Dim:
     if polynomial.number is not None:
         return polynomial.number
     for operand in operands:
+        # The text that the user gave is better than an equal one of ours.
         if polynomial_of(operand) == polynomial:
             return operand
     if len(polynomial.terms) > _MOST_TERMS or polynomial.degree > _LARGEST_DEGREE:

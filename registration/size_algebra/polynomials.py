@@ -173,6 +173,7 @@ class Polynomial(Generic[Atom]):
 
     def has_no_root(self) -> bool:
         """Whether divisibility alone shows that the value is never 0, as for 2*a + 1."""
+        # Every sum of the other terms is a multiple of their common factor, so the constant must be one, too.
         common = math.gcd(*(factor for monomial, factor in self.terms.items() if monomial))
         return common > 1 and self.terms.get((), 0) % common != 0
 
@@ -189,6 +190,7 @@ def decide(
         bounds: numbers between which a polynomial lies.
     """
     answer = _compare_with_zero(_OPPOSITES.get(relation, relation), first - second, bounds)
+    # Each relation is one of three, or the opposite of one.
     return answer if answer is None or relation not in _OPPOSITES else not answer
 
 

@@ -183,6 +183,7 @@ class _Check:
         described: tuple[object, ...] = (*map(self._describe, inputs),), (*map(self._describe, node.outputs),)
         if facts.axes_position is not None:
             described = *described, *map(self._read_axes, inputs[facts.axes_position :][:1])
+        # Repeated layers have nodes alike, so most are found valid by one look-up.
         signature = op_type, opset, domain, described, *_attribute_signature(attributes)
         try:
             is_valid = signature in self._valid
@@ -193,6 +194,7 @@ class _Check:
             return None
         problem = _node_problem(node, facts, opset)
         if problem is None:
+            # Only valid nodes are remembered: the message about an invalid one has its name.
             self._valid.add(signature)
         return problem
 
@@ -225,6 +227,7 @@ def _attribute_signature(attributes: Mapping[str, ir.Attr]) -> tuple[object, ...
     signature: list[object] = [*attributes]
     for attribute in attributes.values() if attributes else ():
         form, reference = attribute.type, attribute.ref_attr_name
+        # Values of FLOATs and tensors are not checked, and comparing them would take long.
         value = attribute.value if reference is None and form in _COMPARED else None
         signature += form, reference, tuple(value) if form in _LISTS and value is not None else value
     return tuple(signature)

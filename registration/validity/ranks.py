@@ -181,6 +181,7 @@ def _axes_problem(node: ir.Node, schema: OperatorSchema, ranks: Sequence[int | N
     name, excess = rule
     axes = _numbers(node, schema, name)
     for axis in axes or ():
+        # The axis of OneHot may be one more in both directions, that of Flatten only upwards.
         if not -rank - (excess if node.op_type == "OneHot" else 0) <= axis < rank + excess:
             return f"its axis {axis} is outside of an input of rank {rank}"
     if axes is not None and name == "axes" and len({axis % max(rank, 1) for axis in axes}) < len(axes):
@@ -195,6 +196,7 @@ def _numbers(node: ir.Node, schema: OperatorSchema, name: str) -> list[int] | No
         return integers(node.inputs[position]) if position < len(node.inputs) else None
     attribute = node.attributes.get(name)
     if attribute is not None:
+        # The value of a function's attribute comes from its caller.
         value: Any = None if attribute.is_ref() else attribute.value
     else:
         formal = schema.attributes.get(name)
@@ -257,6 +259,7 @@ def _quantization(node: ir.Node, ranks: Sequence[int | None]) -> str | None:
     axis = _attribute(node, "axis")
     if axis is None or ranks[0] is None or scale is None or scale.shape is None:
         return None
+    # A scale of one element is for the whole tensor, whatever the axis says.
     if len(scale.shape) == 0 or (len(scale.shape) == 1 and scale.shape[0] in (0, 1)):
         return None
     if not -ranks[0] <= axis < ranks[0]:

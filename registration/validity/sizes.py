@@ -49,7 +49,7 @@ class Operands:
         """The first size of several that is known."""
         return next((size for place in places if (size := self.size(*place)) is not None), None)
 
-    def number(self, name: str, default: Any = None) -> Any:
+    def number(self, name: str, default: object = None) -> Any:
         """An attribute; the default if it is not there."""
         attribute = self.node.attributes.get(name)
         return default if attribute is None or attribute.is_ref() else attribute.value
@@ -91,6 +91,7 @@ def _multiple(what: str, size: int | None, divisor: int | None) -> Demand:
 def _normalization(operands: Operands) -> Iterator[Demand]:
     """Scale, bias and statistics of the channels, for each of which there is one number."""
     sizes = operands.sizes("X" if "X" in operands.schema.input_index else "input")
+    # Before opset 9, `spatial=0` has statistics for each element instead of each channel.
     if sizes is None or len(sizes) < 2 or operands.number("spatial", 1) == 0:
         return
     for formal in operands.schema.inputs[1:]:
@@ -144,7 +145,9 @@ def _kernel(operands: Operands, weight: str) -> Iterator[Demand]:
 def _transposed_convolution(operands: Operands) -> Iterator[Demand]:
     group, channels = operands.number("group", 1), operands.size("X", 1)
     yield _multiple("number of channels", channels, group)
+    # A transposed convolution's weight has the input channels first: [C, M / group, ...].
     yield "W", 0, channels
+    # The bias is for the output channels, M.
     yield "B", 0, _product(operands.size("W", 1), group)
     yield from _kernel(operands, "W")
 
@@ -154,6 +157,7 @@ def _deformable_convolution(operands: Operands) -> Iterator[Demand]:
     weights = operands.sizes("W")
     if weights is None:
         return
+    # Each point of the kernel has an offset along each spatial axis, and one factor of the mask.
     points = _product(operands.number("offset_group", 1), *weights[2:])
     yield "offset", 0, operands.size("X", 0)
     yield "offset", 1, _product(len(weights) - 2, points)
@@ -170,6 +174,7 @@ def _matrix_product(operands: Operands) -> Iterator[Demand]:
     columns = operands.size("B", 0 if operands.number("transB") else 1)
     yield "B", 1 if operands.number("transB") else 0, inner
     for axis, size in ((-1, columns), (-2, rows)):
+        # C broadcasts in one direction only: its size is 1 or that of the product.
         if operands.size("C", axis) != 1:
             yield "C", axis, size
 
@@ -177,6 +182,7 @@ def _matrix_product(operands: Operands) -> Iterator[Demand]:
 def _recurrent(gates: int) -> Rule:
     def demands(operands: Operands) -> Iterator[Demand]:
         directions = 2 if operands.number("direction", "forward") == "bidirectional" else 1
+        # `layout` exists from opset 14 on; before, the first axis is that of the sequence.
         by_batch = operands.number("layout", 0) == 1
         batch = operands.size("X", 0 if by_batch else 1)
         hidden = operands.number("hidden_size") or operands.size("R", 2)
@@ -185,7 +191,9 @@ def _recurrent(gates: int) -> Rule:
         yield "W", 2, operands.size("X", 2)
         yield "R", 1, _product(gates, hidden)
         yield "R", 2, hidden
+        # The bias of the inputs and that of the recurrence, one after the other.
         yield "B", 1, _product(2 * gates, hidden)
+        # Peepholes for the input, output and forget gates; none for the cell.
         yield "P", 1, _product(3, hidden)
         yield "sequence_lens", 0, batch
         for name in ("initial_h", "initial_c"):
@@ -206,6 +214,7 @@ def _attention(operands: Operands) -> Iterator[Demand]:
             return
         for name, count in (("Q", query_heads), ("K", heads), ("V", heads)):
             yield _multiple(f"size of '{name}'", operands.size(name, 2), count)
+        # Past keys are [batch, heads, length, size] whatever the rank of the new ones.
         size = operands.first(("past_key", 3)) or _quotient(operands.size("Q", 2), query_heads)
         value_size = operands.first(("past_value", 3)) or _quotient(operands.size("V", 2), heads)
         yield "Q", 2, _product(size, query_heads)
@@ -256,6 +265,7 @@ def _rotary_embedding(operands: Operands) -> Iterator[Demand]:
         yield _multiple("size of 'X'", sizes[2], heads)
         batch, length, size = sizes[0], sizes[1], _quotient(sizes[2], heads)
     rotated = operands.number("rotary_embedding_dim", 0) or size
+    # Numbers are rotated in pairs, and 0 means all of the head.
     if rotated is not None and (rotated % 2 or (size is not None and not 0 < rotated <= size)):
         yield f"it rotates {rotated} numbers, which must be an even part of the {size or 'numbers'} of a head"
     has_positions = operands.value("position_ids") is not None
@@ -266,6 +276,7 @@ def _rotary_embedding(operands: Operands) -> Iterator[Demand]:
         yield name, -1, _quotient(rotated, 2)
         if not has_positions:
             yield name, 1, length
+            # Caches without positions may be shared by the whole batch.
             if operands.size(name, 0) != 1:
                 yield name, 0, batch
     yield "sin_cache", 0, operands.size("cos_cache", 0)
@@ -334,6 +345,7 @@ def _regions(operands: Operands) -> Iterator[Demand]:
 
 
 def _pooled_regions(operands: Operands) -> Iterator[Demand]:
+    # The batch index of a region is the first of its five numbers.
     yield "rois", 1, 5
 
 
@@ -345,6 +357,7 @@ def _center_crop(operands: Operands) -> Iterator[Demand]:
 
 def _reversed_sequences(operands: Operands) -> Iterator[Demand]:
     batch, time = operands.number("batch_axis", 1), operands.number("time_axis", 0)
+    # The operator's text allows no other axes.
     if {batch, time} != {0, 1}:
         yield f"its axes are {batch} and {time}, not 0 and 1"
     yield "sequence_lens", 0, operands.size("input", batch)
@@ -363,6 +376,7 @@ def _loss(data: str, target: str) -> Rule:
             return
         for axis, size in enumerate(sizes or ()):
             if axis != 1:
+                # Axis 1 has the classes, which the target does not have.
                 yield target, max(axis - 1, 0), size
         yield operands.schema.inputs[2].name, 0, operands.size(data, 1)
 
@@ -411,6 +425,7 @@ def _scattered(operands: Operands) -> Iterator[Demand]:
     yield from _positions(data, indices, 0)
     if data is None or not indices or updates is None or indices[-1] is None:
         return
+    # Each index selects a slice, which the axes after the indexed ones make up.
     shape = (*indices[:-1], *data[indices[-1] :])
     if len(shape) != len(updates):
         yield f"its updates have rank {len(updates)}, not {len(shape)}"
@@ -427,6 +442,7 @@ def _padding(operands: Operands) -> Iterator[Demand]:
 
 def _repetition(operands: Operands) -> Iterator[Demand]:
     sizes = operands.sizes("input")
+    # Tile 1 repeats along one axis, which an input names.
     if "tiles" not in operands.schema.input_index:
         yield "repeats", 0, None if sizes is None else len(sizes)
 

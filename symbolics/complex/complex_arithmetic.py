@@ -31,6 +31,7 @@ def _broadcast(g: GraphContext, real: Value, imag: Value) -> Parts:
     """Two parts, broadcast to the same shape."""
     if g.shape(real) == g.shape(imag) and all(isinstance(size, int) for size in g.shape(real) or (None,)):
         return Parts(g, real, imag)
+    # The product of zeros has the common shape, whatever the ranks are.
     zeros = g.op("Mul", g.call("aten::zeros_like", real), g.call("aten::zeros_like", imag))
     return Parts(g, g.op("Add", real, zeros), g.op("Add", imag, zeros))
 
@@ -186,6 +187,7 @@ def where(g: GraphContext, condition: Value, self: Operand, other: Operand) -> V
         operand if isinstance(operand, Value) else number(g, operand, dtype).pair()
         for operand in (self, other)
     )
+    # The condition has no dimension for the parts, and both are chosen alike.
     return g.call("aten::where", g.op("Unsqueeze", condition, axes=[known_rank(g, condition)]), a, b)
 
 
@@ -232,6 +234,7 @@ def _register_variance(name: str, root: bool, with_mean: bool) -> None:
         if not with_mean:
             return total
         dims = dim or list(range(known_rank(g, parts.re)))
+        # The mean of a complex number is that of its parts.
         mean = parts.map(lambda part: g.call("aten::mean.dim", part, dim=dims, keepdim=keepdim))
         return total, mean.pair()
 

@@ -271,6 +271,7 @@ def _dynamic(g: GraphContext, self: Value, length: Value, transform: Transform) 
     down, across = (g.call("aten::arange", end=end, dtype=DataType.INT64) for end in (rows, columns))
     turns = g.op("Mul", g.op("Unsqueeze", down, axes=[1]), g.op("Unsqueeze", across, axes=[0]))
     size = g.cast(length, dtype)
+    # Whole turns are removed among integers: a large angle would lose its digits as a float.
     turns = g.cast(g.call("aten::remainder", turns, length), dtype)
     angles = g.op("Mul", g.op("Div", turns, size), 2.0 * math.pi)
     cosines, sines = g.call("aten::cos", angles), g.call("aten::sin", angles)
@@ -343,6 +344,7 @@ def _register(stem: str, variant: str, inverse: bool) -> None:
         rank = known_rank(g, signal) - (not onesided)
         dims = list(range(rank - len(s), rank) if s is not None else range(rank)) if dim is None else dim
         dims = [d % max(rank, 1) for d in dims]
+        # torch takes -1 for the size that the dimension has.
         sizes = [None if size == -1 else size for size in (s if s is not None else [-1] * len(dims))]
         steps = [
             (_transform(g, "c2c", inverse, norm), d, size)
@@ -350,6 +352,7 @@ def _register(stem: str, variant: str, inverse: bool) -> None:
         ]
         if dims:
             last = (_transform(g, variant, inverse, norm, onesided), dims[-1], sizes[-1])
+            # The real side is the first step of a forward transform, and the last step of a backward one.
             steps = [last, *steps] if onesided else [*steps, last]
         for transform, d, size in steps:
             signal = apply(g, signal, transform, d, size)

@@ -107,8 +107,10 @@ class Parts:
         """The quotient, scaled by the divisor's larger part to avoid overflow and underflow of its square."""
         g, divisor = self.g, self._operand(divisor)
         if divisor.im is None:
+            # A real divisor divides each part, which is exact where the general formula rounds.
             im = None if self.im is None else g.op("Div", self.im, divisor.re)
             return Parts(g, g.op("Div", self.re, divisor.re), im)
+        # After the division the larger part is 1 or -1, so the squares neither overflow nor vanish.
         scale = g.op("Max", g.op("Abs", divisor.re), g.op("Abs", divisor.im))
         scaled_divisor = Parts(g, g.op("Div", divisor.re, scale), g.op("Div", divisor.im, scale))
         product = self * scaled_divisor.conj()
@@ -172,6 +174,7 @@ def _broadcast(g: GraphContext, part: Value, like: Value) -> Value:
 def number(g: GraphContext, scalar: complex, dtype: DataType | None) -> Parts:
     """A Python number as `Parts` of an element type."""
     scalar = complex(scalar)
+    # Real numbers have no imaginary part, so that arithmetic with them stays real.
     return Parts(g, g.constant(scalar.real, dtype), g.constant(scalar.imag, dtype) if scalar.imag else None)
 
 
@@ -181,6 +184,7 @@ def split(g: GraphContext, pair: Value) -> Parts:
     if g.is_foldable(pair):
         array = g.constant_value(pair)
         if array is not None:
+            # A constant whose imaginary part is 0 is treated as real.
             im = g.constant(array[..., 1]) if array[..., 1].any() else None
             return Parts(g, g.constant(array[..., 0]), im)
     parts = _joined_parts(pair, rank)

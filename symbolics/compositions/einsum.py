@@ -41,6 +41,7 @@ def parse_equation(g: GraphContext, equation: str, ranks: list[int]) -> Equation
     if arrow:
         before, ellipsis, after = output.partition("...")
         return Equation(operands, (*before, *(dots if ellipsis else ()), *after))
+    # Without an arrow, numpy and torch return the letters that occur once, in alphabetical order.
     letters = [label for labels in operands for label in labels if label[0] != "."]
     return Equation(operands, (*dots, *sorted(letter for letter in letters if letters.count(letter) == 1)))
 
@@ -77,6 +78,7 @@ class LabelledTensor:
         repeated_label = next((label for label in self.labels if self.labels.count(label) > 1), None)
         if repeated_label is None:
             return self
+        # One pair at a time: a label may occur more than twice.
         first = self.labels.index(repeated_label)
         second = self.labels.index(repeated_label, first + 1)
         remaining_axes = [axis for axis in range(len(self.labels)) if axis not in (first, second)]
@@ -112,6 +114,7 @@ def _merge_groups(
     value = operand.permute(g, (*batch, *first, *second)).value
     start = len(batch)
     if not first:
+        # MatMul needs both dimensions, and a group may be empty.
         value = g.op("Unsqueeze", value, axes=[start])
     if not second:
         value = g.op("Unsqueeze", value, axes=[start + max(len(first), 1)])
@@ -180,6 +183,7 @@ def contract(g: GraphContext, equation: Equation, tensors: list[Value]) -> Value
     operands = [LabelledTensor(*pair).take_diagonals(g) for pair in pairs]
     result = operands[0]
     for position, operand in enumerate(operands[1:], start=2):
+        # A label may be summed as soon as no later operand and no output has it.
         later = {label for labels in equation.operands[position:] for label in labels}
         needed_labels = tuple(dict.fromkeys((*equation.output, *sorted(later))))
         result = _contract_pair(g, result, operand, needed_labels)

@@ -73,6 +73,7 @@ def element_shape(self: Value) -> list[Dim] | None:
         return common_shape([item.shape for item in self.items])
     if self.shape is None:
         return None
+    # The shape of a sequence is that of its elements.
     return list(self.shape)[1:] if is_stacked(self) else list(self.shape)
 
 
@@ -80,6 +81,7 @@ def may_stack(self: Value) -> bool:
     """Whether the elements of a list are known to have the same shape, as in every stacked list."""
     if not isinstance(self, KnownList):
         return is_stacked(self)
+    # Equal names are equal sizes; unknown sizes may differ, and Concat would fail.
     return len(self.items) == 1 or is_settled(element_shape(self))
 
 
@@ -311,6 +313,7 @@ def merge_dimensions(g: GraphContext, self: Value, axis: int = 0) -> Value:
     if self.shape is None:
         if axis != 0:
             raise g.refuse("the rank of the elements of a list is unknown")
+        # Without a rank the trailing sizes cannot be listed, so they are sliced from the shape.
         count = compute(g, "mul", g.size(self, 0), g.size(self, 1))
         trailing_sizes = g.op(
             "Slice", g.op("Shape", self), starts=[2], ends=[np.iinfo(np.int64).max], axes=[0]
@@ -364,6 +367,7 @@ def _append_in_loop(g: GraphContext, sequence: Value, self: Value, positions: Va
     """A sequence with the elements at positions of another list appended."""
 
     def build(iteration: Value, keep_going: Value, items: Value) -> list[Value]:
+        # A position needs no test for a negative index in the loop.
         index = mark_non_negative(g.op("Gather", positions, iteration, axis=0))
         return [keep_going, insert_element(g, items, element_at(g, self, index))]
 

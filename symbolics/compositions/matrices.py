@@ -138,6 +138,7 @@ def identity(g: GraphContext, rows: Size, columns: Size, dtype: DataType) -> Val
 def identities(g: GraphContext, like: Value, rows: Size, columns: Size) -> Value:
     """An identity matrix for each matrix of a batch, in its element type."""
     dtype = g.dtype(like) or DataType.FLOAT
+    # Adding the zeros of the batch broadcasts the matrix; Expand begins at opset 8.
     matrix = identity(g, rows, columns, dtype)
     batch = batch_sizes(g, like)
     return g.op("Add", zeros(g, [*batch, 1, 1], dtype), matrix) if batch else matrix
@@ -199,11 +200,13 @@ def largest(g: GraphContext, value: Value, dim: int = -1) -> Value:
 
 def is_zero(g: GraphContext, value: Value) -> Value:
     """A mask of the zeros among floats."""
+    # Equal does not take floats below opset 11; a Cast to BOOL is false for 0 only.
     return g.op("Not", g.cast(value, DataType.BOOL))
 
 
 def diagonal(g: GraphContext, value: Value) -> Value:
     """The main diagonal of a square matrix, `[..., n]`."""
+    # Masks and sums, because a Gather of a diagonal would need the indices of each size.
     mask = diagonal_mask(g, height(g, value), width(g, value))
     return total(g, where(g, mask, value, 0))
 
@@ -214,6 +217,7 @@ def leading(g: GraphContext, value: Value, count: Size, dim: int = -1) -> Value:
     size = fold_size(g, g.size(value, axis))
     if isinstance(size, int) and size == count:
         return value
+    # Slice takes computed bounds only from opset 10 on.
     return g.op("Gather", value, positions(g, count), axis=axis)
 
 

@@ -84,7 +84,7 @@ def map_by_loop(g: GraphContext, xs: list[Value], pos_args: list[Value | Number]
     def step(carried: Value, *slices: Value) -> list[Value]:
         return [carried, *f.inline(*slices, *pos_args)]
 
-    return _loop_over(g, step, [nothing], [nothing], xs, len(g.expected))[1:]
+    return _loop_over(g, step, [nothing], [nothing], xs)[1:]
 
 
 @onnx_symbolic("higher_order::associative_scan")
@@ -108,7 +108,7 @@ def associative_scan(
         return [*combined, *combined]
 
     formals = combine_fn.graph.inputs[: len(xs)]
-    later_results = _loop_over(g, step, formals, first, xs, len(xs), start=1)[len(xs) :]
+    later_results = _loop_over(g, step, formals, first, xs, start=1)[len(xs) :]
     return [
         g.op("Concat", g.op("Unsqueeze", head, axes=[0]), tail, axis=0)
         for head, tail in zip(first, later_results, strict=True)
@@ -180,8 +180,7 @@ def _scan_by_loop(
     def step(*values: Value) -> list[Value]:
         return block.inline(*values, *additional)
 
-    stacked = len(block.graph.outputs) - len(init)
-    return _loop_over(g, step, block.graph.inputs[: len(init)], init, xs, stacked)
+    return _loop_over(g, step, block.graph.inputs[: len(init)], init, xs)
 
 
 def _register_scan(opset: int, over_slices: Callable[..., list[Value]]) -> None:
@@ -256,14 +255,12 @@ def _loop_over(
     formals: Sequence[Value],
     init: Sequence[Value],
     xs: Sequence[Value],
-    stacked: int,
     start: int = 0,
 ) -> list[Value]:
     """A Loop over the slices of `xs` from a given one on: carried values, then stacked ones.
 
     Args:
         formals: values like the carried ones.
-        stacked: the number of results of a step beyond the carried ones.
     """
 
     def build(iteration: Value, condition: Value, *carried: Value) -> list[Value]:

@@ -93,6 +93,7 @@ def set_(g: GraphContext, self: Value, index: int | Value, item: Value | Number)
     offset = position(g, self, index)
     if is_stacked(self):
         return _replace_part(g, self, offset, compute(g, "add", offset, 1), item)
+    # ONNX sequences have no operator that replaces an element.
     return insert_element(g, _erase_element(g, self, offset), item, offset)
 
 
@@ -230,6 +231,7 @@ def contains(g: GraphContext, self: Value, item: Value | Number) -> Value:
 @onnx_symbolic("list::index")
 def index(g: GraphContext, self: Value, item: Value | Number) -> Value:
     """The first position of an element. A missing element is a run-time error, as in Python."""
+    # The Gather of the first match fails if there is none.
     matches = g.call("aten::nonzero", self=_matches(g, self, item))
     return g.op("Squeeze", g.op("Gather", matches, 0, axis=0), axes=[0])
 
@@ -238,6 +240,7 @@ def index(g: GraphContext, self: Value, item: Value | Number) -> Value:
 def sum_(g: GraphContext, self: Value) -> Value:
     """The sum; for bools, the number of true ones."""
     self = _numbers(g, self)
+    # ReduceSum does not take BOOL.
     counted = g.cast(self, DataType.INT64) if self.dtype == DataType.BOOL else self
     return g.op("ReduceSum", counted, keepdims=0)
 

@@ -56,7 +56,10 @@ def example_call(options: ExportOptions) -> Call:
     if isinstance(model, torch.export.ExportedProgram):
         args, kwargs, axes = (), {}, None
     elif not options.dynamo:
-        kwargs = _in_order_of_signature(model, kwargs)
+        # The inputs of a trace have the order of the forward's parameters.
+        positions = {name: position for position, name in enumerate(_parameters(model))}
+        names = sorted(kwargs, key=lambda name: positions.get(name, len(positions)))
+        kwargs = {name: kwargs[name] for name in names}
     return Call(
         cast("ExportableModel", model),
         args,
@@ -85,22 +88,11 @@ def _split_arguments(
         return positional, dict(kwargs or {})
     *leading, last = positional
     if not last and leading and isinstance(leading[-1], dict):
-        return _last_by_name(model, tuple(leading))
+        # opsetta takes a dict at the end as keywords, so one that is an argument is passed by its keyword.
+        names = _parameters(model)
+        if len(names) >= len(leading):
+            return tuple(leading[:-1]), {names[len(leading) - 1]: leading[-1]}
     return tuple(leading), dict(last)
-
-
-def _last_by_name(model: object, args: tuple[object, ...]) -> tuple[tuple[object, ...], dict[str, object]]:
-    """Pass a last argument that is a dict by keyword, because opsetta takes such a dict as keywords."""
-    names = _parameters(model)
-    return (args[:-1], {names[len(args) - 1]: args[-1]}) if len(names) >= len(args) else (args, {})
-
-
-def _in_order_of_signature(model: object, kwargs: dict[str, object]) -> dict[str, object]:
-    """Sort the keywords by the parameters of the forward, which is the order of the inputs in a trace."""
-    names = _parameters(model)
-    return dict(
-        sorted(kwargs.items(), key=lambda item: names.index(item[0]) if item[0] in names else len(names))
-    )
 
 
 def _parameters(model: object) -> list[str]:
@@ -119,6 +111,7 @@ def label_axes(shapes: object) -> object:
         return {key: label_axes(entry) for key, entry in shapes.items()}
     if isinstance(shapes, (list, tuple)):
         return (
+            # A named tuple takes its entries as separate arguments, so it stays as it is.
             type(shapes)(label_axes(entry) for entry in shapes) if type(shapes) in (list, tuple) else shapes
         )
     return shapes
@@ -144,6 +137,7 @@ def _label_dynamic_axes(dynamic_axes: object) -> dict[str, dict[int, object]]:
             if len(distinct_axes) < len(axes or ()):
                 warn(f"dynamic_axes['{name}'] names an axis twice")
             labels_by_name[name] = {
+                # torch.onnx counts the axes from 1 in the order of the list.
                 axis: AxisLabel(f"{name}_dynamic_axes_{index + 1}")
                 for index, axis in enumerate(distinct_axes)
             }

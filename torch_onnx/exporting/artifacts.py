@@ -96,4 +96,5 @@ def _peak_memory() -> int:
         import resource
     except ImportError:
         return 0
+    # Linux counts in kilobytes.
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024

@@ -74,7 +74,9 @@ class AutogradFunctions:
             torch.autograd.Function.apply = apply  # type: ignore[method-assign]
 
     def _apply(self, function: type[torch.autograd.Function], /, *args: object, **kwargs: object) -> object:
+        # Other threads may run models of their own while this one exports.
         exports = threading.get_ident() == self._thread
+        # Static `symbolic` methods take positional arguments only.
         if not exports or kwargs or not hasattr(function, "symbolic"):
             return _APPLY(function, *args, **kwargs)
         key = str(len(self._calls))

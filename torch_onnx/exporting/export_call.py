@@ -79,6 +79,7 @@ def export(
         OpsettaError: the errors of `opsetta.export`, and a `UsageError` for an unsupported value of a
             keyword. Each is also a `torch.onnx.OnnxExporterError`.
     """
+    # Nothing else may be defined before this line: `locals()` are exactly the keywords.
     options = keywords.ExportOptions(**locals())
     from ...exporter.devices.targets.load_target import resolve_target
 
@@ -146,6 +147,7 @@ def _lower(
     capture = _capture(options, call, artifacts)
     check_outputs(capture.source)
     artifacts.begin("lowering")
+    # `do_constant_folding` belongs to the TorchScript exporter; the newer one ignores it.
     folds = options.optimize and (options.dynamo or options.do_constant_folding)
     outputs = call.output_names
     if options.dynamo:

@@ -30,7 +30,10 @@ def check_outputs(source: ir.Model) -> None:
     outputs = [value for value in source.graph.outputs if value is not None]
     if not fixed or not source.graph.inputs or not outputs:
         return
-    computed = _computed_from_inputs(source.graph)
+    computed = set(source.graph.inputs)
+    for node in source.graph:
+        if not computed.isdisjoint(_operands(node)):
+            computed.update(node.outputs)
     if not any(map(_is_empty, source.graph.inputs)):
         computed = {value for value in computed if not _is_empty(value)}
     constant = [value for value in outputs if value not in computed]
@@ -44,14 +47,6 @@ def check_outputs(source: ir.Model) -> None:
             "Pass an example that takes the usual path, such as an image with detections; or write the "
             "decision with operators (torch.where, torch.cond)"
         )
-
-
-def _computed_from_inputs(graph: ir.Graph) -> set[ir.Value]:
-    computed = set(graph.inputs)
-    for node in graph:
-        if any(value in computed for value in _operands(node)):
-            computed.update(node.outputs)
-    return computed
 
 
 def _operands(node: ir.Node) -> Iterable[ir.Value | None]:

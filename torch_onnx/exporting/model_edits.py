@@ -18,6 +18,7 @@ def state_names(model: object) -> list[str]:
     state = model.state_dict(keep_vars=True) if hasattr(model, "state_dict") else {}
     first: dict[int, str] = {}
     for name, tensor in state.items():
+        # Tied weights are one initializer, under their first name.
         first.setdefault(id(tensor), name)
     return list(first.values())
 
@@ -56,6 +57,7 @@ def name_weights(model: ir.Model, state: Sequence[str], new_names: Sequence[str]
             continue
         weight.name = new
         if weight.const_value is not None:
+            # The tensor has a name of its own, which the file would get.
             weight.const_value.name = new
         model.graph.initializers[new] = weight
     if absent:

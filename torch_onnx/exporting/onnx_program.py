@@ -80,6 +80,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         feed = self._make_feed(self._current_inputs(), args, kwargs)
         arrays = {name: np.asarray(value.numpy()) for name, value in feed.items()}
         results = onnx.reference.ReferenceEvaluator(self.model_proto).run(None, arrays)
+        # The evaluator may return numpy scalars for results of rank 0.
         return tuple(torch.from_numpy(np.array(result)) for result in results)
 
     def compute_values(
@@ -134,6 +135,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         for name, weight in new_weights.items():
             weights[name].const_value = weight
         if new_weights:
+            # Passes may have folded the old value into others, so the graph is lowered again.
             self._replace(self.program.lower(self.program.opset))
 
     def _replace(self, program: Program) -> None:
@@ -201,6 +203,7 @@ class ONNXProgram(torch.onnx.ONNXProgram):
         payload: str | bytes | None = writing.to_bytes(self.model)
         if payload is None:
             self._folder = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
+            # A message is limited to 2 GB; a file may have external data.
             payload = os.path.join(self._folder.name, "model.onnx")
             writing.save(self.model, payload)
         self._session = initializer(payload)

@@ -58,12 +58,14 @@ class ScriptTensor(ir.Value):
         return self.evaluator.emit("Neg", "", _PYTHON_OPERATOR_OPSET, [self], {}, 1)
 
     def __mod__(self, divisor: object) -> object:
+        # ONNX's Mod takes floats only with `fmod`.
         floating = self.dtype is not None and self.dtype.is_floating_point()
         return self.evaluator.emit(
             "Mod", "", _PYTHON_OPERATOR_OPSET, [self, divisor], {"fmod": 1} if floating else {}, 1
         )
 
     def __ne__(self, operand: object) -> Any:
+        # ONNX has no operator for unequal.
         equal = self.evaluator.emit("Equal", "", _PYTHON_OPERATOR_OPSET, [self, operand], {}, 1)
         return self.evaluator.emit("Not", "", _PYTHON_OPERATOR_OPSET, [equal], {}, 1)
 
@@ -177,6 +179,7 @@ class Evaluator:
         schema = operator_schema(op_type, version)
         if schema is None:
             raise UnsupportedError(f"ONNX has no operator {op_type} at opset {version}")
+        # The ladder binds by name, and the inputs of a variadic parameter have none.
         if schema.inputs and schema.inputs[-1].variadic:
             results = self._g.op(op_type, *inputs, outputs=outputs, **attributes)
         else:
@@ -261,6 +264,7 @@ def _count(
         if not isinstance(sizes, Sized):
             raise UnsupportedError("Split needs `num_outputs`, or constant sizes")
         return len(sizes)
+    # The running statistics are outputs only in training mode.
     if op_type == "BatchNormalization" and not kwargs.get("training_mode"):
         return 1
     return len(schema.outputs)

@@ -51,10 +51,13 @@ def main(arguments: Sequence[str]) -> int:
     saved_state = sys.argv[:], sys.path[:], sys.modules.get("__main__")
     try:
         with replaced(opset):
+            sys.argv = program[:]
             if as_module:
-                _run_module(program)
+                if not _safe_path():
+                    sys.path[0] = os.getcwd()
+                runpy.run_module(program[0], run_name="__main__", alter_sys=True)
             else:
-                _run_script(program)
+                _run_script(program[0])
             for thread in threading.enumerate():
                 if thread is not threading.current_thread() and not thread.daemon:
                     thread.join()
@@ -74,17 +77,13 @@ def _usage_error(text: str) -> int:
     return 2
 
 
-def _run_module(program: list[str]) -> None:
-    sys.argv = program[:]
-    if not _safe_path():
-        sys.path[0] = os.getcwd()
-    runpy.run_module(program[0], run_name="__main__", alter_sys=True)
-
-
-def _run_script(program: list[str]) -> None:
-    path = program[0]
-    sys.argv = program[:]
-    if os.path.isdir(path) or not _is_source(path):
+def _run_script(path: str) -> None:
+    is_source = False
+    if not os.path.isdir(path):
+        with open(path, "rb") as file:
+            # Compiled code and archives have zero bytes, which Python source must not have.
+            is_source = b"\0" not in file.read(1024)
+    if not is_source:
         if not _safe_path():
             del sys.path[0]
         runpy.run_path(path, run_name="__main__")
@@ -93,16 +92,10 @@ def _run_script(program: list[str]) -> None:
         sys.path[0] = os.path.dirname(os.path.realpath(path))
     module = types.ModuleType("__main__")
     module.__dict__.update(__file__=path, __builtins__=builtins, __cached__=None)
-    with io.open_code(os.path.abspath(path)) as file:
-        code = compile(file.read(), path, "exec")
+    with io.open_code(os.path.abspath(path)) as source:
+        code = compile(source.read(), path, "exec")
     sys.modules["__main__"] = module
     exec(code, module.__dict__)
-
-
-def _is_source(path: str) -> bool:
-    """Whether a file is Python source rather than compiled code or an archive."""
-    with open(path, "rb") as file:
-        return b"\0" not in file.read(1024)
 
 
 def _safe_path() -> bool:

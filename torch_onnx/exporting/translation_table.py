@@ -86,6 +86,7 @@ def _make_script_function(key: object, function: object) -> ScriptFunction:
         )
     overload = isinstance(key, type(torch.ops.aten.relu.default))
     packet, _, name = str(key).rpartition(".") if overload else (str(key), "", "")
+    # `aten.gelu` is `aten::gelu` in schemas.
     operator = packet.replace(".", "::", 1)
     return ScriptFunction(operator if name in ("", "default") else f"{operator}.{name}", 1, function, name)
 
@@ -119,6 +120,7 @@ class ScriptFunction(TorchSymbolicFunction):
             ArgumentError: its signature does not match the arguments.
         """
         assert isinstance(g, registration.GraphContext)
+        # A function for one overload does not serve the others.
         if self.overload and g.node is not None and (g.node.overload or "default") != self.overload:
             return _find_default_function(g, self.name)(g, arguments)
         self.nodes.append(g.node.name or "" if g.node is not None else "")

@@ -64,6 +64,7 @@ def parse_args(*arg_descriptors: str) -> Callable[[Callable[..., Result]], Calla
     """
 
     def decorator(fn: Callable[..., Result]) -> Callable[..., Result]:
+        # The first parameter is the context.
         names = list(inspect.signature(fn).parameters)[1:]
 
         @functools.wraps(fn)
@@ -73,6 +74,7 @@ def parse_args(*arg_descriptors: str) -> Callable[[Callable[..., Result]], Calla
                     f"{fn.__name__} is called with {len(args)} arguments, but parse_args describes "
                     f"{len(arg_descriptors)}"
                 )
+            # A function with *args has arguments without a name.
             padded = [*names, *[None] * (len(args) - len(names))]
             read = [
                 _parse_arg(argument, descriptor, name, fn.__name__)
@@ -119,6 +121,7 @@ def _parse_arg(value: object, desc: str, arg_name: str | None = None, node_name:
         return value.node()["value"]
     if hasattr(constant, "tolist"):
         constant = constant.tolist()
+    # torch.onnx takes a tensor of one element for a number.
     if desc in ("i", "f", "b") and isinstance(constant, list) and len(constant) == 1:
         constant = constant[0]
     return _READERS[desc](constant)

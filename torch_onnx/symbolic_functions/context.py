@@ -208,6 +208,7 @@ def _promote_inputs(
     for indices in indices_of_variable.values():
         values = [value for index in indices if isinstance(value := inputs[index], ir.Value)]
         typed = [(value.dtype, _promotion_category(g, value)) for value in values if value.dtype is not None]
+        # Without a known type of each operand, promotion would guess.
         if len(typed) < len(values) or len({dtype for dtype, _ in typed}) == 1:
             continue
         joint = result_type(typed)

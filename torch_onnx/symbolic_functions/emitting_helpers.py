@@ -19,6 +19,7 @@ def _sizes(g: GraphContext, items: object) -> object:
         return items.wrapped
     if isinstance(items, (list, tuple)):
         sizes = [item.wrapped if isinstance(item, Value) else helper.to_int(item) for item in items]
+        # A list of one value may be the whole vector, as in symbolic functions written for older versions.
         if len(sizes) == 1 and isinstance(sizes[0], ir.Value) and g.inner.rank(sizes[0]) == 1:
             return sizes[0]
         return sizes
@@ -71,6 +72,7 @@ def _select_helper(
     if not isinstance(constant_index, Value):
         return g.wrap(g.inner.op("Gather", self.wrapped, [helper.to_int(constant_index)], axis=dim))
     indices = g.inner.cast(g.inner.constant(constant_index.wrapped), DataType.INT64)
+    # Gather drops the axis for a scalar index, and callers squeeze it themselves.
     if apply_reshape and g.inner.rank(indices) == 0:
         indices = g.inner.op("Unsqueeze", indices, axes=[0])
     return g.wrap(g.inner.op("Gather", self.wrapped, indices, axis=dim))
@@ -90,6 +92,7 @@ def _numel_helper(g: GraphContext, self: Value) -> Value:
 def _flatten_helper(g: GraphContext, input: Value, start_dim: int, end_dim: int, dim: int) -> Value:
     shape = g.inner.op("Shape", input.wrapped)
     sizes = [g.inner.op("Slice", shape, starts=[0], ends=[start_dim], axes=[0])] if start_dim else []
+    # -1 stands for the product of the flattened sizes, known or not.
     sizes.append(g.inner.constant([-1]))
     if end_dim < dim - 1:
         sizes.append(g.inner.op("Slice", shape, starts=[end_dim + 1], ends=[dim], axes=[0]))
@@ -132,6 +135,7 @@ def _argmin_argmax_helper(g: GraphContext, input: Value, dim: object, keepdim: b
         return g.wrap(g.inner.op(op_name, input.wrapped, axis=axis, keepdims=int(keepdim)))
     indices = g.inner.op(op_name, g.inner.op("Reshape", input.wrapped, [-1]), axis=0, keepdims=0)
     if keepdim:
+        # The shape of the shape is the rank; each kept axis has the size 1.
         rank = g.inner.op("Shape", g.inner.op("Shape", input.wrapped))
         indices = g.inner.op("Reshape", indices, g.inner.op("Expand", [1], rank))
     return g.wrap(indices)
@@ -217,6 +221,7 @@ def _unbind_helper(g: GraphContext, self: Value, dim: int, _outputs: object = No
 
 def _interpolate_get_scales_if_available(g: GraphContext, scales: Sequence[object]) -> Value | None:
     """Return the scales of all dimensions as a constant, 1 for batch and channels; None if one is missing."""
+    # Batch and channels are not resized.
     factors: list[float] = [1.0, 1.0]
     for item in scales:
         constant = helper._maybe_get_const(item, "fs")

@@ -6,7 +6,7 @@ version ladder composes the older meaning from the newest operators (`before13::
 
 from __future__ import annotations
 
-from ...registration import GraphContext, SymbolicFunction, composed_results
+from ...registration import GraphContext, composed_results
 from ...registration.schemas import operator_schema, operator_schemas
 
 _FORMER_MODES = ("bilinear", "bicubic")
@@ -30,7 +30,10 @@ def emit_older_meaning(
     """
     named = {_stem(key): value for key, value in attributes.items()}
     written_for = _opset_of_call(g, written, name, inputs, named)
-    symbolic = _find_older_meaning(g, written_for, name)
+    # The function that composes an older meaning is registered at the opset that changed it.
+    changes = range(written_for + 1, g.opset + 1)
+    candidates = (g.registry.lookup(f"before{change}::{name}", "", g.opset) for change in changes)
+    symbolic = next((function for function in candidates if function is not None), None)
     if symbolic is None:
         _add_implied_values(g, written, name, attributes, named)
         return None
@@ -62,13 +65,6 @@ def _opset_of_call(
     if name == "GridSample" and named.get("mode", "bilinear") in _FORMER_MODES:
         return min(written, 19)
     return written
-
-
-def _find_older_meaning(g: GraphContext, written: int, name: str) -> SymbolicFunction | None:
-    """Return the function that composes an older meaning at the target; None if the meaning is unchanged."""
-    changes = range(written + 1, g.opset + 1)
-    candidates = (g.registry.lookup(f"before{change}::{name}", "", g.opset) for change in changes)
-    return next((symbolic for symbolic in candidates if symbolic is not None), None)
 
 
 def _add_implied_values(

@@ -136,6 +136,7 @@ class Value:
             return first.dtype
         if isinstance(first, bool):
             return DataType.BOOL
+        # torch takes an empty list for one of integers, such as sizes.
         if isinstance(first, int) or wrapped == []:
             return DataType.INT64
         return DataType.DOUBLE if isinstance(first, float) else None
@@ -167,6 +168,7 @@ class Value:
         """Set the unknown type and shape of a result; return the value."""
         wrapped = self.wrapped
         if isinstance(wrapped, ir.Value) and isinstance(type, TensorType):
+            # What emission has inferred is right; only gaps are filled.
             if wrapped.dtype is None and type.element_type is not None:
                 wrapped.dtype = type.element_type
             if wrapped.shape is None and type.shape is not None:
@@ -197,6 +199,7 @@ class Value:
             return NotImplemented
         if isinstance(self.wrapped, ir.Value) or isinstance(operand.wrapped, ir.Value):
             return self.wrapped is operand.wrapped
+        # Constants may hold arrays, whose comparison is an array.
         return self is operand
 
     def __hash__(self) -> int:
@@ -292,6 +295,7 @@ class Node:
     def _attributes(self) -> dict[str, tuple[str, object]]:
         constant = self._value.constant()
         if constant is not None:
+            # torch.onnx has every constant as a tensor, numbers and lists of numbers, too.
             suffix = "s" if isinstance(constant, str) else "t"
             return {"value": (suffix, constant if suffix == "s" else torch_arrays.to_tensor(constant))}
         producer = self._producer

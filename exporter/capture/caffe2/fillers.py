@@ -158,7 +158,7 @@ def _uniform(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping
     return draw.uniform(numbers.get("min", 0.0), numbers.get("max", 1.0), shape).astype(np.float32)
 
 
-def _xavier(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
+def _xavier(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, object]) -> np.ndarray:
     """Uniform numbers, scaled by the fan-in."""
     bound = math.sqrt(3 / max(math.prod(shape[1:]), 1))
     return _uniform(draw, shape, {"min": -bound, "max": bound})
@@ -168,10 +168,10 @@ def _gaussian(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mappin
     return draw.normal(numbers.get("mean", 0.0), numbers.get("std", 1.0), shape).astype(np.float32)
 
 
-def _msra(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, Any]) -> np.ndarray:
+def _msra(draw: np.random.Generator, shape: tuple[int, ...], numbers: Mapping[str, object]) -> np.ndarray:
     """Normal numbers, scaled by the fan-out."""
     outputs = math.prod(shape) // max(shape[1], 1)
-    return _gaussian(draw, shape, {"std": math.sqrt(2 / max(outputs, 1))})
+    return draw.normal(0.0, math.sqrt(2 / max(outputs, 1)), shape).astype(np.float32)
 
 
 _RANDOM_FILLERS: dict[str, _Draw] = {

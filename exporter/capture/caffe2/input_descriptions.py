@@ -9,7 +9,6 @@ import os
 import pathlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -72,7 +71,7 @@ def _parse_description(name: str, shape: ShapeArgument) -> Description:
     return Description(dtype, tuple(_parse_size(name, int(s) if s.isdecimal() else s) for s in sizes))
 
 
-def _parse_size(name: str, size: Any) -> int | str | None:
+def _parse_size(name: str, size: object) -> int | str | None:
     if size is None or size in (-1, "-1", "?"):
         return None
     if isinstance(size, str) and _NAME.fullmatch(size):

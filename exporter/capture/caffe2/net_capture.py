@@ -151,7 +151,14 @@ class _Net:
         dtype = description.dtype if description is not None else None
         shape = None if description is None else ir.Shape(description.shape)
         if dtype is None:
-            dtype = _implied_element_type(*reader) if reader is not None else ir.DataType.FLOAT
+            dtype = ir.DataType.FLOAT
+            if reader is not None:
+                operator, index = reader
+                argument_name = _input_name(operator, index)
+                if argument_name in INTEGER_INPUTS.get(operator.type, ()):
+                    dtype = ir.DataType.INT64
+                elif argument_name in BOOL_INPUTS.get(operator.type, ()):
+                    dtype = ir.DataType.BOOL
         if shape is None and reader is not None and reader[1] == 0:
             rank = _implied_rank(reader[0])
             shape = None if rank is None else ir.Shape([None] * rank)
@@ -368,14 +375,6 @@ def _input_name(operator: OperatorDef, index: int) -> str:
     """The name of an input in the operator's schema; "" if the operator is unknown."""
     schema = table().get(operator.type)
     return schema.inputs[index] if schema is not None and index < len(schema.inputs) else ""
-
-
-def _implied_element_type(operator: OperatorDef, index: int) -> ir.DataType:
-    """The default element type of an input: FLOAT, unless its reader needs another one."""
-    name = _input_name(operator, index)
-    if name in INTEGER_INPUTS.get(operator.type, ()):
-        return ir.DataType.INT64
-    return ir.DataType.BOOL if name in BOOL_INPUTS.get(operator.type, ()) else ir.DataType.FLOAT
 
 
 def _implied_rank(operator: OperatorDef) -> int | None:

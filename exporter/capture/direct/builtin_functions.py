@@ -81,7 +81,7 @@ class _Integer(type):
                 return integer
         return builtins.int(*args, **kwargs)
 
-    def __instancecheck__(cls, item: Any) -> bool:
+    def __instancecheck__(cls, item: object) -> bool:
         # In eager PyTorch a size is an int, and models test for it.
         return isinstance(item, (builtins.int, torch.SymInt))
 

@@ -53,16 +53,13 @@ def _frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
         name = frame.f_globals.get("__name__", "")
         if name == _RECORDING:
             return
+        package, _, inner = name.partition(".")
         is_of_number = name == "torch" and frame.f_code.co_name == "__bool__"
-        if not is_of_number and not _is_internal(name):
+        # These may run between a model's line and its decision; their checks are not the model's.
+        is_between = package == "opsetta" or (package == "torch" and inner.startswith(_BETWEEN))
+        if not is_of_number and not is_between:
             yield frame
         frame = frame.f_back
-
-
-def _is_internal(module: str) -> bool:
-    """Whether a module may run between a model's line and its decision; its checks are not the model's."""
-    package, _, inner = module.partition(".")
-    return package == "opsetta" or (package == "torch" and inner.startswith(_BETWEEN))
 
 
 @functools.lru_cache(maxsize=64)

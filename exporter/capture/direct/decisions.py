@@ -63,7 +63,7 @@ class Decisions:
 
     @contextlib.contextmanager
     def decide_for(
-        self, recorder: GraphRecorder, weights: Sequence[Any], inputs: Sequence[Any]
+        self, recorder: GraphRecorder, weights: Sequence[object], inputs: Sequence[object]
     ) -> Iterator[None]:
         """Decide for a recording within the context.
 
@@ -152,7 +152,7 @@ class Decisions:
             self._fix(QUESTIONS[result_type], value)
         return value
 
-    def _size_of_weights(self, number: Any) -> Any:
+    def _size_of_weights(self, number: object) -> Any:
         """The value of a symbolic number that depends on weights alone.
 
         Raises:
@@ -179,7 +179,7 @@ class Decisions:
         if entry not in self.fixed:
             self.fixed.append(entry)
 
-    def _answer(self, line: CodeLine | None, question: str, value: Any) -> None:
+    def _answer(self, line: CodeLine | None, question: str, value: object) -> None:
         self.answers.setdefault(question_at(line, question), []).append(value)
 
     def _definitions(

@@ -65,12 +65,14 @@ def _rename(node: torch.fx.Node, name: str) -> None:
         object.__setattr__(node, "name", name)
 
 
-def tensor_name(input_kind: InputKind, name: Any) -> str:
+def tensor_name(input_kind: InputKind, name: object) -> str:
     """The name of the placeholder of a parameter, buffer or constant."""
     return _PREFIXES[input_kind] + _NOT_IN_NAMES.sub("_", str(name)).lower()
 
 
-def argument_names(model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[str]:
+def argument_names(
+    model: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> list[str]:
     """A name for each leaf of a call: the parameter, and the keys within it."""
     bound = {**inspect.signature(model.forward).bind_partial(*args).arguments, **kwargs}
     paths = [path for path, _ in pytree.tree_flatten_with_path(bound)[0]]

@@ -39,8 +39,8 @@ from .refusals import check_graph, check_recordable
 
 def record(
     model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     sizes: FixedSizes,
     decisions: Decisions,
     *,
@@ -73,8 +73,8 @@ class _Recording:
     def __init__(
         self,
         tree: ModuleTree,
-        args: tuple[Any, ...],
-        kwargs: Mapping[str, Any],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
         sizes: FixedSizes,
         decisions: Decisions,
         source_lines: bool,
@@ -141,7 +141,7 @@ class _Recording:
             )
         )
 
-    def _placeholder(self, value: Any, name: str) -> torch.fx.Node:
+    def _placeholder(self, value: object, name: str) -> torch.fx.Node:
         # The node gets its name at the end: until then, names of operators are numbered apart from it.
         node = self._graph.create_node("placeholder", name, (), {}, f"arg{len(self._entries)}_1")
         self.recorder.bind(value, node)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 import torch.fx
 
@@ -26,7 +24,7 @@ class LoopRefused(CaptureError):
     """A Python loop over a dynamic size whose iterations cannot become one operator."""
 
 
-def check_recordable(tree: ModuleTree, call: Any) -> None:
+def check_recordable(tree: ModuleTree, call: object) -> None:
     """Refuse a model or arguments that direct capture would not record as torch.export does.
 
     Raises:

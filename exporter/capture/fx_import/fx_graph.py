@@ -269,7 +269,7 @@ class GraphImporter(abc.ABC):
         self.append(node, "aten::permute", "default", {"self": value, "dims": order}, outputs=[ordered])
         return ordered
 
-    def _arithmetic(self, node: torch.fx.Node, target: Callable[..., Any] | str) -> Imported:
+    def _arithmetic(self, node: torch.fx.Node, target: Callable[..., object] | str) -> Imported:
         """Import Python arithmetic on symbolic numbers: `operator.mul`, `torch.sym_max`, `math.floor`."""
         name = getattr(target, "__name__", str(target)).strip("_").removeprefix("sym_")
         if not node.kwargs and len(node.args) <= 3:
@@ -403,7 +403,9 @@ class GraphImporter(abc.ABC):
             path = f"{self._scope}.{path}" if path else self._scope
         properties = {MODULE: path} if path else {}
         if self._source_lines and node.meta.get("stack_trace"):
-            properties[LINE] = _last_line(node.meta["stack_trace"])
+            lines = [line.strip() for line in node.meta["stack_trace"].splitlines()]
+            frames = [line for line in lines if line.startswith("File ")]
+            properties[LINE] = shown_frame(frames[-1]) if frames else ""
         return properties
 
     @staticmethod
@@ -463,11 +465,3 @@ def _mutates(node: torch.fx.Node) -> bool:
     if isinstance(node.target, OpOverload):
         return _read_schema(node.target)[3]
     return isinstance(node.target, HigherOrderOperator) and bool(written_operands(node))
-
-
-def _last_line(stack_trace: str) -> str:
-    """`model.py:12` of the innermost frame of a stack trace."""
-    frames = [line.strip() for line in stack_trace.splitlines() if line.strip().startswith("File ")]
-    if not frames:
-        return ""
-    return shown_frame(frames[-1])

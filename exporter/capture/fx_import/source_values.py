@@ -116,7 +116,7 @@ def describe(value: ir.Value, example: object, dimensions: NamedDimensions, name
 
 
 def share_memory_by_schema(
-    schema: torch.FunctionSchema, results: Sequence[Any], arguments: Mapping[str, Any]
+    schema: torch.FunctionSchema, results: Sequence[object], arguments: Mapping[str, object]
 ) -> list[Any]:
     """The results of another library's operator, whose schema says which of them share memory with arguments.
 

@@ -59,7 +59,7 @@ class Alternatives:
     def __init__(
         self,
         model: torch.nn.Module,
-        call: tuple[tuple[Any, ...], Mapping[str, Any]],
+        call: tuple[tuple[object, ...], Mapping[str, object]],
         captures: Captures,
     ):
         self._model = model
@@ -82,7 +82,12 @@ class Alternatives:
             return None, [f"not tried, because it would take long or need copies: {forms}"] if names else []
         # A deep copy shares the objects that its hooks and functions refer to, so these are restored, too.
         preserved = Preserved(self._model, self._call)
-        with boundary(quiet(), without_fused_attention(), _without_output(), preserved):
+        # The model has already printed during the capture.
+        muted = (
+            contextlib.redirect_stdout(_Muted(sys.stdout)),
+            contextlib.redirect_stderr(_Muted(sys.stderr)),
+        )
+        with boundary(quiet(), without_fused_attention(), *muted, preserved):
             try:
                 model = copy.deepcopy(self._model)
                 call = _clone_tensors(self._call)
@@ -141,7 +146,7 @@ class Alternatives:
         )
 
 
-def _agreements(model: Any, traced: Any, call: tuple[tuple[Any, ...], dict[str, Any]]) -> int | None:
+def _agreements(model: Any, traced: Any, call: tuple[tuple[object, ...], dict[str, Any]]) -> int | None:
     """The number of other inputs for which a trace agrees with the model; None if it differs for one."""
     count = 0
     for changed_call in _changed_calls(call):
@@ -168,7 +173,7 @@ def _agreements(model: Any, traced: Any, call: tuple[tuple[Any, ...], dict[str, 
 
 
 def _changed_calls(
-    call: tuple[tuple[Any, ...], dict[str, Any]],
+    call: tuple[tuple[object, ...], dict[str, Any]],
 ) -> Iterator[tuple[tuple[Any, ...], dict[str, Any]]]:
     """The call with other values in tensors of the same shapes."""
     for number, fraction in zip(_NUMBERS, _FRACTIONS, strict=True):
@@ -181,7 +186,9 @@ def _changed_calls(
         yield pytree.tree_map_only(torch.Tensor, change, call)
 
 
-def _clone_tensors(call: tuple[tuple[Any, ...], Mapping[str, Any]]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def _clone_tensors(
+    call: tuple[tuple[object, ...], Mapping[str, object]],
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
     args, kwargs = call
     result: tuple[tuple[Any, ...], dict[str, Any]] = pytree.tree_map_only(
         torch.Tensor, _clone, (tuple(args), dict(kwargs))
@@ -193,7 +200,7 @@ def _clone(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.detach().clone().requires_grad_(tensor.requires_grad)
 
 
-def _error_of(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Exception | None:
+def _error_of(model: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, Any]) -> Exception | None:
     """The exception of a call in PyTorch; None if it succeeds as the caller calls it, or without gradients.
 
     A model may differentiate in its forward, and an operator of it may have no derivative.
@@ -222,14 +229,6 @@ def _reaches_state(model: torch.nn.Module) -> bool:
         return False
     state = (torch.nn.Module, torch.Tensor, list, dict, set)
     return any(is_instance(item, state) for item in referenced_objects(function))
-
-
-@contextlib.contextmanager
-def _without_output() -> Iterator[None]:
-    """Suppress this thread's output, because the model has already printed during the capture."""
-    muted = _Muted(sys.stdout), _Muted(sys.stderr)
-    with contextlib.redirect_stdout(muted[0]), contextlib.redirect_stderr(muted[1]):
-        yield
 
 
 class _Muted(io.TextIOBase):

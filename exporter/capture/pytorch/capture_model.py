@@ -44,9 +44,9 @@ _Contexts = Sequence[contextlib.AbstractContextManager[Any]]
 
 
 def capture(
-    model: Callable[..., Any] | torch.export.ExportedProgram,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    model: Callable[..., object] | torch.export.ExportedProgram,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     options: CaptureOptions,
 ) -> Capture:
     """Capture a model as a source graph, in its current mode (training or not).
@@ -91,8 +91,8 @@ def _capture_program(program: torch.export.ExportedProgram, source_lines: bool) 
 
 def _capture_module(
     model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     options: CaptureOptions,
 ) -> Capture:
     """Capture a module, see `capture`."""
@@ -106,12 +106,14 @@ def _capture_module(
     except Failures as failures:
         if specialize and by == "auto" and any(map(reads_value, failures.errors.values())):
             try:
+                # A trace fixes decisions as well, but follows code that torch.export does not.
                 return torchscript.capture_trace(model, args, kwargs, options)
             except Exception as traced:
                 raise_fault(traced, "when it traced the model")
                 failures.errors["trace"] = traced
         error = failures.explained
         if not isinstance(error, CaptureError):
+            # A weight of an unsupported class is often the cause of torch's error, and a clearer one.
             tensor_kinds.check_state(model)
         named_leaves = tensor_kinds.named_leaves(shapes.bind(model, args, kwargs))
         message = explain(error, model, named_leaves, alternatives, by, failures.errors, failures.notes)
@@ -153,8 +155,8 @@ def _warn_of_replaced(names: Sequence[str]) -> None:
 
 def _export(
     model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     leaves: shapes.Leaves,
     restoring: _Contexts,
     source_lines: bool,
@@ -191,6 +193,7 @@ def _export(
             if is_fault(error):
                 raise
             failures.append(error)
+            # Other sizes of the example are tried only where dimensions are dynamic.
             if not any(leaves.requested_dims):
                 break
     raise failures[0]
@@ -198,7 +201,7 @@ def _export(
 
 def _capture_call(
     model: torch.nn.Module,
-    call: tuple[tuple[Any, ...], dict[str, Any]],
+    call: tuple[tuple[object, ...], dict[str, Any]],
     specification: dict[str, Any] | None,
     names: Mapping[tuple[int, int], str],
     restoring: _Contexts,
@@ -251,7 +254,7 @@ def _apply_patches(
 
 def _record_call(
     model: torch.nn.Module,
-    args: tuple[Any, ...],
+    args: tuple[object, ...],
     kwargs: dict[str, Any],
     specification: dict[str, Any] | None,
     source_lines: bool,
@@ -286,7 +289,7 @@ def _limits(
     leaves: shapes.Leaves,
     values: list[Any],
     names: Mapping[Any, str],
-    structure: Any,
+    structure: pytree.TreeSpec,
     preserved: Preserved,
     remembered: RememberedTensors,
     follow: Callable[[list[Any]], list[Any] | None],
@@ -298,8 +301,10 @@ def _limits(
     """
     captured = _placeholders(program)
     shapes.check_names(leaves, captured, functools.partial(size_limits.lines_of_equality, captured))
+    # Without a named dimension there is nothing that a restriction could be about.
     if not names:
         return size_limits.SizeLimits()
+    # Only a graph with packed sequences needs their replacements in the trials, too.
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
     captured_so = functools.partial(capture_patches.under_capture_patches, packs)
     search = size_limits.Search(captured, values, names, leaves.ranges())
@@ -324,8 +329,8 @@ def _limits(
 
 def _capture_at_sizes(
     model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     leaves: shapes.Leaves,
     restoring: _Contexts,
     ways: Sequence[str],
@@ -381,7 +386,7 @@ def _captures(args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Capture
 
 
 def _specification(
-    model: torch.nn.Module, args: tuple[Any, ...], kwargs: Mapping[str, Any], leaves: shapes.Leaves
+    model: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object], leaves: shapes.Leaves
 ) -> dict[str, Any]:
     """The dynamic shapes in torch.export's form: by parameter name, nested like the arguments."""
     dims = iter(shapes.torch_dims(leaves))
@@ -390,7 +395,7 @@ def _specification(
     return {name: by_name[name] for name in bound}
 
 
-def _nest_dims(value: Any, dims: Iterator[dict[int, Any] | None]) -> Any:
+def _nest_dims(value: object, dims: Iterator[dict[int, Any] | None]) -> Any:
     members = pytree.children(value)
     if members is None:
         return next(dims)
@@ -403,7 +408,7 @@ def _nest_dims(value: Any, dims: Iterator[dict[int, Any] | None]) -> Any:
 class _FunctionModule(torch.nn.Module):
     """Wraps a function as a module; torch.export still sees its signature."""
 
-    def __init__(self, function: Callable[..., Any]):
+    def __init__(self, function: Callable[..., object]):
         super().__init__()
         try:
             inspect.signature(function)
@@ -418,7 +423,7 @@ class _FunctionModule(torch.nn.Module):
 def _result_registered(model: torch.nn.Module) -> Iterator[None]:
     """Make the structure of the model's result known while it is traced; the hook goes away again."""
 
-    def register_result(module: torch.nn.Module, inputs: Any, result: Any) -> None:
+    def register_result(module: torch.nn.Module, inputs: object, result: object) -> None:
         register_structures(result)
 
     handle = model.register_forward_hook(register_result)

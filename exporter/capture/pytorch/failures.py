@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import torch
 
@@ -172,7 +171,7 @@ def may_help(way: str, error: Exception) -> bool:
 def explain(
     error: Exception,
     model: torch.nn.Module,
-    leaves: Iterable[tuple[str, Any]],
+    leaves: Iterable[tuple[str, object]],
     attempt: Try,
     by: str,
     errors: Mapping[str, Exception],
@@ -195,10 +194,12 @@ def explain(
         return f"{subject} could not capture the model: {error}"
     failure = _failure_kind(error)
     user_line = user_line_of(error)
+    # A model that fails in PyTorch as well needs another explanation than torch.export's.
     eager, tried = attempt(failure.tries)
     if eager is not None:
         return _of_eager(eager)
     origin = origin_of(error) if failure in (_NUMBER, _DATA, _SIZES) else user_line
+    # torch has one error for branches and for numbers that decide a size; the code tells which it is.
     if failure is _DATA and not _is_branch(origin, error):
         failure = _NUMBER
     words = _words(error)
@@ -255,7 +256,7 @@ def _of_eager(error: Exception) -> str:
     )
 
 
-def _of_input(error: Exception, leaves: Iterable[tuple[str, Any]]) -> str | None:
+def _of_input(error: Exception, leaves: Iterable[tuple[str, object]]) -> str | None:
     """A sentence that names the argument whose class an error mentions."""
     class_match = _CLASS.search(str(error))
     for path, leaf in leaves:
@@ -268,6 +269,7 @@ def _of_buffers(user_line: CodeLine | None, model: torch.nn.Module) -> list[str]
     """Remedies if a line of the model uses a buffer as a Python value."""
     if user_line is None:
         return []
+    # The line says `self.name`, whichever module it belongs to.
     names = {path.rpartition(".")[2] for path, _ in model.named_buffers()}
     buffer_names = sorted(
         name for name in names if re.search(rf"\bself\.{re.escape(name)}\b", user_line.code)

@@ -16,8 +16,8 @@ from .axis_labels import AxisLabel
 
 
 def by_parameter(
-    dynamic_axes: Mapping[str, Any],
-    bound: Mapping[str, Any],
+    dynamic_axes: Mapping[str, object],
+    bound: Mapping[str, object],
     input_names: Sequence[str] | None,
     output_names: Sequence[str] | None,
     *,
@@ -57,7 +57,10 @@ def by_parameter(
         path = (name,) if name in bound else path_by_input_name.get(name)
         if path is None:
             continue
-        if not isinstance(_argument_at(bound, path), torch.Tensor):
+        argument = bound[path[0]]
+        for index in path[1:]:
+            argument = (children(argument) or ())[index]
+        if not isinstance(argument, torch.Tensor):
             raise CaptureError(
                 f"dynamic_axes['{name}'] names an input that is not a tensor; use dynamic_shapes for it"
             )
@@ -71,7 +74,7 @@ def _axes(axes: Any) -> dict[Any, Any]:
     return dict(axes) if isinstance(axes, Mapping) else dict.fromkeys(axes or (), Dim.DYNAMIC)
 
 
-def _input_paths(value: Any, path: tuple[Any, ...], numbers: bool) -> Iterator[tuple[Any, ...]]:
+def _input_paths(value: object, path: tuple[object, ...], numbers: bool) -> Iterator[tuple[Any, ...]]:
     """The path of each leaf of an argument that is an input of the graph: `("cache", 0, 1)`."""
     members = children(value)
     if members is not None:
@@ -81,14 +84,9 @@ def _input_paths(value: Any, path: tuple[Any, ...], numbers: bool) -> Iterator[t
         yield path
 
 
-def _argument_at(bound: Mapping[str, Any], path: tuple[Any, ...]) -> Any:
-    value = bound[path[0]]
-    for index in path[1:]:
-        value = (children(value) or ())[index]
-    return value
-
-
-def _nest_axes(value: Any, path: tuple[Any, ...], axes_by_path: Mapping[tuple[Any, ...], Any]) -> Any:
+def _nest_axes(
+    value: object, path: tuple[object, ...], axes_by_path: Mapping[tuple[Any, ...], object]
+) -> Any:
     """The dynamic dimensions of an argument, nested like it; None for static leaves."""
     members = children(value)
     if members is None:
@@ -100,7 +98,7 @@ def _nest_axes(value: Any, path: tuple[Any, ...], axes_by_path: Mapping[tuple[An
 
 
 def unknown_names(
-    option: str, unknown: Sequence[Any], inputs: Iterable[str], outputs: Iterable[str] = ()
+    option: str, unknown: Sequence[object], inputs: Iterable[str], outputs: Iterable[str] = ()
 ) -> str:
     """The message for unknown names in an option, with the closest existing names."""
     input_names, output_names = list(inputs), list(outputs)

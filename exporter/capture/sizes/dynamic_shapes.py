@@ -60,6 +60,7 @@ class Leaves:
         names = {}
         for leaf, axes in enumerate(self.requested_dims):
             for axis, dim in axes.items():
+                # Derived dimensions, `2 * batch`, have a name as well, and no class that torch makes public.
                 name = dim if isinstance(dim, str) else getattr(dim, "__name__", None)
                 if name and not isinstance(dim, _DYNAMIC):
                     names[leaf, axis] = name
@@ -84,7 +85,7 @@ class Leaves:
                         yield leaf, axis, dim
 
 
-def parameter_names(function: Callable[..., Any]) -> list[str]:
+def parameter_names(function: Callable[..., object]) -> list[str]:
     """Names of the parameters of a model's forward, or of a function."""
     target = function.forward if isinstance(function, torch.nn.Module) else function
     try:
@@ -93,7 +94,9 @@ def parameter_names(function: Callable[..., Any]) -> list[str]:
         return []
 
 
-def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def bind(
+    function: Callable[..., object], args: tuple[object, ...], kwargs: Mapping[str, object]
+) -> dict[str, Any]:
     """The call's arguments by parameter name, `*args` as a tuple and `**kwargs` as a dict.
 
     Raises:
@@ -103,6 +106,7 @@ def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
     try:
         signature = inspect.signature(target)
     except (TypeError, ValueError):
+        # Builtins and compiled functions have no signature.
         return {f"arg{i}": value for i, value in enumerate(args)} | dict(kwargs)
     try:
         return dict(signature.bind(*args, **kwargs).arguments)
@@ -112,7 +116,7 @@ def bind(function: Callable[..., Any], args: tuple[Any, ...], kwargs: Mapping[st
         ) from error
 
 
-def _axes(specification: Any, value: torch.Tensor, path: str) -> dict[int, Any]:
+def _axes(specification: object, value: torch.Tensor, path: str) -> dict[int, Any]:
     """The dynamic dimensions of one tensor, by non-negative axis."""
     if specification is None:
         return {}
@@ -134,6 +138,7 @@ def _axes(specification: Any, value: torch.Tensor, path: str) -> dict[int, Any]:
                 f"dynamic_shapes of '{path}': {dim!r} is not a Dim, a Dim.AUTO or similar hint, a name, "
                 "an int or None"
             )
+        # 0 and -2 are the same axis of a matrix.
         if result.setdefault(axis % value.ndim, dim) != dim:
             raise CaptureError(
                 f"dynamic_shapes of '{path}' names axis {axis % value.ndim} twice: "
@@ -142,7 +147,7 @@ def _axes(specification: Any, value: torch.Tensor, path: str) -> dict[int, Any]:
     return result
 
 
-def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict[int, Any], str]]:
+def _walk(value: object, specification: object, path: str) -> Iterator[tuple[Any, dict[int, Any], str]]:
     members = children(value)
     if members is None:
         yield value, _axes(specification, value, path) if isinstance(value, torch.Tensor) else {}, path
@@ -170,15 +175,15 @@ def _walk(value: Any, specification: Any, path: str) -> Iterator[tuple[Any, dict
         yield from _walk(child, entry, f"{path}[{index}]")
 
 
-def call_order(bound: Mapping[str, Any], kwargs: Mapping[str, Any]) -> list[str]:
+def call_order(bound: Mapping[str, object], kwargs: Mapping[str, object]) -> list[str]:
     """The bound parameters in torch's flattening order: positional ones, then keywords as in the call."""
     return [name for name in bound if name not in kwargs] + [name for name in kwargs if name in bound]
 
 
 def resolve(
-    function: Callable[..., Any],
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    function: Callable[..., object],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     options: CaptureOptions,
     *,
     numbers: bool = False,
@@ -235,6 +240,7 @@ def _distinct(triples: Sequence[tuple[Any, dict[int, Any], str]]) -> list[Any]:
         is_repeated = isinstance(value, torch.Tensor) and any(
             value is earlier_value for earlier_value in values
         )
+        # An alias shares the memory, so a model that writes to one of them behaves the same.
         values.append(value.detach().requires_grad_(value.requires_grad) if is_repeated else value)
     return values
 
@@ -253,7 +259,7 @@ def _check_example_sizes(leaves: Leaves) -> None:
                 )
 
 
-def check_names(leaves: Leaves, captured: Sequence[Any], lines: Callable[[Any], str]) -> None:
+def check_names(leaves: Leaves, captured: Sequence[object], lines: Callable[[Any], str]) -> None:
     """Refuse two names for dimensions that the model makes equal.
 
     Args:
@@ -280,7 +286,7 @@ def check_names(leaves: Leaves, captured: Sequence[Any], lines: Callable[[Any], 
             )
 
 
-def _by_parameter(dynamic_shapes: Any, bound: Mapping[str, Any]) -> dict[str, Any]:
+def _by_parameter(dynamic_shapes: object, bound: Mapping[str, object]) -> dict[str, Any]:
     if dynamic_shapes is None:
         return {}
     if isinstance(dynamic_shapes, (list, tuple)):
@@ -304,6 +310,7 @@ def torch_dims(leaves: Leaves) -> list[dict[int, Any] | None]:
     """The dynamic shapes for torch.export, per leaf; names become hints, so that the model's limits apply."""
     result: list[dict[int, Any] | None] = []
     for value, axes in zip(leaves.values, leaves.requested_dims, strict=True):
+        # A `Dim` by name would make torch.export refuse every limit that the model sets.
         converted = {axis: Dim.DYNAMIC if isinstance(dim, str) else dim for axis, dim in axes.items()}
         result.append(converted if isinstance(value, torch.Tensor) and converted else None)
     return result
@@ -327,6 +334,7 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
     if not small:
         yield leaves.values
         return
+    # First all to 2, for sizes that must be equal; then to different primes, for sizes that must not.
     for grown in (dict.fromkeys(small, 2), dict(zip(small, itertools.cycle(_ENLARGED[1:]), strict=False))):
         options = [
             [(key, size) for size in _candidate_sizes(key, sizes, grown)] for key in sizes if key not in grown
@@ -337,7 +345,7 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
         yield leaves.values
 
 
-def describe_specialised(leaves: Leaves, captured: Sequence[Any]) -> str | None:
+def describe_specialised(leaves: Leaves, captured: Sequence[object]) -> str | None:
     """A description of a dimension that was captured with a wrong constant size, or None.
 
     The size is a constant other than the example's, or that of another dimension enlarged to the same size.
@@ -351,6 +359,7 @@ def describe_specialised(leaves: Leaves, captured: Sequence[Any]) -> str | None:
             continue
         dims: Sequence[Any] = counterpart.shape
         for axis, (example_size, size) in enumerate(zip(value.shape, dims, strict=True)):
+            # A symbolic size may have become a constant by a later assumption.
             number = size if isinstance(size, int) else size.node.maybe_as_int()
             if number is not None and number != example_size:
                 return f"axis {axis} of input {index}, of size {example_size}, takes no other size"
@@ -365,7 +374,7 @@ def describe_specialised(leaves: Leaves, captured: Sequence[Any]) -> str | None:
     return None
 
 
-def describe_rounded(captured: Sequence[Any]) -> str | None:
+def describe_rounded(captured: Sequence[object]) -> str | None:
     """A description of an integer that was divided or rounded from a dynamic size and fixed, or None.
 
     torch.export fixes `int(0.7 * size)`, and `size // 2` for an operator without symbolic sizes, at its
@@ -404,7 +413,7 @@ def _is_pinned(computed: sympy.Expr, number: sympy.Integer) -> bool:
     return bool((bool(divided) and number > 1) or computed.has(*_ROUNDED))
 
 
-def _candidate_sizes(key: Any, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:
+def _candidate_sizes(key: object, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:
     """New sizes of a dimension: first sums of two others of which one has grown, then its own size."""
     other_keys = [other_key for other_key in sizes if other_key != key]
     sums = [
@@ -433,5 +442,7 @@ def _resize(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
     if length == 0:
         shape = list(tensor.shape)
         shape[axis] = size
+        # An empty tensor has no entries to repeat; zeros are valid indices.
         return tensor.new_zeros(shape)
+    # Repeated entries stay in the range that the model expects, such as indices into a table.
     return tensor.index_select(axis, torch.arange(size, device=tensor.device) % length)

@@ -15,6 +15,7 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensor, storage_key
 from ...torch_boundary.operators.overloads import OpOverload, kernel_run, schema_of
 from ...torch_boundary.recording.layouts.layout import layout_of
+from ...torch_boundary.symbolic_numbers import Size
 from ..fx_import.fx_graph import ASSERTIONS
 from .operator_trace import WITHOUT_ONES, OperatorRecorder, Step, Trace
 
@@ -34,14 +35,14 @@ class TracedTensor:
     """
 
     properties: tuple[Any, ...]
-    origin: Any
+    origin: object
     tensor: torch.Tensor | None = None
     is_determined: bool = True
 
     @property
-    def shape(self) -> Sequence[Any]:
+    def shape(self) -> Sequence[Size]:
         """Its sizes."""
-        result: Sequence[Any] = self.properties[3]
+        result: Sequence[Size] = self.properties[3]
         return result
 
     @property
@@ -49,7 +50,7 @@ class TracedTensor:
         """The number of its axes."""
         return len(self.shape)
 
-    def with_origin(self, origin: Any) -> TracedTensor:
+    def with_origin(self, origin: object) -> TracedTensor:
         """The same tensor with another origin."""
         return TracedTensor(self.properties, origin, self.tensor, self.is_determined)
 
@@ -80,7 +81,7 @@ class _TracedKernel:
     """
 
     steps: list[Step]
-    results: list[Any]
+    results: list[object]
     structure: Any
 
 
@@ -96,10 +97,10 @@ class _Arguments:
         members: the flattened arguments; the length of a list precedes its members.
     """
 
-    def __init__(self, args: Sequence[Any], kwargs: Mapping[str, Any]):
+    def __init__(self, args: Sequence[object], kwargs: Mapping[str, object]):
         self.args = args
         self.kwargs = kwargs
-        self.members: list[Any] = []
+        self.members: list[object] = []
         _append_parts(args, self.members)
         for name, item in kwargs.items():
             _append_parts((name, item), self.members)
@@ -110,7 +111,7 @@ class _Arguments:
         return [member for member in self.members if isinstance(member, TracedTensor)]
 
 
-def _append_parts(items: Sequence[Any], parts: list[Any]) -> None:
+def _append_parts(items: Sequence[object], parts: list[object]) -> None:
     for item in items:
         if isinstance(item, (list, tuple)):
             parts.append((len(item),))
@@ -136,7 +137,7 @@ class GraphTrace:
         self._kernels = kernels
         self._copies = copies
 
-    def trace(self, inputs: Sequence[Any], recorder: OperatorRecorder, sizes: PromisedSizes) -> None:
+    def trace(self, inputs: Sequence[object], recorder: OperatorRecorder, sizes: PromisedSizes) -> None:
         """Run the graph on tensors, and record its operators and results.
 
         Args:
@@ -156,7 +157,7 @@ class GraphTrace:
             leaf.origin if isinstance(leaf, TracedTensor) else recorder.origin(leaf) for leaf in leaves
         ]
 
-    def _walk(self, inputs: Sequence[Any], recorder: OperatorRecorder, sizes: PromisedSizes) -> Any:
+    def _walk(self, inputs: Sequence[object], recorder: OperatorRecorder, sizes: PromisedSizes) -> object:
         """Run all nodes except assertions, and compare their results with the graph."""
         values: dict[torch.fx.Node, Any] = {}
         remaining_inputs = iter(inputs)
@@ -183,7 +184,7 @@ class GraphTrace:
 
     def _call(
         self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any], recorder: OperatorRecorder
-    ) -> Any:
+    ) -> object:
         """Run an operator, or reuse its results for arguments with the same properties."""
         target: Any = node.target
         if self._kernels is None or not isinstance(target, OpOverload):
@@ -227,21 +228,23 @@ def _check_copy(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Non
         raise GraphError(f"{node.target} copies for some sizes only, and what it returns is written to")
 
 
-def argument(item: Any, values: Mapping[torch.fx.Node, Any]) -> Any:
+def argument(item: object, values: Mapping[torch.fx.Node, object]) -> Any:
     """An argument of a node, with values instead of nodes."""
     if isinstance(item, torch.fx.Node):
         return values[item]
     return [argument(member, values) for member in item] if isinstance(item, (list, tuple)) else item
 
 
-def _make_tensors(item: Any) -> Any:
+def _make_tensors(item: object) -> object:
     """An argument with fake tensors."""
     if isinstance(item, TracedTensor):
         return item.make()
     return [_make_tensors(member) for member in item] if isinstance(item, (list, tuple)) else item
 
 
-def _run(target: Any, arguments: _Arguments, origins: list[Any], run: OperatorRecorder) -> _TracedKernel:
+def _run(
+    target: OpOverload, arguments: _Arguments, origins: list[object], run: OperatorRecorder
+) -> _TracedKernel:
     """Run an operator, and record the operators that it runs, by positions of its arguments."""
     args = [_make_tensors(item) for item in arguments.args]
     kwargs = {name: _make_tensors(item) for name, item in arguments.kwargs.items()}
@@ -262,11 +265,11 @@ def _run(target: Any, arguments: _Arguments, origins: list[Any], run: OperatorRe
     return kernel
 
 
-def _replay(kernel: _TracedKernel, origins: list[Any], trace: Trace) -> Any:
+def _replay(kernel: _TracedKernel, origins: list[object], trace: Trace) -> object:
     """Record the steps of an earlier run as steps of this run, and return its results."""
     first = len(trace.steps)
 
-    def renumber(item: Any) -> Any:
+    def renumber(item: object) -> object:
         if isinstance(item, _Argument):
             return origins[item.position]
         if isinstance(item, tuple) and item and item[0] == "result":
@@ -286,7 +289,7 @@ def _replay(kernel: _TracedKernel, origins: list[Any], trace: Trace) -> Any:
     return pytree.tree_unflatten(results, kernel.structure)
 
 
-def describe_value(value: Any, recorder: OperatorRecorder) -> Any:
+def describe_value(value: object, recorder: OperatorRecorder) -> object:
     """A value of the run, with a tensor represented by its properties and origin."""
     if not isinstance(value, torch.Tensor):
         return value
@@ -307,7 +310,7 @@ class PromisedSizes:
         size_of: returns the value of a symbolic size in this run, or None.
     """
 
-    def __init__(self, size_of: Callable[[Any], int | None]):
+    def __init__(self, size_of: Callable[[Size], int | None]):
         self._size_of = size_of
         self._of_layouts: dict[int, list[int | None]] = {}
 
@@ -321,7 +324,7 @@ class PromisedSizes:
         return promised_sizes
 
 
-def compare(node: torch.fx.Node, result: Any, trace: Trace, sizes: PromisedSizes) -> None:
+def compare(node: torch.fx.Node, result: object, trace: Trace, sizes: PromisedSizes) -> None:
     """Note where the sizes of a node's result differ from those that the graph promises."""
     promised = node.meta.get("val")
     several = isinstance(promised, (list, tuple))
@@ -353,9 +356,9 @@ def compare(node: torch.fx.Node, result: Any, trace: Trace, sizes: PromisedSizes
             trace.differing_axes.setdefault(name, set()).update(wrong)
 
 
-def _key(target: Any, arguments: _Arguments, origins: list[Any]) -> Hashable | None:
+def _key(target: object, arguments: _Arguments, origins: list[object]) -> Hashable | None:
     """The key that determines a kernel's steps and results; None if its arguments do not allow reuse."""
-    key: list[Any] = [target, len(arguments.args)]
+    key: list[object] = [target, len(arguments.args)]
     for member in arguments.members:
         if isinstance(member, TracedTensor):
             if not member.is_determined:

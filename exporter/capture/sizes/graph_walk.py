@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +13,7 @@ import torch.fx
 
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensor, storage_key
-from ...torch_boundary.operators.overloads import OpOverload, Run, kernel_run, schema_of
+from ...torch_boundary.operators.overloads import Kwargs, OpOverload, Run, kernel_run, schema_of
 from ..fx_import.fx_graph import ASSERTIONS
 from .graph_trace import PromisedSizes, argument, compare
 from .operator_trace import (
@@ -57,7 +57,7 @@ class GraphWalk:
     def __init__(
         self,
         module: Any,
-        inputs: Sequence[Any],
+        inputs: Sequence[object],
         run: Run,
         same_value: Container[str],
         written: Sequence[torch.fx.Node],
@@ -78,7 +78,7 @@ class GraphWalk:
         self._created: dict[int, torch.Tensor] = {}
         self._copied: list[torch.Tensor] = []
 
-    def call(self, func: OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, func: OpOverload, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
         """Call an operator of the model."""
         if func is torch.ops.prim.device.default:
             return args[0].device
@@ -98,7 +98,7 @@ class GraphWalk:
         """Record that the model assigns a value to the `data` of a tensor."""
         self._aliases[id(tensor)] = self._original(value), tensor
 
-    def finish(self, results: Sequence[Any]) -> Trace:
+    def finish(self, results: Sequence[object]) -> Trace:
         """The trace of the graph, after the model has returned.
 
         Args:
@@ -117,7 +117,7 @@ class GraphWalk:
             raise self.difference
         return self.trace
 
-    def _compare_results(self, results: Sequence[Any]) -> None:
+    def _compare_results(self, results: Sequence[object]) -> None:
         """Raise `OtherCalls` unless the graph ends here, and returns the same."""
         node = self._next()
         if node.op != "output":
@@ -131,9 +131,7 @@ class GraphWalk:
         if any(id(copied_tensor) in written for copied_tensor in self._copied):
             raise OtherCalls("the model copies what the graph writes to")
 
-    def _follow(
-        self, func: OpOverload, name: str, args: Sequence[Any], kwargs: dict[str, Any], result: Any
-    ) -> None:
+    def _follow(self, func: OpOverload, name: str, args: Sequence[Any], kwargs: Kwargs, result: Any) -> None:
         """Find the node of a call.
 
         Raises:
@@ -202,7 +200,7 @@ class GraphWalk:
             return True
         return False
 
-    def _store(self, node: torch.fx.Node, value: Any) -> None:
+    def _store(self, node: torch.fx.Node, value: object) -> None:
         """Store the value of a node, and compare its sizes with those that the graph promises."""
         self._values[node] = value
         for item in value if isinstance(value, (list, tuple)) else (value,):
@@ -211,7 +209,7 @@ class GraphWalk:
         compare(node, value, self.trace, self._sizes)
 
     def _match(
-        self, node: torch.fx.Node, func: OpOverload, name: str, args: Sequence[Any], kwargs: dict[str, Any]
+        self, node: torch.fx.Node, func: OpOverload, name: str, args: Sequence[Any], kwargs: Kwargs
     ) -> None:
         target: Any = node.target
         if target is not func:
@@ -235,7 +233,7 @@ class GraphWalk:
             ):
                 raise OtherCalls(f"{target} with other arguments")
 
-    def _original(self, tensor: Any) -> Any:
+    def _original(self, tensor: torch.Tensor) -> torch.Tensor:
         """The tensor of which a tensor is a copy or an alias; the tensor itself if it is neither."""
         alias = self._aliases.get(id(tensor))
         if alias is not None:
@@ -248,7 +246,7 @@ class GraphWalk:
                 return created
         return tensor
 
-    def _is_same(self, model_value: Any, graph_value: Any) -> bool:
+    def _is_same(self, model_value: object, graph_value: object) -> bool:
         """Whether an argument or result of the model is that of the graph."""
         if model_value is graph_value:
             return True
@@ -272,14 +270,14 @@ class GraphWalk:
         )
 
 
-def _apply_function(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _apply_function(function: Callable[..., object], args: Sequence[Any], kwargs: Kwargs) -> object:
     """The result of a Python function on numbers, or the member of a list."""
     if function is operator.getitem:
         return args[0][args[1]]
     leaves = flatten_values((*args, *kwargs.values()))
     if not all(isinstance(leaf, (int, float, bool)) for leaf in leaves):
         raise OtherCalls(f"{function} of something else than numbers")
-    return kernel_run(function, tuple(args), kwargs)
+    return function(*args, **kwargs)
 
 
 def _is_whole(name: str, args: Sequence[Any]) -> bool:

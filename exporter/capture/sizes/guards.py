@@ -7,7 +7,6 @@ import functools
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import sympy
 from sympy.core.relational import Relational
@@ -51,8 +50,8 @@ class Guard:
         is_number: whether it fixes a number that the user's code computes from sizes: `h * w == 2400`.
     """
 
-    expression: Any
-    dimensions: Mapping[Any, str]
+    expression: sympy.Basic
+    dimensions: Mapping[sympy.Symbol, str]
     line: str
     is_number: bool = False
 
@@ -77,14 +76,15 @@ class Guard:
         return bool(self.expression.atoms(sympy.Float) or self.expression.has(IntTrueDiv, ToFloat))
 
     @functools.cached_property
-    def _function(self) -> Callable[[Point], Any]:
+    def _function(self) -> Callable[[Point], object]:
         return self._evaluation(self.expression)
 
     @functools.cached_property
-    def _equality(self) -> Callable[[Point], Any]:
+    def _equality(self) -> Callable[[Point], object]:
+        # sympy would decide some equations by the assumptions about symbols, which points may break.
         return self._evaluation(sympy.Eq(*self.expression.args, evaluate=False))
 
-    def _evaluation(self, expression: Any) -> Callable[[Point], Any]:
+    def _evaluation(self, expression: sympy.Basic) -> Callable[[Point], float]:
         """The function from sizes by name to the truth of a condition."""
         variables = {symbol: f"s{position}" for position, symbol in enumerate(self.dimensions)}
         try:
@@ -142,7 +142,9 @@ class Guard:
         period = _period(self.expression)
         if period > _LONGEST_REMAINDER:
             return ""
+        # Near 0 and far away: roundings of floats may differ for large sizes.
         starts = (0, 8 * period, 997 * period)
+        # Away from 0, where a condition may hold for another reason.
         allowed = {r for r in range(period) if self.holds({name: 8 * period + r})}
         for divisor in (number for number in range(2, period + 1) if period % number == 0):
             remainders = {size % divisor for size in allowed}
@@ -195,6 +197,7 @@ def spread(base: Point, names: frozenset[str]) -> Iterator[dict[str, int]]:
     points = [
         {**base, **variant, **choice} for choice in choices for variant in (variants if other_names else [{}])
     ]
+    # Points that change one size tell best which size matters.
     first = [point for point in points if sum(point[name] != base[name] for name in base) == 1]
     # A fixed seed: the same model must give the same restrictions.
     mixed = random.Random(0)
@@ -226,7 +229,7 @@ _NO_VALUE = (TypeError, ArithmeticError, ValueError, AssertionError)
 """The exceptions of an expression that has no value, such as a division by 0."""
 
 
-def _is_true(condition: Callable[[Point], Any], point: Point) -> bool:
+def _is_true(condition: Callable[[Point], object], point: Point) -> bool:
     try:
         return bool(condition(point))
     except _NO_VALUE:
@@ -234,10 +237,11 @@ def _is_true(condition: Callable[[Point], Any], point: Point) -> bool:
 
 
 def _sign(
-    left_side: Callable[[Point], Any], right_side: Callable[[Point], Any]
+    left_side: Callable[[Point], float], right_side: Callable[[Point], float]
 ) -> Callable[[Point], int | None]:
     def sign(point: Point) -> int | None:
         try:
+            # The sign shows on which side of a boundary a point is, which truth alone does not.
             difference = left_side(point) - right_side(point)
             return int(difference > 0) - int(difference < 0)
         except _NO_VALUE:
@@ -246,7 +250,7 @@ def _sign(
     return sign
 
 
-def _is_quasilinear(expression: Any) -> bool:
+def _is_quasilinear(expression: sympy.Basic) -> bool:
     """Whether an integer is a multiple of one symbol, plus a number that is periodic in the symbol."""
     if expression.is_Symbol or expression.is_Integer:
         return True
@@ -261,12 +265,12 @@ def _is_quasilinear(expression: Any) -> bool:
     return isinstance(expression, (FloorDiv, CleanDiv, Mod, PythonMod)) and _is_quotient(expression)
 
 
-def _is_quotient(expression: Any) -> bool:
+def _is_quotient(expression: sympy.Basic) -> bool:
     dividend, divisor = expression.args
     return bool(divisor.is_Integer and divisor > 0) and _is_quasilinear(dividend)
 
 
-def _period(expression: Any) -> int:
+def _period(expression: sympy.Basic) -> int:
     """A number of sizes after which the remainders and quotients in an expression repeat."""
     period = math.lcm(1, *map(_period, expression.args))
     divides = isinstance(expression, (FloorDiv, CleanDiv, IntTrueDiv, Mod, PythonMod, sympy.Mod))

@@ -19,7 +19,8 @@ import torch.fx
 
 from ...captured_graph.code_lines import shown_line
 from ...torch_boundary.fake_tensors import FakeTensor, TorchDispatchMode, storage_key
-from ...torch_boundary.operators.overloads import Run, kernel_run, schema_of
+from ...torch_boundary.operators.overloads import Kwargs, OpOverload, Run, kernel_run, schema_of
+from ...torch_boundary.symbolic_numbers import Size
 from ..fx_import.fx_graph import ASSERTIONS
 
 ALIKE = dict.fromkeys(("aten::view", "aten::_unsafe_view", "aten::reshape"), "reshape")
@@ -43,7 +44,7 @@ _LARGEST_DIGEST = 1 << 24
 _GENERATED = ("<eval_with_key", "<frozen")
 _INTERNAL = (os.path.dirname(torch.__file__), str(pathlib.Path(__file__).parents[2]), *_GENERATED)
 
-Step = tuple[Any, ...]
+Step = tuple[object, ...]
 """An operator, its arguments with tensors by their origin, and the types of its results."""
 
 
@@ -68,8 +69,8 @@ class Trace:
         self.error: Exception | None = None
         self.differing_axes: dict[str, set[int]] = {}
         self.other_rank: int | None = None
-        self.results: list[Any] = []
-        self.shapes: list[tuple[Any, ...] | None] = []
+        self.results: list[object] = []
+        self.shapes: list[tuple[object, ...] | None] = []
 
     @property
     def error_line(self) -> str:
@@ -102,7 +103,7 @@ class OperatorRecorder(TorchDispatchMode):
     def __init__(
         self,
         trace: Trace,
-        origins: Mapping[int, Any],
+        origins: Mapping[int, object],
         same_value: Container[str],
         unbacked: dict[str, int] | None = None,
         run: Run | None = None,
@@ -112,14 +113,14 @@ class OperatorRecorder(TorchDispatchMode):
         self.trace = trace
         self._same_value = same_value
         self._unbacked = {} if unbacked is None else unbacked
-        self._origins: dict[int, Any] = dict(origins)
+        self._origins: dict[int, object] = dict(origins)
         self._created: dict[int, torch.Tensor] = {}
         """The tensors that functions such as `torch.zeros` created, by their storage."""
-        self._living_tensors: list[Any] = []
+        self._living_tensors: list[torch.Tensor] = []
         """Keeps tensors alive, because the id of a deleted one could be reused."""
 
     def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: Kwargs | None = None
     ) -> Any:
         if func is torch.ops.prim.device.default:
             # Half of all calls ask for the device; answering from the tensor is faster.
@@ -157,15 +158,15 @@ class OperatorRecorder(TorchDispatchMode):
         """Record that the model assigns a value to the `data` of a tensor."""
         self._note([tensor], [self.origin(value)])
 
-    def _note(self, results: Sequence[torch.Tensor], origins: Sequence[Any]) -> None:
+    def _note(self, results: Sequence[torch.Tensor], origins: Sequence[object]) -> None:
         self._living_tensors.extend(results)
         self._origins |= {id(leaf): origin for leaf, origin in zip(results, origins, strict=True)}
 
-    def of_operator(self, trace: Trace, origins: Mapping[int, Any]) -> OperatorRecorder:
+    def of_operator(self, trace: Trace, origins: Mapping[int, object]) -> OperatorRecorder:
         """A recorder for one operator of this run."""
         return OperatorRecorder(trace, origins, self._same_value, self._unbacked, self._run)
 
-    def origin(self, leaf: Any) -> Any:
+    def origin(self, leaf: object) -> object:
         """An argument or result in a form comparable between runs: a tensor by its origin or contents."""
         if not isinstance(leaf, torch.Tensor):
             return self._size(leaf) if isinstance(leaf, (int, torch.SymInt)) else str(leaf)
@@ -180,7 +181,7 @@ class OperatorRecorder(TorchDispatchMode):
         constant = "unknown" if isinstance(leaf, FakeTensor) else contents(leaf)
         return self._origins.setdefault(id(leaf), (constant, leaf.dtype, *map(self._size, leaf.shape)))
 
-    def _size(self, size: Any) -> Any:
+    def _size(self, size: Size) -> int | str:
         """A size; a data-dependent one is represented by its order in this run."""
         if isinstance(size, int):
             return size
@@ -190,7 +191,7 @@ class OperatorRecorder(TorchDispatchMode):
 
 
 @functools.cache
-def creates(func: Any) -> bool:
+def creates(func: OpOverload) -> bool:
     """Whether an operator creates a tensor with given values."""
     return any(argument.name == "pin_memory" for argument in schema_of(func).arguments)
 
@@ -205,7 +206,7 @@ def is_same_memory(tensor: torch.Tensor, other_tensor: torch.Tensor) -> bool:
     )
 
 
-def flatten_values(values: Sequence[Any]) -> list[Any]:
+def flatten_values(values: Sequence[object]) -> list[Any]:
     """The arguments or results of an operator, flattened."""
     leaves: list[Any] = []
     for value in values:
@@ -216,7 +217,7 @@ def flatten_values(values: Sequence[Any]) -> list[Any]:
     return leaves
 
 
-def contents(tensor: torch.Tensor) -> Any:
+def contents(tensor: torch.Tensor) -> int | str:
     """The contents of a constant, or its address if it is large or not in plain memory."""
     size = tensor.numel() * tensor.element_size()
     if tensor.device.type != "cpu" or not tensor.is_contiguous() or size > _LARGEST_DIGEST:
@@ -225,7 +226,7 @@ def contents(tensor: torch.Tensor) -> Any:
     return hashlib.sha256(ctypes.string_at(tensor.data_ptr(), size) if size else b"").hexdigest()
 
 
-def normalize_arguments(name: str, args: Sequence[Any], leaves: list[Any]) -> list[Any]:
+def normalize_arguments(name: str, args: Sequence[Any], leaves: list[object]) -> list[object]:
     """The arguments of an operator, with equivalent forms made equal."""
     if name == "aten::slice" and all(isinstance(arg, (int, NoneType)) for arg in args[1:]):
         dim, start, end, step = slice_arguments(args)
@@ -237,15 +238,16 @@ def normalize_arguments(name: str, args: Sequence[Any], leaves: list[Any]) -> li
     if position is not None:
         leaf_position = len(flatten_values(args[:position]))
         value = leaves[leaf_position]
-        is_view = isinstance(value, tuple) and value and value[0] == WITHOUT_ONES
-        return [*leaves[:leaf_position], value[1] if is_view else value, *leaves[leaf_position + 1 :]]
+        if isinstance(value, tuple) and value and value[0] == WITHOUT_ONES:
+            value = value[1]
+        return [*leaves[:leaf_position], value, *leaves[leaf_position + 1 :]]
     return leaves
 
 
-def _removes_leading_ones(tensor: torch.Tensor, view: Any) -> bool:
+def _removes_leading_ones(tensor: torch.Tensor, view: torch.Tensor) -> bool:
     """Whether a view has the axes of a tensor without some of the first ones, which have the size 1."""
     removed = tensor.ndim - view.ndim
-    shape: Sequence[Any] = tensor.shape
+    shape: Sequence[Size] = tensor.shape
     return (
         removed > 0
         and all(type(size) is int and size == 1 for size in shape[:removed])
@@ -253,7 +255,7 @@ def _removes_leading_ones(tensor: torch.Tensor, view: Any) -> bool:
     )
 
 
-def slice_arguments(args: Sequence[Any]) -> tuple[Any, ...]:
+def slice_arguments(args: Sequence[object]) -> tuple[Any, ...]:
     """The axis, start, end and step of `aten::slice`, with defaults for those that are left out."""
     return (*args[1:], *(0, None, None, 1)[len(args) - 1 :])
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import ast
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
 
 import sympy
 
@@ -42,13 +41,13 @@ def expression_text(expression: sympy.Basic, names: Mapping[sympy.Basic, str]) -
     return ast.unparse(python_expression(expression, names))
 
 
-def compile_expression(expression: ast.expr) -> Callable[[Mapping[str, int]], Any]:
+def compile_expression(expression: ast.expr) -> Callable[[Mapping[str, int]], int | float | bool]:
     """The function from sizes by name to the value of an expression."""
     code = compile(ast.fix_missing_locations(ast.Expression(expression)), "<sizes>", "eval")
     return lambda sizes: eval(code, _GLOBALS, sizes)
 
 
-_GLOBALS: dict[str, Any] = {
+_GLOBALS: dict[str, object] = {
     "__builtins__": {},
     "math": math,
     **{function.__name__: function for function in (max, min, int, float, round, abs)},
@@ -127,7 +126,7 @@ _FORMS_OF_TORCH: dict[str, _Convert] = {
     **{f"OpaqueUnaryFn_{name}": _call(f"math.{name}") for name in MATH},
 }
 """By the name of torch's function; a release of torch may lack some."""
-_FORMS: dict[Any, _Convert] = {
+_FORMS: dict[type[sympy.Basic], _Convert] = {
     **{getattr(functions, name): form for name, form in _FORMS_OF_TORCH.items() if hasattr(functions, name)},
     symbolic_sizes.FloatSum: _float_sum,
     symbolic_sizes.FloatFloorDiv: _binary(ast.FloorDiv()),
@@ -155,7 +154,7 @@ class _Converter:
     def __init__(self, names: Mapping[sympy.Basic, str]):
         self._names = names
 
-    def convert(self, expression: Any) -> ast.expr:
+    def convert(self, expression: sympy.Basic) -> ast.expr:
         """The tree of an expression."""
         if expression in self._names:
             return ast.Name(self._names[expression], ast.Load())
@@ -181,7 +180,7 @@ class _Converter:
             )
         return _plain_operands(form(*map(self.convert, expression.args)))
 
-    def _relation(self, expression: Any) -> ast.expr:
+    def _relation(self, expression: sympy.Basic) -> ast.expr:
         relation = type(expression)
         first, second = expression.args
         if isinstance(first, _REMAINDERS) and first.args[1].is_positive and second == 0:
@@ -189,7 +188,7 @@ class _Converter:
             relation = {sympy.Le: sympy.Eq, sympy.Gt: sympy.Ne}.get(relation, relation)
         return _plain_operands(_FORMS[relation](self.convert(first), self.convert(second)))
 
-    def _sum(self, terms: Sequence[Any]) -> ast.expr:
+    def _sum(self, terms: Sequence[sympy.Expr]) -> ast.expr:
         total: ast.expr | None = None
         # The positive terms come first: `n - 1`, not `-1 + n`.
         for term in sorted(terms, key=lambda term: term.could_extract_minus_sign()):
@@ -202,7 +201,7 @@ class _Converter:
         assert total is not None
         return total
 
-    def _product(self, expression: Any) -> ast.expr:
+    def _product(self, expression: sympy.Basic) -> ast.expr:
         coefficient, remaining_factors = expression.as_coeff_Mul()
         if coefficient.is_Rational and coefficient < 0:
             return _negative(self.convert(-expression))
@@ -224,14 +223,14 @@ class _Converter:
         assert product is not None
         return product
 
-    def _power(self, base: Any, exponent: Any) -> ast.expr:
+    def _power(self, base: sympy.Expr, exponent: sympy.Expr) -> ast.expr:
         if exponent.is_Integer and exponent < 0:
             return ast.BinOp(ast.Constant(1), ast.Div(), self.convert(base ** (-exponent)))
         if exponent.is_Rational and not exponent.is_Integer:
             return ast.BinOp(self.convert(base), ast.Pow(), ast.Constant(float(exponent)))
         return ast.BinOp(self.convert(base), ast.Pow(), self.convert(exponent))
 
-    def _choice(self, branches: Sequence[Any]) -> ast.expr:
+    def _choice(self, branches: Sequence[sympy.Basic]) -> ast.expr:
         """`a if condition else b`; the last branch needs no condition."""
         value, condition = branches[0].args
         if len(branches) == 1:
@@ -241,7 +240,7 @@ class _Converter:
         return ast.IfExp(self.convert(condition), self.convert(value), self._choice(branches[1:]))
 
 
-def _number(number: Any) -> ast.expr:
+def _number(number: sympy.Number) -> ast.expr:
     if number.is_infinite:
         infinity = ast.Attribute(ast.Name("math", ast.Load()), "inf", ast.Load())
         return _negative(infinity) if number.is_negative else infinity

@@ -22,7 +22,7 @@ class AnsweringEnvironment(ShapeEnv):  # type: ignore[misc]
         answers: the answers of the recording in order, by question; a line may ask several times.
     """
 
-    def __init__(self, answers: Mapping[Question, Sequence[Any]], **settings: Any):
+    def __init__(self, answers: Mapping[Question, Sequence[object]], **settings: object):
         self._answers = answers
         self._remaining: dict[Question, Iterator[Any]] = {}
         super().__init__(**settings)

@@ -21,6 +21,8 @@ import torch
 from ...captured_graph.code_lines import shown_line
 from ...captured_graph.dimensions import SizeRestriction, evaluate
 from ...torch_boundary.size_questions import questions_of
+from ...torch_boundary.symbolic_numbers import Size
+from ...torch_boundary.symbolic_sizes import ShapeEnv
 from .branches import Branch, BranchSearch, Failure, Trials, is_about_one
 from .critical_sizes import find_boundary
 from .guards import Guard, Point
@@ -54,12 +56,14 @@ class SizeLimits:
     unproven: dict[str, set[int]] = dataclasses.field(default_factory=dict)
 
 
-def lines_of_equality(placeholders: Sequence[Any], symbol: Any) -> str:
+def lines_of_equality(placeholders: Sequence[object], symbol: object) -> str:
     """The lines of the model that make other sizes equal to one, as the end of a sentence."""
     environment = _environment(placeholders)
+    if environment is None:
+        return ""
     lines = [
         line_of_guard(guard)
-        for guard in (environment.guards if environment is not None else ())
+        for guard in environment.guards
         if isinstance(guard.expr, sympy.Eq)
         and all(side.is_Symbol for side in guard.expr.args)
         and environment.replace(guard.expr.args[0]) == environment.replace(guard.expr.args[1]) == symbol
@@ -68,7 +72,7 @@ def lines_of_equality(placeholders: Sequence[Any], symbol: Any) -> str:
     return f" at {', '.join(distinct_lines)}" if distinct_lines else ""
 
 
-def limits_of_program(program: torch.export.ExportedProgram, names: Mapping[Any, str]) -> SizeLimits:
+def limits_of_program(program: torch.export.ExportedProgram, names: Mapping[sympy.Symbol, str]) -> SizeLimits:
     """The limits of a given `ExportedProgram`: the ranges that it was exported for."""
     limits = SizeLimits()
     for symbol, bounds in program.range_constraints.items():
@@ -82,7 +86,7 @@ def limits_of_program(program: torch.export.ExportedProgram, names: Mapping[Any,
     return limits
 
 
-def _declared_range(name: str, lower: Any, upper: Any) -> Iterator[SizeRestriction]:
+def _declared_range(name: str, lower: int | None, upper: int | None) -> Iterator[SizeRestriction]:
     if lower is not None and int(lower) > 0:
         yield SizeRestriction(f"{name} >= {int(lower)}", _DECLARED)
     if upper is not None and sympy.sympify(upper).is_Integer:
@@ -105,10 +109,10 @@ class Search:
 
     def __init__(
         self,
-        placeholders: Sequence[Any],
-        values: Sequence[Any],
-        names: Mapping[Any, str],
-        declared: Mapping[str, tuple[Any, Any]],
+        placeholders: Sequence[object],
+        values: Sequence[object],
+        names: Mapping[sympy.Symbol, str],
+        declared: Mapping[str, tuple[int | None, int | None]],
     ):
         self._placeholders = placeholders
         self._values = values
@@ -137,7 +141,11 @@ class Search:
             self._search_below(name, small)
             self._search_above(name)
         for size in small:
-            self._restrict_all(size)
+            # Each dimension may have the size, but perhaps not all together.
+            point = self._point_at(dict.fromkeys(self.base, size))
+            failure = None if self._is_refused(point) else self._failure_at(point)
+            if failure is not None:
+                self._add_restriction(" or ".join(f"{name} > {size}" for name in self.base), failure, [])
         self._branches = BranchSearch(
             Trials(
                 self.base,
@@ -157,7 +165,7 @@ class Search:
         self._branches.try_branch(Branch(self.base), conditions)
         return self._take_unexplored()
 
-    def conditions_on(self, placeholders: Sequence[Any] | None) -> list[Guard] | None:
+    def conditions_on(self, placeholders: Sequence[object] | None) -> list[Guard] | None:
         """The conditions that the user's code tested in another capture; None without placeholders."""
         if placeholders is None:
             return None
@@ -183,7 +191,7 @@ class Search:
         branches, self._branches.unexplored = self._branches.unexplored, []
         return [branch for branch in branches if not self._is_refused(branch.point)]
 
-    def _symbols_of(self, placeholders: Sequence[Any]) -> Iterator[tuple[Any, Any]]:
+    def _symbols_of(self, placeholders: Sequence[object]) -> Iterator[tuple[sympy.Symbol, sympy.Expr]]:
         """Each symbol of another capture, with the corresponding size of the captured graph."""
         for counterpart, captured in zip(placeholders, self._placeholders, strict=True):
             if isinstance(counterpart, torch.Tensor) and isinstance(captured, torch.Tensor):
@@ -191,7 +199,7 @@ class Search:
                     if isinstance(size, torch.SymInt) and isinstance(captured_size, torch.SymInt):
                         yield size.node.expr, captured_size.node.expr
 
-    def values_at(self, point: Point) -> list[Any]:
+    def values_at(self, point: Point) -> list[object]:
         """The leaves of the call at other sizes, with any values."""
         size_of = self._sizes_at(point)
         pairs = zip(self._values, self._placeholders, strict=True)
@@ -210,20 +218,27 @@ class Search:
 
     def _read_guards(self) -> Iterator[Guard]:
         environment = _environment(self._placeholders)
-        for guard in environment.guards if environment is not None else ():
+        if environment is None:
+            return
+        for guard in environment.guards:
             expression = environment.replace(guard.expr)
             symbols = expression.free_symbols
             if symbols and symbols <= self._names.keys():
                 dimensions = {symbol: self._names[symbol] for symbol in symbols}
                 yield Guard(expression, dimensions, line_of_guard(guard))
 
-    def _read_questions(self, environment: Any, symbols: Mapping[Any, Any]) -> Iterator[Guard]:
+    def _read_questions(
+        self, environment: ShapeEnv | None, symbols: Mapping[sympy.Symbol, sympy.Expr]
+    ) -> Iterator[Guard]:
         """The conditions on sizes that the user's code tested in a capture, in the form that is true there.
+
 
         Args:
             symbols: for each symbol of the capture the size of the captured graph, if they differ.
         """
-        for condition, question in questions_of(environment).items() if environment is not None else ():
+        if environment is None:
+            return
+        for condition, question in questions_of(environment).items():
             expression = environment.replace(condition if question.answer else sympy.Not(condition))
             expression = expression.xreplace(symbols)
             names = expression.free_symbols
@@ -242,8 +257,7 @@ class Search:
 
     def _range(self, name: str) -> tuple[int, int | None]:
         lower, upper = self._declared.get(name, (None, None))
-        finite = upper is not None and sympy.sympify(upper).is_Integer
-        return int(lower or 0), int(upper) if finite else None
+        return int(lower or 0), int(upper) if upper is not None and sympy.sympify(upper).is_Integer else None
 
     def _search_below(self, name: str, small: Sequence[int]) -> None:
         """Find the smallest valid size of a dimension: try where guards begin to fail, and sizes 1 and 0."""
@@ -318,13 +332,6 @@ class Search:
             return False
         point = self._point_at(dict.fromkeys(self.base, size))
         return not self._is_refused(point) and self._failure_at(point) is None
-
-    def _restrict_all(self, size: int) -> None:
-        """Add a restriction if the graph is not valid when all dimensions have this size."""
-        point = self._point_at(dict.fromkeys(self.base, size))
-        failure = None if self._is_refused(point) else self._failure_at(point)
-        if failure is not None:
-            self._add_restriction(" or ".join(f"{name} > {size}" for name in self.base), failure, [])
 
     def _restrict(self, name: str, size: int, condition: str) -> None:
         point = self._point_at({name: size})
@@ -409,7 +416,10 @@ class Search:
         return self._tried[key]
 
     def _compare(self, point: Point) -> Failure | None:
-        if self._has_negative_size(point):
+        # A size that torch derived from others, such as `n - 1`, may be negative.
+        size_of = self._sizes_at(point)
+        tensors = [tensor for tensor in self._placeholders if isinstance(tensor, torch.Tensor)]
+        if any((size_of(size) or 0) < 0 for tensor in tensors for size in tensor.shape):
             return _NEGATIVE_SIZE, ""
         model, graph = self._traces(point)
         failure = _difference(model, graph)
@@ -442,18 +452,12 @@ class Search:
         model, graph = self._traces(self.base)
         return model.results == graph.results
 
-    def _has_negative_size(self, point: Point) -> bool:
-        """Whether a size that torch derived from others, such as `n - 1`, would be negative."""
-        size_of = self._sizes_at(point)
-        tensors = [tensor for tensor in self._placeholders if isinstance(tensor, torch.Tensor)]
-        return any((size_of(size) or 0) < 0 for tensor in tensors for size in tensor.shape)
-
-    def _sizes_at(self, point: Point) -> Callable[[Any], int | None]:
+    def _sizes_at(self, point: Point) -> Callable[[Size], int | None]:
         """A function from symbolic sizes to their values at a point, or None."""
         sizes = {symbol: sympy.Integer(point[name]) for symbol, name in self._names.items() if name in point}
 
         @functools.cache
-        def value_of(expression: Any) -> int | None:
+        def value_of(expression: sympy.Expr) -> int | None:
             size_value = expression.xreplace(sizes)
             return int(size_value) if size_value.is_Integer else None
 
@@ -463,7 +467,7 @@ class Search:
         return self._tracer.run(lambda: self.values_at(point), self._sizes_at(point))
 
 
-def _leaf_at_sizes(value: Any, captured: Any, size_of: Callable[[Any], int | None]) -> Any:
+def _leaf_at_sizes(value: object, captured: object, size_of: Callable[[Size], int | None]) -> object:
     """A leaf of the call at other sizes, with strides in the same order as at capture."""
     if not isinstance(value, torch.Tensor) or not isinstance(captured, torch.Tensor):
         return value
@@ -495,7 +499,7 @@ def _line_at(model: Trace, step: int) -> str:
     return model.lines[max(0, min(step, len(model.lines) - 1))] if model.lines else ""
 
 
-def _environment(placeholders: Sequence[Any]) -> Any:
+def _environment(placeholders: Sequence[object]) -> ShapeEnv | None:
     """The record of torch's assumptions about sizes, if any size is dynamic."""
     sizes = (size for tensor in placeholders if isinstance(tensor, torch.Tensor) for size in tensor.shape)
     symbolic_size: Any = next((size for size in sizes if isinstance(size, torch.SymInt)), None)

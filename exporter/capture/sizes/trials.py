@@ -24,6 +24,7 @@ from ...torch_boundary.replacements import data_attribute
 from ...torch_boundary.state.module_tree import modules_of, replace_tensors, scripted_tensors
 from ...torch_boundary.state.mutable_values import is_same_dict
 from ...torch_boundary.state.static_lookups import ClassSet
+from ...torch_boundary.symbolic_numbers import Size
 from ..fx_import.captured_program import CapturedProgram
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels, PromisedSizes, shapes_of
@@ -68,8 +69,8 @@ class Tracer:
         self,
         model: torch.nn.Module,
         program: CapturedProgram,
-        structure: Any,
-        captured: Callable[[], contextlib.AbstractContextManager[Any]],
+        structure: pytree.TreeSpec,
+        captured: Callable[[], contextlib.AbstractContextManager[object]],
         forget: Callable[[], bool] = lambda: False,
     ):
         self._model = model
@@ -88,7 +89,7 @@ class Tracer:
         self._mode = FakeTensorMode(
             shape_env=self._environment, static_shapes=True, allow_non_fake_inputs=True
         )
-        self._origins: dict[int, Any] = {}
+        self._origins: dict[int, object] = {}
         operators = [target for target in targets if isinstance(target, OpOverload)]
         self.number_of_operators = len(operators)
         # A capture records a read of the attribute `data` as this operator.
@@ -115,7 +116,7 @@ class Tracer:
         self._is_comparable = self._run is not None and not self._loop_nodes
 
     def run(
-        self, leaves: Callable[[], list[Any]], size_of: Callable[[Any], int | None]
+        self, leaves: Callable[[], list[object]], size_of: Callable[[Size], int | None]
     ) -> tuple[Trace, Trace]:
         """The traces of the model and of the graph; the latter is empty if the model raises.
 
@@ -152,7 +153,7 @@ class Tracer:
         return all(length is None or length <= _MOST_ITERATIONS for length in lengths)
 
     def _same_calls(
-        self, leaves: Callable[[], list[Any]], sizes: PromisedSizes
+        self, leaves: Callable[[], list[object]], sizes: PromisedSizes
     ) -> tuple[Trace, Trace] | None:
         """The traces of a model and its graph that call the same operators; None for others.
 
@@ -162,7 +163,7 @@ class Tracer:
 
         walks: list[GraphWalk] = []
 
-        def run(recorder: OperatorRecorder, call_leaves: list[Any]) -> None:
+        def run(recorder: OperatorRecorder, call_leaves: list[object]) -> None:
             assert self._run is not None
             inputs = self._inputs(call_leaves)
             module, same_value = self._program.graph_module, _SAME_VALUE | _COPIES_OF_ALL
@@ -182,7 +183,7 @@ class Tracer:
         self._is_comparable = False
         return None
 
-    def _attempt(self, run: Callable[..., Any], leaves: Callable[[], list[Any]]) -> Trace:
+    def _attempt(self, run: Callable[..., object], leaves: Callable[[], list[object]]) -> Trace:
         trace = Trace()
         gradients = getattr(self._program, "gradients", False)
         with torch.set_grad_enabled(gradients), self._captured(), pause_garbage_collection():
@@ -236,13 +237,15 @@ class Tracer:
         named = dict(self._model.named_parameters(remove_duplicate=False))
         return named | dict(self._model.named_buffers(remove_duplicate=False))
 
-    def _run_model(self, recorder: OperatorRecorder, leaves: list[Any]) -> None:
+    def _run_model(self, recorder: OperatorRecorder, leaves: list[object]) -> None:
         with recorder:
             results = self._call_model(leaves, recorder.assign)
             recorder.trace.results = [recorder.origin(leaf) for leaf in results]
             recorder.trace.shapes = shapes_of(results)
 
-    def _call_model(self, leaves: list[Any], note: Callable[[torch.Tensor, torch.Tensor], None]) -> list[Any]:
+    def _call_model(
+        self, leaves: list[object], note: Callable[[torch.Tensor, torch.Tensor], None]
+    ) -> list[object]:
         """The leaves of what the model returns.
 
         Args:
@@ -261,10 +264,10 @@ class Tracer:
             args, kwargs = pytree.tree_unflatten(leaves, self._structure)
             return pytree.tree_leaves(self._model(*args, **kwargs))
 
-    def _run_graph(self, sizes: PromisedSizes, recorder: OperatorRecorder, leaves: list[Any]) -> None:
+    def _run_graph(self, sizes: PromisedSizes, recorder: OperatorRecorder, leaves: list[object]) -> None:
         self._graph.trace(self._inputs(leaves), recorder, sizes)
 
-    def _inputs(self, leaves: list[Any]) -> list[Any]:
+    def _inputs(self, leaves: list[object]) -> list[object]:
         """The values of the graph's placeholders."""
         tensors = {**self._program.constants, **self._program.state_dict, **self._fakes}
         users = iter(leaves)
@@ -274,7 +277,9 @@ class Tracer:
         ]
 
 
-def _fake_weights(mode: FakeTensorMode, state: Mapping[str, torch.Tensor]) -> Callable[[Any], torch.Tensor]:
+def _fake_weights(
+    mode: FakeTensorMode, state: Mapping[str, torch.Tensor]
+) -> Callable[[torch.Tensor], torch.Tensor]:
     """Makes a fake tensor for a parameter or buffer."""
     if not probe.has(probe.DIRECT_CAPTURE):
         return mode.from_tensor

@@ -350,7 +350,13 @@ class ScriptGraphBuilder:
         Raises:
             CaptureError: an argument is a list of unknown length.
         """
-        items = [item for key in written for item in _list_values(arguments.get(key))]
+        arguments_written = [arguments.get(key) for key in written]
+        leaves = [
+            leaf
+            for argument in arguments_written
+            for leaf in (argument if isinstance(argument, list) else [argument])
+        ]
+        items = [leaf for leaf in leaves if isinstance(leaf, Value)]
         if any(isinstance(item.type, ir.SequenceType) for item in items):
             raise CaptureError(f"{name} writes to the tensors of a list whose length is not known at capture")
         return items
@@ -431,11 +437,6 @@ class ScriptGraphBuilder:
         }
         if False in shares:
             node.metadata_props[ALIAS] = "unknown" if True in shares else "false"
-
-
-def _list_values(item: object) -> list[Value]:
-    """The values in an argument: none, one, or those of a list."""
-    return [leaf for leaf in (item if isinstance(item, list) else [item]) if isinstance(leaf, Value)]
 
 
 def stem_of(name: str, node_kind: str) -> str:

@@ -52,7 +52,13 @@ def check_example(
     error = _error_of(model, args, kwargs)
     if error is None:
         return
-    example = ", ".join(f"{path}: {_describe_leaf(leaf)}" for path, leaf in named_leaves(bound))
+    leaf_texts = [
+        f"{path}: {str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"
+        if isinstance(leaf, torch.Tensor)
+        else f"{path}: {leaf!r}"
+        for path, leaf in named_leaves(bound)
+    ]
+    example = ", ".join(leaf_texts)
     raise CaptureError(
         f"the model fails in PyTorch itself on the example arguments ({example}): pass arguments for which "
         f"model(*args, **kwargs) runs. {_message(error)}"
@@ -149,9 +155,3 @@ def _message(error: Exception) -> str:
     words = " ".join(text.partition("\n\n")[0].split())
     words = words.removeprefix("builtins.")
     return words if len(words) <= _LONGEST else words[:_LONGEST].rpartition(" ")[0] + " …"
-
-
-def _describe_leaf(leaf: object) -> str:
-    if not isinstance(leaf, torch.Tensor):
-        return repr(leaf)
-    return f"{str(leaf.dtype).removeprefix('torch.')}{list(leaf.shape)}"

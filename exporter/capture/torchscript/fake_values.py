@@ -112,6 +112,7 @@ def candidate_sizes(operands: Sequence[object]) -> list[sympy.Expr]:
         elif isinstance(leaf, Number) and leaf.expression is not None and not leaf.expression.is_number:
             expressions[leaf.expression] = None
     single = list(expressions)
+    # Pairs grow with the square, and each one is tried against every sample.
     if len(single) <= 6:
         expressions.update(dict.fromkeys(a * b for a, b in itertools.combinations(single, 2)))
         expressions.update(dict.fromkeys(a + b for a, b in itertools.combinations(single, 2)))

@@ -144,6 +144,7 @@ class Interpreter:
         self.build.module = self.hierarchy.path(node)
         self.build.line = _line(node)
         operands = [self[value] for value in node.inputs()]
+        # Which object the variable means depends on the condition, so its contents are not known here.
         if any(isinstance(operand, Shared) and operand.stale for operand in operands):
             raise CaptureError(
                 f"{self.place(node)}: another variable also refers to this list or dict, depending on a "
@@ -170,6 +171,7 @@ class Interpreter:
         try:
             check_texts(node.kind(), operands)
             return self._function_of(node.kind())(self, node, *operands)
+        # Exceptions of the program itself, which its `try` may handle, or that make the capture begin again.
         except (Raised, WrittenConstant):
             raise
         except CaptureError as error:

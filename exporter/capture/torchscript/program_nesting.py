@@ -46,8 +46,10 @@ def nests_deeply(program: str) -> bool:
         first = token[0]
         if first == "\n":
             is_comment, quote = False, ""
+            # Statements end at a line's end, except within brackets.
             if len(levels) == 1:
                 levels, depth = [0], 0
+            # Each level of nested statements indents by a space at least.
             if len(token) - 1 > MAXIMUM_NESTING:
                 return True
         elif is_comment or first == "\\" or quote not in ("", token):
@@ -97,6 +99,7 @@ def pickle_excess(file: IO[bytes]) -> str:
             parts = _taken_off(stack, name)
             if name in _ADDS_TO_VALUE:
                 container, *parts = parts or [0]
+                # A container that only grows nests no deeper than its deepest member.
                 depth = max(container, 1 + max(parts, default=0))
             else:
                 depth = 1 + max(parts, default=0)

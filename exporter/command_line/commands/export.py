@@ -69,6 +69,7 @@ def export(
         return
     if factory is None or task is not None or dtype is not None:
         raise UsageError("pass a FACTORY, or --hf FOLDER; --task and --dtype need --hf")
+    # An output that cannot be written is refused before the long work, not after it.
     written = Output(output)
     need_torch("exporting")
     begin = time.perf_counter()
@@ -142,6 +143,7 @@ def verify(
     """Compare a model file in onnxruntime with eager PyTorch."""
     from ...files.reading import bounds_of, read_model
 
+    # A file that cannot be read is refused before torch is imported and the model is built.
     read_model(model, bounds_of(trusted))
     need_torch("verifying")
     with quiet_stdout(), stages() as stage, torch_boundary(stage):

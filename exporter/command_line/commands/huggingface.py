@@ -54,6 +54,7 @@ def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> No
     """
     parameters: dict[str, Any] = context.params
     wrong = [
+        # Parameters that the user left out are None, False or empty.
         parameter.opts[0] if parameter.param_type_name == "option" else "FACTORY"
         for parameter in context.command.params
         if parameter.name not in _PARAMETERS_OF_FOLDERS

@@ -43,6 +43,7 @@ def check(
     unsafe: tuple[UnsafeAnnotation, ...] = ()
     try:
         count = check_inplace(model, trusted=trusted)
+    # The command lists every problem and ends with 1, so one of the checks must not hide the other.
     except AnnotationError as error:
         unsafe = error.unsafe
     invalid = invalid_nodes_of_file(model, trusted)

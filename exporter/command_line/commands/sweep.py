@@ -78,6 +78,7 @@ def sweep(
     try:
         with _progress() as progress:
             results = run_sweep(zoo, **sweep_arguments, progress=progress)
+    # Every row is on the disk when its job has ended, so an interrupted sweep loses only the jobs that run.
     except KeyboardInterrupt:
         resume_hint = (
             ""
@@ -95,6 +96,7 @@ def sweep(
         print_json({"executed": results.executed, "counts": results.counts, "rows": rows})
     else:
         _summarize(results)
+    # Scripts and CI look at the exit code.
     if results.failures:
         raise typer.Exit(1)
 
@@ -121,6 +123,7 @@ def _progress() -> Iterator[Callable[[Row, int, int], None]]:
     """Yield a function to call after each job: a bar on a terminal, else a line for each job, on stderr."""
     console = Console(stderr=True)
     if not console.is_terminal:
+        # A log file of a long sweep needs lines; a bar would rewrite one line thousands of times.
         yield lambda entry, count, total: print(
             printable(f"{count}/{total} {_title(entry)}: {entry.status}"), file=console.file, flush=True
         )

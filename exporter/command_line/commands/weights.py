@@ -49,13 +49,18 @@ def weights(
     as_json: options.Json = False,
 ) -> None:
     """List the weights of a model, what their dimensions are, and write them to a file."""
+    # An output that cannot be written is refused before weights are read.
     written = None if output is None else Output(output)
     if output is not None and output.suffix.lower() not in (".safetensors", ".npz"):
         raise UsageError(f"weights are written to a .safetensors or .npz file, not to '{output}'")
     all_weights = _read_weights(
         model, checkpoint, outputs, parse_values(keys, "--key"), signature, allow_links, trusted
     )
-    left_out = [weight.name for weight in all_weights if not _is_numeric(_numpy_type(weight))]
+    left_out = [
+        weight.name
+        for weight in all_weights
+        if (numpy_type := _numpy_type(weight)) is None or numpy_type.hasobject
+    ]
     if output is not None and written is not None:
         numeric_weights = [weight for weight in all_weights if weight.name not in set(left_out)]
         written.save(
@@ -94,6 +99,7 @@ def _read_weights(
     from ...capture.tensorflow.recognition import recognise
     from ...capture.tensorflow.weights import weights_of_checkpoint, weights_of_graph
 
+    # A frozen graph has its weights in it, and needs no checkpoint.
     if recognise(model) is not None:
         return weights_of_graph(
             model,
@@ -158,18 +164,16 @@ def _read_in_onnx_order(layout: WeightLayout, read: Callable[[], np.ndarray]) ->
     return contents
 
 
-def _is_numeric(numpy_type: np.dtype | None) -> bool:
-    return numpy_type is not None and not numpy_type.hasobject
-
-
 def _numpy_type(weight: Weight) -> np.dtype | None:
     """The name of the numpy type of a weight's elements."""
     import ml_dtypes
     import numpy as np
 
     if weight.dtype == "string":
+        # Strings have no fixed size, and numpy holds them as objects.
         return np.dtype(object)
     try:
+        # numpy itself has no bfloat16, float8 or 4-bit types.
         result: np.dtype | None = np.dtype(getattr(ml_dtypes, weight.dtype, weight.dtype))
         return result
     except TypeError:

@@ -61,6 +61,7 @@ def example_inputs(texts: Sequence[str]) -> tuple[tuple[object, ...], list[dict[
         if isinstance(item, _Specification):
             for axis, name in item.names.items():
                 size = item.sizes[axis]
+                # One name is one dimension of the graph, so its sizes must agree in the example.
                 if size is not None and sizes.setdefault(name, size) != size:
                     raise OpsettaError(f"--input '{text}': '{name}' is {sizes[name]} in another --input")
     inputs = [_random_tensor(item, sizes) if isinstance(item, _Specification) else item for item in read]
@@ -117,4 +118,5 @@ def _random_tensor(item: _Specification, sizes: dict[str, int]) -> torch.Tensor:
         return torch.randn(shape).to(item.dtype)
     if item.dtype == torch.bool:
         return torch.rand(shape) < 0.5
+    # 0 and 1 are valid for masks, and as indices into any table of two entries or more.
     return torch.randint(item.bound or DEFAULT_BOUND, shape, dtype=item.dtype)

@@ -38,6 +38,7 @@ def _example_of_file(path: str, inputs: Sequence[str]) -> Example:
     from .example_inputs import example_inputs
 
     model = torchscript.load(path)
+    # The first argument is `self`.
     formal = model.forward.schema.arguments[1:]  # type: ignore[attr-defined]
     needed = sum(not argument.has_default_value() for argument in formal)
     if not needed <= len(inputs) <= len(formal):

@@ -23,10 +23,10 @@ def parse_values(entries: Sequence[str] | None, option: str, form: str = "NAME=V
     return values
 
 
-def parse_sizes(entries: Sequence[str] | None, option: str = "--dim") -> dict[str, int]:
+def parse_sizes(entries: Sequence[str] | None) -> dict[str, int]:
     """The sizes of dimensions by name.
 
     Raises:
         UsageError: an entry is not NAME=SIZE.
     """
-    return {name: int(size) for name, size in parse_values(entries, option, "NAME=SIZE").items()}
+    return {name: int(size) for name, size in parse_values(entries, "--dim", "NAME=SIZE").items()}

@@ -63,6 +63,7 @@ def arguments(
     }
     if block_size is not None:
         scheme["block_size"] = block_size
+    # Refuses a wrong scheme now, before the model is captured.
     scheme_of(**scheme)
     return scheme
 

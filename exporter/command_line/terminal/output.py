@@ -62,6 +62,7 @@ class Output:
         self._target: Target | None = None
         self._stdout: TextIO | None = None
         if str(path) == _STANDARD_OUTPUT:
+            # pythonw has no standard output, and a captured one may have no bytes.
             if sys.stdout is None or not hasattr(sys.stdout, "buffer"):
                 raise ModelFileError("standard output is closed")
             if sys.stdout.isatty():
@@ -78,6 +79,7 @@ class Output:
         """Write a model with its `save` method, and further options of it."""
         if self._stdout is not None:
             try:
+                # Text that was printed before must not come in the middle of the model.
                 self._stdout.flush()
                 buffer = self._stdout.buffer
                 self._write(model, external_data, Stream(getattr(buffer, "raw", buffer).write), options)
@@ -109,6 +111,7 @@ class Output:
     def _is_standard_output(self) -> bool:
         if self._target is None:
             return True
+        # `-o /dev/stdout` is standard output under another name.
         if not self._target.is_stream or self._target.status is None:
             return False
         try:

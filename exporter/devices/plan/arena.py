@@ -39,6 +39,8 @@ def run_in_arena(plan: PlanFacts, inputs: Mapping[str, np.typing.ArrayLike]) -> 
     """
     if plan.model is None or plan.peak is None:
         raise PlanError("running a plan needs its model and the sizes of all dimensions")
+    # A value that is read too late, or at a wrong offset, is then visibly wrong: 0xFF bytes are NaN as floats
+    # and -1 as integers.
     memory = np.full(plan.peak, _POISON, np.uint8)
     frame = _Frame(plan, plan.model.graph, memory, _Kernels(plan.model))
     # The plan has checked the sizes of its dimensions.
@@ -80,9 +82,12 @@ class _Frame:
         for name, array in zip(self.input_names, inputs, strict=True):
             self._write(name, array)
         for index, (node, planned) in enumerate(zip(self._graph, self._planned.nodes, strict=True)):
-            # A view shares its input's bytes: running it would copy them.
+            # A view shares its input's bytes: running it on them would copy them. An array of zeros
+            # tells the result's element type and shape.
             if planned.view and planned.inputs[0] in self._buffer_of:
-                self._shapes[planned.outputs[0]] = self._infer_view_type(node, planned.inputs[0])
+                dtype, shape = self._shapes[planned.inputs[0]]
+                [view] = self._outputs(node, {planned.inputs[0]: np.zeros(shape, dtype)})[:1]
+                self._shapes[planned.outputs[0]] = view.dtype, view.shape
             else:
                 self._compute(node, index)
             for buffer in self._ends.get(index, ()):
@@ -141,12 +146,6 @@ class _Frame:
             raise PlanError(f"'{name}' has {array.nbytes} bytes, but its buffer has {len(room)}")
         room[: array.nbytes] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
         self._shapes[name] = (array.dtype, array.shape)
-
-    def _infer_view_type(self, node: ir.Node, source: str) -> tuple[np.dtype, tuple[int, ...]]:
-        """Infer the element type and shape of a view by running the node on an array of the same shape."""
-        dtype, shape = self._shapes[source]
-        [result] = self._outputs(node, {source: np.zeros(shape, dtype)})[:1]
-        return result.dtype, result.shape
 
     def _compute(self, node: ir.Node, index: int) -> None:
         named_outputs = [value for value in node.outputs if value.name]
@@ -209,10 +208,12 @@ def _session(
         if value.name:
             graph.output.append(onnx.ValueInfoProto(name=value.name))
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()]
+    # onnxruntime may be older than the installed onnx, whose newest IR version it would refuse.
     single = onnx.helper.make_model(graph, opset_imports=imports, ir_version=min(model.ir_version, 10))
     options = session_options()
     import onnxruntime
 
+    # The node runs as the plan has it; a fused or folded one would not show its memory.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     return open_session(single.SerializeToString(), f"node '{node.name}'", options=options)

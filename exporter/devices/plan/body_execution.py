@@ -84,6 +84,7 @@ def _scan(node: ir.Node, body: Frame, inputs: Sequence[np.ndarray | None]) -> li
         states = outputs[:count]
         for steps, array in zip(results, outputs[count:], strict=True):
             steps.append(array)
+    # An empty sequence gives empty outputs, whose shapes only onnxruntime infers.
     if results and not results[0]:
         return None
     axes = node.attributes.get_ints("scan_output_axes", [0] * len(results))

@@ -62,6 +62,7 @@ def header(plan: PlanFacts) -> str:
     for buffer in plan.buffers:
         extent = f"UINT64_C({buffer.offset}), UINT64_C({buffer.size})"
         lines.append(f"  {{{extent}, {buffer.lifetime[0]}, {buffer.lifetime[1]}}},")
+    # C has no arrays of length 0.
     lines += [*([] if plan.buffers else ["  {0, 0, 0, 0},"]), "};", ""]
     for node, outputs in zip(plan.nodes, _outputs(plan), strict=True):
         indices = ", ".join("UINT32_MAX" if index == _NONE else str(index) for index in outputs)
@@ -105,6 +106,8 @@ def _quote(text: str) -> str:
     return (
         '"'
         + "".join(
+            # A question mark may begin a trigraph, and a hexadecimal escape has no end; octal ones have three
+            # digits.
             chr(byte) if 32 <= byte < 127 and byte not in b'"\\?' else f"\\{byte:03o}"
             for byte in text.encode()
         )

@@ -65,10 +65,12 @@ def plan_graph(
     peak = bound = None
     if len(intervals) == len(buffers) and all(b.unplanned or b.peak is not None for b in bodies):
         offsets = assign_offsets(intervals, alignment)
+        # Offsets are aligned, so a buffer takes whole units of the alignment.
         rounded = [Interval(-(-i.size // alignment) * alignment, i.first, i.last) for i in intervals]
         peak = max((o + i.size for o, i in zip(offsets, rounded, strict=True)), default=0)
         bound = lower_bound(
             [
+                # A workspace may be planned worse than its sub-graph's own lower bound.
                 interval._replace(size=workspaces[interval.first][1]) if b.kind == WORKSPACE else interval
                 for b, interval in zip(buffers, rounded, strict=True)
             ]

@@ -74,6 +74,7 @@ def make_plan(
     """
     if mode not in ("inference", "train"):
         raise UsageError(f"mode must be 'inference' or 'train', not {mode!r}")
+    # A power of two shares no bit with the next lower number.
     if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
         raise UsageError(f"alignment must be a power of two, not {alignment!r}")
     if mode == "train" and not any(PLAN_PHASE in node.metadata_props for node in model.graph):

@@ -68,7 +68,7 @@ def machine() -> Fingerprint:
     }
 
 
-def session(options: Any, providers: Sequence[Any], level: str) -> Fingerprint:
+def session(options: Any, providers: Sequence[object], level: str) -> Fingerprint:
     """The fields of an onnxruntime session in this process.
 
     Args:
@@ -89,11 +89,12 @@ def session(options: Any, providers: Sequence[Any], level: str) -> Fingerprint:
     }
 
 
-def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[Difference]:
+def differences(saved: Mapping[str, object], current: Mapping[str, object]) -> list[Difference]:
     """The fields that differ or are unknown on either side, except advisory ones."""
     changed = []
     for field in [*current, *(name for name in saved if name not in current)]:
         before, after = saved.get(field), current.get(field)
+        # An unknown field may differ, so it counts as different even from another unknown one.
         if field in _ADVISORY or (before == after and before is not None):
             continue
         changed.append(
@@ -102,7 +103,7 @@ def differences(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[Di
     return changed
 
 
-def advisory(saved: Mapping[str, Any], current: Mapping[str, Any]) -> list[Difference]:
+def advisory(saved: Mapping[str, object], current: Mapping[str, object]) -> list[Difference]:
     """The advisory fields that differ."""
     return [
         Difference(field, str(saved.get(field)), str(current.get(field)))
@@ -138,6 +139,7 @@ def _provider(provider: Any) -> list[Any]:
     if isinstance(provider, str):
         return [provider, {}]
     name, options = provider
+    # JSON has lists, not tuples, and onnxruntime reads all options as text.
     return [name, {str(key): str(value) for key, value in sorted(options.items())}]
 
 
@@ -152,7 +154,7 @@ def _entries(options: Any) -> dict[str, str]:
     return entries
 
 
-def _describe_difference(field_value: Any, counterpart: Any) -> str:
+def _describe_difference(field_value: object, counterpart: object) -> str:
     """Format a value for a message; of a list, only the items that its counterpart lacks."""
     if field_value is None:
         return "unknown"

@@ -54,10 +54,6 @@ class MemoryDescriptor:
         items = dict(_ELEMENT_TYPES.values())[self.dtype]
         return (last + math.prod(size for size, _ in self.blocks)) * items
 
-    def blob_size(self) -> int:
-        """The bytes of `to_blob`."""
-        return _SIZE
-
     def to_blob(self) -> bytes:
         """The image of oneDNN's structure, with zeros where it leaves bytes unused."""
         number = next(key for key, (name, _) in _ELEMENT_TYPES.items() if name == self.dtype)
@@ -77,6 +73,7 @@ class MemoryDescriptor:
             *_pad_to_maximum_rank(tuple(axis for _, axis in self.blocks)),
             0,
         )
+        # oneDNN's structure ends with fields for compensation, which are unused while the flags are 0.
         return _BLOB.pack(*values).ljust(_SIZE, b"\0")
 
     @classmethod
@@ -117,6 +114,7 @@ class MemoryDescriptor:
             return False
         if not all(0 < size < _LARGEST for size in (*self.shape, *self.padded_shape, *self.strides)):
             return False
+        # A blob from a file is not trusted: its strides decide which memory oneDNN reads.
         if any(padded < size for size, padded in zip(self.shape, self.padded_shape, strict=True)):
             return False
         inner = [

@@ -21,8 +21,8 @@ ON_MISMATCH = ("fallback", "error")
 def load_session(
     folder: str | bytes | os.PathLike[str],
     *,
-    providers: Sequence[Any] | None = None,
-    session_options: Any = None,
+    providers: Sequence[object] | None = None,
+    session_options: object = None,
     on_mismatch: str = "fallback",
     verify: str = "full",
 ) -> Any:
@@ -67,6 +67,7 @@ def load_session(
     if status.used:
         try:
             return _open(folder_path / PACKED, options, used, status)
+        # onnxruntime itself may refuse what the fingerprint lets through; the plain model still runs.
         except InferenceError as error:
             status = PrepackStatus(False, reason=str(error))
     message = f"packed weights of '{folder_path}' are not used: {status.reason}"
@@ -76,7 +77,7 @@ def load_session(
     return _open(folder_path / PLAIN, options, used, status)
 
 
-def _status(folder: pathlib.Path, options: Any, providers: Sequence[Any], verify: str) -> PrepackStatus:
+def _status(folder: pathlib.Path, options: Any, providers: Sequence[object], verify: str) -> PrepackStatus:
     """Whether the packed weights of a folder are valid in this process.
 
     Raises:
@@ -88,6 +89,7 @@ def _status(folder: pathlib.Path, options: Any, providers: Sequence[Any], verify
         if not (folder / PLAIN).is_file():
             raise PrepackError(f"'{folder}' is not a prepacked folder: it has no '{PLAIN}'") from error
         return PrepackStatus(False, reason=str(error))
+    # Without an intact plain model there is nothing to fall back to.
     for record in manifest.plain:
         problem = record.problem(folder, verify)
         if problem is not None:
@@ -111,7 +113,7 @@ def _open(path: pathlib.Path, options: Any, providers: Sequence[Any], status: Pr
     return opened
 
 
-def check_choice(name: str, value: Any, allowed: Sequence[str]) -> None:
+def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
     """Refuse a value that is not allowed."""
     if value not in allowed:
         raise UsageError(f"{name} must be {' or '.join(map(repr, allowed))}, not {value!r}")

@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ....registration import ModelFileError, PrepackError, PrepackUnavailable, UsageError
 from ....registration.json_text import parse_json
@@ -20,6 +20,9 @@ from .environment import Fingerprint
 from .manifest import PrepackStatus
 from .memory_descriptor import MemoryDescriptor
 from .packed_session import ON_MISMATCH, check_choice
+
+if TYPE_CHECKING:
+    import torch
 
 _FORMAT = "opsetta packed weight 1"
 _KINDS = ("linear", "conv2d")
@@ -43,7 +46,7 @@ class _Recipe:
     groups: int = 1
     input_size: tuple[int, ...] | None = None
 
-    def pack(self, weight: Any) -> Any:
+    def pack(self, weight: torch.Tensor) -> torch.Tensor:
         """Pack a plain weight with the oneDNN of this process."""
         from ...torch_boundary import onednn
 
@@ -71,7 +74,7 @@ class PackedWeight:
         prepack_status: whether the packed bytes of a file are used, and why not.
     """
 
-    def __init__(self, plain: Any, recipe: _Recipe):
+    def __init__(self, plain: torch.Tensor, recipe: _Recipe):
         from ...torch_boundary import onednn
 
         self.plain = plain.detach().contiguous()
@@ -82,7 +85,7 @@ class PackedWeight:
         self.prepack_status = PrepackStatus(True)
         self._memory: Any = None
 
-    def __call__(self, x: Any, bias: Any = None) -> Any:
+    def __call__(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """Apply the layer: `linear` to [..., in], or `conv2d` to [batch, in, height, width]."""
         from ...torch_boundary import onednn
 
@@ -133,6 +136,8 @@ class PackedWeight:
         path_text = os.fsdecode(path)
         header, tensors = _read_file(path_text)
         recipe = _make_recipe(header, path_text)
+        # Packs anew, to learn which layout oneDNN chooses here; the plain weight serves where it is another
+        # one.
         weight = cls(tensors["plain"], recipe)
         try:
             saved_environment, groups = dict(parse_json(header["fingerprint"])), int(header["groups"])
@@ -172,7 +177,7 @@ class PackedWeight:
         return f"PackedWeight({self._recipe.kind}, shape={shape}, dtype={dtype})"
 
 
-def prepack_linear(weight: Any, *, batch: int | None = None) -> PackedWeight:
+def prepack_linear(weight: torch.Tensor, *, batch: int | None = None) -> PackedWeight:
     """Pack the weight of a linear layer for oneDNN.
 
     Args:
@@ -188,7 +193,7 @@ def prepack_linear(weight: Any, *, batch: int | None = None) -> PackedWeight:
 
 
 def prepack_conv(
-    weight: Any,
+    weight: torch.Tensor,
     *,
     padding: int | Sequence[int] = 0,
     stride: int | Sequence[int] = 1,
@@ -213,7 +218,7 @@ def prepack_conv(
     )
 
 
-def _check(weight: Any, rank: int) -> None:
+def _check(weight: object, rank: int) -> None:
     need_torch("packing weights with oneDNN")
     import torch
 
@@ -242,19 +247,20 @@ def _fingerprint() -> Fingerprint:
     }
 
 
-def _bytes(content: bytes) -> Any:
+def _bytes(content: bytes) -> torch.Tensor:
     import torch
 
     return torch.frombuffer(bytearray(content), dtype=torch.uint8)
 
 
-def _digest(header: Mapping[str, str], tensors: Mapping[str, Any]) -> str:
+def _digest(header: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:
     """The SHA-256 of header and tensors."""
     import torch
 
     sha256 = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
+        # Bytes alone do not tell a tensor of another type or shape apart.
         sha256.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         sha256.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
     return sha256.hexdigest()
@@ -270,12 +276,13 @@ def _safetensors() -> Any:
     return safetensors.torch
 
 
-def _read_file(path: str) -> tuple[dict[str, str], dict[str, Any]]:
+def _read_file(path: str) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     """Header and tensors of a file, after their digest was compared."""
     _safetensors()
     from safetensors import SafetensorError, safe_open
 
     try:
+        # safetensors would wait for a named pipe.
         open_regular(path).close()
         with safe_open(path, "pt") as file:
             header = dict(file.metadata() or {})

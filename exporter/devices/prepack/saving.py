@@ -56,7 +56,7 @@ def save(
 
 def save_prepacked(
     model: ir.Model,
-    folder: Any,
+    folder: object,
     *,
     layout: str = "portable",
     external_data: bool | str | os.PathLike[str] | None = None,
@@ -119,6 +119,7 @@ def _pack(model: pathlib.Path, staging: pathlib.Path, layout: str) -> Any:
     }.items():
         options.add_session_config_entry(key, value)
     open_session(os.fspath(model), "the model to pack it", PROVIDERS, options)
+    # Fresh options: those above would write the model again.
     return session_options()
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from typing import Any
 
 import onnx
 import onnx_ir as ir
@@ -89,6 +88,7 @@ class Index:
             ) from error
         except (ValueError, TypeError, LookupError) as error:
             raise ModelFileError(f"'{path}' is damaged: {error}") from error
+        # The index may be from elsewhere, and must not lead out of its folder.
         if not is_beside(model) or (index.data and not is_beside(FileRecord(index.data, index.size, ""))):
             raise ModelFileError(f"'{path}' is damaged: it names files outside of the folder")
         return index
@@ -127,7 +127,7 @@ class Index:
         return None
 
 
-def save_streaming(model: Any, folder: str | bytes | os.PathLike[str]) -> None:
+def save_streaming(model: object, folder: str | bytes | os.PathLike[str]) -> None:
     """Write a model into a folder for streaming.
 
     Args:
@@ -157,7 +157,7 @@ def save_streaming(model: Any, folder: str | bytes | os.PathLike[str]) -> None:
         raise unwritable(str(folder_path), error) from error
 
 
-def graph_of(model: Any) -> ir.Model:
+def graph_of(model: object) -> ir.Model:
     """Return the ONNX model of a program, or the caller's model.
 
     Raises:

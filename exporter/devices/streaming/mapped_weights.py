@@ -41,6 +41,7 @@ class MappedWeight:
         # Weights of equal shapes have equal sizes, wherever they begin: equal blocks are cut alike.
         self.size = -(-data.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         begin = int(data.ctypes.data)
+        # madvise takes whole pages only.
         self._begin = begin - begin % mmap.PAGESIZE
         self._length = begin + data.nbytes - self._begin
 
@@ -63,6 +64,7 @@ class MappedWeight:
         Raises:
             ModelFileError: its file cannot be read, or became shorter.
         """
+        # Read-ahead begins for the whole range, before the pages are awaited one after the other.
         if advise(self._begin, self._length, WILLNEED) is None:
             self._touch()
             return

@@ -10,9 +10,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping
-from typing import Any
 
-import numpy as np
 import onnx_ir as ir
 
 from ....passes.planning.order import reads
@@ -55,7 +53,7 @@ class OpenedModel:
     weights: dict[str, MappedWeight]
 
 
-def open_model(model: Any, staging: pathlib.Path, verify: str, trusted: bool) -> OpenedModel:
+def open_model(model: object, staging: pathlib.Path, verify: str, trusted: bool) -> OpenedModel:
     """Open a folder that `save_streaming` wrote, a model file, or a model in memory.
 
     Weights that are not in external data, or not at a multiple of their element size, are written to
@@ -95,6 +93,7 @@ def _rewrite_in_child_process(path: pathlib.Path, staging: pathlib.Path, trusted
     """
     if not sys.executable:
         return False
+    # The child must import the opsetta that runs here, wherever it is installed.
     arguments = [json.dumps(sys.path), str(path.absolute()), str(staging), str(int(trusted))]
     try:
         process = subprocess.run([sys.executable, "-c", _CHILD, *arguments], capture_output=True, check=False)
@@ -102,10 +101,11 @@ def _rewrite_in_child_process(path: pathlib.Path, staging: pathlib.Path, trusted
         return False
     if process.returncode == _REFUSED:
         raise ModelFileError(process.stdout.decode(errors="replace"))
+    # A child that was killed, as for its memory, leaves the work to this process.
     return process.returncode == 0
 
 
-def _open_rewritten(model: Any, staging: pathlib.Path) -> OpenedModel:
+def _open_rewritten(model: object, staging: pathlib.Path) -> OpenedModel:
     with tempfile.TemporaryDirectory(dir=staging) as folder:
         save_streaming(model, folder)
         # The mapping keeps the weights after their file is removed.
@@ -133,18 +133,15 @@ def _open_mapped(model: ir.Model, folder: ModelFolder) -> OpenedModel | None:
         if tensor is None or not is_streamed(tensor):
             continue
         offset = (tensor.offset or 0) if isinstance(tensor, ir.ExternalTensor) else 1
+        # onnxruntime reads the mapped memory as elements, which must be aligned.
         if offset % max(1, tensor.dtype.bitwidth // 8) or not isinstance(tensor, ir.ExternalTensor):
             return None
         data = files.contents(str(tensor.location), offset, tensor.nbytes, f"weight {quoted(name)}")
-        weights[name] = _map_weight(name, tensor, data)
+        value_type = ValueType(int(tensor.dtype), tuple(int(size) for size in tensor.shape.numpy()))
+        weights[name] = MappedWeight(name, value_type, data)
         del initializers[name]
     map_external_data(model, folder)
     return OpenedModel(_graph_parts(model, weights), weights)
-
-
-def _map_weight(name: str, tensor: ir.TensorProtocol, data: np.ndarray) -> MappedWeight:
-    value_type = ValueType(int(tensor.dtype), tuple(int(size) for size in tensor.shape.numpy()))
-    return MappedWeight(name, value_type, data)
 
 
 def _graph_parts(model: ir.Model, weights: Mapping[str, MappedWeight]) -> GraphParts:

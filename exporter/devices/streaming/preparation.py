@@ -58,6 +58,7 @@ def _remove_unread(graph: ir.Graph) -> None:
 
     onnx-ir's pass also shortens the outputs of nodes; for that it loads the schemas of all operators.
     """
+    # From the end, so that what only removed nodes read is removed as well.
     for node in reversed(graph):
         if not any(value.uses() or value.is_graph_output() for value in node.outputs):
             graph.remove(node, safe=True)
@@ -76,6 +77,8 @@ def _transpose_weights(graph: ir.Graph) -> None:
         if source is None or tensor is None or not source.is_initializer() or not is_streamed(tensor):
             continue
         outward = any(value.is_graph_output() or value.is_graph_input() for value in (source, result))
+        # Other readers need the weight as it is, and elements of less than a byte cannot be transposed by
+        # bytes.
         if outward or len(source.uses()) > 1 or tensor.dtype.bitwidth < 8:
             continue
         order = node.attributes.get_ints("perm", list(reversed(range(len(tensor.shape)))))

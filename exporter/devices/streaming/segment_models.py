@@ -155,6 +155,7 @@ class SegmentModel:
         tensor = self.proto.graph.initializer.add()
         tensor.CopyFrom(self._parts.constants[name])
         tensor.name = self.names[name]
+        # Documentation would tell equal segments apart.
         tensor.ClearField("doc_string")
 
     def _add_input(self, name: str, declaration: onnx.ValueInfoProto) -> None:
@@ -176,6 +177,7 @@ class SegmentModel:
     def _node(self, node: onnx.NodeProto, scope: Scope) -> onnx.NodeProto:
         renamed = onnx.NodeProto(op_type=node.op_type, domain=node.domain, overload=node.overload)
         renamed.input.extend(self._reference(name, scope) for name in node.input)
+        # Equal nodes must give equal bytes, in whatever order a tool wrote their attributes.
         for attribute in sorted(node.attribute, key=lambda attribute: attribute.name):
             copy = renamed.attribute.add()
             copy.CopyFrom(attribute)
@@ -219,6 +221,8 @@ def build_segments(
     sessions: list[bytes] = []
     for members in groups.values():
         contents = zip(*(models[index].contents() for index in members), strict=True)
+        # Constants that differ between segments of one session are fed; equal ones stay in it, where
+        # onnxruntime can fold them.
         is_fed = [len(set(variants)) > 1 for variants in contents]
         for index in members:
             model = models[index]

@@ -62,6 +62,7 @@ def blocks(nodes: Sequential) -> list[int]:
         if repetition is None:
             continue
         block = nodes.size(repetition[0], repetition[1])
+        # Each run has a fixed cost, so small blocks run together.
         together = -(-least // block) if block else len(repetition)
         merged = [*repetition[::together], repetition[-1]]
         boundaries.update(merged)
@@ -102,6 +103,7 @@ def _narrow(nodes: Sequential, start: int, stop: int) -> int | None:
         smaller = min(before[position - start - 1], total - before[position - start - 1])
         if width is None or not smaller:
             continue
+        # A narrow cut near an end would leave one part nearly as large as before.
         uneven = smaller * 4 < total
         rank = (uneven, 0 if uneven else width, -smaller)
         if best is None or rank < best:
@@ -125,6 +127,7 @@ class _Blocks:
         for period in self._periods(start, stop):
             for first, last in self._runs(start, stop, period):
                 weights = self._bytes_before[last] - self._bytes_before[first]
+                # Of periods with the same weights the shortest one: a multiple of it repeats as well.
                 if (weights, -period) > best:
                     boundaries = self._align(first, last, period)
                     if boundaries is not None:

@@ -59,7 +59,7 @@ class StreamingSession:
 
     def __init__(
         self,
-        model: Any,
+        model: object,
         *,
         budget: int | str | None = None,
         lookahead: int | None = None,
@@ -290,6 +290,7 @@ class _Run:
         results = runner.run(feed)
         self._note("ran", segment)
         self._values.update(zip(segment.outputs, results, strict=True))
+        # Values that no later segment reads are freed at once.
         for real in {*segment.values.values(), *segment.outputs}:
             if session._last_reader.get(real, -1) <= segment.index and real not in session._outputs:
                 self._values.pop(real, None)
@@ -308,8 +309,8 @@ class _Run:
 
 
 def run_streaming(
-    model: Any,
-    *inputs: Any,
+    model: object,
+    *inputs: object,
     budget: int | str | None = None,
     lookahead: int | None = None,
     threads: int | None = None,
@@ -337,7 +338,7 @@ def run_streaming(
         return session.run(*inputs)
 
 
-def _count(name: str, value: Any, least: int) -> int | None:
+def _count(name: str, value: object, least: int) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
         raise UsageError(f"{name} must be an integer of at least {least}, not {value!r}")
     return value
@@ -346,6 +347,7 @@ def _count(name: str, value: Any, least: int) -> int | None:
 def _open(message: bytes, threads: int | None) -> OpenSession:
     """A session that keeps no memory and no busy threads between runs."""
     options = session_options()
+    # An arena keeps the memory of a segment after its run, for each session.
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     options.intra_op_num_threads = threads or 0
@@ -353,6 +355,7 @@ def _open(message: bytes, threads: int | None) -> OpenSession:
     # Waiting threads that spin would take the cores from the segment that runs.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
+    # Packed copies of weights would stay in memory beside the mapped ones.
     options.add_session_config_entry("session.disable_prepacking", "1")
     title = "a segment of the model"
     return OpenSession(open_session(message, title, options=options), title)
@@ -371,5 +374,7 @@ def _constant(parts: GraphParts, name: str) -> RuntimeValue:
         )
     array = np.array(tensor.numpy(), order="C")
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
-        array.view(f"u{array.dtype.itemsize}"), int(tensor.dtype)
+        # onnxruntime takes no numpy arrays of ml_dtypes, such as bfloat16, so it gets their bits.
+        array.view(f"u{array.dtype.itemsize}"),
+        int(tensor.dtype),
     )

@@ -45,6 +45,7 @@ class Structure:
         last = dict(first)
         for index, names in enumerate(self._reads):
             last.update((name, index) for name in names if name in first)
+        # Outputs live until the end of the model.
         last.update((name, len(self.nodes)) for name in outputs if name in first)
         return {name: Lifetime(first[name], last[name]) for name in first}
 
@@ -57,11 +58,13 @@ class Structure:
             if life.first < 0:
                 # The caller keeps inputs in any case.
                 continue
+            # Sessions exchange tensors only: no cut may cross a sequence or a map.
             passed = changes if name in parts.types else barred
             last = min(life.last, count)
             if last == count and name not in parts.types:
                 # An output of another type is returned to the caller, but not passed to other segments.
-                last = self._last_read(name)
+                readers = [index for index, names in enumerate(self._reads) if name in names]
+                last = max([life.first, *readers])
             passed[life.first + 1] += 1
             passed[last + 1] -= 1
         widths: list[int | None] = []
@@ -71,11 +74,6 @@ class Structure:
             widths.append(None if bars else width)
         return widths
 
-    def _last_read(self, name: str) -> int:
-        readers = [index for index, names in enumerate(self._reads) if name in names]
-        first = self.lifetimes[name].first
-        return max([first, *readers])
-
 
 def _node_key(node: onnx.NodeProto, parts: GraphParts) -> tuple[object, ...]:
     """A key that is equal for nodes that differ only in names and in the contents of weights."""
@@ -83,6 +81,7 @@ def _node_key(node: onnx.NodeProto, parts: GraphParts) -> tuple[object, ...]:
     attributes: list[tuple[str, object]] = []
     for attribute in node.attribute:
         if not (attribute.HasField("g") or attribute.graphs):
+            # Constants in attributes may be large, so keys have their digests.
             attributes.append((attribute.name, _digest(attribute)))
         else:
             inner = tuple(

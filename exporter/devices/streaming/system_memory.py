@@ -35,7 +35,7 @@ def trim() -> None:
 
 
 @functools.cache
-def _function(name: str, *arguments: Any) -> Any:
+def _function(name: str, *arguments: object) -> Any:
     """A function of the C library, during which other threads run; None where there is none."""
     try:
         function = getattr(ctypes.CDLL(None, use_errno=True), name)

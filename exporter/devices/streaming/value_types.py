@@ -44,6 +44,7 @@ class ValueType:
 
     def value_info(self, name: str) -> onnx.ValueInfoProto:
         """The declaration of a value of this type; names of dimensions are left out."""
+        # Names would have to agree between the segments of one session.
         dims = None if self.dims is None else [dim if isinstance(dim, int) else None for dim in self.dims]
         return onnx.helper.make_tensor_value_info(name, self.element_type, dims)
 
@@ -68,6 +69,7 @@ def value_types(proto: onnx.ModelProto, weights: Mapping[str, ValueType]) -> dic
     results = dict.fromkeys(name for node in graph.node for name in node.output if name)
     graph.output.extend(onnx.ValueInfoProto(name=name) for name in results)
     if not results:
+        # onnxruntime refuses a graph without outputs.
         graph.output.extend(onnx.ValueInfoProto(name=item.name) for item in graph.input)
     options = session_options()
     import onnxruntime

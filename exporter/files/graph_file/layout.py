@@ -63,7 +63,9 @@ def write_metadata(target: Entries, metadata: Mapping[str, str], format_metadata
     """Write the graph's metadata and the file's own, sorted by key."""
     entries = {_FORMAT_PREFIX + key: text for key, text in format_metadata.items()}
     for key, text in metadata.items():
+        # A user's key that looks like one of the format is escaped, so that it comes back unchanged.
         entries[f"{_FORMAT_PREFIX}{_ESCAPE}{key}" if key.startswith(_FORMAT_PREFIX) else key] = text
+    # The same graph gives the same bytes.
     for key in sorted(entries):
         target.add(key=key, value=entries[key])  # type: ignore[attr-defined]
 
@@ -83,6 +85,7 @@ def read_metadata(entries: Entries) -> tuple[dict[str, str], dict[str, str]]:
             key = entry.key.removeprefix(_FORMAT_PREFIX)
             target = metadata if key.startswith(_ESCAPE) else format_metadata
             key = key.removeprefix(_ESCAPE)
+        # Which of two values holds would depend on the reader.
         if key in target:
             raise ModelFileError(f"the metadata has the key '{entry.key}' twice")
         target[key] = entry.value

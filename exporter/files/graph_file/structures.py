@@ -282,7 +282,7 @@ def _constant_json(item: Any) -> object:
     )
 
 
-def _constant_of(item: Any) -> Any:
+def _constant_of(item: object) -> Any:
     if isinstance(item, list):
         return [_constant_of(member) for member in item]
     if not isinstance(item, dict):

@@ -7,9 +7,9 @@ In memory, a value of such a type has no type, and a sparse initializer is an in
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator
-from typing import TypeVar
 
 import onnx
 import onnx_ir as ir
@@ -27,7 +27,6 @@ _FOREIGN = ("map_type", "opaque_type")
 _ELEMENTS = {"sequence_type": "elem_type", "optional_type": "elem_type", "map_type": "value_type"}
 _MAXIMUM_DEPTH = 32
 """Bound on the nesting of types."""
-Message = TypeVar("Message", onnx.SparseTensorProto, onnx.TrainingInfoProto)
 
 
 @dataclasses.dataclass
@@ -81,9 +80,9 @@ def take_out(proto: onnx.ModelProto, files: ExternalFiles) -> Carried:
         info.type.tensor_type.elem_type = tensor.values.data_type
         for size in tensor.dims:
             info.type.tensor_type.shape.dim.add(dim_value=size)
-        carried.sparse.append(_copy_message(tensor))
+        carried.sparse.append(copy.deepcopy(tensor))
     del graph.sparse_initializer[:]
-    carried.training.extend(map(_copy_message, proto.training_info))
+    carried.training.extend(copy.deepcopy(list(proto.training_info)))
     for tensor in _tensors(carried.training):
         if tensor.data_location == onnx.TensorProto.EXTERNAL:
             raise ModelFileError(
@@ -192,9 +191,3 @@ def _check_sparse(tensor: onnx.SparseTensorProto, files: ExternalFiles, title: s
     indices = list(tensor.indices.dims)
     if len(count) != 1 or indices not in (count, [*count, len(tensor.dims)]):
         raise ModelFileError(f"{title} has values of shape {count}, but indices of shape {indices}")
-
-
-def _copy_message(message: Message) -> Message:
-    copy = type(message)()
-    copy.CopyFrom(message)
-    return copy

@@ -55,6 +55,7 @@ def to_ir(proto: onnx.ModelProto, folder: Folder, bounds: Bounds = BOUNDS) -> ir
             _sort(model)
     except ir.serde.SerdeError as error:
         cause: BaseException = error
+        # onnx-ir wraps the error once for each level of the message; the innermost names the reason.
         while cause.__cause__ is not None:
             cause = cause.__cause__
         raise ModelFileError(f"onnx-ir cannot represent the model: {str(cause)[:300]}") from None
@@ -155,6 +156,7 @@ def _complete(model: ir.Model, proto: onnx.ModelProto, folder: str) -> None:
         for tensor in _tensors(function.attributes.values()):
             if isinstance(tensor, ir.ExternalTensor):
                 tensor.base_dir = folder
+    # onnx-ir reads the types of a function's values except those of its inputs.
     for message in proto.functions:
         stated = {info.name: info for info in message.value_info}
         function = model.functions[canonical(message.domain), message.name, message.overload]

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import ChainMap, Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 
 import onnx_ir as ir
 from onnx_ir import AttributeType, Value
@@ -88,6 +88,7 @@ def convert(
     load_entry_points()
     limits_of(model, bounds)
     source_opset = opset_of(model)
+    # Nothing is converted: the file's graph is copied with all that passes would change.
     if source_opset is None or (source_opset == opset and level is None):
         warn_of_invalid(invalid_nodes(model))
         return _attach_carried(model, with_contents(copy_of(model)))
@@ -113,6 +114,7 @@ class _Conversion(Driver[FileScope]):
     def __init__(
         self, source: ir.Model, opset: int, registry: Registry, bounds: Bounds, shapes: WrittenShapes
     ):
+        # `ai.onnx` is another name of the default domain, and a model may have both.
         imports = {name: version for name, version in source.graph.opset_imports.items() if name != "ai.onnx"}
         graph = ir.Graph(
             [],
@@ -179,6 +181,7 @@ class _Conversion(Driver[FileScope]):
 
     def lower_node(self, node: ir.Node, scope: FileScope) -> list[Value | None]:
         """A copy of the node, or its replacement."""
+        # A model of a hundred thousand nodes would otherwise take minutes to be refused.
         if scope.copies and self._refused[node.op_type] >= _MAXIMUM_REFUSED:
             raise UnsupportedError(
                 f"it was not tried, because {_MAXIMUM_REFUSED} nodes before it cannot be converted"
@@ -424,13 +427,7 @@ class _Conversion(Driver[FileScope]):
         self._has_chosen, graph = True, self.construction.graph
         before = graph[-1] if len(graph) else None
         values = ChainMap({}, *getattr(outer.values, "maps", [outer.values]))
-        owner = converted_constants.owner(graph, self.graph, self.opset)
-        for value in branch.initializers.values():
-            copy = converted_constants.initializer(value, self.names.unique(value.name or "initializer"))
-            owner.initializers.add(copy)
-            if owner is not graph:
-                self._moved.add(copy)
-            values[value] = copy
+        self._copy_initializers(branch, graph, values, keeps_names=False)
         scope = dataclasses.replace(outer, values=values)
         self.nodes(branch, scope)
         new_nodes = nodes_after(graph, before)
@@ -451,15 +448,7 @@ class _Conversion(Driver[FileScope]):
             copy = ir.Value(name=name, type=value.type or actual.type, shape=value.shape or actual.shape)
             graph.inputs.append(copy)
             values[value] = copy
-        owner = converted_constants.owner(graph, self.graph, self.opset)
-        for value in block.initializers.values():
-            keeps_name = outer.copies and owner is graph
-            name = value.name if keeps_name else self.names.unique(value.name or "initializer")
-            copy = converted_constants.initializer(value, str(name))
-            owner.initializers.add(copy)
-            if owner is not graph:
-                self._moved.add(copy)
-            values[value] = copy
+        self._copy_initializers(block, graph, values, keeps_names=outer.copies)
         self._bound.update(values.maps[0].values())
         scope = dataclasses.replace(outer, values=values)
         outer_graph, self.construction.graph = self.construction.graph, graph
@@ -470,6 +459,20 @@ class _Conversion(Driver[FileScope]):
         finally:
             self.construction.graph = outer_graph
         return graph
+
+    def _copy_initializers(
+        self, block: ir.Graph, graph: ir.Graph, values: MutableMapping[Value, Value], *, keeps_names: bool
+    ) -> None:
+        """Copy the initializers of a sub-graph to the graph that replaces it, or to the main graph."""
+        owner = converted_constants.owner(graph, self.graph, self.opset)
+        for value in block.initializers.values():
+            keeps_name = keeps_names and owner is graph
+            name = value.name if keeps_name else self.names.unique(value.name or "initializer")
+            copy = converted_constants.initializer(value, str(name))
+            owner.initializers.add(copy)
+            if owner is not graph:
+                self._moved.add(copy)
+            values[value] = copy
 
     def _map_output(self, output: Value, scope: FileScope) -> Value:
         """The new value of an output, with the type and shape that the file states where it has none."""

@@ -92,13 +92,6 @@ class WrittenShapes:
                     # It is constant now, or an attribute.
                     self.have_grown = True
 
-    def _has_settled(self) -> bool:
-        """Whether sizes or axes that the file computes are constant in the new model."""
-        for node, position in self._watched:
-            if node.graph is None or _is_constant(node.inputs[position]):
-                return True
-        return False
-
     def check_replacement(self, node: ir.Node, nodes: Sequence[ir.Node], results: Sequence[object]) -> None:
         """Check the nodes that replace one node of the file.
 
@@ -126,7 +119,10 @@ class WrittenShapes:
         Raises:
             InvalidNodesError: onnx refuses the model, but not its file.
         """
-        if not self.have_grown and not self._has_settled():
+        # Sizes or axes that the file computes may be constant in the new model.
+        if not self.have_grown and not any(
+            node.graph is None or _is_constant(node.inputs[position]) for node, position in self._watched
+        ):
             return
         message = with_constants_inside(message_without_weights(model))
         for graph in with_subgraphs(message.graph):

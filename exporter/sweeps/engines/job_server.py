@@ -81,6 +81,7 @@ def _run(payload: bytes, limits: Limits, connection: Connection) -> Ended:
         # The job may have left processes behind.
         _kill_group(child)
         ended = _describe_outcome(result, problem, status, limits, _tail(output))
+    # macOS gives bytes, Linux kilobytes.
     peak = usage.ru_maxrss * (1 if sys.platform == "darwin" else 1024)
     return Ended(*ended, time.monotonic() - begin, peak, host=socket.gethostname())
 
@@ -88,15 +89,20 @@ def _run(payload: bytes, limits: Limits, connection: Connection) -> Ended:
 def _work(payload: bytes, writer: int, output: IO[bytes]) -> None:
     """Run a job in its process, and send its result."""
     try:
+        # A session of its own, so that the job's child processes can be ended with it.
         os.setsid()
-        _end_with_parent()
+        if sys.platform == "linux":
+            # End with the server, even if that is killed; other systems have no such request.
+            ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.default_int_handler)
+        # A model that reads from the terminal would wait forever.
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         for descriptor in (1, 2):
             os.dup2(output.fileno(), descriptor)
         try:
             function, argument = pickle.loads(payload)
             content = pickle.dumps((function(argument), ""))
+        # SystemExit and KeyboardInterrupt of the user's code are outcomes of the job, too.
         except BaseException as error:
             traceback.print_exc()
             content = pickle.dumps((None, f"{type(error).__name__}: {error}"))
@@ -109,12 +115,6 @@ def _work(payload: bytes, writer: int, output: IO[bytes]) -> None:
         os._exit(0)
 
 
-def _end_with_parent() -> None:
-    """Ask the system to end this process when the server ends, if it can."""
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-
-
 def _watch(
     child: int, reader: int, limits: Limits, connection: Connection
 ) -> tuple[bytes, str, resource.struct_rusage, int]:
@@ -125,6 +125,7 @@ def _watch(
     """
     result, problem = bytearray(), ""
     deadline = time.monotonic() + limits.seconds
+    # The pipe is read while the job runs: a result larger than the pipe's buffer would block the job.
     waited: list[int | Connection] = [reader, connection]
     while True:
         ready = select.select(waited, [], [], _POLL)[0]
@@ -141,6 +142,7 @@ def _watch(
             os._exit(0)
         ended, status, usage = os.wait4(child, os.WNOHANG)
         if ended:
+            # What the process wrote before it ended may still be in the pipe.
             while select.select([reader], [], [], 0)[0] and (remainder := os.read(reader, 1 << 20)):
                 result += remainder
             return bytes(result), problem, usage, status

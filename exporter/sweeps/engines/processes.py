@@ -37,6 +37,7 @@ class JobServer:
             raise OpsettaError("sweeps run on Linux and macOS: this system cannot fork processes")
         self.connection, theirs = multiprocessing.Pipe()
         code = f"import sys; from {_MODULE} import serve; serve(int(sys.argv[1]))"
+        # The server must find the modules that this process finds, also those beside a script.
         paths = dict.fromkeys(map(os.path.abspath, sys.path))
         # As many jobs as processors run at a time. A library with threads of its own cannot be forked.
         environment = {**os.environ, **_THREADS, "PYTHONPATH": os.pathsep.join(paths)}
@@ -47,6 +48,8 @@ class JobServer:
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
+                # An interrupt of the terminal goes to its whole foreground group; the owner ends its servers
+                # itself.
                 start_new_session=True,
             )
         self._imported: tuple[str, ...] = ()
@@ -74,6 +77,7 @@ class JobServer:
             outcome: Ended = self.connection.recv()
             return outcome
         except (EOFError, ConnectionResetError):
+            # The connection closes only when the server ends.
             code = self._process.wait()
             return Ended(problem=DIED, detail=f"the process that watches the job ended with code {code}")
 
@@ -105,13 +109,14 @@ class LocalEngine:
         self._idle: list[JobServer] = []
         self._busy: dict[Any, tuple[JobServer, Any, int]] = {}
 
-    def run(self, work: Work, jobs: Iterable[Any], limits: Limits) -> Iterator[tuple[Any, Ended]]:
+    def run(self, work: Work, jobs: Iterable[object], limits: Limits) -> Iterator[tuple[Any, Ended]]:
         """Run `work` on every job, and give each job with how it ended, in the order in which they end."""
         waiting = collections.deque((job, 1) for job in jobs)
         while waiting or self._busy:
             while waiting and len(self._busy) < self.workers:
                 job, attempt = waiting.popleft()
-                server = self._server()
+                server = self._idle.pop() if self._idle else JobServer()
+                server.load(self.imports)
                 server.give(work, job, limits)
                 self._busy[server.connection] = server, job, attempt
             for ready in connection.wait(list(self._busy)):
@@ -140,11 +145,6 @@ class LocalEngine:
 
     def __exit__(self, *exception: object) -> None:
         self.close()
-
-    def _server(self) -> JobServer:
-        server = self._idle.pop() if self._idle else JobServer()
-        server.load(self.imports)
-        return server
 
     def _keep(self, server: JobServer) -> None:
         if server.is_alive():

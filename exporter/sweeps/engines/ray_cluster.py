@@ -47,6 +47,7 @@ class RayEngine:
         self._ray: types.ModuleType = ray
         self._workers = workers
         self._imports = tuple(imports)
+        # A cluster that the caller has joined stays the caller's.
         self._is_own = not ray.is_initialized()
         if self._is_own:
             self._connect(address)
@@ -67,7 +68,7 @@ class RayEngine:
                 "RAY_AUTH_MODE=token"
             ) from error
 
-    def run(self, work: Work, jobs: Iterable[Any], limits: Limits) -> Iterator[tuple[Any, Ended]]:
+    def run(self, work: Work, jobs: Iterable[object], limits: Limits) -> Iterator[tuple[Any, Ended]]:
         """Run `work` on every job, and give each job with how it ended, in the order in which they end."""
         task = self._ray.remote(num_cpus=1, max_retries=RETRIES)(_run_on_node)
         payload = pickle.dumps(work)
@@ -75,6 +76,7 @@ class RayEngine:
         submitted: dict[object, tuple[object, int]] = {}
         try:
             while waiting or submitted:
+                # Ray keeps every submitted task in memory.
                 while waiting and len(submitted) < (self._workers or _SUBMITTED):
                     job, attempt = waiting.popleft()
                     reference = task.remote(payload, job, limits, self._imports)
@@ -88,6 +90,7 @@ class RayEngine:
                     yield job, ended
         finally:
             for reference in submitted:
+                # A cluster would go on with the jobs of an interrupted sweep.
                 self._ray.cancel(reference, force=True)
 
     def _outcome_of(self, reference: object, attempt: int) -> Ended:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from ....registration import OpsettaError, UsageError
 from ....registration.opsets import check_opset
@@ -35,7 +35,11 @@ def jobs_of(
     for target in targets:
         if target != NO_TARGET:
             load_target(target)
-    _check_dtypes(zoo, dtypes)
+    for dtype in dtypes:
+        if dtype not in DTYPES:
+            raise UsageError(f"'{dtype}' is not an element type for sweeps (known: {', '.join(DTYPES)})")
+        if dtype != OWN and not zoo.is_python:
+            raise UsageError(f"the element type of ONNX files cannot be changed: leave '{dtype}' out")
     named = {name for entry in zoo.models.values() for name in entry.sizes}
     for shape in shapes:
         _check_shape(zoo, shape, named)
@@ -65,14 +69,6 @@ def sizes_of(shape: str) -> dict[str, int]:
 def is_static(shape: str) -> bool:
     """Whether a shape fixes the dynamic dimensions of the model's factory."""
     return STATIC in shape.split("+")
-
-
-def _check_dtypes(zoo: Zoo, dtypes: Iterable[str]) -> None:
-    for dtype in dtypes:
-        if dtype not in DTYPES:
-            raise UsageError(f"'{dtype}' is not an element type for sweeps (known: {', '.join(DTYPES)})")
-        if dtype != OWN and not zoo.is_python:
-            raise UsageError(f"the element type of ONNX files cannot be changed: leave '{dtype}' out")
 
 
 def _check_shape(zoo: Zoo, shape: str, named: set[str]) -> None:

@@ -103,18 +103,19 @@ def _body(rows: Sequence[Row], columns: Sequence[tuple[int, Variant]], axes: Seq
         cells = []
         for index, (opset, variant) in enumerate(columns):
             row_index = row_indices.get((model, opset, variant))
-            inner = "" if row_index is None else _button(rows[row_index], row_index)
+            inner = ""
+            if row_index is not None:
+                status = rows[row_index].status
+                inner = (
+                    f'<button type="button" class="{_css(status)}" data-row="{row_index}">'
+                    f"{html.escape(status)}</button>"
+                )
             cells.append(f"<td{_first(columns, index)}>{inner}</td>")
         name = html.escape(model)
         lines.append(
             f'<tr data-model="{name}"><th scope="row" class="model">{name}</th>{"".join(cells)}</tr>'
         )
     return "\n".join(lines)
-
-
-def _button(row: Row, row_index: int) -> str:
-    name = html.escape(row.status)
-    return f'<button type="button" class="{_css(row.status)}" data-row="{row_index}">{name}</button>'
 
 
 def _css(status: str) -> str:

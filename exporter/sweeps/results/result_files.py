@@ -73,11 +73,13 @@ class ResultsFile:
             _pyarrow()
         self._is_new = status is None
         self._database_path = (
+            # A Parquet file cannot be appended to: rows are kept in a database until the sweep ends.
             self.path.with_name(f"{self.path.name}.part.sqlite") if self._is_parquet else self.path
         )
         self._database = _connect(self._database_path, create=True)
         self._descriptor = os.open(self._database_path, os.O_RDONLY)
         try:
+            # Two sweeps into one file would each write rows that the other does not know of.
             if locks.acquire(self._descriptor) == locks.Lock.BUSY:
                 raise ModelFileError(f"another sweep writes to '{self.path}'")
             later = _read_database(self._database, self._database_path)
@@ -156,6 +158,7 @@ def _connect(file: pathlib.Path, create: bool = False) -> sqlite3.Connection:
             if create and not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
                 columns = ", ".join(f"{name} {_SQL[type_name]}" for name, type_name in COLUMNS.items())
                 with database:
+                    # The mark tells a database of results from any other one, which must not be changed.
                     database.execute(f"PRAGMA application_id = {_APPLICATION}")
                     database.execute(f"PRAGMA user_version = {_VERSION}")
                     database.execute(f"CREATE TABLE results ({columns}, PRIMARY KEY ({', '.join(KEY)}))")

@@ -31,8 +31,10 @@ def list_models(path: str) -> Zoo:
     factories = _factories(path, module)
     digest = _digest(path, modules_before)
     # A process with threads cannot be forked, so it must not import what starts them.
-    starts_threads = _thread_count() > threads
-    imports = () if starts_threads else tuple(_libraries(set(sys.modules) - modules_before))
+    new_modules = () if _thread_count() > threads else sorted(set(sys.modules) - modules_before)
+    imports = tuple(
+        name for name in new_modules if "." not in name and _is_library(pathlib.Path(_module_path(name)))
+    )
     models = {name: Entry(tuple(_parameters(factory)), digest) for name, factory in factories.items()}
     return Zoo(path, True, models, imports)
 
@@ -132,13 +134,6 @@ def _digest(path: str, modules_before: set[str]) -> str:
             *sorted(path_beside for path_beside in inside if path_beside != file and path_beside.is_file()),
         ]
     )
-
-
-def _libraries(names: set[str]) -> Iterator[str]:
-    """The installed packages among modules."""
-    for name in sorted(names):
-        if "." not in name and _is_library(pathlib.Path(_module_path(name))):
-            yield name
 
 
 def _module_path(name: str) -> str:

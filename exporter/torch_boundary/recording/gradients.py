@@ -38,6 +38,7 @@ def enable_gradients() -> Iterator[None]:
     """Autograd, with ATen's own recurrent layers, and attention whose operators have gradients themselves."""
     with (
         torch.enable_grad(),
+        # oneDNN's recurrent layers have a backward of their own, which ONNX has no operator for.
         torch.backends.mkldnn.flags(enabled=False),
         sdpa_kernel(SDPBackend.MATH),
     ):
@@ -99,6 +100,7 @@ def _distances(
 def _triangular(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The diagonal of the upper triangular factor, and the sign of the permutation of rows."""
     factors, pivots = torch.linalg.lu_factor(matrix)
+    # LAPACK's pivots count from 1; each that is not its own row exchanges two rows.
     rows = torch.arange(1, matrix.shape[-1] + 1, dtype=pivots.dtype)
     return factors.diagonal(dim1=-2, dim2=-1), 1 - 2 * ((pivots != rows).sum(-1) % 2).to(matrix.dtype)
 
@@ -115,6 +117,7 @@ def _signed_logarithm(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]
 
 def _logarithm(matrix: torch.Tensor) -> torch.Tensor:
     sign, logarithm = _signed_logarithm(matrix)
+    # A negative determinant has no real logarithm.
     return torch.where(sign < 0, torch.nan, logarithm)
 
 

@@ -126,7 +126,7 @@ class DynamicSizes(FixedSizes):
         self,
         environment: ShapeEnv,
         model: torch.nn.Module,
-        dynamic_shapes: dict[str, Any] | tuple[Any] | list[Any] | None,
+        dynamic_shapes: dict[str, Any] | tuple[object] | list[Any] | None,
     ):
         super().__init__(environment)
         # The recorder keeps results for like calls. Torch's cache is slow for symbolic sizes.

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 
 import sympy
 import torch
-from torch._export import non_strict_utils
 from torch.export import _trace
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ..containers import pytree
+from ..export_internals import non_strict_utils
 from ..process.process_state import replace_attribute
 
 

@@ -86,7 +86,7 @@ def _version(tensor: torch.Tensor) -> int | None:
     return None if tensor.is_inference() else tensor._version
 
 
-def _modules(handle: Any, path: str) -> Iterator[tuple[str, Any]]:
+def _modules(handle: object, path: str) -> Iterator[tuple[str, Any]]:
     yield path, handle
     for name, child in torchscript.children(handle):
         yield from _modules(child, f"{path}{name}.")

@@ -66,8 +66,10 @@ class ResizeBy(ConstantPass):
 
     def _lengths(self, node: ir.Node, data: ir.Value | None) -> list[int] | None:
         """The lengths of the resized dimensions; None if one is unknown, or if the node must stay."""
+        # Its scales are relative to the region, not to the whole dimension.
         if node.attributes.get_string("coordinate_transformation_mode") == "tf_crop_and_resize":
             return None
+        # The sizes are then limits, not the result's sizes.
         if node.attributes.get_string("keep_aspect_ratio_policy", "stretch") != "stretch":
             return None
         if data is None or data.shape is None:
@@ -95,6 +97,7 @@ def _scales(lengths: list[int], sizes: np.ndarray) -> np.ndarray | None:
 def _agree(lengths: list[int], sizes: list[int], scales: np.ndarray) -> bool:
     return all(
         length > 0
+        # Interpolation reads the scale itself, so sizes must give the same one, bit for bit.
         and np.float32(size / length) == scale
         and math.floor(np.float32(length) * np.float32(scale)) == size
         for length, size, scale in zip(lengths, sizes, scales, strict=True)

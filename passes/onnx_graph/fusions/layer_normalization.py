@@ -71,6 +71,7 @@ class FuseLayerNormalization(ConstantPass):
         if match is None:
             return False
         scale, x = match["scale"], match["x"]
+        # The operator computes in FLOAT inside, so the casts around the written-out form are part of it.
         if "cast" in match:
             narrow = _narrow(x, match["cast"].dtype)
             if narrow is None:
@@ -80,6 +81,7 @@ class FuseLayerNormalization(ConstantPass):
             return False
         last, bias = node, None
         result = node.outputs[0]
+        # A bias is taken in only if nothing else reads the result without it.
         if len(result.uses()) == 1 and not result.is_graph_output():
             [(reader, index)] = result.uses()
             summand = reader.inputs[1 - index] if reader.op_type == "Add" and not reader.domain else None

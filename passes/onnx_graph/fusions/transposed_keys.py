@@ -44,7 +44,13 @@ def transposed_keys(transposed: ir.Value) -> Keys | None:
         order = (*first, last, second_to_last)
         shape = tuple(data.shape[axis] for axis in order)
         return Keys(data, order, node, shape) if len(first) in (1, 2) else None
-    return _split_behind(transposed) or _joined_behind(transposed)
+    keys = _split_behind(transposed)
+    data = split_heads(transposed) if keys is None else None
+    # The heads may be joined with the batch after the keys were transposed.
+    if data is not None and producer_of(data, "Transpose") is not None:
+        keys = transposed_keys(data)
+        return keys if keys is not None and len(keys.shape) == 4 else None
+    return keys
 
 
 def joins_heads(joined: ir.Value, split: ir.Value) -> bool:
@@ -90,10 +96,3 @@ def _split_behind(transposed: ir.Value) -> Keys | None:
     if not all(same_size(*pair) for pair in pairs):
         return None
     return Keys(data, (0, 1, 2, 3), transpose, (*before,))
-
-
-def _joined_behind(transposed: ir.Value) -> Keys | None:
-    """The keys whose heads are joined with the batch after they were transposed."""
-    data = split_heads(transposed)
-    keys = transposed_keys(data) if data is not None and producer_of(data, "Transpose") is not None else None
-    return keys if keys is not None and len(keys.shape) == 4 else None

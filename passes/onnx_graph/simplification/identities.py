@@ -101,12 +101,13 @@ def _dropout(initializers: Initializers, node: ir.Node) -> ir.Value | None:
     return node.inputs[0]
 
 
-def _single(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+def _only_operand(initializers: Initializers, node: ir.Node) -> ir.Value | None:
     """The operand of a variadic operator that has only one."""
     return node.inputs[0] if len(node.inputs) == 1 else None
 
 
 def _tile(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+    # Tile 1 has three inputs and another meaning.
     repeats = initializers.small_array(node.inputs[1] if len(node.inputs) == 2 else None)
     return node.inputs[0] if repeats is not None and (repeats == 1).all() else None
 
@@ -149,16 +150,17 @@ _ENDLESS = 2**31 - 1
 
 
 _RULES: dict[str, Callable[[Initializers, ir.Node], ir.Value | None]] = {
+    # x + -0.0 is x for every x, but -0.0 + 0.0 is 0.0; for Sub it is the other way round.
     "Add": _neutral(_is_zero(sign=True)),
     "And": _neutral(lambda array: bool(array.all())),
     "Cast": _same_type,
-    "Concat": _single,
+    "Concat": _only_operand,
     "Div": _neutral(_is_one, right_only=True),
     "Dropout": _dropout,
     "Expand": _has_sizes,
-    "Max": _single,
-    "Mean": _single,
-    "Min": _single,
+    "Max": _only_operand,
+    "Mean": _only_operand,
+    "Min": _only_operand,
     "Mul": _neutral(_is_one),
     "Or": _neutral(lambda array: not array.any()),
     "Pad": _pad,
@@ -166,7 +168,7 @@ _RULES: dict[str, Callable[[Initializers, ir.Node], ir.Value | None]] = {
     "Reshape": _has_sizes,
     "Slice": _slice,
     "Sub": _neutral(_is_zero(sign=False), right_only=True),
-    "Sum": _single,
+    "Sum": _only_operand,
     "Tile": _tile,
     "Transpose": _transpose,
     "Xor": _neutral(lambda array: not array.any()),

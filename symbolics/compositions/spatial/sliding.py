@@ -45,10 +45,12 @@ class Slide:
         Args:
             ceil_mode: also those that begin before the trailing padding, and end behind it.
         """
+        # Rounding the quotient up is rounding down with `stride - 1` more.
         spare = stride - 1 if ceil_mode else 0
         room = compute(g, "add", size, sum(pads) - dilation * (kernel - 1) - 1 + spare)
         count = compute(g, "add", compute(g, "floordiv", room, stride), 1)
         if ceil_mode:
+            # ATen leaves out a last window that begins in the padding at the end.
             begun = compute(g, "floordiv", compute(g, "add", size, pads[0] + stride - 1), stride)
             count = compute(g, "min", count, begun)
         return cls(size, count, kernel, stride, pads, dilation)
@@ -147,6 +149,7 @@ def average_windows(
         divisor: divide the sums by this instead of the number of elements.
     """
     total = sum_windows(g, input, slides)
+    # `divisor_override` takes the place of the number of elements, padding or not.
     if divisor is not None:
         return g.op("Div", total, divisor)
     number: Numbers = 1
@@ -206,6 +209,7 @@ def largest(
     counts, kernel = [slide.count for slide in slides], [slide.kernel for slide in slides]
     values, largest_positions = largest_at(g, input, positions, counts, kernel, indices)
     dtype = g.dtype(input) or DataType.FLOAT
+    # A window that lies wholly in the padding has the least number of its type, as in ATen.
     lowest = dtypes.limits(dtype)[0] if dtype in dtypes.INTEGERS else -math.inf
     for i, slide in enumerate(slides):
         inside = slide.inside(g)

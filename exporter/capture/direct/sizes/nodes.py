@@ -298,7 +298,7 @@ _RELATIONS = frozenset("eq ne lt le gt ge and or sym_not".split())
 def _operation(name: str) -> Callable[..., SizeNode]:
     """The method of `SizeNode` for one of torch's operations on symbolic numbers."""
 
-    def method(self: SizeNode, *arguments: Any) -> SizeNode:
+    def method(self: SizeNode, *arguments: object) -> SizeNode:
         key = (name, *arguments)
         node = self.results.get(key)
         if node is None:

@@ -58,7 +58,11 @@ class Bundle:
         self.variables: dict[str, Variable] = {}
         for key, value in table:
             self._add_entry(key, value)
-        self._check_overlaps()
+        # By overlapping contents a small file could describe large variables.
+        spans = sorted((e.shard, e.offset, e.offset + e.size) for e in self._entries.values() if e.size)
+        for (shard, _, end), (next_shard, start, _) in itertools.pairwise(spans):
+            if shard == next_shard and start < end:
+                raise ModelFileError(f"{self._label} is damaged: the contents of variables overlap")
 
     def _read_header(self, header: Any) -> None:
         if header.version.min_consumer > _VERSION or header.num_shards < 1:
@@ -106,13 +110,6 @@ class Bundle:
             )
         position = message.shard_id, message.offset, message.size
         return _Entry(message.dtype, shape, *position, message.crc32c)
-
-    def _check_overlaps(self) -> None:
-        """Refuse overlapping contents, by which a small file could describe large variables."""
-        spans = sorted((e.shard, e.offset, e.offset + e.size) for e in self._entries.values() if e.size)
-        for (shard, _, end), (next_shard, start, _) in itertools.pairwise(spans):
-            if shard == next_shard and start < end:
-                raise ModelFileError(f"{self._label} is damaged: the contents of variables overlap")
 
     def _whole_part(self, entry: _Entry, label: str) -> Slices:
         region = tuple((0, size) for size in entry.shape)

@@ -58,6 +58,7 @@ def replace_full_dropout(
             continue
         mask, value = masked_value
         source = masks.get(analysis.root(mask).node)
+        # A mask of another shape would broadcast the value, so it cannot be left out.
         if source is not None and _has_shape_of_value(analysis, source, value):
             replacements[node.name] = value
             # Dropout divides by the probability of keeping an element, which is 1 here.
@@ -139,5 +140,6 @@ def _unscaled_operand(analysis: ScopeAnalysis, result: ResultName) -> ResultName
     node = analysis.scope.nodes.get(result.node)
     if node is None or node.op not in ("Mul", "RealDiv") or len(node.inputs) != 2:
         return None
+    # 1 / x is not x, but 1 * x is.
     pairs = (node.inputs, node.inputs[::-1])[: 2 if node.op == "Mul" else 1]
     return next((value for value, factor in pairs if _is_one(analysis, factor, scalar=True)), None)

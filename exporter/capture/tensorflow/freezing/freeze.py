@@ -114,7 +114,7 @@ def frozen_graph(
     return FrozenGraph(message, weights, [str(result) for result in frozen.results])
 
 
-def graph_file(graph: Any, *, signature: str | None = None, trusted: bool = False) -> GraphFile:
+def graph_file(graph: object, *, signature: str | None = None, trusted: bool = False) -> GraphFile:
     """The graph of a file or a message."""
     if isinstance(graph, GraphFile):
         return graph

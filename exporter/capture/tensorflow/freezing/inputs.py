@@ -1,7 +1,6 @@
 """Replaces the results that a caller feeds by placeholders, and placeholders with values by constants."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -59,7 +58,7 @@ def feed_results(scope: MessageScope, definitions: Definitions, inputs: Iterable
     return [placeholder.node for placeholder in placeholder_of_result.values()]
 
 
-def set_placeholders(scope: MessageScope, values: Mapping[str, Any]) -> None:
+def set_placeholders(scope: MessageScope, values: Mapping[str, object]) -> None:
     """Replace placeholders by constants."""
     for name, value in values.items():
         node = scope.nodes.get(parse_result_name(name).node)

@@ -118,8 +118,9 @@ def _equal(first: ElementRange, second: ElementRange) -> bool | None:
     return None if None in points else points[0] == points[1]
 
 
-def _not(truth: bool | None) -> bool | None:
-    return None if truth is None else not truth
+def _differ(first: ElementRange, second: ElementRange) -> bool | None:
+    points = first.point, second.point
+    return None if None in points else points[0] != points[1]
 
 
 def _combine(first: ElementRange, second: ElementRange, decisive: float) -> bool | None:
@@ -150,7 +151,7 @@ _BINARY_OPERATORS: dict[str, Callable[[ElementRange, ElementRange], ElementRange
     "Greater": _make_comparison(lambda first, second: _less(second, first, or_equal=False)),
     "GreaterEqual": _make_comparison(lambda first, second: _less(second, first, or_equal=True)),
     "Equal": _make_comparison(_equal),
-    "NotEqual": _make_comparison(lambda first, second: _not(_equal(first, second))),
+    "NotEqual": _make_comparison(_differ),
     "LogicalAnd": _make_comparison(lambda first, second: _combine(first, second, 0.0)),
     "LogicalOr": _make_comparison(lambda first, second: _combine(first, second, 1.0)),
 }

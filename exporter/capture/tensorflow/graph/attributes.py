@@ -133,5 +133,7 @@ def _read_attribute(node: GraphNode, name: str, value: AttrValue, make_initializ
     ]
 
 
-def _read_item(node: GraphNode, name: str, field: str, item: Any, make_initializer: MakeInitializer) -> Any:
+def _read_item(
+    node: GraphNode, name: str, field: str, item: object, make_initializer: MakeInitializer
+) -> Any:
     return make_initializer(node, name, item) if field == "tensor" else _READERS[field](item)

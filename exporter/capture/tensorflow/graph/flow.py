@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .....registration import CaptureError, ModelFileError
+from ....files.reading.names import listed
 from ..node_messages import (
     ENTER,
     EXIT,
@@ -344,7 +345,5 @@ def _find_deciding_predicate(sides: Sequence[frozenset[Guard]]) -> tuple[Edge, t
 
 def cycle_error(nodes: Sequence[GraphNode]) -> ModelFileError:
     """Make the error for nodes that depend on each other."""
-    names = sorted(node.name for node in nodes)
-    remainder = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    quoted_names = ", ".join(f"'{name}'" for name in names[:4])
-    return ModelFileError(f"nodes depend on each other in a circle: {quoted_names}{remainder}")
+    names = [f"'{name}'" for name in sorted(node.name for node in nodes)]
+    return ModelFileError(f"nodes depend on each other in a circle: {listed(names)}")

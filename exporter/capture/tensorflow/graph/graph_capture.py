@@ -11,6 +11,7 @@ from .....passes import real_pairs
 from .....registration import COMPLEX, FROZEN, KIND, UNSHAPED, CaptureError, UsageError
 from ....captured_graph.capture import Capture, Interface
 from ....files.reading.bounds import BOUNDS, Bounds
+from ....files.reading.names import listed
 from ..messages import GraphDef
 from ..node_messages import OPTIONAL_PLACEHOLDER, PLACEHOLDERS
 from ..operator_definitions import definition
@@ -197,11 +198,10 @@ def _check_variables(output_edges: Sequence[Edge], input_edges: Sequence[Edge]) 
     reached = ancestors(output_edges, frozenset(input_edges), controls=False)
     variables = sorted(node.name for node in reached if node.op in VARIABLES)
     if variables:
-        remainder = f" and {len(variables) - 3} more" if len(variables) > 3 else ""
-        variable_names = ", ".join(f"'{name}'" for name in variables[:3])
+        names = listed([f"'{name}'" for name in variables], 3)
         raise CaptureError(
-            f"the outputs depend on variables, whose values are in a checkpoint ({variable_names}{remainder})"
-            ": give the checkpoint, and name the outputs"
+            f"the outputs depend on variables, whose values are in a checkpoint ({names}): give the "
+            "checkpoint, and name the outputs"
         )
 
 

@@ -32,6 +32,7 @@ def begin(scope: GraphScope, edge: Edge) -> Unit | None:
     if functional is not None:
         return Unit(node, node.inputs, lambda: functional(scope, node))
     if node.op == OPTIONAL_PLACEHOLDER and node.inputs:
+        # Without a value that is fed, a PlaceholderWithDefault is its default.
         return Unit(node, node.inputs[:1], lambda: scope.define(node, [scope.values[node.inputs[0]]]))
     if node.op in PLACEHOLDERS:
         value = scope.emitter.placeholder(node)
@@ -73,6 +74,7 @@ def _body(
 
 def _inline(scope: GraphScope, node: GraphNode, callee: _Call) -> None:
     """Inline the body of a function."""
+    # A function that calls another twice, and so on, is exponentially large when it is inlined.
     scope.emitter.charge(node)
     body, flow = _body(scope, node, callee, len(node.inputs))
     inner = scope.call(node, body.name, flow)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
@@ -173,7 +172,7 @@ def _join_blocks(node: ir.Node, lists: _ListGroups) -> None:
             lists.join(_present_values(pair))
 
 
-def _read_operator(node: ir.Node, argument_values: Mapping[str, Any], lists: _ListGroups) -> None:
+def _read_operator(node: ir.Node, argument_values: Mapping[str, object], lists: _ListGroups) -> None:
     """Add the element type and shape that an operator on lists states."""
     op = node.op_type
     dtype = argument_values.get("element_dtype", argument_values.get("dtype"))

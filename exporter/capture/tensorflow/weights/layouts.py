@@ -104,7 +104,10 @@ def layout_of(
         names = ("in", "out") if bool(index) != transposed else ("out", "in")
         layout = WeightLayout(node.op, (*("batch",) * (rank - 2), *names))
     elif node.op == "Einsum":
-        layout = _einsum_layout(node, index)
+        terms = node.attribute("equation").s.decode(errors="replace").split("->")[0].split(",")
+        # Terms with an ellipsis do not name every dimension.
+        if index < len(terms) and terms[index].strip().isalpha():
+            layout = WeightLayout(node.op, tuple(terms[index].strip()))
     return layout if layout is not None and len(layout.dimensions) == rank else None
 
 
@@ -117,11 +120,3 @@ def _without_dimensions(layout: WeightLayout, expanded: tuple[int, ...]) -> Weig
         "w" if layout.dimensions[i] in "hw" and expanded else layout.dimensions[i] for i in remaining
     )
     return WeightLayout(layout.operator, names, order)
-
-
-def _einsum_layout(node: MessageNode, index: int) -> WeightLayout | None:
-    """The letters of an input in the equation of Einsum."""
-    terms = node.attribute("equation").s.decode(errors="replace").split("->")[0].split(",")
-    if index >= len(terms) or not terms[index].strip().isalpha():
-        return None
-    return WeightLayout(node.op, tuple(terms[index].strip()))

@@ -21,7 +21,7 @@ from ..script_graph import ScriptNode
 from .scalars import compute, dtype_of, item, scalar_tensor
 
 
-def _require_tensor(machine: Interpreter, node: ScriptNode, item: Item) -> Tensor:
+def _require_tensor(machine: Interpreter, item: Item) -> Tensor:
     fake = machine.fake(item)
     if not isinstance(fake, Tensor):
         name = item.name if isinstance(item, Value) else type(item).__name__
@@ -50,7 +50,7 @@ def sizes(machine: Interpreter, node: ScriptNode, item: Item, dim: Item = None) 
         if not isinstance(dim, int):
             raise CaptureError("the dimension must be constant")
         return size(machine, item, dim)
-    rank = _require_tensor(machine, node, item).dim()
+    rank = _require_tensor(machine, item).dim()
     return machine.list([size(machine, item, d) for d in range(rank)], "int")
 
 
@@ -65,7 +65,7 @@ def dim(machine: Interpreter, node: ScriptNode, item: Item) -> int:
     """The number of dimensions."""
     if isinstance(item, Nested):
         return 3
-    return _require_tensor(machine, node, item).dim()
+    return _require_tensor(machine, item).dim()
 
 
 @script("aten::numel")
@@ -153,7 +153,7 @@ def is_contiguous(machine: Interpreter, node: ScriptNode, item: Item, *memory_fo
 @script("aten::stride")
 def stride(machine: Interpreter, node: ScriptNode, item: Item, dim: int | None = None) -> Item:
     """The strides, if they are known."""
-    fake = _require_tensor(machine, node, item)
+    fake = _require_tensor(machine, item)
     strides = fake.any.stride()
     if len(fake.samples) > 1:
         raise CaptureError("the strides of a tensor with dynamic sizes are not known")
@@ -232,7 +232,7 @@ def _stack_numbers(machine: Interpreter, data: Item, dtype: torch.dtype, stem: s
 @script("prim::tolist")
 def tolist(machine: Interpreter, node: ScriptNode, tensor: TensorItem, rank: Item, torch_type: Item) -> Item:
     """`x.tolist()`: numbers of the elements of a tensor of known size, else a list of unknown length."""
-    fake = _require_tensor(machine, node, tensor)
+    fake = _require_tensor(machine, tensor)
     if fake.dim() == 0:
         return item(machine, tensor)
     element = "bool" if fake.dtype == torch.bool else "float" if fake.dtype.is_floating_point else "int"

@@ -99,6 +99,7 @@ def _measure(start: _Key, functions: dict[_Key, onnx.FunctionProto], sizes: dict
                 raise ModelFileError(f"functions call each other more than {MAXIMUM_CALL_DEPTH} levels deep")
             nodes = max(1, sum(call.nodes for call in callee_sizes))
             size = functions[key].ByteSize() + sum(call.size for call in callee_sizes)
+            # Each level may double the count, so it is bounded before it becomes a long integer.
             sizes[key] = _Expanded(min(nodes, _MOST), min(size, _MOST), depth)
             inside.discard(key)
             path.pop()
@@ -111,6 +112,7 @@ def _measure(start: _Key, functions: dict[_Key, onnx.FunctionProto], sizes: dict
 
 def _operators(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Key]:
     """The operators of nodes and of their sub-graphs."""
+    # A stack, because sub-graphs of a file may be nested deeper than Python's recursion goes.
     pending = [iter(nodes)]
     while pending:
         for node in pending[-1]:

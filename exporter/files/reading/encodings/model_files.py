@@ -100,15 +100,13 @@ def _form(head: bytes, size: int, path: str | os.PathLike[str], title: str) -> s
     """
     if not head:
         raise ModelFileError(f"{title} is not an ONNX file: it is empty")
-    form = text.form_of(head) or _form_by_suffix(path)
+    form = text.form_of(head)
+    if not form:
+        suffix = pathlib.PurePath(os.fsdecode(path)).suffix.lower()
+        form = "text" if suffix in _TEXT_SUFFIXES else "JSON" if suffix in _JSON_SUFFIXES else "binary"
     if form == "binary" and not wire.may_be_model(head, size):
         raise ModelFileError(f"{title} is not an ONNX file: {_NO_MESSAGE}")
     return form
-
-
-def _form_by_suffix(path: str | os.PathLike[str]) -> str:
-    suffix = pathlib.PurePath(os.fsdecode(path)).suffix.lower()
-    return "text" if suffix in _TEXT_SUFFIXES else "JSON" if suffix in _JSON_SUFFIXES else "binary"
 
 
 @contextlib.contextmanager

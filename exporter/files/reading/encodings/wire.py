@@ -58,7 +58,7 @@ _MAP_ENTRY = 64
 def _size(descriptor: Descriptor) -> int:
     """Bytes of an empty message."""
     field_sizes = [_size_of_field(field) for field in descriptor.fields if field.containing_oneof is None]
-    alternatives = [max(map(_size_of_field, oneof.fields)) for oneof in descriptor.oneofs]
+    alternatives = [max(_size_of_field(field) for field in oneof.fields) for oneof in descriptor.oneofs]
     return 2 * _POINTER + sum(field_sizes) + sum(alternatives)
 
 

@@ -63,7 +63,7 @@ def _convert(
     return broadcast(dtype, x)
 
 
-def _move(x: torch.Tensor, device: torch.device, *options: Any) -> TensorLayout | None:
+def _to_device(x: torch.Tensor, device: torch.device, *options: Any) -> TensorLayout | None:
     return _convert(x, *options) if device == x.device else None
 
 
@@ -230,7 +230,7 @@ RULES: dict[str, Rule] = {
     "aten::logical_not": _not,
     "aten::masked_fill.Scalar": _masked_fill,
     "aten::softmax.int": _softmax,
-    "aten::to.device": _move,
+    "aten::to.device": _to_device,
     "aten::to.dtype": _convert,
     **{f"aten::where.{overload}": _where for overload in ("self", "ScalarOther", "ScalarSelf")},
 }

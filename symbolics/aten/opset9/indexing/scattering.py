@@ -113,7 +113,12 @@ def scatter(
         filler = g.constant(value, dtype) if dtype is not None else g.constant(value)
         updates = g.op("Expand", filler, g.op("Shape", index))
     else:
-        updates = _crop_to_index(g, src, index)
+        updates = src
+        pairs = zip(g.shape(src) or (), g.shape(index) or (), strict=True)
+        for dimension, (size, count) in enumerate(pairs):
+            if not (size == count and (isinstance(size, int) or size.value is not None)):
+                end = g.size(index, dimension)
+                updates = g.call("aten::slice", self=updates, dim=dimension, start=0, end=end)
     dimension = axis(g, self, dim)
     if reduce is None:
         return g.op("ScatterElements", self, index, updates, axis=dimension)
@@ -127,13 +132,6 @@ def scatter(
         src=updates,
         reduction=_REDUCTIONS[reduce],
     )
-
-
-def _crop_to_index(g: GraphContext, src: Value, index: Value) -> Value:
-    for dimension, (size, count) in enumerate(zip(g.shape(src) or (), g.shape(index) or (), strict=True)):
-        if not (size == count and (isinstance(size, int) or size.value is not None)):
-            src = g.call("aten::slice", self=src, dim=dimension, start=0, end=g.size(index, dimension))
-    return src
 
 
 @onnx_symbolic("aten::scatter_add")

@@ -46,13 +46,6 @@ def linalg_cholesky_ex(g: GraphContext, self: Value, upper: bool = False) -> lis
     return [factor, g.cast(info, DataType.INT32)]
 
 
-def _pivot_row(g: GraphContext, values: Value, index: Value, size: Size) -> Value:
-    """The first row, from a given place on, with the largest absolute value, INT64 `[..., 1]`."""
-    is_candidate = g.op("Not", g.op("Less", mx.numbers(g, size), g.cast(index, DataType.FLOAT)))
-    sizes = mx.where(g, is_candidate, g.op("Abs", values), -1)
-    return g.cast(mx.first_largest(g, sizes, size)[1], DataType.INT64)
-
-
 @onnx_symbolic("composed::lu")
 def composed_lu(g: GraphContext, self: Value) -> list[Value]:
     """Both factors in one matrix, LAPACK's pivots, and the original row at each place.
@@ -65,7 +58,11 @@ def composed_lu(g: GraphContext, self: Value) -> list[Value]:
     batch = mx.batch_sizes(g, self)
 
     def step(index: Value, matrix: Value, pivots: Value, order: Value) -> list[Value]:
-        pivot = _pivot_row(g, mx.column(g, matrix, index), index, rows)
+        # The pivot is the largest entry of the column, of the rows that are not done yet.
+        column = mx.column(g, matrix, index)
+        is_candidate = g.op("Not", g.op("Less", mx.numbers(g, rows), g.cast(index, DataType.FLOAT)))
+        sizes = mx.where(g, is_candidate, g.op("Abs", column), -1)
+        pivot = g.cast(mx.first_largest(g, sizes, rows)[1], DataType.INT64)
         is_current = mx.unit(g, rows, index)
         is_pivot = g.op("Equal", mx.positions(g, rows), pivot)
         matrix = mx.exchange_rows(g, matrix, is_current, is_pivot, -2)

@@ -114,14 +114,6 @@ def linalg_matrix_rank(
     return g.call("composed::matrix_rank", input if self is None else self, *bounds, hermitian)
 
 
-def _move_to_end(g: GraphContext, value: Value, dims: Sequence[int]) -> Value:
-    """The value with two dimensions moved to the end."""
-    rank = known_rank(g, value)
-    last = [dim % rank for dim in dims]
-    perm = [*(dim for dim in range(rank) if dim not in last), *last]
-    return value if perm == list(range(rank)) else g.op("Transpose", value, perm=perm)
-
-
 @onnx_symbolic("aten::linalg_matrix_norm")
 def linalg_matrix_norm(
     g: GraphContext,
@@ -137,7 +129,9 @@ def linalg_matrix_norm(
     if ord == "fro":
         return g.call("aten::linalg_vector_norm", self, 2, dim, keepdim)
     rank = known_rank(g, self)
-    matrix = _move_to_end(g, self, dim)
+    matrix_dims = [d % rank for d in dim]
+    perm = [*(d for d in range(rank) if d not in matrix_dims), *matrix_dims]
+    matrix = self if perm == list(range(rank)) else g.op("Transpose", self, perm=perm)
     order = math.nan if isinstance(ord, str) else float(ord)
     if ord == "nuc":
         result = mx.total(g, g.call("aten::linalg_svdvals", matrix))

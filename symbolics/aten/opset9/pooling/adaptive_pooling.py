@@ -147,19 +147,6 @@ def _register_adaptive_avg_pool(dimensions: int, *names: str) -> None:
         return restore(_average(g, batched, counts))
 
 
-def _largest_of_all(g: GraphContext, input: Value, dimensions: int) -> Value:
-    if g.has_kernel("GlobalMaxPool", input):
-        return g.op("GlobalMaxPool", input)
-    return g.op("ReduceMax", input, axes=list(range(2, dimensions + 2)), keepdims=1)
-
-
-def _position_of_largest(g: GraphContext, input: Value, dimensions: int) -> Value:
-    """The position of the largest element of each plane, [N, C, 1, ...]."""
-    flat = g.op("Reshape", input, [0, 0, -1])
-    position = g.op("ArgMax", flat, axis=2, keepdims=1)
-    return g.op("Unsqueeze", position, axes=list(range(3, dimensions + 2))) if dimensions > 1 else position
-
-
 def _largest(g: GraphContext, input: Value, counts: list[Size], indices: bool) -> tuple[Value, Value | None]:
     """The largest element of each window, and its position in its plane.
 
@@ -182,10 +169,18 @@ def _register_adaptive_max_pool(dimensions: int) -> None:
         counts = _counts(g, output_size, dimensions)
         batched, restore = as_batch(g, self, dimensions)
         if set(counts) == {1}:
-            values = restore(_largest_of_all(g, batched, dimensions))
+            if g.has_kernel("GlobalMaxPool", batched):
+                values = restore(g.op("GlobalMaxPool", batched))
+            else:
+                axes = list(range(2, dimensions + 2))
+                values = restore(g.op("ReduceMax", batched, axes=axes, keepdims=1))
             if not is_used(g, 1):
                 return values, None
-            return values, restore(_position_of_largest(g, batched, dimensions))
+            # ATen's positions count the elements of a plane.
+            position = g.op("ArgMax", g.op("Reshape", batched, [0, 0, -1]), axis=2, keepdims=1)
+            if dimensions > 1:
+                position = g.op("Unsqueeze", position, axes=list(range(3, dimensions + 2)))
+            return values, restore(position)
         if _is_empty(counts):
             values = restore(_empty(g, batched, counts, g.dtype(self)))
             return values, restore(_empty(g, batched, counts, DataType.INT64))

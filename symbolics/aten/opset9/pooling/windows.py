@@ -93,14 +93,6 @@ def as_batch(g: GraphContext, input: Value, dimensions: int) -> tuple[Value, Cal
     return g.op("Unsqueeze", input, axes=[0]), lambda value: g.op("Squeeze", value, axes=[0])
 
 
-def _within_plane(g: GraphContext, indices: Value, input: Value, dimensions: int) -> Value:
-    """Convert positions in the whole tensor, which MaxPool returns, to positions in their own plane."""
-    rank = dimensions + 2
-    sizes = [g.size(input, axis) for axis in range(2, rank)]
-    plane = functools.reduce(lambda a, b: g.op("Mul", a, b), [g.constant(size) for size in sizes])
-    return g.op("Sub", indices, g.op("Mul", g.op("Div", indices, plane), plane))
-
-
 def _has_kernel(g: GraphContext, input: Value) -> bool:
     """Whether runtimes have a MaxPool for the element type; onnxruntime's first one takes only FLOAT."""
     dtype = g.dtype(input)
@@ -125,7 +117,10 @@ def max_pool_windows(
     if not indices:
         return g.op("MaxPool", input, **attributes), None
     values, positions = g.op("MaxPool", input, **attributes, outputs=2)
-    return values, _within_plane(g, positions, input, len(window.kernel))
+    # MaxPool counts positions in the whole tensor, ATen in each plane.
+    sizes = [g.size(input, axis) for axis in range(2, len(window.kernel) + 2)]
+    plane = functools.reduce(lambda a, b: g.op("Mul", a, b), [g.constant(size) for size in sizes])
+    return values, g.op("Sub", positions, g.op("Mul", g.op("Div", positions, plane), plane))
 
 
 def _register_max_pool(name: str, dimensions: int, indices: bool) -> None:

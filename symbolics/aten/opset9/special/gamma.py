@@ -32,19 +32,15 @@ def _lgamma_near(x: Formula, limit: int) -> Formula:
     return logarithm + distance * rational(distance, table.LGAMMA_NUMERATOR, table.LGAMMA_DENOMINATOR)
 
 
-def _lgamma_of_positive(x: Formula) -> Formula:
-    limit = 13 if x.is_double else 6
-    inverse = 1.0 / x
-    stirling = (x - 0.5) * x.log() - x + math.log(2 * math.pi) / 2
-    stirling = stirling + inverse * polynomial(inverse * inverse, table.LGAMMA_ASYMPTOTIC)
-    return (x < float(limit)).chosen(_lgamma_near(x, limit), stirling)
-
-
 @unary("lgamma", "special_gammaln")
 def lgamma(x: Formula) -> Formula:
     """Negative numbers use reflection; infinite at negative integers."""
     size = abs(x)
-    positive = _lgamma_of_positive(size)
+    limit = 13 if x.is_double else 6
+    inverse = 1.0 / size
+    stirling = (size - 0.5) * size.log() - size + math.log(2 * math.pi) / 2
+    stirling = stirling + inverse * polynomial(inverse * inverse, table.LGAMMA_ASYMPTOTIC)
+    positive = (size < float(limit)).chosen(_lgamma_near(size, limit), stirling)
     # The whole part is removed first, because the sine of a large multiple of pi is inaccurate.
     sine = abs(((size - size.call("aten::round")) * math.pi).sin())
     negative = math.log(math.pi) - size.log() - sine.log() - positive

@@ -24,19 +24,16 @@ def _precision(x: Formula) -> float:
     return 2.0**-53 if x.is_double else 2.0**-24
 
 
-def _lanczos_sum(a: Formula) -> Formula:
-    """The Lanczos sum of gamma, scaled by `exp(g)`; beyond 1 in powers of 1 / a, which stay finite."""
-    numerator, denominator = table.LANCZOS_NUMERATOR, table.LANCZOS_DENOMINATOR
-    low = rational(a, numerator, denominator)
-    high = rational(1.0 / a, numerator[::-1], denominator[::-1])
-    return (a < 1.0).chosen(low, high)
-
-
 def _factor(a: Formula, x: Formula) -> Formula:
     """`x^a exp(-x) / gamma(a)`."""
     direct = (a * x.log() - x - lgamma(a)).exp()
     shifted = a + (_LANCZOS_G - 0.5)
-    scale = (shifted / math.e).sqrt() / _lanczos_sum(a)
+    root = (shifted / math.e).sqrt()
+    # The Lanczos sum of gamma, scaled by `exp(g)`: powers of a would overflow, those of 1 / a stay finite.
+    numerator, denominator = table.LANCZOS_NUMERATOR, table.LANCZOS_DENOMINATOR
+    low = rational(a, numerator, denominator)
+    high = rational(1.0 / a, numerator[::-1], denominator[::-1])
+    scale = root / (a < 1.0).chosen(low, high)
     small = (a - x).exp() * (x / shifted) ** a
     change = (x - a - (_LANCZOS_G - 0.5)) / shifted
     large = (a * (_log1p(change) - change) + x * (0.5 - _LANCZOS_G) / shifted).exp()
