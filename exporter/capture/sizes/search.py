@@ -232,7 +232,6 @@ class Search:
     ) -> Iterator[Guard]:
         """The conditions on sizes that the user's code tested in a capture, in the form that is true there.
 
-
         Args:
             symbols: for each symbol of the capture the size of the captured graph, if they differ.
         """
