@@ -29,8 +29,9 @@ from ..fx_import.captured_program import CapturedProgram, RecordedProgram
 from ..fx_import.exported_program import import_exported_program, symbol_names
 from ..keyword_members import as_parameters
 from ..sizes import dynamic_shapes as shapes
-from ..sizes import search as size_limits
+from ..sizes import size_limits
 from ..sizes.branches import Branch
+from ..sizes.search import Search
 from ..sizes.trials import Tracer
 from .alternatives import Alternatives, Captures
 from .failures import explain, reads_value
@@ -307,7 +308,7 @@ def _limits(
     # Only a graph with packed sequences needs their replacements in the trials, too.
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
     captured_so = functools.partial(capture_patches.under_capture_patches, packs)
-    search = size_limits.Search(captured, values, names, leaves.ranges())
+    search = Search(captured, values, names, leaves.ranges())
     if not search.base:
         return search.limits
 

@@ -9,11 +9,9 @@ becomes a restriction of the export.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
 
 import sympy
 import torch
@@ -27,6 +25,7 @@ from .branches import Branch, BranchSearch, Failure, Trials, is_about_one
 from .critical_sizes import find_boundary
 from .guards import Guard, Point
 from .operator_trace import Trace, line_of_guard
+from .size_limits import SizeLimits, declared_range, environment_of
 from .trials import Tracer
 
 _FURTHEST = 1 << 20
@@ -36,61 +35,7 @@ _OTHER_PATH = "the model computes something else at other sizes"
 _OTHER_RANK = "a result has another rank at other sizes"
 _NEGATIVE_SIZE = "another dimension would have a negative size"
 _ASSUMED_BY_TORCH = "torch.export assumed it"
-_DECLARED = "the range that dynamic_shapes gives"
 _OF_MODEL = "the model refuses other sizes"
-_PART_OF_PROGRAM = "the range of the ExportedProgram"
-
-
-@dataclasses.dataclass
-class SizeLimits:
-    """The result of a search.
-
-    Attributes:
-        restrictions: conditions that sizes must meet for the graph to be valid.
-        unlike_model: the restrictions that the model itself does not have; the caller is warned of them.
-        unproven: axes of values whose size in the graph is not reliable, by name of the value.
-    """
-
-    restrictions: list[SizeRestriction] = dataclasses.field(default_factory=list)
-    unlike_model: list[SizeRestriction] = dataclasses.field(default_factory=list)
-    unproven: dict[str, set[int]] = dataclasses.field(default_factory=dict)
-
-
-def lines_of_equality(placeholders: Sequence[object], symbol: object) -> str:
-    """The lines of the model that make other sizes equal to one, as the end of a sentence."""
-    environment = _environment(placeholders)
-    if environment is None:
-        return ""
-    lines = [
-        line_of_guard(guard)
-        for guard in environment.guards
-        if isinstance(guard.expr, sympy.Eq)
-        and all(side.is_Symbol for side in guard.expr.args)
-        and environment.replace(guard.expr.args[0]) == environment.replace(guard.expr.args[1]) == symbol
-    ]
-    distinct_lines = [line for line in dict.fromkeys(lines) if line]
-    return f" at {', '.join(distinct_lines)}" if distinct_lines else ""
-
-
-def limits_of_program(program: torch.export.ExportedProgram, names: Mapping[sympy.Symbol, str]) -> SizeLimits:
-    """The limits of a given `ExportedProgram`: the ranges that it was exported for."""
-    limits = SizeLimits()
-    for symbol, bounds in program.range_constraints.items():
-        name = names.get(symbol)
-        if name is not None:
-            # 2 is the smallest size that torch.export assumes by default.
-            limits.restrictions += _declared_range(
-                name, bounds.lower if bounds.lower > 2 else 0, bounds.upper
-            )
-    limits.restrictions = [dataclasses.replace(r, reason=_PART_OF_PROGRAM) for r in limits.restrictions]
-    return limits
-
-
-def _declared_range(name: str, lower: int | None, upper: int | None) -> Iterator[SizeRestriction]:
-    if lower is not None and int(lower) > 0:
-        yield SizeRestriction(f"{name} >= {int(lower)}", _DECLARED)
-    if upper is not None and sympy.sympify(upper).is_Integer:
-        yield SizeRestriction(f"{name} <= {int(upper)}", _DECLARED)
 
 
 class Search:
@@ -132,7 +77,7 @@ class Search:
         self._tracer = tracer
         for name, (lower, upper) in self._declared.items():
             if name in self.base:
-                self.limits.restrictions += _declared_range(name, lower, upper)
+                self.limits.restrictions += declared_range(name, lower, upper)
         for guard in self._guards:
             if not self._is_bound(guard):
                 self._try_relation(guard)
@@ -157,7 +102,7 @@ class Search:
                 self._is_restriction,
             )
         )
-        conditions = list(self._read_questions(_environment(self._placeholders), {}))
+        conditions = list(self._read_questions(environment_of(self._placeholders), {}))
         guards = [*conditions, *(guard for guard in self._guards if guard.has_floats)]
         for guard in {guard.expression: guard for guard in reversed(guards)}.values():
             if not guard.is_number and not is_about_one(guard, self.base):
@@ -169,7 +114,7 @@ class Search:
         """The conditions that the user's code tested in another capture; None without placeholders."""
         if placeholders is None:
             return None
-        return list(self._read_questions(_environment(placeholders), dict(self._symbols_of(placeholders))))
+        return list(self._read_questions(environment_of(placeholders), dict(self._symbols_of(placeholders))))
 
     def follow(self, tracer: Tracer, branches: Sequence[tuple[Branch, list[Guard] | None]]) -> list[Branch]:
         """Try the conditions of branches; returns further branches to follow.
@@ -217,7 +162,7 @@ class Search:
         return sizes
 
     def _read_guards(self) -> Iterator[Guard]:
-        environment = _environment(self._placeholders)
+        environment = environment_of(self._placeholders)
         if environment is None:
             return
         for guard in environment.guards:
@@ -496,10 +441,3 @@ def _difference(model: Trace, graph: Trace) -> Failure | None:
 
 def _line_at(model: Trace, step: int) -> str:
     return model.lines[max(0, min(step, len(model.lines) - 1))] if model.lines else ""
-
-
-def _environment(placeholders: Sequence[object]) -> ShapeEnv | None:
-    """The record of torch's assumptions about sizes, if any size is dynamic."""
-    sizes = (size for tensor in placeholders if isinstance(tensor, torch.Tensor) for size in tensor.shape)
-    symbolic_size: Any = next((size for size in sizes if isinstance(size, torch.SymInt)), None)
-    return None if symbolic_size is None else symbolic_size.node.shape_env

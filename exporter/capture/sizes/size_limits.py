@@ -1,0 +1,76 @@
+"""The sizes for which an export is valid, and what torch has recorded about sizes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping, Sequence
+
+import sympy
+import torch
+
+from ...captured_graph.dimensions import SizeRestriction
+from ...torch_boundary.symbolic_sizes import ShapeEnv
+from .operator_trace import line_of_guard
+
+_DECLARED = "the range that dynamic_shapes gives"
+_PART_OF_PROGRAM = "the range of the ExportedProgram"
+
+
+@dataclasses.dataclass
+class SizeLimits:
+    """The result of a search.
+
+    Attributes:
+        restrictions: conditions that sizes must meet for the graph to be valid.
+        unlike_model: the restrictions that the model itself does not have; the caller is warned of them.
+        unproven: axes of values whose size in the graph is not reliable, by name of the value.
+    """
+
+    restrictions: list[SizeRestriction] = dataclasses.field(default_factory=list)
+    unlike_model: list[SizeRestriction] = dataclasses.field(default_factory=list)
+    unproven: dict[str, set[int]] = dataclasses.field(default_factory=dict)
+
+
+def lines_of_equality(placeholders: Sequence[object], symbol: object) -> str:
+    """The lines of the model that make other sizes equal to one, as the end of a sentence."""
+    environment = environment_of(placeholders)
+    if environment is None:
+        return ""
+    lines = [
+        line_of_guard(guard)
+        for guard in environment.guards
+        if isinstance(guard.expr, sympy.Eq)
+        and all(side.is_Symbol for side in guard.expr.args)
+        and environment.replace(guard.expr.args[0]) == environment.replace(guard.expr.args[1]) == symbol
+    ]
+    distinct_lines = [line for line in dict.fromkeys(lines) if line]
+    return f" at {', '.join(distinct_lines)}" if distinct_lines else ""
+
+
+def limits_of_program(program: torch.export.ExportedProgram, names: Mapping[sympy.Symbol, str]) -> SizeLimits:
+    """The limits of a given `ExportedProgram`: the ranges that it was exported for."""
+    limits = SizeLimits()
+    for symbol, bounds in program.range_constraints.items():
+        name = names.get(symbol)
+        if name is not None:
+            # 2 is the smallest size that torch.export assumes by default.
+            limits.restrictions += declared_range(name, bounds.lower if bounds.lower > 2 else 0, bounds.upper)
+    limits.restrictions = [dataclasses.replace(r, reason=_PART_OF_PROGRAM) for r in limits.restrictions]
+    return limits
+
+
+def declared_range(name: str, lower: int | None, upper: int | None) -> Iterator[SizeRestriction]:
+    """The restrictions of a dimension to the range that the caller gives."""
+    if lower is not None and int(lower) > 0:
+        yield SizeRestriction(f"{name} >= {int(lower)}", _DECLARED)
+    if upper is not None and sympy.sympify(upper).is_Integer:
+        yield SizeRestriction(f"{name} <= {int(upper)}", _DECLARED)
+
+
+def environment_of(placeholders: Sequence[object]) -> ShapeEnv | None:
+    """The record of torch's assumptions about sizes, if any size is dynamic."""
+    sizes = (size for tensor in placeholders if isinstance(tensor, torch.Tensor) for size in tensor.shape)
+    symbolic_size: torch.SymInt | None = next(
+        (size for size in sizes if isinstance(size, torch.SymInt)), None
+    )
+    return None if symbolic_size is None else symbolic_size.node.shape_env
