@@ -69,8 +69,9 @@ def declared_range(name: str, lower: int | None, upper: int | None) -> Iterator[
 
 def environment_of(placeholders: Sequence[object]) -> ShapeEnv | None:
     """The record of torch's assumptions about sizes, if any size is dynamic."""
-    sizes = (size for tensor in placeholders if isinstance(tensor, torch.Tensor) for size in tensor.shape)
-    symbolic_size: torch.SymInt | None = next(
-        (size for size in sizes if isinstance(size, torch.SymInt)), None
-    )
-    return None if symbolic_size is None else symbolic_size.node.shape_env
+    for tensor in placeholders:
+        for size in tensor.shape if isinstance(tensor, torch.Tensor) else ():
+            if isinstance(size, torch.SymInt):
+                environment: ShapeEnv = size.node.shape_env
+                return environment
+    return None
