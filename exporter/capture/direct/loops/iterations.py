@@ -244,7 +244,7 @@ class Loops:
     def _check_growth(self, loop: RecordedLoop, name: str, states: Sequence[object]) -> None:
         lengths = [state.length for state in states if isinstance(state, ListState)]
         growth = {after - before for before, after in itertools.pairwise(lengths)}
-        if growth not in ({0}, {1}) or len(lengths) <= ITERATIONS:
+        if growth - {0} and (growth != {1} or len(lengths) <= ITERATIONS):
             raise loop.refuse(f"does not extend the list '{name}' by one member in each iteration")
 
     # Lists of results.

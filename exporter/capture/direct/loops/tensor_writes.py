@@ -17,8 +17,8 @@ import torch.fx
 
 from ....torch_boundary.containers import pytree
 from ....torch_boundary.fake_tensors import storage_of
-from ....torch_boundary.operators.overloads import operator_of, schema_of
-from ....torch_boundary.recording.replay import written_storages
+from ....torch_boundary.operators.overloads import OpOverload, operator_of, schema_of
+from ....torch_boundary.recording.replay import Storage, written_storages
 
 _ATEN = torch.ops.aten
 _SCATTERS = {_ATEN.select.int: _ATEN.select_scatter.default, _ATEN.slice.Tensor: _ATEN.slice_scatter.default}
@@ -57,7 +57,7 @@ def take_writes(
     Raises:
         NotRepeated: an iteration writes to such a tensor in another way.
     """
-    if not any(map(written_storages, itertools.chain(*iterations))):
+    if not any(map(_written, itertools.chain(*iterations))):
         return [], {}
     outer_storages = _storages_before(iterations[0][0])
     rows = _row_writes(iterations, outer_storages)
@@ -89,7 +89,7 @@ def _row_writes(
     """The writes if all of them are to rows at the index, of tensors that no iteration reads; else None."""
     writes: list[list[SliceWrite]] = []
     for nodes in iterations:
-        writers = [node for node in nodes if written_storages(node) & outer_storages]
+        writers = [node for node in nodes if _written(node) & outer_storages]
         rows = [_row_write(node, nodes) for node in writers]
         writes.append([row for row in rows if row is not None])
         if len(writes[-1]) < len(writers):
@@ -149,7 +149,7 @@ def _carry_values(
             # A new value is not the result of a write any more, and may be read like any other.
             if base in node.all_input_nodes and value is not base:
                 node.replace_input_with(base, value)
-        if not written_storages(node) & outer_storages:
+        if not _written(node) & outer_storages:
             continue
         target = node.args[0]
         assert isinstance(target, torch.fx.Node)
@@ -171,7 +171,7 @@ def _carry_values(
 
 def _check_views(writer: torch.fx.Node, nodes: Sequence[torch.fx.Node]) -> None:
     """Refuse an iteration that reads a view after a write to its memory: the view has the old elements."""
-    position, storages = nodes.index(writer), written_storages(writer)
+    position, storages = nodes.index(writer), _written(writer)
     later = set(nodes[position + 1 :])
     for view in nodes[:position]:
         if storage_of(view.meta.get("val")) in storages and not later.isdisjoint(view.users):
@@ -232,6 +232,16 @@ def _insert_after(
     new_node.meta["nn_module_stack"] = node.meta.get("nn_module_stack", {})
     nodes.insert(nodes.index(node) + 1, new_node)
     return new_node
+
+
+def _written(node: torch.fx.Node) -> set[Storage]:
+    """The storages that a call writes to. A normalization writes to its statistics in training alone."""
+    if isinstance(node.target, OpOverload):
+        names = [formal.name for formal in schema_of(node.target).arguments]
+        arguments = dict(zip(names, node.args, strict=False)) | node.kwargs
+        if arguments.get("training", arguments.get("use_input_stats")) is False:
+            return set()
+    return written_storages(node)
 
 
 def _storages_before(start: torch.fx.Node) -> set[int]:

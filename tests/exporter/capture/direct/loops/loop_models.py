@@ -174,6 +174,24 @@ class OwnTensors(Cells):
         return torch.stack(outputs, 1)
 
 
+class Frames(Cells):
+    """Layers with statistics, and a loop over modules, in each iteration."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(4)
+        self.layers = nn.ModuleList([nn.GRUCell(4, 4) for _ in range(2)])
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        states, outputs = [x.new_zeros(x.shape[0], 4) for _ in self.layers], []
+        for t in range(x.shape[1]):
+            row = self.norm(x[:, t])
+            for index, layer in enumerate(self.layers):
+                row = states[index] = torch.where(row > 0, layer(row, states[index]), states[index])
+            outputs.append(row)
+        return torch.stack(outputs, 1).mean(1), torch.stack(states)
+
+
 class LastOnly(Cells):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         best = x[:, 0]
@@ -199,6 +217,7 @@ EXPORTED = [
     Backwards,
     InPlace,
     OwnTensors,
+    Frames,
     LastOnly,
 ]
 
