@@ -44,6 +44,24 @@ RECORDS = [
     ),
     Record("ldexp", torch.ldexp, (integers(3, dtype=torch.int8), torch.tensor(2.0, dtype=HALF))),
     Record("block_diag", torch.block_diag, (floats(2, 2), torch.tensor(2.0, dtype=DOUBLE), floats(3))),
+    Record(
+        "block_diag-dynamic",
+        torch.block_diag,
+        (floats(2, 2, dtype=HALF), torch.tensor(2.0)),
+        dynamic=({0: "rows"}, {}),
+    ),
+    Record(
+        "huber_loss-dynamic",
+        HUBER,
+        (floats(2, 3, dtype=HALF), floats(2, 3, seed=1)),
+        dynamic=({0: "rows"}, {0: "rows"}),
+    ),
+    Record(
+        "addr-dynamic",
+        torch.addr,
+        (torch.tensor(0.1234567), floats(2, dtype=HALF), floats(3, dtype=HALF)),
+        dynamic=({}, {0: "rows"}, {0: "columns"}),
+    ),
 ]
 
 

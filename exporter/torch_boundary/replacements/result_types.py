@@ -14,7 +14,7 @@ from torch._decomp import decomposition_table
 from torch._subclasses import fake_impls
 
 from ..fake_tensors import FakeTensorMode
-from ..operators.overloads import Function, OpOverload, computation_dtype
+from ..operators.overloads import Function, OpOverload, promoted_dtype
 
 _ATEN = torch.ops.aten
 
@@ -37,8 +37,7 @@ def _type_of_quotient(self: torch.Tensor, other: torch.Tensor, **_: object) -> t
 
 
 def _type_of_blocks(tensors: Sequence[torch.Tensor]) -> torch.dtype:
-    """The promoted type, in which zero-dim tensors count less than others."""
-    return computation_dtype(tensors)
+    return promoted_dtype(tensors)
 
 
 RESULT_TYPES: dict[OpOverload, Callable[..., torch.dtype]] = {
