@@ -94,12 +94,10 @@ class Rung:
     """The function that composes an operator's newest meaning at opsets whose version means something else.
 
     Attributes:
-        below: the first opset that does not need the function.
         any_data: whether only arbitrary data needs the function, as in converted files. Symbolic functions
             emit the operator only with data that the target's version takes.
     """
 
-    below: int
     symbolic: SymbolicFunction
     any_data: bool
 
@@ -181,7 +179,7 @@ class Registry:
             any_data: see `Rung`.
         """
         symbolic = SymbolicFunction(f"onnx::{op_type}", MINIMUM_OPSET, function)
-        self._rungs.setdefault(op_type, {})[below] = Rung(below, symbolic, any_data)
+        self._rungs.setdefault(op_type, {})[below] = Rung(symbolic, any_data)
 
     def rung(self, op_type: str, opset: int) -> Rung | None:
         """Return the function that composes an ONNX operator's newest meaning at an opset, or None."""
