@@ -31,6 +31,7 @@ from ..keyword_members import as_parameters
 from ..sizes import dynamic_shapes as shapes
 from ..sizes import search as size_limits
 from ..sizes.branches import Branch
+from ..sizes.promised_ranges import check_promises
 from ..sizes.trials import Tracer
 from .alternatives import Alternatives, Captures
 from .failures import explain, reads_value
@@ -171,7 +172,7 @@ def _export(
     """
     structure = pytree.tree_flatten((args, dict(kwargs)))[1]
     specification = _specification(model, args, kwargs, leaves) if any(leaves.requested_dims) else None
-    names = leaves.dimension_names()
+    named = leaves.named_dimensions()
     failures: list[Exception] = []
     for values in shapes.enlargements(leaves):
         call = pytree.tree_unflatten(values, structure)
@@ -179,7 +180,7 @@ def _export(
             # TorchDynamo would trace the hook as a part of the model.
             with contextlib.nullcontext() if by == "strict" else _result_registered(model):
                 program = _capture_call(
-                    model, call, specification, names, restoring, source_lines, by, specialize
+                    model, call, specification, named, restoring, source_lines, by, specialize
                 )
             capture_patches.restore_operators(program.graph_module)
             captured = _placeholders(program)
@@ -200,7 +201,7 @@ def _capture_call(
     model: torch.nn.Module,
     call: tuple[tuple[Any, ...], dict[str, Any]],
     specification: dict[str, Any] | None,
-    names: Mapping[tuple[int, int], str],
+    named: Mapping[tuple[int, int], dimensions.Dimension],
     restoring: _Contexts,
     source_lines: bool,
     by: str,
@@ -208,7 +209,7 @@ def _capture_call(
 ) -> CapturedProgram:
     """Capture one call, under torch's patches, and restore the model."""
     args, kwargs = call
-    patches = functools.partial(_apply_patches, restoring, by, names)
+    patches = functools.partial(_apply_patches, restoring, by, named)
     if by != "direct":
         with patches():
             return torch.export.export(
@@ -240,11 +241,18 @@ def _capture_call(
 
 
 def _apply_patches(
-    restoring: _Contexts, by: str, names: Mapping[tuple[int, int], str], *, gradients: bool = False
+    restoring: _Contexts,
+    by: str,
+    named: Mapping[tuple[int, int], dimensions.Dimension],
+    *,
+    gradients: bool = False,
 ) -> contextlib.AbstractContextManager[None]:
     """Torch's patches for a capture, after which the model is as before."""
     patches = capture_patches.for_capture(
-        strict=by == "strict", gradients=gradients or by == "gradients", recorded=by == "direct", names=names
+        strict=by == "strict",
+        gradients=gradients or by == "gradients",
+        recorded=by == "direct",
+        dimensions=named,
     )
     return boundary(*patches, *restoring)
 
@@ -319,6 +327,7 @@ def _limits(
         ]
         followed = [(branch, conditions) for branch, conditions in followed if conditions != []]
         branches = trace(functools.partial(search.follow, branches=followed)) if followed else []
+    check_promises(leaves.promised_dimensions(), search.limits.restrictions)
     return search.limits
 
 
@@ -338,9 +347,9 @@ def _capture_at_sizes(
         else {}
         for leaf, axes in enumerate(leaves.requested_dims)
     ]
-    names = {
-        leaf_and_axis: name
-        for leaf_and_axis, name in leaves.dimension_names().items()
+    named = {
+        leaf_and_axis: dimension
+        for leaf_and_axis, dimension in leaves.named_dimensions().items()
         if leaf_and_axis[1] in requested_dims[leaf_and_axis[0]]
     }
     at_sizes = shapes.Leaves(values, requested_dims, leaves.paths)
@@ -349,7 +358,7 @@ def _capture_at_sizes(
     for way in ways:
         try:
             return _placeholders(
-                _capture_call(model, call, specification, names, restoring, False, way, False)
+                _capture_call(model, call, specification, named, restoring, False, way, False)
             )
         except Exception as error:
             if is_fault(error):
