@@ -202,7 +202,9 @@ def resize_transposed(dimensions: int, stride: int, dilation: int, groups: int) 
     return function
 
 
-@pytest.mark.parametrize("dimensions, stride, dilation, groups", [(1, 3, 1, 2), (2, 2, 1, 1), (3, 1, 2, 1)])
+@pytest.mark.parametrize(
+    ("dimensions", "stride", "dilation", "groups"), [(1, 3, 1, 2), (2, 2, 1, 1), (3, 1, 2, 1)]
+)
 def test_the_padding_of_a_transposed_convolution_is_computed(
     dimensions: int, stride: int, dilation: int, groups: int
 ) -> None:

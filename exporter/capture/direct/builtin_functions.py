@@ -7,6 +7,7 @@ import builtins
 import contextlib
 import functools
 import inspect
+import math
 import re
 import sys
 import types
@@ -29,6 +30,7 @@ from .bytecode import only_calls_int
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
 _CALL = re.compile(r"\bint\(")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _modules: weakref.WeakKeyDictionary[types.ModuleType, bool] = weakref.WeakKeyDictionary()
 """Whether `int` may be replaced in a module."""
 
@@ -88,11 +90,34 @@ class _Int(metaclass=_Integer):
     """The replacement of `int` in the modules that define a model."""
 
 
+def _square_root(number: Any) -> Any:
+    """`math.sqrt`, of a symbolic number too."""
+    return torch.sym_sqrt(number) if isinstance(number, _SYMBOLIC) else math.sqrt(number)
+
+
+def _integer_square_root(number: Any) -> Any:
+    """`math.isqrt`, of a symbolic number too: rounding is exact for sizes below 2**52."""
+    return math.floor(torch.sym_sqrt(number)) if isinstance(number, torch.SymInt) else math.isqrt(number)
+
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat)
+_OF_MATH = {"sqrt": _square_root, "isqrt": _integer_square_root}
+_math = types.ModuleType("math")
+"""Stands in for the module `math`."""
+vars(_math).update(vars(math), **_OF_MATH)
+
+
+def _with_roots(space: dict[str, Any]) -> dict[str, Any]:
+    """Replacements of the members of a module's globals that are `math`, or its functions."""
+    originals = {id(math): _math, **{id(getattr(math, name)): new for name, new in _OF_MATH.items()}}
+    return {name: originals[id(item)] for name, item in space.items() if id(item) in originals}
+
+
 @contextlib.contextmanager
 def keep_symbolic(
     model: torch.nn.Module, has_dynamic_sizes: bool, further_namespaces: Iterable[dict[str, Any]]
 ) -> Iterator[None]:
-    """Replace `len` and `int` in the Python modules that define a model, within the context.
+    """Replace `len`, `int` and `math.sqrt` in the Python modules that define a model, within the context.
 
     Args:
         model: the model.
@@ -100,6 +125,7 @@ def keep_symbolic(
         further_namespaces: the globals of further modules that convert sizes to numbers.
     """
     changed: list[tuple[dict[str, Any], str]] = []
+    originals: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for space in [*_namespaces(model), *further_namespaces]:
         functions: dict[str, Any] = {"len": _length}
         if has_dynamic_sizes and "int" not in space and _only_calls_int(space):
@@ -109,9 +135,14 @@ def keep_symbolic(
             if name not in space:
                 space[name] = function
                 changed.append((space, name))
+        roots = _with_roots(space) if has_dynamic_sizes else {}
+        originals.append((space, {name: space[name] for name in roots}))
+        space.update(roots)
     try:
         yield
     finally:
+        for space, members in originals:
+            space.update(members)
         for space, name in changed:
             space.pop(name, None)
 
@@ -169,9 +200,14 @@ def _contents(function: types.FunctionType) -> Iterator[Any]:
 
 
 def _is_only_called(tree: ast.Module) -> bool:
+    # The code outside functions has run when the module was imported.
+    functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
+    bodies = [
+        part for node in functions for part in (node.body if isinstance(node.body, list) else [node.body])
+    ]
     allowed: set[ast.AST] = set()
     used: list[ast.AST] = []
-    for node in ast.walk(tree):
+    for node in (inner for part in bodies for inner in ast.walk(part)):
         if isinstance(node, ast.Name):
             if node.id == "int":
                 used.append(node)

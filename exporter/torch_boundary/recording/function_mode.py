@@ -33,11 +33,10 @@ _OF_TENSORS = (types.MethodWrapperType, types.MethodDescriptorType)
 _OF_ORDER = frozenset({torch.Tensor.contiguous, torch.Tensor.is_contiguous})
 _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch  # type: ignore[attr-defined]
-_GRIDS = (torch.affine_grid_generator, torch.nn.functional.affine_grid)
-_SIGNALS = (torch.istft, torch.Tensor.istft)
 _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
-_REPLACED = (torch.tensor, torch.equal, torch.narrow, torch.linspace, *_SIGNALS, *_GRIDS, *_RANDOM)
+_NARROW = (torch.narrow, torch.Tensor.narrow)
+_REPLACED = frozenset({torch.tensor, torch.equal, *_NARROW, *dynamic_arguments.CHOICES, *_RANDOM})
 """Functions that `_recordable` replaces."""
 Call = tuple[Function, Args, Kwargs]
 """A function, and its positional and keyword arguments."""
@@ -77,6 +76,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
 
     Attributes:
         needs_number: whether a tensor is being converted to a number of Python's.
+        replaced_calls: for each call of a function that may fix a size, the one called instead, or None.
     """
 
     def __init__(
@@ -95,12 +95,13 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         self._differentiates = differentiates
         self._plain: dict[object, bool] = {}
         self.needs_number = False
+        self.replaced_calls: list[Function | None] = []
 
     def _override(self, func: Any, args: Args, kwargs: Kwargs) -> Call:
         """The function to call, and its arguments; torch's mode calls it."""
         if func in _UNRECORDED and isinstance(args[0], FakeTensor):
             return self._replace_unrecorded(func, args, kwargs)
-        if type(func) in _OF_TENSORS and func is not torch.Tensor.narrow:
+        if type(func) in _OF_TENSORS and func not in _REPLACED:
             if func in _OF_ORDER:
                 compute_order(*args, **kwargs)
             elif func == data_attribute.WRITE:
@@ -120,6 +121,10 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         if func in OF_GRADIENTS and not self._differentiates:
             raise Differentiates
         func, args, kwargs = super()._override(func, args, kwargs)  # type: ignore[no-untyped-call]
+        if func in dynamic_arguments.CHOICES:
+            replacement = dynamic_arguments.CHOICES[func](*args, **kwargs)
+            self.replaced_calls.append(replacement)
+            func = replacement or func
         func = _recordable(func, args, kwargs)
         func = self._redirect(func, args, kwargs)
         # `aten::size` returns Python numbers, which would fix symbolic sizes.
@@ -154,16 +159,10 @@ def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
     # Its kernel compares the elements and returns a Python bool.
     if func is torch.equal:
         return _equal
-    if func in (torch.narrow, torch.Tensor.narrow):
+    if func in _NARROW:
         return _narrow
     if func in _BY_INDEX and isinstance(args[1], FakeTensor) and args[1].dtype == torch.bool:
         return func if args[1].dim() else functools.partial(_by_condition, func)
-    if func is torch.linspace and dynamic_arguments.has_dynamic_steps(*args, **kwargs):
-        return dynamic_arguments.linspace
-    if func in _GRIDS and dynamic_arguments.has_dynamic_size(*args, **kwargs):
-        return dynamic_arguments.affine_grid
-    if func in _SIGNALS and dynamic_arguments.has_dynamic_length(*args, **kwargs):
-        return dynamic_arguments.istft
     if func in _RANDOM and kwargs.get("generator", func) is None:
         return functools.partial(_by_default_generator, func)
     return _einsum if func is torch.functional.einsum else func
