@@ -105,9 +105,12 @@ def _capture_module(
     try:
         program, values = capture_by(by, specialize, attempt, lambda: alternatives(())[0] is not None)
     except Failures as failures:
-        if specialize and by == "auto" and any(map(reads_value, failures.errors.values())):
+        is_fixed = specialize and any(map(reads_value, failures.errors.values()))
+        if by == "auto" and (is_fixed or torchscript.has_scripted_parts(model)):
             try:
-                return torchscript.capture_trace(model, args, kwargs, options)
+                return torchscript.capture_trace(
+                    model, args, kwargs, options, refuse_decisions=not specialize
+                )
             except Exception as traced:
                 raise_fault(traced, "when it traced the model")
                 failures.errors["trace"] = traced
