@@ -41,6 +41,7 @@ from ...registration.schemas import operator_schema
 from ..files.garbage_collection import rare_for
 from ..files.reading import TRUSTED, Bounds
 from ..torch_boundary.process.process_lock import random_state_preserved
+from .conversion import operator_calls
 from .conversion.size import limits_of_source
 from .driver import Driver, LoweringScope, Observation, complete_names, map_values
 
@@ -222,7 +223,14 @@ class _SourceDriver(Driver[_SourceScope]):
         node_arguments = arguments(node, map_values(node.inputs, values))
         if operands:
             check_operand_shapes(operands, node_arguments)
-        result = symbolic(self.context, node_arguments)
+        try:
+            result = symbolic(self.context, node_arguments)
+        except UnsupportedError:
+            if node.domain not in operator_calls.DOMAINS:
+                raise
+            result = operator_calls.convert_call(self.context, node, symbolic, node_arguments)
+            if result is None:
+                raise
         return self._check_types(node, self._check_results(node, symbolic, result), module)
 
     def placeholders(self, node: ir.Node) -> list[Value]:

@@ -11,6 +11,7 @@ from contextlib import AbstractContextManager
 
 import torch
 
+from ..captured_graph.dimensions import Dimension
 from . import probe
 from .fake_tensors import as_exporting
 from .operators.overloads import Args, Function, Kwargs
@@ -22,7 +23,11 @@ Patches = list[AbstractContextManager[object]]
 
 
 def for_capture(
-    *, strict: bool, gradients: bool = False, recorded: bool = False, names: Mapping[tuple[int, int], str]
+    *,
+    strict: bool,
+    gradients: bool = False,
+    recorded: bool = False,
+    dimensions: Mapping[tuple[int, int], Dimension],
 ) -> Patches:
     """The patches for a capture by torch.export, or for a recording.
 
@@ -30,7 +35,7 @@ def for_capture(
         strict: whether TorchDynamo traces.
         gradients: whether the model runs with autograd; torch.export records where it switches that off.
         recorded: whether a `GraphRecorder` captures, which redirects calls by `redirection`.
-        names: the names of dimensions, by the position of a leaf of the call, and the axis.
+        dimensions: the named dimensions, by the position of a leaf of the call, and the axis.
     """
     from torch._dynamo import config
 
@@ -61,11 +66,13 @@ def for_capture(
 
         probe.require(probe.TRAINING)
         patches.append(custom_gradients.refuse_custom_gradients())
-    # Only a name that occurs twice needs this; TorchDynamo makes its own symbols.
-    if len(set(names.values())) < len(names) and not strict and probe.has(probe.NAMED_DIMENSIONS):
+    # TorchDynamo makes its own symbols.
+    if dimensions and not strict and probe.has(probe.NAMED_DIMENSIONS):
         from .replacements import named_dimensions
 
-        patches.append(named_dimensions.unify_symbols(names))
+        is_repeated = len({dimension.name for dimension in dimensions.values()}) < len(dimensions)
+        if is_repeated or any(map(named_dimensions.has_range, dimensions.values())):
+            patches.append(named_dimensions.declare_symbols(dimensions))
     if probe.has(probe.SIZE_BOUNDS):
         from .replacements import size_bounds
 

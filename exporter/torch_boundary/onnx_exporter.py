@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
+import sys
+import types
 from collections.abc import Callable, Iterator
 
+import torch
+
 from . import probe
+
+_REGISTRATION = "torch.onnx._internal.torchscript_exporter.registration"
 
 
 @contextlib.contextmanager
@@ -27,7 +34,8 @@ def exporting() -> Iterator[None]:
 
 def registered_functions() -> list[tuple[str, int, Callable[..., object]]]:
     """The functions of `torch.onnx.register_custom_op_symbolic`, as (name, opset, function)."""
-    if not probe.has(probe.ONNX_FUNCTIONS):
+    # Importing the module takes long, and nothing is registered before it is imported.
+    if _REGISTRATION not in sys.modules or not probe.has(probe.ONNX_FUNCTIONS):
         return []
     from torch.onnx._internal.torchscript_exporter.registration import registry
 
@@ -36,3 +44,20 @@ def registered_functions() -> list[tuple[str, int, Callable[..., object]]]:
         for name, group in registry._registry.items()
         for opset, function in group._functions._overrides.items()
     ]
+
+
+def modules_of_symbolic_functions(name: str) -> list[types.ModuleType]:
+    """The modules `torch.onnx.<name>`: the public one, and the one that defines its members.
+
+    `from torch.onnx import symbolic_helper` returns one or the other, by what was imported before.
+    """
+    before = vars(torch.onnx).get(name)
+    modules = [importlib.import_module(f"torch.onnx.{name}")]
+    if before is not None:
+        # The import has replaced the attribute.
+        setattr(torch.onnx, name, before)
+    if probe.has(probe.ONNX_FUNCTIONS):
+        import torch.onnx._internal.torchscript_exporter as definitions
+
+        modules += [vars(definitions)[name]] if name in vars(definitions) else []
+    return modules

@@ -257,6 +257,9 @@ NAMED_DIMENSIONS = Feature(
     (
         "torch._export.non_strict_utils:make_fake_inputs",
         "torch.fx.experimental.symbolic_shapes:ShapeEnv._set_replacement",
+        "torch.fx.experimental.symbolic_shapes:ShapeEnv._update_var_to_range",
+        "torch.utils._sympy.numbers:int_oo",
+        "torch.utils._sympy.value_ranges:ValueRanges",
         "torch.fx.experimental.symbolic_shapes:ShapeEnv.replace",
         "torch.export._trace:make_fake_inputs",
     ),

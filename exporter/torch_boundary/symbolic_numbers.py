@@ -190,14 +190,24 @@ def decide_condition(condition: bool | torch.SymBool) -> bool | None:
 
 
 def as_integer(number: torch.SymInt | torch.SymFloat) -> Size | None:
-    """The result of `int(number)` for a symbolic number, as a symbolic integer if rounding never changes it.
+    """The result of `int(number)` for a symbolic number, as a symbolic integer.
 
     Returns:
         A symbolic integer itself. For a number that is not negative, and is an exact fraction or a quotient
-        of two, such as `n * 0.25` or `b * h * w / (h * w / 8)`, a quotient of integers. Else None.
+        of two, such as `n * 0.25` or `b * h * w / (h * w / 8)`, a quotient of integers. For another float of
+        sizes the truncated float. None for a number that depends on data.
     """
     if isinstance(number, torch.SymInt):
         return number
+    quotient = _exact_quotient(number)
+    if quotient is not None:
+        return quotient
+    is_of_sizes = number.node.expr.free_symbols <= example_sizes(number.node.shape_env).keys()
+    return math.trunc(number) if is_of_sizes else None
+
+
+def _exact_quotient(number: torch.SymFloat) -> Size | None:
+    """The result of `int(number)` as a quotient of integers, if rounding never changes it."""
     fraction: tuple[Size, Size] | None = _exact_fraction(number.node)
     if fraction is None:
         name, *operands = getattr(number.node, "operation", None) or ("",)

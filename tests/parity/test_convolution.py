@@ -1,5 +1,7 @@
 """Convolutions against eager PyTorch: 1, 2 and 3 dimensions, padding by name, groups, transposes."""
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -185,3 +187,39 @@ def test_weights_keep_their_names(opset: int) -> None:
     module = _seeded(torch.nn.Conv2d(3, 4, 3))
     program = opsetta.export(module, (floats(1, 3, 8, 8),), opset=opset)
     assert {tensor.name for tensor in program.model_proto.graph.initializer} == {"weight", "bias"}
+
+
+def resize_transposed(dimensions: int, stride: int, dilation: int, groups: int) -> Any:
+    weight = floats(4, 2, *(3,) * dimensions, seed=5)
+
+    def function(x: torch.Tensor, like: torch.Tensor) -> torch.Tensor:
+        sizes = like.shape[-dimensions:]
+        shortest = [(n - 1) * stride + 2 * dilation - 1 for n in x.shape[-dimensions:]]
+        extra = [size - least for size, least in zip(sizes, shortest, strict=True)]
+        options = {"stride": stride, "padding": 1, "dilation": dilation, "groups": groups}
+        return TRANSPOSED[dimensions](x, weight, output_padding=extra, **options)
+
+    return function
+
+
+@pytest.mark.parametrize(
+    ("dimensions", "stride", "dilation", "groups"), [(1, 3, 1, 2), (2, 2, 1, 1), (3, 1, 2, 1)]
+)
+def test_the_padding_of_a_transposed_convolution_is_computed(
+    dimensions: int, stride: int, dilation: int, groups: int
+) -> None:
+    def inputs(size: int, extra: int) -> tuple[torch.Tensor, torch.Tensor]:
+        length = (size - 1) * stride + 2 * dilation - 1 + extra
+        return floats(2, 4, *(size,) * dimensions), floats(*(length,) * dimensions)
+
+    names = "hwd"[:dimensions]
+    dynamic = {2 + i: name for i, name in enumerate(names)}, {i: f"{name}2" for i, name in enumerate(names)}
+    record = Record(
+        "output size",
+        resize_transposed(dimensions, stride, dilation, groups),
+        inputs(4, 0),
+        dynamic=dynamic,
+        atol=1e-4,
+    )
+    most = max(stride, dilation) - 1
+    check(record, [inputs(4, most), inputs(3, 1), inputs(1, most)])

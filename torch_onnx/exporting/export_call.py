@@ -13,6 +13,7 @@ from typing import IO, TYPE_CHECKING
 from ...exporter.captured_graph import specializations
 from ...registration import CaptureError, OpsettaError
 from ...registration.warning import warn
+from ..symbolic_functions.registered_with_torch import functions_of_torch
 from . import keywords
 from .arguments import Call, example_call
 from .artifacts import Artifacts
@@ -106,6 +107,8 @@ def _export(options: ExportOptions, opset: int, artifacts: Artifacts) -> ONNXPro
     from .translation_table import TranslationTable
 
     table = TranslationTable(options.custom_translation_table)
+    for function in functions_of_torch(uses_our_helpers=True):
+        table.registry.put_first(function)
     call = example_call(options)
     with boundary(exporting(), *_static_symbolics(options, table)), _training_mode(options):
         program = _lower(options, opset, call, table, artifacts)

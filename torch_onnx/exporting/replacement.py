@@ -12,15 +12,18 @@ from collections.abc import Callable, Iterator
 
 from ...exporter.torch_boundary.state.static_lookups import is_instance, module_attributes, module_name
 from ...registration import SymbolicFunction, default_registry
-from .. import symbolic_helper
 from .._type_utils import JitScalarType
 from ..symbolic_functions import custom_operators
-from ..symbolic_functions.opset_modules import SymbolicFunctions
 from ..symbolic_functions.registered import TorchSymbolicFunction
+from ..symbolic_functions.registered_with_torch import (
+    apply_our_parse_args,
+    functions_of_torch,
+    modules_of_torch,
+    open_blocks,
+)
 from .export_call import export
 
 _LOCK = threading.RLock()
-_OPSETS = range(7, 21)
 
 
 class _Use:
@@ -86,6 +89,7 @@ def replaced(opset: int | None = None) -> Iterator[None]:
     try:
         with interrupts_deferred(), _LOCK:
             _uses.append(use)
+            open_blocks.append(use)
             if len(_uses) == 1:
                 _replace(use)
         yield
@@ -93,6 +97,7 @@ def replaced(opset: int | None = None) -> Iterator[None]:
         with interrupts_deferred(), _LOCK:
             use.undo()
             _uses.remove(use)
+            open_blocks.remove(use)
             if not _uses:
                 while _undo:
                     _undo.pop()()
@@ -114,7 +119,7 @@ def _replace(use: _Use) -> None:
                 )
                 replacements[id(original)] = original, stand_in
             _set(namespace, name, replacements[id(original)][1], original)
-    for module in _modules():
+    for module in modules_of_torch():
         replacements |= _replace_module(*module)
     originals = {id(new): (new, old) for old, new in replacements.values()}
     # Modules imported within the block may have bound our functions: the end of the block replaces those too.
@@ -122,22 +127,14 @@ def _replace(use: _Use) -> None:
     original = torch.onnx.JitScalarType  # type: ignore[attr-defined]
     _set(torch.onnx, "JitScalarType", JitScalarType, original)
     _rebind(replacements | {id(original): (original, JitScalarType)}, _undo)
-    for name, opset, function in _registered_before():
-        use.put(TorchSymbolicFunction(name, opset, _apply_our_parse_args(function)))
+    for function in functions_of_torch(uses_our_helpers=False):
+        use.put(function)
 
 
 def _set(holder: object, name: str, item: object, before: object) -> None:
     """Set an attribute, and record how to undo that."""
     _undo.append(functools.partial(setattr, holder, name, before))
     setattr(holder, name, item)
-
-
-def _modules() -> Iterator[tuple[str, types.ModuleType]]:
-    """Return the modules of torch.onnx for symbolic functions, each with ours."""
-    yield "symbolic_helper", symbolic_helper
-    for opset in _OPSETS:
-        name = f"symbolic_opset{opset}"
-        yield name, SymbolicFunctions(f"torch.onnx.{name}", f"The functions of `torch.onnx.{name}`.")
 
 
 def _replace_module(name: str, our_module: types.ModuleType) -> dict[int, tuple[object, object]]:
@@ -209,7 +206,7 @@ def _register(symbolic_name: str, symbolic_fn: Callable[..., object], opset_vers
     with _LOCK:
         _uses[-1].remember(custom_operators.qualify_name(symbolic_name), opset_version)
         custom_operators.register_custom_op_symbolic(
-            symbolic_name, _apply_our_parse_args(symbolic_fn), opset_version
+            symbolic_name, apply_our_parse_args(symbolic_fn), opset_version
         )
 
 
@@ -217,25 +214,6 @@ def _unregister(symbolic_name: str, opset_version: int) -> None:
     with _LOCK:
         _uses[-1].remember(custom_operators.qualify_name(symbolic_name), opset_version)
         custom_operators.unregister_custom_op_symbolic(symbolic_name, opset_version)
-
-
-def _apply_our_parse_args(function: Callable[..., object]) -> Callable[..., object]:
-    """Apply our `parse_args` to a function that was decorated with torch's before the block."""
-    inner = getattr(function, "__wrapped__", None)
-    descriptors = getattr(inner, "_arg_descriptors", None)
-    if inner is None or descriptors is None:
-        return function
-    return symbolic_helper.parse_args(*descriptors)(inner)
-
-
-def _registered_before() -> Iterator[tuple[str, int, Callable[..., object]]]:
-    """Return functions registered with torch.onnx before the block, except for operators that we support."""
-    from ...exporter.torch_boundary.onnx_exporter import registered_functions
-
-    for name, opset, function in registered_functions():
-        is_ours = default_registry.first_opset(name) is not None
-        if name.startswith(("aten::", "prim::")) or not is_ours:
-            yield name, opset, function
 
 
 def _rebind(

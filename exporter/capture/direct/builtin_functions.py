@@ -7,6 +7,7 @@ import builtins
 import contextlib
 import functools
 import inspect
+import math
 import re
 import sys
 import types
@@ -31,6 +32,7 @@ from .loops.recurrences import as_recurrences
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
 _CALL = re.compile(r"\bint\(")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _modules: weakref.WeakKeyDictionary[types.ModuleType, bool] = weakref.WeakKeyDictionary()
 """Whether `int` may be replaced in a module."""
 
@@ -109,11 +111,34 @@ class _Int(metaclass=_Integer):
     """The replacement of `int` in the modules that define a model."""
 
 
+def _square_root(number: Any) -> Any:
+    """`math.sqrt`, of a symbolic number too."""
+    return torch.sym_sqrt(number) if isinstance(number, _SYMBOLIC) else math.sqrt(number)
+
+
+def _integer_square_root(number: Any) -> Any:
+    """`math.isqrt`, of a symbolic number too: rounding is exact for sizes below 2**52."""
+    return math.floor(torch.sym_sqrt(number)) if isinstance(number, torch.SymInt) else math.isqrt(number)
+
+
+_SYMBOLIC = (torch.SymInt, torch.SymFloat)
+_OF_MATH = {"sqrt": _square_root, "isqrt": _integer_square_root}
+_math = types.ModuleType("math")
+"""Stands in for the module `math`."""
+vars(_math).update(vars(math), **_OF_MATH)
+
+
+def _with_roots(space: dict[str, Any]) -> dict[str, Any]:
+    """Replacements of the members of a module's globals that are `math`, or its functions."""
+    originals = {id(math): _math, **{id(getattr(math, name)): new for name, new in _OF_MATH.items()}}
+    return {name: originals[id(item)] for name, item in space.items() if id(item) in originals}
+
+
 @contextlib.contextmanager
 def keep_symbolic(
     model: torch.nn.Module, has_dynamic_sizes: bool, further_namespaces: Iterable[dict[str, Any]]
 ) -> Iterator[None]:
-    """Replace `len` and `int` in the Python modules that define a model, within the context.
+    """Replace `len`, `int` and `math.sqrt` in the Python modules that define a model, within the context.
 
     Args:
         model: the model.
@@ -122,6 +147,7 @@ def keep_symbolic(
     """
     changed: list[tuple[dict[str, Any], str]] = []
     namespaces = [*_namespaces(model), *further_namespaces]
+    originals: list[tuple[dict[str, Any], dict[str, Any]]] = []
     for space in namespaces:
         functions: dict[str, Any] = {"len": _length}
         if has_dynamic_sizes:
@@ -133,11 +159,16 @@ def keep_symbolic(
             if name not in space:
                 space[name] = function
                 changed.append((space, name))
+        roots = _with_roots(space) if has_dynamic_sizes else {}
+        originals.append((space, {name: space[name] for name in roots}))
+        space.update(roots)
     recurrences = as_recurrences(model, namespaces) if has_dynamic_sizes else contextlib.nullcontext()
     try:
         with recurrences:
             yield
     finally:
+        for space, members in originals:
+            space.update(members)
         for space, name in changed:
             space.pop(name, None)
 
@@ -195,9 +226,14 @@ def _contents(function: types.FunctionType) -> Iterator[Any]:
 
 
 def _is_only_called(tree: ast.Module) -> bool:
+    # The code outside functions has run when the module was imported.
+    functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
+    bodies = [
+        part for node in functions for part in (node.body if isinstance(node.body, list) else [node.body])
+    ]
     allowed: set[ast.AST] = set()
     used: list[ast.AST] = []
-    for node in ast.walk(tree):
+    for node in (inner for part in bodies for inner in ast.walk(part)):
         if isinstance(node, ast.Name):
             if node.id == "int":
                 used.append(node)

@@ -189,6 +189,7 @@ class _Recording:
             answers=self._decisions.answers,
             gradients=self._gradients,
             replaced=replaced_state(self._tree, self._weights, self.recorder.assigned),
+            replaced_calls=self.recorder.replaced_calls,
         )
 
 

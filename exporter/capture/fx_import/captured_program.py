@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -51,6 +51,7 @@ class RecordedProgram:
         answers: the numbers that the model's code read from tensors, by line, in order.
         gradients: whether the model computes gradients.
         replaced: the names of parameters and buffers that the model replaced in its forward, unrecorded.
+        replaced_calls: the argument of `RepeatedReplacements`, with which the model runs these operators.
     """
 
     graph_module: torch.nn.Module
@@ -63,6 +64,7 @@ class RecordedProgram:
     answers: Mapping[tuple[str, str], Sequence[object]]
     gradients: bool = False
     replaced: Sequence[str] = ()
+    replaced_calls: Sequence[Callable[..., Any] | None] = ()
 
     @property
     def graph(self) -> torch.fx.Graph:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Container, Mapping, Sequence
 
 import onnx_ir as ir
@@ -13,10 +14,12 @@ from ....registration import NUMBER, RANGES, CaptureError, Names
 from ...captured_graph.capture import Capture, Interface, graph_outputs
 from ...files.garbage_collection import rare_for
 from ...torch_boundary.containers.structures import leaf_names
+from ...torch_boundary.fake_tensors import storage_key
 from ..descriptions import describe_input, describe_state, ranges
 from ..tensor_kinds import check
-from ..weights import Identity, first_names, identity
+from ..weights import Identity, first_names, identity, without_repetitions
 from .captured_program import CapturedProgram
+from .fx_graph import mutates
 from .higher_order import Importer
 from .source_values import NamedDimensions, describe, tensor_type
 
@@ -183,6 +186,9 @@ class _ProgramImporter:
         if key in self._tied:
             return self._tied[key]
         name = self._first_names.get(key, name)
+        expanded_shape = tensor.shape
+        if specification.kind != InputKind.PARAMETER and not self._may_be_written(node):
+            tensor = without_repetitions(tensor)
         value = ir.Value(
             name=self._names.unique(name),
             type=tensor_type(tensor),
@@ -195,9 +201,28 @@ class _ProgramImporter:
             tensor,
             persistent=specification.persistent is not False,
         )
-        self._tied[key] = value
         initializers.append(value)
+        if tensor.shape != expanded_shape:
+            like = ir.Value(name=value.name, type=value.type, shape=ir.Shape(expanded_shape))
+            arguments = {"self": value, "size": list(expanded_shape), "implicit": False}
+            value = self._importer.emit("aten::expand", arguments, like)
+        self._tied[key] = value
         return value
+
+    def _may_be_written(self, placeholder: torch.fx.Node) -> bool:
+        """Whether an operator writes to the memory of a placeholder."""
+        return storage_key(placeholder.meta["val"]) in self._written
+
+    @functools.cached_property
+    def _written(self) -> set[object]:
+        """The storages of the tensors that operators which write take."""
+        return {
+            storage_key(operand.meta["val"])
+            for node in self._program.graph.nodes
+            if mutates(node)
+            for operand in node.all_input_nodes
+            if isinstance(operand.meta.get("val"), torch.Tensor)
+        }
 
     def _outputs(self, results: Sequence[object]) -> tuple[list[ir.Value], list[int | list[object]]]:
         kinds = [specification.kind for specification in self._program.graph_signature.output_specs]

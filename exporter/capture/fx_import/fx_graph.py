@@ -114,7 +114,7 @@ class GraphImporter(abc.ABC):
 
     def run(self, graph: torch.fx.Graph) -> Imported:
         """Import every node and return the graph's results, nested as they are."""
-        self._aliases_matter = self._aliases_matter or any(_mutates(node) for node in graph.nodes)
+        self._aliases_matter = self._aliases_matter or any(mutates(node) for node in graph.nodes)
         imported_nodes: set[torch.fx.Node] = set()
         for node in graph.nodes:
             if node.op == "output":
@@ -216,7 +216,7 @@ class GraphImporter(abc.ABC):
             return _share_memory(target, self._result(node, source), arguments)
         # Only a graph with writes depends on which results are views. Some operators that may return a view
         # returned a copy here (`reshape`, `contiguous`).
-        if self._aliases_matter and isinstance(node.meta.get("val"), torch.Tensor) and not _mutates(node):
+        if self._aliases_matter and isinstance(node.meta.get("val"), torch.Tensor) and not mutates(node):
             first = node.args[0] if node.args else None
             if isinstance(first, torch.fx.Node) and not share_memory(
                 first.meta.get("val"), node.meta.get("val")
@@ -459,7 +459,8 @@ def _results(node: torch.fx.Node) -> list[tuple[str, object]]:
     return [(f"{node.name}_{i}", leaf) for i, leaf in enumerate(leaves) if leaf is not None]
 
 
-def _mutates(node: torch.fx.Node) -> bool:
+def mutates(node: torch.fx.Node) -> bool:
+    """Whether a node calls an operator that writes to an argument."""
     if node.op != "call_function":
         return False
     if isinstance(node.target, OpOverload):

@@ -31,6 +31,7 @@ from ..keyword_members import as_parameters
 from ..sizes import dynamic_shapes as shapes
 from ..sizes import size_limits
 from ..sizes.branches import Branch
+from ..sizes.promised_ranges import check_promises
 from ..sizes.search import Search
 from ..sizes.trials import Tracer
 from .alternatives import Alternatives, Captures
@@ -105,10 +106,13 @@ def _capture_module(
     try:
         program, values = capture_by(by, specialize, attempt, lambda: alternatives(())[0] is not None)
     except Failures as failures:
-        if specialize and by == "auto" and any(map(reads_value, failures.errors.values())):
+        is_fixed = specialize and any(map(reads_value, failures.errors.values()))
+        if by == "auto" and (is_fixed or torchscript.has_scripted_parts(model)):
             try:
                 # A trace fixes decisions as well, but follows code that torch.export does not.
-                return torchscript.capture_trace(model, args, kwargs, options)
+                return torchscript.capture_trace(
+                    model, args, kwargs, options, refuse_decisions=not specialize
+                )
             except Exception as traced:
                 raise_fault(traced, "when it traced the model")
                 failures.errors["trace"] = traced
@@ -174,7 +178,7 @@ def _export(
     """
     structure = pytree.tree_flatten((args, dict(kwargs)))[1]
     specification = _specification(model, args, kwargs, leaves) if any(leaves.requested_dims) else None
-    names = leaves.dimension_names()
+    named = leaves.named_dimensions()
     failures: list[Exception] = []
     for values in shapes.enlargements(leaves):
         call = pytree.tree_unflatten(values, structure)
@@ -182,7 +186,7 @@ def _export(
             # TorchDynamo would trace the hook as a part of the model.
             with contextlib.nullcontext() if by == "strict" else _result_registered(model):
                 program = _capture_call(
-                    model, call, specification, names, restoring, source_lines, by, specialize
+                    model, call, specification, named, restoring, source_lines, by, specialize
                 )
             capture_patches.restore_operators(program.graph_module)
             captured = _placeholders(program)
@@ -204,7 +208,7 @@ def _capture_call(
     model: torch.nn.Module,
     call: tuple[tuple[object, ...], dict[str, Any]],
     specification: dict[str, Any] | None,
-    names: Mapping[tuple[int, int], str],
+    named: Mapping[tuple[int, int], dimensions.Dimension],
     restoring: _Contexts,
     source_lines: bool,
     by: str,
@@ -212,7 +216,7 @@ def _capture_call(
 ) -> CapturedProgram:
     """Capture one call, under torch's patches, and restore the model."""
     args, kwargs = call
-    patches = functools.partial(_apply_patches, restoring, by, names)
+    patches = functools.partial(_apply_patches, restoring, by, named)
     if by != "direct":
         with patches():
             return torch.export.export(
@@ -244,11 +248,18 @@ def _capture_call(
 
 
 def _apply_patches(
-    restoring: _Contexts, by: str, names: Mapping[tuple[int, int], str], *, gradients: bool = False
+    restoring: _Contexts,
+    by: str,
+    named: Mapping[tuple[int, int], dimensions.Dimension],
+    *,
+    gradients: bool = False,
 ) -> contextlib.AbstractContextManager[None]:
     """Torch's patches for a capture, after which the model is as before."""
     patches = capture_patches.for_capture(
-        strict=by == "strict", gradients=gradients or by == "gradients", recorded=by == "direct", names=names
+        strict=by == "strict",
+        gradients=gradients or by == "gradients",
+        recorded=by == "direct",
+        dimensions=named,
     )
     return boundary(*patches, *restoring)
 
@@ -325,6 +336,7 @@ def _limits(
         ]
         followed = [(branch, conditions) for branch, conditions in followed if conditions != []]
         branches = trace(functools.partial(search.follow, branches=followed)) if followed else []
+    check_promises(leaves.promised_dimensions(), search.limits.restrictions)
     return search.limits
 
 
@@ -344,9 +356,9 @@ def _capture_at_sizes(
         else {}
         for leaf, axes in enumerate(leaves.requested_dims)
     ]
-    names = {
-        leaf_and_axis: name
-        for leaf_and_axis, name in leaves.dimension_names().items()
+    named = {
+        leaf_and_axis: dimension
+        for leaf_and_axis, dimension in leaves.named_dimensions().items()
         if leaf_and_axis[1] in requested_dims[leaf_and_axis[0]]
     }
     at_sizes = shapes.Leaves(values, requested_dims, leaves.paths)
@@ -355,7 +367,7 @@ def _capture_at_sizes(
     for way in ways:
         try:
             return _placeholders(
-                _capture_call(model, call, specification, names, restoring, False, way, False)
+                _capture_call(model, call, specification, named, restoring, False, way, False)
             )
         except Exception as error:
             if is_fault(error):

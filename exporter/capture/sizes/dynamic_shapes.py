@@ -17,6 +17,7 @@ from torch.export import Dim
 
 from ....registration import CaptureError
 from ....registration.warning import warn
+from ...captured_graph.dimensions import Dimension
 from ...torch_boundary import symbolic_sizes as functions
 from ...torch_boundary.containers.pytree import children
 from ..capture_options import CaptureOptions
@@ -73,6 +74,29 @@ class Leaves:
             names[leaf, axis]: (getattr(dim, "min", None), getattr(dim, "max", None))
             for leaf, axis, dim in self.dynamic()
             if (leaf, axis) in names
+        }
+
+    def independent_dims(self) -> list[Any]:
+        """Each `Dim` of which no other one is computed, as `2 * dim` is."""
+        dims = [dim for axes in self.requested_dims for dim in axes.values() if isinstance(dim, Dim)]
+        roots = {root.__name__ for dim in dims if (root := getattr(dim, "root", None)) is not None}
+        return [dim for dim in dims if not hasattr(dim, "root") and dim.__name__ not in roots]
+
+    def promised_dimensions(self) -> dict[str, Dimension]:
+        """The range of each such `Dim`, which the caller wants to use, by name."""
+        return {
+            dim.__name__: Dimension(
+                dim.__name__, int(dim.min), int(dim.max) if sympy.sympify(dim.max).is_Integer else None
+            )
+            for dim in self.independent_dims()
+        }
+
+    def named_dimensions(self) -> dict[tuple[int, int], Dimension]:
+        """The dimensions that the user named, with the range of a `Dim`, by (leaf, axis)."""
+        promised = self.promised_dimensions()
+        return {
+            leaf_and_axis: promised.get(name, Dimension(name))
+            for leaf_and_axis, name in self.dimension_names().items()
         }
 
     def dynamic(self) -> Iterator[tuple[int, int, Any]]:
@@ -257,6 +281,14 @@ def _check_example_sizes(leaves: Leaves) -> None:
                     f"the dimension '{name}' has size {first_size} at {first_axis} and size {size} at "
                     f"{axis_text} in the example: use two names, or an example where the sizes are equal"
                 )
+    for name, dimension in leaves.promised_dimensions().items():
+        size, axis_text = first[name]
+        lower, upper = dimension.minimum, dimension.maximum
+        if size < lower or (upper is not None and size > upper):
+            bound = f"at least {lower}" if size < lower else f"at most {upper}"
+            raise CaptureError(
+                f"{axis_text} has size {size} in the example, but its Dim '{name}' declares {bound}"
+            )
 
 
 def check_names(leaves: Leaves, captured: Sequence[object], lines: Callable[[Any], str]) -> None:
@@ -307,11 +339,19 @@ def _by_parameter(dynamic_shapes: object, bound: Mapping[str, object]) -> dict[s
 
 
 def torch_dims(leaves: Leaves) -> list[dict[int, Any] | None]:
-    """The dynamic shapes for torch.export, per leaf; names become hints, so that the model's limits apply."""
+    """The dynamic shapes for torch.export, per leaf.
+
+    Names and each `Dim` become hints: for a `Dim`, torch would refuse every model that asks for a condition
+    on its size, also where both outcomes compute the same. The search for size limits decides instead.
+    """
+    independent = {id(dim) for dim in leaves.independent_dims()}
     result: list[dict[int, Any] | None] = []
     for value, axes in zip(leaves.values, leaves.requested_dims, strict=True):
         # A `Dim` by name would make torch.export refuse every limit that the model sets.
-        converted = {axis: Dim.DYNAMIC if isinstance(dim, str) else dim for axis, dim in axes.items()}
+        converted = {
+            axis: Dim.DYNAMIC if isinstance(dim, str) or id(dim) in independent else dim
+            for axis, dim in axes.items()
+        }
         result.append(converted if isinstance(value, torch.Tensor) and converted else None)
     return result
 
@@ -405,12 +445,19 @@ def _text(expression: sympy.Expr) -> str:
 def _is_pinned(computed: sympy.Expr, number: sympy.Integer) -> bool:
     """Whether only few sizes give the same number: it is divided by constants, or rounded.
 
-    Comparisons with 0 or 1 do not count, because every broadcasting operator makes them.
+    Comparisons with 0 or 1 do not count, because every broadcasting operator makes them. Neither does a
+    quotient rounded up to 1, the number of parts of all sizes up to the divisor.
     """
+    if isinstance(computed, functions.CeilToInt) and _is_quotient_by_constant(computed.args[0]):
+        return bool(number > 1)
     divided = computed.atoms(functions.FloorDiv, functions.CleanDiv)
     if computed.has(*_CONDITIONS) or not all(division.args[1].is_number for division in divided):
         return False
     return bool((bool(divided) and number > 1) or computed.has(*_ROUNDED))
+
+
+def _is_quotient_by_constant(expression: sympy.Expr) -> bool:
+    return isinstance(expression, functions.IntTrueDiv) and bool(expression.args[1].is_number)
 
 
 def _candidate_sizes(key: object, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:

@@ -259,10 +259,19 @@ class Tracer:
             forget_layout(tensor)
 
         seen = data_attribute.intercept(assign) if self._detaches else contextlib.nullcontext()
-        with contextlib.ExitStack() as restored, seen:
+        with contextlib.ExitStack() as restored, seen, self._replacements():
             # Unflattening a cache of keys and values runs operators, and the graph contains them, too.
             args, kwargs = pytree.tree_unflatten(leaves, self._structure)
             return pytree.tree_leaves(self._model(*args, **kwargs))
+
+    def _replacements(self) -> contextlib.AbstractContextManager[Any]:
+        """The functions that the capture called in the place of those that take no symbolic sizes."""
+        replaced_calls = getattr(self._program, "replaced_calls", ())
+        if not any(replaced_calls):
+            return contextlib.nullcontext()
+        from ...torch_boundary.replacements.dynamic_arguments import RepeatedReplacements
+
+        return RepeatedReplacements(replaced_calls)
 
     def _run_graph(self, sizes: PromisedSizes, recorder: OperatorRecorder, leaves: list[object]) -> None:
         self._graph.trace(self._inputs(leaves), recorder, sizes)

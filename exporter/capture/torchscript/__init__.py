@@ -3,11 +3,13 @@
 from .capture_script import capture_torchscript as capture
 from .capture_script import is_torchscript
 from .script_files import load
+from .scripted_parts import has_scripted_parts
 from .tracing import capture_trace
 
 __all__ = [
     "capture",
     "capture_trace",
+    "has_scripted_parts",
     "is_torchscript",
     "load",
 ]

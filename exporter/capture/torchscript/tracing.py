@@ -40,8 +40,15 @@ def capture_trace(
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
     options: CaptureOptions,
+    *,
+    refuse_decisions: bool = False,
 ) -> Capture:
     """Trace a model on the example arguments, and capture the trace as TorchScript.
+
+    TorchScript modules and functions that the model calls keep their branches and loops.
+
+    Args:
+        refuse_decisions: refuse a model whose Python code depends on values or sizes of tensors.
 
     Raises:
         CaptureError: the model cannot be traced, for example because an argument is not a tensor.
@@ -49,7 +56,7 @@ def capture_trace(
     if isinstance(model, torch.export.ExportedProgram) or not callable(model):
         raise CaptureError(f"capture='trace' needs a module or a function, not {type(model).__name__}")
     with as_parameters(model, args, kwargs, options) as options_by_member:
-        return _capture_trace(model, args, kwargs, options_by_member)
+        return _capture_trace(model, args, kwargs, options_by_member, refuse_decisions)
 
 
 def _capture_trace(
@@ -57,6 +64,7 @@ def _capture_trace(
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
     options: CaptureOptions,
+    refuse_decisions: bool,
 ) -> Capture:
     # A trace takes positional or keyword arguments, not both.
     named = shapes.bind(model, args, kwargs) if args and kwargs else dict(kwargs)
@@ -89,6 +97,8 @@ def _capture_trace(
             # The check would trace the model again.
             traced = torch.jit.trace(model, check_trace=False, **example)
             _check_complete(traced, writing)
+            if refuse_decisions:
+                _check_undecided(tracer_warnings)
     except Exception as error:
         raise_fault(error, "when it traced the model")
         raise CaptureError(f"torch.jit.trace could not capture the model: {error}") from error
@@ -105,6 +115,15 @@ def _check_complete(traced: Program, writing: Iterable[str]) -> None:
         raise CaptureError(
             f"a trace leaves out {', '.join(removed)}, which writes to an argument: use another capture"
         )
+
+
+def _check_undecided(tracer_warnings: Iterable[warnings.WarningMessage]) -> None:
+    for entry in tracer_warnings:
+        if issubclass(entry.category, torch.jit.TracerWarning):  # type: ignore[attr-defined]
+            line = shown_line(entry.filename, entry.lineno)
+            raise CaptureError(
+                f"at {line} the code outside the TorchScript parts depends on tensors or sizes"
+            )
 
 
 def _decisions_of(tracer_warnings: Iterable[warnings.WarningMessage]) -> list[Specialization]:

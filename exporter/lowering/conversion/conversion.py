@@ -95,7 +95,7 @@ def convert(
     check_training(model, opset)
     source = source_of(model, bounds)
     shapes = WrittenShapes(model, opset, bounds)
-    conversion = _Conversion(source, opset, registry_or_default(registry), bounds, shapes)
+    conversion = Conversion(source, opset, registry_or_default(registry), bounds, shapes)
     conversion.known_invalid = check_source(source, source_opset, opset, conversion.registry)
     conversion.observation = observation
     conversion.level, conversion.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
@@ -108,7 +108,7 @@ def _attach_carried(model: ir.Model, converted: ir.Model) -> ir.Model:
     return converted
 
 
-class _Conversion(Driver[FileScope]):
+class Conversion(Driver[FileScope]):
     """Lowers ONNX graphs of other opsets, whose nodes are read with the schemas of their opset."""
 
     def __init__(

@@ -19,7 +19,7 @@ from ..containers import pytree
 from ..export_internals import non_strict_utils
 from ..fake_tensors import FakeTensor
 from ..operators.overloads import Args, Function, Kwargs
-from ..replacements import data_attribute, dynamic_arguments
+from ..replacements import data_attribute, dynamic_arguments, symbolic_indices
 from ..symbolic_numbers import compute_order
 from .gradients import OF_GRADIENTS, Differentiates, check_function
 
@@ -33,12 +33,11 @@ _OF_TENSORS = (types.MethodWrapperType, types.MethodDescriptorType)
 _OF_ORDER = frozenset({torch.Tensor.contiguous, torch.Tensor.is_contiguous})
 _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch  # type: ignore[attr-defined]
-_GRIDS = (torch.affine_grid_generator, torch.nn.functional.affine_grid)
-_SIGNALS = (torch.istft, torch.Tensor.istft)
 _OF_SLICES = frozenset({torch.unbind, torch.Tensor.unbind, torch.Tensor.__iter__})
 _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
-_REPLACED = (torch.tensor, torch.equal, torch.narrow, torch.linspace, *_SIGNALS, *_GRIDS, *_RANDOM)
+_NARROW = (torch.narrow, torch.Tensor.narrow)
+_REPLACED = frozenset({torch.tensor, torch.equal, *_NARROW, *dynamic_arguments.CHOICES, *_RANDOM})
 """Functions that `_recordable` replaces."""
 Call = tuple[Function, Args, Kwargs]
 """A function, and its positional and keyword arguments."""
@@ -78,6 +77,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
 
     Attributes:
         needs_number: whether a tensor is being converted to a number of Python's.
+        replaced_calls: for each call of a function that may fix a size, the one called instead, or None.
         slices_of: the slices of a tensor along the axis `dim` of dynamic size; None for another.
     """
 
@@ -97,6 +97,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         self._differentiates = differentiates
         self._plain: dict[object, bool] = {}
         self.needs_number = False
+        self.replaced_calls: list[Function | None] = []
         self.slices_of: Callable[..., Any] = lambda *args, **kwargs: None
 
     def _override(self, func: Any, args: Args, kwargs: Kwargs) -> Call:
@@ -107,7 +108,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
             slices = self.slices_of(*args, **kwargs)
             if slices is not None:
                 return (lambda: iter(slices) if func is torch.Tensor.__iter__ else slices), (), {}
-        if type(func) in _OF_TENSORS and func is not torch.Tensor.narrow:
+        if type(func) in _OF_TENSORS and func not in _REPLACED:
             if func in _OF_ORDER:
                 compute_order(*args, **kwargs)
             elif func == data_attribute.WRITE:
@@ -127,6 +128,10 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         if func in OF_GRADIENTS and not self._differentiates:
             raise Differentiates
         func, args, kwargs = super()._override(func, args, kwargs)  # type: ignore[no-untyped-call]
+        if func in dynamic_arguments.CHOICES:
+            replacement = dynamic_arguments.CHOICES[func](*args, **kwargs)
+            self.replaced_calls.append(replacement)
+            func = replacement or func
         func = _recordable(func, args, kwargs)
         func = self._redirect(func, args, kwargs)
         # `aten::size` returns Python numbers, which would fix symbolic sizes.
@@ -161,18 +166,12 @@ def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
     # Its kernel compares the elements and returns a Python bool.
     if func is torch.equal:
         return _equal
-    if func in (torch.narrow, torch.Tensor.narrow):
+    if func in _NARROW:
         return _narrow
     if func in _BY_INDEX and isinstance(args[1], FakeTensor) and args[1].dtype == torch.bool:
         return func if args[1].dim() else functools.partial(_by_condition, func)
-    if func is torch.Tensor.__setitem__ and dynamic_arguments.has_symbolic_index(args[1]):
-        return dynamic_arguments.assign_slice
-    if func is torch.linspace and dynamic_arguments.has_dynamic_steps(*args, **kwargs):
-        return dynamic_arguments.linspace
-    if func in _GRIDS and dynamic_arguments.has_dynamic_size(*args, **kwargs):
-        return dynamic_arguments.affine_grid
-    if func in _SIGNALS and dynamic_arguments.has_dynamic_length(*args, **kwargs):
-        return dynamic_arguments.istft
+    if func is torch.Tensor.__setitem__ and symbolic_indices.has_symbolic_index(args[1]):
+        return symbolic_indices.assign_slice
     if func in _RANDOM and kwargs.get("generator", func) is None:
         return functools.partial(_by_default_generator, func)
     return _einsum if func is torch.functional.einsum else func

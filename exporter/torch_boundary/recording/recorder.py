@@ -155,6 +155,11 @@ class GraphRecorder:
                 mode.__torch_dispatch__ = self._dispatch
             yield
 
+    @property
+    def replaced_calls(self) -> list[Callable[..., Any] | None]:
+        """For each call of a function that may fix a size, the one called instead, or None."""
+        return self._functions.replaced_calls
+
     @contextlib.contextmanager
     def _modes(self) -> Iterator[None]:
         """The modes of torch.export around a model."""

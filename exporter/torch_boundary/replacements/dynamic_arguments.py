@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 
-from ..symbolic_numbers import holds_always
+from ..symbolic_numbers import Size, holds_always
+from . import dynamic_windows
+from .dynamic_windows import Choice, Function
 
 
-def has_dynamic_steps(start: object = None, end: object = None, steps: object = None, **options: Any) -> bool:
+def _has_dynamic_steps(
+    start: object = None, end: object = None, steps: object = None, **options: Any
+) -> bool:
     """Whether a call of `torch.linspace` would fix its number of elements, and `linspace` supports it."""
     dtype = options.get("dtype") or torch.get_default_dtype()
     is_plain = options.keys() <= {"dtype", "device", "requires_grad"} and dtype.is_floating_point
@@ -19,7 +25,7 @@ def has_dynamic_steps(start: object = None, end: object = None, steps: object = 
     return isinstance(steps, torch.SymInt) and is_plain and not has_tensor
 
 
-def linspace(
+def _linspace(
     start: Any,
     end: Any,
     steps: Any,
@@ -37,12 +43,12 @@ def linspace(
     return torch.where(index < torch.sym_max(steps // 2, 1), upwards, downwards)
 
 
-def has_dynamic_size(theta: torch.Tensor, size: Sequence[object], align_corners: bool | None = None) -> bool:
+def _has_dynamic_size(theta: torch.Tensor, size: Sequence[object], align_corners: bool | None = None) -> bool:
     """Whether a call of `affine_grid` would fix a size."""
     return any(isinstance(item, torch.SymInt) for item in size)
 
 
-def affine_grid(
+def _affine_grid(
     theta: torch.Tensor, size: Sequence[int | torch.SymInt], align_corners: bool | None = None
 ) -> torch.Tensor:
     """The positions of an image's or a volume's elements, from -1 to 1, under an affine map for each item.
@@ -53,7 +59,7 @@ def affine_grid(
     spatial = size[2:]
     axes = []
     for steps in spatial:
-        centres = linspace(-1.0, 1.0, steps, dtype=theta.dtype, device=theta.device)
+        centres = _linspace(-1.0, 1.0, steps, dtype=theta.dtype, device=theta.device)
         axes.append(centres * (torch.sym_min(steps - 1, 1) if align_corners else (steps - 1) / steps))
     coordinates = torch.meshgrid(*axes, indexing="ij")
     base = torch.stack([*coordinates[::-1], torch.ones_like(coordinates[0])], dim=-1)
@@ -61,13 +67,13 @@ def affine_grid(
     return grid.reshape(size[0], *spatial, len(spatial))
 
 
-def has_dynamic_length(input: torch.Tensor, n_fft: int, *positional: object, **named: object) -> bool:
+def _has_dynamic_length(input: torch.Tensor, n_fft: int, *positional: object, **named: object) -> bool:
     """Whether a call of `torch.istft` would fix the length of its result."""
     length = positional[6] if len(positional) > 6 else named.get("length")
     return isinstance(length, torch.SymInt)
 
 
-def istft(
+def _istft(
     input: torch.Tensor,
     n_fft: int,
     hop_length: int | None = None,
@@ -91,35 +97,166 @@ def istft(
     return signal[..., start : start + length]
 
 
-def has_symbolic_index(index: object) -> bool:
-    """Whether an index selects by a symbolic number, which an assignment refuses, and has no tensors."""
-    items = index if isinstance(index, tuple) else (index,)
-    return any(isinstance(item, torch.SymInt) for item in items) and all(
-        item is None or item is Ellipsis or isinstance(item, (int, slice, torch.SymInt)) for item in items
+def _has_dynamic_exponents(
+    start: object, end: object, steps: object, base: float = 10.0, **options: Any
+) -> bool:
+    """Whether a call of `torch.logspace` would fix its number of elements."""
+    return not isinstance(base, torch.Tensor) and _has_dynamic_steps(start, end, steps, **options)
+
+
+def _logspace(start: Any, end: Any, steps: Any, base: float = 10.0, **options: Any) -> torch.Tensor:
+    """Powers of a base whose exponents have equal distances."""
+    return torch.pow(base, _linspace(start, end, steps, **options))
+
+
+def _has_dynamic_classes(input: torch.Tensor, num_classes: object = -1) -> bool:
+    """Whether a call of `one_hot` would fix its number of classes."""
+    return isinstance(num_classes, torch.SymInt)
+
+
+def _one_hot(input: torch.Tensor, num_classes: Any) -> torch.Tensor:
+    """1 at the position of each class, and 0 elsewhere, along a new last axis."""
+    return (input.unsqueeze(-1) == torch.arange(num_classes, device=input.device)).to(torch.int64)
+
+
+def _has_dynamic_triangle(row: object, col: object, offset: object = 0, **options: Any) -> bool:
+    """Whether a call of `tril_indices` or `triu_indices` would fix a size."""
+    return any(isinstance(item, torch.SymInt) for item in (row, col, offset))
+
+
+def _tril_indices(row: Any, col: Any, offset: Any = 0, **options: Any) -> torch.Tensor:
+    """The rows and columns of the elements of a matrix on and below a diagonal, row by row."""
+    return _indices(row, col, torch.Tensor.tril, offset, _count_below(row, col, offset), **options)
+
+
+def _triu_indices(row: Any, col: Any, offset: Any = 0, **options: Any) -> torch.Tensor:
+    """The rows and columns of the elements of a matrix on and above a diagonal, row by row."""
+    # The matrix of opposite order has as many elements below its diagonal.
+    return _indices(row, col, torch.Tensor.triu, offset, _count_below(col, row, -offset), **options)
+
+
+def _indices(
+    row: Any,
+    col: Any,
+    select: Callable[..., torch.Tensor],
+    offset: Any,
+    count: Size,
+    *,
+    dtype: torch.dtype = torch.int64,
+    device: torch.device | str | None = None,
+    layout: torch.layout | None = None,
+    pin_memory: bool = False,
+) -> torch.Tensor:
+    selected = select(torch.ones(row, col, dtype=torch.int64, device=device), offset)
+    return torch.nonzero_static(selected, size=count).t().to(dtype)
+
+
+def _count_below(row: Any, col: Any, offset: Any) -> Size:
+    """The number of elements of a matrix on and below a diagonal: a triangle, and rows that are full."""
+    # The triangle of `length + offset` rows exceeds the matrix by one above the diagonal, and one below.
+    full = _triangle(_non_negative(row + offset))
+    return (
+        full
+        - _triangle(_non_negative(row + offset - col))
+        - _triangle(_non_negative(offset))
+        + (_triangle(_non_negative(offset - col)))
     )
 
 
-def assign_slice(tensor: torch.Tensor, index: Any, value: Any) -> None:
-    """`tensor[index] = value` for an index without tensors."""
-    items = index if isinstance(index, tuple) else (index,)
-    axes = sum(item is not None and item is not Ellipsis for item in items)
-    view, axis = tensor, 0
-    for item in items:
-        if item is Ellipsis:
-            axis += tensor.dim() - axes
-        elif item is None:
-            view, axis = view.unsqueeze(axis), axis + 1
-        elif item == slice(None):
-            axis += 1
-        elif isinstance(item, slice):
-            view = torch.ops.aten.slice.Tensor(view, axis, item.start, item.stop, item.step or 1)
-            axis += 1
-        else:
-            view = torch.ops.aten.select.int(view, axis, item)
-    if not isinstance(value, torch.Tensor):
-        view.fill_(value)
-        return
-    # An assignment ignores leading axes of size 1.
-    while value.dim() > view.dim() and value.shape[0] == 1:
-        value = value[0]
-    view.copy_(value)
+def _non_negative(number: Any) -> Any:
+    return number if holds_always(number >= 0) else torch.sym_max(number, 0)
+
+
+def _triangle(length: Any) -> Any:
+    return length * (length + 1) // 2
+
+
+def _has_dynamic_window(window_length: object, *args: Any, **options: Any) -> bool:
+    """Whether a call of a function for windows of signals would fix their length."""
+    dtype = options.get("dtype") or torch.get_default_dtype()
+    is_plain = options.keys() <= {"periodic", "dtype", "device", "requires_grad", "alpha", "beta"}
+    return isinstance(window_length, torch.SymInt) and is_plain and dtype.is_floating_point
+
+
+def _cosine_window(*coefficients: float) -> Callable[..., torch.Tensor]:
+    """A window that is a sum of cosines of whole periods, with the coefficients of 0, 1 ... periods."""
+
+    def window(window_length: Any, periodic: bool = True, **options: Any) -> torch.Tensor:
+        phase = _phase(window_length, periodic, **options) * (2 * math.pi)
+        waves = [
+            torch.cos(phase * periods) * factor for periods, factor in enumerate(coefficients) if periods
+        ]
+        return _of_any_length(sum(waves, start=torch.full_like(phase, coefficients[0])), window_length)
+
+    return window
+
+
+def _hamming_window(
+    window_length: Any, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, **options: Any
+) -> torch.Tensor:
+    return _cosine_window(alpha, -beta)(window_length, periodic, **options)
+
+
+def _bartlett_window(window_length: Any, periodic: bool = True, **options: Any) -> torch.Tensor:
+    """A window that rises to 1 in the middle, and falls again."""
+    return _of_any_length(1 - (2 * _phase(window_length, periodic, **options) - 1).abs(), window_length)
+
+
+def _phase(
+    length: Any,
+    periodic: bool,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    requires_grad: bool = False,
+) -> torch.Tensor:
+    """The position of each element, from 0 to 1, which is the last one or, if periodic, the one after it."""
+    positions = torch.arange(length, device=device).to(dtype or torch.get_default_dtype())
+    return positions / (length if periodic else torch.sym_max(length - 1, 1))
+
+
+def _of_any_length(window: torch.Tensor, length: Any) -> torch.Tensor:
+    """A window, whose element is 1 if there is only one."""
+    is_longer = torch.sym_min(length - 1, 1)
+    return window * is_longer + (1 - is_longer)
+
+
+def _if(would_fix_size: Callable[..., bool], function: Function) -> Choice:
+    return lambda *args, **kwargs: function if would_fix_size(*args, **kwargs) else None
+
+
+CHOICES: dict[Any, Choice] = {
+    **dynamic_windows.CHOICES,
+    torch.linspace: _if(_has_dynamic_steps, _linspace),
+    torch.logspace: _if(_has_dynamic_exponents, _logspace),
+    torch.affine_grid_generator: _if(_has_dynamic_size, _affine_grid),
+    F.affine_grid: _if(_has_dynamic_size, _affine_grid),
+    torch.istft: _if(_has_dynamic_length, _istft),
+    torch.Tensor.istft: _if(_has_dynamic_length, _istft),
+    F.one_hot: _if(_has_dynamic_classes, _one_hot),
+    torch.tril_indices: _if(_has_dynamic_triangle, _tril_indices),
+    torch.triu_indices: _if(_has_dynamic_triangle, _triu_indices),
+    torch.hann_window: _if(_has_dynamic_window, _cosine_window(0.5, -0.5)),
+    torch.hamming_window: _if(_has_dynamic_window, _hamming_window),
+    torch.blackman_window: _if(_has_dynamic_window, _cosine_window(0.42, -0.5, 0.08)),
+    torch.bartlett_window: _if(_has_dynamic_window, _bartlett_window),
+}
+"""By torch's function: finds the function to call instead, if a call would fix a size."""
+
+
+class RepeatedReplacements(TorchFunctionMode):
+    """Makes a model on numbers call the functions that a capture with symbolic sizes called.
+
+    Args:
+        replaced_calls: for each call of a function of `CHOICES` in the capture, the one that was called
+            instead, or None.
+    """
+
+    def __init__(self, replaced_calls: Sequence[Function | None]):
+        super().__init__()
+        self._replaced_calls = iter(replaced_calls)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        replacement = next(self._replaced_calls, None) if func in CHOICES else None
+        return (replacement or func)(*args, **(kwargs or {}))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import sys
 import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
@@ -31,6 +30,7 @@ from .static_lookups import (
     defining_module,
     instance_attributes,
     is_instance,
+    is_of_user,
 )
 
 _VALUE_IDS = frozenset(map(id, (bool, int, float, complex, str, bytes, type(None))))
@@ -204,7 +204,7 @@ class _Reachable:
             self._waiting.append(item.__self__)
         elif cls is types.FunctionType:
             # Functions of torch and the standard library refer to their packages' globals, which are many.
-            if _is_users(defining_module(item)):
+            if is_of_user(defining_module(item)):
                 self.values += item.__closure__ or ()
                 self._wait_for(referenced_objects(item))
         else:
@@ -233,7 +233,7 @@ class _Reachable:
             if id(cls) in self._seen_classes:
                 continue
             self._seen_classes.add(id(cls))
-            if _is_users(defining_module(cls)):
+            if is_of_user(defining_module(cls)):
                 self.classes.append(cls)
                 # Most attributes of a class are functions.
                 values = [v for v in class_attributes(cls).values() if type(v) is not types.FunctionType]
@@ -281,12 +281,7 @@ def referenced_objects(function: types.FunctionType) -> Iterator[object]:
 
 def _is_plain(item: object) -> bool:
     """Whether an object's class is written by the user or a model library."""
-    return not is_instance(item, _OPAQUE) and _is_users(defining_module(type(item)))
-
-
-def _is_users(module: str) -> bool:
-    package = module.partition(".")[0]
-    return package not in sys.stdlib_module_names and package not in ("torch", "builtins")
+    return not is_instance(item, _OPAQUE) and is_of_user(defining_module(type(item)))
 
 
 def _restore_class(cls: type, contents: Mapping[str, object]) -> None:

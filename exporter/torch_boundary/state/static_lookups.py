@@ -9,6 +9,7 @@ The functions here ask only Python itself.
 from __future__ import annotations
 
 import itertools
+import sys
 import types
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
@@ -108,3 +109,9 @@ def underlying_function(member: object) -> object:
         method = staticmethod if issubclass(member_class, staticmethod) else classmethod
         return method.__dict__["__func__"].__get__(member)
     return member
+
+
+def is_of_user(module: str) -> bool:
+    """Whether a Python module, by its name, belongs to the user or to a model library."""
+    package = module.partition(".")[0]
+    return package not in sys.stdlib_module_names and package not in ("torch", "builtins")

@@ -206,3 +206,48 @@ def test_companions_of_torch_onnx_work_within_a_block():
         with pytest.raises(torch.onnx.errors.OnnxExporterError):
             torch.onnx.export(model, (X,), opset_version=1)
         assert torch.onnx.export.__wrapped__.__module__ == "torch.onnx"
+
+
+@torch.library.custom_op("dropin::scale", mutates_args=())
+def scale(x: torch.Tensor, by: float, shift: torch.Tensor | None) -> torch.Tensor:
+    return x * by if shift is None else x * by + shift
+
+
+@scale.register_fake
+def _(x, by, shift):
+    return torch.empty_like(x)
+
+
+OF_TORCH = """
+from torch.onnx import symbolic_helper
+from torch.onnx.symbolic_helper import parse_args
+
+def add(g, x, shift):
+    return x if symbolic_helper._is_none(shift) else g.op("Add", x, shift)
+
+@parse_args("v", "f", "v")
+def scale(g, x, by, shift):
+    return add(g, g.op("Mul", x, g.op("Constant", value_t=torch.tensor(by))), shift)
+"""
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_export_uses_functions_that_were_registered_with_torch(dynamo, tmp_path):
+    space = {"torch": torch}
+    exec(OF_TORCH, space)
+    helper = space["symbolic_helper"]
+    torch.onnx.register_custom_op_symbolic("dropin::scale", space["scale"], 9)
+    x, path = torch.randn(3), tmp_path / "model.onnx"
+
+    class Scales(torch.nn.Module):
+        def forward(self, x):
+            return scale(x, 2.0, None) - scale(x, 3.0, x.exp())
+
+    try:
+        torch_onnx.export(Scales().eval(), (x,), path, opset_version=11, dynamo=dynamo)
+    finally:
+        torch.onnx.unregister_custom_op_symbolic("dropin::scale", 9)
+    torch.testing.assert_close(opsetta.load(path)(x), Scales()(x))
+    assert space["symbolic_helper"] is helper
+    with pytest.raises(opsetta.UnsupportedOperatorsError):
+        torch_onnx.export(Scales().eval(), (x,), path, opset_version=11, dynamo=dynamo)

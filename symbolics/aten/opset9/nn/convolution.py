@@ -79,6 +79,27 @@ def _extend_input(
     return input, ends, [0] * len(extra)
 
 
+def _transposed_length(
+    g: GraphContext,
+    operands: tuple[Value, Value],
+    axis: int,
+    strides: list[int],
+    padding: list[int],
+    dilations: list[int],
+    output_padding: Size,
+) -> Size:
+    """The length of a transposed convolution along an axis, which is counted from the end.
+
+    Args:
+        operands: the input and the weight.
+    """
+    length, kernel = (compute(g, "sub", g.size(operand, axis), 1) for operand in operands)
+    dilated = compute(g, "mul", length, strides[axis])
+    reach = compute(g, "mul", kernel, dilations[axis])
+    total = compute(g, "add", compute(g, "add", dilated, reach), 1 - 2 * padding[axis])
+    return compute(g, "add", total, output_padding)
+
+
 def _register(dimensions: int) -> None:
     @onnx_symbolic(f"aten::conv{dimensions}d")
     def conv(
@@ -108,30 +129,48 @@ def _register(dimensions: int) -> None:
         bias: Value | None = None,
         stride: Sequence[int] = (1,),
         padding: Sequence[int] = (0,),
-        output_padding: Sequence[int] = (0,),
+        output_padding: Sequence[int | Value] = (0,),
         groups: int | Value = 1,
         dilation: Sequence[int] = (1,),
     ) -> Value:
         groups = fold_size(g, groups)
         begins = per_dimension(padding, dimensions)
         strides = per_dimension(stride, dimensions)
-        extra = per_dimension(output_padding, dimensions)
+        dilations = per_dimension(dilation, dimensions)
+        requested = [fold_size(g, amount) for amount in per_dimension(output_padding, dimensions)]
+        # torch limits the output padding to less than the stride or the dilation.
+        extra = [
+            amount if isinstance(amount, int) else max(step, spacing) - 1
+            for amount, step, spacing in zip(requested, strides, dilations, strict=True)
+        ]
+        cuts = {
+            axis: _transposed_length(
+                g, (input, weight), axis - dimensions, strides, begins, dilations, amount
+            )
+            for axis, amount in enumerate(requested)
+            if not isinstance(amount, int)
+        }
         ends = list(begins)
         has_rest = any(more >= step for more, step in zip(extra, strides, strict=True))
         if has_rest and isinstance(groups, int):
             input, ends, extra = _extend_input(g, input, begins, extra, strides)
-        return _convolve(
+        result = _convolve(
             g,
             "ConvTranspose",
             input,
             weight,
             bias,
-            dilations=per_dimension(dilation, dimensions),
+            dilations=dilations,
             group=groups,
             output_padding=extra if any(extra) else None,
             pads=[*begins, *ends],
             strides=strides,
         )
+        if cuts and result.shape is None:
+            result.shape = ir.Shape([None] * known_rank(g, input))
+        for axis, length in cuts.items():
+            result = g.call("aten::slice", result, axis - dimensions, 0, length)
+        return result
 
 
 for _dimensions in (1, 2, 3):

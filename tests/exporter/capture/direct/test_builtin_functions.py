@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pathlib
 import sys
 from collections.abc import Callable, Iterator
@@ -104,21 +105,22 @@ def test_a_batch_computed_from_dynamic_sizes_stays_dynamic() -> None:
         program.verify((torch.randn(sizes),))
 
 
-@pytest.mark.parametrize("factor", [0.7, 1 / 3])
-def test_an_inexact_product_is_refused(factor: float) -> None:
+INEXACT = [
+    lambda n: int(n * 0.7),
+    lambda n: int(n * (1 / 3)),
+    lambda n: int((3 - n) / 2),
+    lambda n: int(n**0.5),
+]
+
+
+@pytest.mark.parametrize("function", INEXACT)
+def test_another_float_is_truncated_as_by_python(function: Callable[[Any], Any]) -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
-        return x.new_zeros(int(x.shape[0] * factor))
+        return x.sum() + function(x.shape[0])
 
-    with pytest.raises(opsetta.CaptureError, match="makes a number of a dynamic size"):
-        opsetta.export(model, (torch.ones(7),), dynamic_shapes=({0: "n"},), capture="direct")
-
-
-def test_a_negative_quotient_is_left_to_python() -> None:
-    def model(x: torch.Tensor) -> torch.Tensor:
-        return x + int((3 - x.shape[0]) / 2)
-
-    with pytest.raises(opsetta.CaptureError, match="makes a number of a dynamic size"):
-        opsetta.export(model, (torch.ones(7),), dynamic_shapes=({0: "n"},), capture="direct")
+    program = opsetta.export(model, (torch.zeros(7),), opset=13, dynamic_shapes=({0: "n"},), capture="direct")
+    for size in (1, 2, 3, *range(10, 400, 10), 25, 1000, 4096, 10**6):
+        assert program(torch.zeros(size)).item() == function(size)
 
 
 HELPERS = """
@@ -190,3 +192,16 @@ def test_modules_that_use_int_as_an_object_keep_it(
         assert builtin_functions._only_calls_int(vars(sys.modules["uses_of_int"])) is USES[source]
     finally:
         del sys.modules["uses_of_int"]
+
+
+def test_square_roots_of_sizes_stay_symbolic() -> None:
+    root = math.sqrt
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        side = math.isqrt(x.shape[0])
+        return x[: side * side].reshape(side, side) / math.sqrt(x.shape[0])
+
+    program = opsetta.export(model, torch.randn(9), opset=9, dynamic_shapes=({0: "n"},), capture="direct")
+    for size in (9, 16, 30, 2):
+        program.verify((torch.randn(size),))
+    assert math.sqrt is root

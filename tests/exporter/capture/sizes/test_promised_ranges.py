@@ -1,0 +1,83 @@
+"""`Dim`s of which the export is right at every size of the range, and others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch.export import Dim
+
+import opsetta
+
+
+def write_window(x: torch.Tensor) -> torch.Tensor:
+    rows = x.new_zeros(x.shape[0], 3, x.shape[1])
+    rows[:, 1, 5:] = x[:, :-5]
+    return rows
+
+
+def pad_before_pooling(x: torch.Tensor) -> torch.Tensor:
+    return F.avg_pool1d(F.pad(x[:, None], (2, 2), "reflect"), 3, 2).squeeze(1)
+
+
+def parts(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([part - part.mean() for part in x.chunk(math.ceil(x.shape[1] / 40), 1)], 1)
+
+
+def limit_rows(x: torch.Tensor) -> torch.Tensor:
+    return x.sum(1) if x.shape[1] <= 64 else x.mean(1)
+
+
+SUPPORTED: dict[str, tuple[Callable[..., Any], Dim, int, tuple[int, ...]]] = {
+    "a window from a start": (write_window, Dim("n", min=6), 9, (6, 30)),
+    "padding by reflection": (pad_before_pooling, Dim("n", min=3), 8, (3, 17)),
+    "one part": (parts, Dim("n", max=40), 7, (1, 40)),
+    "four parts": (parts, Dim("n", min=121, max=160), 130, (121, 160)),
+    "one branch": (limit_rows, Dim("n", max=64), 5, (1, 64)),
+}
+
+
+@pytest.mark.parametrize("name", SUPPORTED)
+def test_a_dim_is_supported_if_every_size_of_its_range_is_right(name: str) -> None:
+    function, dim, size, other_sizes = SUPPORTED[name]
+    program = opsetta.export(function, torch.randn(2, size), opset=9, dynamic_shapes={"x": {1: dim}})
+    for other_size in (size, *other_sizes):
+        program.verify((torch.randn(2, other_size),))
+
+
+REFUSED: dict[str, tuple[Callable[..., Any], Dim, int, list[str]]] = {
+    "another branch": (limit_rows, Dim("n"), 5, ["n <= 64", 'Dim("n", max=64)', "string, 'n'"]),
+    "a branch in the range": (limit_rows, Dim("n", max=65), 5, ['Dim("n", max=64)']),
+    "a reflection needs more": (pad_before_pooling, Dim("n"), 8, ["n >= 3", 'Dim("n", min=3)']),
+    "a remainder": (lambda x: x * 2 if x.shape[1] % 2 else x, Dim("n"), 4, ["even n"]),
+    "the example is outside": (write_window, Dim("n", min=6), 4, ["size 4", "at least 6"]),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_dim_is_refused_if_a_size_of_its_range_is_not_right(name: str) -> None:
+    function, dim, size, phrases = REFUSED[name]
+    with pytest.raises(opsetta.CaptureError) as raised:
+        opsetta.export(function, torch.randn(2, size), opset=9, dynamic_shapes={"x": {1: dim}})
+    assert [phrase for phrase in phrases if phrase not in str(raised.value)] == []
+
+
+def test_a_name_supports_the_sizes_of_one_part() -> None:
+    with pytest.warns(UserWarning, match="n <= 40"):
+        program = opsetta.export(parts, torch.randn(2, 7), opset=9, dynamic_shapes={"x": {1: "n"}})
+    program.verify((torch.randn(2, 40),))
+    with pytest.raises(opsetta.DimensionError, match="n <= 40"):
+        program.verify((torch.randn(2, 41),))
+
+
+def test_dims_of_one_name_share_their_range() -> None:
+    def add(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return limit_rows(x + y)
+
+    dims = {"x": {1: Dim("n", max=64)}, "y": {1: Dim("n", max=64)}}
+    program = opsetta.export(add, (torch.randn(2, 3), torch.randn(2, 3)), opset=9, dynamic_shapes=dims)
+    program.verify((torch.randn(2, 64), torch.randn(2, 64)))
