@@ -211,10 +211,10 @@ class _ProgramImporter:
 
     def _may_be_written(self, placeholder: torch.fx.Node) -> bool:
         """Whether an operator writes to the memory of a placeholder."""
-        return storage_key(placeholder.meta["val"]) in self._written
+        return storage_key(placeholder.meta["val"]) in self._written_storages
 
     @functools.cached_property
-    def _written(self) -> set[object]:
+    def _written_storages(self) -> set[object]:
         """The storages of the tensors that operators which write take."""
         return {
             storage_key(operand.meta["val"])

@@ -184,11 +184,8 @@ class GraphRecorder:
             enter(replace_attribute(proxy_tensor, "track_tensor", self._track))
             enter(replace_attribute(torch.SymInt, "__hash__", number_hash))
             if not self._lines:
-                enter(
-                    replace_attribute(
-                        OpOverload, "_get_dispatch", self._make_finder(OpOverload._get_dispatch)
-                    )
-                )
+                find_function = self._make_finder(OpOverload._get_dispatch)
+                enter(replace_attribute(OpOverload, "_get_dispatch", find_function))
             yield
 
     def _make_finder(self, find: Callable[..., object]) -> Callable[..., object]:

@@ -50,7 +50,7 @@ def take_windows(tensor: torch.Tensor, axis: int, length: Size, step: Size, spac
     return windows.reshape(*tensor.shape[:axis], count, length, *tensor.shape[axis + 1 :])
 
 
-class _Pooling:
+class _DynamicPooling:
     """A pooling in which some axes have windows of dynamic lengths or steps; the operator pools the others.
 
     Args:
@@ -86,12 +86,12 @@ class _Pooling:
         if len(axes.all) == len(window.kernel):
             return input
 
-        def fixed(sizes: Sequence[Size], default: int) -> list[Size]:
+        def numbers_of(sizes: Sequence[Size], default: int) -> list[Size]:
             return [default if i in axes.all else size for i, size in enumerate(sizes)]
 
         if self._takes_dilation:
-            options["dilation"] = fixed(window.dilation, 1)
-        sizes = fixed(window.kernel, 1), fixed(window.stride, 1), fixed(window.padding, 0)
+            options["dilation"] = numbers_of(window.dilation, 1)
+        sizes = numbers_of(window.kernel, 1), numbers_of(window.stride, 1), numbers_of(window.padding, 0)
         return self._pool(input, *sizes, **options)
 
     def _pad(self, input: torch.Tensor, axis: int, amount: int) -> torch.Tensor:
@@ -157,7 +157,7 @@ def _lowest(tensor: torch.Tensor) -> float:
 
 def _average(dimensions: int) -> Choice:
     operator: Any = {1: F.avg_pool1d, 2: F.avg_pool2d, 3: F.avg_pool3d}[dimensions]
-    pooling = _Pooling(operator, torch.mean, lambda tensor: 0.0, takes_dilation=False)
+    pooling = _DynamicPooling(operator, torch.mean, lambda tensor: 0.0, takes_dilation=False)
 
     def choose(
         input: torch.Tensor,
@@ -197,7 +197,7 @@ def _average(dimensions: int) -> Choice:
 
 def _maximum(dimensions: int) -> Choice:
     operator: Any = {1: F.max_pool1d, 2: F.max_pool2d, 3: F.max_pool3d}[dimensions]
-    pooling = _Pooling(operator, torch.amax, _lowest, takes_dilation=True)
+    pooling = _DynamicPooling(operator, torch.amax, _lowest, takes_dilation=True)
 
     def choose(
         input: torch.Tensor,

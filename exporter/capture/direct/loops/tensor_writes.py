@@ -57,7 +57,7 @@ def take_writes(
     Raises:
         NotRepeated: an iteration writes to such a tensor in another way.
     """
-    if not any(map(_written, itertools.chain(*iterations))):
+    if not any(map(_storages_written_by, itertools.chain(*iterations))):
         return [], {}
     outer_storages = _storages_before(iterations[0][0])
     rows = _row_writes(iterations, outer_storages)
@@ -89,7 +89,7 @@ def _row_writes(
     """The writes if all of them are to rows at the index, of tensors that no iteration reads; else None."""
     writes: list[list[SliceWrite]] = []
     for nodes in iterations:
-        writers = [node for node in nodes if _written(node) & outer_storages]
+        writers = [node for node in nodes if _storages_written_by(node) & outer_storages]
         rows = [_row_write(node, nodes) for node in writers]
         writes.append([row for row in rows if row is not None])
         if len(writes[-1]) < len(writers):
@@ -149,7 +149,7 @@ def _carry_values(
             # A new value is not the result of a write any more, and may be read like any other.
             if base in node.all_input_nodes and value is not base:
                 node.replace_input_with(base, value)
-        if not _written(node) & outer_storages:
+        if not _storages_written_by(node) & outer_storages:
             continue
         target = node.args[0]
         assert isinstance(target, torch.fx.Node)
@@ -171,7 +171,7 @@ def _carry_values(
 
 def _check_views(writer: torch.fx.Node, nodes: Sequence[torch.fx.Node]) -> None:
     """Refuse an iteration that reads a view after a write to its memory: the view has the old elements."""
-    position, storages = nodes.index(writer), _written(writer)
+    position, storages = nodes.index(writer), _storages_written_by(writer)
     later = set(nodes[position + 1 :])
     for view in nodes[:position]:
         if storage_of(view.meta.get("val")) in storages and not later.isdisjoint(view.users):
@@ -234,7 +234,7 @@ def _insert_after(
     return new_node
 
 
-def _written(node: torch.fx.Node) -> set[Storage]:
+def _storages_written_by(node: torch.fx.Node) -> set[Storage]:
     """The storages that a call writes to. A normalization writes to its statistics in training alone."""
     if isinstance(node.target, OpOverload):
         names = [formal.name for formal in schema_of(node.target).arguments]
