@@ -33,7 +33,7 @@ def _normalized_layer(g, weight, vector):
 
 
 def _joined_parts(g, weight, vector):
-    first, second = g.op("Split", weight, [32, 64], axis=0, outputs=2)
+    first, second = g.op("Split", weight, split=[32, 64], axis=0, outputs=2)
     return g.op("Concat", g.op("Tanh", second), first, axis=0)
 
 
