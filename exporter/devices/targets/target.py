@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ....registration import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET, TargetError
+from ....registration.form_rule import FormRule
 from ....registration.opsets import check_opset
 
 
@@ -105,6 +106,7 @@ class Target:
         external_data: whether weights may be in files beside the model.
         maximum_bytes: the most that all weights may take.
         restrictions: demands on single operators.
+        forms: the nodes that are written in another form.
         conventions: how graphs are written for it.
     """
 
@@ -121,6 +123,7 @@ class Target:
     external_data: bool = True
     maximum_bytes: int | None = None
     restrictions: tuple[Restriction, ...] = ()
+    forms: tuple[FormRule, ...] = ()
     conventions: Conventions = Conventions()
 
     @property

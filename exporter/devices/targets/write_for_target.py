@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Iterable
 
 import onnx_ir as ir
@@ -19,6 +21,7 @@ from ....passes.onnx_graph.simplification.unused_nodes import RemoveUnused
 from ....passes.realizers.compose_operators import ComposeOperators
 from ....passes.realizers.unroll_recurrent import OPERATORS_OF_STEPS, UnrollRecurrent
 from ....registration import default_registry
+from ....registration.form_rule import FormRule
 from ...lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
 from .target import Conventions, Target
 from .target_problems import check_model
@@ -33,7 +36,7 @@ def write_for(model: ir.Model, target: Target | None) -> None:
     """
     if target is None:
         return
-    composed = _run([ComposeOperators(target.operators.__contains__, default_registry)], model)
+    composed = _run(_form_passes(target), model)
     composed |= _unroll(model, target)
     passes = _passes(model, target.conventions)
     if passes or composed or target.conventions.recurrent_outputs == "all":
@@ -42,6 +45,20 @@ def write_for(model: ir.Model, target: Target | None) -> None:
         if model.ir_version < FREE_INITIALIZERS:
             initializers_as_inputs(model, {value for value in model.graph.inputs if value.const_value})
     check_model(model, target)
+
+
+def _form_passes(target: Target) -> list[ComposeOperators]:
+    """A pass for the first rule of every operator, one for the second, and so on.
+
+    So a node that one rule writes may get a further form by the next.
+    """
+    rules: dict[str, list[FormRule]] = defaultdict(list)
+    for rule in target.forms:
+        rules[rule.operator].append(rule)
+    rounds = itertools.zip_longest(*rules.values())
+    chosen = [[rule for rule in rules_of_round if rule is not None] for rules_of_round in rounds]
+    is_taken = target.operators.__contains__
+    return [ComposeOperators(is_taken, default_registry, rules_of_round) for rules_of_round in chosen or [[]]]
 
 
 def _unroll(model: ir.Model, target: Target) -> bool:

@@ -1,0 +1,42 @@
+"""`FormRule`: which nodes of an ONNX operator a target takes in another form."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class FormRule:
+    """The nodes of one operator that are written in another form; a node matches if all conditions hold.
+
+    Attributes:
+        operator: the operator's name.
+        form: the function `form::<operator>_<form>` of the registry, or "composition" for the composition
+            that replaces the operator at opsets without it.
+        attributes: the values that attributes must have, or their default; an operator without the attribute
+            does not match.
+        ranks: the ranks of the first input; none for all.
+        types: the element types of the first input, by their ONNX names in lower case; none for all.
+        constant_inputs: names of inputs that must be constants.
+        computed_inputs: names of inputs that must be there and must not be constants.
+        behind: operators, one of which must compute the first input.
+    """
+
+    operator: str
+    form: str
+    attributes: Mapping[str, tuple[int | float | str, ...]] = dataclasses.field(default_factory=dict)
+    ranks: tuple[int, ...] = ()
+    types: tuple[str, ...] = ()
+    constant_inputs: tuple[str, ...] = ()
+    computed_inputs: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
+
+
+COMPOSITION = "composition"
+"""The form that is the composition of the version ladder."""
+
+
+def form_name(operator: str, form: str) -> str:
+    """The name under which the registry has a form of an operator."""
+    return f"form::{operator}_{form}"
