@@ -21,6 +21,8 @@ class FormRule:
         constant_inputs: names of inputs that must be constants.
         computed_inputs: names of inputs that must be there and must not be constants.
         behind: operators, one of which must compute the first input.
+        not_behind: operators, none of which may compute the first input.
+        before: operators, one of which must read the first output.
     """
 
     operator: str
@@ -31,6 +33,8 @@ class FormRule:
     constant_inputs: tuple[str, ...] = ()
     computed_inputs: tuple[str, ...] = ()
     behind: tuple[str, ...] = ()
+    not_behind: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
 
 
 COMPOSITION = "composition"

@@ -83,6 +83,9 @@ class ComposeOperators(NodePass):
         """Replace a node by a form, unless the form refuses it or needs an operator that is not taken."""
         assert self._model is not None
         arguments = self._arguments(node, schema, symbolic)
+        shape = node.outputs[0].shape
+        if "result_shape" in symbolic.parameters and shape is not None and shape.is_static():
+            arguments["result_shape"] = list(shape.numpy())
         if self._rewriter is None:
             self._rewriter = Rewriter(self._model, self._registry)
         try:

@@ -17,12 +17,19 @@ def rule_matches(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool:
         return False
     if rule.types and (first is None or first.dtype is None or first.dtype.name.lower() not in rule.types):
         return False
-    if rule.behind:
-        producer = first.producer() if first is not None else None
-        if producer is None or producer.domain or producer.op_type not in rule.behind:
-            return False
+    if not _neighbours_match(rule, node):
+        return False
     are_met = all(_attribute_value(node, schema, name) in values for name, values in rule.attributes.items())
     return are_met and _inputs_match(rule, node, schema)
+
+
+def _neighbours_match(rule: FormRule, node: ir.Node) -> bool:
+    producer = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
+    before = producer.op_type if producer is not None and not producer.domain else None
+    if (rule.behind and before not in rule.behind) or before in rule.not_behind:
+        return False
+    readers = (reader for output in node.outputs[:1] for reader, _ in output.uses()) if rule.before else ()
+    return not rule.before or any(reader.op_type in rule.before for reader in readers)
 
 
 def _inputs_match(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool:

@@ -168,12 +168,13 @@ class _Reader:
             self.fail(f"{key}.ranks", "is a list of integers")
         names = {
             name: self.texts(f"{key}.{name}", entry.get(name, []))
-            for name in ("types", "constant_inputs", "computed_inputs", "behind")
+            for name in ("types", "constant_inputs", "computed_inputs", "behind", "not_behind", "before")
         }
         for value in names["types"]:
             self.one_of(f"{key}.types", value, _element_types())
-        for value in names["behind"]:
-            self.one_of(f"{key}.behind", value, _operators())
+        for name in ("behind", "not_behind", "before"):
+            for value in names[name]:
+                self.one_of(f"{key}.{name}", value, _operators())
         rows = {name: tuple(values) for name, values in attributes.items()}
         return FormRule(operator, form, rows, ranks=tuple(ranks), **names)
 
