@@ -12,10 +12,12 @@ class FormRule:
 
     Attributes:
         operator: the operator's name.
-        form: the function `form::<operator>_<form>` of the registry, or "composition" for the composition
-            that replaces the operator at opsets without it.
+        form: the function `form::<operator>_<form>` of the registry, "composition" for the composition that
+            replaces the operator at opsets without it, or "steps" for a recurrent layer as the operators of
+            each step.
         attributes: the values that attributes must have, or their default; an operator without the attribute
             does not match.
+        outputs: how many outputs a node must have at least; those that nothing reads are removed before.
         ranks: the ranks of the first input; none for all.
         types: the element types of the first input, by their ONNX names in lower case; none for all.
         constant_inputs: names of inputs that must be constants.
@@ -27,7 +29,8 @@ class FormRule:
 
     operator: str
     form: str
-    attributes: Mapping[str, tuple[int | float | str, ...]] = dataclasses.field(default_factory=dict)
+    attributes: Mapping[str, tuple[object, ...]] = dataclasses.field(default_factory=dict)
+    outputs: int | None = None
     ranks: tuple[int, ...] = ()
     types: tuple[str, ...] = ()
     constant_inputs: tuple[str, ...] = ()
@@ -39,6 +42,9 @@ class FormRule:
 
 COMPOSITION = "composition"
 """The form that is the composition of the version ladder."""
+
+STEPS = "steps"
+"""The form of a recurrent layer that consists of the operators of each step."""
 
 
 def form_name(operator: str, form: str) -> str:

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import onnx_ir as ir
@@ -30,16 +30,24 @@ from .rewriting import Rewriter
 class ComposeOperators(NodePass):
     """Replaces nodes that the target does not support, or supports in another form only."""
 
-    def __init__(self, is_taken: Callable[[str], bool], registry: Registry, rules: Iterable[FormRule] = ()):
+    def __init__(
+        self,
+        is_taken: Callable[[str], bool],
+        registry: Registry,
+        rules: Iterable[FormRule] = (),
+        replaced: Collection[str] = (),
+    ):
         """Make the pass.
 
         Args:
             is_taken: whether the consumer takes an operator.
             registry: has the version ladder and the forms.
             rules: the forms that the consumer requires; the first that matches a node applies.
+            replaced: operators that a further pass may replace.
         """
         super().__init__()
         self._is_taken = is_taken
+        self._replaced = replaced
         self._rules: dict[str, list[FormRule]] = defaultdict(list)
         for rule in rules:
             self._rules[rule.operator].append(rule)
@@ -91,8 +99,9 @@ class ComposeOperators(NodePass):
         try:
             with self._rewriter.before(node) as g:
                 results = compose(g, symbolic, node.op_type, (), arguments, len(node.outputs))
+                emitted = {new_node.op_type for new_node in g.construction.graph}
                 lacking = {
-                    emitted.op_type for emitted in g.construction.graph if not self._is_taken(emitted.op_type)
+                    name for name in emitted if not self._is_taken(name) and name not in self._replaced
                 }
                 if lacking:
                     raise UnsupportedError(

@@ -17,6 +17,8 @@ def rule_matches(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool:
         return False
     if rule.types and (first is None or first.dtype is None or first.dtype.name.lower() not in rule.types):
         return False
+    if rule.outputs is not None and len(node.outputs) < rule.outputs:
+        return False
     if not _neighbours_match(rule, node):
         return False
     are_met = all(_attribute_value(node, schema, name) in values for name, values in rule.attributes.items())
@@ -45,6 +47,8 @@ def _inputs_match(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool
 def _attribute_value(node: ir.Node, schema: OperatorSchema, name: str) -> Any:
     attribute, formal = node.attributes.get(name), schema.attributes.get(name)
     value = attribute.value if attribute is not None else formal.default if formal is not None else None
+    if isinstance(value, (list, tuple)):
+        return [item.decode() if isinstance(item, bytes) else item for item in value]
     return value.decode() if isinstance(value, bytes) else value
 
 

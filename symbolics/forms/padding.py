@@ -1,4 +1,4 @@
-"""Padding as a Pad of its own, in front of convolutions and pooling."""
+"""Convolutions and pooling with a Pad of its own, or with two dimensions in place of one."""
 
 from typing import Any
 
@@ -44,3 +44,31 @@ def convolution(
     if auto_pad != "NOTSET" or pads is None or pads[:half] == pads[half:]:
         raise g.refuse("only padding that differs between the sides is written as a Pad")
     return g.op("Conv", _pad(g, X, pads), W, B, **attributes)
+
+
+def _register_two_dimensions(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}_two_dimensions")
+    def convolve_rows(
+        g: GraphContext,
+        X: Value,
+        W: Value,
+        B: Value | None = None,
+        auto_pad: str = "NOTSET",
+        group: int = 1,
+        **arguments: list[int],
+    ) -> Value:
+        """Sequences as images of one row."""
+        kernel = g.constant_value(W)
+        if g.rank(X) != 3 or auto_pad != "NOTSET" or "output_shape" in arguments:
+            raise g.refuse("only a known padding of sequences becomes one of images")
+        named = {}
+        for name, numbers in arguments.items():
+            before = {"pads": [0, numbers[0], 0, numbers[-1]], "output_padding": [0, *numbers]}
+            named[name] = before.get(name, [1, *numbers])
+        weight = g.op("Unsqueeze", W, axes=[2]) if kernel is None else g.constant(kernel[:, :, None])
+        image = g.op(op_type, g.op("Unsqueeze", X, axes=[2]), weight, B, group=group, **named)
+        return g.op("Squeeze", image, axes=[2])
+
+
+for _op_type in ("Conv", "ConvTranspose"):
+    _register_two_dimensions(_op_type)

@@ -46,6 +46,10 @@ def _register_initial_state(op_type: str) -> None:
         """States of zeros and a bias as inputs, and no activations that are the usual ones."""
         _, batch, hidden = _sizes(g, X, R, layout)
         directions = 2 if direction == "bidirectional" else 1
+        named = _plain(op_type, activations, directions)
+        has_states = all(arguments.get(name) is not None for name in _STATES[op_type])
+        if has_states and B is not None and (activations is None or named):
+            raise g.refuse("it has a state and a bias already")
         zeros = np.zeros((directions, batch, hidden), np.float32)
         states = {
             name: g.constant(zeros, g.dtype(X)) if arguments.get(name) is None else arguments[name]
@@ -57,7 +61,7 @@ def _register_initial_state(op_type: str) -> None:
             if B is not None
             else g.constant(np.zeros((directions, 2 * gates * hidden), np.float32), g.dtype(X))
         )
-        named = {**arguments, **states, **_plain(op_type, activations, directions)}
+        named |= {**arguments, **states}
         return as_list(
             g.op(op_type, X, W, R, bias, sequence_lens, direction=direction, **named, outputs=outputs)
         )
@@ -128,12 +132,16 @@ def _register_state_of_sequence(op_type: str) -> None:
         count = outputs if op_type == "LSTM" and outputs == 3 else 1
         results = as_list(g.op(op_type, X, W, R, direction=direction, **arguments, outputs=count))
         sequence = results[0]
-        if direction == "bidirectional":
-            forwards = g.op("Slice", g.op("Gather", sequence, -1, axis=0), starts=[0], ends=[1], axes=[0])
-            backwards = g.op("Slice", g.op("Gather", sequence, 0, axis=0), starts=[1], ends=[2], axes=[0])
-            state = g.op("Concat", forwards, backwards, axis=0)
-        else:
-            state = g.op("Gather", sequence, 0 if direction == "reverse" else -1, axis=0)
+
+        def step(number: int) -> Value:
+            end = np.iinfo(np.int64).max if number < 0 else number + 1
+            return g.op("Squeeze", g.op("Slice", sequence, starts=[number], ends=[end], axes=[0]), axes=[0])
+
+        if direction != "bidirectional":
+            return [sequence, step(0 if direction == "reverse" else -1), *results[2:]]
+        forwards = g.op("Slice", step(-1), starts=[0], ends=[1], axes=[0])
+        backwards = g.op("Slice", step(0), starts=[1], ends=[2], axes=[0])
+        state = g.op("Concat", forwards, backwards, axis=0)
         return [sequence, state, *results[2:]]
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ....registration import UsageError
-from ....registration.form_rule import COMPOSITION, FormRule, form_name
+from ....registration.form_rule import COMPOSITION, STEPS, FormRule, form_name
 from ...files.small_files import MAXIMUM_SETTINGS, parse_toml, read_small, reason_of
 from .target import Choice, Conventions, Range, Restriction, Target, opset_for
 
@@ -20,6 +20,7 @@ _CONVENTIONS = {
     "bool_constants": ("uint8", "int8", "int32", "int64", "float"),
     "int64_constants": ("int32",),
     "resize": ("sizes", "scales"),
+    "gelu": ("halves",),
     "recurrent_outputs": ("all",),
 }
 
@@ -126,6 +127,10 @@ class _Reader:
         for name in names:
             self.one_of("conventions.explicit_attributes", name, _attributes())
         fields["explicit_attributes"] = names
+        names = self.texts("conventions.unshared_constants", table.get("unshared_constants"))
+        for name in names:
+            self.one_of("conventions.unshared_constants", name, _operators())
+        fields["unshared_constants"] = names
         for key, values in _CONVENTIONS.items():
             if key in table:
                 self.one_of(f"conventions.{key}", table[key], values)
@@ -176,7 +181,8 @@ class _Reader:
             for value in names[name]:
                 self.one_of(f"{key}.{name}", value, _operators())
         rows = {name: tuple(values) for name, values in attributes.items()}
-        return FormRule(operator, form, rows, ranks=tuple(ranks), **names)
+        outputs = self.number("outputs", entry)
+        return FormRule(operator, form, rows, outputs=outputs, ranks=tuple(ranks), **names)
 
     def range(self, key: str, content: Mapping[str, Any]) -> Range:
         table = self.table(key, content)
@@ -286,7 +292,8 @@ def _forms(operator: str) -> frozenset[str]:
 
     prefix = form_name(operator, "")
     names = (name for name in default_registry.names() if name.startswith(prefix))
-    return frozenset({COMPOSITION, *(name.removeprefix(prefix) for name in names)})
+    recurrent = {STEPS} if operator in ("GRU", "LSTM", "RNN") else set()
+    return frozenset({COMPOSITION, *recurrent, *(name.removeprefix(prefix) for name in names)})
 
 
 def _closest(word: str, words: Collection[str]) -> str:

@@ -76,6 +76,8 @@ class Conventions:
         resize: "sizes" or "scales", where shapes are static and the other says the same.
         float_exponents: whether Pow needs an exponent of the type of its base.
         explicit_attributes: attributes that are written also where they equal their default, `Resize.mode`.
+        unshared_constants: operators whose nodes read initializers that no other node reads.
+        gelu: "halves" if Gelu is written as `x * 0.5 * (1 + Erf(...))`.
         recurrent_outputs: "all" if LSTM, GRU and RNN need all of their outputs.
     """
 
@@ -85,6 +87,8 @@ class Conventions:
     resize: str | None = None
     float_exponents: bool = False
     explicit_attributes: tuple[str, ...] = ()
+    unshared_constants: tuple[str, ...] = ()
+    gelu: str | None = None
     recurrent_outputs: str | None = None
 
 
