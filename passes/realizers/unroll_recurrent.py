@@ -58,16 +58,23 @@ class _UnrolledCell:
 class UnrollRecurrent(ir.passes.InPlacePass):
     """Unrolls the recurrent operators of the main graph and its sub-graphs."""
 
-    def __init__(self, op_types: Collection[str] = tuple(_GATES), keeps_refused: bool = False):
+    def __init__(
+        self,
+        op_types: Collection[str] = tuple(_GATES),
+        keeps_refused: bool = False,
+        is_chosen: Callable[[ir.Node], bool] = lambda _: True,
+    ):
         """Make the pass.
 
         Args:
             op_types: some of LSTM, GRU and RNN.
+            is_chosen: whether a node of these operators is unrolled.
             keeps_refused: whether a node that cannot be unrolled stays, instead of raising an error.
         """
         super().__init__()
         self._op_types = op_types
         self._keeps_refused = keeps_refused
+        self._is_chosen = is_chosen
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the model and report whether anything changed.
@@ -76,7 +83,12 @@ class UnrollRecurrent(ir.passes.InPlacePass):
             GraphError: the length of a sequence is unknown, or an attribute is not supported, and such nodes
                 do not stay.
         """
-        nodes = [node for graph in graphs_of(model.graph) for node in graph if is_onnx(node, *self._op_types)]
+        nodes = [
+            node
+            for graph in graphs_of(model.graph)
+            for node in graph
+            if is_onnx(node, *self._op_types) and self._is_chosen(node)
+        ]
         if not nodes:
             return ir.passes.PassResult(model, False)
         rewriter, weights, modified = Rewriter(model), _WEIGHTS(), False

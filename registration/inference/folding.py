@@ -241,7 +241,10 @@ _CONDITION_EVALUATORS: dict[str, Evaluator] = {
     "Log": _pure(np.log),
     "MatMul": _pure(np.matmul),
     "Pow": _pure(lambda base, power: np.power(base, power.astype(base.dtype))),
+    "ReduceL1": _reduce(lambda data, **named: np.sum(np.abs(data), **named)),
+    "ReduceL2": _reduce(lambda data, **named: np.sqrt(np.sum(data * data, **named))),
     "ReduceMean": _reduce(_mean),
+    "ReduceSumSquare": _reduce(lambda data, **named: np.sum(data * data, **named)),
     "Relu": _pure(lambda data: np.maximum(data, np.zeros((), data.dtype))),
     "Round": _pure(np.rint),
     "Sigmoid": _pure(lambda data: 1 / (1 + np.exp(-data))),
@@ -296,6 +299,11 @@ def _is_small(op_type: str, attributes: Attributes, arrays: Sequence[Array], lim
     if size is None:
         size = _broadcast_size if op_type in _BROADCAST else None
     return size is None or size(attributes, *arrays) <= limit
+
+
+def has_evaluator(op_type: str) -> bool:
+    """Whether numpy computes an operator."""
+    return op_type in _CONDITION_EVALUATORS
 
 
 def evaluator(op_type: str) -> Callable[..., Any]:

@@ -1,9 +1,12 @@
 """Install consumers, write files, run them, and write docs/toolchains.
 
     python -m tests.toolchains [STEP ...] [--consumers A,B] [--models A,B] [--writers A,B]
+    python -m tests.toolchains --operators [--attributes] [--only TEXT] [--consumers A,B]
 
-Without steps all are done. Environments, files and results are kept in `.toolchains`; what is
-installed there is not installed again.
+Without steps all are done. With `--operators` the records of the parity suite run in the consumers that are
+installed, and `operators.json` has the verdict about each. With `--attributes` every attribute that equals
+its default is tried in these files, left out and written. Environments, files and results are kept in
+`.toolchains`; what is installed there is not installed again.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from . import report, run
+from . import attribute_trial, operator_files, report, run
 from .consumers import CONSUMERS, install
 from .models import MODELS
 from .write import WRITERS, write
@@ -27,9 +30,19 @@ def main() -> None:
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(".toolchains"))
     for name, known in (("consumers", CONSUMERS), ("models", MODELS), ("writers", WRITERS)):
         parser.add_argument(f"--{name}", type=lambda text: text.split(","), default=list(known))
+    parser.add_argument("--operators", action="store_true", help="run the parity suite's records instead")
+    parser.add_argument("--attributes", action="store_true", help="try every attribute in those files")
+    parser.add_argument("--only", default="", metavar="TEXT", help="records whose name has this text")
     options = parser.parse_args()
     root, steps = options.root.resolve(), options.steps or STEPS
     (root / "files").mkdir(parents=True, exist_ok=True)
+    if options.operators:
+        installed = [name for name in options.consumers if (root / name / "installed.json").exists()]
+        operator_files.run_operators(root, installed, options.only)
+    if options.attributes:
+        attribute_trial.try_attributes(root, options.consumers)
+    if options.operators or options.attributes:
+        return
     if "install" in steps:
         for name in options.consumers:
             print(f"{name}: {install(root, name) or 'installed'}", flush=True)

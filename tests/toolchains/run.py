@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import tempfile
+import time
 
 import onnx
 
@@ -16,6 +18,7 @@ from .write import WRITERS, stem
 
 SECONDS = 600
 """How long one file may take."""
+_MAXIMUM_MESSAGE = 2000
 
 
 def jobs(folder: pathlib.Path, models: list[str], writers: list[str]) -> dict[tuple[str, str], dict]:
@@ -31,13 +34,19 @@ def jobs(folder: pathlib.Path, models: list[str], writers: list[str]) -> dict[tu
     return found
 
 
-def run(consumer: str, work: dict[tuple[str, str], dict], root: pathlib.Path) -> dict[tuple[str, str], dict]:
-    """The outcome of each file. A process that dies is followed by one for the files after it."""
+def run(
+    consumer: str, work: dict[tuple[str, str], dict], root: pathlib.Path, seconds: float = SECONDS
+) -> dict[tuple[str, str], dict]:
+    """The outcome of each file. A process that dies is followed by one for the files after it.
+
+    Args:
+        seconds: how long one file may take.
+    """
     keys, found = list(work), {}
     left = list(range(len(keys)))
     while left:
         batch = [(number, work[keys[number]]) for number in left]
-        outcomes, died = _process(consumer, batch, root)
+        outcomes, died = _process(consumer, batch, root, seconds)
         for number, outcome in outcomes.items():
             found[keys[number]] = outcome
         began = [number for number in left if number in outcomes]
@@ -47,7 +56,9 @@ def run(consumer: str, work: dict[tuple[str, str], dict], root: pathlib.Path) ->
     return found
 
 
-def _process(consumer: str, batch: list, root: pathlib.Path) -> tuple[dict[int, dict], str | None]:
+def _process(
+    consumer: str, batch: list, root: pathlib.Path, seconds: float
+) -> tuple[dict[int, dict], str | None]:
     """The outcomes of the files up to one in which the process died, and what it then said."""
     python = interpreter(root, consumer)
     with tempfile.TemporaryDirectory() as folder:
@@ -56,15 +67,8 @@ def _process(consumer: str, batch: list, root: pathlib.Path) -> tuple[dict[int, 
         adapter = HERE / "adapters" / f"{CONSUMERS[consumer].adapter}.py"
         modules = {"NODE_MODULES": str(environment(root, consumer) / "node_modules"), "OMP_NUM_THREADS": "1"}
         kept = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
-        try:
-            done = subprocess.run(
-                [python, HERE / "run_files.py", adapter, given, results],
-                capture_output=True, text=True, errors="replace", timeout=SECONDS * len(batch),
-                env={**kept, **modules}, cwd=folder,
-            )  # fmt: skip
-            died = None if not done.returncode else _death(done.returncode, done.stderr)
-        except subprocess.TimeoutExpired:
-            died = f"takes more than {SECONDS * len(batch)} s"
+        command = [python, HERE / "run_files.py", adapter, given, results]
+        died = _watch(command, results, seconds, {**kept, **modules}, folder)
         lines = [json.loads(line) for line in results.read_text().splitlines()] if results.exists() else []
     return outcomes_of(lines, died), died
 
@@ -76,6 +80,31 @@ def outcomes_of(lines: list[dict], died: str | None) -> dict[int, dict]:
         if "began" in line and line["began"] not in outcomes:
             outcomes[line["began"]] = {"error": died or "the process ended", "crash": True}
     return outcomes
+
+
+def _watch(
+    command: list, results: pathlib.Path, seconds: float, environment: dict[str, str], folder: str
+) -> str | None:
+    """Run a process until it ends, or until it writes nothing for too long; how it died, if it did."""
+    errors = pathlib.Path(folder, "stderr")
+    with errors.open("wb") as stderr:
+        process = subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=stderr, env=environment, cwd=folder,
+            start_new_session=True,
+        )  # fmt: skip
+        size, since = -1, time.monotonic()
+        while process.poll() is None:
+            written = results.stat().st_size if results.exists() else 0
+            if written != size:
+                size, since = written, time.monotonic()
+            elif time.monotonic() - since > seconds:
+                # The converter that the adapter started is in the same process group.
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                return f"takes more than {seconds} s"
+            time.sleep(0.02)
+    message = errors.read_text(encoding="utf-8", errors="replace")[-_MAXIMUM_MESSAGE:]
+    return None if not process.returncode else _death(process.returncode, message)
 
 
 def _death(code: int, message: str) -> str:

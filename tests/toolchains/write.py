@@ -25,7 +25,8 @@ WRITERS = {
 
 
 @contextlib.contextmanager
-def _silent() -> Iterator[None]:
+def silent() -> Iterator[None]:
+    """Neither warnings nor logs nor prints while a file is written."""
     previous = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
     try:
@@ -74,7 +75,7 @@ def write(name: str, folder: pathlib.Path, writers: list[str], opset: int = OPSE
         path = folder / f"{stem(name)}-{writer}.onnx"
         path.unlink(missing_ok=True)
         try:
-            with _silent():
+            with silent():
                 _export(writer, name, path, opset)
         except Exception as error:
             path.unlink(missing_ok=True)

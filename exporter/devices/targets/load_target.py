@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ....registration import UsageError
+from ....registration.form_rule import COMPOSITION, STEPS, FormRule, form_name
 from ...files.small_files import MAXIMUM_SETTINGS, parse_toml, read_small, reason_of
 from .target import Choice, Conventions, Range, Restriction, Target, opset_for
 
@@ -19,6 +20,7 @@ _CONVENTIONS = {
     "bool_constants": ("uint8", "int8", "int32", "int64", "float"),
     "int64_constants": ("int32",),
     "resize": ("sizes", "scales"),
+    "gelu": ("halves",),
     "recurrent_outputs": ("all",),
 }
 
@@ -110,6 +112,10 @@ class _Reader:
             self.restriction(f"restrictions[{index}]", entry)
             for index, entry in enumerate(self.list("restrictions", content.get("restrictions", [])))
         )
+        fields["forms"] = tuple(
+            self.form(f"forms[{index}]", entry)
+            for index, entry in enumerate(self.list("forms", content.get("forms", [])))
+        )
         fields["conventions"] = self.conventions(content)
         return Target(**fields)
 
@@ -121,6 +127,10 @@ class _Reader:
         for name in names:
             self.one_of("conventions.explicit_attributes", name, _attributes())
         fields["explicit_attributes"] = names
+        names = self.texts("conventions.unshared_constants", table.get("unshared_constants"))
+        for name in names:
+            self.one_of("conventions.unshared_constants", name, _operators())
+        fields["unshared_constants"] = names
         for key, values in _CONVENTIONS.items():
             if key in table:
                 self.one_of(f"conventions.{key}", table[key], values)
@@ -146,6 +156,33 @@ class _Reader:
             constant_inputs=self.texts(f"{key}.constant_inputs", entry.get("constant_inputs", [])),
             opsets=self.range("opsets", entry),
         )
+
+    def form(self, key: str, entry: Any) -> FormRule:
+        if not isinstance(entry, dict):
+            self.fail(key, "is a table")
+        self.check_keys(f"{key}.", entry, _keys(FormRule))
+        operator, form = (self.text(entry, name, required=True) for name in ("operator", "form"))
+        self.one_of(f"{key}.operator", operator, _operators())
+        self.one_of(f"{key}.form", form, _forms(operator))
+        attributes = self.table("attributes", entry)
+        for name, values in attributes.items():
+            self.one_of(f"{key}.attributes", f"{operator}.{name}", _attributes())
+            self.list(f"{key}.attributes.{name}", values)
+        ranks = self.list(f"{key}.ranks", entry.get("ranks", []))
+        if not all(type(rank) is int and rank >= 0 for rank in ranks):
+            self.fail(f"{key}.ranks", "is a list of integers")
+        names = {
+            name: self.texts(f"{key}.{name}", entry.get(name, []))
+            for name in ("types", "constant_inputs", "computed_inputs", "behind", "not_behind", "before")
+        }
+        for value in names["types"]:
+            self.one_of(f"{key}.types", value, _element_types())
+        for name in ("behind", "not_behind", "before"):
+            for value in names[name]:
+                self.one_of(f"{key}.{name}", value, _operators())
+        rows = {name: tuple(values) for name, values in attributes.items()}
+        outputs = self.number("outputs", entry)
+        return FormRule(operator, form, rows, outputs=outputs, ranks=tuple(ranks), **names)
 
     def range(self, key: str, content: Mapping[str, Any]) -> Range:
         table = self.table(key, content)
@@ -246,6 +283,17 @@ def _attributes() -> frozenset[str]:
 
     schemas = (s for s in onnx.defs.get_all_schemas_with_history() if s.domain == "")
     return frozenset(f"{schema.name}.{name}" for schema in schemas for name in schema.attributes)
+
+
+def _forms(operator: str) -> frozenset[str]:
+    """The forms of an operator that opsetta can write."""
+    from .... import symbolics  # noqa: F401
+    from ....registration import default_registry
+
+    prefix = form_name(operator, "")
+    names = (name for name in default_registry.names() if name.startswith(prefix))
+    recurrent = {STEPS} if operator in ("GRU", "LSTM", "RNN") else set()
+    return frozenset({COMPOSITION, *recurrent, *(name.removeprefix(prefix) for name in names)})
 
 
 def _closest(word: str, words: Collection[str]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from ....registration import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET, TargetError
+from ....registration.form_rule import FormRule
 from ....registration.opsets import check_opset
 
 
@@ -76,6 +77,8 @@ class Conventions:
             opset 11 there are only scales; a model that has them for a target of sizes is a warning.
         float_exponents: whether Pow needs an exponent of the type of its base.
         explicit_attributes: attributes that are written also where they equal their default, `Resize.mode`.
+        unshared_constants: operators whose nodes read initializers that no other node reads.
+        gelu: "halves" if Gelu is written as `x * 0.5 * (1 + Erf(...))`.
         recurrent_outputs: "all" if LSTM, GRU and RNN need all of their outputs.
     """
 
@@ -85,6 +88,8 @@ class Conventions:
     resize: str | None = None
     float_exponents: bool = False
     explicit_attributes: tuple[str, ...] = ()
+    unshared_constants: tuple[str, ...] = ()
+    gelu: str | None = None
     recurrent_outputs: str | None = None
 
 
@@ -106,6 +111,7 @@ class Target:
         external_data: whether weights may be in files beside the model.
         maximum_bytes: the most that all weights may take.
         restrictions: demands on single operators.
+        forms: the nodes that are written in another form.
         conventions: how graphs are written for it.
     """
 
@@ -122,6 +128,7 @@ class Target:
     external_data: bool = True
     maximum_bytes: int | None = None
     restrictions: tuple[Restriction, ...] = ()
+    forms: tuple[FormRule, ...] = ()
     conventions: Conventions = Conventions()
 
     @property

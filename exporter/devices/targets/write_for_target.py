@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections import defaultdict
 from collections.abc import Iterable
 
 import onnx_ir as ir
@@ -14,16 +16,23 @@ from ....passes.onnx_graph.conventions.default_attributes import WriteDefaultAtt
 from ....passes.onnx_graph.conventions.int64_constants import NarrowConstants
 from ....passes.onnx_graph.conventions.recurrent_outputs import CompleteRecurrentOutputs
 from ....passes.onnx_graph.conventions.resize import ResizeBy
+from ....passes.onnx_graph.conventions.unshared_constants import UnshareConstants
+from ....passes.onnx_graph.fusions.gelu import HalveGeluInput
 from ....passes.onnx_graph.simplification.exponents import AlignExponents
 from ....passes.onnx_graph.simplification.unused_nodes import RemoveUnused
 from ....passes.realizers.compose_operators import ComposeOperators
+from ....passes.realizers.form_matching import rule_matches
 from ....passes.realizers.unroll_recurrent import OPERATORS_OF_STEPS, UnrollRecurrent
 from ....registration import default_registry
+from ....registration.form_rule import STEPS, FormRule
 from ....registration.schemas import operator_schema
 from ....registration.warning import warn
 from ...lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
 from .target import Conventions, Target
 from .target_problems import check_model
+
+_MAXIMUM_ROUNDS = 3
+"""How often the rules of forms apply: a form may consist of operators that get a form themselves."""
 
 
 def write_for(model: ir.Model, target: Target | None) -> None:
@@ -36,8 +45,13 @@ def write_for(model: ir.Model, target: Target | None) -> None:
     if target is None:
         return
     _warn_of_scales(model, target)
-    composed = _run([ComposeOperators(target.operators.__contains__, default_registry)], model)
-    composed |= _unroll(model, target)
+    # First, because a form may leave out what makes a layer one that is unrolled.
+    composed = _unroll(model, target)
+    passes_of_forms = _form_passes(target)
+    for _ in range(_MAXIMUM_ROUNDS):
+        if not _run(passes_of_forms, model):
+            break
+        composed = True
     passes = _passes(model, target.conventions)
     if passes or composed or target.conventions.recurrent_outputs == "all":
         # Unused outputs are removed with unused nodes, so those of recurrent nodes are added afterwards.
@@ -61,12 +75,39 @@ def _warn_of_scales(model: ir.Model, target: Target) -> None:
             )
 
 
+def _form_passes(target: Target) -> list[ComposeOperators]:
+    """A pass for the first rule of every operator, one for the second, and so on."""
+    rules: dict[str, list[FormRule]] = defaultdict(list)
+    for rule in target.forms:
+        if rule.form == STEPS:
+            continue
+        rules[rule.operator].append(rule)
+    rounds = itertools.zip_longest(*rules.values())
+    chosen = [[rule for rule in rules_of_round if rule is not None] for rules_of_round in rounds]
+    is_taken = target.operators.__contains__
+    return [
+        ComposeOperators(is_taken, default_registry, rules_of_round, rules.keys())
+        for rules_of_round in chosen or [[]]
+    ]
+
+
 def _unroll(model: ir.Model, target: Target) -> bool:
-    """Unroll recurrent operators that the target lacks, if it takes those of the steps."""
-    lacking = [name for name in ("GRU", "LSTM", "RNN") if name not in target.operators]
-    if not lacking or not all(name in target.operators for name in OPERATORS_OF_STEPS):
+    """Unroll recurrent layers that the target lacks or takes as steps, if it takes the operators of steps."""
+    if not all(name in target.operators for name in OPERATORS_OF_STEPS):
         return False
-    return _run([UnrollRecurrent(lacking, keeps_refused=True)], model)
+    lacking = [name for name in ("GRU", "LSTM", "RNN") if name not in target.operators]
+    rules = [rule for rule in target.forms if rule.form == STEPS]
+    opset = model.graph.opset_imports.get("", 0)
+
+    def is_chosen(node: ir.Node) -> bool:
+        schema = operator_schema(node.op_type, opset)
+        return node.op_type in lacking or any(
+            rule.operator == node.op_type and schema is not None and rule_matches(rule, node, schema)
+            for rule in rules
+        )
+
+    op_types = {*lacking, *(rule.operator for rule in rules)}
+    return bool(op_types) and _run([UnrollRecurrent(sorted(op_types), True, is_chosen)], model)
 
 
 def _run(passes: Iterable[ir.passes.PassBase], model: ir.Model) -> bool:
@@ -88,6 +129,10 @@ def _passes(model: ir.Model, conventions: Conventions) -> list[ir.passes.PassBas
         passes.append(AlignExponents(initializers))
     if conventions.resize is not None:
         passes.append(ResizeBy(conventions.resize, initializers))
+    if conventions.gelu is not None:
+        passes.append(HalveGeluInput())
+    if conventions.unshared_constants:
+        passes.append(UnshareConstants(conventions.unshared_constants, initializers))
     if conventions.int64_constants is not None:
         passes.append(NarrowConstants(initializers))
     if conventions.bool_constants is not None:

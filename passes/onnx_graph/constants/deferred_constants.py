@@ -2,7 +2,8 @@
 
 1. The computation cannot fail: indices are checked here, and integers are neither divided nor cast.
 2. The shape and the element type of the result are known.
-3. Arithmetic and comparisons are those of floats, by numpy in the element type of the operands.
+3. Arithmetic and comparisons are those of floats, by numpy in the element type of the operands; for layers
+   and other functions see `layer_computations`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from ....registration.inference import shape_inference
 from ....registration.inference.constant_integers import integers
 from ....registration.inference.folding import evaluator
 from ....registration.inference.tensor_sizes import element_count
+from . import layer_computations as layers
 from .initializers import Blocks
 from .reused_memory import BLOCK, empty
 
@@ -30,7 +32,7 @@ _ARITHMETIC = frozenset(
 )
 _CHECKED_MOVES = frozenset("Concat Expand Flatten Gather Squeeze Transpose Unsqueeze".split())
 _COMPARISONS = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual".split())
-_OPERATORS = _MOVES | _ARITHMETIC | _COMPARISONS
+_OPERATORS = _MOVES | _ARITHMETIC | _COMPARISONS | layers.OPERATORS
 _BITS = 8
 """Elements of fewer bits are packed, several in a byte, and are not computed here."""
 _FAST_BITS, _SLOWNESS = 32, 4
@@ -62,20 +64,36 @@ class Deferred:
         return math.ceil(math.prod(self.shape) * self.dtype.itemsize)
 
 
-def defer_node(node: ir.Node, is_available: Callable[[ir.Value], bool]) -> Deferred | None:
-    """The computation of a node over constants; None if the node cannot be deferred.
+def defer_node(
+    node: ir.Node, is_available: Callable[[ir.Value], bool], opset: int
+) -> list[tuple[ir.Value, Deferred]]:
+    """The computations of the results of a node over constants; none if the node cannot be deferred.
 
     Args:
         is_available: whether a value is a constant or the result of a deferred node.
+        opset: the opset of the model.
     """
-    if len(node.outputs) != 1 or node.op_type not in _OPERATORS:
-        return None
+    if node.op_type not in _OPERATORS and node.op_type != "Split":
+        return []
     inputs = [value for value in node.inputs if value is not None]
     if len(inputs) != len(node.inputs) or not all(map(is_available, inputs)):
-        return None
+        return []
     attributes: dict[str, Any] = {name: attribute.value for name, attribute in node.attributes.items()}
+    if node.op_type == "Split":
+        return _defer_split(node, inputs, attributes)
+    step = _defer_single(node, inputs, attributes, opset) if len(node.outputs) == 1 else None
+    return [] if step is None else [(node.outputs[0], step)]
+
+
+def _defer_single(
+    node: ir.Node, inputs: list[ir.Value], attributes: dict[str, Any], opset: int
+) -> Deferred | None:
     data = inputs[1] if node.op_type == "Where" else inputs[0]
-    dtype, shape = data.dtype, _result_shape(node, inputs, attributes)
+    dtype, is_layer = data.dtype, node.op_type in layers.OPERATORS
+    if is_layer:
+        shape = layers.infer_result(node.op_type, opset, inputs, attributes)
+    else:
+        shape = _result_shape(node, inputs, attributes)
     if dtype is None or shape is None or dtype == ir.DataType.STRING or dtype.bitwidth < _BITS:
         return None
     if min(shape, default=0) < 0 or not _is_valid(node, inputs, attributes, shape):
@@ -88,7 +106,10 @@ def defer_node(node: ir.Node, is_available: Callable[[ir.Value], bool]) -> Defer
     if node.op_type in ("Gather", "GatherElements") and not _is_within(inputs, attributes):
         return None
     is_matrix = is_matrix_transpose(node)
-    function = _transpose if is_matrix else evaluator(node.op_type)
+    if is_layer:
+        function = layers.layer_function(node.op_type, opset, len(inputs))
+    else:
+        function = _transpose if is_matrix else evaluator(node.op_type)
 
     def compute(*arrays: np.ndarray) -> np.ndarray:
         # Weights may overflow as they would in the runtime; a warning would only confuse.
@@ -96,10 +117,51 @@ def defer_node(node: ir.Node, is_available: Callable[[ir.Value], bool]) -> Defer
             return np.asarray(function(attributes, *arrays)).astype(dtype.numpy(), copy=False)
 
     blocks = transposed_blocks if is_matrix else None
-    work = math.prod(shape) + sum(map(_element_count, inputs))
+    if is_layer:
+        work = layers.layer_work(
+            node.op_type, [value.shape.numpy() for value in inputs if value.shape], shape
+        )
+    else:
+        work = math.prod(shape) + sum(map(_element_count, inputs))
     if node.op_type not in _MOVES and data.dtype is not None and data.dtype.bitwidth < _FAST_BITS:
         work *= _SLOWNESS
     return Deferred(node, inputs, compute, blocks, dtype, shape, work)
+
+
+def _defer_split(
+    node: ir.Node, inputs: list[ir.Value], attributes: dict[str, Any]
+) -> list[tuple[ir.Value, Deferred]]:
+    """The parts of a tensor; none where their sizes do not add up."""
+    data, count = inputs[0], len(node.outputs)
+    if data.shape is None or not data.shape.is_static() or data.dtype is None or not count:
+        return []
+    if data.dtype == ir.DataType.STRING or data.dtype.bitwidth < _BITS:
+        return []
+    whole, axis = data.shape.numpy(), attributes.get("axis", 0)
+    if not -len(whole) <= axis < len(whole):
+        return []
+    axis %= len(whole)
+    lengths = attributes.get("split") if len(inputs) == 1 else integers(inputs[1])
+    if lengths is None and len(inputs) == 1:
+        # The last part is shorter if the length is not divisible.
+        length = -(-whole[axis] // count)
+        lengths = [length] * (count - 1) + [whole[axis] - length * (count - 1)]
+    if lengths is None or len(lengths) != count or min(lengths) < 0 or sum(lengths) != whole[axis]:
+        return []
+    ends = [sum(lengths[: number + 1]) for number in range(count)]
+
+    def part(start: int, end: int) -> Callable[..., np.ndarray]:
+        region = (*[slice(None)] * axis, slice(start, end))
+        return lambda array, *_: array[region]
+
+    steps = []
+    for output, length, end in zip(node.outputs, lengths, ends, strict=True):
+        shape = (*whole[:axis], length, *whole[axis + 1 :])
+        function = part(end - length, end)
+        steps.append(
+            (output, Deferred(node, inputs, function, None, data.dtype, shape, 2 * math.prod(shape)))
+        )
+    return steps
 
 
 def _element_count(value: ir.Value) -> int:
@@ -189,6 +251,8 @@ def _is_valid(
     op_type = node.op_type
     # Their result shape could only be inferred from valid operands.
     if op_type in _MOVES and op_type not in _CHECKED_MOVES:
+        return True
+    if op_type in layers.OPERATORS and not op_type.startswith("Reduce"):
         return True
     dims = [value.shape.numpy() for value in inputs if value.shape is not None and value.shape.is_static()]
     if op_type == "Expand":

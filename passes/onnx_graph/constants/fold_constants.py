@@ -3,8 +3,9 @@
 1. Small constants are computed at once, by `registration.emission.folding`. Together they may add a
    megabyte to the file, and a hundredth of its weights.
 2. Values that depend on weights become initializers, which are computed one at a time while they are written.
-3. The file does not grow: the results of nodes that share weights have at most as many bytes as the weights
-   that are no longer read. A weight with other readers is not copied.
+3. The results of nodes that share weights have at most as many bytes as the weights that are no longer read,
+   unless they are computed: such results may add 2 % of the weights to the file in each run. A weight with
+   other readers is not copied.
 4. Sizes that follow from known shapes are constants (`known_sizes`).
 5. Conditions that depend on weights are computed at once, so that branches that never run can be removed.
 6. An If whose condition becomes constant is replaced by its branch (`chosen_branches`).
@@ -16,6 +17,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import Any
 
@@ -48,6 +50,9 @@ _MAXIMUM_ELEMENTS = 2**18
 """Larger constants are not computed at once; of floats, which are weights, `MAXIMUM_ELEMENTS`."""
 _BUDGET, _SHARE = 2**20, 100
 """Larger results, such as masks, may add `_BUDGET` bytes and one `_SHARE`th of the weights to a file."""
+_GROWTH_PERCENT = 2
+"""By how much of the weights the file may grow for results of computations on weights, such as position
+biases that are gathered from a table; the pass runs twice."""
 _REARRANGING = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity"})
 _SUFFIXES = {"Transpose": "transposed", **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), "reshaped")}
 _MAXIMUM_CONDITION = 2**16
@@ -76,14 +81,15 @@ class FoldConstants(InitializerPass):
     def __init__(self, initializers: Initializers):
         super().__init__(initializers)
         self._budget: int | None = None
+        self._growth_left: float | None = None
         self._branches = ChooseBranches(initializers)
 
     def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
         """Fold in the main graph and in its sub-graphs, and report whether anything changed."""
         modified = False
-        self._budget = None
+        self._budget = self._growth_left = None
         waiting: dict[ir.Value, Deferred] = {}
-        is_constant = self.initializers.is_constant
+        is_constant, opset = self.initializers.is_constant, model.opset_imports.get("", 0)
         returned = {value.producer() for graph in nodes.graphs for value in graph.outputs}
         self._branches.begin(model)
         for node in nodes.all:
@@ -109,9 +115,13 @@ class FoldConstants(InitializerPass):
             if all(map(is_constant, inputs)) and self._fold_small(node):
                 modified = True
                 continue
-            step = defer_node(node, lambda value: value in waiting or is_constant(value))
-            if step is not None and not exceeds_sources(step, waiting):
-                waiting[node.outputs[0]] = step
+            steps = defer_node(node, lambda value: value in waiting or is_constant(value), opset)
+            if not any(exceeds_sources(step, waiting) for _, step in steps):
+                waiting.update(steps)
+                for value, step in steps:
+                    # Nodes behind it are deferred only if their shapes are known.
+                    if value.shape is None or not value.shape.is_static():
+                        value.shape = ir.Shape(step.shape)
         modified |= self._fold_conditions(waiting)
         return self._fold_weights(waiting) or modified
 
@@ -159,10 +169,7 @@ class FoldConstants(InitializerPass):
     def _affords(self, added: int) -> bool:
         """Whether the file may grow by so many bytes more."""
         if self._budget is None:
-            tensors = [value.const_value for value in self.initializers.graph.initializers.data.values()]
-            self._budget = (
-                _BUDGET + sum(byte_count(tensor) for tensor in tensors if tensor is not None) // _SHARE
-            )
+            self._budget = _BUDGET + _stored_bytes(self.initializers) // _SHARE
         self._budget -= max(0, added)
         return self._budget >= 0
 
@@ -218,9 +225,10 @@ class FoldConstants(InitializerPass):
             value.replace_all_uses_with(condition)
             for step in reversed(steps):
                 node = waiting[step].node
-                if not step.uses() and node.graph is not None:
+                if node.graph is not None and not any(output.uses() for output in node.outputs):
                     node.graph.remove(node, safe=True)
-                    del waiting[step]
+                    for output in node.outputs:
+                        waiting.pop(output, None)
             modified = True
         return modified
 
@@ -235,7 +243,8 @@ class FoldConstants(InitializerPass):
 
     def _affordable_values(self, group: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> list[ir.Value]:
         """The values of a group that may be folded: all, or those that read no weight that stays, or none."""
-        if self._growth(group, waiting) <= 0:
+        growth = self._growth(group, waiting)
+        if growth <= 0 or self._affords_growth(growth, group, waiting):
             return group
         inside = set(group)
         remaining_sources = {
@@ -256,8 +265,21 @@ class FoldConstants(InitializerPass):
                 foldable[value] = None
         return list(foldable) if foldable and self._growth(list(foldable), waiting) <= 0 else []
 
-    def _growth(self, group: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> int:
-        """Bytes that folding a group adds to the file; at most 0 if it may be folded."""
+    def _affords_growth(
+        self, growth: float, group: list[ir.Value], waiting: dict[ir.Value, Deferred]
+    ) -> bool:
+        """Whether the file may grow by computed results; weights in another order are none."""
+        if all(waiting[value].node.op_type in _REARRANGING for value in group):
+            return False
+        if self._growth_left is None:
+            self._growth_left = _stored_bytes(self.initializers) * _GROWTH_PERCENT // 100
+        if growth > self._growth_left:
+            return False
+        self._growth_left -= growth
+        return True
+
+    def _growth(self, group: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> float:
+        """Bytes that folding a group adds to the file; infinite if it cannot be folded."""
         inside = set(group)
         new_values = [
             value for value in group if any(_result(node) not in inside for node, _ in value.uses())
@@ -275,7 +297,7 @@ class FoldConstants(InitializerPass):
         for value in new_values:
             steps = steps_of(value, waiting, inside)
             if len(steps) > MAXIMUM_STEPS or not fits_memory(steps, waiting):
-                return 1
+                return math.inf
         return added - freed
 
     def _fold_group(self, group: list[ir.Value], waiting: dict[ir.Value, Deferred]) -> bool:
@@ -316,9 +338,15 @@ class FoldConstants(InitializerPass):
                     node.replace_input_with(index, derived)
         for value in reversed(group):
             node = waiting[value].node
-            assert node.graph is not None
-            node.graph.remove(node, safe=True)
+            # Another result of the node may be in the group too.
+            if node.graph is not None:
+                node.graph.remove(node, safe=True)
         return True
+
+
+def _stored_bytes(initializers: Initializers) -> int:
+    tensors = [value.const_value for value in initializers.graph.initializers.data.values()]
+    return sum(byte_count(tensor) for tensor in tensors if tensor is not None)
 
 
 def _result(node: ir.Node) -> ir.Value | None:
@@ -333,6 +361,8 @@ def _groups(waiting: dict[ir.Value, Deferred]) -> Iterable[list[ir.Value]]:
     """The deferred values in groups: values that read one another, or one weight, are together."""
     sets = DisjointSets[ir.Value]()
     for value, step in waiting.items():
+        if value is not step.node.outputs[0]:
+            sets.join(step.node.outputs[0], value)
         for source in step.sources:
             if source in waiting or not _is_small(source):
                 sets.join(source, value)

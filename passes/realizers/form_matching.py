@@ -1,0 +1,59 @@
+"""Finds the nodes that a target takes in another form only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import onnx_ir as ir
+
+from ...registration.form_rule import FormRule
+from ...registration.schemas import OperatorSchema
+
+
+def rule_matches(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool:
+    """Whether a rule is about a node of its operator."""
+    first = node.inputs[0] if node.inputs else None
+    if rule.ranks and (first is None or first.shape is None or len(first.shape) not in rule.ranks):
+        return False
+    if rule.types and (first is None or first.dtype is None or first.dtype.name.lower() not in rule.types):
+        return False
+    if rule.outputs is not None and len(node.outputs) < rule.outputs:
+        return False
+    if not _neighbours_match(rule, node):
+        return False
+    are_met = all(_attribute_value(node, schema, name) in values for name, values in rule.attributes.items())
+    return are_met and _inputs_match(rule, node, schema)
+
+
+def _neighbours_match(rule: FormRule, node: ir.Node) -> bool:
+    producer = node.inputs[0].producer() if node.inputs and node.inputs[0] is not None else None
+    before = producer.op_type if producer is not None and not producer.domain else None
+    if (rule.behind and before not in rule.behind) or before in rule.not_behind:
+        return False
+    readers = (reader for output in node.outputs[:1] for reader, _ in output.uses()) if rule.before else ()
+    return not rule.before or any(reader.op_type in rule.before for reader in readers)
+
+
+def _inputs_match(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool:
+    for names, is_constant in ((rule.constant_inputs, True), (rule.computed_inputs, False)):
+        for name in names:
+            position = schema.input_index.get(name)
+            value = node.inputs[position] if position is not None and position < len(node.inputs) else None
+            if value is None or _is_constant(value) != is_constant:
+                return False
+    return True
+
+
+def _attribute_value(node: ir.Node, schema: OperatorSchema, name: str) -> Any:
+    attribute, formal = node.attributes.get(name), schema.attributes.get(name)
+    value = attribute.value if attribute is not None else formal.default if formal is not None else None
+    if isinstance(value, (list, tuple)):
+        return [item.decode() if isinstance(item, bytes) else item for item in value]
+    return value.decode() if isinstance(value, bytes) else value
+
+
+def _is_constant(value: ir.Value) -> bool:
+    if value.const_value is not None:
+        return not value.is_graph_input()
+    producer = value.producer()
+    return producer is not None and producer.op_type == "Constant" and not producer.domain

@@ -1,0 +1,52 @@
+"""`FormRule`: which nodes of an ONNX operator a target takes in another form."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+
+@dataclasses.dataclass(frozen=True)
+class FormRule:
+    """The nodes of one operator that are written in another form; a node matches if all conditions hold.
+
+    Attributes:
+        operator: the operator's name.
+        form: the function `form::<operator>_<form>` of the registry, "composition" for the composition that
+            replaces the operator at opsets without it, or "steps" for a recurrent layer as the operators of
+            each step.
+        attributes: the values that attributes must have, or their default; an operator without the attribute
+            does not match.
+        outputs: how many outputs a node must have at least; those that nothing reads are removed before.
+        ranks: the ranks of the first input; none for all.
+        types: the element types of the first input, by their ONNX names in lower case; none for all.
+        constant_inputs: names of inputs that must be constants.
+        computed_inputs: names of inputs that must be there and must not be constants.
+        behind: operators, one of which must compute the first input.
+        not_behind: operators, none of which may compute the first input.
+        before: operators, one of which must read the first output.
+    """
+
+    operator: str
+    form: str
+    attributes: Mapping[str, tuple[object, ...]] = dataclasses.field(default_factory=dict)
+    outputs: int | None = None
+    ranks: tuple[int, ...] = ()
+    types: tuple[str, ...] = ()
+    constant_inputs: tuple[str, ...] = ()
+    computed_inputs: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
+    not_behind: tuple[str, ...] = ()
+    before: tuple[str, ...] = ()
+
+
+COMPOSITION = "composition"
+"""The form that is the composition of the version ladder."""
+
+STEPS = "steps"
+"""The form of a recurrent layer that consists of the operators of each step."""
+
+
+def form_name(operator: str, form: str) -> str:
+    """The name under which the registry has a form of an operator."""
+    return f"form::{operator}_{form}"

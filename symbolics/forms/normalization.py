@@ -1,0 +1,64 @@
+"""Normalization in the ranks and the operators that a consumer knows."""
+
+from typing import Any
+
+import numpy as np
+
+from ...registration import GraphContext, Value, onnx_symbolic
+
+
+@onnx_symbolic("form::InstanceNormalization_four_dimensions")
+def instance_normalization(
+    g: GraphContext, input: Value, scale: Value, B: Value, epsilon: float = 1e-5
+) -> Value:
+    """Sequences of channels as images of one column."""
+    if g.rank(input) != 3:
+        raise g.refuse("only three dimensions become four")
+    image = g.op("Unsqueeze", input, axes=[3])
+    return g.op("Squeeze", g.op("InstanceNormalization", image, scale, B, epsilon=epsilon), axes=[3])
+
+
+@onnx_symbolic("form::InstanceNormalization_moments")
+def instance_moments(g: GraphContext, input: Value, scale: Value, B: Value, epsilon: float = 1e-5) -> Value:
+    """By the mean and the deviation over the spatial dimensions."""
+    rank = g.rank(input)
+    if rank is None or rank < 3:
+        raise g.refuse("the rank of the input must be known")
+    axes = list(range(2, rank))
+    centred = g.op("Sub", input, g.op("ReduceMean", input, axes=axes, keepdims=1))
+    variance = g.op("ReduceMean", g.op("Mul", centred, centred), axes=axes, keepdims=1)
+    normalised = g.op("Div", centred, g.op("Sqrt", g.op("Add", variance, epsilon)))
+    weight, bias = (_of_channels(g, value, rank) for value in (scale, B))
+    return g.op("Add", g.op("Mul", normalised, weight), bias)
+
+
+def _of_channels(g: GraphContext, value: Value, rank: int) -> Value:
+    array = g.constant_value(value)
+    shape = [-1, *[1] * (rank - 2)]
+    return g.op("Reshape", value, shape) if array is None else g.constant(array.reshape(shape))
+
+
+@onnx_symbolic("form::BatchNormalization_convolution")
+def batch_normalization(
+    g: GraphContext,
+    X: Value,
+    scale: Value,
+    B: Value,
+    input_mean: Value,
+    input_var: Value,
+    epsilon: float = 1e-5,
+    training_mode: int = 0,
+    outputs: int = 1,
+    **momentum: Any,
+) -> Value:
+    """A convolution of one element in each channel, in place of constant statistics."""
+    rank = g.rank(X)
+    arrays = [g.constant_value(value) for value in (scale, B, input_mean, input_var)]
+    if training_mode or outputs > 1 or rank is None or rank < 3 or any(array is None for array in arrays):
+        raise g.refuse("only constant statistics of channels become weights")
+    weight, bias, mean, variance = (np.asarray(array, np.float64) for array in arrays)
+    factor, dtype = weight / np.sqrt(variance + epsilon), np.asarray(arrays[0]).dtype
+    kernel = factor.reshape(-1, *[1] * (rank - 1)).astype(dtype)
+    return g.op(
+        "Conv", X, g.constant(kernel), g.constant((bias - mean * factor).astype(dtype)), group=len(kernel)
+    )

@@ -1,0 +1,162 @@
+"""Reshape, Gather, Slice, Tile and SpaceToDepth as operators that consumers read in more cases."""
+
+import itertools
+
+import numpy as np
+
+from ...registration import GraphContext, Value, onnx_symbolic
+from ...registration.dtypes import FLOATS
+
+
+def _static_shape(g: GraphContext, value: Value) -> list[int]:
+    shape = g.shape(value)
+    if shape is None or not all(isinstance(size, int) for size in shape):
+        raise g.refuse("the sizes must be known")
+    return [size for size in shape if isinstance(size, int)]
+
+
+@onnx_symbolic("form::Reshape_sizes")
+def reshape_to_sizes(
+    g: GraphContext, data: Value, shape: Value, allowzero: int = 0, result_shape: list[int] | None = None
+) -> Value:
+    """Every size as a number, neither 0 nor -1."""
+    array = g.constant_value(shape)
+    if result_shape is None or array is None or [int(size) for size in array] == result_shape:
+        raise g.refuse("the sizes are numbers already, or must be known")
+    return g.op("Reshape", data, result_shape)
+
+
+@onnx_symbolic("form::Reshape_transpose")
+def reshape_as_transpose(
+    g: GraphContext, data: Value, shape: Value, allowzero: int = 0, result_shape: list[int] | None = None
+) -> Value:
+    """A Reshape that moves dimensions of size 1, or also removes some, as Squeeze and Transpose."""
+    if result_shape is None:
+        raise g.refuse("the sizes must be known")
+    target, sizes = result_shape, _static_shape(g, data)
+    surplus = len(sizes) - len(target)
+    units = [axis for axis, size in enumerate(sizes) if size == 1]
+    if [size for size in sizes if size != 1] != [size for size in target if size != 1] or surplus < 0:
+        raise g.refuse("it moves other dimensions than those of size 1")
+    if surplus:
+        data = g.op("Squeeze", data, axes=units[:surplus])
+        sizes = [size for axis, size in enumerate(sizes) if axis not in units[:surplus]]
+    ones, others = (
+        [axis for axis, size in enumerate(sizes) if (size == 1) == flag] for flag in (True, False)
+    )
+    order = [ones.pop(0) if size == 1 else others.pop(0) for size in target]
+    return data if order == sorted(order) else g.op("Transpose", data, perm=order)
+
+
+@onnx_symbolic("form::Gather_slice")
+def gather_as_slice(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """Positions at equal distances as a Slice, and one position without a dimension also as a Squeeze."""
+    array, sizes = g.constant_value(indices), _static_shape(g, data)
+    if array is None or array.ndim > 1 or not array.size:
+        raise g.refuse("only constant positions in a row become a Slice")
+    axis = g.axis(axis, len(sizes))
+    positions = [int(number) + (sizes[axis] if number < 0 else 0) for number in array.reshape(-1)]
+    steps = {after - before for before, after in itertools.pairwise(positions)} or {1}
+    step = steps.pop()
+    if steps or step < 1:
+        raise g.refuse("the positions are not at equal distances")
+    part = g.op("Slice", data, starts=[positions[0]], ends=[positions[-1] + 1], axes=[axis], steps=[step])
+    return part if array.ndim else g.op("Squeeze", part, axes=[axis])
+
+
+@onnx_symbolic("form::Gather_convolution")
+def gather_as_convolution(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """Channels of an image in another order, as a convolution that copies each."""
+    array, dtype = g.constant_value(indices), g.dtype(data)
+    shape = g.shape(data)
+    channels = shape[1] if shape is not None and len(shape) == 4 and axis == 1 else None
+    if not isinstance(channels, int) or array is None or array.ndim != 1 or dtype not in FLOATS:
+        raise g.refuse("only known channels of an image are copied by a convolution")
+    kernel = np.zeros((array.size, channels, 1, 1), np.float32)
+    kernel[np.arange(array.size), array % channels] = 1
+    return g.op("Conv", data, g.constant(kernel, dtype))
+
+
+@onnx_symbolic("form::SpaceToDepth_convolution")
+def space_to_depth(g: GraphContext, input: Value, blocksize: int) -> Value:
+    """A convolution that copies each element of a block into a channel of its own."""
+    channels, area = _static_shape(g, input)[1], blocksize * blocksize
+    kernel = np.zeros((area * channels, channels, blocksize, blocksize), np.float32)
+    for row, column, channel in itertools.product(range(blocksize), range(blocksize), range(channels)):
+        kernel[(row * blocksize + column) * channels + channel, channel, row, column] = 1
+    return g.op("Conv", input, g.constant(kernel, g.dtype(input)), strides=[blocksize, blocksize])
+
+
+def _regions(
+    g: GraphContext, data: Value, starts: Value, ends: Value, axes: Value | None, steps: Value | None
+) -> dict[int, range]:
+    """The positions that a Slice of constants takes along each axis."""
+    sizes, numbers = _static_shape(g, data), []
+    for value in (starts, ends, axes, steps):
+        array = None if value is None else g.constant_value(value)
+        if value is not None and array is None:
+            raise g.refuse("the positions must be constant")
+        numbers.append(None if array is None else [int(number) for number in array])
+    first, last, along, distances = numbers
+    assert first is not None
+    assert last is not None
+    regions = {}
+    for position, axis in enumerate(along if along is not None else range(len(first))):
+        axis = g.axis(axis, len(sizes))
+        step = 1 if distances is None else distances[position]
+        # The end of a backward Slice that includes the first element is below the negative size.
+        end = None if step < 0 and last[position] < -sizes[axis] else last[position]
+        regions[axis] = range(sizes[axis])[first[position] : end : step]
+    return regions
+
+
+@onnx_symbolic("form::Slice_gather")
+def slice_as_gather(
+    g: GraphContext,
+    data: Value,
+    starts: Value,
+    ends: Value,
+    axes: Value | None = None,
+    steps: Value | None = None,
+) -> Value:
+    """Backward steps as a Gather of positions."""
+    regions = _regions(g, data, starts, ends, axes, steps)
+    if all(region.step == 1 for region in regions.values()):
+        raise g.refuse("only steps become positions")
+    for axis, region in regions.items():
+        data = g.op("Gather", data, np.array(region, np.int64), axis=axis)
+    return data
+
+
+@onnx_symbolic("form::Slice_pooling")
+def slice_as_pooling(
+    g: GraphContext,
+    data: Value,
+    starts: Value,
+    ends: Value,
+    axes: Value | None = None,
+    steps: Value | None = None,
+) -> Value:
+    """Forward steps over an image as a MaxPool of single elements."""
+    regions = _regions(g, data, starts, ends, axes, steps)
+    strides = {axis: region.step for axis, region in regions.items() if region.step != 1}
+    if g.rank(data) != 4 or not strides or min(strides) < 2 or min(strides.values()) < 1:
+        raise g.refuse("only forward steps over the dimensions of an image become strides")
+    if not all(len(region) for region in regions.values()):
+        raise g.refuse("the result has no elements")
+    bounds = {axis: (region[0], region[-1] + 1) for axis, region in regions.items()}
+    starts_of_part, ends_of_part = zip(*bounds.values(), strict=True)
+    part = g.op("Slice", data, starts=[*starts_of_part], ends=[*ends_of_part], axes=[*bounds])
+    return g.op("MaxPool", part, kernel_shape=[1, 1], strides=[strides.get(2, 1), strides.get(3, 1)])
+
+
+@onnx_symbolic("form::Tile_concat")
+def tile_as_concat(g: GraphContext, input: Value, repeats: Value) -> Value:
+    """Copies side by side."""
+    counts = g.constant_value(repeats)
+    if counts is None or not 0 < int(np.prod(counts)) <= 64:
+        raise g.refuse("only a few copies are written side by side")
+    for axis, count in enumerate(counts):
+        if count > 1:
+            input = g.op("Concat", *[input] * int(count), axis=axis)
+    return input
