@@ -1,4 +1,4 @@
-"""Keeps `len(tensor)` and `int(number)` in a model's code symbolic; Python's own functions return numbers."""
+"""Keeps `len(tensor)`, `int(number)` and `float(size)` in a model's code symbolic; Python's return numbers."""
 
 from __future__ import annotations
 
@@ -25,12 +25,14 @@ from ...torch_boundary.state.static_lookups import (
     module_attributes,
 )
 from ...torch_boundary.symbolic_numbers import as_integer
-from .bytecode import only_calls_int
+from .bytecode import only_calls
+from .checks import is_inside_call
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
-_CALL = re.compile(r"\bint\(")
-_modules: weakref.WeakKeyDictionary[types.ModuleType, bool] = weakref.WeakKeyDictionary()
-"""Whether `int` may be replaced in a module."""
+_modules: dict[str, weakref.WeakKeyDictionary[types.ModuleType, bool]] = {
+    name: weakref.WeakKeyDictionary() for name in ("int", "float")
+}
+"""Whether a function may be replaced in a module."""
 
 
 class MakesNumbers(BaseException):
@@ -58,7 +60,7 @@ def check_number() -> None:
         if frame.f_back is None:
             return
         frame = frame.f_back
-    if called == "__int__" and "int" not in frame.f_globals and _only_calls_int(frame.f_globals):
+    if called == "__int__" and "int" not in frame.f_globals and _only_calls(frame.f_globals, "int"):
         raise MakesNumbers(frame.f_globals)
 
 
@@ -88,11 +90,28 @@ class _Int(metaclass=_Integer):
     """The replacement of `int` in the modules that define a model."""
 
 
+class _FloatingPoint(type):
+    """Python's `float` for calls and `isinstance`, which keeps sizes symbolic that an `int` rounds again."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        # `int(math.ceil(float(n) / 32.0) * 32.0)` rounds a size up; other code needs a number.
+        if len(args) == 1 and isinstance(args[0], torch.SymInt) and is_inside_call("float", "int"):
+            return torch.sym_float(args[0])
+        return builtins.float(*args, **kwargs)
+
+    def __instancecheck__(cls, item: Any) -> bool:
+        return isinstance(item, builtins.float)
+
+
+class _Float(metaclass=_FloatingPoint):
+    """The replacement of `float` in the modules that define a model."""
+
+
 @contextlib.contextmanager
 def keep_symbolic(
     model: torch.nn.Module, has_dynamic_sizes: bool, further_namespaces: Iterable[dict[str, Any]]
 ) -> Iterator[None]:
-    """Replace `len` and `int` in the Python modules that define a model, within the context.
+    """Replace `len`, `int` and `float` in the Python modules that define a model, within the context.
 
     Args:
         model: the model.
@@ -102,8 +121,12 @@ def keep_symbolic(
     changed: list[tuple[dict[str, Any], str]] = []
     for space in [*_namespaces(model), *further_namespaces]:
         functions: dict[str, Any] = {"len": _length}
-        if has_dynamic_sizes and "int" not in space and _only_calls_int(space):
-            functions["int"] = _Int
+        replacements = {"int": _Int, "float": _Float} if has_dynamic_sizes else {}
+        functions |= {
+            name: function
+            for name, function in replacements.items()
+            if name not in space and _only_calls(space, name)
+        }
         for name, function in functions.items():
             # A module that defines the name itself keeps its own function.
             if name not in space:
@@ -116,24 +139,26 @@ def keep_symbolic(
             space.pop(name, None)
 
 
-def _only_calls_int(space: dict[str, Any]) -> bool:
-    """Whether a module calls `int`, and uses it in nothing but such calls, `isinstance` and annotations.
+def _only_calls(space: dict[str, Any], name: str) -> bool:
+    """Whether a module calls `int` or `float`, and uses it in nothing but such calls, `isinstance` and annotations.
 
     Args:
         space: its globals.
+        name: of the function.
     """
     module = sys.modules.get(space.get("__name__", ""))
     is_module = module is not None and is_instance(module, types.ModuleType)
     if module is None or not is_module or module_attributes(module) is not space:
-        return only_calls_int(_codes(space))
-    if module not in _modules:
+        return only_calls(_codes(space), name)
+    if module not in _modules[name]:
         try:
             source = inspect.getsource(module)
-            _modules[module] = _CALL.search(source) is not None and _is_only_called(ast.parse(source))
+            is_called = re.search(rf"\b{name}\(", source) is not None
+            _modules[name][module] = is_called and _is_only_called(ast.parse(source), name)
         except (OSError, TypeError, SyntaxError, ValueError):
             # A console changes its module, so the answer is not cached.
-            return only_calls_int(_codes(space))
-    return _modules[module]
+            return only_calls(_codes(space), name)
+    return _modules[name][module]
 
 
 def _codes(space: dict[str, Any]) -> Iterator[types.CodeType]:
@@ -168,16 +193,16 @@ def _contents(function: types.FunctionType) -> Iterator[Any]:
                 yield cell.cell_contents
 
 
-def _is_only_called(tree: ast.Module) -> bool:
+def _is_only_called(tree: ast.Module, function: str) -> bool:
     allowed: set[ast.AST] = set()
     used: list[ast.AST] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Name):
-            if node.id == "int":
+            if node.id == function:
                 used.append(node)
         elif isinstance(node, ast.Call):
             name = getattr(node.func, "id", "")
-            if name == "int" and len(node.args) == 1 and not node.keywords:
+            if name == function and len(node.args) == 1 and not node.keywords:
                 allowed.add(node.func)
             elif name == "isinstance":
                 allowed.update(inner for argument in node.args[1:] for inner in ast.walk(argument))

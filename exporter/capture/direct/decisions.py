@@ -26,6 +26,7 @@ from ..sizes.recorded_answers import QUESTIONS, Question, current_line, question
 from ..user_lines import CodeLine
 from .builtin_functions import check_number
 from .checks import asked_by_check, is_caught
+from .known_branches import known_answer
 from .sizes.environment import SizeEnvironment
 from .sizes.nodes import SizeNode
 
@@ -140,6 +141,10 @@ class Decisions:
             value = environment.concrete(expression, self._of_any_size(definitions), result_type)
             self._answer(current_line(), QUESTIONS[result_type], value)
             return value
+        known = known_answer() if result_type is bool else None
+        if known is not None:
+            self._answer(current_line(), QUESTIONS[result_type], known)
+            return known
         # A number that becomes a size would also decide shapes, so only reads of elements may be checks.
         of_elements = all(node.target in READS_OF_NUMBERS for node, _ in definitions.values())
         is_check = result_type is bool and of_elements and asked_by_check()

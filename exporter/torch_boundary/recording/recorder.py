@@ -39,6 +39,7 @@ from ..process.process_state import replace_attribute
 from ..state.module_tree import ModuleTree
 from ..symbolic_numbers import number_hash
 from . import gradients as gradient_operators
+from .float_extremes import keep_float_extremes
 from .function_mode import FunctionMode
 from .gradients import InnerCall, SavedResults
 from .known_results import KnownResults
@@ -162,6 +163,7 @@ class GraphRecorder:
             settings = dataclasses.asdict(_trace.DEFAULT_EXPORT_DYNAMO_CONFIG)
             enter(dynamo_config.patch({**settings, "do_not_emit_runtime_asserts": False}))
             enter(non_strict_utils._override_builtin_ops())
+            enter(keep_float_extremes())
             enter(_trace._ignore_backend_decomps())
             enter(compiling_state())
             enter(enable_python_dispatcher())

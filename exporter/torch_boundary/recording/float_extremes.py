@@ -1,0 +1,34 @@
+"""Keeps `min` and `max` of two floats symbolic where they depend on sizes; torch.export does so for integers."""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import functools
+from collections.abc import Callable, Iterator
+
+import torch
+
+from ..process.process_state import replace_attribute
+
+
+@contextlib.contextmanager
+def keep_float_extremes() -> Iterator[None]:
+    """Replace Python's `min` and `max` within the context, which lies within torch.export's own replacement."""
+    with contextlib.ExitStack() as stack:
+        for name, symbolic in (("min", torch.sym_min), ("max", torch.sym_max)):
+            original = getattr(builtins, name)
+            stack.enter_context(
+                replace_attribute(builtins, name, functools.partial(_extreme, original, symbolic))
+            )
+        yield
+
+
+def _extreme(
+    original: Callable[..., object], symbolic: Callable[..., object], *args: object, **kwargs: object
+) -> object:
+    # An integer operand would keep its type in Python, where the symbolic result is a float.
+    are_floats = len(args) == 2 and all(isinstance(item, (float, torch.SymFloat)) for item in args)
+    if are_floats and not kwargs and any(isinstance(item, torch.SymFloat) for item in args):
+        return symbolic(*args)
+    return original(*args, **kwargs)
