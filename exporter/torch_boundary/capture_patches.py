@@ -16,7 +16,7 @@ from .fake_tensors import as_exporting
 from .operators.overloads import Args, Function, Kwargs
 from .process.process_state import close_vmaps
 from .process.silence import quiet
-from .replacements import data_attribute, distributions, transformer_modules
+from .replacements import data_attribute, detection_rows, distributions, transformer_modules
 
 Patches = list[AbstractContextManager[object]]
 
@@ -45,6 +45,7 @@ def for_capture(
         _disable_profiling(),
         _attention(),
         distributions.skip_validation(),
+        detection_rows.by_rows(),
         *_scans(strict),
         *_recurrent(redirects=not (strict or recorded)),
         *_shapes(losses=True),
@@ -89,6 +90,7 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
             *_shapes(losses=False),
             _attention(),
             distributions.skip_validation(),
+            detection_rows.by_rows(),
             _disable_profiling(),
             as_exporting(),
         ]

@@ -1,4 +1,4 @@
-"""Keeps `len(tensor)`, `int(number)` and `float(size)` in a model's code symbolic; Python's return numbers."""
+"""Keeps `len(tensor)`, `int(number)` and `float(size)` in a model's code symbolic, unlike Python's own."""
 
 from __future__ import annotations
 
@@ -140,11 +140,11 @@ def keep_symbolic(
 
 
 def _only_calls(space: dict[str, Any], name: str) -> bool:
-    """Whether a module calls `int` or `float`, and uses it in nothing but such calls, `isinstance` and annotations.
+    """Whether a module calls a function, and uses it in nothing but calls, `isinstance` and annotations.
 
     Args:
         space: its globals.
-        name: of the function.
+        name: `int` or `float`.
     """
     module = sys.modules.get(space.get("__name__", ""))
     is_module = module is not None and is_instance(module, types.ModuleType)

@@ -204,7 +204,7 @@ def _stack_use(instruction: dis.Instruction) -> tuple[int, int]:
 
 
 def only_calls(codes: Iterable[types.CodeType], name: str) -> bool:
-    """Whether code calls `int` or `float`, and uses it in nothing but such calls, `isinstance` and annotations."""
+    """Whether code calls `int` or `float`, and uses it only in such calls, `isinstance` and annotations."""
     uses = [use for code in codes for nested_code in _nested_codes(code) for use in _uses(nested_code, name)]
     return "call" in uses and "other" not in uses
 

@@ -7,11 +7,11 @@ import sys
 from .checks import model_frames
 
 _ANSWERS = {
-    # Above some number of boxes torchvision suppresses class by class, to save time. Below, it moves the boxes of
-    # each class apart, which takes one call.
+    # Above some number of boxes torchvision suppresses class by class, to save time. Below, it moves the
+    # boxes of each class apart, which takes one call.
     ("torchvision.ops.boxes", "batched_nms"): False,
-    # It returns no indices for no boxes, as the suppression that follows does: the largest coordinate of no boxes,
-    # which PyTorch refuses to compute, is then added to nothing.
+    # It returns no indices for no boxes, as the suppression that follows does. There, the largest coordinate
+    # of no boxes, which PyTorch refuses to compute, is added to nothing.
     ("torchvision.ops.boxes", "_batched_nms_coordinate_trick"): False,
 }
 """By module and function, the answer on which the general side runs."""

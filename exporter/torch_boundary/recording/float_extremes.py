@@ -1,4 +1,4 @@
-"""Keeps `min` and `max` of two floats symbolic where they depend on sizes; torch.export does so for integers."""
+"""Keeps `min` and `max` of two floats symbolic if they depend on sizes; torch.export keeps integers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..process.process_state import replace_attribute
 
 @contextlib.contextmanager
 def keep_float_extremes() -> Iterator[None]:
-    """Replace Python's `min` and `max` within the context, which lies within torch.export's own replacement."""
+    """Replace `min` and `max` within the context, which must lie within torch.export's replacement."""
     with contextlib.ExitStack() as stack:
         for name, symbolic in (("min", torch.sym_min), ("max", torch.sym_max)):
             original = getattr(builtins, name)
