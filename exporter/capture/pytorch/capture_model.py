@@ -38,6 +38,7 @@ from .ways import Failures, capture_by
 
 if TYPE_CHECKING:
     from ..direct.decisions import Decisions
+    from ..direct.row_branches import RowBranch
 
 
 _Contexts = Sequence[contextlib.AbstractContextManager[Any]]
@@ -217,15 +218,35 @@ def _capture_call(
     from ...torch_boundary.recording.gradients import Differentiates
     from ..direct.builtin_functions import MakesNumbers
     from ..direct.decisions import Decisions, WeightsDecide
+    from ..direct.row_branches import MOST_BRANCHES, first_unequal
 
     record_call = functools.partial(_record_call, model, args, kwargs, specification, source_lines)
     constants = gradients = False
     other_namespaces: list[dict[str, Any]] | None = []
+    most_branches = MOST_BRANCHES
+
+    def record_by(decisions: Decisions) -> RecordedProgram:
+        with patches(gradients=gradients):
+            return record_call(decisions, other_namespaces, gradients)
+
+    def record_other_side(position: int) -> tuple[RecordedProgram, Sequence[RowBranch]] | None:
+        decisions = Decisions(specialize, constants, most_branches, position)
+        try:
+            return record_by(decisions), decisions.row_branches
+        except (Exception, WeightsDecide, Differentiates, MakesNumbers) as error:
+            raise_fault(error, "when it recorded the other side of a branch")
+            return None
+
     # Each exception asks for another recording with one more setting, so the loop ends.
     while True:
         try:
-            with patches(gradients=gradients):
-                return record_call(Decisions(specialize, constants), other_namespaces, gradients)
+            decisions = Decisions(specialize, constants, most_branches)
+            program = record_by(decisions)
+            unequal = first_unequal(program, decisions.row_branches, record_other_side)
+            if unequal is None:
+                return program
+            # The next recording fails at this branch, or fixes it.
+            most_branches = unequal
         except WeightsDecide:
             constants = True
         except Differentiates:
