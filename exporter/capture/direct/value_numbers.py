@@ -136,9 +136,10 @@ class _Numbering:
         if name in _JOINS:
             number = self._joined(node, number)
         source: Any = node.args[0] if node.args else None
-        is_copy = name in _COPIES and self._version(source) is None and _is_like(node, source)
-        if is_copy or self._writes_nothing(node, name):
-            return self._values[source]
+        if name in _COPIES and _is_like(node, source):
+            return self._operand(source)
+        if self._writes_nothing(node, name):
+            return self._values[source] if schema_of(target).is_mutable else self._operand(source)
         if isinstance(target, OpOverload) and schema_of(target).is_mutable:
             self._write(node, number)
         return number
@@ -209,7 +210,8 @@ class _Numbering:
                 shape = tuple(map(self._size, value.shape))
                 if 0 in shape:
                     return "empty", value.dtype, str(value.device), shape
-            return self._values[item], self._version(item)
+            version = self._version(item)
+            return self._values[item] if version is None else self._number((self._values[item], version))
         if isinstance(item, (list, tuple)):
             return tuple(map(self._operand, item))
         return self._size(item) if isinstance(item, (int, float, *_SYMBOLIC)) else str(item)
