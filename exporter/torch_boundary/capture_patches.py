@@ -93,6 +93,7 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
             detection_rows.by_rows(),
             _disable_profiling(),
             as_exporting(),
+            *_extremes(),
         ]
         for patch in patches:
             stack.enter_context(patch)
@@ -165,6 +166,14 @@ def _shapes(losses: bool) -> Patches:
         composite |= sequence_losses.COMPOSITE
         non_composite |= sequence_losses.NON_COMPOSITE
     return [in_place_of(composite, non_composite)]
+
+
+def _extremes() -> Patches:
+    if not probe.has(probe.DIRECT_CAPTURE):
+        return []
+    from .recording import float_extremes
+
+    return [float_extremes.keep_extremes()]
 
 
 def _attention() -> AbstractContextManager[None]:

@@ -36,7 +36,7 @@ _modules: dict[str, weakref.WeakKeyDictionary[types.ModuleType, bool]] = {
 
 
 class MakesNumbers(BaseException):
-    """A module converts a dynamic size by `int`. A BaseException, so that the model does not catch it.
+    """A module makes a number of a dynamic size. A BaseException, so that the model does not catch it.
 
     Attributes:
         namespace: its globals.
@@ -48,10 +48,10 @@ class MakesNumbers(BaseException):
 
 
 def check_number() -> None:
-    """Raise an error if a size is converted to a number where a replaced `int` would keep it symbolic.
+    """Raise an error if a size becomes a number where a replaced `int` or `float` would keep it symbolic.
 
     Raises:
-        MakesNumbers: the size is the argument of a call of `int` in a module outside those that
+        MakesNumbers: the size is the argument of a call of `int` or `float` in a module outside those that
             `keep_symbolic` changes by itself.
     """
     frame, called = sys._getframe(1), ""
@@ -60,8 +60,11 @@ def check_number() -> None:
         if frame.f_back is None:
             return
         frame = frame.f_back
-    if called == "__int__" and "int" not in frame.f_globals and _only_calls(frame.f_globals, "int"):
-        raise MakesNumbers(frame.f_globals)
+    space = frame.f_globals
+    is_rounded = called in ("__float__", "__index__") and is_inside_call("float", "int")
+    name = "int" if called == "__int__" else "float" if is_rounded else ""
+    if name and name not in space and _only_calls(space, name):
+        raise MakesNumbers(space)
 
 
 def _length(item: Any) -> Any:

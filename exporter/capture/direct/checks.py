@@ -20,7 +20,10 @@ import torch
 from .bytecode import catches, check_outcome
 
 _BETWEEN = ("_", "export.", "fx.", "overrides", "utils.")
-_RECORDING = "opsetta.exporter.capture.direct.recording"
+_OURS = __name__.removesuffix("capture.direct.checks")
+_CONVERSIONS = ("__bool__", "__float__", "__index__", "__int__")
+"""The methods of torch's symbolic numbers that Python calls for a number."""
+_RECORDING = f"{_OURS}capture.direct.recording"
 _WITHOUT_EFFECT = frozenset(
     {
         *"abs all any bool float format getattr hasattr int isinstance len list max min repr str sum".split(),
@@ -76,7 +79,7 @@ def model_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
         name = frame.f_globals.get("__name__", "")
         if name == _RECORDING:
             return
-        is_of_number = name == "torch" and frame.f_code.co_name == "__bool__"
+        is_of_number = name == "torch" and frame.f_code.co_name in _CONVERSIONS
         if not is_of_number and not _is_internal(name):
             yield frame
         frame = frame.f_back
@@ -85,7 +88,7 @@ def model_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
 def _is_internal(module: str) -> bool:
     """Whether a module may run between a model's line and its decision; its checks are not the model's."""
     package, _, inner = module.partition(".")
-    return package == "opsetta" or (package == "torch" and inner.startswith(_BETWEEN))
+    return module.startswith(_OURS) or (package == "torch" and inner.startswith(_BETWEEN))
 
 
 @functools.lru_cache(maxsize=64)

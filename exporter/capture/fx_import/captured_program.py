@@ -51,6 +51,7 @@ class RecordedProgram:
         answers: the numbers that the model's code read from tensors, by line, in order.
         gradients: whether the model computes gradients.
         replaced: the names of parameters and buffers that the model replaced in its forward, unrecorded.
+        namespaces: the globals of modules, besides the model's, whose conversions of sizes stayed symbolic.
     """
 
     graph_module: torch.nn.Module
@@ -63,6 +64,7 @@ class RecordedProgram:
     answers: Mapping[tuple[str, str], Sequence[object]]
     gradients: bool = False
     replaced: Sequence[str] = ()
+    namespaces: Sequence[dict[str, Any]] = ()
 
     @property
     def graph(self) -> torch.fx.Graph:

@@ -244,6 +244,7 @@ def _capture_call(
             program = record_by(decisions)
             unequal = first_unequal(program, decisions.row_branches, record_other_side)
             if unequal is None:
+                program.namespaces = other_namespaces or []
                 return program
             # The next recording fails at this branch, or fixes it.
             most_branches = unequal
@@ -322,7 +323,7 @@ def _limits(
     if not names:
         return size_limits.SizeLimits()
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
-    captured_so = functools.partial(capture_patches.under_capture_patches, packs)
+    captured_so = functools.partial(_under_capture_patches, model, program, packs)
     search = size_limits.Search(captured, values, names, leaves.ranges())
     if not search.base:
         return search.limits
@@ -341,6 +342,18 @@ def _limits(
         followed = [(branch, conditions) for branch, conditions in followed if conditions != []]
         branches = trace(functools.partial(search.follow, branches=followed)) if followed else []
     return search.limits
+
+
+@contextlib.contextmanager
+def _under_capture_patches(model: torch.nn.Module, program: CapturedProgram, packs: bool) -> Iterator[None]:
+    """The contexts under which a model on fake tensors takes the captured path."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(capture_patches.under_capture_patches(packs))
+        if isinstance(program, RecordedProgram):
+            from ..direct import builtin_functions
+
+            stack.enter_context(builtin_functions.keep_symbolic(model, True, program.namespaces))
+        yield
 
 
 def _capture_at_sizes(

@@ -1,4 +1,4 @@
-"""Keeps `min` and `max` of two floats symbolic if they depend on sizes; torch.export keeps integers."""
+"""Keeps `min` and `max` of numbers symbolic if they depend on sizes; torch.export does so for integers."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ from collections.abc import Callable, Iterator
 
 import torch
 
+from ..export_internals import non_strict_utils
 from ..process.process_state import replace_attribute
 
 
 @contextlib.contextmanager
-def keep_float_extremes() -> Iterator[None]:
-    """Replace `min` and `max` within the context, which must lie within torch.export's replacement."""
+def keep_extremes() -> Iterator[None]:
+    """Replace `min` and `max` within the context, which includes torch.export's replacement."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(non_strict_utils._override_builtin_ops())
         for name, symbolic in (("min", torch.sym_min), ("max", torch.sym_max)):
             original = getattr(builtins, name)
             stack.enter_context(
