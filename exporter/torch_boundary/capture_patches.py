@@ -17,7 +17,7 @@ from .fake_tensors import as_exporting
 from .operators.overloads import Args, Function, Kwargs
 from .process.process_state import close_vmaps
 from .process.silence import quiet
-from .replacements import data_attribute, distributions, transformer_modules
+from .replacements import data_attribute, detection_rows, distributions, transformer_modules
 
 Patches = list[AbstractContextManager[object]]
 
@@ -50,6 +50,7 @@ def for_capture(
         _disable_profiling(),
         _attention(),
         distributions.skip_validation(),
+        detection_rows.by_rows(),
         *_scans(strict),
         *_recurrent(redirects=not (strict or recorded)),
         *_shapes(losses=True),
@@ -96,8 +97,10 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
             *_shapes(losses=False),
             _attention(),
             distributions.skip_validation(),
+            detection_rows.by_rows(),
             _disable_profiling(),
             as_exporting(),
+            *_extremes(),
         ]
         for patch in patches:
             stack.enter_context(patch)
@@ -175,6 +178,14 @@ def _shapes(losses: bool) -> Patches:
         composite |= sequence_losses.COMPOSITE
         non_composite |= sequence_losses.NON_COMPOSITE
     return [in_place_of(composite, non_composite), corrected_types()]
+
+
+def _extremes() -> Patches:
+    if not probe.has(probe.DIRECT_CAPTURE):
+        return []
+    from .recording import float_extremes
+
+    return [float_extremes.keep_extremes()]
 
 
 def _attention() -> AbstractContextManager[None]:

@@ -1,4 +1,4 @@
-"""Keeps `len(tensor)` and `int(number)` in a model's code symbolic; Python's own functions return numbers."""
+"""Keeps `len(tensor)`, `int(number)` and `float(size)` in a model's code symbolic, unlike Python's own."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ from ...torch_boundary.state.static_lookups import (
     module_attributes,
 )
 from ...torch_boundary.symbolic_numbers import as_integer
-from .bytecode import only_calls_int
+from .bytecode import only_calls
+from .checks import is_inside_call
 from .loops.dynamic_ranges import DynamicRange, count_members, dynamic_length
 from .loops.recurrences import as_recurrences
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
-_CALL = re.compile(r"\bint\(")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
-_modules: weakref.WeakKeyDictionary[types.ModuleType, bool] = weakref.WeakKeyDictionary()
-"""Whether `int` may be replaced in a module."""
+_modules: dict[str, weakref.WeakKeyDictionary[types.ModuleType, bool]] = {
+    name: weakref.WeakKeyDictionary() for name in ("int", "float")
+}
+"""Whether a function may be replaced in a module."""
 
 
 class MakesNumbers(BaseException):
-    """A module converts a dynamic size by `int`. A BaseException, so that the model does not catch it.
+    """A module makes a number of a dynamic size. A BaseException, so that the model does not catch it.
 
     Attributes:
         namespace: its globals.
@@ -50,10 +52,10 @@ class MakesNumbers(BaseException):
 
 
 def check_number() -> None:
-    """Raise an error if a size is converted to a number where a replaced `int` would keep it symbolic.
+    """Raise an error if a size becomes a number where a replaced `int` or `float` would keep it symbolic.
 
     Raises:
-        MakesNumbers: the size is the argument of a call of `int` in a module outside those that
+        MakesNumbers: the size is the argument of a call of `int` or `float` in a module outside those that
             `keep_symbolic` changes by itself.
     """
     frame, called = sys._getframe(1), ""
@@ -62,8 +64,11 @@ def check_number() -> None:
         if frame.f_back is None:
             return
         frame = frame.f_back
-    if called == "__int__" and "int" not in frame.f_globals and _only_calls_int(frame.f_globals):
-        raise MakesNumbers(frame.f_globals)
+    space = frame.f_globals
+    is_rounded = called in ("__float__", "__index__") and is_inside_call("float", "int")
+    name = "int" if called == "__int__" else "float" if is_rounded else ""
+    if name and name not in space and _only_calls(space, name):
+        raise MakesNumbers(space)
 
 
 def _length(item: Any) -> Any:
@@ -134,11 +139,28 @@ def _with_roots(space: dict[str, Any]) -> dict[str, Any]:
     return {name: originals[id(item)] for name, item in space.items() if id(item) in originals}
 
 
+class _FloatingPoint(type):
+    """Python's `float` for calls and `isinstance`, which keeps sizes symbolic that an `int` rounds again."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+        # `int(math.ceil(float(n) / 32.0) * 32.0)` rounds a size up; other code needs a number.
+        if len(args) == 1 and isinstance(args[0], torch.SymInt) and is_inside_call("float", "int"):
+            return torch.sym_float(args[0])
+        return builtins.float(*args, **kwargs)
+
+    def __instancecheck__(cls, item: Any) -> bool:
+        return isinstance(item, builtins.float)
+
+
+class _Float(metaclass=_FloatingPoint):
+    """The replacement of `float` in the modules that define a model."""
+
+
 @contextlib.contextmanager
 def keep_symbolic(
     model: torch.nn.Module, has_dynamic_sizes: bool, further_namespaces: Iterable[dict[str, Any]]
 ) -> Iterator[None]:
-    """Replace `len`, `int` and `math.sqrt` in the Python modules that define a model, within the context.
+    """Replace functions of Python that make numbers of sizes in the modules that define a model.
 
     Args:
         model: the model.
@@ -152,8 +174,12 @@ def keep_symbolic(
         functions: dict[str, Any] = {"len": _length}
         if has_dynamic_sizes:
             functions |= {"range": _Range, "enumerate": count_members}
-        if has_dynamic_sizes and "int" not in space and _only_calls_int(space):
-            functions["int"] = _Int
+        replacements = {"int": _Int, "float": _Float} if has_dynamic_sizes else {}
+        functions |= {
+            name: function
+            for name, function in replacements.items()
+            if name not in space and _only_calls(space, name)
+        }
         for name, function in functions.items():
             # A module that defines the name itself keeps its own function.
             if name not in space:
@@ -173,24 +199,26 @@ def keep_symbolic(
             space.pop(name, None)
 
 
-def _only_calls_int(space: dict[str, Any]) -> bool:
-    """Whether a module calls `int`, and uses it in nothing but such calls, `isinstance` and annotations.
+def _only_calls(space: dict[str, Any], name: str) -> bool:
+    """Whether a module calls a function, and uses it in nothing but calls, `isinstance` and annotations.
 
     Args:
         space: its globals.
+        name: `int` or `float`.
     """
     module = sys.modules.get(space.get("__name__", ""))
     is_module = module is not None and is_instance(module, types.ModuleType)
     if module is None or not is_module or module_attributes(module) is not space:
-        return only_calls_int(_codes(space))
-    if module not in _modules:
+        return only_calls(_codes(space), name)
+    if module not in _modules[name]:
         try:
             source = inspect.getsource(module)
-            _modules[module] = _CALL.search(source) is not None and _is_only_called(ast.parse(source))
+            is_called = re.search(rf"\b{name}\(", source) is not None
+            _modules[name][module] = is_called and _is_only_called(ast.parse(source), name)
         except (OSError, TypeError, SyntaxError, ValueError):
             # A console changes its module, so the answer is not cached.
-            return only_calls_int(_codes(space))
-    return _modules[module]
+            return only_calls(_codes(space), name)
+    return _modules[name][module]
 
 
 def _codes(space: dict[str, Any]) -> Iterator[types.CodeType]:
@@ -225,7 +253,7 @@ def _contents(function: types.FunctionType) -> Iterator[Any]:
                 yield cell.cell_contents
 
 
-def _is_only_called(tree: ast.Module) -> bool:
+def _is_only_called(tree: ast.Module, function: str) -> bool:
     # The code outside functions has run when the module was imported.
     functions = [node for node in ast.walk(tree) if isinstance(node, _FUNCTIONS)]
     bodies = [
@@ -235,11 +263,11 @@ def _is_only_called(tree: ast.Module) -> bool:
     used: list[ast.AST] = []
     for node in (inner for part in bodies for inner in ast.walk(part)):
         if isinstance(node, ast.Name):
-            if node.id == "int":
+            if node.id == function:
                 used.append(node)
         elif isinstance(node, ast.Call):
             name = getattr(node.func, "id", "")
-            if name == "int" and len(node.args) == 1 and not node.keywords:
+            if name == function and len(node.args) == 1 and not node.keywords:
                 allowed.add(node.func)
             elif name == "isinstance":
                 allowed.update(inner for argument in node.args[1:] for inner in ast.walk(argument))

@@ -203,9 +203,9 @@ def _stack_use(instruction: dis.Instruction) -> tuple[int, int]:
     return 1 - effect, 1
 
 
-def only_calls_int(codes: Iterable[types.CodeType]) -> bool:
-    """Whether code calls `int`, and uses it in nothing but such calls, `isinstance` and annotations."""
-    uses = [use for code in codes for nested_code in _nested_codes(code) for use in _uses_of_int(nested_code)]
+def only_calls(codes: Iterable[types.CodeType], name: str) -> bool:
+    """Whether code calls `int` or `float`, and uses it only in such calls, `isinstance` and annotations."""
+    uses = [use for code in codes for nested_code in _nested_codes(code) for use in _uses(nested_code, name)]
     return "call" in uses and "other" not in uses
 
 
@@ -216,18 +216,18 @@ def _nested_codes(code: types.CodeType) -> Iterator[types.CodeType]:
             yield from _nested_codes(constant)
 
 
-def _uses_of_int(code: types.CodeType) -> list[str]:
-    if "int" not in code.co_names:
+def _uses(code: types.CodeType, name: str) -> list[str]:
+    if name not in code.co_names:
         return []
     decoded = _code(code)
-    loads: dict[str, list[int]] = {"int": [], "isinstance": []}
+    loads: dict[str, list[int]] = {name: [], "isinstance": []}
     for position, instruction in enumerate(decoded.instructions):
         if instruction.opname in ("LOAD_GLOBAL", "LOAD_NAME") and instruction.argval in loads:
             loads[instruction.argval].append(position)
     checks = [(start, call) for start in loads["isinstance"] if (call := decoded.call_of(start)) is not None]
     return [
         "check" if any(start < position < end for start, end in checks) else _use(decoded, position)
-        for position in loads["int"]
+        for position in loads[name]
     ]
 
 

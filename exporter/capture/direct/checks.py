@@ -20,7 +20,10 @@ import torch
 from .bytecode import catches, check_outcome
 
 _BETWEEN = ("_", "export.", "fx.", "overrides", "utils.")
-_RECORDING = "opsetta.exporter.capture.direct.recording"
+_OURS = __name__.removesuffix("capture.direct.checks")
+_CONVERSIONS = ("__bool__", "__float__", "__index__", "__int__")
+"""The methods of torch's symbolic numbers that Python calls for a number."""
+_RECORDING = f"{_OURS}capture.direct.recording"
 _WITHOUT_EFFECT = frozenset(
     {
         *"abs all any bool float format getattr hasattr int isinstance len list max min repr str sum".split(),
@@ -35,7 +38,7 @@ _UNCLEAR = (ast.NamedExpr, ast.Await, ast.Yield, ast.YieldFrom)
 
 def asked_by_check() -> bool:
     """Whether the line of the model that currently reads a truth value is a check."""
-    frames = list(_frames(sys._getframe(1)))
+    frames = list(model_frames(sys._getframe(1)))
     outcomes = _outcomes(frames[0]) if frames else []
     if "raises" in outcomes:
         return not any(map(_catches, frames))
@@ -44,22 +47,48 @@ def asked_by_check() -> bool:
 
 def is_caught() -> bool:
     """Whether the model's code may go on after an exception of the line that it runs."""
-    return any(map(_catches, _frames(sys._getframe(1))))
+    return any(map(_catches, model_frames(sys._getframe(1))))
 
 
-def _frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
+def is_inside_call(name: str, outer_name: str) -> bool:
+    """Whether the model's code runs a statement whose calls of a function are all arguments of another one.
+
+    Args:
+        name: the name of the function.
+        outer_name: the name of the function that takes the results.
+    """
+    frame = next(model_frames(sys._getframe(1)), None)
+    if frame is None:
+        return False
+    statements = [node for node in _statements(frame) if not hasattr(node, "body")]
+    calls = [node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    inner_calls = [call for call in calls if _called_name(call) == name]
+    arguments = [
+        inner
+        for call in calls
+        if _called_name(call) == outer_name
+        for argument in call.args
+        for inner in ast.walk(argument)
+    ]
+    return bool(inner_calls) and all(call in arguments for call in inner_calls)
+
+
+def model_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
     """The frames of the model's code, innermost first."""
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         if name == _RECORDING:
             return
-        package, _, inner = name.partition(".")
-        is_of_number = name == "torch" and frame.f_code.co_name == "__bool__"
-        # These may run between a model's line and its decision; their checks are not the model's.
-        is_between = package == "opsetta" or (package == "torch" and inner.startswith(_BETWEEN))
-        if not is_of_number and not is_between:
+        is_of_number = name == "torch" and frame.f_code.co_name in _CONVERSIONS
+        if not is_of_number and not _is_internal(name):
             yield frame
         frame = frame.f_back
+
+
+def _is_internal(module: str) -> bool:
+    """Whether a module may run between a model's line and its decision; its checks are not the model's."""
+    package, _, inner = module.partition(".")
+    return module.startswith(_OURS) or (package == "torch" and inner.startswith(_BETWEEN))
 
 
 @functools.lru_cache(maxsize=64)

@@ -26,6 +26,8 @@ from ..sizes.recorded_answers import QUESTIONS, Question, current_line, question
 from ..user_lines import CodeLine
 from .builtin_functions import check_number
 from .checks import asked_by_check, is_caught
+from .known_branches import known_answer
+from .row_branches import MOST_BRANCHES, RowBranch, row_branch
 from .sizes.environment import SizeEnvironment
 from .sizes.nodes import SizeNode
 
@@ -44,13 +46,22 @@ class Decisions:
         specialize: fix what depends on inputs at the value of the example.
         constants: numbers read from weights are Python's, as in eager PyTorch. Otherwise they are read when
             the program runs, as with torch.export, and `WeightsDecide` is raised where Python needs one.
+        most_branches: how many branches on the number of rows are followed on their general side.
+        other_side: the position of the branch among them that is followed on the side for no rows.
 
     Attributes:
         fixed: the decisions that were fixed at the value of the example.
         answers: the values of all of them in order, by line and kind; a line may decide several times.
+        row_branches: the branches on the number of rows, in order.
     """
 
-    def __init__(self, specialize: bool = False, constants: bool = False):
+    def __init__(
+        self,
+        specialize: bool = False,
+        constants: bool = False,
+        most_branches: int = MOST_BRANCHES,
+        other_side: int | None = None,
+    ):
         self._specialize = specialize
         self._constants = constants
         self._replay: Replay | None = None
@@ -60,6 +71,9 @@ class Decisions:
         self._last: torch.fx.Node | None = None
         self.fixed: list[Specialization] = []
         self.answers: dict[Question, list[Any]] = {}
+        self.row_branches: list[RowBranch] = []
+        self._most_branches = most_branches
+        self._other_side = other_side
 
     @contextlib.contextmanager
     def decide_for(
@@ -140,6 +154,10 @@ class Decisions:
             value = environment.concrete(expression, self._of_any_size(definitions), result_type)
             self._answer(current_line(), QUESTIONS[result_type], value)
             return value
+        answer = self._of_rows(expression, definitions, environment) if result_type is bool else None
+        if answer is not None:
+            self._answer(current_line(), QUESTIONS[result_type], answer)
+            return answer
         # A number that becomes a size would also decide shapes, so only reads of elements may be checks.
         of_elements = all(node.target in READS_OF_NUMBERS for node, _ in definitions.values())
         is_check = result_type is bool and of_elements and asked_by_check()
@@ -151,6 +169,26 @@ class Decisions:
         else:
             self._fix(QUESTIONS[result_type], value)
         return value
+
+    def _of_rows(
+        self,
+        expression: sympy.Basic,
+        definitions: Mapping[sympy.Symbol, _Definition],
+        environment: DecidingEnvironment,
+    ) -> bool | None:
+        """The answer for a branch on the number of rows; None for other branches."""
+        answer = known_answer()
+        if answer is not None:
+            return answer
+        branch = row_branch(expression, definitions, question_at(current_line(), QUESTIONS[bool]))
+        position = len(self.row_branches)
+        if branch is None or position >= self._most_branches:
+            return None
+        self.row_branches.append(branch)
+        if position != self._other_side:
+            return branch.answer
+        environment.learn_sizes(branch.sizes)
+        return not branch.answer
 
     def _size_of_weights(self, number: object) -> Any:
         """The value of a symbolic number that depends on weights alone.
@@ -301,6 +339,19 @@ class DecidingEnvironment(SizeEnvironment):
         for symbol, value in values.items():
             if type(value) is int and symbol not in self.replacements:
                 self._set_replacement(symbol, sympy.Integer(value), "the value of a weight")
+
+    def learn_sizes(self, sizes: Mapping[sympy.Symbol, int]) -> None:
+        """Replace symbols by numbers, which are 0 for sizes.
+
+        Raises:
+            NotReplayable: torch excludes a number.
+        """
+        for symbol, size in sizes.items():
+            # torch assumes for its own questions that such a size is at least 2.
+            self.size_like.discard(symbol)
+            self._set_replacement(symbol, sympy.Integer(size), "there are no rows")
+            if self.replace(symbol) != size:
+                raise NotReplayable(f"{symbol} is not {size}")
 
     def at_example(self, expression: sympy.Basic, values: dict[sympy.Symbol, Any], result_type: type) -> Any:
         """The value of an expression at given values of its symbols, and at the example's sizes."""

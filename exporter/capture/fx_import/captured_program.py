@@ -52,6 +52,7 @@ class RecordedProgram:
         gradients: whether the model computes gradients.
         replaced: the names of parameters and buffers that the model replaced in its forward, unrecorded.
         replaced_calls: the argument of `RepeatedReplacements`, with which the model runs these operators.
+        namespaces: the globals of modules, besides the model's, whose conversions of sizes stayed symbolic.
     """
 
     graph_module: torch.nn.Module
@@ -65,6 +66,7 @@ class RecordedProgram:
     gradients: bool = False
     replaced: Sequence[str] = ()
     replaced_calls: Sequence[Callable[..., Any] | None] = ()
+    namespaces: Sequence[dict[str, Any]] = ()
 
     @property
     def graph(self) -> torch.fx.Graph:

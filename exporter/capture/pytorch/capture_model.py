@@ -40,6 +40,7 @@ from .ways import Failures, capture_by
 
 if TYPE_CHECKING:
     from ..direct.decisions import Decisions
+    from ..direct.row_branches import RowBranch
 
 
 _Contexts = Sequence[contextlib.AbstractContextManager[Any]]
@@ -225,15 +226,36 @@ def _capture_call(
     from ...torch_boundary.recording.gradients import Differentiates
     from ..direct.builtin_functions import MakesNumbers
     from ..direct.decisions import Decisions, WeightsDecide
+    from ..direct.row_branches import MOST_BRANCHES, first_unequal
 
     record_call = functools.partial(_record_call, model, args, kwargs, specification, source_lines)
     constants = gradients = False
     other_namespaces: list[dict[str, Any]] | None = []
+    most_branches = MOST_BRANCHES
+
+    def record_by(decisions: Decisions) -> RecordedProgram:
+        with patches(gradients=gradients):
+            return record_call(decisions, other_namespaces, gradients)
+
+    def record_other_side(position: int) -> tuple[RecordedProgram, Sequence[RowBranch]] | None:
+        decisions = Decisions(specialize, constants, most_branches, position)
+        try:
+            return record_by(decisions), decisions.row_branches
+        except (Exception, WeightsDecide, Differentiates, MakesNumbers) as error:
+            raise_fault(error, "when it recorded the other side of a branch")
+            return None
+
     # Each exception asks for another recording with one more setting, so the loop ends.
     while True:
         try:
-            with patches(gradients=gradients):
-                return record_call(Decisions(specialize, constants), other_namespaces, gradients)
+            decisions = Decisions(specialize, constants, most_branches)
+            program = record_by(decisions)
+            unequal = first_unequal(program, decisions.row_branches, record_other_side)
+            if unequal is None:
+                program.namespaces = other_namespaces or []
+                return program
+            # The next recording fails at this branch, or fixes it.
+            most_branches = unequal
         except WeightsDecide:
             constants = True
         except Differentiates:
@@ -318,7 +340,7 @@ def _limits(
         return size_limits.SizeLimits()
     # Only a graph with packed sequences needs their replacements in the trials, too.
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
-    captured_so = functools.partial(capture_patches.under_capture_patches, packs)
+    captured_so = functools.partial(_under_capture_patches, model, program, packs)
     search = Search(captured, values, names, leaves.ranges())
     if not search.base:
         return search.limits
@@ -338,6 +360,18 @@ def _limits(
         branches = trace(functools.partial(search.follow, branches=followed)) if followed else []
     check_promises(leaves.promised_dimensions(), search.limits.restrictions)
     return search.limits
+
+
+@contextlib.contextmanager
+def _under_capture_patches(model: torch.nn.Module, program: CapturedProgram, packs: bool) -> Iterator[None]:
+    """The contexts under which a model on fake tensors takes the captured path."""
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(capture_patches.under_capture_patches(packs))
+        if isinstance(program, RecordedProgram):
+            from ..direct import builtin_functions
+
+            stack.enter_context(builtin_functions.keep_symbolic(model, True, program.namespaces))
+        yield
 
 
 def _capture_at_sizes(

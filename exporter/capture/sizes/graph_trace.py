@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Container, Hashable, Mapping, Sequence
@@ -18,6 +19,7 @@ from ...torch_boundary.recording.layouts.layout import layout_of
 from ...torch_boundary.symbolic_numbers import Size
 from ..fx_import.fx_graph import ASSERTIONS
 from .operator_trace import WITHOUT_ONES, OperatorRecorder, Step, Trace
+from .tensors_of_sizes import TensorsOfSizes
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
@@ -136,6 +138,7 @@ class GraphTrace:
         self._nodes = list(module.graph.nodes)
         self._kernels = kernels
         self._copies = copies
+        self._of_sizes = TensorsOfSizes(module.graph)
 
     def trace(self, inputs: Sequence[object], recorder: OperatorRecorder, sizes: PromisedSizes) -> None:
         """Run the graph on tensors, and record its operators and results.
@@ -171,6 +174,8 @@ class GraphTrace:
                 if isinstance(node.target, OpOverload) and schema_of(node.target).name in ASSERTIONS:
                     values[node] = None
                     continue
+                if node in self._of_sizes.parts:
+                    continue
                 values[node] = self._call(node, values, recorder)
                 if node in self._copies:
                     _check_copy(node, values)
@@ -187,6 +192,10 @@ class GraphTrace:
     ) -> object:
         """Run an operator, or reuse its results for arguments with the same properties."""
         target: Any = node.target
+        if node in self._of_sizes:
+            with recorder if self._kernels is not None else contextlib.nullcontext():
+                tensor = self._of_sizes.make(node, values)
+            return tensor if self._kernels is None else describe_value(tensor, recorder)
         if self._kernels is None or not isinstance(target, OpOverload):
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
             return kernel_run(target, args, kwargs)

@@ -24,6 +24,7 @@ from .operator_trace import (
     contents,
     creates,
     flatten_values,
+    has_shape_of,
     is_same_memory,
     normalize_arguments,
     slice_arguments,
@@ -140,7 +141,7 @@ class GraphWalk:
         if name == "aten::_local_scalar_dense" and isinstance(result, (int, float)):
             # The captured graph has the number of this constant tensor instead of the operator.
             return
-        if name in self._same_value or (name in VIEWS and result.shape == args[0].shape):
+        if name in self._same_value or (name in VIEWS and has_shape_of(result, args[0])):
             original = self._original(args[0])
             self._aliases[id(result)] = original, result
             if name in COPIES:

@@ -14,6 +14,7 @@ from collections.abc import Container, Mapping, Sequence
 from types import NoneType
 from typing import Any
 
+import sympy
 import torch
 import torch.fx
 
@@ -28,7 +29,9 @@ ALIKE = dict.fromkeys(("aten::view", "aten::_unsafe_view", "aten::reshape"), "re
 _UNBACKED = re.compile(r"u\d+")
 VIEWS = frozenset({"aten::slice", "aten::expand", *ALIKE})
 """Views that return their argument if its shape does not change; Python code then skips them."""
-NO_VALUE = ASSERTIONS.union("prim::device aten::sym_size aten::size aten::stride aten::is_contiguous".split())
+NO_VALUE = ASSERTIONS.union(
+    "prim::device aten::sym_size aten::size aten::stride aten::is_contiguous aten::promote_types".split()
+)
 """Operators without a node in a graph."""
 WITHOUT_ONES = "without leading ones"
 """Marks the origin of a view that only drops leading axes of size 1; it is not recorded as a step."""
@@ -135,7 +138,7 @@ class OperatorRecorder(TorchDispatchMode):
             # The captured graph has the number of this constant tensor instead of the operator.
             return result
         results = [leaf for leaf in flatten_values((result,)) if isinstance(leaf, torch.Tensor)]
-        if name in self._same_value or (name in VIEWS and result.shape == args[0].shape):
+        if name in self._same_value or (name in VIEWS and has_shape_of(result, args[0])):
             self._note(results, [origins[0]] * len(results))
             return result
         if name in ALIKE and _removes_leading_ones(args[0], result):
@@ -185,15 +188,36 @@ class OperatorRecorder(TorchDispatchMode):
         """A size; a data-dependent one is represented by its order in this run."""
         if isinstance(size, int):
             return size
-        return _UNBACKED.sub(
-            lambda symbol: f"u{self._unbacked.setdefault(symbol[0], len(self._unbacked))}", str(size)
-        )
+        expression = size.node.expr
+        unbacked = [symbol for symbol in expression.free_symbols if _UNBACKED.fullmatch(symbol.name)]
+        # Renamed before the terms are ordered, which their names decide.
+        renamed = {
+            symbol: sympy.Symbol(
+                f"u{self._unbacked.setdefault(symbol.name, len(self._unbacked))}", integer=True
+            )
+            for symbol in sorted(unbacked, key=lambda symbol: int(symbol.name[1:]))
+        }
+        return str(expression.xreplace(renamed))
 
 
 @functools.cache
 def creates(func: OpOverload) -> bool:
     """Whether an operator creates a tensor with given values."""
     return any(argument.name == "pin_memory" for argument in schema_of(func).arguments)
+
+
+def has_shape_of(tensor: Any, other_tensor: Any) -> bool:
+    """Whether tensors have the same sizes; data-dependent ones are the same if their expressions are."""
+    sizes, other_sizes = tensor.shape, other_tensor.shape
+    return len(sizes) == len(other_sizes) and all(
+        size is other_size
+        or (
+            size == other_size
+            if isinstance(size, int) and isinstance(other_size, int)
+            else isinstance(size, torch.SymInt) and str(size) == str(other_size)
+        )
+        for size, other_size in zip(sizes, other_sizes, strict=True)
+    )
 
 
 def is_same_memory(tensor: torch.Tensor, other_tensor: torch.Tensor) -> bool:
@@ -230,7 +254,8 @@ def normalize_arguments(name: str, args: Sequence[Any], leaves: list[object]) ->
     """The arguments of an operator, with equivalent forms made equal."""
     if name == "aten::slice" and all(isinstance(arg, (int, NoneType)) for arg in args[1:]):
         dim, start, end, step = slice_arguments(args)
-        return [leaves[0], dim % args[0].ndim, *slice(start, end, step).indices(args[0].shape[dim])]
+        if isinstance(args[0].shape[dim], int):
+            return [leaves[0], dim % args[0].ndim, *slice(start, end, step).indices(args[0].shape[dim])]
     if name.startswith("aten::_scaled_dot_product") and args[0].shape[-2] == args[1].shape[-2] == 1:
         # A causal mask over one query and one key masks nothing.
         return [item for item in leaves if not isinstance(item, bool)]

@@ -32,13 +32,14 @@ from ..dispatch import (
     mode_stack_state_for_pre_dispatch,
     set_included,
 )
-from ..export_internals import TracingContext, compiling_state, dynamo_config, non_strict_utils, tracing
+from ..export_internals import TracingContext, compiling_state, dynamo_config, tracing
 from ..fake_tensors import FakeTensor, FakeTensorMode
 from ..operators.overloads import Args, Kwargs, OpOverload
 from ..process.process_state import replace_attribute
 from ..state.module_tree import ModuleTree
 from ..symbolic_numbers import number_hash
 from . import gradients as gradient_operators
+from .float_extremes import keep_extremes
 from .function_mode import FunctionMode
 from .gradients import InnerCall, SavedResults
 from .known_results import KnownResults
@@ -172,7 +173,7 @@ class GraphRecorder:
             # torch.export traces the functions of higher-order operators by TorchDynamo, with these settings.
             settings = dataclasses.asdict(_trace.DEFAULT_EXPORT_DYNAMO_CONFIG)
             enter(dynamo_config.patch({**settings, "do_not_emit_runtime_asserts": False}))
-            enter(non_strict_utils._override_builtin_ops())
+            enter(keep_extremes())
             enter(_trace._ignore_backend_decomps())
             enter(compiling_state())
             enter(enable_python_dispatcher())

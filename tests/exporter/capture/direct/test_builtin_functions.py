@@ -189,7 +189,7 @@ def test_modules_that_use_int_as_an_object_keep_it(
     monkeypatch.syspath_prepend(tmp_path)
     __import__("uses_of_int")
     try:
-        assert builtin_functions._only_calls_int(vars(sys.modules["uses_of_int"])) is USES[source]
+        assert builtin_functions._only_calls(vars(sys.modules["uses_of_int"]), "int") is USES[source]
     finally:
         del sys.modules["uses_of_int"]
 

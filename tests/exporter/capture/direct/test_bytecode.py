@@ -98,11 +98,11 @@ def test_uses_of_int_are_those_of_the_source(text: str) -> None:
     lines = f"y = int(z)\n{text}".replace("\n", "\n  ")
     source = f"def function(a, b, c, f, z, *d):\n  {lines}\n"
     codes = [each for each in compile(source, "none", "exec").co_consts if isinstance(each, types.CodeType)]
-    assert bytecode.only_calls_int(codes) is builtin_functions._is_only_called(ast.parse(source))
+    assert bytecode.only_calls(codes, "int") is builtin_functions._is_only_called(ast.parse(source), "int")
 
 
 def test_code_that_does_not_call_int_needs_no_other() -> None:
-    assert not bytecode.only_calls_int([compile("x = float(y)", "none", "exec")])
+    assert not bytecode.only_calls([compile("x = float(y)", "none", "exec")], "int")
 
 
 WITHOUT_EFFECT = frozenset(
@@ -292,7 +292,7 @@ def test_any_code_can_be_read(module: types.ModuleType) -> None:
     for kind in (each for each in vars(module).values() if isinstance(each, type)):
         codes += [each.__code__ for each in vars(kind).values() if isinstance(each, types.FunctionType)]
     assert codes
-    bytecode.only_calls_int(codes)
+    bytecode.only_calls(codes, "int")
     for code in codes:
         for instruction in dis.get_instructions(code):
             bytecode.check_outcome(code, instruction.offset, WITHOUT_EFFECT, REPORTS)

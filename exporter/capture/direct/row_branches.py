@@ -1,0 +1,170 @@
+"""Branches on the number of rows that depends on data, such as `if len(boxes) == 0` or `if mask.any()`.
+
+A recording takes the side on which the code goes on for any other number. Another recording takes the side
+for no rows. If the first one computes the same without rows, it is valid for all numbers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import sympy
+import torch
+import torch.fx
+
+from ...torch_boundary.fake_tensors import FakeTensor
+from ...torch_boundary.operators.overloads import OpOverload, schema_of
+from ...torch_boundary.recording.recorder import READS_OF_NUMBERS
+from ...torch_boundary.size_questions import questions_of
+from ..fx_import.captured_program import RecordedProgram
+from ..sizes.recorded_answers import Question
+from .value_numbers import have_equal_results
+
+MOST_BRANCHES = 16
+"""Each branch takes another recording."""
+_COUNTS = (1, 2, 3, 1000)
+"""The numbers of rows at which a condition must have one answer, unlike without rows."""
+_COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
+    f"aten::{name}": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")
+}
+_Definition = tuple[torch.fx.Node, Any]
+_Count = Callable[[int], int]
+
+
+@dataclasses.dataclass(frozen=True)
+class RowBranch:
+    """A branch on the number of rows.
+
+    Attributes:
+        question: the line that branches.
+        answer: the answer on the general side.
+        sizes: the values of the symbols without rows.
+        masks: the nodes of masks whose true elements are the rows.
+    """
+
+    question: Question
+    answer: bool
+    sizes: Mapping[sympy.Symbol, int]
+    masks: Sequence[torch.fx.Node]
+
+
+def row_branch(
+    expression: sympy.Basic, definitions: Mapping[sympy.Symbol, _Definition], question: Question
+) -> RowBranch | None:
+    """The branch on the number of rows that a condition decides; None if it is another condition.
+
+    Args:
+        definitions: the nodes that define the symbols of the condition.
+    """
+    if not definitions or definitions.keys() != expression.free_symbols:
+        return None
+    counts: dict[sympy.Symbol, _Count] = {}
+    masks = []
+    for symbol, (node, _) in definitions.items():
+        if node.target not in READS_OF_NUMBERS:
+            counts[symbol] = _same
+            continue
+        tested = _count_of_true(node.args[0])
+        if tested is None:
+            return None
+        mask, counts[symbol] = tested
+        masks.append(mask)
+
+    def answer_at(numbers: Sequence[int]) -> bool | None:
+        values = {
+            symbol: sympy.Integer(int(count(number)))
+            for (symbol, count), number in zip(counts.items(), numbers, strict=True)
+        }
+        answer = expression.xreplace(values)
+        return bool(answer) if answer in (sympy.true, sympy.false) else None
+
+    without_rows = answer_at([0] * len(counts))
+    answers = {answer_at(numbers) for numbers in _numbers_of_rows(len(counts))}
+    if without_rows is None or answers != {not without_rows}:
+        return None
+    sizes = {symbol: int(count(0)) for symbol, count in counts.items()}
+    return RowBranch(question, not without_rows, sizes, masks)
+
+
+def _numbers_of_rows(symbols: int) -> Iterator[list[int]]:
+    """Numbers of rows of which some is not 0."""
+    for position, count in itertools.product(range(symbols), _COUNTS):
+        yield [count if index == position else 0 for index in range(symbols)]
+    for count in _COUNTS:
+        yield [count] * symbols
+
+
+def _same(count: int) -> int:
+    return count
+
+
+def _count_of_true(node: Any) -> tuple[torch.fx.Node, _Count] | None:
+    """The mask whose true elements a number tells, and the number by their count; None for other numbers."""
+    if not isinstance(node, torch.fx.Node) or not isinstance(node.target, OpOverload):
+        return None
+    name = schema_of(node.target).name
+    source: Any = node.args[0] if node.args else None
+    if name in ("aten::any", "aten::sum", "aten::count_nonzero"):
+        is_whole = len(node.args) == 1 and not node.kwargs
+        is_mask = isinstance(source, torch.fx.Node) and source.meta["val"].dtype == torch.bool
+        if not is_whole or not is_mask:
+            return None
+        return source, (lambda count: min(count, 1)) if name == "aten::any" else _same
+    inner = _count_of_true(source)
+    if inner is None:
+        return None
+    mask, inner_count = inner
+    if name == "aten::logical_not":
+        return mask, lambda count: not inner_count(count)
+    compare = _COMPARISONS.get(name)
+    bound = node.args[1] if len(node.args) > 1 else None
+    if compare is None or not isinstance(bound, (int, float)):
+        return None
+    return mask, lambda count: compare(inner_count(count), bound)
+
+
+def first_unequal(
+    program: RecordedProgram,
+    branches: Sequence[RowBranch],
+    record_other_side: Callable[[int], tuple[RecordedProgram, Sequence[RowBranch]] | None],
+) -> int | None:
+    """The position of the first branch whose sides differ; None if all sides agree.
+
+    Args:
+        program: the recording of the general sides.
+        branches: its branches.
+        record_other_side: records the other side of a branch: the program, and its branches; None if the
+            model cannot be recorded on that side.
+    """
+    for position, branch in enumerate(branches):
+        recorded = record_other_side(position)
+        if recorded is None:
+            return position
+        other, other_branches = recorded
+        has_further = {item.question for item in other_branches} - {item.question for item in branches}
+        if (
+            has_further
+            or position >= len(other_branches)
+            or not _conditions(other) <= _conditions(program)
+            or other.specializations != program.specializations
+            or not have_equal_results(
+                program, other, branch.sizes, branch.masks, other_branches[position].masks
+            )
+        ):
+            return position
+    return None
+
+
+def _conditions(program: RecordedProgram) -> set[sympy.Basic]:
+    """The conditions on sizes for which a recording holds."""
+    for node in program.graph.nodes:
+        value = node.meta.get("val")
+        if isinstance(value, FakeTensor) and value.fake_mode.shape_env is not None:
+            environment: Any = value.fake_mode.shape_env
+            conditions = {*questions_of(environment), *(guard.expr for guard in environment.guards)}
+            return conditions - {sympy.true}
+    return set()

@@ -1,0 +1,256 @@
+"""Branches on a number of rows that depends on data: both sides agree, or the capture refuses the line."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import opsetta
+from opsetta.exporter.capture.direct.row_branches import MOST_BRANCHES
+from opsetta.registration import CaptureError
+
+ROWS = torch.tensor(
+    [
+        [0.9, 0.1, 5.0, 2.0],
+        [0.2, 0.8, 1.0, 4.0],
+        [0.7, 0.6, 3.0, 0.5],
+        [0.6, 0.9, 2.5, 1.5],
+        [0.1, 0.3, 4.0, 1.0],
+    ]
+)
+CALLS = {
+    "some": ROWS,
+    "none": ROWS * torch.tensor([0.0, 0.0, 1.0, 1.0]),
+    "all": ROWS + 1,
+    "one": ROWS * torch.tensor([1.0, 0.0, 0.0, 0.0, 0.0])[:, None],
+}
+
+
+class EarlyReturn(nn.Module):
+    """detectron2: nothing above the threshold ends the function."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        keep = torch.where(x[:, 0] > 0.5)[0]
+        if len(keep) == 0:
+            return x.new_zeros((0, 3)), torch.empty((0,), dtype=torch.int64)
+        rows = x[keep]
+        order = rows[:, 2].argsort(descending=True)
+        return rows[order][:, 1:] * 2, keep[order]
+
+
+class ImageLoop(nn.Module):
+    """YOLO: a list of results per image, which stay as they are for images without detections."""
+
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        batch = torch.stack([x, x.flip(0) * 0.9])
+        output = [torch.zeros((0, 4))] * batch.shape[0]
+        for number, rows in enumerate(batch):
+            rows = rows[rows[:, 0] > 0.5]
+            if not rows.shape[0]:
+                continue
+            corners = torch.cat((rows[:, :2] - rows[:, 2:] / 2, rows[:, :2] + rows[:, 2:] / 2), 1)
+            output[number] = corners[rows[:, 2].argsort(descending=True)[:2]]
+        return output
+
+
+class Levels(nn.Module):
+    """mmdetection: levels with boxes are collected, and joined if there are any."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        levels = []
+        for column in range(2):
+            rows = x[x[:, column] > 0.5]
+            if rows.size(0) > 0:
+                levels.append(rows)
+        if not levels:
+            return x[:0]
+        return torch.cat(levels)
+
+
+class Trick(nn.Module):
+    """torchvision: the largest coordinate, which PyTorch refuses to compute without boxes."""
+
+    def shift(self, boxes: torch.Tensor, classes: torch.Tensor) -> torch.Tensor:
+        if boxes.numel() == 0:
+            return torch.empty((0, 2), dtype=torch.float32, device=boxes.device)
+        return boxes + (classes * (boxes.max() + torch.tensor(1).to(boxes)))[:, None]
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        valid = torch.nonzero(x[:, 0] > 0.5).squeeze(1)
+        return self.shift(x[valid, 2:], x[valid, 1].round()), valid
+
+
+class Masked(nn.Module):
+    """`mask.any()` and sums of masks, before assignments that change nothing without true elements."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        mask, result = x[:, 0] > 0.5, torch.zeros_like(x)
+        if mask.any():
+            result[mask] = x[mask].exp()
+        scores = x.new_zeros(0)
+        if mask.sum() > 0:
+            scores = x[mask].amax(1)
+        if not torch.any(x > 4):
+            return result, scores
+        result = result.clone()
+        result[x > 4] = -1
+        return result, scores
+
+
+class TwoFilters(nn.Module):
+    """The second number of rows depends on the first, and the same question is asked twice."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        rows = x[x[:, 0] > 0.5]
+        if rows.shape[0] == 0:
+            return x[:0], x.new_zeros(0)
+        rows = rows[rows[:, 1] > 0.5]
+        kept = rows + 1
+        if rows.shape[0] < 1:
+            kept = torch.zeros(3, 4)
+        if rows.shape[0] == 0:
+            return x[:0], kept[:0, 0]
+        return kept, kept.amax(1)
+
+
+EQUAL = [EarlyReturn(), ImageLoop(), Levels(), Trick(), Masked(), TwoFilters()]
+
+
+def _leaves(result: Any) -> list[torch.Tensor]:
+    return list(result) if isinstance(result, (list, tuple)) else [result]
+
+
+@pytest.mark.parametrize("model", EQUAL, ids=lambda model: type(model).__name__)
+@pytest.mark.parametrize("example", ["some", "none"])
+def test_sides_that_agree_are_one(model: nn.Module, example: str) -> None:
+    model = model.eval()
+    program = opsetta.export(model, (CALLS[example].clone(),), opset=13 if example == "some" else 17)
+    for rows in CALLS.values():
+        for actual, expected in zip(_leaves(program(rows)), _leaves(model(rows.clone())), strict=True):
+            torch.testing.assert_close(actual, expected)
+
+
+class OtherResult(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x[x[:, 0] > 0.5]
+        if len(rows) == 0:
+            return torch.ones(4)
+        return rows.sum(0)
+
+
+class OtherType(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x[x[:, 0] > 0.5]
+        if len(rows) == 0:
+            return torch.zeros(0, 4, dtype=torch.float64)
+        return rows
+
+
+class OtherStructure(nn.Module):
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        rows = x[x[:, 0] > 0.5]
+        return [] if rows.shape[0] == 0 else [rows]
+
+
+class ChangedMask(nn.Module):
+    """The mask has other elements when the code asks than when it chose the rows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = x[:, 0] > 0.5
+        rows = x[mask]
+        mask &= x[:, 1] > 0.5
+        return rows if mask.any() else rows[:0]
+
+
+class WrittenCopy(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask, copy = x[:, 0] > 0.5, x.clone()
+        copy[0] = 7
+        if not mask.any():
+            return x
+        copy[mask] = 1
+        return copy
+
+
+class Counter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x[x[:, 0] > 0.5]
+        if len(rows) == 0:
+            return rows
+        self.calls += 1
+        return rows * 1
+
+
+class ManyRows(nn.Module):
+    """Not a question whether there are rows."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x[x[:, 0] > 0.5]
+        return rows[rows[:, 2].argsort()][:2] if len(rows) > 2 else rows
+
+
+class SizeOnOneSide(nn.Module):
+    """The side without rows is another one for many columns."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x[x[:, 0] > 0.5]
+        if len(rows) == 0:
+            return torch.zeros(1, x.shape[1]) if x.shape[1] > 8 else x[:0]
+        return rows
+
+
+class ManyBranches(nn.Module):
+    def forward(self, x: torch.Tensor) -> list[torch.Tensor]:
+        results = []
+        for number in range(MOST_BRANCHES + 1):
+            rows = x[x[:, 0] > number]
+            results.append(rows if len(rows) > 0 else x[:0])
+        return results
+
+
+UNEQUAL = [
+    OtherResult(),
+    OtherType(),
+    OtherStructure(),
+    ChangedMask(),
+    WrittenCopy(),
+    Counter(),
+    ManyRows(),
+    SizeOnOneSide(),
+    ManyBranches(),
+]
+
+
+@pytest.mark.parametrize("model", UNEQUAL, ids=lambda model: type(model).__name__)
+def test_sides_that_differ_are_refused(model: nn.Module) -> None:
+    shapes = ({1: "columns"},) if isinstance(model, SizeOnOneSide) else None
+    options: dict[str, Any] = {"dynamic_shapes": shapes, "mutations": "drop", "capture": "direct"}
+    with pytest.raises(CaptureError, match="branch depends on the values of a tensor") as refusal:
+        opsetta.export(model.eval(), (ROWS,), opset=13, **options)
+    assert "test_row_branches.py" in str(refusal.value)
+
+
+def test_a_fixed_branch_is_that_of_the_example() -> None:
+    program = opsetta.export(OtherResult().eval(), (CALLS["none"],), opset=13, specialize=True)
+    torch.testing.assert_close(_leaves(program(ROWS))[0], torch.ones(4))
+    assert program.specializations
+
+
+class Check(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = x[:, 0] > 0.5
+        if not mask.any():
+            raise ValueError("no detection")
+        return x[mask]
+
+
+def test_a_check_of_rows_is_left_out() -> None:
+    program = opsetta.export(Check().eval(), (ROWS,), opset=13)
+    torch.testing.assert_close(_leaves(program(ROWS))[0], Check()(ROWS))
