@@ -1,8 +1,9 @@
 """Recognises conditions of the user's code whose outcome changes nothing, from the values that follow them.
 
 `is_causal = length > 1 and mask is None` is False for every length if there is a mask. The instructions after
-the condition are evaluated for both outcomes, as long as they only read local names and constants. If both
-reach the same instruction with the same values, the code does the same from there on.
+the condition are evaluated for both outcomes, as long as they only read names and constants, or ask torch
+whether it compiles: `length == 1 and not torch.compiler.is_compiling()` is False in a capture. If both reach
+the same instruction with the same values, the code does the same from there on.
 """
 
 from __future__ import annotations
@@ -13,10 +14,17 @@ import types
 from collections.abc import Iterator, Mapping
 
 _MOST_INSTRUCTIONS = 64
-_SKIPPED = ("CACHE", "EXTENDED_ARG", "NOP")
+_SKIPPED = ("CACHE", "EXTENDED_ARG", "NOP", "PRECALL", "PUSH_NULL")
 _LOADS_OF_LOCALS = ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_DEREF")
 _JUMPS = ("JUMP_FORWARD", "JUMP_ABSOLUTE")
 _TESTS = ("TO_BOOL", "POP_JUMP_IF_TRUE", "POP_JUMP_IF_FALSE", "JUMP_IF_TRUE_OR_POP", "JUMP_IF_FALSE_OR_POP")
+
+_CALLS = ("CALL", "CALL_FUNCTION", "CALL_METHOD")
+_ATTRIBUTES = ("LOAD_ATTR", "LOAD_METHOD")
+_QUESTIONS = frozenset(
+    "torch compiler jit _dynamo is_compiling is_exporting is_dynamo_compiling is_tracing is_scripting".split()
+)
+"""The modules and functions by which code asks torch whether it compiles, exports, traces or scripts."""
 
 State = tuple[int, tuple[object, ...]]
 """The position of the next instruction, and the values that the expression has on the stack."""
@@ -50,10 +58,7 @@ def is_irrelevant(frame: types.FrameType) -> bool:
     # From 3.12, `and` and `or` keep a copy of the condition, which is their value if it decides.
     is_copied = start > 0 and instructions.all[start - 1].opname == "COPY"
     copies = 2 if is_copied and instructions.all[start - 1].arg == 1 else 1
-    local_values: Mapping[str, object] = frame.f_locals
-    paths = [
-        list(_states(instructions, (start, (outcome,) * copies), local_values)) for outcome in (True, False)
-    ]
+    paths = [list(_states(instructions, (start, (outcome,) * copies), frame)) for outcome in (True, False)]
     return any(_is_same(first, second) for first in paths[0] for second in paths[1])
 
 
@@ -66,11 +71,11 @@ def _is_same(first: State, second: State) -> bool:
     )
 
 
-def _states(instructions: _Instructions, state: State, local_values: Mapping[str, object]) -> Iterator[State]:
+def _states(instructions: _Instructions, state: State, frame: types.FrameType) -> Iterator[State]:
     """The states from one on, up to the first instruction that is not evaluated."""
     for _ in range(_MOST_INSTRUCTIONS):
         try:
-            state = _next_state(instructions, state, local_values)
+            state = _next_state(instructions, state, frame)
         except _Undecided:
             return
         yield state
@@ -81,7 +86,7 @@ def _operation(instruction: dis.Instruction) -> str:
     return instruction.opname.replace("JUMP_FORWARD_IF", "JUMP_IF")
 
 
-def _next_state(instructions: _Instructions, state: State, local_values: Mapping[str, object]) -> State:
+def _next_state(instructions: _Instructions, state: State, frame: types.FrameType) -> State:
     """The state after one instruction.
 
     Raises:
@@ -95,10 +100,11 @@ def _next_state(instructions: _Instructions, state: State, local_values: Mapping
         return following, stack
     if operation in _JUMPS:
         return instructions.positions[instruction.argval], stack
-    if operation in _LOADS_OF_LOCALS:
-        if instruction.argval not in local_values:
+    if operation in (*_LOADS_OF_LOCALS, "LOAD_GLOBAL"):
+        values: Mapping[str, object] = frame.f_globals if operation == "LOAD_GLOBAL" else frame.f_locals
+        if instruction.argval not in values:
             raise _Undecided
-        return following, (*stack, local_values[instruction.argval])
+        return following, (*stack, values[instruction.argval])
     if operation == "LOAD_CONST":
         return following, (*stack, instruction.argval)
     if not stack:
@@ -106,6 +112,10 @@ def _next_state(instructions: _Instructions, state: State, local_values: Mapping
     below, top = stack[:-1], stack[-1]
     if operation == "POP_TOP":
         return following, below
+    if operation in _ATTRIBUTES:
+        return following, (*below, _member(top, instruction.argval))
+    if operation in _CALLS and instruction.arg == 0:
+        return following, (*below, _answer(top))
     if operation == "DUP_TOP" or (operation == "COPY" and instruction.arg == 1):
         return following, (*stack, top)
     if operation == "IS_OP" and below:
@@ -122,6 +132,33 @@ def _next_state(instructions: _Instructions, state: State, local_values: Mapping
         target = instructions.positions[instruction.argval] if jumps else following
         return target, stack if jumps and operation.endswith("_OR_POP") else below
     raise _Undecided
+
+
+def _member(module: object, name: str) -> object:
+    """A member of a module; reading an attribute of another object may run code.
+
+    Raises:
+        _Undecided: it is no module, or has no such member.
+    """
+    if type(module) is not types.ModuleType or name not in vars(module):
+        raise _Undecided
+    return vars(module)[name]
+
+
+def _answer(function: object) -> object:
+    """The result of a function without arguments that only asks torch whether it compiles.
+
+    Raises:
+        _Undecided: it is another function.
+    """
+    if not isinstance(function, types.FunctionType):
+        raise _Undecided
+    code = function.__code__
+    is_of_torch = function.__module__ in ("torch.compiler", "torch.jit") and function.__name__ in _QUESTIONS
+    takes_nothing = not (code.co_freevars or code.co_argcount)
+    if not is_of_torch and not (takes_nothing and set(code.co_names) <= {*_QUESTIONS, "Exception"}):
+        raise _Undecided
+    return function()
 
 
 def _truth(value: object) -> bool:
