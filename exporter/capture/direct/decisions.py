@@ -154,13 +154,14 @@ class Decisions:
             value = environment.concrete(expression, self._of_any_size(definitions), result_type)
             self._answer(current_line(), QUESTIONS[result_type], value)
             return value
-        answer = self._of_rows(expression, definitions, environment) if result_type is bool else None
-        if answer is not None:
-            self._answer(current_line(), QUESTIONS[result_type], answer)
-            return answer
         # A number that becomes a size would also decide shapes, so only reads of elements may be checks.
         of_elements = all(node.target in READS_OF_NUMBERS for node, _ in definitions.values())
         is_check = result_type is bool and of_elements and asked_by_check()
+        if result_type is bool and not is_check:
+            answer = self._of_rows(expression, definitions, environment)
+            if answer is not None:
+                self._answer(current_line(), QUESTIONS[result_type], answer)
+                return answer
         if not is_check and not self._specialize:
             raise NotReplayable("it depends on an input")
         value = environment.at_example(expression, self._of_example(definitions), result_type)
