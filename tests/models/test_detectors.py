@@ -31,7 +31,7 @@ def _images(model: OneStage | TwoStages, first: OneStage) -> list[torch.Tensor]:
     return images
 
 
-@pytest.mark.parametrize(("model_class", "opset"), [(OneStage, 11), (TwoStages, 17)])
+@pytest.mark.parametrize(("model_class", "opset"), [(TwoStages, 13)])
 @torch.no_grad()
 def test_detectors_agree_with_eager(model_class: type, opset: int) -> None:
     torch.manual_seed(0)
