@@ -9,6 +9,9 @@
 #                 models in a dozen runtimes and compilers, each in an environment of its own, into docs/toolchains
 #   make descriptors
 #                 the descriptor sets of other frameworks' messages, from the .proto files beside them
+#   make vision
+#                 torchvision's seven detectors against PyTorch, in an environment of its own with torch and torchvision
+#                 from the package index: PIP_CONFIG_FILE=/dev/null lifts a cap on torch that the machine's pip may have
 #   make docs     the site, in build/site
 #   make dist     the wheel and the source distribution, in dist
 #   make test-dist
@@ -28,6 +31,7 @@ TOOLCHAIN_FLAGS ?=
 DIST_FLAGS ?=
 WORKERS ?= 2
 TORCH ?= 2.10.0
+VISION_FLAGS ?=
 TORCH_TESTS ?= tests/exporter/test_export.py tests/exporter/capture tests/exporter/torch_boundary
 
 VENV := .venv
@@ -35,13 +39,15 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 TORCH_VENV ?= .venv-torch-$(TORCH)
 TORCH_INSTALLED := $(TORCH_VENV)/.installed
+VISION_VENV ?= .venv-vision
+VISION_INSTALLED := $(VISION_VENV)/.installed
 # The site needs no torch.
 DOCS_VENV ?= .venv-docs
 DOCS_INSTALLED := $(DOCS_VENV)/.installed
 # The package's folder under the package's name, where mypy looks for it.
 NAMED := $(VENV)/source
 
-.PHONY: demo test test-torch lint mypy sweep bench toolchains descriptors docs dist test-dist clean
+.PHONY: demo test test-torch lint mypy sweep bench vision toolchains descriptors docs dist test-dist clean
 
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py
@@ -67,6 +73,9 @@ mypy: $(INSTALLED)
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/export_time.py
 	$(BIN)/python benchmarks/memory.py
+
+vision: $(VISION_INSTALLED)
+	$(VISION_VENV)/bin/python -m tests.vision $(VISION_FLAGS)
 
 toolchains: $(INSTALLED)
 	$(BIN)/python -m tests.toolchains $(TOOLCHAIN_FLAGS)
@@ -99,6 +108,13 @@ $(TORCH_INSTALLED): pyproject.toml constraints.txt
 	grep -v '^torch==' constraints.txt > $(TORCH_VENV)/constraints.txt
 	$(TORCH_VENV)/bin/python -m pip install --quiet $(PIP_FLAGS) -c $(TORCH_VENV)/constraints.txt torch==$(TORCH) -e '.[dev]'
 	touch $(TORCH_INSTALLED)
+
+$(VISION_INSTALLED): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VISION_VENV)
+	grep -v '^torch==' constraints.txt > $(VISION_VENV)/constraints.txt
+	PIP_CONFIG_FILE=/dev/null $(VISION_VENV)/bin/python -m pip install --quiet $(PIP_FLAGS) \
+		-c $(VISION_VENV)/constraints.txt torch torchvision -e '.[dev]'
+	touch $(VISION_INSTALLED)
 
 $(DOCS_INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(DOCS_VENV)

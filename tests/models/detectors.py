@@ -91,7 +91,7 @@ def _batched_nms_vanilla(boxes, scores, idxs, iou_threshold):
 )
 
 
-def resize(image: torch.Tensor, least: int, most: int, divisor: int) -> torch.Tensor:
+def resize(image: torch.Tensor, least: int, most: int, divisor: int) -> tuple[torch.Tensor, torch.Size]:
     """An image within some sizes, with zeros up to a multiple; `GeneralizedRCNNTransform` of torchvision."""
     shape = image.shape[-2:]
     scale = min(least / min(shape), most / max(shape))
@@ -138,9 +138,9 @@ class OneStage(nn.Module):
         self.scores, self.deltas = nn.Conv2d(8, 3, 3, padding=1), nn.Conv2d(8, 4, 3, padding=1)
 
     def forward(self, image: torch.Tensor) -> dict[str, torch.Tensor]:
-        batch, shape = resize(image, 32, 56, 8)
+        shape = image.shape[-2:]
         boxes, scores, labels = [], [], []
-        for level, features in enumerate(self.backbone(batch)):
+        for level, features in enumerate(self.backbone(image[None])):
             chances = self.scores(features)[0].permute(1, 2, 0).sigmoid().flatten()
             keep = chances > self.threshold
             chances, candidates = chances[keep], torch.where(keep)[0]
@@ -155,9 +155,7 @@ class OneStage(nn.Module):
             labels.append(candidates % 3)
         all_boxes, all_scores, all_labels = torch.cat(boxes), torch.cat(scores), torch.cat(labels)
         keep = boxes_module.batched_nms(all_boxes, all_scores, all_labels, 0.5)[:6]
-        ratios = [size / resized for size, resized in zip(image.shape[-2:], shape, strict=True)]
-        factors = torch.tensor([ratios[1], ratios[0]] * 2)
-        return {"boxes": all_boxes[keep] * factors, "scores": all_scores[keep], "labels": all_labels[keep]}
+        return {"boxes": all_boxes[keep], "scores": all_scores[keep], "labels": all_labels[keep]}
 
 
 class TwoStages(nn.Module):

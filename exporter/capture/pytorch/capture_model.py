@@ -247,8 +247,8 @@ def _capture_call(
 
     # Each exception asks for another recording with one more setting, so the loop ends.
     while True:
+        decisions = Decisions(specialize, constants, most_branches)
         try:
-            decisions = Decisions(specialize, constants, most_branches)
             program = record_by(decisions)
             unequal = first_unequal(program, decisions.row_branches, record_other_side)
             if unequal is None:
@@ -263,7 +263,13 @@ def _capture_call(
         except MakesNumbers as error:
             other_namespaces = [*(other_namespaces or []), error.namespace]
         except Exception as error:
-            if not other_namespaces or is_fault(error):
+            if is_fault(error):
+                raise
+            if specialize and decisions.row_branches:
+                # The general side of the last branch fails; the example may take the other one.
+                most_branches = len(decisions.row_branches) - 1
+                continue
+            if not other_namespaces:
                 raise
             # The code in these namespaces may need sizes as plain numbers, for example as keys of a dict.
             other_namespaces = None
