@@ -55,7 +55,7 @@ def _register_two_dimensions(op_type: str) -> None:
         B: Value | None = None,
         auto_pad: str = "NOTSET",
         group: int = 1,
-        **arguments: list[int],
+        **arguments: Any,
     ) -> Value:
         """Sequences as images of one row."""
         kernel = g.constant_value(W)
