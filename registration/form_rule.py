@@ -17,7 +17,7 @@ class FormRule:
             each step.
         attributes: the values that attributes must have, or their default; an operator without the attribute
             does not match.
-        outputs: how many outputs a node must have at least; those that nothing reads are removed before.
+        outputs: the number of an output; something must read it, or one after it.
         ranks: the ranks of the first input; none for all.
         types: the element types of the first input, by their ONNX names in lower case; none for all.
         constant_inputs: names of inputs that must be constants.

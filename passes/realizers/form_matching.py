@@ -17,7 +17,7 @@ def rule_matches(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool:
         return False
     if rule.types and (first is None or first.dtype is None or first.dtype.name.lower() not in rule.types):
         return False
-    if rule.outputs is not None and len(node.outputs) < rule.outputs:
+    if rule.outputs is not None and not any(map(_is_read, node.outputs[rule.outputs - 1 :])):
         return False
     if not _neighbours_match(rule, node):
         return False
@@ -50,6 +50,10 @@ def _attribute_value(node: ir.Node, schema: OperatorSchema, name: str) -> Any:
     if isinstance(value, (list, tuple)):
         return [item.decode() if isinstance(item, bytes) else item for item in value]
     return value.decode() if isinstance(value, bytes) else value
+
+
+def _is_read(value: ir.Value) -> bool:
+    return bool(value.uses()) or value.is_graph_output()
 
 
 def _is_constant(value: ir.Value) -> bool:

@@ -25,8 +25,9 @@ def average_pool(
     """Padding that counts, as zeros in front of the operator."""
     if auto_pad != "NOTSET" or ceil_mode or not count_include_pad:
         raise g.refuse("only padding that is known, and that counts, is written as a Pad")
-    padded = _pad(g, X, pads) if any(pads or ()) else X
-    return g.op("AveragePool", padded, kernel_shape=kernel_shape, **attributes)
+    padded = X if pads is None or not any(pads) else _pad(g, X, pads)
+    result: Value = g.op("AveragePool", padded, kernel_shape=kernel_shape, **attributes)
+    return result
 
 
 @onnx_symbolic("form::Conv_separate_pad")
@@ -43,7 +44,8 @@ def convolution(
     half = len(pads or ()) // 2
     if auto_pad != "NOTSET" or pads is None or pads[:half] == pads[half:]:
         raise g.refuse("only padding that differs between the sides is written as a Pad")
-    return g.op("Conv", _pad(g, X, pads), W, B, **attributes)
+    result: Value = g.op("Conv", _pad(g, X, pads), W, B, **attributes)
+    return result
 
 
 def _register_two_dimensions(op_type: str) -> None:
@@ -55,13 +57,13 @@ def _register_two_dimensions(op_type: str) -> None:
         B: Value | None = None,
         auto_pad: str = "NOTSET",
         group: int = 1,
-        **arguments: list[int],
+        **arguments: Any,
     ) -> Value:
         """Sequences as images of one row."""
         kernel = g.constant_value(W)
         if g.rank(X) != 3 or auto_pad != "NOTSET" or "output_shape" in arguments:
             raise g.refuse("only a known padding of sequences becomes one of images")
-        named = {}
+        named: dict[str, Any] = {}
         for name, numbers in arguments.items():
             before = {"pads": [0, numbers[0], 0, numbers[-1]], "output_padding": [0, *numbers]}
             named[name] = before.get(name, [1, *numbers])

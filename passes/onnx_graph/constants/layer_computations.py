@@ -167,7 +167,7 @@ def _is_gemm(attributes: dict[str, Any], a: Shape, b: Shape, c: Shape | None = N
         return False
     rows, inner = a[::-1] if attributes.get("transA") else a
     other, columns = b[::-1] if attributes.get("transB") else b
-    return inner == other and (c is None or np.broadcast_shapes(c, (rows, columns)) == (rows, columns))
+    return bool(inner == other and (c is None or np.broadcast_shapes(c, (rows, columns)) == (rows, columns)))
 
 
 def _reduces(attributes: dict[str, Any], data: Shape, *axes: Shape) -> bool:

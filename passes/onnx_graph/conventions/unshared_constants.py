@@ -34,11 +34,14 @@ class UnshareConstants(ConstantPass):
                 name=name,
                 type=value.type,
                 shape=value.shape,
-                const_value=ir.LazyTensor(
-                    lambda tensor=tensor: tensor, dtype=tensor.dtype, shape=tensor.shape, name=name
-                ),
+                const_value=_renamed_tensor(tensor, name),
             )
             self.initializers.graph.initializers.add(copy)
             node.replace_input_with(index, copy)
             modified = True
         return modified
+
+
+def _renamed_tensor(tensor: ir.TensorProtocol, name: str) -> ir.LazyTensor:
+    shape = ir.Shape(tensor.shape.numpy())
+    return ir.LazyTensor(lambda: tensor, dtype=tensor.dtype, shape=shape, name=name)

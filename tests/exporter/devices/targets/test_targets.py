@@ -149,6 +149,10 @@ def test_recurrent_nodes_for_a_target_have_all_outputs(tmp_path, kind, outputs, 
     model = Sequence(getattr(torch.nn, kind)(4, 3)).eval()
     program = opsetta.export(model, (torch.ones(5, 1, 4),), target=target, opset=17)
     program.verify()
+    if kind == "RNN" and target == "opencv":
+        # It has no layer, and is written as the operators of each step.
+        assert kind not in {node.op_type for node in program.model.graph}
+        return
     assert [len(node.outputs) for node in program.model.graph if node.op_type == kind] == [outputs]
     opsetta.export(model, (torch.ones(5, 1, 4),), opset=14).save(tmp_path / "other.onnx")
     converted = opsetta.load(tmp_path / "other.onnx").lower(17, target=target)

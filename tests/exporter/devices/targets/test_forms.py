@@ -1,0 +1,162 @@
+"""Forms of operators that a target asks for: the results stay, and the nodes have the form."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import opsetta
+from opsetta.exporter.devices.targets.load_target import load_target, parse_target, target_names
+from opsetta.registration import UsageError
+
+
+class _Call(nn.Module):
+    def __init__(self, function, **modules):
+        super().__init__()
+        self.function = function
+        for name, module in modules.items():
+            setattr(self, name, module)
+
+    def forward(self, *inputs):
+        return self.function(self, *inputs)
+
+
+def _layer(cls, pick, **options):
+    return _Call(lambda model, x: pick(model.layer(x)), layer=cls(3, 4, batch_first=True, **options))
+
+
+def _of(function):
+    return _Call(lambda model, *inputs: function(*inputs)).eval()
+
+
+def _statistics():
+    norm = nn.BatchNorm2d(3)
+    nn.init.normal_(norm.running_mean)
+    nn.init.uniform_(norm.running_var, 0.5, 2)
+    nn.init.normal_(norm.weight)
+    return _Call(lambda model, x: model.norm(torch.sigmoid(x)), norm=norm)
+
+
+def _unequal_pads():
+    return nn.Sequential(nn.ConstantPad1d((2, 1), 0), nn.Conv1d(3, 4, 4))
+
+
+_SLICED = {"LSTM", "Slice"}
+IMAGE, ROWS, STEPS = (2, 3, 6, 8), (2, 3, 9), (1, 5, 3)
+CASES = [
+    ("AveragePool.separate_pad", _of(lambda x: F.avg_pool2d(x, 3, 2, 1)), IMAGE, {"Pad", "AveragePool"}),
+    ("Conv.separate_pad", _unequal_pads(), ROWS, {"Pad", "Conv"}),
+    ("Conv.two_dimensions", nn.Conv1d(3, 6, 3, 2, 1, groups=3), ROWS, {"Unsqueeze", "Conv", "Squeeze"}),
+    (
+        "ConvTranspose.two_dimensions",
+        nn.ConvTranspose1d(3, 4, 3, 2, 1, output_padding=1),
+        ROWS,
+        {"Unsqueeze", "ConvTranspose", "Squeeze"},
+    ),
+    ("And.arithmetic", _of(lambda x: torch.where((x > 0) & (x < 1), x, -x)), IMAGE, {"Mul"}),
+    ("Or.arithmetic", _of(lambda x: torch.where((x < 0) | (x > 1), x, -x)), IMAGE, {"Max"}),
+    ("Xor.arithmetic", _of(lambda x: torch.where((x < 0.5) ^ (x > 0), x, -x)), IMAGE, {"Abs", "Sub"}),
+    ("Not.arithmetic", _of(lambda x: (~(x < 0.5)).float()), IMAGE, {"Sub"}),
+    ("GRU.initial_state", _layer(nn.GRU, lambda r: r[0], bias=False), STEPS, {"GRU"}),
+    ("GRU.split_directions", _layer(nn.GRU, lambda r: r[0], bidirectional=True), STEPS, {"GRU", "Concat"}),
+    ("LSTM.split_directions", _layer(nn.LSTM, lambda r: r[1][1], bidirectional=True), STEPS, {"LSTM"}),
+    ("GRU.state_of_sequence", _layer(nn.GRU, lambda r: r[1]), STEPS, {"GRU", "Slice"}),
+    ("LSTM.state_of_sequence", _layer(nn.LSTM, lambda r: r[1][0], bidirectional=True), STEPS, _SLICED),
+    ("RNN.state_of_sequence", _layer(nn.RNN, lambda r: r[1], nonlinearity="relu"), STEPS, {"RNN", "Slice"}),
+    ("RNN.steps", _layer(nn.RNN, lambda r: r[0], nonlinearity="relu"), STEPS, {"Gemm", "Relu"}),
+    ("InstanceNormalization.four_dimensions", nn.InstanceNorm1d(3, affine=True), ROWS, {"Squeeze"}),
+    ("InstanceNormalization.moments", nn.InstanceNorm2d(3, affine=True), IMAGE, {"ReduceMean"}),
+    ("BatchNormalization.convolution", _statistics(), IMAGE, {"Conv"}),
+    ("Gather.slice", _of(lambda x: x[:, -1] + x.select(1, 0)), IMAGE, {"Slice"}),
+    ("Gather.convolution", _of(lambda x: x[:, [2, 0, 2]]), IMAGE, {"Conv"}),
+    ("Slice.gather", _of(lambda x: x.flip(3)[..., 1::2]), IMAGE, {"Gather"}),
+    ("Slice.pooling", _of(lambda x: x[:, :, 1::2, :7:3]), IMAGE, {"MaxPool"}),
+    ("Tile.concat", _of(lambda x: x.repeat(1, 3, 1, 2)), IMAGE, {"Concat"}),
+    ("SpaceToDepth.convolution", _of(lambda x: F.pixel_unshuffle(x, 2)), IMAGE, {"Conv"}),
+    ("Einsum.products", _of(lambda x: torch.einsum("bchw,w->bch", x, x[0, 0, 0])), IMAGE, set()),
+    ("Einsum.composition", _of(lambda x: torch.einsum("bchw,bdhw->bcd", x, x)), IMAGE, {"MatMul"}),
+    ("Reshape.sizes", _of(lambda x: F.group_norm(x, 3).sigmoid()), IMAGE, {"Reshape"}),
+    ("Reshape.transpose", _of(lambda x: x.reshape(5, 1, 3).sigmoid()), STEPS, {"Transpose"}),
+]  # fmt: skip
+
+
+def _target(rules: str, conventions: str = ""):
+    return parse_target(
+        "device", f'title = "A device"\nsources = ["a test"]\n{rules}\n[conventions]\n{conventions}'
+    )
+
+
+@pytest.mark.parametrize(("form", "model", "shape", "operators"), CASES, ids=[case[0] for case in CASES])
+def test_a_form_has_the_same_results(form, model, shape, operators):
+    operator, _, name = form.partition(".")
+    inputs = (torch.randn(shape, generator=torch.Generator().manual_seed(0)),)
+    target = _target(f'[[forms]]\noperator = "{operator}"\nform = "{name}"')
+    program = opsetta.export(model.eval(), inputs, opset=17, target=target)
+    program.verify()
+    written = {node.op_type for node in program.model.graph}
+    assert operators <= written
+    if operator not in operators and name not in ("sizes", "transpose"):
+        assert operator not in written or operator in ("InstanceNormalization", "Gather", "Slice")
+
+
+def test_a_form_may_consist_of_operators_that_get_a_form():
+    rules = '[operators]\nrefused = ["IsNaN", "Or"]\n[[forms]]\noperator = "Or"\nform = "arithmetic"'
+    x = torch.tensor([[1.0, float("nan"), float("inf"), -2.0]])
+    program = opsetta.export(_of(torch.isnan), (x,), opset=17, target=_target(rules))
+    program.verify()
+    assert not {"IsNaN", "Or"} & {node.op_type for node in program.model.graph}
+
+
+def test_nodes_that_do_not_match_stay():
+    rule = (
+        '[[forms]]\noperator = "AveragePool"\nattributes = { count_include_pad = [1] }\nform = "separate_pad"'
+    )
+    model = _of(lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False))
+    program = opsetta.export(model, (torch.randn(IMAGE),), opset=17, target=_target(rule))
+    assert [node.op_type for node in program.model.graph] == ["AveragePool"]
+    for condition in (
+        'before = ["Relu"]',
+        'behind = ["Conv"]',
+        "ranks = [3]",
+        'types = ["float16"]',
+        "outputs = 2",
+    ):
+        other = _target(f'[[forms]]\noperator = "AveragePool"\n{condition}\nform = "separate_pad"')
+        counted = _of(lambda x: F.avg_pool2d(x, 3, 2, 1))
+        program = opsetta.export(counted, (torch.randn(IMAGE),), opset=17, target=other)
+        assert "Pad" not in {node.op_type for node in program.model.graph}, condition
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ('operator = "Convs"\nform = "separate_pad"', "did you mean 'Conv'"),
+        ('operator = "Conv"\nform = "separate_pads"', "did you mean 'separate_pad'"),
+        ('operator = "Conv"\nform = "steps"', "has no 'steps'"),
+        ('operator = "Conv"\nform = "separate_pad"\nattributes = { padding = [1] }', "has no 'Conv.padding'"),
+        ('operator = "Conv"\nform = "separate_pad"\nranks = ["3"]', "is a list of integers"),
+        ('operator = "Conv"\nform = "separate_pad"\nbehind = ["Pads"]', "did you mean"),
+    ],
+)
+def test_mistakes_in_forms_are_named(entry, message):
+    with pytest.raises(UsageError, match=message):
+        _target(f"[[forms]]\n{entry}")
+
+
+def test_initializers_and_gelu_are_written_as_the_conventions_say():
+    position = torch.randint(0, 8, (2, 3, 6, 8))
+    table = _Call(lambda m, x: x.gather(3, m.position) + (x * 2).gather(3, m.position))
+    table.register_buffer("position", position)
+    target = _target("", 'unshared_constants = ["GatherElements"]\ngelu = "halves"')
+    program = opsetta.export(table.eval(), (torch.randn(IMAGE),), opset=17, target=target)
+    program.verify()
+    readers = [node.inputs[1] for node in program.model.graph if node.op_type == "GatherElements"]
+    assert len(readers) == len(set(readers)) == 2
+    program = opsetta.export(nn.GELU().eval(), (torch.randn(IMAGE),), opset=17, target=target)
+    program.verify()
+    last = program.model.graph[-1]
+    assert sorted(value.producer().op_type for value in last.inputs) == ["Add", "Mul"]
+
+
+def test_the_forms_of_all_targets_are_known():
+    assert sum(len(load_target(name).forms) for name in target_names()) >= 20
