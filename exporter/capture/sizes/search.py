@@ -23,7 +23,9 @@ from ...captured_graph.dimensions import SizeRestriction, evaluate
 from ...torch_boundary.size_questions import questions_of
 from .branches import Branch, BranchSearch, Failure, Trials, is_about_one
 from .critical_sizes import find_boundary
+from .example_sizes import leaf_at_sizes
 from .guards import Guard, Point
+from .neutral_calls import adds_neutral_call
 from .operator_trace import Trace, line_of_guard
 from .trials import Tracer
 
@@ -47,11 +49,14 @@ class SizeLimits:
         restrictions: conditions that sizes must meet for the graph to be valid.
         unlike_model: the restrictions that the model itself does not have; the caller is warned of them.
         unproven: axes of values whose size in the graph is not reliable, by name of the value.
+        general_points: sizes other than the example's at which the model calls an operator that changes
+            nothing at other sizes, and that the graph does not have.
     """
 
     restrictions: list[SizeRestriction] = dataclasses.field(default_factory=list)
     unlike_model: list[SizeRestriction] = dataclasses.field(default_factory=list)
     unproven: dict[str, set[int]] = dataclasses.field(default_factory=dict)
+    general_points: list[Point] = dataclasses.field(default_factory=list)
 
 
 def lines_of_equality(placeholders: Sequence[Any], symbol: Any) -> str:
@@ -195,7 +200,7 @@ class Search:
         """The leaves of the call at other sizes, with any values."""
         size_of = self._sizes_at(point)
         pairs = zip(self._values, self._placeholders, strict=True)
-        return [_leaf_at_sizes(value, captured, size_of) for value, captured in pairs]
+        return [leaf_at_sizes(value, captured, size_of) for value, captured in pairs]
 
     def _example(self) -> dict[str, int]:
         """The sizes that the graph was captured with."""
@@ -412,6 +417,9 @@ class Search:
         failure = _difference(model, graph)
         if failure is None and model.results != graph.results and self._has_same_results:
             failure = _OTHER_PATH, _line_at(model, len(model.steps))
+        if failure is not None and adds_neutral_call(model.steps, graph.steps):
+            changed = {name: size for name, size in point.items() if size != self.base[name]}
+            self.limits.general_points.append(changed)
         if failure is None:
             self._comparable = True
             for name, axes in graph.claims.items():
@@ -456,22 +464,6 @@ class Search:
 
     def _traces(self, point: Point) -> tuple[Trace, Trace]:
         return self._tracer.run(lambda: self.values_at(point), self._sizes_at(point))
-
-
-def _leaf_at_sizes(value: Any, captured: Any, size_of: Callable[[Any], int | None]) -> Any:
-    """A leaf of the call at other sizes, with strides in the same order as at capture."""
-    if not isinstance(value, torch.Tensor) or not isinstance(captured, torch.Tensor):
-        return value
-    sizes = [size_of(size) for size in captured.shape]
-    strides = [size_of(stride) for stride in captured.stride()]
-    shape = [
-        captured_size if size is None else size
-        for captured_size, size in zip(value.shape, sizes, strict=True)
-    ]
-    if None in strides:
-        return torch.empty(shape, dtype=value.dtype, device=value.device)
-    size_strides = [stride for stride in strides if stride is not None]
-    return torch.empty_strided(shape, size_strides, dtype=value.dtype, device=value.device)
 
 
 def _difference(model: Trace, graph: Trace) -> Failure | None:
