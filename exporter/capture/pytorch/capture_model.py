@@ -149,10 +149,10 @@ def _capture_module(
         limits = find_limits(program, values)
         if limits.general_points and isinstance(program, RecordedProgram):
             at_values = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
-            attempt = functools.partial(
+            capture_at = functools.partial(
                 _capture_at_points, model, args, kwargs, at_values, (preserved, remembered), source_lines
             )
-            program, limits = choose_side(program, values, limits, attempt, find_limits)
+            program, limits = choose_side(program, values, limits, capture_at, find_limits)
             names = symbol_names(program, leaves.dimension_names())
         check_promises(leaves.promised_dimensions(), limits.restrictions)
     with faults_reported("when it read the captured program"):

@@ -468,9 +468,9 @@ class WithScript(nn.Module):
         return self.layers(x)
 
 
-def test_a_failure_of_a_model_with_a_scripted_module_is_explained() -> None:
+def test_direct_capture_of_a_model_with_a_scripted_module_is_explained() -> None:
     with pytest.raises(opsetta.CaptureError, match="module 'layers' is TorchScript"):
-        opsetta.export(WithScript().eval(), torch.ones(1, 2))
+        opsetta.export(WithScript().eval(), torch.ones(1, 2), capture="direct")
 
 
 def test_a_model_that_needs_no_grad_is_not_said_to_fail_in_pytorch() -> None:
