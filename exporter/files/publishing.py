@@ -483,12 +483,14 @@ def _check_fixed(target: Target, name: str) -> None:
     path = os.path.join(target.folder, name)
     if not os.path.lexists(path):
         return
-    if not stat.S_ISREG(os.lstat(path).st_mode):
+    status = os.lstat(path)
+    if not stat.S_ISREG(status.st_mode):
         raise ModelFileError(f"'{path}' cannot be written: it is not a regular file")
     # The forms of the name in a binary message, in text format and in JSON.
     encoded = name.encode(errors="surrogateescape")
     needles = [_LOCATION + varint(len(encoded)) + encoded, f'"{name}"'.encode(errors="surrogateescape")]
-    if not find_mentions([target.path] if target.status is not None else [], needles):
+    # torch.onnx leaves an empty file beside a model without external data.
+    if status.st_size and not find_mentions([target.path] if target.status is not None else [], needles):
         raise ModelFileError(
             f"'{path}' exists already, but is not the data of '{target.shown}': remove it, or choose "
             "another name"

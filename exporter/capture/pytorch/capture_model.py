@@ -31,6 +31,7 @@ from ..keyword_members import as_parameters
 from ..sizes import dynamic_shapes as shapes
 from ..sizes import size_limits
 from ..sizes.branches import Branch
+from ..sizes.general_side import choose_side
 from ..sizes.promised_ranges import check_promises
 from ..sizes.search import Search
 from ..sizes.trials import Tracer
@@ -134,7 +135,30 @@ def _capture_module(
         follow = functools.partial(
             _capture_at_sizes, model, args, kwargs, leaves, (preserved, remembered), ways
         )
-        limits = _limits(model, program, leaves, values, names, structure, preserved, remembered, follow)
+
+        def find_limits(candidate: CapturedProgram, candidate_values: list[Any]) -> size_limits.SizeLimits:
+            candidate_names = symbol_names(candidate, leaves.dimension_names())
+            return _limits(
+                model,
+                candidate,
+                leaves,
+                candidate_values,
+                candidate_names,
+                structure,
+                preserved,
+                remembered,
+                follow,
+            )
+
+        limits = find_limits(program, values)
+        if limits.general_points and isinstance(program, RecordedProgram):
+            at_values = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
+            capture_at = functools.partial(
+                _capture_at_points, model, args, kwargs, at_values, (preserved, remembered), source_lines
+            )
+            program, limits = choose_side(program, values, limits, capture_at, find_limits)
+            names = symbol_names(program, leaves.dimension_names())
+        check_promises(leaves.promised_dimensions(), limits.restrictions)
     with faults_reported("when it read the captured program"):
         result = import_exported_program(
             program, names=names, unproven=limits.unproven, source_lines=source_lines
@@ -364,7 +388,6 @@ def _limits(
         ]
         followed = [(branch, conditions) for branch, conditions in followed if conditions != []]
         branches = trace(functools.partial(search.follow, branches=followed)) if followed else []
-    check_promises(leaves.promised_dimensions(), search.limits.restrictions)
     return search.limits
 
 
@@ -413,6 +436,34 @@ def _capture_at_sizes(
             if is_fault(error):
                 raise
     return None
+
+
+def _capture_at_points(
+    model: torch.nn.Module,
+    args: tuple[Any, ...],
+    kwargs: Mapping[str, Any],
+    leaves: shapes.Leaves,
+    restoring: _Contexts,
+    source_lines: bool,
+    sizes: Mapping[str, int],
+) -> tuple[CapturedProgram, list[Any]] | None:
+    """A direct capture at other sizes of the named dimensions, and its leaves; None if it fails."""
+    values = shapes.at_sizes(leaves, sizes)
+    call = pytree.tree_unflatten(values, pytree.tree_flatten((args, dict(kwargs)))[1])
+    specification, named = _specification(model, args, kwargs, leaves), leaves.named_dimensions()
+    try:
+        with _result_registered(model):
+            program = _capture_call(
+                model, call, specification, named, restoring, source_lines, "direct", False
+            )
+    except Exception as error:
+        if is_fault(error):
+            raise
+        return None
+    capture_patches.restore_operators(program.graph_module)
+    at_point = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
+    refusal = shapes.describe_specialised(at_point, _placeholders(program))
+    return (program, values) if refusal is None else None
 
 
 def _placeholders(program: CapturedProgram) -> list[Any]:

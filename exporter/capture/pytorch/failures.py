@@ -210,7 +210,8 @@ def explain(
     head = user_line or (statements.pop(0) if cause else statements.pop())
     lines = [f"{subject} could not capture the model: {head}"]
     lines += [f"  {part}" for part in statements if part]
-    remedies = [*_of_ways(error, errors), *notes, *tried, *_of_buffers(user_line, model)]
+    remedies = [*_of_ways(error, errors), *notes, *tried]
+    remedies += _of_buffers(user_line, model) if failure in (_NUMBER, _DATA) else []
     remedies += _of_attributes(error, origin, model)
     remedies += [remedy.format(operator=_operator(error)) for remedy in failure.remedies]
     remedies += [f"torch suggests {fix}" for fix in _suggested_fixes(error)]

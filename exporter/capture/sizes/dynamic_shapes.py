@@ -385,6 +385,15 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
         yield leaves.values
 
 
+def at_sizes(leaves: Leaves, sizes: Mapping[str, int]) -> list[object]:
+    """The leaves with other sizes of their named dimensions, with their entries repeated."""
+    values = list(leaves.values)
+    for (leaf, axis), name in leaves.dimension_names().items():
+        if isinstance(values[leaf], torch.Tensor):
+            values[leaf] = _resize(values[leaf], axis, sizes.get(name, values[leaf].shape[axis]))
+    return values
+
+
 def describe_specialised(leaves: Leaves, captured: Sequence[object]) -> str | None:
     """A description of a dimension that was captured with a wrong constant size, or None.
 

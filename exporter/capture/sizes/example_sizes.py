@@ -1,6 +1,11 @@
-"""Checks that the example of an export meets the restrictions on sizes that the capture found."""
+"""The example at the sizes of a capture: checks its sizes, and changes them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
 
 from ....registration import CaptureError, DimensionError
 from ...captured_graph import dimensions
@@ -32,3 +37,19 @@ def check_example(capture: Capture) -> None:
             "or 1 is captured at a larger size: use an example that meets this condition, or make the "
             "dimension static"
         ) from error
+
+
+def leaf_at_sizes(value: Any, captured: Any, size_of: Callable[[Any], int | None]) -> Any:
+    """A leaf of the call at other sizes, with strides in the same order as at capture."""
+    if not isinstance(value, torch.Tensor) or not isinstance(captured, torch.Tensor):
+        return value
+    sizes = [size_of(size) for size in captured.shape]
+    strides = [size_of(stride) for stride in captured.stride()]
+    shape = [
+        captured_size if size is None else size
+        for captured_size, size in zip(value.shape, sizes, strict=True)
+    ]
+    if None in strides:
+        return torch.empty(shape, dtype=value.dtype, device=value.device)
+    size_strides = [stride for stride in strides if stride is not None]
+    return torch.empty_strided(shape, size_strides, dtype=value.dtype, device=value.device)

@@ -16,6 +16,7 @@ from ...torch_boundary.fake_tensors import FakeTensor, storage_key
 from ...torch_boundary.operators.overloads import Kwargs, OpOverload, Run, kernel_run, schema_of
 from ..fx_import.fx_graph import ASSERTIONS
 from .graph_trace import PromisedSizes, argument, compare
+from .neutral_calls import is_neutral, may_be_neutral
 from .operator_trace import (
     ALIKE,
     NO_VALUE,
@@ -141,7 +142,8 @@ class GraphWalk:
         if name == "aten::_local_scalar_dense" and isinstance(result, (int, float)):
             # The captured graph has the number of this constant tensor instead of the operator.
             return
-        if name in self._same_value or (name in VIEWS and has_shape_of(result, args[0])):
+        is_same = name in self._same_value or (name in VIEWS and has_shape_of(result, args[0]))
+        if is_same or self._is_neutral(name, args):
             original = self._original(args[0])
             self._aliases[id(result)] = original, result
             if name in COPIES:
@@ -194,12 +196,20 @@ class GraphWalk:
         if name == "aten::sym_size" and len(node.args) == 2:
             self._store(node, argument(node.args[0], values).shape[node.args[1]])
             return True
-        if name in self._same_value or (
-            name in VIEWS and _is_whole(name, [argument(item, values) for item in node.args])
+        is_candidate = name in VIEWS or may_be_neutral(name)
+        args = [argument(item, values) for item in node.args] if is_candidate else []
+        if (
+            name in self._same_value
+            or (name in VIEWS and _is_whole(name, args))
+            or self._is_neutral(name, args)
         ):
             self._store(node, argument(node.args[0], values))
             return True
         return False
+
+    def _is_neutral(self, name: str, args: Sequence[object]) -> bool:
+        """Whether a call returns its argument, in a graph that writes to nothing."""
+        return not self._written and may_be_neutral(name) and is_neutral(name, args)
 
     def _store(self, node: torch.fx.Node, value: object) -> None:
         """Store the value of a node, and compare its sizes with those that the graph promises."""

@@ -23,6 +23,7 @@ from ...torch_boundary.fake_tensors import FakeTensor, TorchDispatchMode, storag
 from ...torch_boundary.operators.overloads import Kwargs, OpOverload, Run, kernel_run, schema_of
 from ...torch_boundary.symbolic_numbers import Size
 from ..fx_import.fx_graph import ASSERTIONS
+from .neutral_calls import is_neutral
 
 ALIKE = dict.fromkeys(("aten::view", "aten::_unsafe_view", "aten::reshape"), "reshape")
 """Operators that differ only in whether their result is a view, with a common name."""
@@ -33,6 +34,8 @@ NO_VALUE = ASSERTIONS.union(
     "prim::device aten::sym_size aten::size aten::stride aten::is_contiguous aten::promote_types".split()
 )
 """Operators without a node in a graph."""
+COPY = "aten::clone"
+"""Counts as the same value where nothing is written to; then each operator does that returns its argument."""
 WITHOUT_ONES = "without leading ones"
 """Marks the origin of a view that only drops leading axes of size 1; it is not recorded as a step."""
 _BROADCAST_VALUES = {
@@ -138,7 +141,8 @@ class OperatorRecorder(TorchDispatchMode):
             # The captured graph has the number of this constant tensor instead of the operator.
             return result
         results = [leaf for leaf in flatten_values((result,)) if isinstance(leaf, torch.Tensor)]
-        if name in self._same_value or (name in VIEWS and has_shape_of(result, args[0])):
+        is_same = name in self._same_value or (name in VIEWS and has_shape_of(result, args[0]))
+        if is_same or (COPY in self._same_value and is_neutral(name, args)):
             self._note(results, [origins[0]] * len(results))
             return result
         if name in ALIKE and _removes_leading_ones(args[0], result):

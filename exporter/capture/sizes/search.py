@@ -23,7 +23,9 @@ from ...torch_boundary.symbolic_numbers import Size
 from ...torch_boundary.symbolic_sizes import ShapeEnv
 from .branches import Branch, BranchSearch, Failure, Trials, is_about_one
 from .critical_sizes import find_boundary
+from .example_sizes import leaf_at_sizes
 from .guards import Guard, Point
+from .neutral_calls import adds_neutral_call
 from .operator_trace import Trace, line_of_guard
 from .size_limits import SizeLimits, declared_range, environment_of
 from .trials import Tracer
@@ -148,7 +150,7 @@ class Search:
         """The leaves of the call at other sizes, with any values."""
         size_of = self._sizes_at(point)
         pairs = zip(self._values, self._placeholders, strict=True)
-        return [_leaf_at_sizes(value, captured, size_of) for value, captured in pairs]
+        return [leaf_at_sizes(value, captured, size_of) for value, captured in pairs]
 
     def _example(self) -> dict[str, int]:
         """The sizes that the graph was captured with."""
@@ -369,6 +371,9 @@ class Search:
         failure = _difference(model, graph)
         if failure is None and model.results != graph.results and self._has_same_results:
             failure = _OTHER_PATH, _line_at(model, len(model.steps))
+        if failure is not None and adds_neutral_call(model.steps, graph.steps):
+            changed = {name: size for name, size in point.items() if size != self.base[name]}
+            self.limits.general_points.append(changed)
         if failure is None:
             self._is_comparable = True
             for name, axes in graph.differing_axes.items():
@@ -409,22 +414,6 @@ class Search:
 
     def _traces(self, point: Point) -> tuple[Trace, Trace]:
         return self._tracer.run(lambda: self.values_at(point), self._sizes_at(point))
-
-
-def _leaf_at_sizes(value: object, captured: object, size_of: Callable[[Size], int | None]) -> object:
-    """A leaf of the call at other sizes, with strides in the same order as at capture."""
-    if not isinstance(value, torch.Tensor) or not isinstance(captured, torch.Tensor):
-        return value
-    sizes = [size_of(size) for size in captured.shape]
-    strides = [size_of(stride) for stride in captured.stride()]
-    shape = [
-        captured_size if size is None else size
-        for captured_size, size in zip(value.shape, sizes, strict=True)
-    ]
-    if None in strides:
-        return torch.empty(shape, dtype=value.dtype, device=value.device)
-    size_strides = [stride for stride in strides if stride is not None]
-    return torch.empty_strided(shape, size_strides, dtype=value.dtype, device=value.device)
 
 
 def _difference(model: Trace, graph: Trace) -> Failure | None:

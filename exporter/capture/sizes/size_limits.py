@@ -10,6 +10,7 @@ import torch
 
 from ...captured_graph.dimensions import SizeRestriction
 from ...torch_boundary.symbolic_sizes import ShapeEnv
+from .guards import Point
 from .operator_trace import line_of_guard
 
 _DECLARED = "the range that dynamic_shapes gives"
@@ -24,11 +25,14 @@ class SizeLimits:
         restrictions: conditions that sizes must meet for the graph to be valid.
         unlike_model: the restrictions that the model itself does not have; the caller is warned of them.
         unproven: axes of values whose size in the graph is not reliable, by name of the value.
+        general_points: sizes other than the example's at which the model calls an operator that changes
+            nothing at other sizes, and that the graph does not have.
     """
 
     restrictions: list[SizeRestriction] = dataclasses.field(default_factory=list)
     unlike_model: list[SizeRestriction] = dataclasses.field(default_factory=list)
     unproven: dict[str, set[int]] = dataclasses.field(default_factory=dict)
+    general_points: list[Point] = dataclasses.field(default_factory=list)
 
 
 def lines_of_equality(placeholders: Sequence[object], symbol: object) -> str:

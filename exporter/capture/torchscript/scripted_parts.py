@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Iterator
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ def _reachable(model: torch.nn.Module) -> Iterator[object]:
     """The modules of a model, and what the functions of its classes refer to, directly or by others."""
     modules = modules_of(model)
     yield from modules
-    pending: list[object] = [vars(model).get("forward")]
+    pending: list[Any] = [vars(model).get("forward")]
     for model_class in {type(module) for module in modules}:
         pending += [item for base in bases_of(model_class) for item in class_attributes(base).values()]
     for module in modules:
@@ -44,9 +45,9 @@ def _reachable(model: torch.nn.Module) -> Iterator[object]:
         if is_instance(item, (staticmethod, classmethod, types.MethodType)):
             pending.append(item.__func__)
         elif is_instance(item, types.FunctionType) and is_of_user(item.__module__ or ""):
-            objects = list(referenced_objects(item))
+            objects: list[Any] = list(referenced_objects(item))
             pending += objects
-            for module in objects:
-                if is_instance(module, types.ModuleType) and is_of_user(module.__name__):
-                    members = module_attributes(module)
+            for named in objects:
+                if is_instance(named, types.ModuleType) and is_of_user(named.__name__):
+                    members = module_attributes(named)
                     pending += [members[name] for name in item.__code__.co_names if name in members]

@@ -151,7 +151,7 @@ def _indices(
     return torch.nonzero_static(selected, size=count).t().to(dtype)
 
 
-def _count_below(row: Any, col: Any, offset: Any) -> Size:
+def _count_below(row: Any, col: Any, offset: Any) -> Any:
     """The number of elements of a matrix on and below a diagonal: a triangle, and rows that are full."""
     # The triangle of `length + offset` rows exceeds the matrix by one above the diagonal, and one below.
     full = _triangle(_non_negative(row + offset))
@@ -211,13 +211,16 @@ def _phase(
 ) -> torch.Tensor:
     """The position of each element, from 0 to 1, which is the last one or, if periodic, the one after it."""
     positions = torch.arange(length, device=device).to(dtype or torch.get_default_dtype())
-    return positions / (length if periodic else torch.sym_max(length - 1, 1))
+    last: Any = length if periodic else torch.sym_max(length - 1, 1)
+    result: torch.Tensor = positions / last
+    return result
 
 
 def _of_any_length(window: torch.Tensor, length: Any) -> torch.Tensor:
     """A window, whose element is 1 if there is only one."""
-    is_longer = torch.sym_min(length - 1, 1)
-    return window * is_longer + (1 - is_longer)
+    is_longer: Any = torch.sym_min(length - 1, 1)
+    result: torch.Tensor = window * is_longer + (1 - is_longer)
+    return result
 
 
 def _if(would_fix_size: Callable[..., bool], function: Function) -> Choice:

@@ -35,7 +35,7 @@ def _is_dynamic(*sizes: object) -> bool:
     )
 
 
-def take_windows(tensor: torch.Tensor, axis: int, length: Size, step: Size, spacing: Size) -> torch.Tensor:
+def take_windows(tensor: torch.Tensor, axis: int, length: Any, step: Any, spacing: Any) -> torch.Tensor:
     """The windows along an axis, as that axis and a new one behind it: `[..., count, length, ...]`."""
     check(step > 0, lambda: "the step between windows is not positive")  # type: ignore[no-untyped-call]
     reach = spacing * (length - 1) + 1
@@ -91,8 +91,12 @@ class _DynamicPooling:
 
         if self._takes_dilation:
             options["dilation"] = numbers_of(window.dilation, 1)
-        sizes = numbers_of(window.kernel, 1), numbers_of(window.stride, 1), numbers_of(window.padding, 0)
-        return self._pool(input, *sizes, **options)
+        fixed_sizes = (
+            numbers_of(window.kernel, 1),
+            numbers_of(window.stride, 1),
+            numbers_of(window.padding, 0),
+        )
+        return self._pool(input, *fixed_sizes, **options)
 
     def _pad(self, input: torch.Tensor, axis: int, amount: int) -> torch.Tensor:
         if amount == 0:
@@ -289,7 +293,8 @@ def _unfold(
 ) -> torch.Tensor:
     """The windows of images `[N, C, H, W]` as columns `[N, C * kernel, positions]`."""
     kernel, spacing, steps = (_per_axis(sizes, 2) for sizes in (kernel_size, dilation, stride))
-    height, width = _per_axis(padding, 2)
+    amounts: Any = _per_axis(padding, 2)
+    height, width = amounts
     batched = input if input.dim() == 4 else input.unsqueeze(0)
     padded = F.pad(batched, [width, width, height, height]) if height or width else batched
     rows = take_windows(padded, 2, kernel[0], steps[0], spacing[0])

@@ -468,9 +468,9 @@ class WithScript(nn.Module):
         return self.layers(x)
 
 
-def test_a_failure_of_a_model_with_a_scripted_module_is_explained() -> None:
+def test_direct_capture_of_a_model_with_a_scripted_module_is_explained() -> None:
     with pytest.raises(opsetta.CaptureError, match="module 'layers' is TorchScript"):
-        opsetta.export(WithScript().eval(), torch.ones(1, 2))
+        opsetta.export(WithScript().eval(), torch.ones(1, 2), capture="direct")
 
 
 def test_a_model_that_needs_no_grad_is_not_said_to_fail_in_pytorch() -> None:
@@ -483,3 +483,18 @@ def test_a_model_that_needs_no_grad_is_not_said_to_fail_in_pytorch() -> None:
     with pytest.raises(opsetta.CaptureError, match="A branch depends on the values") as raised:
         opsetta.export(WithoutGradients(), (X,))
     assert "fails in PyTorch itself" not in str(raised.value)
+
+
+def test_a_buffer_is_no_remedy_where_an_operator_lacks_its_shapes() -> None:
+    class Buffered(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("table", torch.ones(3))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return faceless(x + self.table)
+
+    with pytest.raises(opsetta.CaptureError) as raised:
+        opsetta.export(Buffered().eval(), (torch.randn(3),))
+    assert "register_fake" in str(raised.value)
+    assert "Python value" not in str(raised.value)

@@ -108,3 +108,15 @@ def test_other_paths_of_the_example_are_exported(model: nn.Module, args: Any) ->
 
 def test_a_model_of_constants_alone_is_exported() -> None:
     torch_onnx.export(lambda x: torch.arange(3), (X,), io.BytesIO(), dynamo=False)
+
+
+def test_an_empty_file_of_torch_is_not_in_the_way(tmp_path):
+    path = tmp_path / "model.onnx"
+    (tmp_path / "model.onnx.data").touch()
+    model = torch.nn.Linear(300, 300).eval()
+    torch_onnx.export(model, (torch.randn(1, 300),), path, external_data=True)
+    x = torch.randn(1, 300)
+    torch.testing.assert_close(opsetta.load(path)(x), model(x))
+    (tmp_path / "other.onnx.data").write_bytes(b"1")
+    with pytest.raises(opsetta.OpsettaError, match="exists already"):
+        torch_onnx.export(model, (x,), tmp_path / "other.onnx", external_data=True)

@@ -1,0 +1,55 @@
+"""Chooses the example's side of a condition on sizes, or the other one, where one includes the other.
+
+`if height % 2: x = F.pad(x, (0, 0, 0, 1))` computes for an even height what padding by 0 computes. So a graph
+with the padding is valid for all heights, and one without it for even ones only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ..fx_import.captured_program import CapturedProgram
+from .guards import Point
+from .search import SizeLimits
+
+_MOST_CAPTURES = 3
+
+
+def choose_side(
+    program: CapturedProgram,
+    values: list[Any],
+    limits: SizeLimits,
+    capture: Callable[[Mapping[str, int]], tuple[CapturedProgram, list[Any]] | None],
+    find_limits: Callable[[CapturedProgram, list[Any]], SizeLimits],
+) -> tuple[CapturedProgram, SizeLimits]:
+    """The capture with the fewest restrictions that the model does not have, and its limits.
+
+    Args:
+        program: the capture of the example.
+        values: its leaves.
+        limits: its limits, with the sizes at which the model takes another side.
+        capture: captures the model at other sizes; None if that fails.
+        find_limits: finds the limits of a capture with its leaves.
+    """
+    for point in _points(limits.general_points):
+        general = capture(point)
+        if general is None:
+            continue
+        general_limits = find_limits(*general)
+        if len(general_limits.unlike_model) < len(limits.unlike_model):
+            program, limits = general[0], general_limits
+        if not limits.unlike_model:
+            break
+    return program, limits
+
+
+def _points(points: list[Point]) -> Iterator[Point]:
+    """The points to capture at: one that takes the other side of several conditions, then single ones.
+
+    torch treats sizes of 0 and 1 as constants, so points with such sizes are left out.
+    """
+    large = [point for point in points if min(point.values(), default=0) > 1]
+    merged = {name: size for point in large for name, size in point.items()}
+    candidates = [merged, *large] if merged not in large and merged else large
+    yield from candidates[:_MOST_CAPTURES]
