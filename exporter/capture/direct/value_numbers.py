@@ -218,11 +218,9 @@ class _Numbering:
 
     def _size(self, number: Any) -> Hashable:
         if not isinstance(number, _SYMBOLIC):
-            return number
-        expression = number.node.expr.xreplace(self._sizes)
-        if expression.is_Integer:
-            return int(expression)
-        return sympy.srepr(expression)
+            return float(number) if isinstance(number, float) else int(number)
+        expression: sympy.Expr = number.node.expr.xreplace(self._sizes)
+        return int(expression) if expression.is_Integer else str(sympy.srepr(expression))
 
     def _is_empty(self, item: Any) -> bool:
         value = item.meta.get("val") if isinstance(item, torch.fx.Node) else None

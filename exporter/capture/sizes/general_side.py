@@ -11,7 +11,7 @@ from typing import Any
 
 from ..fx_import.captured_program import CapturedProgram
 from .guards import Point
-from .search import SizeLimits
+from .size_limits import SizeLimits
 
 _MOST_CAPTURES = 3
 

@@ -64,7 +64,8 @@ def _paste_masks(
     rows, columns = (
         _weights(boxes[:, axis], boxes[:, axis + 2], img_shape[1 - axis], padded) for axis in (1, 0)
     )
-    return (rows @ padded[:, 0] @ columns.transpose(1, 2))[:, None]
+    pasted: torch.Tensor = rows @ padded[:, 0] @ columns.transpose(1, 2)
+    return pasted[:, None]
 
 
 def _weights(begin: torch.Tensor, last: torch.Tensor, size: int, masks: torch.Tensor) -> torch.Tensor:

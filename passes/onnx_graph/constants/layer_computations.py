@@ -150,12 +150,12 @@ def _is_convolution(
 
 
 def _is_normalization(attributes: dict[str, Any], data: Shape, *parameters: Shape) -> bool:
-    axis = attributes.get("axis", -1)
+    axis = int(attributes.get("axis", -1))
     return -len(data) <= axis < len(data) and all(shape == data[axis:] for shape in parameters)
 
 
 def _has_axis(attributes: dict[str, Any], data: Shape) -> bool:
-    return -len(data) <= attributes.get("axis", -1) < len(data)
+    return -len(data) <= int(attributes.get("axis", -1)) < len(data)
 
 
 def _are_numbers(attributes: dict[str, Any], data: Shape, *bounds: Shape) -> bool:
