@@ -24,7 +24,11 @@ def declare_newer_opset(model: ir.Model, opset: int) -> None:
     operators = {
         node.op_type for body in bodies for node in body.all_nodes() if node.domain in ("", "ai.onnx")
     }
-    changed = sorted(name for name in operators if _has_changed(name, opset))
+    schemas = {name: operator_schema(name, opset) for name in operators}
+    # An operator without a schema was removed.
+    changed = sorted(
+        name for name, schema in schemas.items() if schema is None or schema.since_version > MAXIMUM_OPSET
+    )
     if changed:
         raise OpsetError(
             f"opset {opset} changes operators of this model: {', '.join(changed)}; opsetta writes their "
@@ -38,9 +42,3 @@ def declare_newer_opset(model: ir.Model, opset: int) -> None:
         if imports.get("") == MAXIMUM_OPSET:
             imports[""] = opset
     model.ir_version = max(model.ir_version or 0, ir_version(opset))
-
-
-def _has_changed(name: str, opset: int) -> bool:
-    """Whether an operator's version at an opset is not the one at `MAXIMUM_OPSET`; True if it was removed."""
-    schema = operator_schema(name, opset)
-    return schema is None or schema.since_version > MAXIMUM_OPSET

@@ -22,6 +22,8 @@ from torch.utils._sympy.functions import PythonMod as PythonMod
 from torch.utils._sympy.functions import RoundToInt as RoundToInt
 from torch.utils._sympy.functions import ToFloat as ToFloat
 from torch.utils._sympy.functions import TruncToInt as TruncToInt
+from torch.utils._sympy.numbers import int_oo as int_oo
+from torch.utils._sympy.value_ranges import ValueRanges as ValueRanges
 
 from ...registration import CaptureError
 

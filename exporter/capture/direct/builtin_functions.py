@@ -133,10 +133,8 @@ _math = types.ModuleType("math")
 vars(_math).update(vars(math), **_OF_MATH)
 
 
-def _with_roots(space: dict[str, Any]) -> dict[str, Any]:
-    """Replacements of the members of a module's globals that are `math`, or its functions."""
-    originals = {id(math): _math, **{id(getattr(math, name)): new for name, new in _OF_MATH.items()}}
-    return {name: originals[id(item)] for name, item in space.items() if id(item) in originals}
+_ROOTS = {id(math): _math, **{id(getattr(math, name)): function for name, function in _OF_MATH.items()}}
+"""The replacements of `math` and of its functions, by the identity of the original."""
 
 
 class _FloatingPoint(type):
@@ -185,7 +183,8 @@ def keep_symbolic(
             if name not in space:
                 space[name] = function
                 changed.append((space, name))
-        roots = _with_roots(space) if has_dynamic_sizes else {}
+        roots = {name: _ROOTS[id(item)] for name, item in space.items() if id(item) in _ROOTS}
+        roots = roots if has_dynamic_sizes else {}
         originals.append((space, {name: space[name] for name in roots}))
         space.update(roots)
     recurrences = as_recurrences(model, namespaces) if has_dynamic_sizes else contextlib.nullcontext()

@@ -125,7 +125,11 @@ class _Numbering:
             # Other calls are equal to nothing else.
             return self._number(object())
         if _is_number(node.meta.get("val")):
-            return self._operator_of_number(node)
+            # Its symbols are named after it.
+            operands = tuple(self._operand(item) for item in (*node.args, *node.kwargs.items()))
+            read_number = self._number((str(node.target), *operands))
+            self._define_rows(node, "", read_number)
+            return read_number
         name = schema_of(target).name if isinstance(target, OpOverload) else "getitem"
         operands = tuple(self._operand(item) for item in (*node.args, *node.kwargs.items()))
         if isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags:
@@ -134,7 +138,7 @@ class _Numbering:
         number: Hashable = self._number((str(target), *operands))
         self._define_rows(node, name, number)
         if name in _JOINS:
-            number = self._joined(node, number)
+            number = self._join(node, number)
         source: Any = node.args[0] if node.args else None
         if name in _COPIES and _is_like(node, source):
             return self._operand(source)
@@ -154,13 +158,6 @@ class _Numbering:
         ]
         return any(self._is_empty(leaf) or self._operand(leaf) in self._masks for leaf in leaves)
 
-    def _operator_of_number(self, node: torch.fx.Node) -> Hashable:
-        """The number of a number that is read from a tensor; its symbols are named after it."""
-        operands = tuple(self._operand(item) for item in (*node.args, *node.kwargs.items()))
-        number = self._number((str(node.target), *operands))
-        self._define_rows(node, "", number)
-        return number
-
     def _define_rows(self, node: torch.fx.Node, name: str, number: Hashable) -> None:
         """Name the sizes that depend on data after the operator; they are 0 where nothing has rows."""
         symbols = list(node.meta.get("unbacked_bindings") or {})
@@ -178,7 +175,7 @@ class _Numbering:
         masks = [item for item in indices if isinstance(item, torch.fx.Node)]
         return any(self._is_empty(item) or self._operand(item) in self._masks for item in masks)
 
-    def _joined(self, node: torch.fx.Node, number: Hashable) -> Hashable:
+    def _join(self, node: torch.fx.Node, number: Hashable) -> Hashable:
         """The number of joined tensors, of which those without elements are left out."""
         items: Any = node.args[0]
         result = node.meta["val"]

@@ -187,7 +187,10 @@ class _ProgramImporter:
             return self._tied[key]
         name = self._first_names.get(key, name)
         expanded_shape = tensor.shape
-        if specification.kind != InputKind.PARAMETER and not self._may_be_written(node):
+        if (
+            specification.kind != InputKind.PARAMETER
+            and storage_key(node.meta["val"]) not in self._written_storages
+        ):
             tensor = without_repetitions(tensor)
         value = ir.Value(
             name=self._names.unique(name),
@@ -208,10 +211,6 @@ class _ProgramImporter:
             value = self._importer.emit("aten::expand", arguments, like)
         self._tied[key] = value
         return value
-
-    def _may_be_written(self, placeholder: torch.fx.Node) -> bool:
-        """Whether an operator writes to the memory of a placeholder."""
-        return storage_key(placeholder.meta["val"]) in self._written_storages
 
     @functools.cached_property
     def _written_storages(self) -> set[object]:

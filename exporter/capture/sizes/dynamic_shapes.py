@@ -457,16 +457,14 @@ def _is_pinned(computed: sympy.Expr, number: sympy.Integer) -> bool:
     Comparisons with 0 or 1 do not count, because every broadcasting operator makes them. Neither does a
     quotient rounded up to 1, the number of parts of all sizes up to the divisor.
     """
-    if isinstance(computed, functions.CeilToInt) and _is_quotient_by_constant(computed.args[0]):
-        return bool(number > 1)
+    if isinstance(computed, functions.CeilToInt):
+        quotient = computed.args[0]
+        if isinstance(quotient, functions.IntTrueDiv) and quotient.args[1].is_number:
+            return bool(number > 1)
     divided = computed.atoms(functions.FloorDiv, functions.CleanDiv)
     if computed.has(*_CONDITIONS) or not all(division.args[1].is_number for division in divided):
         return False
     return bool((bool(divided) and number > 1) or computed.has(*_ROUNDED))
-
-
-def _is_quotient_by_constant(expression: sympy.Expr) -> bool:
-    return isinstance(expression, functions.IntTrueDiv) and bool(expression.args[1].is_number)
 
 
 def _candidate_sizes(key: object, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:

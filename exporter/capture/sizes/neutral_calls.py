@@ -28,7 +28,12 @@ def is_neutral(name: str, args: Sequence[Any]) -> bool:
         return False
     sizes = list(args[0].shape[2:])
     # Scales would replace the quotients of the sizes, which are 1.
-    scales = [scale for item in args[2:] for scale in _flatten(item) if isinstance(scale, float)]
+    scales = [
+        scale
+        for item in args[2:]
+        for scale in (item if isinstance(item, (list, tuple)) else [item])
+        if isinstance(scale, float)
+    ]
     return list(args[1]) == sizes and all(scale == 1.0 for scale in scales)
 
 
@@ -45,7 +50,3 @@ def adds_neutral_call(model: Sequence[Sequence[Any]], graph: Sequence[Sequence[A
 
 def _is_number(item: object, number: int) -> bool:
     return type(item) is int and item == number
-
-
-def _flatten(item: Any) -> Sequence[Any]:
-    return item if isinstance(item, (list, tuple)) else [item]

@@ -21,7 +21,11 @@ def check_promises(promised: Mapping[str, Dimension], restrictions: Iterable[Siz
         restrictions: the sizes for which the captured graph is valid.
     """
     for name, dimension in promised.items():
-        broken = [restriction for restriction in restrictions if _excludes_size(restriction, dimension)]
+        broken = [
+            restriction
+            for restriction in restrictions
+            if any(evaluate(restriction.condition, {dimension.name: n}) is False for n in _sizes(dimension))
+        ]
         if broken:
             bound = _valid_range(dimension, broken)
             remedies = [
@@ -40,11 +44,6 @@ def check_promises(promised: Mapping[str, Dimension], restrictions: Iterable[Siz
                     ]
                 )
             )
-
-
-def _excludes_size(restriction: SizeRestriction, dimension: Dimension) -> bool:
-    """Whether a restriction of one dimension alone excludes a size in its range."""
-    return any(evaluate(restriction.condition, {dimension.name: n}) is False for n in _sizes(dimension))
 
 
 def _sizes(dimension: Dimension) -> Iterable[int]:

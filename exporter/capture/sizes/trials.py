@@ -124,7 +124,11 @@ class Tracer:
             leaves: makes the leaves of the call; called while new tensors are fake.
             size_of: returns the size of a symbolic size in this run, or None.
         """
-        if self._is_opaque or not self._are_loops_short(size_of):
+        counts = [node.args[4] for node in self._loop_nodes]
+        lengths = [size_of(item.meta["val"]) if isinstance(item, torch.fx.Node) else item for item in counts]
+        # The body of a long loop would run for each iteration.
+        is_long = any(length is not None and length > _MOST_ITERATIONS for length in lengths)
+        if self._is_opaque or is_long:
             model = Trace()
             model.error = NotRun("functions given to operators, and long loops, are not run on fake tensors")
             return model, Trace()
@@ -145,12 +149,6 @@ class Tracer:
         fails = model.error is not None or graph.error is not None
         is_run = bool(self._loop_nodes) and not isinstance(model.error, NotRun)
         return is_run and (fails or model.shapes != graph.shapes)
-
-    def _are_loops_short(self, size_of: Callable[[Any], int | None]) -> bool:
-        """Whether a run of all iterations of the program's loops takes little time."""
-        counts = [node.args[4] for node in self._loop_nodes]
-        lengths = [size_of(item.meta["val"]) if isinstance(item, torch.fx.Node) else item for item in counts]
-        return all(length is None or length <= _MOST_ITERATIONS for length in lengths)
 
     def _same_calls(
         self, leaves: Callable[[], list[object]], sizes: PromisedSizes

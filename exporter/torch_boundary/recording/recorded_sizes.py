@@ -14,7 +14,6 @@ from torch._functorch import config as functorch_config
 from torch.export import _trace
 from torch.fx.experimental import symbolic_shapes
 from torch.fx.experimental.symbolic_shapes import DimConstraints, ShapeEnv
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from ..containers import pytree
 from ..export_internals import (
@@ -26,6 +25,7 @@ from ..export_internals import (
 )
 from ..fake_tensors import FakeTensorMode
 from ..process.process_state import replace_attribute
+from ..symbolic_sizes import ValueRanges
 
 Call = tuple[tuple[object, ...], dict[str, object]]
 Ranges = dict[sympy.Symbol, "ValueRanges[sympy.Expr]"]

@@ -132,7 +132,9 @@ class _Window:
         whole = [
             i
             for i in dynamic
-            if _covers_axis(input, first + i, self.kernel[i], self.padding[i], self.dilation[i])
+            if self.padding[i] == 0
+            and holds_always(self.dilation[i] == 1)
+            and holds_always(self.kernel[i] == input.shape[first + i])
         ]
         return _DynamicAxes(whole, [i for i in dynamic if i not in whole])
 
@@ -148,11 +150,6 @@ class _DynamicAxes:
     def all(self) -> list[int]:
         """Both."""
         return [*self.whole, *self.sliding]
-
-
-def _covers_axis(input: torch.Tensor, axis: int, length: Size, padding: int, spacing: Size) -> bool:
-    """Whether a window is as long as its axis, for all sizes."""
-    return padding == 0 and holds_always(spacing == 1) and holds_always(length == input.shape[axis])
 
 
 def _lowest(tensor: torch.Tensor) -> float:

@@ -9,14 +9,13 @@ import sympy
 import torch
 from torch.export import _trace
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
-from torch.utils._sympy.numbers import int_oo
-from torch.utils._sympy.value_ranges import ValueRanges
 
 from ...captured_graph.dimensions import Dimension
 from ..containers import pytree
 from ..export_internals import non_strict_utils
 from ..process.process_state import replace_attribute
 from ..symbolic_numbers import example_sizes
+from ..symbolic_sizes import ValueRanges, int_oo
 
 
 @contextlib.contextmanager

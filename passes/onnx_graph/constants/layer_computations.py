@@ -56,8 +56,9 @@ def infer_result(
     shapes = [value.shape.numpy() for value in inputs if value.shape is not None]
     if any(0 in shape for shape in shapes):
         return None
+    is_valid: Callable[..., bool] = _CHECKS.get(op_type, _accept)
     try:
-        if not _CHECKS.get(op_type, _accept)(attributes, *shapes):
+        if not is_valid(attributes, *shapes):
             return None
         results = onnx.shape_inference.infer_node_outputs(
             schema, _node(op_type, len(inputs), attributes), types, numbers

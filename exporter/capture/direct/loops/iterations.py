@@ -234,18 +234,16 @@ class Loops:
         for name, before in third.items():
             after = final.get(name, before)
             if isinstance(before, ListState) and isinstance(after, ListState) and before.items is after.items:
-                self._check_growth(loop, name, [state.get(name) for state in loop.states])
+                states = [state.get(name) for state in loop.states]
+                lengths = [state.length for state in states if isinstance(state, ListState)]
+                growth = {later - earlier for earlier, later in itertools.pairwise(lengths)}
+                if growth - {0} and (growth != {1} or len(lengths) <= ITERATIONS):
+                    raise loop.refuse(f"does not extend the list '{name}' by one member in each iteration")
             elif before != after and name in second and not isinstance(before, ListState):
                 raise loop.refuse(
                     f"changes '{name}' from {before!r} to {after!r}: only tensors, and lists to which it "
                     "appends tensors, may change"
                 )
-
-    def _check_growth(self, loop: RecordedLoop, name: str, states: Sequence[object]) -> None:
-        lengths = [state.length for state in states if isinstance(state, ListState)]
-        growth = {after - before for before, after in itertools.pairwise(lengths)}
-        if growth - {0} and (growth != {1} or len(lengths) <= ITERATIONS):
-            raise loop.refuse(f"does not extend the list '{name}' by one member in each iteration")
 
     # Lists of results.
 
@@ -359,7 +357,8 @@ class Loops:
         """The relation of an expression of the index to 0, from an iteration on, if it is always the same."""
         first = self._polynomial(loop.start) + Polynomial.of_number(loop.step * iteration)
         last = self._polynomial(loop.stop) - Polynomial.of_number(1 if loop.step > 0 else -1)
-        factor = difference.terms.get((index,), 0) if _is_term_alone(difference, index) else 0
+        is_alone = all(term == (index,) or index not in term for term in difference.terms)
+        factor = difference.terms.get((index,), 0) if is_alone else 0
         highest, lowest = (last, first) if factor * loop.step > 0 else (first, last)
 
         def is_always(name: str) -> bool:
@@ -381,11 +380,6 @@ class Loops:
             polynomial: Polynomial[int] = self._environment.adopt(number.node).polynomial
             return polynomial
         return Polynomial.of_number(number)
-
-
-def _is_term_alone(polynomial: Polynomial[int], atom: int) -> bool:
-    """Whether an atom occurs in no product with other atoms."""
-    return all(monomial == (atom,) or atom not in monomial for monomial in polynomial.terms)
 
 
 def _difference(node: SizeNode) -> Polynomial[int] | None:
