@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import onnx_ir as ir
 
 from ...registration.form_rule import FormRule
@@ -44,7 +42,7 @@ def _inputs_match(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool
     return True
 
 
-def _attribute_value(node: ir.Node, schema: OperatorSchema, name: str) -> Any:
+def _attribute_value(node: ir.Node, schema: OperatorSchema, name: str) -> object:
     attribute, formal = node.attributes.get(name), schema.attributes.get(name)
     value = attribute.value if attribute is not None else formal.default if formal is not None else None
     if isinstance(value, (list, tuple)):

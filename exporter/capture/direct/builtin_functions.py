@@ -46,7 +46,7 @@ class MakesNumbers(BaseException):
         namespace: its globals.
     """
 
-    def __init__(self, namespace: dict[str, Any]):
+    def __init__(self, namespace: dict[str, object]):
         super().__init__(namespace.get("__name__", ""))
         self.namespace = namespace
 
@@ -71,7 +71,7 @@ def check_number() -> None:
         raise MakesNumbers(space)
 
 
-def _length(item: Any) -> Any:
+def _length(item: object) -> object:
     """The length of an object; of a tensor, the possibly symbolic size of its first axis."""
     if isinstance(item, torch.Tensor) and item.dim() > 0:
         return item.shape[0]
@@ -81,7 +81,7 @@ def _length(item: Any) -> Any:
 class _Integer(type):
     """Python's `int` for calls and `isinstance`, which keeps symbolic numbers."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, *args: Any, **kwargs: Any) -> object:
         if len(args) == 1 and not kwargs and isinstance(args[0], (torch.SymInt, torch.SymFloat)):
             integer = as_integer(args[0])
             if integer is not None:
@@ -104,7 +104,7 @@ class _RangeType(type):
         start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
         return DynamicRange(loops, start, stop, int(step))
 
-    def __instancecheck__(cls, item: Any) -> bool:
+    def __instancecheck__(cls, item: object) -> bool:
         return isinstance(item, (builtins.range, DynamicRange))
 
 
@@ -116,12 +116,12 @@ class _Int(metaclass=_Integer):
     """The replacement of `int` in the modules that define a model."""
 
 
-def _square_root(number: Any) -> Any:
+def _square_root(number: Any) -> object:
     """`math.sqrt`, of a symbolic number too."""
     return torch.sym_sqrt(number) if isinstance(number, _SYMBOLIC) else math.sqrt(number)
 
 
-def _integer_square_root(number: Any) -> Any:
+def _integer_square_root(number: Any) -> object:
     """`math.isqrt`, of a symbolic number too: rounding is exact for sizes below 2**52."""
     return math.floor(torch.sym_sqrt(number)) if isinstance(number, torch.SymInt) else math.isqrt(number)
 
@@ -140,13 +140,13 @@ _ROOTS = {id(math): _math, **{id(getattr(math, name)): function for name, functi
 class _FloatingPoint(type):
     """Python's `float` for calls and `isinstance`, which keeps sizes symbolic that an `int` rounds again."""
 
-    def __call__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __call__(cls, *args: Any, **kwargs: Any) -> object:
         # `int(math.ceil(float(n) / 32.0) * 32.0)` rounds a size up; other code needs a number.
         if len(args) == 1 and isinstance(args[0], torch.SymInt) and is_inside_call("float", "int"):
             return torch.sym_float(args[0])
         return builtins.float(*args, **kwargs)
 
-    def __instancecheck__(cls, item: Any) -> bool:
+    def __instancecheck__(cls, item: object) -> bool:
         return isinstance(item, builtins.float)
 
 
@@ -156,7 +156,7 @@ class _Float(metaclass=_FloatingPoint):
 
 @contextlib.contextmanager
 def keep_symbolic(
-    model: torch.nn.Module, has_dynamic_sizes: bool, further_namespaces: Iterable[dict[str, Any]]
+    model: torch.nn.Module, has_dynamic_sizes: bool, further_namespaces: Iterable[dict[str, object]]
 ) -> Iterator[None]:
     """Replace functions of Python that make numbers of sizes in the modules that define a model.
 
@@ -165,9 +165,9 @@ def keep_symbolic(
         has_dynamic_sizes: whether sizes are dynamic; numbers need not be kept otherwise.
         further_namespaces: the globals of further modules that convert sizes to numbers.
     """
-    changed: list[tuple[dict[str, Any], str]] = []
+    changed: list[tuple[dict[str, object], str]] = []
     namespaces = [*_namespaces(model), *further_namespaces]
-    originals: list[tuple[dict[str, Any], dict[str, Any]]] = []
+    originals: list[tuple[dict[str, object], dict[str, object]]] = []
     for space in namespaces:
         functions: dict[str, Any] = {"len": _length}
         if has_dynamic_sizes:
@@ -277,7 +277,7 @@ def _is_only_called(tree: ast.Module, function: str) -> bool:
     return allowed.issuperset(used)
 
 
-def _namespaces(model: torch.nn.Module) -> list[dict[str, Any]]:
+def _namespaces(model: torch.nn.Module) -> list[dict[str, object]]:
     """The globals of the user's modules that define the classes of a model, or its function."""
     model_classes = {id(model_class): model_class for model_class in map(type, modules_of(model))}
     names = {

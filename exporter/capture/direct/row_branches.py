@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -83,19 +83,18 @@ def row_branch(
         return bool(answer) if answer in (sympy.true, sympy.false) else None
 
     without_rows = answer_at([0] * len(counts))
-    answers = {answer_at(numbers) for numbers in _numbers_of_rows(len(counts))}
+    # Rows for one of the symbols, or for all.
+    indices = range(len(counts))
+    numbers_of_rows = [
+        [count if index == position else 0 for index in indices]
+        for position, count in itertools.product(indices, _COUNTS)
+    ]
+    numbers_of_rows += [[count] * len(counts) for count in _COUNTS]
+    answers = {answer_at(numbers) for numbers in numbers_of_rows}
     if without_rows is None or answers != {not without_rows}:
         return None
     sizes = {symbol: int(count(0)) for symbol, count in counts.items()}
     return RowBranch(question, not without_rows, sizes, masks)
-
-
-def _numbers_of_rows(symbols: int) -> Iterator[list[int]]:
-    """Numbers of rows of which some is not 0."""
-    for position, count in itertools.product(range(symbols), _COUNTS):
-        yield [count if index == position else 0 for index in range(symbols)]
-    for count in _COUNTS:
-        yield [count] * symbols
 
 
 def _same(count: int) -> int:

@@ -197,7 +197,7 @@ class _Numbering:
         storage = storage_of(node.meta.get("val"))
         return None if storage is None else self._versions.get(storage)
 
-    def _operand(self, item: Any) -> Hashable:
+    def _operand(self, item: object) -> Hashable:
         """An argument or result in a form that is equal for equal values."""
         if isinstance(item, torch.fx.Node):
             value = item.meta.get("val")
@@ -219,13 +219,13 @@ class _Numbering:
         expression: sympy.Expr = number.node.expr.xreplace(self._sizes)
         return int(expression) if expression.is_Integer else str(sympy.srepr(expression))
 
-    def _is_empty(self, item: Any) -> bool:
+    def _is_empty(self, item: object) -> bool:
         value = item.meta.get("val") if isinstance(item, torch.fx.Node) else None
         return isinstance(value, torch.Tensor) and 0 in map(self._size, value.shape)
 
 
 def _written_storages(
-    node: torch.fx.Node, is_ignored: Callable[[Any], bool] = lambda item: False
+    node: torch.fx.Node, is_ignored: Callable[[object], bool] = lambda item: False
 ) -> Iterator[int]:
     """The storages of the arguments that a call writes to."""
     if not isinstance(node.target, OpOverload):
@@ -239,7 +239,7 @@ def _written_storages(
                 yield storage
 
 
-def _is_number(value: Any) -> bool:
+def _is_number(value: object) -> bool:
     return isinstance(value, _SYMBOLIC)
 
 
@@ -249,7 +249,7 @@ def _is_like(node: torch.fx.Node, source: torch.fx.Node) -> bool:
     return bool(result.dtype == copied.dtype and result.device == copied.device)
 
 
-def _argument(node: torch.fx.Node, position: int, name: str = "") -> Any:
+def _argument(node: torch.fx.Node, position: int, name: str = "") -> object:
     if position < len(node.args):
         return node.args[position]
     return node.kwargs.get(name)

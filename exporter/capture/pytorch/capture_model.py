@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from ..direct.row_branches import RowBranch
 
 
-_Contexts = Sequence[contextlib.AbstractContextManager[Any]]
+_Contexts = Sequence[contextlib.AbstractContextManager[object]]
 
 
 def capture(
@@ -136,7 +136,7 @@ def _capture_module(
             _capture_at_sizes, model, args, kwargs, leaves, (preserved, remembered), ways
         )
 
-        def find_limits(candidate: CapturedProgram, candidate_values: list[Any]) -> size_limits.SizeLimits:
+        def find_limits(candidate: CapturedProgram, candidate_values: list[object]) -> size_limits.SizeLimits:
             candidate_names = symbol_names(candidate, leaves.dimension_names())
             return _limits(
                 model,
@@ -192,7 +192,7 @@ def _export(
     source_lines: bool,
     by: str,
     specialize: bool = False,
-) -> tuple[CapturedProgram, list[Any]]:
+) -> tuple[CapturedProgram, list[object]]:
     """Capture the example, enlarged if a dynamic dimension would be specialised.
 
     Args:
@@ -231,8 +231,8 @@ def _export(
 
 def _capture_call(
     model: torch.nn.Module,
-    call: tuple[tuple[object, ...], dict[str, Any]],
-    specification: dict[str, Any] | None,
+    call: tuple[tuple[object, ...], dict[str, object]],
+    specification: dict[str, object] | None,
     named: Mapping[tuple[int, int], dimensions.Dimension],
     restoring: _Contexts,
     source_lines: bool,
@@ -254,7 +254,7 @@ def _capture_call(
 
     record_call = functools.partial(_record_call, model, args, kwargs, specification, source_lines)
     constants = gradients = False
-    other_namespaces: list[dict[str, Any]] | None = []
+    other_namespaces: list[dict[str, object]] | None = []
     most_branches = MOST_BRANCHES
 
     def record_by(decisions: Decisions) -> RecordedProgram:
@@ -319,11 +319,11 @@ def _apply_patches(
 def _record_call(
     model: torch.nn.Module,
     args: tuple[object, ...],
-    kwargs: dict[str, Any],
-    specification: dict[str, Any] | None,
+    kwargs: dict[str, object],
+    specification: dict[str, object] | None,
     source_lines: bool,
     decisions: Decisions,
-    other_namespaces: list[dict[str, Any]] | None,
+    other_namespaces: list[dict[str, object]] | None,
     gradients: bool,
 ) -> RecordedProgram:
     """Capture one call directly; its modules are imported here, after the probe for the names they need.
@@ -351,12 +351,12 @@ def _limits(
     model: torch.nn.Module,
     program: CapturedProgram,
     leaves: shapes.Leaves,
-    values: list[Any],
-    names: Mapping[Any, str],
+    values: list[object],
+    names: Mapping[object, str],
     structure: pytree.TreeSpec,
     preserved: Preserved,
     remembered: RememberedTensors,
-    follow: Callable[[list[Any]], list[Any] | None],
+    follow: Callable[[list[object]], list[object] | None],
 ) -> size_limits.SizeLimits:
     """The sizes for which the program is valid; refuses two names for dimensions that must be equal.
 
@@ -411,7 +411,7 @@ def _capture_at_sizes(
     restoring: _Contexts,
     ways: Sequence[str],
     values: list[Any],
-) -> list[Any] | None:
+) -> list[object] | None:
     """The placeholders of a capture at other sizes, where those of 0 and 1 are static; None if it fails."""
     requested_dims = [
         {axis: Dim.DYNAMIC for axis in axes if values[leaf].shape[axis] > 1}
@@ -440,13 +440,13 @@ def _capture_at_sizes(
 
 def _capture_at_points(
     model: torch.nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any],
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
     leaves: shapes.Leaves,
     restoring: _Contexts,
     source_lines: bool,
     sizes: Mapping[str, int],
-) -> tuple[CapturedProgram, list[Any]] | None:
+) -> tuple[CapturedProgram, list[object]] | None:
     """A direct capture at other sizes of the named dimensions, and its leaves; None if it fails."""
     values = shapes.at_sizes(leaves, sizes)
     call = pytree.tree_unflatten(values, pytree.tree_flatten((args, dict(kwargs)))[1])
@@ -466,7 +466,7 @@ def _capture_at_points(
     return (program, values) if refusal is None else None
 
 
-def _placeholders(program: CapturedProgram) -> list[Any]:
+def _placeholders(program: CapturedProgram) -> list[object]:
     """The counterpart of each leaf of the call in a captured graph."""
     names = program.graph_signature.user_inputs
     values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
@@ -485,13 +485,13 @@ def _captures(args: tuple[Any, ...], kwargs: Mapping[str, Any], options: Capture
     def capture_script(model: Any) -> None:
         torchscript.capture(model, args, kwargs, options)
 
-    captures: dict[str, Callable[[Any], None]] = {"script": capture_script, "trace": capture_script}
+    captures: dict[str, Callable[[object], None]] = {"script": capture_script, "trace": capture_script}
     return captures if options.method in ("auto", "strict") else {"strict": capture_strictly, **captures}
 
 
 def _specification(
     model: torch.nn.Module, args: tuple[object, ...], kwargs: Mapping[str, object], leaves: shapes.Leaves
-) -> dict[str, Any]:
+) -> dict[str, object]:
     """The dynamic shapes in torch.export's form: by parameter name, nested like the arguments."""
     dims = iter(shapes.torch_dims(leaves))
     bound = shapes.bind(model, args, kwargs)
@@ -499,7 +499,7 @@ def _specification(
     return {name: by_name[name] for name in bound}
 
 
-def _nest_dims(value: object, dims: Iterator[dict[int, Any] | None]) -> Any:
+def _nest_dims(value: object, dims: Iterator[dict[int, object] | None]) -> object:
     members = pytree.children(value)
     if members is None:
         return next(dims)

@@ -7,7 +7,6 @@ with the padding is valid for all heights, and one without it for even ones only
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 from ..fx_import.captured_program import CapturedProgram
 from .guards import Point
@@ -18,10 +17,10 @@ _MOST_CAPTURES = 3
 
 def choose_side(
     program: CapturedProgram,
-    values: list[Any],
+    values: list[object],
     limits: SizeLimits,
-    capture: Callable[[Mapping[str, int]], tuple[CapturedProgram, list[Any]] | None],
-    find_limits: Callable[[CapturedProgram, list[Any]], SizeLimits],
+    capture: Callable[[Mapping[str, int]], tuple[CapturedProgram, list[object]] | None],
+    find_limits: Callable[[CapturedProgram, list[object]], SizeLimits],
 ) -> tuple[CapturedProgram, SizeLimits]:
     """The capture with the fewest restrictions that the model does not have, and its limits.
 

@@ -80,7 +80,7 @@ class GraphWalk:
         self._created: dict[int, torch.Tensor] = {}
         self._copied: list[torch.Tensor] = []
 
-    def call(self, func: OpOverload, args: tuple[Any, ...], kwargs: Kwargs) -> Any:
+    def call(self, func: OpOverload, args: tuple[Any, ...], kwargs: Kwargs) -> object:
         """Call an operator of the model."""
         if func is torch.ops.prim.device.default:
             return args[0].device

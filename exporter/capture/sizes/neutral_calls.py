@@ -37,7 +37,7 @@ def is_neutral(name: str, args: Sequence[Any]) -> bool:
     return list(args[1]) == sizes and all(scale == 1.0 for scale in scales)
 
 
-def adds_neutral_call(model: Sequence[Sequence[Any]], graph: Sequence[Sequence[Any]]) -> bool:
+def adds_neutral_call(model: Sequence[Sequence[object]], graph: Sequence[Sequence[object]]) -> bool:
     """Whether the first operator of a model's trace that the graph's trace lacks is such an operator.
 
     Args:

@@ -13,7 +13,7 @@ import torch.fx
 
 from ...torch_boundary.operators.overloads import OpOverload, schema_of
 
-_Numbers = Any
+_Numbers = object
 """A node that is a number, a number, or a list of such items."""
 
 
@@ -40,7 +40,7 @@ class TensorsOfSizes:
         """Whether a node is the result of a call."""
         return node in self._numbers
 
-    def make(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> torch.Tensor:
+    def make(self, node: torch.fx.Node, values: Mapping[torch.fx.Node, object]) -> torch.Tensor:
         """The tensor that a call makes.
 
         Args:
@@ -70,7 +70,7 @@ def _numbers_of(node: Any, parts: set[torch.fx.Node]) -> _Numbers:
     return numbers
 
 
-def _evaluate(numbers: _Numbers, values: Mapping[torch.fx.Node, Any]) -> Any:
+def _evaluate(numbers: _Numbers, values: Mapping[torch.fx.Node, object]) -> object:
     if isinstance(numbers, list):
         return [_evaluate(item, values) for item in numbers]
     return values[numbers] if isinstance(numbers, torch.fx.Node) else numbers

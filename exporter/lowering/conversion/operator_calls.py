@@ -24,7 +24,7 @@ DOMAINS = ("onnx", "onnx_symbolic")
 
 
 def convert_call(
-    context: GraphContext, node: ir.Node, symbolic: SymbolicFunction, arguments: Mapping[str, Any]
+    context: GraphContext, node: ir.Node, symbolic: SymbolicFunction, arguments: Mapping[str, object]
 ) -> list[Value | None] | None:
     """Emit the operator of a call at its own opset into a graph apart, and convert this graph.
 
@@ -46,7 +46,7 @@ def convert_call(
     graph = ir.Graph([], [], nodes=[], opset_imports={"": opset}, name=node.op_type)
     formal_values: dict[Value, Value] = {}
 
-    def formal(item: Any) -> Any:
+    def formal(item: object) -> object:
         if isinstance(item, list):
             return [formal(member) for member in item]
         if not is_value(item):

@@ -98,7 +98,7 @@ def _istft(
 
 
 def _has_dynamic_exponents(
-    start: object, end: object, steps: object, base: float = 10.0, **options: Any
+    start: object, end: object, steps: object, base: float = 10.0, **options: object
 ) -> bool:
     """Whether a call of `torch.logspace` would fix its number of elements."""
     return not isinstance(base, torch.Tensor) and _has_dynamic_steps(start, end, steps, **options)
@@ -119,7 +119,7 @@ def _one_hot(input: torch.Tensor, num_classes: Any) -> torch.Tensor:
     return (input.unsqueeze(-1) == torch.arange(num_classes, device=input.device)).to(torch.int64)
 
 
-def _has_dynamic_triangle(row: object, col: object, offset: object = 0, **options: Any) -> bool:
+def _has_dynamic_triangle(row: object, col: object, offset: object = 0, **options: object) -> bool:
     """Whether a call of `tril_indices` or `triu_indices` would fix a size."""
     return any(isinstance(item, torch.SymInt) for item in (row, col, offset))
 
@@ -192,7 +192,7 @@ def _cosine_window(*coefficients: float) -> Callable[..., torch.Tensor]:
 
 
 def _hamming_window(
-    window_length: Any, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, **options: Any
+    window_length: object, periodic: bool = True, alpha: float = 0.54, beta: float = 0.46, **options: object
 ) -> torch.Tensor:
     return _cosine_window(alpha, -beta)(window_length, periodic, **options)
 
@@ -227,7 +227,7 @@ def _if(would_fix_size: Callable[..., bool], function: Function) -> Choice:
     return lambda *args, **kwargs: function if would_fix_size(*args, **kwargs) else None
 
 
-CHOICES: dict[Any, Choice] = {
+CHOICES: dict[object, Choice] = {
     **dynamic_windows.CHOICES,
     torch.linspace: _if(_has_dynamic_steps, _linspace),
     torch.logspace: _if(_has_dynamic_exponents, _logspace),
@@ -259,7 +259,7 @@ class RepeatedReplacements(TorchFunctionMode):
         self._replaced_calls = iter(replaced_calls)
 
     def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+        self, func: Any, types: object, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> object:
         replacement = next(self._replaced_calls, None) if func in CHOICES else None
         return (replacement or func)(*args, **(kwargs or {}))

@@ -15,7 +15,7 @@ def has_symbolic_index(index: object) -> bool:
     )
 
 
-def assign_slice(tensor: torch.Tensor, index: Any, value: Any) -> None:
+def assign_slice(tensor: torch.Tensor, index: object, value: Any) -> None:
     """`tensor[index] = value` for an index without tensors."""
     items = index if isinstance(index, tuple) else (index,)
     axes = sum(item is not None and item is not Ellipsis for item in items)

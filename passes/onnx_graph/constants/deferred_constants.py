@@ -86,7 +86,7 @@ def defer_node(
 
 
 def _defer_single(
-    node: ir.Node, inputs: list[ir.Value], attributes: dict[str, Any], opset: int
+    node: ir.Node, inputs: list[ir.Value], attributes: dict[str, object], opset: int
 ) -> Deferred | None:
     data = inputs[1] if node.op_type == "Where" else inputs[0]
     dtype, is_layer = data.dtype, node.op_type in layers.OPERATORS
@@ -178,7 +178,7 @@ def is_matrix_transpose(node: ir.Node) -> bool:
     return len(data.shape) == 2 and [*node.attributes.get_ints("perm", (1, 0))] == [1, 0]
 
 
-def _transpose(attributes: dict[str, Any], matrix: np.ndarray) -> np.ndarray:
+def _transpose(attributes: dict[str, object], matrix: np.ndarray) -> np.ndarray:
     return transposed_matrix(matrix)
 
 
@@ -230,7 +230,7 @@ def _result_shape(
 
 
 def _sliced_shape(
-    sizes: tuple[int, ...], inputs: Sequence[ir.Value], attributes: dict[str, Any]
+    sizes: tuple[int, ...], inputs: Sequence[ir.Value], attributes: dict[str, object]
 ) -> tuple[int, ...] | None:
     if any(value.const_value is None for value in inputs[1:]):
         return None

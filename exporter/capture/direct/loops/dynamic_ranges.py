@@ -53,7 +53,7 @@ class DynamicSequence:
     def __getitem__(self, index: Number) -> torch.Tensor:
         return self._tensor.select(self._axis, index)
 
-    def __len__(self) -> Any:
+    def __len__(self) -> object:
         return self._tensor.shape[self._axis]
 
 
@@ -64,7 +64,7 @@ def slices_of(tensor: torch.Tensor, dim: int = 0) -> DynamicSequence | None:
     return None if loops is None else DynamicSequence(loops, tensor, dim)
 
 
-def count_members(items: Any, start: Number = 0) -> Iterator[tuple[Number, Any]]:
+def count_members(items: Any, start: Number = 0) -> Iterator[tuple[Number, object]]:
     """`enumerate`, with symbolic numbers for a loop over a dynamic size."""
     if isinstance(items, DynamicSequence):
         return ((index + start, items[index]) for index in items.indices)
@@ -73,7 +73,7 @@ def count_members(items: Any, start: Number = 0) -> Iterator[tuple[Number, Any]]
     return builtins.enumerate(items, int(start))
 
 
-def dynamic_length(item: Any) -> Any:
+def dynamic_length(item: Any) -> object:
     """The length of an object, symbolic for a `DynamicSequence` and a list of the results of a loop."""
     if type(item) is DynamicSequence:
         return item.__len__()

@@ -109,7 +109,12 @@ def _compare(
         raise NotRepeated(f"one iteration makes {len(earlier) - 1} calls, the next one {len(later) - 1}")
 
     def are_same_or_equal(before: torch.fx.Node, after: torch.fx.Node) -> bool:
-        return are_same(before, after) or _is_same_constant(before, after, root)
+        if are_same(before, after) or not before.op == after.op == "get_attr":
+            return are_same(before, after)
+        # Each iteration has its own node for a constant.
+        first, second = (operator.attrgetter(str(node.target))(root) for node in (before, after))
+        are_tensors = isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)
+        return are_tensors and torch.equal(first, second)
 
     # The first nodes are those of the indices.
     for before, after in zip(earlier[1:], later[1:], strict=True):
@@ -118,13 +123,6 @@ def _compare(
             (before.args, before.kwargs), (after.args, after.kwargs), are_same_or_equal
         ):
             raise NotRepeated(f"one iteration calls {call_text(before)}, the next one {call_text(after)}")
-
-
-def _is_same_constant(before: torch.fx.Node, after: torch.fx.Node, root: torch.nn.Module) -> bool:
-    if not before.op == after.op == "get_attr":
-        return False
-    first, second = (operator.attrgetter(str(node.target))(root) for node in (before, after))
-    return isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor) and torch.equal(first, second)
 
 
 def _is_same_argument(

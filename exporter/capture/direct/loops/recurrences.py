@@ -10,7 +10,6 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import torch
 
@@ -28,7 +27,7 @@ _CHUNKS_OF_MLSTM = "wrap_chunkwise_arbitrary_sequence_length"
 
 
 @contextlib.contextmanager
-def as_recurrences(model: torch.nn.Module, namespaces: Iterable[dict[str, Any]]) -> Iterator[None]:
+def as_recurrences(model: torch.nn.Module, namespaces: Iterable[dict[str, object]]) -> Iterator[None]:
     """Within the context, forms in chunks are loops over the tokens for a dynamic length.
 
     Args:
@@ -56,10 +55,12 @@ def as_recurrences(model: torch.nn.Module, namespaces: Iterable[dict[str, Any]])
         yield
 
 
-def _choose(chunked: Callable[..., Any], recurrence: Callable[..., Any], axis: int) -> Callable[..., Any]:
+def _choose(
+    chunked: Callable[..., object], recurrence: Callable[..., object], axis: int
+) -> Callable[..., object]:
     """A function that calls the recurrence if the length, an axis of the queries, is dynamic."""
 
-    def choose(query: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+    def choose(query: torch.Tensor, *args: object, **kwargs: object) -> object:
         function = recurrence if isinstance(query.shape[axis], torch.SymInt) else chunked
         return function(query, *args, **kwargs)
 
@@ -68,11 +69,11 @@ def _choose(chunked: Callable[..., Any], recurrence: Callable[..., Any], axis: i
 
 def _run_by_tokens(
     module: torch.nn.Module,
-    forward: Callable[..., Any],
+    forward: Callable[..., object],
     hidden_states: torch.Tensor,
-    *args: Any,
-    **kwargs: Any,
-) -> Any:
+    *args: object,
+    **kwargs: object,
+) -> object:
     """Run a module with blocks of one token if the length, the second axis, is dynamic."""
     block_size = module.block_size
     if isinstance(hidden_states.shape[1], torch.SymInt):

@@ -202,7 +202,7 @@ class _Rolling:
             )
 
     def _insert(
-        self, target: Any, args: tuple[Argument, ...], example: object, **kwargs: Argument
+        self, target: object, args: tuple[Argument, ...], example: object, **kwargs: Argument
     ) -> torch.fx.Node:
         self._cursor = insert_after(self._cursor, target, args, example, **kwargs)
         return self._cursor
