@@ -27,7 +27,7 @@ from torch.utils._sympy.value_ranges import ValueRanges as ValueRanges
 
 from ...registration import CaptureError
 
-check = torch._check
+check: Callable[..., None] = torch._check
 """Tells torch.export the range of a number; an error where the condition is false."""
 CHECK = f"torch.{check.__name__}"
 """The name of that function, for messages."""

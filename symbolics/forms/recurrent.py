@@ -15,9 +15,10 @@ def _sizes(g: GraphContext, X: Value, R: Value, batch_first: int) -> tuple[int, 
     """Steps, batch and hidden size, which must be known."""
     shape, weights = g.shape(X), g.shape(R)
     sizes = [] if shape is None or weights is None else [*shape, weights[2]]
-    if not sizes or not all(isinstance(size, int) for size in sizes) or batch_first:
+    known_sizes = [size for size in sizes if isinstance(size, int)]
+    if len(known_sizes) != 4 or batch_first:
         raise g.refuse("the sizes of the sequence must be known, and its steps first")
-    return sizes[0], sizes[1], sizes[3]  # type: ignore[return-value]
+    return known_sizes[0], known_sizes[1], known_sizes[3]
 
 
 def _plain(op_type: str, activations: list[str] | None, directions: int) -> dict[str, Any]:

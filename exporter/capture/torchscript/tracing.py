@@ -31,6 +31,7 @@ from .example_run import copy_tensor
 from .script_graph import Program, function_of
 
 _CONVERSION = re.compile(r"Converting a tensor to a (?:Python|NumPy) (\w+)")
+_TRACER_WARNING: type[Warning] = torch.jit.TracerWarning  # type: ignore[attr-defined]
 _KINDS = {"boolean": "branch", "integer": "int", "index": "int", "array": "array", "list": "array"}
 """The kind of a decision by the type that a tensor is converted to; other numbers are floats."""
 
@@ -93,7 +94,7 @@ def _capture_trace(
             values_kept(model, run) as writing,
             warnings.catch_warnings(record=True) as tracer_warnings,
         ):
-            warnings.simplefilter("always", torch.jit.TracerWarning)  # type: ignore[attr-defined]
+            warnings.simplefilter("always", _TRACER_WARNING)
             # The check would trace the model again.
             traced = torch.jit.trace(model, check_trace=False, **example)
             _check_complete(traced, writing)
@@ -119,7 +120,7 @@ def _check_complete(traced: Program, writing: Iterable[str]) -> None:
 
 def _check_undecided(tracer_warnings: Iterable[warnings.WarningMessage]) -> None:
     for entry in tracer_warnings:
-        if issubclass(entry.category, torch.jit.TracerWarning):  # type: ignore[attr-defined]
+        if issubclass(entry.category, _TRACER_WARNING):
             line = shown_line(entry.filename, entry.lineno)
             raise CaptureError(
                 f"at {line} the code outside the TorchScript parts depends on tensors or sizes"
@@ -131,7 +132,7 @@ def _decisions_of(tracer_warnings: Iterable[warnings.WarningMessage]) -> list[Sp
     decisions: dict[Specialization, None] = {}
     for entry in tracer_warnings:
         conversion = _CONVERSION.match(str(entry.message))
-        if conversion is None or not issubclass(entry.category, torch.jit.TracerWarning):  # type: ignore[attr-defined]
+        if conversion is None or not issubclass(entry.category, _TRACER_WARNING):
             continue
         line = shown_line(entry.filename, entry.lineno)
         code = linecache.getline(entry.filename, entry.lineno).strip()

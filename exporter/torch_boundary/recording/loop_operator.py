@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -21,7 +21,8 @@ class _RangeLoop(HigherOrderOperator):
     """
 
     def __init__(self) -> None:
-        super().__init__("range_loop")  # type: ignore[no-untyped-call]
+        initialize: Callable[..., None] = super().__init__
+        initialize("range_loop")
 
     def __call__(
         self,
@@ -44,8 +45,8 @@ class _RangeLoop(HigherOrderOperator):
             results = body_fn(*carried, index[0] + step * iteration, *additional_inputs)
             carried, row = list(results[: len(init)]), results[len(init) :]
             rows.append(row)
-        [outputs] = body_fn.graph.output_node().args
-        if not rows and len(outputs) > len(init):  # type: ignore[arg-type]
+        has_rows = len(body_fn.graph.output_node().all_input_nodes) > len(init)
+        if not rows and has_rows:
             # The shapes of no rows are those of the iteration that is recorded apart, before these.
             previous = body_fn(*carried, index[0] - step, *additional_inputs)
             return [*carried, *(result.unsqueeze(0)[:0] for result in previous[len(init) :])]

@@ -37,11 +37,9 @@ def _is_dynamic(*sizes: object) -> bool:
 
 def take_windows(tensor: torch.Tensor, axis: int, length: Any, step: Any, spacing: Any) -> torch.Tensor:
     """The windows along an axis, as that axis and a new one behind it: `[..., count, length, ...]`."""
-    check(step > 0, lambda: "the step between windows is not positive")  # type: ignore[no-untyped-call]
+    check(step > 0, lambda: "the step between windows is not positive")
     reach = spacing * (length - 1) + 1
-    check(  # type: ignore[no-untyped-call]
-        reach <= tensor.shape[axis], lambda: "a window is longer than its axis"
-    )
+    check(reach <= tensor.shape[axis], lambda: "a window is longer than its axis")
     count = (tensor.shape[axis] - reach) // step + 1
     device = tensor.device
     starts, offsets = torch.arange(count, device=device), torch.arange(length, device=device)

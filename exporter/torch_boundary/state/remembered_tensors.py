@@ -82,13 +82,12 @@ class _Walk(NamedTuple):
 
     def is_current(self) -> bool:
         """Whether another walk would find the same: no module is new or was replaced or has more names."""
-        modules = [reference() for reference in self.modules]
+        modules = [module for module in (reference() for reference in self.modules) if module is not None]
         # By identity, because comparing modules may run code of another library.
-        is_alive = all(map(operator.is_not, modules, itertools.repeat(None)))
         return (
-            is_alive
+            len(modules) == len(self.modules)
             and all(map(operator.is_, modules, map(sys.modules.get, self.names)))
-            and list(map(len, map(module_attributes, modules))) == self.sizes  # type: ignore[arg-type]
+            and list(map(len, map(module_attributes, modules))) == self.sizes
             and not any(_module(name) is not None for name in self.missing)
         )
 

@@ -41,12 +41,13 @@ def infer_result(
     if schema is None or dtype not in FLOATS or dtype.bitwidth < 16:
         return None
     values = {f"in{number}": value for number, value in enumerate(inputs)}
-    if any(value.shape is None or not value.shape.is_static() for value in values.values()):
-        return None
     types = {
-        name: onnx.helper.make_tensor_type_proto(value.dtype or dtype, value.shape.numpy())  # type: ignore[union-attr]
+        name: onnx.helper.make_tensor_type_proto(value.dtype or dtype, value.shape.numpy())
         for name, value in values.items()
+        if value.shape is not None and value.shape.is_static()
     }
+    if len(types) < len(values):
+        return None
     # Axes and other integers decide the shape of the result.
     numbers = {
         name: ir.serde.serialize_tensor(value.const_value)

@@ -1,11 +1,15 @@
 """Helpers of convolution and pooling: numbers per spatial dimension, and inputs without a batch."""
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 from ....registration import GraphContext, Value
 
+Number = TypeVar("Number")
+"""A number of a window: an int, or a value that is computed."""
 
-def per_dimension(numbers: Sequence[int], dimensions: int) -> list[int]:
+
+def per_dimension(numbers: Sequence[Number], dimensions: int) -> list[Number]:
     """Return one number per spatial dimension; a single number applies to all of them."""
     return list(numbers) * dimensions if len(numbers) == 1 else list(numbers)
 

@@ -21,7 +21,10 @@ from ....torch_boundary.operators.overloads import OpOverload, operator_of, sche
 from ....torch_boundary.recording.replay import Storage, written_storages
 
 _ATEN = torch.ops.aten
-_SCATTERS = {_ATEN.select.int: _ATEN.select_scatter.default, _ATEN.slice.Tensor: _ATEN.slice_scatter.default}
+_SCATTERS: dict[object, OpOverload] = {
+    _ATEN.select.int: _ATEN.select_scatter.default,
+    _ATEN.slice.Tensor: _ATEN.slice_scatter.default,
+}
 """By the operator of a view, the one that gives a tensor in which the view has other elements."""
 
 
@@ -161,7 +164,7 @@ def _carry_values(
         _check_views(node, nodes)
         value = _functional(node, nodes)
         for view in views:
-            scatter = _SCATTERS[view.target]  # type: ignore[index]
+            scatter = _SCATTERS[view.target]
             value = _insert_after(value, scatter, (view.args[0], value, *view.args[1:]), view.args[0], nodes)
         current[origin] = value
     for base, value in current.items():
@@ -193,8 +196,9 @@ def _views(node: torch.fx.Node, nodes: Sequence[torch.fx.Node]) -> list[torch.fx
 
 def _shares_storage(node: torch.fx.Node) -> bool:
     first = node.args[0]
-    is_view = isinstance(first, torch.fx.Node) and node.target in _SCATTERS
-    return is_view and storage_of(first.meta.get("val")) == storage_of(node.meta.get("val"))  # type: ignore[union-attr]
+    if not isinstance(first, torch.fx.Node) or node.target not in _SCATTERS:
+        return False
+    return storage_of(first.meta.get("val")) == storage_of(node.meta.get("val"))
 
 
 def _functional(node: torch.fx.Node, nodes: list[torch.fx.Node]) -> torch.fx.Node:
@@ -203,9 +207,10 @@ def _functional(node: torch.fx.Node, nodes: list[torch.fx.Node]) -> torch.fx.Nod
     Raises:
         NotRepeated: there is no such operator.
     """
-    schema = schema_of(node.target)  # type: ignore[arg-type]
     target = node.args[0]
+    assert isinstance(node.target, OpOverload)
     assert isinstance(target, torch.fx.Node)
+    schema = schema_of(node.target)
     if node.target is _ATEN.copy_.default:
         value = node.args[1]
         if not (isinstance(value, torch.fx.Node) and have_same_type(target, value)):

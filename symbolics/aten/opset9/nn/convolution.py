@@ -137,7 +137,7 @@ def _register(dimensions: int) -> None:
         begins = per_dimension(padding, dimensions)
         strides = per_dimension(stride, dimensions)
         dilations = per_dimension(dilation, dimensions)
-        requested = [fold_size(g, amount) for amount in per_dimension(output_padding, dimensions)]  # type: ignore[arg-type]
+        requested = [fold_size(g, amount) for amount in per_dimension(output_padding, dimensions)]
         # torch limits the output padding to less than the stride or the dilation.
         extra = [
             amount if isinstance(amount, int) else max(step, spacing) - 1
