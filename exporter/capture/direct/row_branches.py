@@ -143,15 +143,15 @@ def first_unequal(
         recorded = record_other_side(position)
         if recorded is None:
             return position
-        other, other_branches = recorded
-        has_further = {item.question for item in other_branches} - {item.question for item in branches}
+        without_rows, branches_without_rows = recorded
+        has_further = {item.question for item in branches_without_rows} - {item.question for item in branches}
         if (
             has_further
-            or position >= len(other_branches)
-            or not _conditions(other) <= _conditions(program)
-            or other.specializations != program.specializations
+            or position >= len(branches_without_rows)
+            or not _conditions(without_rows) <= _conditions(program)
+            or without_rows.specializations != program.specializations
             or not have_equal_results(
-                program, other, branch.sizes, branch.masks, other_branches[position].masks
+                program, without_rows, branch.sizes, branch.masks, branches_without_rows[position].masks
             )
         ):
             return position

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.export import Dim
@@ -36,15 +36,9 @@ from ..sizes.promised_ranges import check_promises
 from ..sizes.search import Search
 from ..sizes.trials import Tracer
 from .alternatives import Alternatives, Captures
+from .capture_call import Contexts, capture_call
 from .failures import explain, reads_value
 from .ways import Failures, capture_by
-
-if TYPE_CHECKING:
-    from ..direct.decisions import Decisions
-    from ..direct.row_branches import RowBranch
-
-
-_Contexts = Sequence[contextlib.AbstractContextManager[object]]
 
 
 def capture(
@@ -188,7 +182,7 @@ def _export(
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
     leaves: shapes.Leaves,
-    restoring: _Contexts,
+    restoring: Contexts,
     source_lines: bool,
     by: str,
     specialize: bool = False,
@@ -210,7 +204,7 @@ def _export(
         try:
             # TorchDynamo would trace the hook as a part of the model.
             with contextlib.nullcontext() if by == "strict" else _result_registered(model):
-                program = _capture_call(
+                program = capture_call(
                     model, call, specification, named, restoring, source_lines, by, specialize
                 )
             capture_patches.restore_operators(program.graph_module)
@@ -227,124 +221,6 @@ def _export(
             if not any(leaves.requested_dims):
                 break
     raise failures[0]
-
-
-def _capture_call(
-    model: torch.nn.Module,
-    call: tuple[tuple[object, ...], dict[str, object]],
-    specification: dict[str, object] | None,
-    named: Mapping[tuple[int, int], dimensions.Dimension],
-    restoring: _Contexts,
-    source_lines: bool,
-    by: str,
-    specialize: bool,
-) -> CapturedProgram:
-    """Capture one call, under torch's patches, and restore the model."""
-    args, kwargs = call
-    patches = functools.partial(_apply_patches, restoring, by, named)
-    if by != "direct":
-        with patches():
-            return torch.export.export(
-                model, args, kwargs, dynamic_shapes=specification, strict=by == "strict"
-            )
-    from ...torch_boundary.recording.gradients import Differentiates
-    from ..direct.builtin_functions import MakesNumbers
-    from ..direct.decisions import Decisions, WeightsDecide
-    from ..direct.row_branches import MOST_BRANCHES, first_unequal
-
-    record_call = functools.partial(_record_call, model, args, kwargs, specification, source_lines)
-    constants = gradients = False
-    other_namespaces: list[dict[str, object]] | None = []
-    most_branches = MOST_BRANCHES
-
-    def record_by(decisions: Decisions) -> RecordedProgram:
-        with patches(gradients=gradients):
-            return record_call(decisions, other_namespaces, gradients)
-
-    def record_other_side(position: int) -> tuple[RecordedProgram, Sequence[RowBranch]] | None:
-        decisions = Decisions(specialize, constants, most_branches, position)
-        try:
-            return record_by(decisions), decisions.row_branches
-        except (Exception, WeightsDecide, Differentiates, MakesNumbers) as error:
-            raise_fault(error, "when it recorded the other side of a branch")
-            return None
-
-    # Each exception asks for another recording with one more setting, so the loop ends.
-    while True:
-        decisions = Decisions(specialize, constants, most_branches)
-        try:
-            program = record_by(decisions)
-            unequal = first_unequal(program, decisions.row_branches, record_other_side)
-            if unequal is None:
-                program.namespaces = other_namespaces or []
-                return program
-            # The next recording fails at this branch, or fixes it.
-            most_branches = unequal
-        except WeightsDecide:
-            constants = True
-        except Differentiates:
-            gradients = True
-        except MakesNumbers as error:
-            other_namespaces = [*(other_namespaces or []), error.namespace]
-        except Exception as error:
-            if is_fault(error):
-                raise
-            if specialize and decisions.row_branches:
-                # The general side of the last branch fails; the example may take the other one.
-                most_branches = len(decisions.row_branches) - 1
-                continue
-            if not other_namespaces:
-                raise
-            # The code in these namespaces may need sizes as plain numbers, for example as keys of a dict.
-            other_namespaces = None
-
-
-def _apply_patches(
-    restoring: _Contexts,
-    by: str,
-    named: Mapping[tuple[int, int], dimensions.Dimension],
-    *,
-    gradients: bool = False,
-) -> contextlib.AbstractContextManager[None]:
-    """Torch's patches for a capture, after which the model is as before."""
-    patches = capture_patches.for_capture(
-        strict=by == "strict",
-        gradients=gradients or by == "gradients",
-        recorded=by == "direct",
-        dimensions=named,
-    )
-    return boundary(*patches, *restoring)
-
-
-def _record_call(
-    model: torch.nn.Module,
-    args: tuple[object, ...],
-    kwargs: dict[str, object],
-    specification: dict[str, object] | None,
-    source_lines: bool,
-    decisions: Decisions,
-    other_namespaces: list[dict[str, object]] | None,
-    gradients: bool,
-) -> RecordedProgram:
-    """Capture one call directly; its modules are imported here, after the probe for the names they need.
-
-    Raises:
-        MakesNumbers: a module outside of `other_namespaces` makes a number of a size, unless that is None.
-        Differentiates: the model computes gradients, and `gradients` is False.
-    """
-    from ...torch_boundary.recording.recorded_sizes import DynamicSizes, FixedSizes
-    from ..direct import builtin_functions
-    from ..direct.decisions import DecidingEnvironment
-    from ..direct.recording import record
-
-    environment = DecidingEnvironment(
-        decisions, other_namespaces is not None, tracked_fakes=[], trace_asserts=True
-    )
-    sizes = FixedSizes(environment)
-    if specification is not None:
-        sizes = DynamicSizes(environment, model, specification)
-    with builtin_functions.keep_symbolic(model, specification is not None, other_namespaces or []):
-        return record(model, args, kwargs, sizes, decisions, source_lines=source_lines, gradients=gradients)
 
 
 def _limits(
@@ -408,7 +284,7 @@ def _capture_at_sizes(
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
     leaves: shapes.Leaves,
-    restoring: _Contexts,
+    restoring: Contexts,
     ways: Sequence[str],
     values: list[Any],
 ) -> list[object] | None:
@@ -430,7 +306,7 @@ def _capture_at_sizes(
     for way in ways:
         try:
             return _placeholders(
-                _capture_call(model, call, specification, named, restoring, False, way, False)
+                capture_call(model, call, specification, named, restoring, False, way, False)
             )
         except Exception as error:
             if is_fault(error):
@@ -443,7 +319,7 @@ def _capture_at_points(
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
     leaves: shapes.Leaves,
-    restoring: _Contexts,
+    restoring: Contexts,
     source_lines: bool,
     sizes: Mapping[str, int],
 ) -> tuple[CapturedProgram, list[object]] | None:
@@ -453,7 +329,7 @@ def _capture_at_points(
     specification, named = _specification(model, args, kwargs, leaves), leaves.named_dimensions()
     try:
         with _result_registered(model):
-            program = _capture_call(
+            program = capture_call(
                 model, call, specification, named, restoring, source_lines, "direct", False
             )
     except Exception as error:

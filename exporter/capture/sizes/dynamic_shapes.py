@@ -70,10 +70,9 @@ class Leaves:
     def ranges(self) -> dict[str, tuple[Any, Any]]:
         """The user's smallest and largest size of each named dimension, or None."""
         names = self.dimension_names()
+        named_dims = [(names.get((leaf, axis)), dim) for leaf, axis, dim in self.dynamic()]
         return {
-            names[leaf, axis]: (getattr(dim, "min", None), getattr(dim, "max", None))
-            for leaf, axis, dim in self.dynamic()
-            if (leaf, axis) in names
+            name: (getattr(dim, "min", None), getattr(dim, "max", None)) for name, dim in named_dims if name
         }
 
     def independent_dims(self) -> list[Any]:

@@ -44,7 +44,7 @@ def adds_neutral_call(model: Sequence[Sequence[object]], graph: Sequence[Sequenc
         model, graph: the steps of both; the first item of each is the operator.
     """
     pairs = zip(model, graph, strict=False)
-    first = next((i for i, (step, other) in enumerate(pairs) if step != other), len(graph))
+    first = next((i for i, (step, graph_step) in enumerate(pairs) if step != graph_step), len(graph))
     return first < len(model) and may_be_neutral("::".join(str(model[first][0]).split(".")[:2]))
 
 

@@ -195,12 +195,8 @@ class GraphRecorder:
         is_before_dispatch = functools.cache(_is_before_dispatch)
 
         def find_function(func: OpOverload, key: DispatchKey) -> object:
-            if (
-                state.get(0) is mode
-                and state.get(1) is None
-                and is_before_dispatch(key)
-                and not is_excluded(DispatchKey.Python)
-            ):
+            is_alone = state.get(0) is mode and state.get(1) is None
+            if is_alone and is_before_dispatch(key) and not is_excluded(DispatchKey.Python):
                 return functools.partial(self._record_alone, func)
             return find(func, key)
 

@@ -168,8 +168,9 @@ def _is_gemm(attributes: dict[str, Any], a: Shape, b: Shape, c: Shape | None = N
     if len(a) != 2 or len(b) != 2:
         return False
     rows, inner = a[::-1] if attributes.get("transA") else a
-    other, columns = b[::-1] if attributes.get("transB") else b
-    return bool(inner == other and (c is None or np.broadcast_shapes(c, (rows, columns)) == (rows, columns)))
+    inner_of_b, columns = b[::-1] if attributes.get("transB") else b
+    result = (rows, columns)
+    return bool(inner == inner_of_b and (c is None or np.broadcast_shapes(c, result) == result))
 
 
 def _reduces(attributes: dict[str, Any], data: Shape, *axes: Shape) -> bool:

@@ -387,10 +387,10 @@ def _difference(node: SizeNode) -> Polynomial[int] | None:
     if node.relation is None:
         polynomial: Polynomial[int] | None = node.polynomial
         return polynomial
-    _, first, *others = node.relation
-    if len(others) != 1 or first.polynomial is None or others[0].polynomial is None:
+    sides = node.relation[1:]
+    if len(sides) != 2 or any(side.polynomial is None for side in sides):
         return None
-    difference: Polynomial[int] = first.polynomial - others[0].polynomial
+    difference: Polynomial[int] = sides[0].polynomial - sides[1].polynomial
     return difference
 
 

@@ -57,11 +57,11 @@ class _Rolling:
             final_users.setdefault(position, [])
         runs = [run for join in self._loops.joins for run in join.runs_of(loop)]
         write_positions = [body.positions[write.values[-1]][1] for write in body.writes]
-        wanted = [*(run.position for run in runs), *write_positions, *final_users]
+        positions = [*(run.position for run in runs), *write_positions, *final_users]
         stacks = {*(run.position for run in runs), *write_positions}
         self._collected = [
             position
-            for position in dict.fromkeys(wanted)
+            for position in dict.fromkeys(positions)
             if position in stacks or position not in body.carried
         ]
         loop_node = self._insert_loop(root, name)
