@@ -70,10 +70,8 @@ class Leaves:
     def ranges(self) -> dict[str, tuple[Any, Any]]:
         """The user's smallest and largest size of each named dimension, or None."""
         names = self.dimension_names()
-        named_dims = [(names.get((leaf, axis)), dim) for leaf, axis, dim in self.dynamic()]
-        return {
-            name: (getattr(dim, "min", None), getattr(dim, "max", None)) for name, dim in named_dims if name
-        }
+        dims = {names[leaf, axis]: dim for leaf, axis, dim in self.dynamic() if (leaf, axis) in names}
+        return {name: (getattr(dim, "min", None), getattr(dim, "max", None)) for name, dim in dims.items()}
 
     def independent_dims(self) -> list[Any]:
         """Each `Dim` of which no other one is computed, as `2 * dim` is."""
