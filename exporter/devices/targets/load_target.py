@@ -29,6 +29,8 @@ _CONVENTIONS = {
     "bool_constants": ("uint8", "int8", "int32", "int64", "float"),
     "int64_constants": ("int32",),
     "resize": ("sizes", "scales"),
+    "broadcasts": ("ranks", "none"),
+    "gemm_weights": ("transposed",),
     "recurrent_outputs": ("all",),
 }
 
@@ -165,6 +167,10 @@ class _Reader:
             self.restriction(f"restrictions[{index}]", entry)
             for index, entry in enumerate(self.list("restrictions", content.get("restrictions", [])))
         )
+        forms = self.table("forms", content)
+        for operator, form in forms.items():
+            self.one_of("forms", f"{operator}.{form}", _forms())
+        fields["forms"] = tuple(forms.items())
         fields["conventions"] = self.conventions(content)
         return Target(**fields)
 
@@ -331,6 +337,15 @@ def _operators() -> frozenset[str]:
     import onnx
 
     return frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == "")
+
+
+def _forms() -> list[str]:
+    """Every form of `symbolics/onnx/forms`, `Neg.mul`."""
+    # Only targets that name forms need the symbolic functions.
+    from .... import symbolics  # noqa: F401
+    from ....registration import default_registry
+
+    return [name.removeprefix("form::") for name in default_registry.names() if name.startswith("form::")]
 
 
 @functools.cache

@@ -81,6 +81,9 @@ class Conventions:
         resize: "sizes" or "scales", where shapes are static and the other says the same.
         float_exponents: whether Pow needs an exponent of the type of its base.
         explicit_attributes: attributes that are written also where they equal their default, `Resize.mode`.
+        broadcasts: "ranks" if the operands of an arithmetic operator need the same rank, "none" if they need
+            the shape of the result, where shapes are static.
+        gemm_weights: "transposed" if Gemm needs a constant weight with `transB`.
         recurrent_outputs: "all" if LSTM, GRU and RNN need all of their outputs.
     """
 
@@ -90,6 +93,8 @@ class Conventions:
     resize: str | None = None
     float_exponents: bool = False
     explicit_attributes: tuple[str, ...] = ()
+    broadcasts: str | None = None
+    gemm_weights: str | None = None
     recurrent_outputs: str | None = None
 
 
@@ -113,6 +118,8 @@ class Target:
         external_data: whether weights may be in files beside the model.
         maximum_bytes: the most that all weights may take.
         restrictions: demands on single operators.
+        forms: operators, and the names of their forms in `symbolics/onnx/forms`, which are written where they
+            can be.
         conventions: how graphs are written for it.
         version: the version of the product: the requested one, or the newest that was measured; "" if the
             file names none.
@@ -136,6 +143,7 @@ class Target:
     external_data: bool = True
     maximum_bytes: int | None = None
     restrictions: tuple[Restriction, ...] = ()
+    forms: tuple[tuple[str, str], ...] = ()
     conventions: Conventions = Conventions()
     version: str = ""
     measured_versions: tuple[str, ...] = ()

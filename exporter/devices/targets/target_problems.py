@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
@@ -17,13 +18,26 @@ _STANDARD = ("", "ai.onnx")
 _RECURRENT = {"GRU": 2, "LSTM": 3, "RNN": 2}
 
 
-def check_model(model: ir.Model, target: Target, *, is_file: bool = False) -> None:
+def check_model(
+    model: ir.Model,
+    target: Target,
+    *,
+    is_file: bool = False,
+    refused_forms: Mapping[str, Mapping[str, str]] | None = None,
+) -> None:
     """Check a model against a target, and warn of nodes that run beside its accelerator.
+
+    Args:
+        is_file: as for `find_problems`.
+        refused_forms: the equivalent forms that were tried, and why they were not written, by operator.
 
     Raises:
         TargetError: lists everything that the target does not take, unless the target is forced.
     """
-    problems = find_problems(model, target, is_file=is_file)
+    problems = [
+        _with_forms(problem, (refused_forms or {}).get(problem.operator, {}))
+        for problem in find_problems(model, target, is_file=is_file)
+    ]
     if problems and target.is_forced:
         warn(f"written for target '{target.name}' in spite of\n{list_problems(problems)}")
     elif problems:
@@ -39,6 +53,13 @@ def check_model(model: ir.Model, target: Target, *, is_file: bool = False) -> No
             f"target '{target.name}' runs on the CPU instead of the accelerator (nodes: {len(host_nodes)}):\n"
             f"{list_problems(host_nodes)}"
         )
+
+
+def _with_forms(problem: TargetProblem, refused_forms: Mapping[str, str]) -> TargetProblem:
+    if not refused_forms:
+        return problem
+    forms = ", ".join(f"{name} ({reason})" for name, reason in refused_forms.items())
+    return dataclasses.replace(problem, reason=f"{problem.reason}; tried as {forms}")
 
 
 def list_problems(problems: Sequence[TargetProblem]) -> str:

@@ -9,8 +9,10 @@ import onnx_ir as ir
 from ....passes.faults import run_pass
 from ....passes.onnx_graph.constants.initializers import Initializers
 from ....passes.onnx_graph.conventions.bool_constants import StoreBools
+from ....passes.onnx_graph.conventions.broadcasts import WriteBroadcasts
 from ....passes.onnx_graph.conventions.constant_forms import WriteConstantNodes, WriteInitializers
 from ....passes.onnx_graph.conventions.default_attributes import WriteDefaultAttributes
+from ....passes.onnx_graph.conventions.gemm_weights import TransposeGemmWeights
 from ....passes.onnx_graph.conventions.int64_constants import NarrowConstants
 from ....passes.onnx_graph.conventions.recurrent_outputs import CompleteRecurrentOutputs
 from ....passes.onnx_graph.conventions.resize import ResizeBy
@@ -20,6 +22,7 @@ from ....passes.realizers.compose_operators import ComposeOperators
 from ....passes.realizers.unroll_recurrent import OPERATORS_OF_STEPS, UnrollRecurrent
 from ....registration import default_registry
 from ...lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
+from .equivalent_forms import with_forms
 from .target import Conventions, Target
 from .target_problems import check_model
 
@@ -33,7 +36,13 @@ def write_for(model: ir.Model, target: Target | None) -> None:
     """
     if target is None:
         return
-    composed = _run([ComposeOperators(target.operators.__contains__, default_registry)], model)
+    compose_operators = ComposeOperators(
+        target.operators.__contains__,
+        default_registry,
+        dict(target.forms),
+        with_forms(default_registry, target),
+    )
+    composed = _run([compose_operators], model)
     composed |= _unroll(model, target)
     passes = _passes(model, target.conventions)
     if passes or composed or target.conventions.recurrent_outputs == "all":
@@ -41,7 +50,7 @@ def write_for(model: ir.Model, target: Target | None) -> None:
         _run([*passes, RemoveUnused(), CompleteRecurrentOutputs()], model)
         if model.ir_version < FREE_INITIALIZERS:
             initializers_as_inputs(model, {value for value in model.graph.inputs if value.const_value})
-    check_model(model, target)
+    check_model(model, target, refused_forms=compose_operators.refusals)
 
 
 def _unroll(model: ir.Model, target: Target) -> bool:
@@ -65,10 +74,20 @@ def _passes(model: ir.Model, conventions: Conventions) -> list[ir.passes.PassBas
     initializers = Initializers(model)
     passes: list[ir.passes.PassBase] = []
     # Passes below read initializers only.
-    if conventions.constants == "initializers" or conventions.bool_constants or conventions.int64_constants:
+    if (
+        conventions.constants == "initializers"
+        or conventions.bool_constants
+        or conventions.int64_constants
+        or conventions.broadcasts
+        or conventions.gemm_weights
+    ):
         passes.append(WriteInitializers())
     if conventions.float_exponents:
         passes.append(AlignExponents(initializers))
+    if conventions.gemm_weights is not None:
+        passes.append(TransposeGemmWeights(initializers))
+    if conventions.broadcasts is not None:
+        passes.append(WriteBroadcasts(conventions.broadcasts, initializers))
     if conventions.resize is not None:
         passes.append(ResizeBy(conventions.resize, initializers))
     if conventions.int64_constants is not None:

@@ -44,7 +44,8 @@ def device(tmp_path):
     path = tmp_path / "device.toml"
     path.write_text(
         'title = "A device"\nsources = ["its manual, version 2.1"]\nopsets = { maximum = 19 }\n'
-        'host_operators = ["Div"]\nmeasured_operators = ["Gemm"]\noperators = { refused = ["Abs"] }\n'
+        'host_operators = ["Div"]\nmeasured_operators = ["Gemm"]\n'
+        'operators = { refused = ["Abs", "Max", "Relu"] }\n'
     )
     return path
 
