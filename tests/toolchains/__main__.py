@@ -1,6 +1,6 @@
 """Install consumers, write files, run them, and write docs/toolchains.
 
-    python -m tests.toolchains [STEP ...] [--consumers A,B] [--models A,B] [--writers A,B]
+    python -m tests.toolchains [STEP ...] [--consumers A,B] [--models A,B] [--writers A,B] [--releases A,B]
 
 Without steps all are done. Environments, files and results are kept in `.toolchains`; what is
 installed there is not installed again.
@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from . import report, run
+from . import releases, report, run
 from .consumers import CONSUMERS, install
 from .models import MODELS
 from .write import WRITERS, write
 
-STEPS = ("install", "write", "run", "report")
+STEPS = ("install", "write", "run", "report", "releases")
 
 
 def main() -> None:
@@ -25,7 +25,12 @@ def main() -> None:
     )
     parser.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(STEPS))
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(".toolchains"))
-    for name, known in (("consumers", CONSUMERS), ("models", MODELS), ("writers", WRITERS)):
+    for name, known in (
+        ("consumers", CONSUMERS),
+        ("models", MODELS),
+        ("writers", WRITERS),
+        ("releases", releases.RELEASES),
+    ):
         parser.add_argument(f"--{name}", type=lambda text: text.split(","), default=list(known))
     options = parser.parse_args()
     root, steps = options.root.resolve(), options.steps or STEPS
@@ -41,6 +46,8 @@ def main() -> None:
         run.run_all(root, options.consumers, options.models, options.writers)
     if "report" in steps:
         report.write(root)
+    if "releases" in steps:
+        releases.run_all(root, options.models, options.releases)
 
 
 if __name__ == "__main__":

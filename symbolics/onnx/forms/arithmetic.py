@@ -75,8 +75,10 @@ def where_arithmetic(g: GraphContext, condition: Value, X: Value, Y: Value) -> V
     Constant infinities become the largest number of the type. A computed infinity or NaN that is not selected
     makes the result NaN.
     """
-    _need_float(g, X)
-    condition = g.cast(condition, g.dtype(X))
+    dtype = g.dtype(X)
+    if dtype is None or dtype not in FLOATS:
+        raise g.refuse("this form is one of floating-point numbers")
+    condition = g.cast(condition, dtype)
     complement = g.op("Add", g.op("Mul", condition, _number(g, -1, X)), _number(g, 1, X))
     return g.op("Add", g.op("Mul", _finite(g, X), condition), g.op("Mul", _finite(g, Y), complement))
 

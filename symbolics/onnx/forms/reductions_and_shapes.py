@@ -105,7 +105,7 @@ def gather_slices(g: GraphContext, data: Value, indices: Value, axis: int = 0) -
         raise g.refuse("the positions are computed, or a size is unknown")
     if positions.size < 2 or g.constant_value(data) is not None:
         raise g.refuse("there is one position, or the data are constant")
-    sizes = [int(size) for size in shape]
+    sizes = [size for size in shape if isinstance(size, int)]
     axis %= len(sizes)
     runs: list[list[int]] = []
     for position in (int(number) % sizes[axis] for number in positions.reshape(-1)):
@@ -133,7 +133,7 @@ def expand_concat(g: GraphContext, input: Value, shape: Value | list[int]) -> Va
     requested, sizes = integers(g, shape), g.shape(input)
     if requested is None or sizes is None or not all_static(sizes):
         raise g.refuse("a size is unknown")
-    static_sizes = [int(size) for size in sizes]
+    static_sizes = [size for size in sizes if isinstance(size, int)]
     rank = max(len(static_sizes), len(requested))
     sizes_before = [1] * (rank - len(static_sizes)) + static_sizes
     sizes_after = np.broadcast_shapes(tuple(sizes_before), tuple(requested))
@@ -150,15 +150,17 @@ def expand_concat(g: GraphContext, input: Value, shape: Value | list[int]) -> Va
 @onnx_symbolic("form::Gather.one_hot")
 def gather_one_hot(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """The product of one-hot rows and a constant table, of at most `MAXIMUM_ROWS` rows."""
-    table, shape, sizes = g.constant_value(data), g.shape(data), g.shape(indices)
-    if table is None or shape is None or len(shape) != 2 or axis % 2 or g.dtype(data) not in FLOATS:
+    table, shape, sizes, dtype = g.constant_value(data), g.shape(data), g.shape(indices), g.dtype(data)
+    if table is None or shape is None or len(shape) != 2 or axis % 2 or dtype not in FLOATS:
         raise g.refuse("the table is computed, no matrix, or not of floating-point numbers")
     if sizes is None or not all_static(sizes) or _is_stored(indices):
         raise g.refuse("the number of positions is unknown, or they are constant")
-    rows, columns = map(int, shape)
+    assert dtype is not None
+    rows, columns = table.shape
+    lengths = [size for size in sizes if isinstance(size, int)]
     if rows > MAXIMUM_ROWS:
         raise g.refuse(f"the table has more than {MAXIMUM_ROWS} rows")
-    number = g.cast(g.op("Reshape", indices, [math.prod(map(int, sizes)), 1]), g.dtype(data))
+    number = g.cast(g.op("Reshape", indices, [math.prod(lengths), 1]), dtype)
     # 1 for negative positions, which count from the end, and 0 for others.
     opposite = g.op("Mul", number, -1.0)
     is_negative = g.op("Sub", g.op("Relu", opposite), g.op("Relu", g.op("Add", opposite, -1.0)))
@@ -168,7 +170,7 @@ def gather_one_hot(g: GraphContext, data: Value, indices: Value, axis: int = 0) 
         "Add", g.op("MatMul", position, np.ones((1, rows), dtype)), -np.arange(rows).astype(dtype)
     )
     one_hot = g.op("Relu", g.op("Add", g.op("Mul", g.op("Abs", distance), -1.0), 1.0))
-    return g.op("Reshape", g.op("MatMul", one_hot, data), [*map(int, sizes), columns])
+    return g.op("Reshape", g.op("MatMul", one_hot, data), [*lengths, columns])
 
 
 @onnx_symbolic("form::Gather.slices_or_one_hot")
@@ -198,6 +200,27 @@ def reduce_mean_single(
     return data
 
 
+@onnx_symbolic("form::ReduceMean.last")
+def reduce_mean_last(
+    g: GraphContext,
+    data: Value,
+    axes: Value | list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Value:
+    """ReduceMean of the last dimensions, behind a Transpose that moves the dimensions there."""
+    rank, listed = g.rank(data), integers(g, axes)
+    if rank is None or not listed:
+        raise g.refuse("the axes or the rank are unknown")
+    reduced = sorted(axis % rank for axis in listed)
+    others = [axis for axis in range(rank) if axis not in reduced]
+    if [*others, *reduced] == list(range(rank)):
+        raise g.refuse("the dimensions are the last ones")
+    moved = g.op("Transpose", data, perm=[*others, *reduced])
+    result = g.op("ReduceMean", moved, axes=list(range(len(others), rank)), keepdims=0)
+    return g.op("Unsqueeze", result, axes=reduced) if keepdims else result
+
+
 @onnx_symbolic("form::LayerNormalization.instance_normalization")
 def layer_normalization(
     g: GraphContext,
@@ -213,7 +236,7 @@ def layer_normalization(
     shape = g.shape(X)
     if shape is None or outputs > 1 or g.dtype(X) is not DataType.FLOAT or not all_static(shape):
         raise g.refuse("the shape is dynamic, the numbers are not FLOAT, or the mean is an output")
-    sizes = [int(size) for size in shape]
+    sizes = [size for size in shape if isinstance(size, int)]
     axis %= len(sizes)
     rows, features = math.prod(sizes[:axis]), math.prod(sizes[axis:])
     image = g.op("Reshape", X, [1, rows, features, 1])
