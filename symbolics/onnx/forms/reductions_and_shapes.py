@@ -7,9 +7,9 @@ import math
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....registration.dtypes import FLOATS
 from ..support import integers
 
+_EXACT = (DataType.FLOAT, DataType.DOUBLE)
 MAXIMUM_PARTS = 64
 """The operands of a Concat."""
 MAXIMUM_ROWS = 1 << 17
@@ -151,8 +151,9 @@ def expand_concat(g: GraphContext, input: Value, shape: Value | list[int]) -> Va
 def gather_one_hot(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """The product of one-hot rows and a constant table, of at most `MAXIMUM_ROWS` rows."""
     table, shape, sizes, dtype = g.constant_value(data), g.shape(data), g.shape(indices), g.dtype(data)
-    if table is None or shape is None or len(shape) != 2 or axis % 2 or dtype not in FLOATS:
-        raise g.refuse("the table is computed, no matrix, or not of floating-point numbers")
+    # 16-bit floats do not have every position.
+    if table is None or shape is None or len(shape) != 2 or axis % 2 or dtype not in _EXACT:
+        raise g.refuse("the table is computed, no matrix, or not of FLOAT or DOUBLE")
     if sizes is None or not all_static(sizes) or _is_stored(indices):
         raise g.refuse("the number of positions is unknown, or they are constant")
     assert dtype is not None
@@ -165,10 +166,8 @@ def gather_one_hot(g: GraphContext, data: Value, indices: Value, axis: int = 0) 
     opposite = g.op("Mul", number, -1.0)
     is_negative = g.op("Sub", g.op("Relu", opposite), g.op("Relu", g.op("Add", opposite, -1.0)))
     position = g.op("Add", number, g.op("Mul", is_negative, float(rows)))
-    dtype = g.dtype(data).numpy()
-    distance = g.op(
-        "Add", g.op("MatMul", position, np.ones((1, rows), dtype)), -np.arange(rows).astype(dtype)
-    )
+    ones, numbers = (array.astype(dtype.numpy()) for array in (np.ones((1, rows)), np.arange(rows)))
+    distance = g.op("Add", g.op("MatMul", position, ones), -numbers)
     one_hot = g.op("Relu", g.op("Add", g.op("Mul", g.op("Abs", distance), -1.0), 1.0))
     return g.op("Reshape", g.op("MatMul", one_hot, data), [*lengths, columns])
 
