@@ -13,8 +13,10 @@ import onnx_ir as ir
 from ..passes.onnx_graph.levels import check_level
 from ..passes.quantization import Quantization
 from ..registration import OpsettaError, Registry
+from ..registration.functions.registry import registry_or_default
 from .devices.plan import ALIGNMENT, Plan, make_plan
 from .devices.prepack import saving
+from .devices.targets.equivalent_forms import with_forms
 from .devices.targets.load_target import resolve_target
 from .devices.targets.target import Target, check_saving
 from .devices.targets.write_for_target import write_for
@@ -107,11 +109,14 @@ class OnnxModel:
         used_registry = registry if registry is not None else self.registry
         level = None if optimize is None else check_level(optimize)
         requested_opset, resolved_target = resolve_target(opset, target)
+        registry_of_target = used_registry
+        if resolved_target is not None:
+            registry_of_target = with_forms(registry_or_default(used_registry), resolved_target)
         bounds = bounds_of(self.trusted)
 
         def convert_source(keeps_weights: bool, observation: Observation | None = None) -> ir.Model:
             new_model = convert(
-                self.source, requested_opset, used_registry, bounds, level, keeps_weights, observation
+                self.source, requested_opset, registry_of_target, bounds, level, keeps_weights, observation
             )
             write_for(new_model, resolved_target)
             return new_model

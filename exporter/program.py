@@ -25,6 +25,7 @@ from .captured_graph.dimensions import Dimension
 from .captured_graph.stages import time_stage
 from .devices.plan import ALIGNMENT, Plan, make_plan
 from .devices.prepack import saving
+from .devices.targets.equivalent_forms import with_forms
 from .devices.targets.load_target import resolve_target
 from .devices.targets.target import Target, check_saving
 from .devices.targets.write_for_target import write_for
@@ -146,7 +147,7 @@ class SourceModel:
         lowered = lowering.lower(
             self.source,
             opset,
-            registry,
+            with_forms(registry, target),
             input_names=self._given_input_names,
             output_names=self._given_output_names,
             default_output_names=self._capture.output_names,

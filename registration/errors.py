@@ -146,12 +146,14 @@ class TargetProblem:
         node: the name of the node; empty for a problem outside of any node.
         operator: the operator of the node.
         module: the path of the user's module that the node comes from, where it is known.
+        outcome: "refused", or "wrong" if the target computes other results without an error.
     """
 
     reason: str
     node: str = ""
     operator: str = ""
     module: str = ""
+    outcome: str = "refused"
 
     def __str__(self) -> str:
         if not self.operator:

@@ -12,7 +12,7 @@ class FormRule:
 
     Attributes:
         operator: the operator's name.
-        form: the function `form::<operator>_<form>` of the registry, "composition" for the composition that
+        form: the function `form::<operator>.<form>` of the registry, "composition" for the composition that
             replaces the operator at opsets without it, or "steps" for a recurrent layer as the operators of
             each step.
         attributes: the values that attributes must have, or their default; an operator without the attribute
@@ -25,6 +25,8 @@ class FormRule:
         behind: operators, one of which must compute the first input.
         not_behind: operators, none of which may compute the first input.
         before: operators, one of which must read the first output.
+        at_emission: whether the form is written already where the operator is emitted: before the graph is
+            optimized, and at opsets that lack the operator. Such a rule has no conditions.
     """
 
     operator: str
@@ -38,6 +40,7 @@ class FormRule:
     behind: tuple[str, ...] = ()
     not_behind: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
+    at_emission: bool = False
 
 
 COMPOSITION = "composition"
@@ -45,8 +48,3 @@ COMPOSITION = "composition"
 
 STEPS = "steps"
 """The form of a recurrent layer that consists of the operators of each step."""
-
-
-def form_name(operator: str, form: str) -> str:
-    """The name under which the registry has a form of an operator."""
-    return f"form::{operator}_{form}"

@@ -76,9 +76,9 @@ def emit(
         EmissionError: the target opset does not have the operator, an argument or an element type.
         UnsupportedError: an axis is outside of its tensor, or sizes cannot be sizes.
     """
-    rung = None if domain else ladder.rung(g, op_type)
+    rung = None if domain else ladder.rung(g, op_type, positional, named)
     if rung is not None:
-        return ladder.compose(g, rung, op_type, positional, named, outputs)
+        return ladder.compose_rung(g, rung, op_type, positional, named, outputs)
     construction = g.construction
     version = construction.opset if domain == "" else construction.opset_import(domain)
     schema = schemas.operator_schema(op_type, version, domain)

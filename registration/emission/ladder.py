@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 from onnx_ir import Value
 
 from .. import schemas
@@ -19,17 +20,57 @@ from ..functions.results import as_list, composed_results
 _COMPOSED_WITHIN = 3
 
 
-def rung(g: GraphBuilder, op_type: str) -> SymbolicFunction | None:
+def rung(
+    g: GraphBuilder, op_type: str, positional: Sequence[object], named: Mapping[str, object]
+) -> SymbolicFunction | None:
     """Return the function that composes an operator's newest meaning at this opset, or None.
 
-    Returns None while that function runs, and if only arbitrary data needs it.
+    Returns None while that function runs, and if only arbitrary data needs it; constant negative positions
+    are such data.
     """
     construction = g.construction
     if op_type in construction.composing:
         return None
     entry = g.registry.rung(op_type, construction.opset)
-    symbolic: SymbolicFunction | None = None if entry is None or entry.any_data else entry.symbolic
+    if entry is None or (entry.any_data and not _has_negative_positions(g, positional, named)):
+        return None
+    symbolic: SymbolicFunction = entry.symbolic
     return symbolic
+
+
+def _has_negative_positions(
+    g: GraphBuilder, positional: Sequence[object], named: Mapping[str, object]
+) -> bool:
+    """Whether the indices of Gather and its like, their second operand, are constants below 0."""
+    indices = positional[1] if len(positional) > 1 else named.get("indices")
+    numbers = g.constant_value(indices) if isinstance(indices, Value) else indices
+    return numbers is not None and bool(np.any(np.asarray(numbers) < 0))
+
+
+def _indices_as_values(
+    g: GraphBuilder, positional: Sequence[object], named: Mapping[str, object]
+) -> tuple[Sequence[object], Mapping[str, object]]:
+    """The operands with the lists and arrays among the indices as constants, which compositions take."""
+    if len(positional) > 1 and isinstance(positional[1], (list, np.ndarray)):
+        indices = np.asarray(positional[1], np.int64)
+        return [positional[0], g.constant(indices), *positional[2:]], named
+    if isinstance(named.get("indices"), (list, np.ndarray)):
+        return positional, {**named, "indices": g.constant(np.asarray(named["indices"], np.int64))}
+    return positional, named
+
+
+def compose_rung(
+    g: GraphBuilder,
+    symbolic: SymbolicFunction,
+    op_type: str,
+    positional: Sequence[object],
+    named: Mapping[str, object],
+    outputs: int,
+) -> list[Value]:
+    """Call the function that `rung` returns."""
+    if op_type.startswith(("Gather", "Scatter")):
+        positional, named = _indices_as_values(g, positional, named)
+    return compose(g, symbolic, op_type, positional, named, outputs)
 
 
 def emit_of_any_data(

@@ -11,11 +11,13 @@ type and shape, which gives larger graphs. What changes below 9:
 
 from collections.abc import Callable
 
+import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ...registration.inference.folding import MAXIMUM_ELEMENTS
 from ..compositions.list_values import loop_inputs
-from ..compositions.size_arithmetic import Size, compute, is_non_negative
+from ..compositions.size_arithmetic import Size, compute, fold_size, is_non_negative
 
 INT, DOUBLE = DataType.INT64, DataType.DOUBLE
 
@@ -86,14 +88,22 @@ def wrap(g: GraphContext, index: Value, size: int | Value) -> Value:
 
 @onnx_symbolic("sym::range", opset=8)
 def range_(g: GraphContext, start: Value | int, end: Value | int, step: int = 1) -> Value:
-    """Below 9: the iteration numbers of a Loop, which must carry a value."""
+    """Below 9: the iteration numbers of a Loop, which must carry a value.
+
+    onnxruntime 1.0 returns the last iteration number for each, so they are computed: they count from 1.
+    """
+    start, end = fold_size(g, start), fold_size(g, end)
+    if isinstance(start, int) and isinstance(end, int):
+        numbers = range(start, end, step)
+        if len(numbers) <= MAXIMUM_ELEMENTS:
+            return g.constant(np.array(numbers, dtype=np.int64))
     span = compute(g, "sub", end, start)
     steps: Size = compute(g, "add", span, step - (1 if step > 0 else -1))
     steps = compute(g, "floordiv", steps, step)
     nothing = Value(name="nothing", type=ir.TensorType(DataType.BOOL), shape=ir.Shape([]))
 
     def build(iteration: Value, keep_going: Value, nothing: Value) -> list[Value]:
-        return [keep_going, nothing, iteration]
+        return [keep_going, nothing, g.op("Add", iteration, 1)]
 
     body = g.subgraph(build, [*loop_inputs(), nothing], "count")
     counted = g.op("Loop", g.constant(steps, INT), g.constant(True), g.constant(False), body=body, outputs=2)[
@@ -101,4 +111,4 @@ def range_(g: GraphContext, start: Value | int, end: Value | int, step: int = 1)
     ]
     counted.type, counted.shape = ir.TensorType(INT), ir.Shape([None])
     result = counted if step == 1 else g.op("Mul", counted, step)
-    return result if start == 0 and isinstance(start, int) else g.op("Add", result, start)
+    return g.op("Add", result, compute(g, "sub", start, step))

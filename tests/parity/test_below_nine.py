@@ -93,3 +93,17 @@ def test_a_choice_of_unknown_sizes_takes_empty_tensors(shape: tuple[int, int]) -
         lambda x: torch.where(x > 0, x, -x), (X,), opset=7, dynamic_shapes=({0: "n", 1: "m"},)
     )
     program.verify((floats(*shape),))
+
+
+def test_ranges_below_nine_are_computed_in_the_loop() -> None:
+    """In onnxruntime 1.0 an iteration number that a Loop returns for each iteration is the last one."""
+    program = opsetta.export(
+        lambda x: (torch.arange(x.shape[0]), torch.arange(x.shape[0], -2, -2), torch.arange(4)),
+        (X,),
+        opset=7,
+        dynamic_shapes=({0: "n"},),
+    )
+    program.verify((floats(5, X.shape[1]),))
+    loops = [node for node in program.model.graph if node.op_type == "Loop"]
+    assert len(loops) == 2
+    assert all("Add" in {node.op_type for node in loop.attributes["body"].as_graph()} for loop in loops)

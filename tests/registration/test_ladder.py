@@ -120,3 +120,19 @@ def test_aten_functions_know_no_opset():
     """What an ONNX operator is at each opset stands in `symbolics/onnx` alone."""
     later = {name for name in default_registry.names() if name.startswith("aten::")}
     assert not {name: found for name in later if (found := set(default_registry.versions(name))) != {9}}
+
+
+@pytest.mark.parametrize("opset", [7, 10, 11])
+@pytest.mark.parametrize("size", [3, "n"])
+@pytest.mark.parametrize("indices", [-1, [-2, 0], np.array([[-3], [1]])])
+def test_constant_negative_positions_of_gather_are_positive_below_11(opset, size, indices):
+    g = context(opset)
+    result = g.op("Gather", given(g, "x", [2, size, 4]), indices, axis=1)
+    [node] = [node for node in g.graph if node.op_type == "Gather" and node.inputs[0].name == "x"]
+    positions = g.constant_value(node.inputs[1])
+    if opset == 11:
+        assert np.array_equal(positions, indices)
+    else:
+        assert (positions is None) == (size == "n")
+        assert positions is None or np.array_equal(positions, np.asarray(indices) % 3)
+    assert np.array_equal(evaluated(g, result, x=X), np.take(X, indices, axis=1))

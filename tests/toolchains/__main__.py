@@ -1,6 +1,6 @@
 """Install consumers, write files, run them, and write docs/toolchains.
 
-    python -m tests.toolchains [STEP ...] [--consumers A,B] [--models A,B] [--writers A,B]
+    python -m tests.toolchains [STEP ...] [--consumers A,B] [--models A,B] [--writers A,B] [--releases A,B]
     python -m tests.toolchains --operators [--attributes] [--only TEXT] [--consumers A,B]
 
 Without steps all are done. With `--operators` the records of the parity suite run in the consumers that are
@@ -14,12 +14,12 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from . import attribute_trial, operator_files, report, run
+from . import attribute_trial, operator_files, releases, report, run
 from .consumers import CONSUMERS, install
 from .models import MODELS
 from .write import WRITERS, write
 
-STEPS = ("install", "write", "run", "report")
+STEPS = ("install", "write", "run", "report", "releases")
 
 
 def main() -> None:
@@ -28,7 +28,12 @@ def main() -> None:
     )
     parser.add_argument("steps", nargs="*", metavar="STEP", help=", ".join(STEPS))
     parser.add_argument("--root", type=pathlib.Path, default=pathlib.Path(".toolchains"))
-    for name, known in (("consumers", CONSUMERS), ("models", MODELS), ("writers", WRITERS)):
+    for name, known in (
+        ("consumers", CONSUMERS),
+        ("models", MODELS),
+        ("writers", WRITERS),
+        ("releases", releases.RELEASES),
+    ):
         parser.add_argument(f"--{name}", type=lambda text: text.split(","), default=list(known))
     parser.add_argument("--operators", action="store_true", help="run the parity suite's records instead")
     parser.add_argument("--attributes", action="store_true", help="try every attribute in those files")
@@ -54,6 +59,8 @@ def main() -> None:
         run.run_all(root, options.consumers, options.models, options.writers)
     if "report" in steps:
         report.write(root)
+    if "releases" in steps:
+        releases.run_all(root, options.models, options.releases)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ class Consumer:
         node: what npm installs.
         versions: the distributions whose versions the table shows.
         tolerance: the difference, in units of the largest value, up to which a result agrees.
+        python: the version of Python that has its wheels, if not every one has.
     """
 
     name: str
@@ -31,6 +32,7 @@ class Consumer:
     node: tuple[str, ...] = ()
     versions: tuple[str, ...] = ()
     tolerance: float = 1e-4
+    python: str = ""
 
 
 CONSUMERS = {
@@ -72,14 +74,14 @@ def interpreter(root: pathlib.Path, name: str) -> pathlib.Path:
     return environment(root, name) / "bin" / "python"
 
 
-def install(root: pathlib.Path, name: str) -> str:
+def install(root: pathlib.Path, name: str, python: str = sys.executable) -> str:
     """Make a consumer's environment, unless it is there; what pip or npm said where that failed."""
     consumer, folder = CONSUMERS[name], environment(root, name)
     if (folder / "installed.json").exists():
         return ""
-    steps = [[sys.executable, "-m", "venv", str(folder)]]
+    steps = [[python, "-m", "venv", str(folder)]]
     pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet"]
-    steps += [[*pip, "numpy", *consumer.packages]]
+    steps += [[*pip, *(() if consumer.python else ("numpy",)), *consumer.packages]]
     if consumer.alone:
         steps += [[*pip, "--no-deps", *consumer.alone]]
     if consumer.node:
@@ -95,6 +97,8 @@ def install(root: pathlib.Path, name: str) -> str:
 
 def _versions(folder: pathlib.Path, consumer: Consumer) -> dict[str, str]:
     """The versions of what the table names."""
+    if consumer.python:
+        return dict.fromkeys(consumer.packages, "")
     if consumer.node:
         found = {}
         for name in consumer.node:

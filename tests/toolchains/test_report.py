@@ -7,7 +7,9 @@ import sys
 import numpy as np
 import pytest
 
-from . import report, run, run_files
+from opsetta.exporter.devices.targets.load_target import load_target
+
+from . import releases, report, run, run_files
 from .consumers import CONSUMERS, HERE
 from .models import build
 
@@ -113,3 +115,31 @@ def test_models_are_the_same_each_time(name):
     again, others = build(name)
     assert all(bool((inputs[key] == others[key]).all()) for key in inputs)
     assert bool((model(*inputs.values()) == again(*others.values())).all())
+
+
+def test_releases_are_versions_of_targets_with_facts():
+    for target, release in releases.RELEASES.items():
+        loaded = load_target(target)
+        assert loaded.name == release.target
+        assert loaded.version
+        assert all(opset is None or opset in loaded.opsets for opset in release.opsets)
+        assert (HERE / "adapters" / f"{releases.consumer(release).adapter}.py").exists()
+
+
+def test_the_page_of_releases_counts_files(tmp_path):
+    page = tmp_path / "releases.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    outcomes = {
+        "opencv@4.8-own": {
+            "ResNet": {"difference": 0.0},
+            "LSTM": {"error": "TargetError: target 'opencv@4.8' does not support one thing"},
+            "ViT": {"difference": 0.5},
+            "Swin": {"error": "signal 11: ", "crash": True},
+        }
+    }
+    releases.write_page(outcomes, page)
+    text = page.read_text()
+    assert "| `opencv@4.8` | its own | 1 | 1 | 1 | 1 |" in text
+    assert "- opencv@4.8, opset its own, ViT: wrong: other numbers" in text
+    assert "old" not in text
+    assert text.endswith("after\n")

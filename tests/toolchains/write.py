@@ -58,6 +58,19 @@ def _export(writer: str, name: str, path: pathlib.Path, opset: int) -> None:
         torch.onnx.export(model, args, path, dynamo=False, input_names=names, opset_version=min(20, opset))
 
 
+def export_silently(name: str, path: pathlib.Path, opset: int | None, target: str) -> str:
+    """Write a model for a target with opsetta; the error's text if it is refused."""
+    path.unlink(missing_ok=True)
+    model, inputs = build(name)
+    try:
+        with silent():
+            arguments = tuple(inputs.values())
+            opsetta.export(model, arguments, opset=opset, target=target, input_names=list(inputs)).save(path)
+    except opsetta.OpsettaError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
 def stem(name: str) -> str:
     """A model's name as the beginning of a file's."""
     return name.lower().replace(" ", "_")

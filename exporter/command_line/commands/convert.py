@@ -13,6 +13,7 @@ from ...devices.targets.load_target import resolve_target
 from ..options import caffe2, quantization, tensorflow
 from ..options import export as options
 from ..terminal.output import Output
+from .targets import describe_target
 
 Optimize = Annotated[
     str | None,
@@ -52,6 +53,7 @@ def convert(
     outputs_as_nchw: tensorflow.OutputsAsNchw = None,
     optimize: Optimize = None,
     target: options.Target = None,
+    force: options.Force = False,
     quantize: quantization.Quantize = None,
     block_size: quantization.BlockSize = None,
     asymmetric: quantization.Asymmetric = False,
@@ -62,7 +64,7 @@ def convert(
     """Write an ONNX file, a source file, a TensorFlow file, or a Caffe2 net, at one opset."""
     from ...load_model import load
 
-    target_opset, loaded_target = resolve_target(opset, target)
+    target_opset, loaded_target = resolve_target(opset, target, force=force)
     if optimize is not None:
         check_level(optimize)
     quantized = quantization.arguments(quantize, block_size, asymmetric, quantize_embeddings, keep_lm_head)
@@ -76,6 +78,7 @@ def convert(
         source.lower(target_opset, optimize=optimize, target=loaded_target), quantized
     )
     written.save(converted, external_data)
+    target_facts, target_lines = describe_target(converted.model, loaded_target)
     facts = {
         "file": str(output),
         "opset": target_opset,
@@ -84,8 +87,9 @@ def convert(
         "inputs": converted.input_names,
         "outputs": converted.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
+        **target_facts,
         **quantization.quantization_json(converted),
     }
     text = f"{output}: opset {target_opset}, {facts['nodes']} nodes, {facts['bytes']} bytes"
-    text = "\n".join([text, *quantization.quantization_lines(converted)])
+    text = "\n".join([text, *target_lines, *quantization.quantization_lines(converted)])
     written.report(facts, text, as_json=as_json)

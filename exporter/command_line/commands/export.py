@@ -21,6 +21,7 @@ from ..terminal.output import Output, say
 from ..terminal.progress import stages
 from ..terminal.tables import print_json, size_text
 from . import huggingface
+from .targets import describe_target
 
 if TYPE_CHECKING:
     from ...devices.targets.target import Target
@@ -50,6 +51,7 @@ def export(
     reference_weights: options.ReferenceWeights = False,
     optimize: options.Optimize = DEFAULT_LEVEL,
     target: options.Target = None,
+    force: options.Force = False,
     quantize: quantization.Quantize = None,
     block_size: quantization.BlockSize = None,
     asymmetric: quantization.Asymmetric = False,
@@ -61,7 +63,7 @@ def export(
     as_json: options.Json = False,
 ) -> None:
     """Export a model to ONNX at exactly one opset."""
-    to_opset, loaded_target = resolve_target(opset, target)
+    to_opset, loaded_target = resolve_target(opset, target, force=force)
     check_level(optimize)
     quantized = quantization.arguments(quantize, block_size, asymmetric, quantize_embeddings, keep_lm_head)
     if hf is not None:
@@ -83,6 +85,7 @@ def export(
         model, error = quantization.quantize_and_compare(program, quantized, stage, compare=verify)
         stage("writing")
         written.save(model, external_data, **({"weights": "reference"} if reference_weights else {}))
+    target_facts, target_lines = describe_target(model.model, loaded_target)
     facts = {
         "file": str(output),
         "opset": program.opset,
@@ -92,12 +95,13 @@ def export(
         "outputs": program.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
         "verification": None if checked is None else _report(checked),
+        **target_facts,
         **quantization.quantization_json(model, error),
     }
     text = f"{output}: opset {program.opset}, {facts['nodes']} nodes, {size_text(written.size)}"
     if checked is not None:
         text += f"\nagrees with eager PyTorch: largest absolute error {checked.max_absolute_error:.3g}"
-    text = "\n".join([text, *quantization.quantization_lines(model, error)])
+    text = "\n".join([text, *target_lines, *quantization.quantization_lines(model, error)])
     written.report(facts, text, as_json=as_json)
 
 

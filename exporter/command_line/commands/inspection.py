@@ -23,7 +23,8 @@ def check(
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="NAME | FILE.toml", help="List instead what this runtime or device does not support."
+            metavar="NAME[@VERSION] | FILE.toml",
+            help="List instead what this runtime or device does not support.",
         ),
     ] = None,
     trusted: options.Trusted = False,

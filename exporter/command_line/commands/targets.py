@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Iterable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -15,6 +15,11 @@ from ...devices.targets.target import Target
 from ..options import export as options
 from ..terminal.output import say
 from ..terminal.tables import print_json, row, show, table
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
+
+    from ....registration import InvalidNode
 
 
 def targets(
@@ -31,20 +36,22 @@ def targets(
     if as_markdown:
         print(markdown(loaded_targets), end="")
         return
-    targets_table = table("target", "opsets", "default", "product")
+    targets_table = table("target", "opsets", "default", "versions", "product")
     for target in loaded_targets:
-        row(targets_table, target.name, str(target.opsets), str(target.default_opset), target.title)
+        cells = [str(target.opsets), str(target.default_opset), _versions(target), target.title]
+        row(targets_table, target.name, *cells)
     show(targets_table)
 
 
 def markdown(loaded_targets: Iterable[Target]) -> str:
     """The table of docs/targets.md."""
     lines = [
-        "| target | product | opsets | default | operators | not supported | conventions |",
-        "|---|---|---|---|---|---|---|",
+        "| target | product | versions | opsets | default | operators | not supported | conventions |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for target in loaded_targets:
-        cells = [f"`{target.name}`", target.title, str(target.opsets), str(target.default_opset)]
+        cells = [f"`{target.name}`", target.title, _versions(target)]
+        cells += [str(target.opsets), str(target.default_opset)]
         cells += [
             _operators(target),
             "; ".join(_limitations(target)) or "-",
@@ -52,6 +59,12 @@ def markdown(loaded_targets: Iterable[Target]) -> str:
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _versions(target: Target) -> str:
+    """The versions that can be named: those from the oldest measured one on, and those of other targets."""
+    measured = target.measured_versions
+    return f"{measured[0]} and up" if len(measured) > 1 else "-"
 
 
 def _operators(target: Target) -> str:
@@ -92,6 +105,7 @@ def _as_json(target: Target) -> dict[str, object]:
         "name": target.name,
         "title": target.title,
         "opsets": opsets,
+        "measured_versions": list(target.measured_versions),
         "sources": list(target.sources),
         "notes": target.notes,
     }
@@ -99,31 +113,44 @@ def _as_json(target: Target) -> dict[str, object]:
 
 def check_target(model: pathlib.Path, target: str, trusted: bool, as_json: bool) -> None:
     """Print everything in a file that a target does not support; exit with 1 if there is anything."""
-    from ...devices.targets.target_problems import find_problems
     from ...files.reading import ModelFolder, bounds_of, read_model, to_ir
     from ...lowering.conversion.source_validity import invalid_nodes_of_file
 
     loaded_target = load_target(target)
     bounds = bounds_of(trusted)
     read = to_ir(read_model(model, bounds), ModelFolder.of(model), bounds)
-    problems = find_problems(read, loaded_target, is_file=True, invalid=invalid_nodes_of_file(model, trusted))
+    facts, lines = describe_target(
+        read, loaded_target, is_file=True, invalid=invalid_nodes_of_file(model, trusted)
+    )
+    report = facts["target"]
     if as_json:
-        listed = [dataclasses.asdict(problem) for problem in problems]
         opset = read.graph.opset_imports.get("")
-        print_json(
-            {
-                "file": str(model),
-                "target": loaded_target.name,
-                "opset": opset,
-                "taken": not problems,
-                "problems": listed,
-            }
-        )
-    elif problems:
+        taken = not report["problems"]
+        print_json({"file": str(model), **report, "opset": opset, "taken": taken})
+    elif report["problems"]:
         say(f"{model}: target '{loaded_target.name}' ({loaded_target.title}) does not support")
-        for problem in problems:
-            say(f"  - {problem}")
     else:
         say(f"{model}: no known problems with target '{loaded_target.name}' ({loaded_target.title})")
-    if problems:
+    for line in () if as_json else lines:
+        say(line)
+    if report["problems"]:
         raise typer.Exit(1)
+
+
+def describe_target(
+    model: ir.Model,
+    target: Target | None,
+    *,
+    is_file: bool = False,
+    invalid: Iterable[InvalidNode] | None = None,
+) -> tuple[dict[str, Any], list[str]]:
+    """What is known about a model in a target, as JSON and as lines; nothing without a target."""
+    if target is None:
+        return {}, []
+    from ...devices.targets.target_report import report_on_target
+
+    report = report_on_target(model, target, is_file=is_file, invalid=invalid)
+    facts = {"target": target.name, "version": target.version, **dataclasses.asdict(report)}
+    lines = [f"  - {problem}" for problem in report.problems]
+    lines += [f"  - {node}" for node in report.host_nodes]
+    return {"target": facts}, [*lines, *report.lines(target)]

@@ -51,8 +51,14 @@ Opset = Annotated[
 Target = Annotated[
     str | None,
     typer.Option(
-        metavar="NAME | FILE.toml",
+        metavar="NAME[@VERSION] | FILE.toml",
         help="The runtime or device that will read the file; `opsetta targets` lists them.",
+    ),
+]
+Force = Annotated[
+    bool,
+    typer.Option(
+        "--force", help="Write the file also if the target is known to refuse it or to compute it wrongly."
     ),
 ]
 Verify = Annotated[

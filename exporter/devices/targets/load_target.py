@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 import os
 import pathlib
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from ....registration import UsageError
-from ....registration.form_rule import COMPOSITION, STEPS, FormRule, form_name
+from ....registration.form_rule import COMPOSITION, STEPS, FormRule
 from ...files.small_files import MAXIMUM_SETTINGS, parse_toml, read_small, reason_of
 from .target import Choice, Conventions, Range, Restriction, Target, opset_for
+from .versions import (
+    BOUNDS,
+    content_at,
+    first_versions,
+    is_version,
+    other_target,
+    split_version,
+    version_key,
+)
 
 _FOLDER = pathlib.Path(__file__).parent / "files"
 _CONVENTIONS = {
@@ -21,8 +31,13 @@ _CONVENTIONS = {
     "int64_constants": ("int32",),
     "resize": ("sizes", "scales"),
     "gelu": ("halves",),
+    "broadcasts": ("ranks", "none"),
+    "gemm_weights": ("transposed",),
     "recurrent_outputs": ("all",),
 }
+
+_OUTCOMES = ("refused", "wrong")
+_NOT_IN_FILES = {"name", "version", "content", "is_forced"}
 
 
 def target_names() -> list[str]:
@@ -35,35 +50,40 @@ def load_target(target: str | os.PathLike[str] | Target) -> Target:
 
     Args:
         target: a name such as `"rknn"`, or the path of a TOML file: a `PathLike`, or a string that ends in
-            `.toml`. A `Target` is returned as it is.
+            `.toml`; with a version of the product behind @ if need be, `"opencv@4.5"`, and otherwise for the
+            newest version that was measured. A `Target` is returned as it is.
 
     Raises:
-        UsageError: there is no such target, or its file is wrong; the message names the key.
+        UsageError: there is no such target or version, or its file is wrong; the message names the key.
     """
     if isinstance(target, Target):
         return target
     if not isinstance(target, (str, os.PathLike)):
         raise UsageError(f"target must be a name or the path of a TOML file, not {type(target).__name__}")
-    if isinstance(target, str) and not target.endswith(".toml"):
-        if target not in target_names():
+    name, version = split_version(target) if isinstance(target, str) else (target, None)
+    if isinstance(name, str) and not name.endswith(".toml"):
+        if name not in target_names():
             raise UsageError(
-                f"there is no target '{target}'{_closest(target, target_names())}; `opsetta targets` lists "
+                f"there is no target '{name}'{_closest(name, target_names())}; `opsetta targets` lists "
                 "them, and the path of a TOML file names a target of your own"
             )
-        path = _FOLDER / f"{target}.toml"
+        path = _FOLDER / f"{name}.toml"
     else:
-        path = pathlib.Path(target)
+        path = pathlib.Path(name)
     try:
         text = read_small(path, MAXIMUM_SETTINGS).decode()
     except (OSError, ValueError) as error:
         raise UsageError(f"the target '{path}' cannot be read: {reason_of(error)}") from error
-    return parse_target(path.stem, text)
+    return parse_target(path.stem, text, version)
 
 
 def resolve_target(
-    opset: int | None, target: str | os.PathLike[str] | Target | None
+    opset: int | None, target: str | os.PathLike[str] | Target | None, *, force: bool = False
 ) -> tuple[int, Target | None]:
     """Resolve the opset and the target of an export.
+
+    Args:
+        force: write the file also if the target does not support it or computes wrong results, with warnings.
 
     Raises:
         OpsetError: an opset that opsetta does not write.
@@ -71,20 +91,48 @@ def resolve_target(
         UsageError: there is no such target, or its file is wrong.
     """
     loaded = None if target is None else load_target(target)
+    if loaded is not None and force:
+        loaded = dataclasses.replace(loaded, is_forced=True)
     return opset_for(opset, loaded), loaded
 
 
-def parse_target(name: str, text: str) -> Target:
-    """Parse a target from the text of its file.
+def parse_target(name: str, text: str, version: str | None = None) -> Target:
+    """Parse a target from the text of its file, for a version of the product or the newest one.
 
     Raises:
-        UsageError: the text is no TOML, a key is unknown or missing, or a value is wrong.
+        UsageError: the text is no TOML, a key is unknown or missing, a value is wrong, or the file does not
+            describe the version.
     """
     try:
         content = parse_toml(text.encode())
     except ValueError as error:
         raise UsageError(f"target '{name}' is not valid TOML: {error}") from error
-    return _Reader(name).target(content)
+    _VersionReader(name).check(content)
+    return target_at(name, content, version)
+
+
+def target_at(name: str, content: Mapping[str, Any], version: str | None) -> Target:
+    """The target that the content of a file describes, at a version or the newest one.
+
+    Raises:
+        UsageError: a value is wrong, or the file does not describe the version.
+    """
+    measured: list[str] = content.get("measured_versions", [])
+    if version is None:
+        return _Reader(name).target(content, measured[-1] if measured else "")
+    if not is_version(version):
+        raise UsageError(f"target '{name}@{version}': '{version}' is not a version, such as '4.5'")
+    other = other_target(content, version)
+    if other is not None:
+        return load_target(other)
+    if not measured:
+        raise UsageError(f"target '{name}' does not describe versions: leave '@{version}' out")
+    if version_key(version) < version_key(measured[0]):
+        raise UsageError(
+            f"target '{name}' describes versions from {measured[0]} on, not {version}: lower to a plain "
+            "opset of its time instead"
+        )
+    return _Reader(f"{name}@{version}").target(content, version)
 
 
 class _Reader:
@@ -93,9 +141,14 @@ class _Reader:
     def __init__(self, name: str):
         self.name = name
 
-    def target(self, content: Mapping[str, Any]) -> Target:
-        self.check_keys("", content, _keys(Target) - {"name"})
-        fields: dict[str, Any] = {"name": self.name, "title": self.text(content, "title", required=True)}
+    def target(self, whole_content: Mapping[str, Any], version: str) -> Target:
+        """The target at a version, "" if the file has no versions."""
+        content = content_at(whole_content, version) if version else whole_content
+        self.check_keys("", content, {*_keys(Target) - _NOT_IN_FILES, "versions"})
+        title = self.text(content, "title", required=True).replace("{version}", version)
+        fields: dict[str, Any] = {"name": self.name, "title": title, "version": version}
+        fields["measured_versions"] = tuple(content.get("measured_versions", ()))
+        fields["content"] = whole_content
         fields["sources"] = self.texts("sources", content.get("sources"))
         if not fields["sources"]:
             self.fail("sources", "names at least one document")
@@ -105,6 +158,10 @@ class _Reader:
         fields["operators"] = self.choice("operators", content, _operators())
         fields["types"] = self.choice("types", content, _element_types())
         fields["domains"] = self.texts("domains", content.get("domains", []))
+        for key in ("host_operators", "measured_operators"):
+            fields[key] = self.texts(key, content.get(key, []))
+            for name in fields[key]:
+                self.one_of(key, name, _operators())
         fields["static_shapes"] = self.flag("static_shapes", content, False)
         fields["external_data"] = self.flag("external_data", content, True)
         fields["maximum_bytes"] = self.number("maximum_bytes", content)
@@ -154,7 +211,9 @@ class _Reader:
             values=values,
             outputs=self.number("outputs", entry),
             constant_inputs=self.texts(f"{key}.constant_inputs", entry.get("constant_inputs", [])),
+            ranks=self.range("ranks", entry),
             opsets=self.range("opsets", entry),
+            outcome=self.outcome(key, entry),
         )
 
     def form(self, key: str, entry: Any) -> FormRule:
@@ -181,8 +240,16 @@ class _Reader:
             for value in names[name]:
                 self.one_of(f"{key}.{name}", value, _operators())
         rows = {name: tuple(values) for name, values in attributes.items()}
-        outputs = self.number("outputs", entry)
-        return FormRule(operator, form, rows, outputs=outputs, ranks=tuple(ranks), **names)
+        outputs, at_emission = self.number("outputs", entry), self.flag("at_emission", entry, False)
+        rule = FormRule(operator, form, rows, outputs=outputs, ranks=tuple(ranks), **names)
+        if at_emission and (rule != FormRule(operator, form) or form in (COMPOSITION, STEPS)):
+            self.fail(f"{key}.at_emission", f"has no conditions beside it, and not the form '{form}'")
+        return dataclasses.replace(rule, at_emission=at_emission)
+
+    def outcome(self, key: str, entry: Mapping[str, Any]) -> str:
+        outcome = self.text(entry, "outcome") or "refused"
+        self.one_of(f"{key}.outcome", outcome, _OUTCOMES)
+        return outcome
 
     def range(self, key: str, content: Mapping[str, Any]) -> Range:
         table = self.table(key, content)
@@ -260,16 +327,47 @@ class _Reader:
         raise UsageError(f"target '{self.name}': {key} {demand}")
 
 
+class _VersionReader(_Reader):
+    """Checks what a file says about versions, and each version with its keys."""
+
+    def check(self, content: Mapping[str, Any]) -> None:
+        """Check the versions of a file.
+
+        Raises:
+            UsageError: a key is unknown or missing, or a value is wrong.
+        """
+        measured = self.texts("measured_versions", content.get("measured_versions", []))
+        if not all(map(is_version, measured)) or list(measured) != sorted(set(measured), key=version_key):
+            self.fail("measured_versions", "is a list of versions, oldest first")
+        entries = self.list("versions", content.get("versions", []))
+        if entries and not measured:
+            self.fail("measured_versions", "is missing: it lists the versions that `versions` is about")
+        for index, entry in enumerate(entries):
+            key = f"versions[{index}]"
+            if not isinstance(entry, dict):
+                self.fail(key, "is a table")
+            bounds = [bound for bound in BOUNDS if bound in entry]
+            if not bounds or not all(is_version(entry[bound]) for bound in bounds):
+                self.fail(key, "has `from`, `below` or both, which are versions such as '4.5'")
+            if "target" in entry:
+                self.one_of(f"{key}.target", entry["target"], target_names())
+        for version in first_versions(content, measured):
+            if other_target(content, version) is None:
+                _Reader(f"{self.name}@{version}").target(content, version)
+
+
 def _keys(record_class: type) -> set[str]:
     return {field.name for field in dataclasses.fields(record_class)}
 
 
+@functools.cache
 def _element_types() -> frozenset[str]:
     import onnx_ir as ir
 
     return frozenset(dtype.name.lower() for dtype in ir.DataType if dtype is not ir.DataType.UNDEFINED)
 
 
+@functools.cache
 def _operators() -> frozenset[str]:
     """Every operator of the default domain at any opset."""
     import onnx
@@ -277,6 +375,7 @@ def _operators() -> frozenset[str]:
     return frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == "")
 
 
+@functools.cache
 def _attributes() -> frozenset[str]:
     """Every attribute of every operator of the default domain, `Resize.mode`."""
     import onnx
@@ -285,15 +384,16 @@ def _attributes() -> frozenset[str]:
     return frozenset(f"{schema.name}.{name}" for schema in schemas for name in schema.attributes)
 
 
+@functools.cache
 def _forms(operator: str) -> frozenset[str]:
     """The forms of an operator that opsetta can write."""
+    # Only targets that name forms need the symbolic functions.
     from .... import symbolics  # noqa: F401
     from ....registration import default_registry
+    from ....registration.functions.forms import form_names
 
-    prefix = form_name(operator, "")
-    names = (name for name in default_registry.names() if name.startswith(prefix))
     recurrent = {STEPS} if operator in ("GRU", "LSTM", "RNN") else set()
-    return frozenset({COMPOSITION, *recurrent, *(name.removeprefix(prefix) for name in names)})
+    return frozenset({COMPOSITION, *recurrent, *form_names(default_registry, operator)})
 
 
 def _closest(word: str, words: Collection[str]) -> str:

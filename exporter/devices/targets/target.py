@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from typing import Any
 
 from ....registration import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET, TargetError
 from ....registration.form_rule import FormRule
@@ -53,7 +55,9 @@ class Restriction:
         values: integers or strings.
         outputs: the most outputs that may be used.
         constant_inputs: names of inputs, as in the operator's schema, that must be constants.
+        ranks: the ranks that the first input may have.
         opsets: the opsets at which the operator is taken.
+        outcome: what happens to other nodes: "refused", or "wrong" results without an error.
     """
 
     operator: str
@@ -61,7 +65,9 @@ class Restriction:
     values: tuple[int | str, ...] = ()
     outputs: int | None = None
     constant_inputs: tuple[str, ...] = ()
+    ranks: Range = Range()
     opsets: Range = Range()
+    outcome: str = "refused"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +85,9 @@ class Conventions:
         explicit_attributes: attributes that are written also where they equal their default, `Resize.mode`.
         unshared_constants: operators whose nodes read initializers that no other node reads.
         gelu: "halves" if Gelu is written as `x * 0.5 * (1 + Erf(...))`.
+        broadcasts: "ranks" if the operands of an arithmetic operator need the same rank, "none" if they need
+            the shape of the result, where shapes are static.
+        gemm_weights: "transposed" if Gemm needs a constant weight with `transB`.
         recurrent_outputs: "all" if LSTM, GRU and RNN need all of their outputs.
     """
 
@@ -90,6 +99,8 @@ class Conventions:
     explicit_attributes: tuple[str, ...] = ()
     unshared_constants: tuple[str, ...] = ()
     gelu: str | None = None
+    broadcasts: str | None = None
+    gemm_weights: str | None = None
     recurrent_outputs: str | None = None
 
 
@@ -98,7 +109,7 @@ class Target:
     """The description of one consumer of ONNX files; docs/targets.md documents its file.
 
     Attributes:
-        name: the name of its file, without the extension.
+        name: the name of its file, without the extension, and the version if one was asked for: `opencv@4.5`.
         title: the product and its version.
         sources: where the facts are from.
         notes: what is known of it that is not checked, or not known.
@@ -107,12 +118,19 @@ class Target:
         operators: names of operators of the default domain.
         domains: other domains whose operators it takes.
         types: element types, by their ONNX names in lower case.
+        host_operators: operators that the target takes, and runs on the processor beside the accelerator.
+        measured_operators: operators whose results were right in every form that was run in the target.
         static_shapes: whether every dimension of the inputs must be a number.
         external_data: whether weights may be in files beside the model.
         maximum_bytes: the most that all weights may take.
         restrictions: demands on single operators.
         forms: the nodes that are written in another form.
         conventions: how graphs are written for it.
+        version: the version of the product: the requested one, or the newest that was measured; "" if the
+            file names none.
+        measured_versions: the versions from which the facts are.
+        content: what the file says about all versions.
+        is_forced: whether problems are warnings instead of errors.
     """
 
     name: str
@@ -124,12 +142,18 @@ class Target:
     operators: Choice = Choice()
     domains: tuple[str, ...] = ()
     types: Choice = Choice()
+    host_operators: tuple[str, ...] = ()
+    measured_operators: tuple[str, ...] = ()
     static_shapes: bool = False
     external_data: bool = True
     maximum_bytes: int | None = None
     restrictions: tuple[Restriction, ...] = ()
     forms: tuple[FormRule, ...] = ()
     conventions: Conventions = Conventions()
+    version: str = ""
+    measured_versions: tuple[str, ...] = ()
+    content: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)
+    is_forced: bool = False
 
     @property
     def default_opset(self) -> int:

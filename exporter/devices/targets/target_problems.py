@@ -2,33 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
 from ....registration import MODULE, InvalidNode, TargetError, TargetProblem
 from ....registration.schemas import operator_schema
 from ....registration.validity.node_check import invalid_nodes
+from ....registration.warning import warn
 from .target import Restriction, Target
 
+_MOST_LISTED = 20
 _STANDARD = ("", "ai.onnx")
 _RECURRENT = {"GRU": 2, "LSTM": 3, "RNN": 2}
 
 
-def check_model(model: ir.Model, target: Target, *, is_file: bool = False) -> None:
-    """Check a model against a target.
+def check_model(
+    model: ir.Model,
+    target: Target,
+    *,
+    is_file: bool = False,
+    refused_forms: Mapping[str, Mapping[str, str]] | None = None,
+) -> None:
+    """Check a model against a target, and warn of nodes that run beside its accelerator.
+
+    Args:
+        is_file: as for `find_problems`.
+        refused_forms: the equivalent forms that were tried, and why they were not written, by operator.
 
     Raises:
-        TargetError: lists everything that the target does not take.
+        TargetError: lists everything that the target does not take, unless the target is forced.
     """
-    problems = find_problems(model, target, is_file=is_file)
-    if problems:
+    problems = [
+        _with_forms(problem, (refused_forms or {}).get(problem.operator, {}))
+        for problem in find_problems(model, target, is_file=is_file)
+    ]
+    if problems and target.is_forced:
+        warn(f"written for target '{target.name}' in spite of\n{list_problems(problems)}")
+    elif problems:
         many = f"{len(problems)} things" if len(problems) > 1 else "one thing"
         raise TargetError(
             target.name,
             f"target '{target.name}' ({target.title}) does not support {many} of the model:",
             problems,
         )
+    host_nodes = nodes_on_host(model, target)
+    if host_nodes:
+        warn(
+            f"target '{target.name}' runs on the CPU instead of the accelerator (nodes: {len(host_nodes)}):\n"
+            f"{list_problems(host_nodes)}"
+        )
+
+
+def _with_forms(problem: TargetProblem, refused_forms: Mapping[str, str]) -> TargetProblem:
+    if not refused_forms:
+        return problem
+    forms = ", ".join(f"{name} ({reason})" for name, reason in refused_forms.items())
+    return dataclasses.replace(problem, reason=f"{problem.reason}; tried as {forms}")
+
+
+def list_problems(problems: Sequence[TargetProblem]) -> str:
+    """A line for each of the first problems, and one that counts the others."""
+    lines = [f"  - {problem}" for problem in problems[:_MOST_LISTED]]
+    if len(problems) > _MOST_LISTED:
+        lines.append(f"  - and {len(problems) - _MOST_LISTED} more")
+    return "\n".join(lines)
+
+
+def nodes_on_host(model: ir.Model, target: Target) -> list[TargetProblem]:
+    """The nodes that a target takes, and runs on the processor beside its accelerator."""
+    nodes = ir.traversal.RecursiveGraphIterator(model.graph) if target.host_operators else ()
+    return [
+        _of_operator(node, "runs on the CPU")
+        for node in nodes
+        if node.domain in _STANDARD and node.op_type in target.host_operators
+    ]
+
+
+def _of_operator(node: ir.Node, reason: str, outcome: str = "refused") -> TargetProblem:
+    operator = node.op_type if node.domain in _STANDARD else f"{node.domain}::{node.op_type}"
+    module = node.metadata_props.get(MODULE, "")
+    return TargetProblem(reason, node.name or "", operator, module, outcome)
 
 
 def find_problems(
@@ -49,10 +104,8 @@ def find_problems(
     ]
     opset = model.graph.opset_imports.get("", model.graph.opset_imports.get("ai.onnx"))
     for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        for reason in _of_node(node, opset, target):
-            module = node.metadata_props.get(MODULE, "")
-            operator = node.op_type if node.domain in _STANDARD else f"{node.domain}::{node.op_type}"
-            problems.append(TargetProblem(reason, node.name or "", operator, module))
+        problems += (_of_operator(node, reason) for reason in _of_node(node, opset, target))
+        problems += _of_restrictions(node, opset, target)
     return problems
 
 
@@ -115,9 +168,6 @@ def _of_node(node: ir.Node, opset: int | None, target: Target) -> Iterator[str]:
     if node.op_type not in target.operators:
         yield "the operator is not taken"
         return
-    for restriction in target.restrictions:
-        if restriction.operator == node.op_type:
-            yield from _of_restriction(node, opset, restriction)
     wrong = dict.fromkeys(
         _name(value.dtype)
         for value in node.outputs
@@ -128,7 +178,20 @@ def _of_node(node: ir.Node, opset: int | None, target: Target) -> Iterator[str]:
     yield from _of_conventions(node, target)
 
 
+def _of_restrictions(node: ir.Node, opset: int | None, target: Target) -> Iterator[TargetProblem]:
+    if node.domain not in _STANDARD or node.op_type not in target.operators:
+        return
+    for rule in target.restrictions:
+        if rule.operator == node.op_type:
+            prefix = "its results are wrong: " if rule.outcome == "wrong" else ""
+            for reason in _of_restriction(node, opset, rule):
+                yield _of_operator(node, f"{prefix}{reason}", rule.outcome)
+
+
 def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iterator[str]:
+    data = node.inputs[0] if node.inputs else None
+    if data is not None and data.shape is not None and data.shape.rank() not in rule.ranks:
+        yield f"data of rank {data.shape.rank()} are not taken, but of rank {rule.ranks}"
     if opset is not None and opset not in rule.opsets:
         yield f"the operator is taken at opset {rule.opsets}, not at {opset}"
     schema = operator_schema(node.op_type, opset) if opset is not None else None

@@ -11,8 +11,10 @@ import onnx_ir as ir
 from ....passes.faults import run_pass
 from ....passes.onnx_graph.constants.initializers import Initializers
 from ....passes.onnx_graph.conventions.bool_constants import StoreBools
+from ....passes.onnx_graph.conventions.broadcasts import WriteBroadcasts
 from ....passes.onnx_graph.conventions.constant_forms import WriteConstantNodes, WriteInitializers
 from ....passes.onnx_graph.conventions.default_attributes import WriteDefaultAttributes
+from ....passes.onnx_graph.conventions.gemm_weights import TransposeGemmWeights
 from ....passes.onnx_graph.conventions.int64_constants import NarrowConstants
 from ....passes.onnx_graph.conventions.recurrent_outputs import CompleteRecurrentOutputs
 from ....passes.onnx_graph.conventions.resize import ResizeBy
@@ -28,6 +30,7 @@ from ....registration.form_rule import STEPS, FormRule
 from ....registration.schemas import operator_schema
 from ....registration.warning import warn
 from ...lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
+from .equivalent_forms import with_forms
 from .target import Conventions, Target
 from .target_problems import check_model
 
@@ -58,7 +61,11 @@ def write_for(model: ir.Model, target: Target | None) -> None:
         _run([*passes, RemoveUnused(), CompleteRecurrentOutputs()], model)
         if model.ir_version < FREE_INITIALIZERS:
             initializers_as_inputs(model, {value for value in model.graph.inputs if value.const_value})
-    check_model(model, target)
+    refused_forms: dict[str, dict[str, str]] = defaultdict(dict)
+    for pass_of_forms in passes_of_forms:
+        for op_type, refusals in pass_of_forms.refusals.items():
+            refused_forms[op_type] |= refusals
+    check_model(model, target, refused_forms=refused_forms)
 
 
 def _warn_of_scales(model: ir.Model, target: Target) -> None:
@@ -76,7 +83,7 @@ def _warn_of_scales(model: ir.Model, target: Target) -> None:
 
 
 def _form_passes(target: Target) -> list[ComposeOperators]:
-    """A pass for the first rule of every operator, one for the second, and so on."""
+    """A pass for the first rule of every operator, one for the second, and so on; the last has no rules."""
     rules: dict[str, list[FormRule]] = defaultdict(list)
     for rule in target.forms:
         if rule.form == STEPS:
@@ -85,9 +92,13 @@ def _form_passes(target: Target) -> list[ComposeOperators]:
     rounds = itertools.zip_longest(*rules.values())
     chosen = [[rule for rule in rules_of_round if rule is not None] for rules_of_round in rounds]
     is_taken = target.operators.__contains__
+    emission = with_forms(default_registry, target)
+    # Operators that the target lacks get forms that no rule names only where no rule applies.
     return [
-        ComposeOperators(is_taken, default_registry, rules_of_round, rules.keys())
-        for rules_of_round in chosen or [[]]
+        ComposeOperators(
+            is_taken, default_registry, rules_of_round, rules.keys(), not rules_of_round, emission
+        )
+        for rules_of_round in [*chosen, []]
     ]
 
 
@@ -123,10 +134,20 @@ def _passes(model: ir.Model, conventions: Conventions) -> list[ir.passes.PassBas
     initializers = Initializers(model)
     passes: list[ir.passes.PassBase] = []
     # Passes below read initializers only.
-    if conventions.constants == "initializers" or conventions.bool_constants or conventions.int64_constants:
+    if (
+        conventions.constants == "initializers"
+        or conventions.bool_constants
+        or conventions.int64_constants
+        or conventions.broadcasts
+        or conventions.gemm_weights
+    ):
         passes.append(WriteInitializers())
     if conventions.float_exponents:
         passes.append(AlignExponents(initializers))
+    if conventions.gemm_weights is not None:
+        passes.append(TransposeGemmWeights(initializers))
+    if conventions.broadcasts is not None:
+        passes.append(WriteBroadcasts(conventions.broadcasts, initializers))
     if conventions.resize is not None:
         passes.append(ResizeBy(conventions.resize, initializers))
     if conventions.gelu is not None:

@@ -39,15 +39,31 @@ def test_the_documented_table_is_the_printed_one(run):
     assert table in (ROOT / "docs" / "targets.md").read_text(encoding="utf-8")
 
 
-def test_check_lists_what_a_target_does_not_take(run, exported):
-    code, out, _ = run("check", exported, "--target", "rknn", "--json")
+@pytest.fixture
+def device(tmp_path):
+    path = tmp_path / "device.toml"
+    path.write_text(
+        'title = "A device"\nsources = ["its manual, version 2.1"]\nopsets = { maximum = 19 }\n'
+        'host_operators = ["Div"]\nmeasured_operators = ["Gemm"]\n'
+        'operators = { refused = ["Abs", "Max", "Relu"] }\n'
+    )
+    return path
+
+
+def test_check_lists_what_a_target_does_not_take(run, exported, device):
+    code, out, _ = run("check", exported, "--target", device, "--json")
     found = json.loads(out)
     assert code == 1
     assert not found["taken"]
     reasons = [problem["reason"] for problem in found["problems"]]
     assert reasons[0] == "opset 20: it takes up to 19; convert to 17"
     assert {(p["operator"], p["module"]) for p in found["problems"][1:]} == {("Abs", "1")}
+    assert [(p["operator"], p["module"]) for p in found["host_nodes"]] == [("Div", "1")]
+    assert (found["right_nodes"], sorted(found["unmeasured"])) == (1, ["Abs", "Add", "Div"])
+    assert found["oldest_version"] == ""
     code, out, _ = run("check", exported, "--target", "onnxruntime")
+    assert "taken by onnxruntime from version 1.18 on" in out
+    assert run("check", exported, "--target", "onnxruntime@1.16")[0] == 1
     assert code == 0
     assert "no known problems" in out
     assert run("check", exported)[1].endswith(" in-place annotations, all safe\n")
@@ -68,8 +84,27 @@ def test_check_against_a_target_needs_no_torch(exported):
     assert done.returncode == 0, done.stderr
 
 
-def test_convert_writes_for_a_target_or_nothing(run, exported, tmp_path):
-    code, _, error = run("convert", exported, "-o", "out.onnx", "--target", "rknn")
+def test_a_forced_file_is_written_with_a_warning(run, exported, device, tmp_path):
+    command = ("convert", exported, "-o", "out.onnx", "--target", device)
+    assert run(*command)[0] == 1
+    assert not (tmp_path / "out.onnx").exists()
+    with pytest.warns(UserWarning, match="Abs"):
+        code, out, _ = run(*command, "--force")
+    assert code == 0
+    assert "Abs ('" in out
+    assert (tmp_path / "out.onnx").exists()
+
+
+def test_convert_names_the_versions_that_take_a_file(run, exported):
+    code, out, _ = run("convert", exported, "-o", "out.onnx", "--target", "onnxruntime@1.4", "--json")
+    found = json.loads(out)
+    assert code == 0
+    assert found["opset"] == 12
+    assert (found["target"]["target"], found["target"]["oldest_version"]) == ("onnxruntime@1.4", "1.4")
+
+
+def test_convert_writes_for_a_target_or_nothing(run, exported, device, tmp_path):
+    code, _, error = run("convert", exported, "-o", "out.onnx", "--target", device)
     assert code == 1
     assert "Abs ('" in error
     assert not (tmp_path / "out.onnx").exists()

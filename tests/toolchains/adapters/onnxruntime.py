@@ -7,6 +7,7 @@ import onnxruntime
 def run(job) -> np.ndarray:
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(job.path, options, providers=["CPUExecutionProvider"]).run(
-        None, job.feed
-    )[0]
+    # Releases before 1.9 have no such argument, and a wheel with one provider.
+    release = tuple(int(number) for number in onnxruntime.__version__.split(".")[:2])
+    providers = {"providers": ["CPUExecutionProvider"]} if release >= (1, 9) else {}
+    return onnxruntime.InferenceSession(job.path, options, **providers).run(None, job.feed)[0]

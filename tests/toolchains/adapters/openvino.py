@@ -1,10 +1,26 @@
 """OpenVINO: the file is read and compiled for the CPU, in float32."""
 
 import numpy as np
-import openvino
 
 
 def run(job) -> np.ndarray:
-    core = openvino.Core()
+    try:
+        from openvino.runtime import Core
+    except ImportError:
+        try:
+            from openvino import Core
+        except ImportError:
+            return _run_2021(job)
+    core = Core()
     model = core.compile_model(core.read_model(job.path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return model(job.feed)[model.outputs[0]]
+    return model.create_infer_request().infer(job.feed)[model.outputs[0]]
+
+
+def _run_2021(job) -> np.ndarray:
+    """The interface of releases before 2022, which take 32-bit integers."""
+    from openvino.inference_engine import IECore
+
+    engine = IECore()
+    network = engine.load_network(engine.read_network(job.path), "CPU", {"ENFORCE_BF16": "NO"})
+    feed = {k: v.astype(np.int32) if v.dtype == np.int64 else v for k, v in job.feed.items()}
+    return network.infer(feed)[next(iter(network.outputs))]

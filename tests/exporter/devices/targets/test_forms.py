@@ -53,10 +53,10 @@ CASES = [
         ROWS,
         {"Unsqueeze", "ConvTranspose", "Squeeze"},
     ),
-    ("And.arithmetic", _of(lambda x: torch.where((x > 0) & (x < 1), x, -x)), IMAGE, {"Mul"}),
-    ("Or.arithmetic", _of(lambda x: torch.where((x < 0) | (x > 1), x, -x)), IMAGE, {"Max"}),
-    ("Xor.arithmetic", _of(lambda x: torch.where((x < 0.5) ^ (x > 0), x, -x)), IMAGE, {"Abs", "Sub"}),
-    ("Not.arithmetic", _of(lambda x: (~(x < 0.5)).float()), IMAGE, {"Sub"}),
+    ("And.mul", _of(lambda x: torch.where((x > 0) & (x < 1), x, -x)), IMAGE, {"Mul"}),
+    ("Or.max", _of(lambda x: torch.where((x < 0) | (x > 1), x, -x)), IMAGE, {"Max"}),
+    ("Xor.abs", _of(lambda x: torch.where((x < 0.5) ^ (x > 0), x, -x)), IMAGE, {"Abs", "Sub"}),
+    ("Not.sub", _of(lambda x: (~(x < 0.5)).float()), IMAGE, {"Sub"}),
     ("GRU.initial_state", _layer(nn.GRU, lambda r: r[0], bias=False), STEPS, {"GRU"}),
     ("GRU.split_directions", _layer(nn.GRU, lambda r: r[0], bidirectional=True), STEPS, {"GRU", "Concat"}),
     ("LSTM.split_directions", _layer(nn.LSTM, lambda r: r[1][1], bidirectional=True), STEPS, {"LSTM"}),
@@ -100,7 +100,7 @@ def test_a_form_has_the_same_results(form, model, shape, operators):
 
 
 def test_a_form_may_consist_of_operators_that_get_a_form():
-    rules = '[operators]\nrefused = ["IsNaN", "Or"]\n[[forms]]\noperator = "Or"\nform = "arithmetic"'
+    rules = '[operators]\nrefused = ["IsNaN", "Or"]\n[[forms]]\noperator = "Or"\nform = "max"'
     x = torch.tensor([[1.0, float("nan"), float("inf"), -2.0]])
     program = opsetta.export(_of(torch.isnan), (x,), opset=17, target=_target(rules))
     program.verify()
@@ -136,6 +136,8 @@ def test_nodes_that_do_not_match_stay():
         ('operator = "Conv"\nform = "separate_pad"\nattributes = { padding = [1] }', "has no 'Conv.padding'"),
         ('operator = "Conv"\nform = "separate_pad"\nranks = ["3"]', "is a list of integers"),
         ('operator = "Conv"\nform = "separate_pad"\nbehind = ["Pads"]', "did you mean"),
+        ('operator = "Conv"\nform = "separate_pad"\nranks = [3]\nat_emission = true', "has no conditions"),
+        ('operator = "Einsum"\nform = "composition"\nat_emission = true', "not the form 'composition'"),
     ],
 )
 def test_mistakes_in_forms_are_named(entry, message):

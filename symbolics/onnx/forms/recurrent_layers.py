@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from ...registration import GraphContext, Value, onnx_symbolic
-from ...registration.functions.results import as_list
+from ....registration import GraphContext, Value, onnx_symbolic
+from ....registration.functions.results import as_list
 
 _ACTIVATIONS = {"GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh"), "RNN": ("tanh",)}
 _STATES = {"GRU": ("initial_h",), "LSTM": ("initial_h", "initial_c"), "RNN": ("initial_h",)}
@@ -30,7 +30,7 @@ def _plain(op_type: str, activations: list[str] | None, directions: int) -> dict
 
 
 def _register_initial_state(op_type: str) -> None:
-    @onnx_symbolic(f"form::{op_type}_initial_state")
+    @onnx_symbolic(f"form::{op_type}.initial_state")
     def with_states(
         g: GraphContext,
         X: Value,
@@ -69,7 +69,7 @@ def _register_initial_state(op_type: str) -> None:
 
 
 def _register_split_directions(op_type: str) -> None:
-    @onnx_symbolic(f"form::{op_type}_split_directions")
+    @onnx_symbolic(f"form::{op_type}.split_directions")
     def with_one_direction(
         g: GraphContext,
         X: Value,
@@ -115,7 +115,7 @@ def _register_split_directions(op_type: str) -> None:
 
 
 def _register_state_of_sequence(op_type: str) -> None:
-    @onnx_symbolic(f"form::{op_type}_state_of_sequence")
+    @onnx_symbolic(f"form::{op_type}.state_of_sequence")
     def with_derived_state(
         g: GraphContext,
         X: Value,

@@ -4,8 +4,8 @@ import itertools
 
 import numpy as np
 
-from ...registration import GraphContext, Value, onnx_symbolic
-from ...registration.dtypes import FLOATS
+from ....registration import GraphContext, Value, onnx_symbolic
+from ....registration.dtypes import FLOATS
 
 
 def _static_shape(g: GraphContext, value: Value) -> list[int]:
@@ -15,7 +15,7 @@ def _static_shape(g: GraphContext, value: Value) -> list[int]:
     return [size for size in shape if isinstance(size, int)]
 
 
-@onnx_symbolic("form::Reshape_sizes")
+@onnx_symbolic("form::Reshape.sizes")
 def reshape_to_sizes(
     g: GraphContext, data: Value, shape: Value, allowzero: int = 0, result_shape: list[int] | None = None
 ) -> Value:
@@ -26,7 +26,7 @@ def reshape_to_sizes(
     return g.op("Reshape", data, result_shape)
 
 
-@onnx_symbolic("form::Reshape_transpose")
+@onnx_symbolic("form::Reshape.transpose")
 def reshape_as_transpose(
     g: GraphContext, data: Value, shape: Value, allowzero: int = 0, result_shape: list[int] | None = None
 ) -> Value:
@@ -41,14 +41,14 @@ def reshape_as_transpose(
     if surplus:
         data = g.op("Squeeze", data, axes=units[:surplus])
         sizes = [size for axis, size in enumerate(sizes) if axis not in units[:surplus]]
-    ones, others = (
+    unit_axes, larger_axes = (
         [axis for axis, size in enumerate(sizes) if (size == 1) == flag] for flag in (True, False)
     )
-    order = [ones.pop(0) if size == 1 else others.pop(0) for size in target]
+    order = [unit_axes.pop(0) if size == 1 else larger_axes.pop(0) for size in target]
     return data if order == sorted(order) else g.op("Transpose", data, perm=order)
 
 
-@onnx_symbolic("form::Gather_slice")
+@onnx_symbolic("form::Gather.slice")
 def gather_as_slice(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """Positions at equal distances as a Slice, and one position without a dimension also as a Squeeze."""
     array, sizes = g.constant_value(indices), _static_shape(g, data)
@@ -64,7 +64,7 @@ def gather_as_slice(g: GraphContext, data: Value, indices: Value, axis: int = 0)
     return part if array.ndim else g.op("Squeeze", part, axes=[axis])
 
 
-@onnx_symbolic("form::Gather_convolution")
+@onnx_symbolic("form::Gather.convolution")
 def gather_as_convolution(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """Channels of an image in another order, as a convolution that copies each."""
     array, dtype = g.constant_value(indices), g.dtype(data)
@@ -77,7 +77,7 @@ def gather_as_convolution(g: GraphContext, data: Value, indices: Value, axis: in
     return g.op("Conv", data, g.constant(kernel, dtype))
 
 
-@onnx_symbolic("form::SpaceToDepth_convolution")
+@onnx_symbolic("form::SpaceToDepth.convolution")
 def space_to_depth(g: GraphContext, input: Value, blocksize: int) -> Value:
     """A convolution that copies each element of a block into a channel of its own."""
     channels, area = _static_shape(g, input)[1], blocksize * blocksize
@@ -110,7 +110,7 @@ def _regions(
     return regions
 
 
-@onnx_symbolic("form::Slice_gather")
+@onnx_symbolic("form::Slice.gather")
 def slice_as_gather(
     g: GraphContext,
     data: Value,
@@ -128,7 +128,7 @@ def slice_as_gather(
     return data
 
 
-@onnx_symbolic("form::Slice_pooling")
+@onnx_symbolic("form::Slice.pooling")
 def slice_as_pooling(
     g: GraphContext,
     data: Value,
@@ -150,7 +150,7 @@ def slice_as_pooling(
     return g.op("MaxPool", part, kernel_shape=[1, 1], strides=[strides.get(2, 1), strides.get(3, 1)])
 
 
-@onnx_symbolic("form::Tile_concat")
+@onnx_symbolic("form::Tile.concat")
 def tile_as_concat(g: GraphContext, input: Value, repeats: Value) -> Value:
     """Copies side by side."""
     counts = g.constant_value(repeats)

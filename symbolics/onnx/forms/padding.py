@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from ...registration import GraphContext, Value, onnx_symbolic
+from ....registration import GraphContext, Value, onnx_symbolic
 
 
 def _pad(g: GraphContext, X: Value, pads: list[int]) -> Value:
@@ -11,7 +11,7 @@ def _pad(g: GraphContext, X: Value, pads: list[int]) -> Value:
     return g.op("Pad", X, pads=[0, 0, *pads[:half], 0, 0, *pads[half:]])
 
 
-@onnx_symbolic("form::AveragePool_separate_pad")
+@onnx_symbolic("form::AveragePool.separate_pad")
 def average_pool(
     g: GraphContext,
     X: Value,
@@ -30,7 +30,7 @@ def average_pool(
     return result
 
 
-@onnx_symbolic("form::Conv_separate_pad")
+@onnx_symbolic("form::Conv.separate_pad")
 def convolution(
     g: GraphContext,
     X: Value,
@@ -49,7 +49,7 @@ def convolution(
 
 
 def _register_two_dimensions(op_type: str) -> None:
-    @onnx_symbolic(f"form::{op_type}_two_dimensions")
+    @onnx_symbolic(f"form::{op_type}.two_dimensions")
     def convolve_rows(
         g: GraphContext,
         X: Value,

@@ -1,9 +1,9 @@
 """Products in the forms that consumers know."""
 
-from ...registration import GraphContext, Value, onnx_symbolic
+from ....registration import GraphContext, Value, onnx_symbolic
 
 
-@onnx_symbolic("form::Einsum_products")
+@onnx_symbolic("form::Einsum.products")
 def einsum(g: GraphContext, Inputs: list[Value], equation: str) -> Value:
     """With a vector among the operands: the composition of products and sums."""
     if all(g.rank(operand) != 1 for operand in Inputs):

@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 
-from ...registration import GraphContext, Value, onnx_symbolic
+from ....registration import GraphContext, Value, onnx_symbolic
 
 
-@onnx_symbolic("form::InstanceNormalization_four_dimensions")
+@onnx_symbolic("form::InstanceNormalization.four_dimensions")
 def instance_normalization(
     g: GraphContext, input: Value, scale: Value, B: Value, epsilon: float = 1e-5
 ) -> Value:
@@ -18,7 +18,7 @@ def instance_normalization(
     return g.op("Squeeze", g.op("InstanceNormalization", image, scale, B, epsilon=epsilon), axes=[3])
 
 
-@onnx_symbolic("form::InstanceNormalization_moments")
+@onnx_symbolic("form::InstanceNormalization.moments")
 def instance_moments(g: GraphContext, input: Value, scale: Value, B: Value, epsilon: float = 1e-5) -> Value:
     """By the mean and the deviation over the spatial dimensions."""
     rank = g.rank(input)
@@ -28,17 +28,15 @@ def instance_moments(g: GraphContext, input: Value, scale: Value, B: Value, epsi
     centred = g.op("Sub", input, g.op("ReduceMean", input, axes=axes, keepdims=1))
     variance = g.op("ReduceMean", g.op("Mul", centred, centred), axes=axes, keepdims=1)
     normalised = g.op("Div", centred, g.op("Sqrt", g.op("Add", variance, epsilon)))
-    weight, bias = (_of_channels(g, value, rank) for value in (scale, B))
+    shape = [-1, *[1] * (rank - 2)]
+    weight, bias = (
+        g.op("Reshape", value, shape) if array is None else g.constant(array.reshape(shape))
+        for value, array in ((value, g.constant_value(value)) for value in (scale, B))
+    )
     return g.op("Add", g.op("Mul", normalised, weight), bias)
 
 
-def _of_channels(g: GraphContext, value: Value, rank: int) -> Value:
-    array = g.constant_value(value)
-    shape = [-1, *[1] * (rank - 2)]
-    return g.op("Reshape", value, shape) if array is None else g.constant(array.reshape(shape))
-
-
-@onnx_symbolic("form::BatchNormalization_convolution")
+@onnx_symbolic("form::BatchNormalization.convolution")
 def batch_normalization(
     g: GraphContext,
     X: Value,

@@ -1,0 +1,95 @@
+"""What is known about a model in a target: problems, what was measured, and the versions that take it."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+from collections.abc import Iterable
+
+import onnx_ir as ir
+
+from ....registration import InvalidNode, TargetProblem
+from .load_target import target_at
+from .target import Target
+from .target_problems import find_problems, nodes_on_host
+from .versions import first_versions, other_target, version_key
+
+
+@dataclasses.dataclass(frozen=True)
+class TargetReport:
+    """What is known about a model in a target.
+
+    Attributes:
+        problems: what the target refuses, or computes wrongly without an error.
+        host_nodes: the nodes that run on the processor beside the accelerator.
+        right_nodes: the number of nodes whose operators were right in every form that was run in the target.
+        unmeasured: the number of other nodes, by operator; empty if the target's file lists no measurements.
+        oldest_version: the oldest measured version without problems; "" if there is none, or if the file
+            describes one version only.
+    """
+
+    problems: tuple[TargetProblem, ...]
+    host_nodes: tuple[TargetProblem, ...]
+    right_nodes: int
+    unmeasured: dict[str, int]
+    oldest_version: str
+
+    def lines(self, target: Target) -> list[str]:
+        """Sentences about measurements and versions."""
+        lines = []
+        if target.measured_operators:
+            total = self.right_nodes + sum(self.unmeasured.values())
+            others = ", ".join(f"{name} ({count})" for name, count in self.unmeasured.items())
+            lines.append(
+                f"{self.right_nodes} of {total} nodes are of operators that were measured as right in "
+                f"{target.title}" + (f"; not so: {others}" if others else "")
+            )
+        if self.oldest_version:
+            name = target.name.partition("@")[0]
+            lines.append(
+                f"taken by {name} from version {self.oldest_version} on, the oldest that was measured so"
+            )
+        return lines
+
+
+def report_on_target(
+    model: ir.Model, target: Target, *, is_file: bool = False, invalid: Iterable[InvalidNode] | None = None
+) -> TargetReport:
+    """What is known about a model in a target.
+
+    Args:
+        is_file: as for `find_problems`.
+        invalid: as for `find_problems`.
+    """
+    invalid_nodes = None if invalid is None else list(invalid)
+    problems = find_problems(model, target, is_file=is_file, invalid=invalid_nodes)
+    operators = collections.Counter(
+        node.op_type
+        for node in ir.traversal.RecursiveGraphIterator(model.graph)
+        if node.op_type != "Constant"
+    )
+    right = {name for name in operators if name in target.measured_operators}
+    return TargetReport(
+        tuple(problems),
+        tuple(nodes_on_host(model, target)),
+        sum(operators[name] for name in right),
+        {name: count for name, count in sorted(operators.items()) if name not in right}
+        if target.measured_operators
+        else {},
+        "" if problems else _oldest_version(model, target, is_file, invalid_nodes),
+    )
+
+
+def _oldest_version(
+    model: ir.Model, target: Target, is_file: bool, invalid: Iterable[InvalidNode] | None
+) -> str:
+    """The oldest measured version that has no problem with a model, as no version up to the target's has."""
+    oldest = ""
+    for version in first_versions(target.content, target.measured_versions):
+        if version_key(version) > version_key(target.version) or other_target(target.content, version):
+            continue
+        older = target_at(target.name.partition("@")[0], target.content, version)
+        if find_problems(model, older, is_file=is_file, invalid=invalid or ()):
+            break
+        oldest = version
+    return oldest if len(target.measured_versions) > 1 else ""

@@ -1,0 +1,89 @@
+"""Versions of the product that a target describes, and what its file says about older ones.
+
+A file describes the newest version that was measured. Each table of `versions` has bounds, `from` (included)
+and `below` (excluded), and the keys that differ within them: its tables are merged with those of the file,
+its rules of `forms` come before the other ones, and other values replace them. The tables apply in the order
+of the file. A table with the key `target` instead names the target that describes these versions.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+VersionKey = tuple[int, ...]
+BOUNDS = ("from", "below")
+_VERSION = re.compile(r"\d{1,9}(\.\d{1,9}){0,5}")
+
+
+def is_version(text: object) -> bool:
+    """Whether a text is a version: whole numbers with dots between them."""
+    return isinstance(text, str) and _VERSION.fullmatch(text) is not None
+
+
+def version_key(version: str) -> VersionKey:
+    """A key that orders versions; "4.5" and "4.5.0" have the same."""
+    numbers = [int(number) for number in version.split(".")]
+    while len(numbers) > 1 and not numbers[-1]:
+        numbers.pop()
+    return tuple(numbers)
+
+
+def split_version(target: str) -> tuple[str, str | None]:
+    """The name or path of a target, and the version behind its last @ if there is one."""
+    name, separator, version = target.rpartition("@")
+    return (name, version) if separator and not target.endswith(".toml") else (target, None)
+
+
+def applies(entry: Mapping[str, Any], version: str) -> bool:
+    """Whether a version is within the bounds of a table of `versions`."""
+    key = version_key(version)
+    return not ("from" in entry and key < version_key(entry["from"])) and not (
+        "below" in entry and key >= version_key(entry["below"])
+    )
+
+
+def content_at(content: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """The content of a target's file with the keys of a version, without the tables of versions."""
+    merged = {key: value for key, value in content.items() if key != "versions"}
+    for entry in content.get("versions", ()):
+        if "target" not in entry and applies(entry, version):
+            merged = _merge(merged, {key: value for key, value in entry.items() if key not in BOUNDS})
+    return merged
+
+
+def other_target(content: Mapping[str, Any], version: str) -> str | None:
+    """The name of the target that describes a version, if it is not this one."""
+    entries = (entry for entry in content.get("versions", ()) if "target" in entry)
+    return next((entry["target"] for entry in entries if applies(entry, version)), None)
+
+
+def first_versions(content: Mapping[str, Any], measured: Iterable[str]) -> list[str]:
+    """The first measured version of each span with the same facts, newest first."""
+    bounds = sorted(
+        {
+            version_key(entry[bound])
+            for entry in content.get("versions", ())
+            for bound in BOUNDS
+            if bound in entry
+        }
+    )
+    first: dict[int, str] = {}
+    for version in sorted(measured, key=version_key):
+        span = sum(bound <= version_key(version) for bound in bounds)
+        first.setdefault(span, version)
+    return list(reversed(first.values()))
+
+
+def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in changes.items():
+        before = merged.get(key)
+        if isinstance(before, dict) and isinstance(value, dict):
+            merged[key] = _merge(before, value)
+        elif key == "forms" and isinstance(before, list) and isinstance(value, list):
+            merged[key] = [*value, *before]
+        else:
+            merged[key] = value
+    return merged

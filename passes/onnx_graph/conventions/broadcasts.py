@@ -1,0 +1,115 @@
+"""ONNX pass: writes arithmetic with less broadcasting, for targets that read few of its cases.
+
+1. The shapes of both operands are static, and differ. A constant of one element stays.
+2. `"ranks"`: the operand of the lower rank gets dimensions of size 1 in front.
+3. `"none"`: a constant is stored in the shape of the result, up to `MAXIMUM_BYTES` in all. Rows stay in sums,
+   and where the result is a matrix. A computed operand is expanded, if the operator is an addition or a
+   subtraction, or if it is the first or has one element; others get the rank only.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx_ir as ir
+
+from ..constants.initializers import Initializers
+from ..node_pass import ConstantPass
+
+MAXIMUM_BYTES = 1 << 28
+_MAXIMUM_COPIES = 1024
+_SUMS = ("Add", "Sub")
+
+
+class WriteBroadcasts(ConstantPass):
+    """Gives the operands of Add, Sub, Mul and Div one rank, or one shape."""
+
+    op_types = ("Add", "Sub", "Mul", "Div")
+
+    def __init__(self, form: str, initializers: Initializers):
+        super().__init__(initializers)
+        self._form = form
+        self._added_bytes = 0
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Widen the operands of a node."""
+        values = list(node.inputs)
+        shapes = [_static(value) for value in values]
+        if len(shapes) != 2 or shapes[0] is None or shapes[1] is None or shapes[0] == shapes[1]:
+            return False
+        result = np.broadcast_shapes(shapes[0], shapes[1])
+        modified = False
+        for index, (value, shape) in enumerate(zip(values, shapes, strict=True)):
+            if value is None or shape is None or shape == result:
+                continue
+            needs_shape = node.op_type in _SUMS or index == 0 or set(shape) == {1}
+            widened = self._widen(node, value, shape, tuple(result), needs_shape)
+            if widened is not None:
+                node.replace_input_with(index, widened)
+                modified = True
+        return modified
+
+    def _widen(
+        self,
+        node: ir.Node,
+        value: ir.Value,
+        shape: tuple[int, ...],
+        result: tuple[int, ...],
+        needs_shape: bool,
+    ) -> ir.Value | None:
+        same_rank = (1,) * (len(result) - len(shape)) + shape
+        if value.const_value is not None and self.initializers.is_constant(value):
+            is_row = len(shape) == 1 and (len(result) == 2 or node.op_type == "Add")
+            if value.const_value.size == 1 or (is_row and self._form == "none"):
+                return None
+            size = int(np.prod(result)) * value.const_value.dtype.itemsize
+            is_whole = self._form == "none" and self._added_bytes + size <= MAXIMUM_BYTES
+            if not is_whole and same_rank == shape:
+                return None
+            self._added_bytes += int(size) if is_whole else 0
+            array = value.const_value.numpy().reshape(same_rank)
+            if is_whole:
+                array = np.ascontiguousarray(np.broadcast_to(array, result))
+            return self.initializers.make(array, f"{value.name}_broadcast")
+        if self._form == "none" and needs_shape:
+            if same_rank != shape:
+                value = self._insert(node, value, "Reshape", same_rank)
+            sizes = list(same_rank)
+            for axis, size in enumerate(result):
+                if sizes[axis] != size:
+                    sizes[axis] = size
+                    value = self._copy(node, value, axis, size, tuple(sizes))
+            return value
+        return None if same_rank == shape else self._insert(node, value, "Reshape", same_rank)
+
+    def _copy(
+        self, node: ir.Node, value: ir.Value, axis: int, count: int, shape: tuple[int, ...]
+    ) -> ir.Value:
+        """Repeat a dimension of size 1; by a Concat, because OpenCV 4.5 expands few dimensions."""
+        if count > _MAXIMUM_COPIES:
+            return self._insert(node, value, "Expand", shape)
+        concat = ir.Node("", "Concat", [value] * count, [ir.AttrInt64("axis", axis)])
+        return self._place(node, concat, value, shape)
+
+    def _insert(self, node: ir.Node, value: ir.Value, op_type: str, shape: tuple[int, ...]) -> ir.Value:
+        sizes = self.initializers.make(np.asarray(shape, np.int64), f"{value.name}_sizes")
+        return self._place(node, ir.Node("", op_type, [value, sizes]), value, shape)
+
+    def _place(self, node: ir.Node, inserted: ir.Node, value: ir.Value, shape: tuple[int, ...]) -> ir.Value:
+        """Insert a node before another, and return its output."""
+        op_type = inserted.op_type
+        inserted.metadata_props.update(node.metadata_props)
+        output = inserted.outputs[0]
+        output.name = self.initializers.unique(f"{value.name}_{op_type.lower()}")
+        inserted.name = self.initializers.unique(f"{node.name}/{op_type}")
+        output.type, output.shape = value.type, ir.Shape(shape)
+        assert node.graph is not None
+        node.graph.insert_before(node, inserted)
+        return output
+
+
+def _static(value: ir.Value | None) -> tuple[int, ...] | None:
+    """The shape of a value, if all of its sizes are numbers."""
+    if value is None or value.shape is None:
+        return None
+    sizes = tuple(size for size in value.shape if isinstance(size, int))
+    return sizes if len(sizes) == value.shape.rank() else None

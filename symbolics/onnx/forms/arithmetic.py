@@ -1,0 +1,215 @@
+"""Forms of operators that compute each element by itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....registration.dtypes import FLOATS
+
+
+def _number(g: GraphContext, number: float, like: Value) -> Value:
+    """A constant scalar of the element type of a value."""
+    return g.constant(number, g.dtype(like))
+
+
+def _need_float(g: GraphContext, value: Value) -> None:
+    if g.dtype(value) not in FLOATS:
+        raise g.refuse("this form is one of floating-point numbers")
+
+
+@onnx_symbolic("form::Neg.mul")
+def neg_mul(g: GraphContext, X: Value) -> Value:
+    """-1 * X."""
+    return g.op("Mul", X, _number(g, -1, X))
+
+
+@onnx_symbolic("form::Neg.sub")
+def neg_sub(g: GraphContext, X: Value) -> Value:
+    """0 - X, but -0 for 0, of integers."""
+    if g.dtype(X) in FLOATS or g.dtype(X) is None:
+        raise g.refuse("the negative of 0.0 is -0.0, and 0 - 0.0 is 0.0")
+    return g.op("Sub", _number(g, 0, X), X)
+
+
+@onnx_symbolic("form::Not.sub")
+def not_sub(g: GraphContext, X: Value) -> Value:
+    """1 - X, in FLOAT."""
+    return g.cast(g.op("Sub", 1.0, g.cast(X, DataType.FLOAT)), DataType.BOOL)
+
+
+@onnx_symbolic("form::Not.equal")
+def not_equal(g: GraphContext, X: Value) -> Value:
+    """X == 0, in FLOAT."""
+    return g.op("Equal", g.cast(X, DataType.FLOAT), 0.0)
+
+
+@onnx_symbolic("form::Not.less")
+def not_less(g: GraphContext, X: Value) -> Value:
+    """X < 0.5, in FLOAT."""
+    return g.op("Less", g.cast(X, DataType.FLOAT), 0.5)
+
+
+@onnx_symbolic("form::And.mul")
+def and_mul(g: GraphContext, A: Value, B: Value) -> Value:
+    """A * B, in FLOAT."""
+    return g.cast(g.op("Mul", g.cast(A, DataType.FLOAT), g.cast(B, DataType.FLOAT)), DataType.BOOL)
+
+
+@onnx_symbolic("form::Or.add")
+def or_add(g: GraphContext, A: Value, B: Value) -> Value:
+    """A + B, in FLOAT."""
+    return g.cast(g.op("Add", g.cast(A, DataType.FLOAT), g.cast(B, DataType.FLOAT)), DataType.BOOL)
+
+
+@onnx_symbolic("form::Or.max")
+def or_max(g: GraphContext, A: Value, B: Value) -> Value:
+    """The larger of A and B, in FLOAT; for consumers that store bools as numbers and expect 0 or 1."""
+    return g.cast(g.op("Max", g.cast(A, DataType.FLOAT), g.cast(B, DataType.FLOAT)), DataType.BOOL)
+
+
+@onnx_symbolic("form::Xor.abs")
+def xor_abs(g: GraphContext, A: Value, B: Value) -> Value:
+    """|A - B|, in FLOAT; for consumers that store bools as numbers and expect 0 or 1."""
+    difference = g.op("Sub", g.cast(A, DataType.FLOAT), g.cast(B, DataType.FLOAT))
+    return g.cast(g.op("Abs", difference), DataType.BOOL)
+
+
+@onnx_symbolic("form::Xor.sub")
+def xor_sub(g: GraphContext, A: Value, B: Value) -> Value:
+    """A - B, in FLOAT."""
+    return g.cast(g.op("Sub", g.cast(A, DataType.FLOAT), g.cast(B, DataType.FLOAT)), DataType.BOOL)
+
+
+@onnx_symbolic("form::Where.arithmetic")
+def where_arithmetic(g: GraphContext, condition: Value, X: Value, Y: Value) -> Value:
+    """X * C + Y * (1 - C), where C is 1 or 0, of floating-point numbers of which each must be finite.
+
+    Constant infinities become the largest number of the type. A computed infinity or NaN that is not selected
+    makes the result NaN.
+    """
+    dtype = g.dtype(X)
+    if dtype is None or dtype not in FLOATS:
+        raise g.refuse("this form is one of floating-point numbers")
+    condition = g.cast(condition, dtype)
+    complement = g.op("Add", g.op("Mul", condition, _number(g, -1, X)), _number(g, 1, X))
+    return g.op("Add", g.op("Mul", _finite(g, X), condition), g.op("Mul", _finite(g, Y), complement))
+
+
+def _finite(g: GraphContext, value: Value) -> Value:
+    array = g.constant_value(value)
+    if array is None or np.isfinite(array).all():
+        return value
+    if np.isnan(array).any():
+        raise g.refuse("a constant has NaN")
+    limits = np.finfo(array.dtype)
+    return g.constant(np.clip(array, limits.min, limits.max))
+
+
+@onnx_symbolic("form::Greater.less")
+def greater_less(g: GraphContext, A: Value, B: Value) -> Value:
+    """B < A."""
+    return g.op("Less", B, A)
+
+
+@onnx_symbolic("form::Less.greater")
+def less_greater(g: GraphContext, A: Value, B: Value) -> Value:
+    """B > A."""
+    return g.op("Greater", B, A)
+
+
+@onnx_symbolic("form::Reciprocal.div")
+def reciprocal_div(g: GraphContext, X: Value) -> Value:
+    """1 / X."""
+    return g.op("Div", _number(g, 1, X), X)
+
+
+@onnx_symbolic("form::Reciprocal.pow")
+def reciprocal_pow(g: GraphContext, X: Value) -> Value:
+    """X ** -1."""
+    return g.op("Pow", X, _number(g, -1, X))
+
+
+@onnx_symbolic("form::Sqrt.pow")
+def sqrt_pow(g: GraphContext, X: Value) -> Value:
+    """X ** 0.5."""
+    return g.op("Pow", X, _number(g, 0.5, X))
+
+
+@onnx_symbolic("form::Sub.add")
+def sub_add(g: GraphContext, A: Value, B: Value) -> Value:
+    """A + -1 * B."""
+    return g.op("Add", A, g.op("Mul", B, _number(g, -1, B)))
+
+
+@onnx_symbolic("form::Div.pow")
+def div_pow(g: GraphContext, A: Value, B: Value) -> Value:
+    """A * B ** -1, of floating-point numbers."""
+    _need_float(g, A)
+    return g.op("Mul", A, g.op("Pow", B, _number(g, -1, B)))
+
+
+@onnx_symbolic("form::Abs.max")
+def abs_max(g: GraphContext, X: Value) -> Value:
+    """The larger of X and -X."""
+    return g.op("Max", X, g.op("Mul", X, _number(g, -1, X)))
+
+
+@onnx_symbolic("form::Abs.relu")
+def abs_relu(g: GraphContext, X: Value) -> Value:
+    """Relu(X) + Relu(-X), of floating-point numbers."""
+    _need_float(g, X)
+    return g.op("Add", g.op("Relu", X), g.op("Relu", g.op("Mul", X, _number(g, -1, X))))
+
+
+@onnx_symbolic("form::LeakyRelu.relu")
+def leaky_relu(g: GraphContext, X: Value, alpha: float = 0.01) -> Value:
+    """Relu(X) - alpha * Relu(-X)."""
+    negative = g.op("Relu", g.op("Mul", X, _number(g, -1, X)))
+    return g.op("Add", g.op("Relu", X), g.op("Mul", negative, _number(g, -alpha, X)))
+
+
+@onnx_symbolic("form::HardSigmoid.clip")
+def hard_sigmoid(g: GraphContext, X: Value, alpha: float = 0.2, beta: float = 0.5) -> Value:
+    """The line alpha * X + beta, between 0 and 1."""
+    line = g.op("Add", g.op("Mul", X, _number(g, alpha, X)), _number(g, beta, X))
+    return g.op("Clip", line, min=_number(g, 0, X), max=_number(g, 1, X))
+
+
+@onnx_symbolic("form::Clip.relu")
+def clip_relu(
+    g: GraphContext, input: Value, min: Value | float | None = None, max: Value | float | None = None
+) -> Value:
+    """The upper limit minus what Relu leaves of its distance, of constant limits.
+
+    A distance is rounded to the precision of the limit, so limits above 256 are refused.
+    """
+    _need_float(g, input)
+    result = input
+    # Limits that are the largest numbers of the type are none.
+    for limit, sign in ((_limit(g, min, -1), 1.0), (_limit(g, max, 1), -1.0)):
+        if limit is None:
+            continue
+        signed = result if sign > 0 else g.op("Mul", result, _number(g, -1, input))
+        distance = signed if not limit else g.op("Add", signed, _number(g, -sign * limit, input))
+        result = g.op("Relu", distance)
+        if sign < 0:
+            result = g.op("Mul", result, _number(g, -1, input))
+        if limit:
+            result = g.op("Add", result, _number(g, limit, input))
+    return g.op("Identity", input) if result is input else result
+
+
+def _limit(g: GraphContext, limit: Value | float | None, sign: int) -> float | None:
+    """The number of a constant limit; None if there is none."""
+    if limit is None:
+        return None
+    array = g.constant_value(limit) if isinstance(limit, Value) else np.asarray(limit)
+    if array is None or array.size != 1:
+        raise g.refuse("a limit is computed")
+    number = float(array.reshape(-1)[0])
+    if sign * number >= float(np.finfo(np.float32).max):
+        return None
+    if not abs(number) <= 256:
+        raise g.refuse("a limit is above 256")
+    return number

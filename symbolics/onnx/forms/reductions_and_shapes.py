@@ -1,0 +1,264 @@
+"""Forms of reductions, of normalization, and of operators that select or move elements."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ..support import integers
+
+_EXACT = (DataType.FLOAT, DataType.DOUBLE)
+MAXIMUM_PARTS = 64
+"""The operands of a Concat."""
+MAXIMUM_ROWS = 1 << 17
+"""The rows of a table that are selected by a product."""
+
+
+@onnx_symbolic("form::ReduceL2.sum_square")
+def reduce_l2_sum_square(
+    g: GraphContext,
+    data: Value,
+    axes: Value | list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Value:
+    """The square root of ReduceSumSquare."""
+    _need_axes(g, axes, noop_with_empty_axes)
+    return g.op("Sqrt", g.op("ReduceSumSquare", data, axes=axes, keepdims=keepdims))
+
+
+@onnx_symbolic("form::ReduceL2.sum")
+def reduce_l2_sum(
+    g: GraphContext,
+    data: Value,
+    axes: Value | list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Value:
+    """The square root of the sum of squares."""
+    _need_axes(g, axes, noop_with_empty_axes)
+    return g.op("Sqrt", g.op("ReduceSum", g.op("Mul", data, data), axes=axes, keepdims=keepdims))
+
+
+@onnx_symbolic("form::ReduceSumSquare.sum")
+def reduce_sum_square(
+    g: GraphContext,
+    data: Value,
+    axes: Value | list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Value:
+    """The sum of squares."""
+    _need_axes(g, axes, noop_with_empty_axes)
+    return g.op("ReduceSum", g.op("Mul", data, data), axes=axes, keepdims=keepdims)
+
+
+@onnx_symbolic("form::ReduceL1.sum")
+def reduce_l1(
+    g: GraphContext,
+    data: Value,
+    axes: Value | list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Value:
+    """The sum of absolute values."""
+    _need_axes(g, axes, noop_with_empty_axes)
+    return g.op("ReduceSum", g.op("Abs", data), axes=axes, keepdims=keepdims)
+
+
+def _need_axes(g: GraphContext, axes: Value | list[int] | None, noop_with_empty_axes: int) -> None:
+    if noop_with_empty_axes and not integers(g, axes):
+        raise g.refuse("without axes nothing may be reduced")
+
+
+@onnx_symbolic("form::TopK.arg_max")
+def top_k_arg_max(
+    g: GraphContext, X: Value, K: Value, axis: int = -1, largest: int = 1, sorted: int = 1
+) -> list[Value]:
+    """Of one element: the extreme value and its position."""
+    if integers(g, K) != [1]:
+        raise g.refuse("K is not 1")
+    extreme, position = ("ReduceMax", "ArgMax") if largest else ("ReduceMin", "ArgMin")
+    return [g.op(extreme, X, axes=[axis], keepdims=1), g.op(position, X, axis=axis, keepdims=1)]
+
+
+@onnx_symbolic("form::Unsqueeze.single")
+def unsqueeze_single(g: GraphContext, data: Value, axes: Value | list[int]) -> Value:
+    """An Unsqueeze for each dimension."""
+    rank, listed = g.rank(data), integers(g, axes)
+    if rank is None or listed is None:
+        raise g.refuse("the axes or the rank are unknown")
+    if len(listed) < 2:
+        raise g.refuse("there is one axis")
+    for axis in sorted(axis % (rank + len(listed)) for axis in listed):
+        data = g.op("Unsqueeze", data, axes=[axis])
+    return data
+
+
+@onnx_symbolic("form::Gather.slices")
+def gather_slices(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """A Slice for each run of constant positions, and their concatenation."""
+    positions, shape = g.constant_value(indices), g.shape(data)
+    if positions is None or shape is None or not all_static(shape):
+        raise g.refuse("the positions are computed, or a size is unknown")
+    if positions.size < 2 or g.constant_value(data) is not None:
+        raise g.refuse("there is one position, or the data are constant")
+    sizes = [size for size in shape if isinstance(size, int)]
+    axis %= len(sizes)
+    runs: list[list[int]] = []
+    for position in (int(number) % sizes[axis] for number in positions.reshape(-1)):
+        if runs and position == runs[-1][-1] + 1:
+            runs[-1].append(position)
+        else:
+            runs.append([position])
+    if len(runs) > MAXIMUM_PARTS:
+        raise g.refuse(f"the positions have more than {MAXIMUM_PARTS} runs")
+    parts = [
+        data
+        if len(run) == sizes[axis]
+        else g.op("Slice", data, starts=[run[0]], ends=[run[-1] + 1], axes=[axis])
+        for run in runs
+    ]
+    selected = parts[0] if len(parts) == 1 else g.op("Concat", *parts, axis=axis)
+    if positions.ndim == 1:
+        return g.op("Identity", selected) if selected is data else selected
+    return g.op("Reshape", selected, [*sizes[:axis], *positions.shape, *sizes[axis + 1 :]])
+
+
+@onnx_symbolic("form::Expand.concat")
+def expand_concat(g: GraphContext, input: Value, shape: Value | list[int]) -> Value:
+    """Copies of the data, of static sizes."""
+    requested, sizes = integers(g, shape), g.shape(input)
+    if requested is None or sizes is None or not all_static(sizes):
+        raise g.refuse("a size is unknown")
+    static_sizes = [size for size in sizes if isinstance(size, int)]
+    rank = max(len(static_sizes), len(requested))
+    sizes_before = [1] * (rank - len(static_sizes)) + static_sizes
+    sizes_after = np.broadcast_shapes(tuple(sizes_before), tuple(requested))
+    copies = [after // before for before, after in zip(sizes_before, sizes_after, strict=True)]
+    if sum(copies) - rank > MAXIMUM_PARTS:
+        raise g.refuse(f"there are more than {MAXIMUM_PARTS} copies")
+    result = input if rank == len(static_sizes) else g.op("Reshape", input, sizes_before)
+    for axis, count in enumerate(copies):
+        if count > 1:
+            result = g.op("Concat", *[result] * count, axis=axis)
+    return g.op("Identity", input) if result is input else result
+
+
+@onnx_symbolic("form::Gather.one_hot")
+def gather_one_hot(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """The product of one-hot rows and a constant table, of at most `MAXIMUM_ROWS` rows."""
+    table, shape, sizes, dtype = g.constant_value(data), g.shape(data), g.shape(indices), g.dtype(data)
+    # 16-bit floats do not have every position.
+    if table is None or shape is None or len(shape) != 2 or axis % 2 or dtype not in _EXACT:
+        raise g.refuse("the table is computed, no matrix, or not of FLOAT or DOUBLE")
+    if sizes is None or not all_static(sizes) or _is_stored(indices):
+        raise g.refuse("the number of positions is unknown, or they are constant")
+    assert dtype is not None
+    rows, columns = table.shape
+    lengths = [size for size in sizes if isinstance(size, int)]
+    if rows > MAXIMUM_ROWS:
+        raise g.refuse(f"the table has more than {MAXIMUM_ROWS} rows")
+    number = g.cast(g.op("Reshape", indices, [math.prod(lengths), 1]), dtype)
+    # 1 for negative positions, which count from the end, and 0 for others.
+    opposite = g.op("Mul", number, -1.0)
+    is_negative = g.op("Sub", g.op("Relu", opposite), g.op("Relu", g.op("Add", opposite, -1.0)))
+    position = g.op("Add", number, g.op("Mul", is_negative, float(rows)))
+    column_of_ones, numbers = (array.astype(dtype.numpy()) for array in (np.ones((1, rows)), np.arange(rows)))
+    distance = g.op("Add", g.op("MatMul", position, column_of_ones), -numbers)
+    one_hot = g.op("Relu", g.op("Add", g.op("Mul", g.op("Abs", distance), -1.0), 1.0))
+    return g.op("Reshape", g.op("MatMul", one_hot, data), [*lengths, columns])
+
+
+@onnx_symbolic("form::Gather.slices_or_one_hot")
+def gather_slices_or_one_hot(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """The form of constant positions, or that of a constant table."""
+    form = gather_one_hot if g.constant_value(indices) is None else gather_slices
+    return form(g, data, indices, axis)
+
+
+@onnx_symbolic("form::ReduceMean.single")
+def reduce_mean_single(
+    g: GraphContext,
+    data: Value,
+    axes: Value | list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Value:
+    """A ReduceMean for each dimension, unless the dimensions are the last ones."""
+    rank, listed = g.rank(data), integers(g, axes)
+    if rank is None or not listed or len(listed) < 2:
+        raise g.refuse("the axes or the rank are unknown, or there is one axis")
+    ordered = sorted(axis % rank for axis in listed)
+    if ordered == list(range(rank - len(ordered), rank)):
+        raise g.refuse("the dimensions are the last ones")
+    for axis in reversed(ordered):
+        data = g.op("ReduceMean", data, axes=[axis], keepdims=keepdims)
+    return data
+
+
+@onnx_symbolic("form::ReduceMean.last")
+def reduce_mean_last(
+    g: GraphContext,
+    data: Value,
+    axes: Value | list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Value:
+    """ReduceMean of the last dimensions, behind a Transpose that moves the dimensions there."""
+    rank, listed = g.rank(data), integers(g, axes)
+    if rank is None or not listed:
+        raise g.refuse("the axes or the rank are unknown")
+    reduced = sorted(axis % rank for axis in listed)
+    unreduced = [axis for axis in range(rank) if axis not in reduced]
+    if [*unreduced, *reduced] == list(range(rank)):
+        raise g.refuse("the dimensions are the last ones")
+    moved = g.op("Transpose", data, perm=[*unreduced, *reduced])
+    result = g.op("ReduceMean", moved, axes=list(range(len(unreduced), rank)), keepdims=0)
+    return g.op("Unsqueeze", result, axes=reduced) if keepdims else result
+
+
+@onnx_symbolic("form::LayerNormalization.instance_normalization")
+def layer_normalization(
+    g: GraphContext,
+    X: Value,
+    Scale: Value,
+    B: Value | None = None,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    outputs: int = 1,
+) -> list[Value]:
+    """InstanceNormalization of an image with a channel for each row; of static shapes, in FLOAT."""
+    shape = g.shape(X)
+    if shape is None or outputs > 1 or g.dtype(X) is not DataType.FLOAT or not all_static(shape):
+        raise g.refuse("the shape is dynamic, the numbers are not FLOAT, or the mean is an output")
+    sizes = [size for size in shape if isinstance(size, int)]
+    axis %= len(sizes)
+    rows, features = math.prod(sizes[:axis]), math.prod(sizes[axis:])
+    image = g.op("Reshape", X, [1, rows, features, 1])
+    scales, zeros = np.ones(rows, np.float32), np.zeros(rows, np.float32)
+    normal = g.op("InstanceNormalization", image, scales, zeros, epsilon=epsilon)
+    result = g.op("Reshape", normal, [rows, features])
+    for op_type, parameter in (("Mul", Scale), ("Add", B)):
+        if parameter is not None:
+            row = parameter if g.rank(parameter) == 1 else g.op("Reshape", parameter, [features])
+            result = g.op(op_type, result, row)
+    return [g.op("Reshape", result, sizes)]
+
+
+def _is_stored(value: Value | None, depth: int = 8) -> bool:
+    """Whether a value is computed from stored tensors only, at most so many nodes away."""
+    if value is None or value.const_value is not None:
+        return True
+    producer = value.producer()
+    if producer is None or not depth:
+        return False
+    return all(_is_stored(operand, depth - 1) for operand in producer.inputs)
+
+
+def all_static(shape: object) -> bool:
+    """Whether every size of a shape is a number above 0."""
+    return all(isinstance(size, int) and size > 0 for size in shape)  # type: ignore[attr-defined]

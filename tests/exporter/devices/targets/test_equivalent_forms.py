@@ -1,0 +1,239 @@
+"""Equivalent forms of operators that a target lacks or names, and less broadcasting."""
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import torch
+from onnx import helper, numpy_helper
+
+import opsetta
+from opsetta.exporter.devices.targets.load_target import load_target, parse_target
+from opsetta.registration import TargetError
+
+HEAD = 'title = "A device"\nsources = ["its manual, version 2.1"]\n'
+FLOATS = np.array([[[-3.0, -0.5, 0.0, 0.25], [1.0, 2.0, 4.0, 7.0]]], np.float32)
+POSITIVE = np.abs(FLOATS) + 0.5
+BOOLS = FLOATS > 0.1
+
+
+def node_model(op_type, inputs, constants=(), outputs=1, opset=13, **attributes):
+    names = [f"x{index}" for index in range(len(inputs))]
+    node = helper.make_node(
+        op_type,
+        [*names, *(f"c{i}" for i in range(len(constants)))],
+        [f"y{i}" for i in range(outputs)],
+        **attributes,
+    )
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [
+            helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
+            for name, value in zip(names, inputs, strict=True)
+        ],
+        [onnx.ValueInfoProto(name=f"y{i}") for i in range(outputs)],
+        [numpy_helper.from_array(value, f"c{i}") for i, value in enumerate(constants)],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return onnx.shape_inference.infer_shapes(model)
+
+
+def results(model, inputs):
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, {f"x{index}": value for index, value in enumerate(inputs)})
+
+
+def integers(*numbers):
+    return np.array(numbers, np.int64)
+
+
+RECORDS = {
+    "Neg.mul": ("Neg", (FLOATS,)),
+    "Neg.sub": ("Neg", (integers(-2, 0, 3),)),
+    "Not.sub": ("Not", (BOOLS,)),
+    "Not.equal": ("Not", (BOOLS,)),
+    "Not.less": ("Not", (BOOLS,)),
+    "And.mul": ("And", (BOOLS, BOOLS[:, :1])),
+    "Or.add": ("Or", (BOOLS, BOOLS[:, :1])),
+    "Or.max": ("Or", (BOOLS, BOOLS[:, :1])),
+    "Xor.abs": ("Xor", (BOOLS, BOOLS[:, :1])),
+    "Xor.sub": ("Xor", (BOOLS, BOOLS[:, :1])),
+    "Greater.less": ("Greater", (FLOATS, POSITIVE)),
+    "Less.greater": ("Less", (FLOATS, POSITIVE)),
+    "Where.arithmetic": ("Where", (BOOLS, FLOATS, POSITIVE)),
+    "Reciprocal.div": ("Reciprocal", (POSITIVE,)),
+    "Reciprocal.pow": ("Reciprocal", (POSITIVE,)),
+    "Sqrt.pow": ("Sqrt", (POSITIVE,)),
+    "Sub.add": ("Sub", (FLOATS, POSITIVE)),
+    "Div.pow": ("Div", (FLOATS, POSITIVE)),
+    "Abs.max": ("Abs", (FLOATS,)),
+    "Abs.relu": ("Abs", (FLOATS,)),
+    "LeakyRelu.relu": ("LeakyRelu", (FLOATS,), (), {"alpha": 0.1}),
+    "HardSigmoid.clip": ("HardSigmoid", (FLOATS,), (), {"alpha": 0.3, "beta": 0.4}),
+    "Clip.relu": ("Clip", (FLOATS,), (np.float32(-1), np.float32(6))),
+    "ReduceL2.sum": ("ReduceL2", (FLOATS,), (), {"axes": [-1], "keepdims": 0}),
+    "ReduceL2.sum_square": ("ReduceL2", (FLOATS,), (), {"axes": [1]}),
+    "ReduceSumSquare.sum": ("ReduceSumSquare", (FLOATS,), (), {}),
+    "ReduceL1.sum": ("ReduceL1", (FLOATS,), (), {"axes": [0, 2]}),
+    "ReduceMean.single": ("ReduceMean", (FLOATS,), (), {"axes": [0, 1], "keepdims": 0}),
+    "ReduceMean.last": ("ReduceMean", (FLOATS,), (), {"axes": [0, 1]}),
+    "TopK.arg_max": ("TopK", (FLOATS,), (integers(1),), {"axis": 1, "largest": 0, "outputs": 2}),
+    "Unsqueeze.single": ("Unsqueeze", (FLOATS,), (integers(-1, 1),)),
+    "Gather.slices": ("Gather", (FLOATS,), (integers(-1, 0, 1, 3),), {"axis": 2}),
+    "Gather.slices_or_one_hot": ("Gather", (FLOATS,), (integers(1, 0).reshape(2, 1),), {"axis": 1}),
+    "Expand.concat": ("Expand", (FLOATS,), (integers(3, 1, 1),)),
+    "LayerNormalization.instance_normalization": (
+        "LayerNormalization", (FLOATS,), (np.float32([1, 2, 3, 4]), np.float32([0, 1, 0, 2])),
+        {"epsilon": 1e-3, "opset": 17},
+    ),
+}  # fmt: skip
+
+
+def target_with(op_type, form, at_emission):
+    emission = "at_emission = true" if at_emission else ""
+    return parse_target("device", f'{HEAD}[[forms]]\noperator = "{op_type}"\nform = "{form}"\n{emission}\n')
+
+
+@pytest.mark.parametrize("at_emission", [False, True])
+@pytest.mark.parametrize("name", RECORDS)
+def test_a_form_computes_the_operator(name, at_emission, tmp_path):
+    op_type, inputs, constants, attributes = (*RECORDS[name], (), {})[:4]
+    constants, attributes = constants or (), attributes or {}
+    model = node_model(op_type, inputs, constants, **attributes)
+    target = target_with(op_type, name.partition(".")[2], at_emission)
+    onnx.save(model, tmp_path / "model.onnx")
+    opset = attributes.get("opset", 13)
+    lowered = opsetta.load(tmp_path / "model.onnx").lower(opset, target=target).model_proto
+    count = sum(node.op_type == op_type for node in lowered.graph.node)
+    assert count == {"Unsqueeze.single": 2, "ReduceMean.single": 2, "ReduceMean.last": 1}.get(name, 0)
+    for result, expected in zip(results(lowered, inputs), results(model, inputs), strict=True):
+        assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
+        np.testing.assert_allclose(result, expected, rtol=2e-6, atol=1e-6)
+
+
+def test_a_table_is_selected_by_one_hot_rows(tmp_path):
+    target = target_with("Gather", "one_hot", True)
+    embedding = torch.nn.Embedding(7, 3).eval()
+    program = opsetta.export(embedding, (torch.tensor([[0, 6, 2]]),), target=target, opset=11)
+    assert "Gather" not in {node.op_type for node in program.model.graph}
+    program.verify()
+    table = np.arange(6, dtype=np.float32).reshape(3, 2)
+    model = node_model("Gather", (integers(-1, 0, -3, 2),))
+    node = model.graph.node[0]
+    node.input[:] = ["c0", "x0"]
+    model.graph.initializer.append(numpy_helper.from_array(table, "c0"))
+    onnx.save(model, tmp_path / "model.onnx")
+    lowered = opsetta.load(tmp_path / "model.onnx").lower(13, target=target).model_proto
+    [result] = results(lowered, (integers(-1, 0, -3, 2),))
+    assert result.tolist() == table[[2, 0, 0, 2]].tolist()
+
+
+def test_a_refused_operator_gets_a_form_whose_operators_are_taken():
+    def export(refused):
+        target = parse_target("device", f"{HEAD}[operators]\nrefused = {refused}\n")
+        program = opsetta.export(lambda x: -torch.linalg.norm(x, dim=-1), (torch.randn(2, 3),), target=target)
+        program.verify()
+        return {node.op_type for node in program.model.graph}
+
+    assert export(["Neg"]) == {"ReduceL2", "Mul"}
+    assert export(["ReduceL2"]) == {"Mul", "Neg", "ReduceSum", "Sqrt"}
+    with pytest.raises(
+        TargetError, match=r"tried as sum \(needs Mul\), sum_square \(needs ReduceSumSquare\)"
+    ):
+        export(["ReduceL2", "ReduceSumSquare", "Mul"])
+
+
+def test_rules_come_before_the_forms_that_no_rule_names():
+    refused = 'operators = { refused = ["Not"] }\n'
+    rules = "".join(
+        f'[[forms]]\noperator = "Not"\nform = "{form}"\n{condition}\n'
+        for form, condition in (("less", "ranks = [1]"), ("sub", ""))
+    )
+    x = torch.randn(2, 3)
+
+    def export(text):
+        target = parse_target("device", f"{HEAD}{refused}{text}")
+        program = opsetta.export(lambda x: torch.logical_not(x > 0), (x,), target=target)
+        program.verify()
+        return {node.op_type for node in program.model.graph} - {"Greater", "Cast"}
+
+    assert export("") == {"Equal"}
+    assert export(rules) == {"Sub"}
+
+
+def test_emission_composes_an_operator_whose_form_refuses_it():
+    target = target_with("LayerNormalization", "instance_normalization", True)
+    for dtype, has_form in ((torch.float32, True), (torch.float64, False)):
+        layer = torch.nn.LayerNorm(4, dtype=dtype).eval()
+        program = opsetta.export(layer, (torch.randn(2, 3, 4, dtype=dtype),), target=target, opset=11)
+        program.verify()
+        operators = {node.op_type for node in program.model.graph}
+        assert ("InstanceNormalization" in operators) == has_form
+
+
+def test_rules_of_a_version_come_before_those_of_the_file():
+    text = f"""{HEAD}measured_versions = ["1", "2"]
+[[forms]]
+operator = "Not"
+form = "sub"
+[[versions]]
+below = "2"
+[[versions.forms]]
+operator = "Not"
+form = "less"
+"""
+    assert [rule.form for rule in parse_target("device", text).forms] == ["sub"]
+    assert [rule.form for rule in parse_target("device", text, "1").forms] == ["less", "sub"]
+
+
+@pytest.mark.parametrize("version", ["4.2", "4.5.4", "4.5.5", "4.6", "4.8", "4.10", "4.14"])
+def test_a_block_of_a_transformer_for_old_opencv_is_right(version):
+    layers = torch.nn.Sequential(
+        torch.nn.LayerNorm(8), torch.nn.Linear(8, 12), torch.nn.Hardsigmoid(), torch.nn.Linear(12, 8)
+    )
+    model = layers.eval()
+    target = load_target(f"opencv@{version}")
+    program = opsetta.export(model, (torch.randn(1, 5, 8),), target=target)
+    program.verify()
+    operators = {node.op_type for node in program.model.graph}
+    assert not operators & target.operators.refused
+    old = version.startswith(("4.2", "4.5", "4.6"))
+    assert ("InstanceNormalization" in operators) == old
+    assert program.opset == (11 if old else 17)
+
+
+class Broadcasts(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("scale", torch.randn(8))
+        self.register_buffer("column", torch.randn(5, 1))
+
+    def forward(self, x, mask, row):
+        return (x * self.scale + self.column) / (row.abs() + 1) + mask - row
+
+
+@pytest.mark.parametrize("form", ["ranks", "none"])
+def test_operands_are_written_with_less_broadcasting(form):
+    target = parse_target("device", f'{HEAD}[conventions]\nbroadcasts = "{form}"\n')
+    arguments = torch.randn(2, 5, 8), torch.randn(2, 1, 8), torch.randn(8)
+    program = opsetta.export(Broadcasts().eval(), arguments, target=target, opset=13)
+    program.verify()
+    for node in program.model.graph:
+        if node.op_type in ("Add", "Sub", "Mul", "Div") and node.inputs[1].shape.rank():
+            first, second = (tuple(value.shape) for value in node.inputs)
+            assert len(first) == len(second) or (form == "none" and len(second) == 1)
+            if form == "none" and node.op_type in ("Add", "Sub") and len(second) > 1:
+                assert first == second
+
+
+def test_weights_of_gemm_are_transposed():
+    target = parse_target("device", f'{HEAD}[conventions]\ngemm_weights = "transposed"\n')
+    program = opsetta.export(
+        lambda x, y: (torch.addmm(torch.ones(4), x, torch.eye(3, 4)), torch.addmm(y[0], y.T, y)),
+        (torch.randn(2, 3), torch.randn(3, 3)),
+        target=target,
+        opset=13,
+    )
+    program.verify()
+    assert all(node.attributes.get("transB") for node in program.model.graph if node.op_type == "Gemm")
