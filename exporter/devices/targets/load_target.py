@@ -122,9 +122,9 @@ def target_at(name: str, content: Mapping[str, Any], version: str | None) -> Tar
         return _Reader(name).target(content, measured[-1] if measured else "")
     if not is_version(version):
         raise UsageError(f"target '{name}@{version}': '{version}' is not a version, such as '4.5'")
-    other = other_target(content, version)
-    if other is not None:
-        return load_target(other)
+    name_at_version = other_target(content, version)
+    if name_at_version is not None:
+        return load_target(name_at_version)
     if not measured:
         raise UsageError(f"target '{name}' does not describe versions: leave '@{version}' out")
     if version_key(version) < version_key(measured[0]):
@@ -241,10 +241,14 @@ class _Reader:
                 self.one_of(f"{key}.{name}", value, _operators())
         rows = {name: tuple(values) for name, values in attributes.items()}
         outputs, at_emission = self.number("outputs", entry), self.flag("at_emission", entry, False)
-        rule = FormRule(operator, form, rows, outputs=outputs, ranks=tuple(ranks), **names)
-        if at_emission and (rule != FormRule(operator, form) or form in (COMPOSITION, STEPS)):
-            self.fail(f"{key}.at_emission", f"has no conditions beside it, and not the form '{form}'")
-        return dataclasses.replace(rule, at_emission=at_emission)
+        rule = FormRule(
+            operator, form, rows, outputs=outputs, ranks=tuple(ranks), at_emission=at_emission, **names
+        )
+        if at_emission and rule != FormRule(operator, form, at_emission=True):
+            self.fail(f"{key}.at_emission", "has no conditions beside it")
+        if at_emission and form in (COMPOSITION, STEPS):
+            self.fail(f"{key}.at_emission", f"is not for the form '{form}'")
+        return rule
 
     def outcome(self, key: str, entry: Mapping[str, Any]) -> str:
         outcome = self.text(entry, "outcome") or "refused"

@@ -39,10 +39,10 @@ class TargetReport:
         lines = []
         if target.measured_operators:
             total = self.right_nodes + sum(self.unmeasured.values())
-            others = ", ".join(f"{name} ({count})" for name, count in self.unmeasured.items())
+            unmeasured = ", ".join(f"{name} ({count})" for name, count in self.unmeasured.items())
             lines.append(
                 f"{self.right_nodes} of {total} nodes are of operators that were measured as right in "
-                f"{target.title}" + (f"; not so: {others}" if others else "")
+                f"{target.title}" + (f"; not so: {unmeasured}" if unmeasured else "")
             )
         if self.oldest_version:
             name = target.name.partition("@")[0]

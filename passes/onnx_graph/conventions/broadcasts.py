@@ -41,7 +41,9 @@ class WriteBroadcasts(ConstantPass):
         for index, (value, shape) in enumerate(zip(values, shapes, strict=True)):
             if value is None or shape is None or shape == result:
                 continue
-            needs_shape = node.op_type in _SUMS or index == 0 or set(shape) == {1}
+            # OpenCV 4.6 takes the shape of the computed operand for that of the result.
+            is_beside_constant = self.initializers.is_constant(values[1 - index])
+            needs_shape = node.op_type in _SUMS or index == 0 or set(shape) == {1} or is_beside_constant
             widened = self._widen(node, value, shape, tuple(result), needs_shape)
             if widened is not None:
                 node.replace_input_with(index, widened)

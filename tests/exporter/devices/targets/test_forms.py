@@ -137,7 +137,10 @@ def test_nodes_that_do_not_match_stay():
         ('operator = "Conv"\nform = "separate_pad"\nranks = ["3"]', "is a list of integers"),
         ('operator = "Conv"\nform = "separate_pad"\nbehind = ["Pads"]', "did you mean"),
         ('operator = "Conv"\nform = "separate_pad"\nranks = [3]\nat_emission = true', "has no conditions"),
-        ('operator = "Einsum"\nform = "composition"\nat_emission = true', "not the form 'composition'"),
+        (
+            'operator = "Einsum"\nform = "composition"\nat_emission = true',
+            "is not for the form 'composition'",
+        ),
     ],
 )
 def test_mistakes_in_forms_are_named(entry, message):
