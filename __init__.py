@@ -150,6 +150,9 @@ def __getattr__(name: str) -> Any:
         return getattr(exporter, name)
     from . import registration
 
+    if name in ("default_registry", "onnx_symbolic"):
+        # Registers opsetta's own functions, before a caller looks for one or overrides one.
+        from . import symbolics  # noqa: F401
     return getattr(registration, name)
 
 

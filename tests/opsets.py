@@ -1,4 +1,4 @@
-"""Tests that go through several opsets."""
+"""The opsets of the tests, and tests that go through several of them."""
 
 import contextlib
 import os
@@ -8,6 +8,9 @@ import onnx
 import onnx_ir as ir
 
 import opsetta
+
+HIGHEST = opsetta.MAXIMUM_OPSET
+OPSETS = range(opsetta.MINIMUM_OPSET, HIGHEST + 1)
 
 
 def is_full_run() -> bool:

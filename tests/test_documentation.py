@@ -16,6 +16,8 @@ from typer.main import get_command
 
 from opsetta.tests.document_programs import run_program
 
+from . import stated_opsets
+
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
@@ -161,6 +163,13 @@ def test_links_to_headings_lead_somewhere(document):
     for path, anchor in links:
         target = document.parent / path if path else document
         assert target.suffix != ".md" or anchor in anchors_of(target), f"{path}#{anchor}"
+
+
+@pytest.mark.parametrize("path", stated_opsets.PATHS)
+def test_texts_state_the_opsets_that_can_be_written(path):
+    text = (stated_opsets.ROOT / path).read_text(encoding="utf-8")
+    assert stated_opsets.states_range(text)
+    assert stated_opsets.with_current_range(text) == text, "run `python -m tests.stated_opsets`"
 
 
 def test_blocks_keep_their_line_numbers():

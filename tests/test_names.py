@@ -86,3 +86,79 @@ def test_few_classes_share_their_name():
             modules[node.name].add(str(path))
     shared = {name: sorted(paths) for name, paths in modules.items() if len(paths) > 1}
     assert len(shared) <= SHARED_CLASS_NAMES, shared
+
+
+def test_docstrings_name_parameters_and_attributes_that_exist():
+    unknown = [
+        f"{path}:{node.lineno} {node.name}: {name}"
+        for path, node in nodes()
+        if (documented := _documented_names(node))
+        for name in sorted(documented - _existing_names(node))
+    ]
+    assert not unknown, "\n".join(unknown)
+
+
+def test_documented_names_are_read_from_the_docstring():
+    source = '''
+def f(a, *rest, b=1):
+    """Line.
+
+    Args:
+        a, c: both; `x`: not a name
+            of the list.
+        *rest: further ones.
+        missing (int): an annotation.
+
+    Returns:
+        result: not a parameter.
+    """
+'''
+    function = ast.parse(source).body[0]
+    assert _documented_names(function) == {"a", "c", "rest", "missing"}
+    assert _existing_names(function) == {"a", "rest", "b"}
+
+
+_ENTRY = re.compile(r"(\*{0,2}\w+(?:, \*{0,2}\w+)*)(?: \(.*?\))?:(?: |$)")
+"""The names before the colon of an entry of a docstring's section."""
+
+
+def _documented_names(node: ast.AST) -> set[str]:
+    """The parameters that the docstring of a function lists, or the attributes that that of a class lists."""
+    if not isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
+        return set()
+    heading = "Attributes:" if isinstance(node, ast.ClassDef) else "Args:"
+    lines = (ast.get_docstring(node) or "").splitlines()
+    if heading not in lines:
+        return set()
+    section = lines[lines.index(heading) + 1 :]
+    end = next((i for i, line in enumerate(section) if line and not line.startswith(" ")), len(section))
+    entries = (_ENTRY.match(line[4:]) for line in section[:end] if line[4:5].strip())
+    return {name.strip("* ") for entry in entries if entry for name in entry[1].split(",")}
+
+
+def _existing_names(node: ast.AST) -> set[str]:
+    """The parameters of a function; the attributes of a class and of the classes that it derives from."""
+    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        arguments = node.args
+        parameters = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+        return {a.arg for a in (*parameters, arguments.vararg, arguments.kwarg) if a is not None}
+    if not isinstance(node, ast.ClassDef):
+        return set()
+    items = list(ast.walk(node))
+    names = {
+        item.attr for item in items if isinstance(item, ast.Attribute) and isinstance(item.ctx, ast.Store)
+    }
+    names |= {name for item in items if (name := bound_name(item)) is not None}
+    names |= {item.name for item in node.body if isinstance(item, ast.FunctionDef)}
+    base_names = {base.id for base in map(_without_subscript, node.bases) if isinstance(base, ast.Name)}
+    bases = (_classes()[name] for name in base_names & _classes().keys())
+    return names.union(*(_existing_names(base) for base in bases if base is not node))
+
+
+@functools.cache
+def _classes() -> dict[str, ast.ClassDef]:
+    return {node.name: node for _, node in nodes() if isinstance(node, ast.ClassDef)}
+
+
+def _without_subscript(base: ast.expr) -> ast.expr:
+    return base.value if isinstance(base, ast.Subscript) else base

@@ -60,7 +60,7 @@ _PAST = {0: BATCH, 2: PAST}
 _SELF_CACHE = ("present.{layer}.decoder.key", "present.{layer}.decoder.value")
 _CROSS_CACHE = ("present.{layer}.encoder.key", "present.{layer}.encoder.value")
 _DECODER_OUTPUTS = ("logits", *_SELF_CACHE, *_CROSS_CACHE)
-_CLASSES = (GraphFile("model.onnx", _TEXT_OR_IMAGE, ("logits",)),)
+_LOGITS_FILE = GraphFile("model.onnx", _TEXT_OR_IMAGE, ("logits",))
 
 
 def _encoder_decoder_files(
@@ -141,7 +141,7 @@ _TASKS = (
         "AutoModelForSequenceClassification",
         "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
         encoders.logits,
-        _CLASSES,
+        (_LOGITS_FILE,),
         sentence_transformers_name="sequence-classification",
     ),
     Task(
@@ -149,7 +149,7 @@ _TASKS = (
         "AutoModelForImageClassification",
         "MODEL_FOR_IMAGE_CLASSIFICATION_MAPPING_NAMES",
         encoders.logits,
-        _CLASSES,
+        (_LOGITS_FILE,),
     ),
     Task(
         "feature-extraction",

@@ -21,6 +21,7 @@ from ...passes.onnx_graph.inplace.annotations import record_inplace
 from ...passes.onnx_graph.levels import DEFAULT_LEVEL
 from ...passes.onnx_graph.optimize import optimize
 from ...registration import (
+    MAXIMUM_OPSET,
     GraphContext,
     GraphError,
     InvalidNode,
@@ -39,6 +40,7 @@ from ...registration.origins import set_origins
 from ...registration.schemas import first_opset_with_dtype, first_version, operator_schema
 from ...registration.validity.node_check import check_nodes
 from ..files.stored_tensors import FileTensor
+from .newer_opsets import declare_newer_opset
 
 FREE_INITIALIZERS = 4
 """The first IR version in which an initializer need not be an input."""
@@ -98,6 +100,8 @@ class Driver(abc.ABC, Generic[S]):
 
     Attributes:
         source: the model that is lowered; it is read, not changed.
+        opset: the opset that nodes are written for. It is below `declared_opset`, that of the file, where the
+            latter is newer than what opsetta was tested with.
         graph: the ONNX graph under construction; `construction` keeps its names, constants and limits, and
             `context` emits into it.
         names: the names that the ONNX graph uses.
@@ -114,7 +118,8 @@ class Driver(abc.ABC, Generic[S]):
     def __init__(self, source: ir.Model, graph: ir.Graph, registry: Registry):
         self.source = source
         self.graph = graph
-        self.opset = check_opset(graph.opset_imports[""])
+        self.declared_opset = check_opset(graph.opset_imports[""])
+        self.opset = graph.opset_imports[""] = min(self.declared_opset, MAXIMUM_OPSET)
         self.registry = registry
         self.context = GraphContext(graph, self.opset, registry)
         self.construction = self.context.construction
@@ -161,6 +166,7 @@ class Driver(abc.ABC, Generic[S]):
         Raises:
             UnsupportedOperatorsError: lists all operators that this opset cannot express.
             InvalidNodesError: nodes of the lowered model that are not valid.
+            OpsetError: see `declare_newer_opset`.
         """
         scope = self.declare()
         if self.observation is not None:
@@ -179,6 +185,8 @@ class Driver(abc.ABC, Generic[S]):
         check_nodes(model, self.known_invalid)
         if model.ir_version < FREE_INITIALIZERS:
             initializers_as_inputs(model, self.state)
+        if self.declared_opset > self.opset:
+            declare_newer_opset(model, self.declared_opset)
         return model
 
     def _optimize(self, model: ir.Model) -> None:

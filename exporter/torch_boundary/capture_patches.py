@@ -97,14 +97,18 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
         yield
 
 
-def grouped_products() -> AbstractContextManager[None]:
-    """Patches that define shapes of grouped products for every element type and stride."""
+@contextlib.contextmanager
+def for_script() -> Iterator[None]:
+    """Patches under which operators of a script give fake tensors the shapes and types of real results."""
     if not probe.has(probe.SHAPE_KERNELS):
-        return contextlib.nullcontext()
+        yield
+        return
     from .replacements import linear_algebra
+    from .replacements.result_types import corrected_types
     from .replacements.shape_kernels import in_place_of
 
-    return in_place_of({}, linear_algebra.GROUPED_PRODUCT)
+    with in_place_of({}, linear_algebra.GROUPED_PRODUCT), corrected_types():
+        yield
 
 
 def restore_operators(module: torch.nn.Module) -> None:
@@ -155,6 +159,7 @@ def _shapes(losses: bool) -> Patches:
     if not probe.has(probe.SHAPE_KERNELS):
         return []
     from .replacements import composite_sizes, fake_quantization, hashing, linear_algebra, sequence_losses
+    from .replacements.result_types import corrected_types
     from .replacements.shape_kernels import in_place_of
 
     composite = linear_algebra.COMPOSITE | composite_sizes.COMPOSITE
@@ -162,7 +167,7 @@ def _shapes(losses: bool) -> Patches:
     if losses:
         composite |= sequence_losses.COMPOSITE
         non_composite |= sequence_losses.NON_COMPOSITE
-    return [in_place_of(composite, non_composite)]
+    return [in_place_of(composite, non_composite), corrected_types()]
 
 
 def _attention() -> AbstractContextManager[None]:

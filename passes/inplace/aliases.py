@@ -206,7 +206,7 @@ class Aliases:
         """Whether other values in memory of these roots are used after a branch, or in and after a loop.
 
         Args:
-            besides: the values to ignore.
+            ignored: values whose uses do not count.
         """
         # A loop reads its inputs again in each iteration.
         since = self._first[node] if is_loop(node) else self._last[node]

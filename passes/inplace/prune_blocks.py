@@ -135,8 +135,8 @@ def _with_outputs(node: ir.Node, output_indices: Sequence[int], block_indices: S
     """The node with only some of its outputs.
 
     Args:
-        kept: positions of the kept outputs.
-        places: positions of the kept outputs of its blocks.
+        output_indices: positions of the outputs that stay.
+        block_indices: positions of the outputs of its blocks that stay.
     """
     if len(output_indices) == len(node.outputs):
         return node

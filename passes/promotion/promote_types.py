@@ -10,6 +10,8 @@ Rules, for every node with an entry in `rules.RULES`, in sub-blocks too:
    resolves when its operands are known, or refuses. A value written into a tensor of unknown type goes
    through `aten::type_as`.
 5. A cast made inside a block is used only there; a cast made before a block is also used inside it.
+6. Where each element of the result has the type of one argument (`Rule.result`), the result is cast to it,
+   and a `reduction` becomes a node of its own after the cast, because it sums the cast elements.
 """
 
 from __future__ import annotations
@@ -32,6 +34,8 @@ from .rules import RULES, Promotion, Rule, compute_dtype, has_computed_type, int
 # Float operands of one type promote nothing in these operators.
 _UNCHANGED_BY_EQUAL_FLOATS = (Promotion.TOGETHER, Promotion.FLOAT, Promotion.SELF, Promotion.COMPARISON)
 _DEFERRABLE = (Promotion.TOGETHER, Promotion.FLOAT, Promotion.COMPARISON, Promotion.SEARCH, Promotion.SUM)
+_MEAN = 1
+"""The `reduction` of ATen's losses that takes the mean: their default. 0 is none, 2 the sum."""
 
 Casts = MutableMapping[tuple[Value, DataType], Value]
 
@@ -96,6 +100,7 @@ class _Promoter:
             self._change_arguments(
                 node, node_arguments, {"condition": self._cast(node_arguments["condition"], DataType.BOOL)}
             )
+        type_source = None if rule.result is None else node_arguments[rule.result]
         if isinstance(computed, DataType):
             self._cast_operands(node, rule, node_arguments, computed)
             if has_computed_type(rule) or rule.promotion is Promotion.COMPARISON:
@@ -113,6 +118,8 @@ class _Promoter:
             # The tensor that decides needs no promotion.
             if any(operand is not computed for operand in tensors):
                 self._defer_promotion(node, rule, node_arguments)
+        if type_source is not None and computed is not type_source and computed != type_source.dtype:
+            self._convert_elements(node, node_arguments, type_source)
 
     def _cast_operands(
         self, node: ir.Node, rule: Rule, node_arguments: dict[str, Any], dtype: DataType
@@ -205,19 +212,41 @@ class _Promoter:
         self._build.after(node)
         cast = self._build.cast(output, expected)
         output.type = None if result_dtype is None else ir.TensorType(result_dtype)
-        producer = cast.producer()
-        # The cast itself must go on reading the uncast result.
+        self._replace_result(output, cast, cast.producer())
+
+    def _convert_elements(self, node: ir.Node, node_arguments: dict[str, Any], type_source: Value) -> None:
+        """Convert each element of a result to the element type of a value, before the result is reduced."""
+        output, reduction = node.outputs[0], node_arguments.get("reduction", _MEAN)
+        shape, computed_dtype = output.shape, node.inputs[0].dtype if node.inputs[0] is not None else None
+        if reduction:
+            node_arguments["reduction"] = 0
+            replace_arguments(node, node_arguments)
+            output.shape = None
+        self._build.after(node)
+        result = first = (
+            self._build.emit("aten::type_as", {"self": output, "other": type_source}, shape=output.shape)
+            if type_source.dtype is None
+            else self._build.cast(output, type_source.dtype)
+        )
+        if reduction:
+            name = "aten::mean" if reduction == _MEAN else "aten::sum"
+            result = self._build.emit(name, {"self": first}, dtype=type_source.dtype, shape=shape)
+        output.type = None if computed_dtype is None else ir.TensorType(computed_dtype)
+        self._replace_result(output, result, first.producer())
+
+    def _replace_result(self, output: Value, replacement: Value, first_reader: ir.Node | None) -> None:
+        """Replace a result for all of its readers except the node that computes the replacement from it."""
         for user, index in list(output.uses()):
-            if user is not producer:
-                user.replace_input_with(index, cast)
+            if user is not first_reader:
+                user.replace_input_with(index, replacement)
         owner = output.graph
         if output.is_graph_output() and isinstance(owner, ir.Graph):
             # A block may return an outer value.
             for index, value in enumerate(list(owner.outputs)):
                 if value is output:
-                    owner.outputs[index] = cast
+                    owner.outputs[index] = replacement
             if MUTATES in output.metadata_props:
-                cast.metadata_props[MUTATES] = output.metadata_props.pop(MUTATES)
+                replacement.metadata_props[MUTATES] = output.metadata_props.pop(MUTATES)
         self._modified = True
 
 

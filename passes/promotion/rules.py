@@ -45,12 +45,15 @@ class Rule(NamedTuple):
         operands: names of the arguments that decide the element type.
         followers: names of the arguments that are cast to this type but do not decide it.
         uniform: whether zero-dim tensors count as much as other tensors.
+        result: the argument whose element type each element of the result has, before a `reduction`; None if
+            the result has the element type that the operator computes in.
     """
 
     promotion: Promotion
     operands: tuple[str, ...]
     followers: tuple[str, ...] = ()
     uniform: bool = False
+    result: str | None = None
 
 
 _PAIR = ("self", "other")
@@ -61,10 +64,12 @@ _ENTRIES: tuple[tuple[str, Rule], ...] = (
     (
         "mul multiply maximum minimum max min fmax fmin fmod remainder floor_divide hypot logaddexp "
         "logaddexp2 bitwise_and bitwise_or bitwise_xor bitwise_left_shift bitwise_right_shift __and__ "
-        "__or__ __xor__ __lshift__ __rshift__ gcd lcm kron where nextafter igamma igammac special_gammainc "
+        "__or__ __xor__ __lshift__ __rshift__ gcd lcm where nextafter igamma igammac special_gammainc "
         "special_gammaincc",
         Rule(Promotion.TOGETHER, _PAIR),
     ),
+    # `kron` gives a zero-dim operand the rank of the other one before it multiplies.
+    ("kron", Rule(Promotion.TOGETHER, _PAIR, uniform=True)),
     ("add sub subtract rsub", Rule(Promotion.TOGETHER, _PAIR, ("alpha",))),
     ("pow", Rule(Promotion.TOGETHER, ("self", "exponent"))),
     ("float_power", Rule(Promotion.DOUBLE, ("self", "exponent"))),
@@ -72,11 +77,13 @@ _ENTRIES: tuple[tuple[str, Rule], ...] = (
     ("lerp", Rule(Promotion.TOGETHER, ("self", "end", "weight"))),
     ("addcmul", Rule(Promotion.TOGETHER, ("self", "tensor1", "tensor2"), ("value",))),
     ("addcdiv", Rule(Promotion.TOGETHER, ("self", "tensor1", "tensor2"), ("value",))),
-    ("cat concat concatenate stack", Rule(Promotion.TOGETHER, ("tensors",))),
+    ("block_diag cat concat concatenate stack", Rule(Promotion.TOGETHER, ("tensors",))),
     ("hstack vstack dstack row_stack column_stack", Rule(Promotion.TOGETHER, ("tensors",), uniform=True)),
-    ("mse_loss l1_loss smooth_l1_loss huber_loss", Rule(Promotion.TOGETHER, ("self", "target"))),
+    ("mse_loss l1_loss smooth_l1_loss", Rule(Promotion.TOGETHER, ("self", "target"))),
+    ("huber_loss", Rule(Promotion.TOGETHER, ("self", "target"), result="self")),
     ("outer ger", Rule(Promotion.TOGETHER, ("self", "vec2"))),
-    ("addr", Rule(Promotion.TOGETHER, ("self", "vec1", "vec2"), ("beta", "alpha"))),
+    # `addr` expands `self` to a matrix before it adds.
+    ("addr", Rule(Promotion.TOGETHER, ("self", "vec1", "vec2"), ("beta", "alpha"), uniform=True)),
     ("dist inner", Rule(Promotion.TOGETHER, _PAIR)),
     ("diff", Rule(Promotion.TOGETHER, ("self", "prepend", "append"))),
     ("cosine_similarity", Rule(Promotion.TOGETHER, ("x1", "x2"), uniform=True)),
@@ -124,6 +131,7 @@ _ENTRIES: tuple[tuple[str, Rule], ...] = (
     ),
     ("scatter", Rule(Promotion.SELF, _SELF, ("src", "value"))),
     ("masked_fill index_fill fill", Rule(Promotion.SELF, _SELF, ("value",))),
+    ("soft_margin_loss", Rule(Promotion.SELF, _SELF, ("target",))),
     ("threshold", Rule(Promotion.SELF, _SELF, ("threshold", "value"))),
     ("index_put _unsafe_index_put", Rule(Promotion.SELF, _SELF, ("values",))),
     ("index_copy put masked_scatter", Rule(Promotion.SELF, _SELF, ("source",))),
@@ -149,7 +157,7 @@ def rule_of(name: str, arguments: Mapping[str, Any]) -> Rule | None:
 
 def has_computed_type(rule: Rule) -> bool:
     """Whether the result has the element type that the operator computes in."""
-    return rule.promotion not in (Promotion.COMPARISON, Promotion.SEARCH)
+    return rule.result is None and rule.promotion not in (Promotion.COMPARISON, Promotion.SEARCH)
 
 
 def members(rule: Rule, arguments: Mapping[str, Any]) -> list[Any]:
@@ -210,7 +218,11 @@ def output_dtype(name: str, arguments: Mapping[str, Any]) -> DataType | None:
     rule = rule_of(name, arguments)
     if rule is None:
         return None
-    if not has_computed_type(rule):
-        return DataType.BOOL if rule.promotion is Promotion.COMPARISON else None
+    if rule.result is not None:
+        return getattr(arguments.get(rule.result), "dtype", None)
+    if rule.promotion is Promotion.COMPARISON:
+        return DataType.BOOL
+    if rule.promotion is Promotion.SEARCH:
+        return DataType.INT32 if arguments.get("out_int32") else DataType.INT64
     computed = compute_dtype(rule, arguments)
     return computed if isinstance(computed, DataType) else None

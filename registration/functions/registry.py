@@ -286,7 +286,8 @@ class Registry:
 
 
 default_registry = Registry()
-"""The registry that exports use by default."""
+"""The registry that exports use by default. Importing `symbolics` fills it, which `opsetta.default_registry`
+and `opsetta.onnx_symbolic` do."""
 
 
 def onnx_symbolic(

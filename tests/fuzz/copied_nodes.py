@@ -24,6 +24,7 @@ from opsetta.registration.attribute_words import WORDS
 from opsetta.registration.schemas import operator_schemas
 
 from ..conversion.cases import TARGETS, all_cases
+from ..opsets import OPSETS
 
 WRITTEN, REFUSED, INVALID, UNLOADABLE, CRASHED = "written", "refused", "invalid", "not loadable", "crashed"
 FAILURES = (INVALID, UNLOADABLE, CRASHED)
@@ -56,7 +57,7 @@ def run_case(number: int) -> Outcome:
     changes = [_change(model, pick) for _ in range(pick.choice((1, 1, 1, 2)))]
     source = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), None)
     opset = (
-        pick.choice([*TARGETS, source]) if source is not None and 7 <= source <= 28 else pick.choice(TARGETS)
+        pick.choice([*TARGETS, source]) if source is not None and source in OPSETS else pick.choice(TARGETS)
     )
     title = f"{model.graph.node[0].op_type} {source} to {opset}, {'; '.join(changes)}"
     with warnings.catch_warnings():

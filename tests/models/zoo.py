@@ -14,7 +14,7 @@ import pytest
 import torch
 import transformers
 
-from ..opsets import is_full_run
+from ..opsets import HIGHEST, OPSETS, is_full_run
 from ..trained_weights import spread_statistics
 
 Inputs = dict[str, Any]
@@ -39,7 +39,7 @@ class Architecture:
     build: Callable[[], torch.nn.Module]
     inputs: Callable[[int, int], Inputs]
     dynamic_shapes: dict[str, Any]
-    opsets: tuple[int, ...] = tuple(range(9, 29))
+    opsets: tuple[int, ...] = tuple(range(9, HIGHEST + 1))
     forms: tuple[bool, ...] = (False, True)
     sizes: tuple[tuple[int, int], ...] = ((3, 5), (1, 1))
 
@@ -224,7 +224,7 @@ def t5_config() -> transformers.T5Config:
 
 
 def _cnn(name: str, model: str, config: Callable[[], Any]) -> Architecture:
-    return Architecture(name, _make(model, config), _pixels, _IMAGE_SHAPES, opsets=tuple(range(7, 29)))
+    return Architecture(name, _make(model, config), _pixels, _IMAGE_SHAPES, opsets=tuple(OPSETS))
 
 
 def _experts(name: str, model: str, config: Callable[[], Any], is_sequence_free: bool = True) -> Architecture:

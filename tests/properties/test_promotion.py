@@ -222,6 +222,7 @@ _WRITTEN: dict[str, tuple[str, tuple[int, ...], dict[str, Any]]] = {
     "masked_scatter": ("source", (2, 2), {"mask": _MASK}),
     "scatter": ("src", (1, 1), {"dim": 0, "index": _INDEX[None]}),
     "scatter_add": ("src", (1, 1), {"dim": 0, "index": _INDEX[None]}),
+    "soft_margin_loss": ("target", (2, 2), {}),
     "scatter_reduce": ("src", (1, 1), {"dim": 0, "index": _INDEX[None], "reduce": "sum"}),
 }
 

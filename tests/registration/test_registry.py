@@ -1,5 +1,7 @@
 """The registry: inheritance over opsets, overlays, and what it refuses."""
 
+import subprocess
+import sys
 import types
 
 import pytest
@@ -155,7 +157,7 @@ def test_a_name_out_of_form_is_refused(name):
 
 @pytest.mark.parametrize("opset", [MINIMUM_OPSET - 1, MAXIMUM_OPSET + 1, 0, -1, True, 9.0, "9", None])
 def test_an_opset_out_of_range_is_refused(opset):
-    with pytest.raises(RegistrationError, match="integers from 7 to 28"):
+    with pytest.raises(RegistrationError, match=f"integers from {MINIMUM_OPSET} to {MAXIMUM_OPSET}"):
         Registry().register("aten::relu", opset, symbolic)
 
 
@@ -261,3 +263,35 @@ def test_one_decorator_registers_several_names():
     registry = Registry()
     onnx_symbolic(["tf::Add", "tf::AddV2"], registry=registry)(symbolic)
     assert serving(registry, "tf::Add", 9) is serving(registry, "tf::AddV2", 9) is symbolic
+
+
+def _lines_of(code: str) -> list[str]:
+    """What a fresh process prints."""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.splitlines()
+
+
+def test_default_registry_is_filled_at_its_first_use():
+    code = (
+        "import sys, opsetta\n"
+        "print('opsetta.symbolics' in sys.modules, 'aten::relu' in opsetta.default_registry.names())"
+    )
+    assert _lines_of(code) == ["False True"]
+
+
+def test_own_function_is_overridden_before_the_first_export():
+    code = (
+        "from opsetta import onnx_symbolic\n"
+        "@onnx_symbolic('aten::relu', override=True)\n"
+        "def relu(g, self): return g.op('Clip', self)\n"
+        "from opsetta import default_registry\n"
+        "print(default_registry.lookup('aten::relu', '', 13).function is relu)\n"
+        "try: onnx_symbolic('aten::sin')(relu)\n"
+        "except ValueError as error: print(error)"
+    )
+    overridden, refused = _lines_of(code)
+    assert overridden == "True"
+    assert "aten::sin at opset 9 is already registered (opsetta.symbolics." in refused

@@ -5,7 +5,7 @@ import pytest
 from onnx_ir import AttributeType, DataType
 
 from opsetta.registration import MAXIMUM_OPSET, MINIMUM_OPSET, OpsetError, schemas
-from opsetta.registration.opsets import check_opset, ir_version
+from opsetta.registration.opsets import OPSET_RANGE, check_opset, ir_version
 
 NAMES = sorted({schema.name for schema in onnx.defs.get_all_schemas_with_history() if schema.domain == ""})
 
@@ -103,9 +103,11 @@ def test_deprecated_and_unknown_operators_have_no_schema():
     assert schemas.operator_schemas("Nothing") == []
 
 
-@pytest.mark.parametrize("opset", [6, 29, 0, -9])
+@pytest.mark.parametrize("opset", [MINIMUM_OPSET - 1, onnx.defs.onnx_opset_version() + 1, 0, -9])
 def test_opsets_out_of_range_are_refused(opset):
-    with pytest.raises(OpsetError, match=f"opset {opset} is not supported: opsetta writes opsets 7 to 28"):
+    with pytest.raises(
+        OpsetError, match=f"opset {opset} is not supported: opsetta writes opsets {OPSET_RANGE}"
+    ):
         check_opset(opset)
 
 
@@ -113,6 +115,14 @@ def test_opsets_out_of_range_are_refused(opset):
 def test_opsets_that_are_no_int_are_refused(opset):
     with pytest.raises(OpsetError, match=f"must be an int, not {type(opset).__name__}"):
         check_opset(opset)
+
+
+def test_opset_that_the_installed_onnx_lacks_is_refused_with_its_release():
+    opset = onnx.defs.onnx_opset_version() + 1
+    with pytest.raises(OpsetError, match=f"installed onnx {onnx.__version__} has opsets up to {opset - 1}"):
+        check_opset(opset)
+    with pytest.raises(OpsetError, match=f"does not know the IR version of opset {opset}"):
+        ir_version(opset)
 
 
 def test_ir_versions_are_onnx_s_own():

@@ -17,10 +17,9 @@ from opsetta.passes import real_pairs
 from opsetta.registration import KIND, default_registry
 from opsetta.registration.arguments import source_node
 
-from ..opsets import is_full_run, named
+from ..opsets import HIGHEST, is_full_run, named
 from .records import Array, Const, Record, Stored, read, subjects
 
-HIGHEST = 28
 _VISITED = (7, 9, 11, 13, 18, HIGHEST)
 """The opsets that a quick run lowers to; it runs the graphs that differ from the one before."""
 

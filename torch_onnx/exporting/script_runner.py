@@ -13,6 +13,7 @@ import types
 from collections.abc import Sequence
 
 from ...registration import MAXIMUM_OPSET, MINIMUM_OPSET, OpsettaError
+from ...registration.opsets import OPSET_RANGE
 from .replacement import replaced
 
 USAGE = """usage: python -m opsetta.torch_onnx [--opset N] (SCRIPT | -m MODULE) [ARGUMENTS...]
@@ -35,9 +36,7 @@ def main(arguments: Sequence[str]) -> int:
             return _usage_error(f"--opset takes a number, not {text!r}")
         opset = int(text)
         if not MINIMUM_OPSET <= opset <= MAXIMUM_OPSET:
-            return _usage_error(
-                f"--opset takes a number from {MINIMUM_OPSET} to {MAXIMUM_OPSET}, not {opset}"
-            )
+            return _usage_error(f"--opset takes a number from {OPSET_RANGE}, not {opset}")
     if remaining[:1] in (["-h"], ["--help"]):
         print(USAGE, end="")
         return 0

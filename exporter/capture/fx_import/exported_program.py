@@ -56,7 +56,7 @@ def symbol_names(program: CapturedProgram, user_names: Mapping[tuple[int, int], 
     """A name for each symbol: the user's, else the input and axis of its first use.
 
     Args:
-        wanted: the user's names by (position among the call's leaves, axis).
+        user_names: the user's names by (position among the call's leaves, axis).
     """
     names: dict[object, str] = {}
     positions = []

@@ -1,8 +1,9 @@
-"""Searches the branches that the model's code takes at other sizes, by the conditions that it asks for.
+"""Finds branches that the model's code takes at other sizes than the example's, from its conditions on sizes.
 
-A condition of the user's code is violated at sizes at which all conditions before it keep their truth. If the
-captured graph is valid there, the code may ask for further conditions on that branch: the caller runs it with
-symbolic sizes, and these conditions are tried in the same way.
+For each condition, the search looks for sizes at which it is false and all earlier conditions are true, so
+that the code reaches the other branch. If the captured graph is valid at these sizes, the code may test
+further conditions on that branch: the caller captures it with symbolic sizes, and these conditions are tried
+in the same way.
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ Failure = tuple[str, str]
 
 _FURTHEST = 1 << 20
 _LEAST_VIOLATIONS, _MOST_VIOLATIONS = 3, 24
-"""How many passed trials that violate a condition of the user's code make it count as irrelevant."""
+"""A condition of the user's code is irrelevant if the graph is valid at this many points that violate it."""
 _MOST_POINTS = 400
-"""How many points are searched for such violations."""
+"""The number of points that are searched for such violations."""
 _NODES_OF_TRIALS = 4000
-"""How many operators all trials of one such condition may run, beyond the least number of trials."""
-_MOST_REPAIRED, _MOST_REPAIRS = 3, 12
-"""How many points are changed, and how often each, until the conditions before a violated one hold."""
+"""The number of operators that all trials of one such condition may run, beyond the fewest trials."""
+_MOST_REPAIRED_POINTS, _MOST_STEPS_OF_REPAIR = 3, 12
+"""The number of points that are changed until the earlier conditions hold, and the changes of each point."""
 _NODES_OF_BRANCHES = 4000
 _LEAST_BRANCHES, MOST_BRANCHES = 2, 8
-"""How many branches are followed, and the operators that they may have beyond the least number."""
+"""The number of branches that are followed, and of the operators that all of them may have."""
 _NODES_AT_ONE = 300
-"""Most operators of a model whose branches at size 1 are followed; many large models test for that size."""
-_FIXED_NUMBER = "the model makes a number of these sizes"
+"""Branches at size 1 are followed only in models of up to this many operators."""
+_FIXED_NUMBER = "the model computes a Python number from these sizes"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,10 +46,10 @@ class Trials:
     Attributes:
         base: the sizes of the example.
         number_of_operators: how many operators one trial runs.
-        limit: moves sizes into the caller's range.
-        is_refused: whether a restriction excludes sizes already.
-        failure_at: the reason why the graph is not valid at some sizes; None if it is valid.
-        restrict: adds a restriction: the condition, the failure, and the lines that asked for it.
+        limit: moves each size into the range that the caller declared.
+        is_refused: whether a restriction already excludes a point.
+        failure_at: the reason why the graph is not valid at a point; None if it is valid.
+        restrict: adds a restriction: the condition, the failure, and the lines of the model that test it.
         is_restriction: whether a condition is a restriction already.
     """
 
@@ -66,8 +67,8 @@ class Branch:
     """A branch of the user's code on which the captured graph is valid.
 
     Attributes:
-        point: sizes at which the code takes it.
-        violated: the conditions of the example that do not hold on it.
+        point: sizes at which the code takes the branch.
+        violated: the conditions that are true at the example's sizes and false on the branch.
     """
 
     point: Point
@@ -78,7 +79,7 @@ class BranchSearch:
     """Tries the conditions of the user's code, one branch after another.
 
     Attributes:
-        unexplored: branches whose conditions are not known yet.
+        unexplored: branches that the caller has not captured yet.
     """
 
     def __init__(self, trials: Trials):
@@ -89,10 +90,10 @@ class BranchSearch:
         self.unexplored: list[Branch] = []
 
     def try_branch(self, branch: Branch, conditions: Sequence[Guard]) -> None:
-        """Try each condition of a branch where those before it hold.
+        """Try each condition of a branch at a point where the earlier conditions are true.
 
         Args:
-            conditions: in the order in which the code asks, true at the branch's point.
+            conditions: in the order in which the code tests them; all are true at the branch's point.
         """
         assumed = [_opposite(guard) for guard in branch.violated]
         for position, guard in enumerate(conditions):
@@ -122,10 +123,10 @@ class BranchSearch:
         self._trials.restrict(_text(branch.violated), ("the model's branch is not known", line), [line])
 
     def repeat(self, guard: Guard) -> None:
-        """Try a condition at more points where no restriction refuses what violates it."""
+        """Try a condition at more points that violate it and that no restriction excludes."""
         affordable = _NODES_OF_TRIALS // max(1, self._trials.number_of_operators)
         count = min(max(_LEAST_VIOLATIONS, affordable), _MOST_VIOLATIONS)
-        passed = 0
+        valid_count = 0
         for point in () if self._is_restriction(guard) else self._violations(guard, self._trials.base):
             # A model may refuse empty tensors for a reason unrelated to the condition.
             if 0 in point.values() or self._trials.is_refused(point):
@@ -135,8 +136,8 @@ class BranchSearch:
                 self._trials.restrict(guard.text, failure, [guard.line])
                 if self._trials.is_refused(point):
                     continue
-            passed += 1
-            if passed == count:
+            valid_count += 1
+            if valid_count == count:
                 return
 
     def _is_restriction(self, guard: Guard) -> bool:
@@ -153,7 +154,7 @@ class BranchSearch:
                 yield point
 
     def _violation(self, guard: Guard, before: Sequence[Guard], start: Point) -> Point | None:
-        """A point near `start` that violates one condition and meets those `before` it, with few sizes of 1.
+        """A point near `start` that violates one condition and meets the earlier ones, with few sizes of 1.
 
         torch treats sizes of 1 as constants, so that a capture there records fewer conditions.
         """
@@ -163,7 +164,7 @@ class BranchSearch:
             return sizes.count(1), sum(size != start[name] for name, size in point.items())
 
         chosen: Point | None = None
-        masked: list[Point] = []
+        early_violations: list[Point] = []
         points, least = self._violations(guard, start), (0, 1)
         if is_about_one(guard, self._trials.base):
             points, least = (
@@ -174,21 +175,21 @@ class BranchSearch:
             if 0 in point.values() or guard.holds(point):
                 continue
             if not all(earlier_guard.holds(point) for earlier_guard in before):
-                if len(masked) < _MOST_REPAIRED:
-                    masked.append(point)
+                if len(early_violations) < _MOST_REPAIRED_POINTS:
+                    early_violations.append(point)
             elif chosen is None or cost(point) < cost(chosen):
                 chosen = chosen if self._trials.is_refused(point) else point
                 if chosen is not None and cost(chosen) <= least:
                     break
         if chosen is not None:
             return chosen
-        repaired = (self._repair_point(point, [_opposite(guard), *before]) for point in masked)
+        repaired = (self._repair_point(point, [_opposite(guard), *before]) for point in early_violations)
         return next((point for point in repaired if point is not None), None)
 
     def _repair_point(self, point: Point, conditions: Sequence[Guard]) -> Point | None:
         """A point at which conditions hold, reached by changes of one size; None if none is reached."""
         visited = set()
-        for _ in range(_MOST_REPAIRS):
+        for _ in range(_MOST_STEPS_OF_REPAIR):
             violated = [guard for guard in conditions if not guard.holds(point)]
             if not violated:
                 limited = self._trials.limit(point)

@@ -42,7 +42,7 @@ class Leaves:
 
     Attributes:
         values: the leaves, in the order of torch's pytree.
-        wanted: per leaf, by axis: a `Dim`, a hint, a name, an int, or None for a static dimension.
+        requested_dims: per leaf, by axis: a `Dim`, a hint, a name, an int, or None for a static dimension.
         paths: per leaf, its path in the call: `x`, `cache[0]`.
     """
 

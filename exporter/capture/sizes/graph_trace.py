@@ -344,7 +344,7 @@ def compare(node: torch.fx.Node, result: Any, trace: Trace, sizes: PromisedSizes
         }
         if wrong:
             name = f"{node.name}_{i}" if several else node.name
-            trace.claims.setdefault(name, set()).update(wrong)
+            trace.differing_axes.setdefault(name, set()).update(wrong)
 
 
 def _key(target: Any, arguments: _Arguments, origins: list[Any]) -> Hashable | None:

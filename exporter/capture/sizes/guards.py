@@ -29,13 +29,13 @@ from .python_expressions import NotPython, compile_expression, expression_text, 
 Point = Mapping[str, int]
 """A size for each dimension, by name."""
 
-_NEAR = 8
-"""The distance from the example's size up to which every size is tried."""
-_PARTS = 16
-"""How many sizes of a period are tried."""
+_NEAREST_SIZES = 8
+"""All sizes up to this distance from the example's are tried."""
+_SIZES_OF_PERIOD = 16
+"""The number of sizes of a period that are tried."""
 _LONGEST_PERIOD = 1 << 12
 _LONGEST_REMAINDER = 256
-"""The longest period of a condition that is tried size by size."""
+"""The longest period of a condition for which every size of a period is tried."""
 _ROUNDINGS = (CeilToInt, FloorToInt, RoundToInt, TruncToInt)
 _INEQUALITIES = (sympy.Le, sympy.Lt, sympy.Ge, sympy.Gt)
 
@@ -47,8 +47,8 @@ class Guard:
     Attributes:
         expression: sympy's condition.
         dimensions: the names of its symbols' dimensions.
-        line: where the model asked.
-        is_number: whether it fixes a number that the user's code made of sizes, such as `h * w == 2400`.
+        line: the line of the model that tests it.
+        is_number: whether it fixes a number that the user's code computes from sizes: `h * w == 2400`.
     """
 
     expression: Any
@@ -73,7 +73,7 @@ class Guard:
 
     @functools.cached_property
     def has_floats(self) -> bool:
-        """Whether it has floats: only the model's code converts sizes to floats."""
+        """Whether it has floats, which only the model's own code makes of sizes."""
         return bool(self.expression.atoms(sympy.Float) or self.expression.has(IntTrueDiv, ToFloat))
 
     @functools.cached_property
@@ -106,11 +106,11 @@ class Guard:
         """Whether it is true for the sizes of a point; False if it has no value there."""
         return _is_true(self._function, point)
 
-    def is_at_end(self, point: Point) -> bool:
+    def has_equal_sides(self, point: Point) -> bool:
         """Whether it is an inequality whose sides are equal at a point."""
         return self.expression.func in _INEQUALITIES and _is_true(self._equality, point)
 
-    def with_end(self) -> Guard:
+    def including_equality(self) -> Guard:
         """The same inequality, also true where its sides are equal."""
         relations = {sympy.Lt: sympy.Le, sympy.Gt: sympy.Ge}
         relation = relations.get(self.expression.func, self.expression.func)
@@ -162,12 +162,12 @@ class Guard:
     @functools.cached_property
     def distances(self) -> list[int]:
         """The distances from the example's size at which it is evaluated, over two periods."""
-        fractions = {self.period * i // _PARTS for i in range(1, 2 * _PARTS + 1)}
-        return sorted({*range(1, _NEAR + 1), *fractions} - {0})
+        fractions = {self.period * i // _SIZES_OF_PERIOD for i in range(1, 2 * _SIZES_OF_PERIOD + 1)}
+        return sorted({*range(1, _NEAREST_SIZES + 1), *fractions} - {0})
 
 
 def spread(base: Point, names: frozenset[str]) -> Iterator[dict[str, int]]:
-    """Sizes other than the example's, small, near and large ones in a fixed mixed order.
+    """Points with other sizes than the example's: small, near and large ones, in a fixed random order.
 
     Args:
         base: the example's sizes.
@@ -175,10 +175,13 @@ def spread(base: Point, names: frozenset[str]) -> Iterator[dict[str, int]]:
     """
     guard_names, other_names = sorted(names), sorted(base.keys() - names)
     sizes = {
-        name: [*range(_DENSE), *(base[name] * factor + 1 for factor in (2, 3, 9, 40))] for name in guard_names
+        name: [*range(_SMALL_SIZES), *(base[name] * factor + 1 for factor in (2, 3, 9, 40))]
+        for name in guard_names
     }
     for name in guard_names:
-        sizes[name] += [base[name] + step for step in range(-_NEAR, _NEAR + 1) if base[name] + step >= 0]
+        sizes[name] += [
+            base[name] + step for step in range(-_NEAREST_SIZES, _NEAREST_SIZES + 1) if base[name] + step >= 0
+        ]
     choices = [
         {
             name: size,
@@ -186,9 +189,9 @@ def spread(base: Point, names: frozenset[str]) -> Iterator[dict[str, int]]:
         }
         for name in guard_names
         for size in sizes[name]
-        for change in _CHANGES
+        for change in _SIZE_CHANGES
     ]
-    variants = [{name: change(base[name]) for name in other_names} for change in _CHANGES]
+    variants = [{name: change(base[name]) for name in other_names} for change in _SIZE_CHANGES]
     points = [
         {**base, **variant, **choice} for choice in choices for variant in (variants if other_names else [{}])
     ]
@@ -207,16 +210,16 @@ def spread(base: Point, names: frozenset[str]) -> Iterator[dict[str, int]]:
     yield from unique.values()
 
 
-_DENSE = 34
-"""Up to this, all sizes of a dimension are among the points of `spread`."""
-_CHANGES: Sequence[Callable[[int], int]] = (
+_SMALL_SIZES = 34
+"""All sizes of a dimension below this one are among the points of `spread`."""
+_SIZE_CHANGES: Sequence[Callable[[int], int]] = (
     lambda size: size,
     lambda size: 17 * size + 5,
     lambda size: 1,
     lambda size: 2,
     lambda size: size + 1,
 )
-"""The sizes of other dimensions, by that of the example."""
+"""The sizes of the other dimensions in `spread`, as functions of the example's size."""
 
 
 _NO_VALUE = (TypeError, ArithmeticError, ValueError, AssertionError)

@@ -54,8 +54,8 @@ class Trace:
         steps: the operators in order.
         lines: the innermost line outside torch of each operator; only for runs of the model.
         error: the exception of the run, or None.
-        claims: dimensions of the captured graph's values whose size differs from the graph, by node name and,
-            for nodes with several results, position.
+        differing_axes: for values of the captured graph, the axes whose size in the run differs from the size
+            that the graph states, by node name and, for nodes with several results, position.
         other_rank: the number of operators before a value had another rank, or an operator another number of
             results, than in the graph; or None.
         results: the returned values: tensors by origin, numbers unchanged.
@@ -65,7 +65,7 @@ class Trace:
         self.steps: list[Step] = []
         self.lines: list[str] = []
         self.error: Exception | None = None
-        self.claims: dict[str, set[int]] = {}
+        self.differing_axes: dict[str, set[int]] = {}
         self.other_rank: int | None = None
         self.results: list[Any] = []
 

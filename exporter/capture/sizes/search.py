@@ -1,10 +1,10 @@
-"""Finds the sizes for which a captured graph is valid, and sizes in it that hold for the example only.
+"""Finds the sizes for which a captured graph is valid, and the sizes of its values that are wrong elsewhere.
 
-torch.export records its assumptions about dynamic sizes as guards, and assumes without a record that none of
-them is 0 or 1. Many assumptions do not affect the exported graph. So each is tried: the model and the
-captured graph run on fake tensors at sizes that violate it. If both run the same operators, the graph is
-valid there too, and only the sizes of its values are corrected. Otherwise the assumption is a restriction of
-the export.
+torch.export records its assumptions about dynamic sizes as guards, and assumes without a record that no size
+is 0 or 1. Many assumptions do not affect the exported graph. So the search tries each one: it runs the model
+and the captured graph on fake tensors at sizes that violate the assumption. If both run the same operators,
+the graph is valid there too; sizes of its values that differ there become unknown. Otherwise the assumption
+becomes a restriction of the export.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from .trials import Tracer
 
 _FURTHEST = 1 << 20
 _MOST_OF_TWO = 8
-"""How many sizes of each of two dimensions are tried together."""
+"""The number of sizes of each of two dimensions that are tried in combination."""
 _OTHER_PATH = "the model computes something else at other sizes"
 _OTHER_RANK = "a result has another rank at other sizes"
-_BELOW_ZERO = "another dimension would have a negative size"
-_NOT_SEEN = "torch.export assumed it"
+_NEGATIVE_SIZE = "another dimension would have a negative size"
+_ASSUMED_BY_TORCH = "torch.export assumed it"
 _DECLARED = "the range that dynamic_shapes gives"
 _OF_MODEL = "the model refuses other sizes"
 _PART_OF_PROGRAM = "the range of the ExportedProgram"
@@ -132,17 +132,17 @@ class Search:
         for guard in self._guards:
             if not self._is_bound(guard):
                 self._try_relation(guard)
-        small = [size for size in (1, 0) if not self._may_all_be(size)]
+        small = [size for size in (1, 0) if not self._is_valid_for_all(size)]
         for name in self.base:
             self._search_below(name, small)
             self._search_above(name)
         for size in small:
-            self._all_at_once(size)
+            self._restrict_all(size)
         self._branches = BranchSearch(
             Trials(
                 self.base,
                 tracer.number_of_operators,
-                self._point_with,
+                self._point_at,
                 self._is_refused,
                 self._failure_at,
                 self._add_restriction,
@@ -158,7 +158,7 @@ class Search:
         return self._take_unexplored()
 
     def conditions_on(self, placeholders: Sequence[Any] | None) -> list[Guard] | None:
-        """The conditions that the user's code asked in another capture; None if there are no placeholders."""
+        """The conditions that the user's code tested in another capture; None without placeholders."""
         if placeholders is None:
             return None
         return list(self._read_questions(_environment(placeholders), dict(self._symbols_of(placeholders))))
@@ -179,7 +179,7 @@ class Search:
         return self._take_unexplored()
 
     def _take_unexplored(self) -> list[Branch]:
-        """The branches found since the last call that no restriction refuses."""
+        """The branches found since the last call that no restriction excludes."""
         branches, self._branches.unexplored = self._branches.unexplored, []
         return [branch for branch in branches if not self._is_refused(branch.point)]
 
@@ -218,7 +218,7 @@ class Search:
                 yield Guard(expression, dimensions, line_of_guard(guard))
 
     def _read_questions(self, environment: Any, symbols: Mapping[Any, Any]) -> Iterator[Guard]:
-        """What the user's code asked about sizes in a capture, as conditions that hold there.
+        """The conditions on sizes that the user's code tested in a capture, in the form that is true there.
 
         Args:
             symbols: for each symbol of the capture the size of the captured graph, if they differ.
@@ -232,7 +232,7 @@ class Search:
                 line = shown_line(question.file, question.line) if question.file else ""
                 yield Guard(expression, dimensions, line, question.is_number)
 
-    def _point_with(self, sizes: Point) -> dict[str, int]:
+    def _point_at(self, sizes: Point) -> dict[str, int]:
         """The example's sizes with some replaced, within the caller's range."""
         point = dict(self.base)
         for name, size in sizes.items():
@@ -246,59 +246,62 @@ class Search:
         return int(lower or 0), int(upper) if finite else None
 
     def _search_below(self, name: str, small: Sequence[int]) -> None:
-        """The smallest size of a dimension: tries the ends of guards, and 1 and 0."""
+        """Find the smallest valid size of a dimension: try where guards begin to fail, and sizes 1 and 0."""
         lower, _ = self._range(name)
-        edge = find_boundary(self._within(name), self.base[name], lower)
-        passed = self.base[name] if edge is None else edge + 1
-        edge = None if edge is None else self._next_allowed(name, edge, lower)
-        for size in dict.fromkeys([*([] if edge is None else [edge]), *small]):
-            if not lower <= size < passed or self._is_excluded(name, size):
+        boundary = find_boundary(self._meets_bounds(name), self.base[name], lower)
+        smallest_valid = self.base[name] if boundary is None else boundary + 1
+        boundary = None if boundary is None else self._next_allowed(name, boundary, lower)
+        for size in dict.fromkeys([*([] if boundary is None else [boundary]), *small]):
+            if not lower <= size < smallest_valid or self._is_excluded(name, size):
                 continue
-            if self._failure_at(self._point_with({name: size})) is None:
-                passed = size
+            if self._failure_at(self._point_at({name: size})) is None:
+                smallest_valid = size
                 continue
-            if edge is not None and size < edge:
-                size = self._first_failure(name, edge, size) or size
+            if boundary is not None and size < boundary:
+                size = self._first_failure(name, boundary, size) or size
             self._restrict(name, size, f"{name} >= {size + 1}")
             return
 
     def _search_above(self, name: str) -> None:
-        """The largest size of a dimension: tries the ends of guards, and far beyond."""
+        """Find the largest valid size of a dimension: try where guards begin to fail, and far beyond."""
         _, upper = self._range(name)
         end = _FURTHEST if upper is None else upper
-        edge = find_boundary(self._within(name), self.base[name], end)
-        if edge is None:
+        boundary = find_boundary(self._meets_bounds(name), self.base[name], end)
+        if boundary is None:
             return
-        for size in (self._next_allowed(name, edge, end), self._next_allowed(name, min(4 * edge, end), end)):
-            if size is not None and self._failure_at(self._point_with({name: size})) is not None:
-                first = self._first_failure(name, edge - 1, size) or size
+        for size in (
+            self._next_allowed(name, boundary, end),
+            self._next_allowed(name, min(4 * boundary, end), end),
+        ):
+            if size is not None and self._failure_at(self._point_at({name: size})) is not None:
+                first = self._first_failure(name, boundary - 1, size) or size
                 self._restrict(name, self._next_allowed(name, first, end) or size, f"{name} <= {first - 1}")
                 return
 
     def _first_failure(self, name: str, start: int, end: int) -> int | None:
-        """The size nearest to the start, towards an end, where it or the next allowed size fails."""
+        """The first size from `start` towards `end` at which, or at the next allowed one, the graph fails."""
 
         def passes(size: int) -> bool:
             allowed_size = self._next_allowed(name, size, end)
-            return allowed_size is None or self._failure_at(self._point_with({name: allowed_size})) is None
+            return allowed_size is None or self._failure_at(self._point_at({name: allowed_size})) is None
 
         return find_boundary(passes, start, end)
 
     def _next_allowed(self, name: str, size: int, end: int) -> int | None:
-        """The first size from one on, towards an end, that no restriction excludes yet; None without one."""
+        """The first size from `size` towards `end` that no restriction excludes; None if there is none."""
         step = 1 if end >= size else -1
         reach = min(abs(end - size), max((guard.period for guard in self._guards), default=1))
         sizes = range(size, size + step * (reach + 1), step)
         return next((candidate for candidate in sizes if not self._is_excluded(name, candidate)), None)
 
-    def _within(self, name: str) -> Callable[[int], bool]:
-        """Whether a size of one dimension satisfies all guards that bound it."""
+    def _meets_bounds(self, name: str) -> Callable[[int], bool]:
+        """The function that says whether a size of a dimension satisfies its bounds."""
         guards = [guard for guard in self._guards if guard.names == {name} and self._is_bound(guard)]
-        return lambda size: all(guard.holds(self._point_with({name: size})) for guard in guards)
+        return lambda size: all(guard.holds(self._point_at({name: size})) for guard in guards)
 
     def _is_excluded(self, name: str, size: int) -> bool:
         """Whether a restriction already excludes a size."""
-        return self._is_refused(self._point_with({name: size}))
+        return self._is_refused(self._point_at({name: size}))
 
     def _is_restriction(self, condition: str) -> bool:
         return any(restriction.condition == condition for restriction in self.limits.restrictions)
@@ -309,26 +312,26 @@ class Search:
         # found the bound that excludes these sizes.
         return any(value is not None and not value for value in values)
 
-    def _may_all_be(self, size: int) -> bool:
-        """Whether the program is valid if every dimension has this size; then each alone may have it."""
+    def _is_valid_for_all(self, size: int) -> bool:
+        """Whether the graph is valid if all dimensions have this size; then none is tried alone."""
         if size == 0 and self._tracer.infers_sizes:
             return False
-        point = self._point_with(dict.fromkeys(self.base, size))
+        point = self._point_at(dict.fromkeys(self.base, size))
         return not self._is_refused(point) and self._failure_at(point) is None
 
-    def _all_at_once(self, size: int) -> None:
-        """Restrictions for a size that each dimension may have, but not all together."""
-        point = self._point_with(dict.fromkeys(self.base, size))
+    def _restrict_all(self, size: int) -> None:
+        """Add a restriction if the graph is not valid when all dimensions have this size."""
+        point = self._point_at(dict.fromkeys(self.base, size))
         failure = None if self._is_refused(point) else self._failure_at(point)
         if failure is not None:
             self._add_restriction(" or ".join(f"{name} > {size}" for name in self.base), failure, [])
 
     def _restrict(self, name: str, size: int, condition: str) -> None:
-        point = self._point_with({name: size})
+        point = self._point_at({name: size})
         failure = self._failure_at(point)
         if failure is not None:
-            asking = [guard.line for guard in self._guards if not guard.holds(point)]
-            self._add_restriction(condition, failure, asking)
+            guard_lines = [guard.line for guard in self._guards if not guard.holds(point)]
+            self._add_restriction(condition, failure, guard_lines)
 
     def _is_bound(self, guard: Guard) -> bool:
         """Whether a guard holds for all sizes of its dimension above or below the example's."""
@@ -344,23 +347,23 @@ class Search:
         return below == sorted(below) and above == sorted(above, reverse=True)
 
     def _try_relation(self, guard: Guard) -> None:
-        """Try a guard that does not bound one dimension: a remainder, or a relation of several.
+        """Try a guard that is not a bound of one dimension: a remainder, or a relation of several dimensions.
 
-        It is tried at sizes where the other guards hold, if there are any, and not where a restriction
-        already refuses them: a consequence of other restrictions is not a restriction. An inequality is also
-        tried beyond the sizes where its sides are equal: there the slice `x[:m]` has m rows and the n rows
-        of x.
+        The points are preferably those at which the other guards hold, and never those that a restriction
+        already excludes: what follows from other restrictions is not a restriction. An inequality is tried
+        where its sides are equal, and then beyond, because both forms may run the same operators where they
+        are equal: for m == n, the slice `x[:m]` has all n rows of x.
         """
         is_tried = False
-        for count, points in self._around(guard):
+        for count, points in self._nearby_points(guard):
             if is_tried and count > 1:
                 return
             points = [point for point in points if not guard.holds(point)]
             points.sort(key=lambda p: sum(not other_guard.holds(p) for other_guard in self._guards))
             point = self._first_allowed(points, guard)
             failure = None if point is None else self._failure_at(point)
-            if point is not None and failure is None and guard.is_at_end(point):
-                guard = guard.with_end()
+            if point is not None and failure is None and guard.has_equal_sides(point):
+                guard = guard.including_equality()
                 point = self._first_allowed(points, guard)
                 failure = None if point is None else self._failure_at(point)
             if failure is not None:
@@ -368,8 +371,8 @@ class Search:
                 return
             is_tried = is_tried or point is not None
 
-    def _around(self, guard: Guard) -> Iterator[tuple[int, list[Point]]]:
-        """Points around the example, with the number of dimensions that differ: one, then two."""
+    def _nearby_points(self, guard: Guard) -> Iterator[tuple[int, list[Point]]]:
+        """Points near the example's sizes: first those that differ in one dimension, then in two."""
         near = {
             name: [
                 size
@@ -380,18 +383,18 @@ class Search:
             for name in sorted(guard.names)
         }
         for name, sizes in near.items():
-            yield 1, [self._point_with({name: size}) for size in sizes]
+            yield 1, [self._point_at({name: size}) for size in sizes]
         for first, second in itertools.combinations(near, 2):
             pairs = itertools.product(near[first][:_MOST_OF_TWO], near[second][:_MOST_OF_TWO])
-            yield 2, [self._point_with({first: size, second: second_size}) for size, second_size in pairs]
+            yield 2, [self._point_at({first: size, second: second_size}) for size, second_size in pairs]
 
     def _first_allowed(self, points: Sequence[Point], guard: Guard) -> Point | None:
         """The first point at which a guard does not hold and that no restriction refuses."""
         return next((p for p in points if not guard.holds(p) and not self._is_refused(p)), None)
 
-    def _add_restriction(self, condition: str, failure: tuple[str, str], asking: Sequence[str]) -> None:
+    def _add_restriction(self, condition: str, failure: tuple[str, str], guard_lines: Sequence[str]) -> None:
         reason, line = failure
-        line = next((asking_line for asking_line in asking if asking_line), line)
+        line = next((guard_line for guard_line in guard_lines if guard_line), line)
         restriction = SizeRestriction(condition, reason, line)
         if restriction not in self.limits.restrictions:
             self.limits.restrictions.append(restriction)
@@ -406,27 +409,27 @@ class Search:
         return self._tried[key]
 
     def _compare(self, point: Point) -> Failure | None:
-        if self._is_below_zero(point):
-            return _BELOW_ZERO, ""
+        if self._has_negative_size(point):
+            return _NEGATIVE_SIZE, ""
         model, graph = self._traces(point)
         failure = _difference(model, graph)
         if failure is None and model.results != graph.results and self._has_same_results:
             failure = _OTHER_PATH, _line_at(model, len(model.steps))
         if failure is None:
-            self._comparable = True
-            for name, axes in graph.claims.items():
+            self._is_comparable = True
+            for name, axes in graph.differing_axes.items():
                 self.limits.unproven.setdefault(name, set()).update(axes)
-        if failure is not None and not self._comparable:
+        if failure is not None and not self._is_comparable:
             if graph.other_rank is not None:
                 return _OTHER_RANK, ""
             # The model and the graph differ even at the example's sizes, so trials say nothing: rely on
             # torch.export's assumptions.
             assumed = all(guard.holds(point) for guard in self._guards)
-            return None if assumed else (_NOT_SEEN, "")
+            return None if assumed else (_ASSUMED_BY_TORCH, "")
         return failure
 
     @functools.cached_property
-    def _comparable(self) -> bool:
+    def _is_comparable(self) -> bool:
         """Whether model and graph run the same operators at the example's own sizes."""
         model, graph = self._traces(self.base)
         return model.error is None and _difference(model, graph) is None
@@ -437,7 +440,7 @@ class Search:
         model, graph = self._traces(self.base)
         return model.results == graph.results
 
-    def _is_below_zero(self, point: Point) -> bool:
+    def _has_negative_size(self, point: Point) -> bool:
         """Whether a size that torch derived from others, such as `n - 1`, would be negative."""
         size_of = self._sizes_at(point)
         tensors = [tensor for tensor in self._placeholders if isinstance(tensor, torch.Tensor)]

@@ -132,12 +132,12 @@ class ScriptGraphBuilder:
             member = self.fakes.describe(Value(), element)
             value.type, value.shape = ir.SequenceType(member.type), member.shape  # type: ignore[arg-type]
             if member.shape is not None and isinstance(element, Tensor):
-                # A free size may differ from element to element, so the list has no such size.
-                free = [self.fakes.is_free(size) for size in element.shape]
+                # An unknown size may differ from element to element, so the list has no such size.
+                unknown = [self.fakes.is_unknown_size(size) for size in element.shape]
                 value.shape = ir.Shape(
                     [
-                        None if is_own_size else size
-                        for is_own_size, size in zip(free, member.shape, strict=True)
+                        None if is_unknown else size
+                        for is_unknown, size in zip(unknown, member.shape, strict=True)
                     ]
                 )
         return value

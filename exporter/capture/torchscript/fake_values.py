@@ -41,8 +41,8 @@ Size: TypeAlias = int | sympy.Expr
 
 
 @dataclasses.dataclass(frozen=True)
-class Typed:
-    """A tensor with only a known element type."""
+class UnrankedTensor:
+    """A tensor of known element type and unknown rank."""
 
     dtype: torch.dtype
 
@@ -92,7 +92,7 @@ class Number:
     expression: sympy.Expr | None = None
 
 
-Fake: TypeAlias = Tensor | Number | Typed | _Unknown
+Fake: TypeAlias = Tensor | Number | UnrankedTensor | _Unknown
 FakeResult: TypeAlias = "Fake | list[FakeResult] | tuple[FakeResult, ...]"
 """The known properties of the result of an operator."""
 

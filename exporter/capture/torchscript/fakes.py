@@ -7,7 +7,7 @@ alone. Symbolic tracing would take a hundred times as long.
 
 The samples are chosen to distinguish expressions that agree near the example: one is larger than the usual
 constants in programs, one has sizes of 1 or small ones, and one has sizes of 0. Torch refuses some samples;
-an expression is accepted if it fits all others, at least two ordinary ones among them.
+an expression is accepted if it fits all others, at least two typical ones among them.
 
 The samples of computed numbers, and of unknown sizes of results, follow from the computation and are not
 chosen. A conclusion from them is tested with other numbers and sizes.
@@ -43,7 +43,7 @@ from .fake_values import (
     Number,
     Size,
     Tensor,
-    Typed,
+    UnrankedTensor,
     candidate_sizes,
     has_symbolic_sizes,
     operand_sample,
@@ -51,12 +51,12 @@ from .fake_values import (
     symbols_of,
 )
 
-_ORDINARY = (0, 1, 2, 5)
-"""The samples without sizes of 0, and without sizes of 1 unless the example has them."""
-_ONES, _ZEROS = 3, 4
+_TYPICAL_SAMPLES = (0, 1, 2, 5)
+"""The positions of samples without sizes of 0, and without sizes of 1 unless the example has them."""
+_SAMPLE_OF_ONES, _SAMPLE_OF_ZEROS = 3, 4
 _LARGE = 100_003
 """Roughly the largest sample: larger than the usual constants in programs."""
-_FREE: dict[str, list[float]] = {
+_NUMBER_SAMPLES: dict[str, list[float]] = {
     "float": [1.5, 0.75, 2.0, 1.0, -0.5, 30.25],
     "bool": [True, False, True, False, True, False],
 }
@@ -80,7 +80,7 @@ class Fakes:
         self._fake_by_value: dict[ir.Value, Fake] = {}
         self._sizes: dict[sympy.Symbol, list[int]] = {}
         self._named: set[sympy.Symbol] = set()
-        self._free_symbols: set[sympy.Symbol] = set()
+        self._unknown_symbols: set[sympy.Symbol] = set()
         self._other_samples: dict[sympy.Symbol, list[int]] = {}
         """Other samples of the numbers and sizes whose samples are not chosen to distinguish."""
         self.assumes_rank = False
@@ -119,9 +119,9 @@ class Fakes:
 
     def _size_with_samples(self, sizes: Sequence[int | None]) -> sympy.Symbol:
         """A new size that is not an expression of others, with known values for some samples."""
-        symbol = self._free_size()
+        symbol = self._new_unknown_size()
         chosen = zip(sizes, self._sizes[symbol], strict=True)
-        self._sizes[symbol] = [free_sample if size is None else size for size, free_sample in chosen]
+        self._sizes[symbol] = [usual_sample if size is None else size for size, usual_sample in chosen]
         largest = max(self._sizes[symbol])
         self._other_samples[symbol] = [min(size, largest) for size in (largest, 2, 1, 3, 0, 6)]
         return symbol
@@ -129,7 +129,7 @@ class Fakes:
     def number(self, number_type: str) -> Number:
         """A number without known properties."""
         if number_type != "int":
-            return Number(number_type, list(_FREE[number_type]))
+            return Number(number_type, list(_NUMBER_SAMPLES[number_type]))
         index = len(self._sizes)
         symbol = sympy.Symbol(f"i{index}", integer=True)
         # Samples of an earlier number are mostly smaller, because two numbers may be the bounds of a slice.
@@ -163,7 +163,7 @@ class Fakes:
 
     def with_unknown_sizes(self, fake: Tensor, dims: Sequence[int]) -> Tensor:
         """A fake tensor like another one, with some sizes made unknown."""
-        shape = [self._free_size() if dim in dims else size for dim, size in enumerate(fake.shape)]
+        shape = [self._new_unknown_size() if dim in dims else size for dim, size in enumerate(fake.shape)]
         return self.tensor(shape, fake.dtype)
 
     def with_new_sizes(self, fake: Fake) -> Fake:
@@ -171,17 +171,17 @@ class Fakes:
         if not isinstance(fake, Tensor):
             return fake
         return self.with_unknown_sizes(
-            fake, [dim for dim, size in enumerate(fake.shape) if self.is_free(size)]
+            fake, [dim for dim, size in enumerate(fake.shape) if self.is_unknown_size(size)]
         )
 
-    def _free_size(self) -> sympy.Symbol:
+    def _new_unknown_size(self) -> sympy.Symbol:
         size = self.size()
-        self._free_symbols.add(size)
+        self._unknown_symbols.add(size)
         return size
 
-    def is_free(self, size: Size) -> bool:
-        """Whether a size is a free unknown."""
-        return size in self._free_symbols
+    def is_unknown_size(self, size: Size) -> bool:
+        """Whether nothing is known of a size: it is no expression of other sizes."""
+        return size in self._unknown_symbols
 
     def join(self, a: Fake, b: Fake) -> Fake:
         """Merge the properties of two tensors; differing sizes become unknown.
@@ -189,13 +189,13 @@ class Fakes:
         Raises:
             CaptureError: their element types differ.
         """
-        if not isinstance(a, (Tensor, Typed)) or not isinstance(b, (Tensor, Typed)):
+        if not isinstance(a, (Tensor, UnrankedTensor)) or not isinstance(b, (Tensor, UnrankedTensor)):
             return UNKNOWN
         # ONNX gives the output of an If and a carried value of a Loop one element type.
         if a.dtype != b.dtype:
             raise CaptureError(f"one value is of {a.dtype} and the other of {b.dtype}")
-        if isinstance(a, Typed) or isinstance(b, Typed) or a.dim() != b.dim():
-            return Typed(a.dtype)
+        if isinstance(a, UnrankedTensor) or isinstance(b, UnrankedTensor) or a.dim() != b.dim():
+            return UnrankedTensor(a.dtype)
         different = self.different(a, b)
         return self.with_unknown_sizes(a, different) if different else a
 
@@ -206,7 +206,7 @@ class Fakes:
 
     def describe(self, value: ir.Value, fake: Fake) -> ir.Value:
         """Set a value's element type and shape from its known properties."""
-        if isinstance(fake, (Tensor, Typed)):
+        if isinstance(fake, (Tensor, UnrankedTensor)):
             value.type = ir.TensorType(element_type(fake.dtype))
         if isinstance(fake, Tensor):
             value.shape = ir.Shape([size if isinstance(size, int) else str(size) for size in fake.shape])
@@ -263,7 +263,7 @@ class Fakes:
         """
         leaves, structure = pytree.tree_flatten(dict(arguments))
         operands = [self[leaf] if isinstance(leaf, ir.Value) else leaf for leaf in leaves]
-        if any(leaf is UNKNOWN or isinstance(leaf, Typed) for leaf in operands):
+        if any(leaf is UNKNOWN or isinstance(leaf, UnrankedTensor) for leaf in operands):
             return UNKNOWN
         run = functools.partial(self._run_sample, function, structure)
         with ignore_warnings(), torch.no_grad():
@@ -276,23 +276,23 @@ class Fakes:
                     sizes = [size for sizes_by_dim in changes.values() for size in sizes_by_dim.values()]
                     return self._without_sizes(result, sizes)
             if result is UNKNOWN:
-                result = self._evaluate_with_free_ints(run, operands)
+                result = self._evaluate_with_other_ints(run, operands)
             self.has_refused |= result is UNKNOWN
             return result
 
-    def _evaluate_with_free_ints(self, run: SampleRun, operands: Sequence[object]) -> FakeResult:
+    def _evaluate_with_other_ints(self, run: SampleRun, operands: Sequence[object]) -> FakeResult:
         """Retry an operator with other ints after it refused every sample, for example for a step of 0."""
         chosen = {
-            i: self._free_size()
+            i: self._new_unknown_size()
             for i, leaf in enumerate(operands)
             if isinstance(leaf, Number) and leaf.number_type == "int"
         }
         if not chosen:
             return UNKNOWN
-        free_operands = [
+        changed_operands = [
             self.number_of_size(chosen[i]) if i in chosen else leaf for i, leaf in enumerate(operands)
         ]
-        result = self._evaluate_samples(run, free_operands)
+        result = self._evaluate_samples(run, changed_operands)
         return result if result is UNKNOWN else self._without_sizes(result, list(chosen.values()))
 
     def _drop_refuted_sizes(
@@ -302,8 +302,8 @@ class Fakes:
         symbols = {symbol for leaf in operands for symbol in symbols_of(leaf)}
         if result is UNKNOWN or symbols.isdisjoint(self._other_samples):
             return result
-        claims, form = pytree.tree_flatten(result)
-        wrong: list[set[int]] = [set() for _ in claims]
+        inferred_leaves, form = pytree.tree_flatten(result)
+        wrong: list[set[int]] = [set() for _ in inferred_leaves]
         usual = self._sizes
         self._sizes = usual | {s: self._other_samples[s] for s in symbols & set(self._other_samples)}
         try:
@@ -313,17 +313,18 @@ class Fakes:
                 leaves, shape_of = pytree.tree_flatten(sample_result)
                 if sample_result is UNKNOWN or shape_of != form:
                     continue
-                for dims, claim, leaf in zip(wrong, claims, leaves, strict=True):
-                    if not isinstance(claim, Tensor) or leaf.dim() != claim.dim() or has_symbolic_sizes(leaf):
+                for dims, inferred, leaf in zip(wrong, inferred_leaves, leaves, strict=True):
+                    has_rank = isinstance(inferred, Tensor) and leaf.dim() == inferred.dim()
+                    if not has_rank or has_symbolic_sizes(leaf):
                         continue
-                    for dim, size in enumerate(claim.shape):
+                    for dim, size in enumerate(inferred.shape):
                         if symbols_of(size) <= symbols and leaf.shape[dim] != self._sample(size, k):
                             dims.add(dim)
         finally:
             self._sizes = usual
         if not any(wrong):
             return result
-        pairs = zip(claims, wrong, strict=True)
+        pairs = zip(inferred_leaves, wrong, strict=True)
         replaced: FakeResult = pytree.tree_unflatten(
             [self.with_unknown_sizes(c, sorted(d)) if d else c for c, d in pairs], form
         )
@@ -374,12 +375,13 @@ class Fakes:
                 operand for operand in operands if isinstance(operand, Tensor) and operand is not leaf
             ]
             for dim, size in enumerate(leaf.shape):
-                if not self.is_free(size):
+                if not self.is_unknown_size(size):
                     continue
                 back = dim - leaf.dim()
                 beside = [t.shape[back] for t in other_tensors if t.dim() >= -back]
                 lists = [t.shape[0] for t in other_tensors if t.dim() == 1]
-                fitting = list(dict.fromkeys(s for s in beside + lists if not self.is_free(s) and s != 1))
+                known_sizes = (s for s in beside + lists if not self.is_unknown_size(s) and s != 1)
+                fitting = list(dict.fromkeys(known_sizes))
                 single += [(i, dim, s) for s in fitting]
                 aligned += [(i, dim, s) for s in fitting[:1]]
         chosen = [[change] for change in single]
@@ -434,7 +436,7 @@ class Fakes:
         if not present:
             return UNKNOWN
         if len({member.dim() for member in present}) > 1:
-            return Typed(present[0].dtype)
+            return UnrankedTensor(present[0].dtype)
         shape = [self._size(members, dim, candidates) for dim in range(present[0].dim())]
         if all(member is not None and not has_symbolic_sizes(member) for member in members):
             return Tensor(list(members), shape)
@@ -452,10 +454,11 @@ class Fakes:
 
     def _of_one_rank(self, members: list[torch.Tensor | None]) -> list[torch.Tensor | None]:
         """Drop samples whose rank differs because of a size of 0 or 1."""
-        ordinary = {m.dim() for k, m in enumerate(members) if m is not None and k not in (_ONES, _ZEROS)}
-        if len(members) == 1 or len(ordinary) != 1:
+        small_samples = _SAMPLE_OF_ONES, _SAMPLE_OF_ZEROS
+        ranks = {m.dim() for k, m in enumerate(members) if m is not None and k not in small_samples}
+        if len(members) == 1 or len(ranks) != 1:
             return members
-        [rank] = ordinary
+        [rank] = ranks
         if any(member is not None and member.dim() != rank for member in members):
             self.assumes_rank = True
         return [member if member is not None and member.dim() == rank else None for member in members]
@@ -464,7 +467,7 @@ class Fakes:
         sizes = [None if member is None else member.shape[dim] for member in members]
         if any(isinstance(size, torch.SymInt) for size in sizes):
             # The size depends on data.
-            return self._free_size()
+            return self._new_unknown_size()
         return self._fit_size(sizes, candidates)
 
     def _fit_size(self, sizes: list[int | None], candidates: list[sympy.Expr]) -> Size:
@@ -472,16 +475,16 @@ class Fakes:
         size_by_sample = {k: size for k, size in enumerate(sizes) if size is not None}
         if len(sizes) == 1 or (len(set(size_by_sample.values())) == 1 and len(size_by_sample) > 1):
             return next(iter(size_by_sample.values()))
-        # A single ordinary sample fits every candidate, with some offset.
-        if sum(k in size_by_sample for k in _ORDINARY) < 2:
+        # A single typical sample fits every candidate, with some offset.
+        if sum(k in size_by_sample for k in _TYPICAL_SAMPLES) < 2:
             return self._size_with_samples(sizes)
         for candidate in candidates:
             values = {k: self._sample(candidate, k) for k in size_by_sample}
-            ordinary = next(k for k in _ORDINARY if k in size_by_sample)
-            offset = size_by_sample[ordinary] - values[ordinary]
+            typical = next(k for k in _TYPICAL_SAMPLES if k in size_by_sample)
+            offset = size_by_sample[typical] - values[typical]
             if all(size_by_sample[k] == values[k] + offset for k in size_by_sample):
                 return sympy.expand(candidate + offset)
-            ratio = sympy.Rational(size_by_sample[ordinary], values[ordinary] or 1)
+            ratio = sympy.Rational(size_by_sample[typical], values[typical] or 1)
             if ratio.is_Integer and all(size_by_sample[k] == values[k] * ratio for k in size_by_sample):
                 return sympy.expand(candidate * ratio)
         return self._size_with_samples(sizes)

@@ -17,7 +17,7 @@ from ....passes.faults import raise_fault
 from ....registration import CaptureError
 from ...captured_graph.code_lines import shown_frame
 from .builder import DTYPES, ScriptGraphBuilder, stem_of
-from .fake_values import UNKNOWN, Fake, Typed
+from .fake_values import UNKNOWN, Fake, UnrankedTensor
 from .modules import Hierarchy, State
 from .objects import (
     UNINITIALIZED,
@@ -32,6 +32,7 @@ from .objects import (
     Raised,
     Shared,
     WrittenConstant,
+    check_texts,
     is_number,
 )
 from .script_graph import (
@@ -167,6 +168,7 @@ class Interpreter:
         """
         node_text = self.place(node)
         try:
+            check_texts(node.kind(), operands)
             return self._function_of(node.kind())(self, node, *operands)
         except (Raised, WrittenConstant):
             raise
@@ -257,10 +259,8 @@ class Interpreter:
         if is_handle(item):
             return Object(item, path)
         if isinstance(item, list):
-            element_type = "Tensor" if any(isinstance(m, torch.Tensor) for m in item) else "int"
-            if item and isinstance(item[0], float):
-                element_type = "float"
-            return List([self.import_item(m, f"{path}.{i}") for i, m in enumerate(item)], None, element_type)
+            members = [self.import_item(m, f"{path}.{i}") for i, m in enumerate(item)]
+            return List(members, None, _element_type(item))
         if isinstance(item, tuple):
             return tuple(self.import_item(m, f"{path}.{i}") for i, m in enumerate(item))
         if isinstance(item, dict):
@@ -305,7 +305,7 @@ class Interpreter:
         if isinstance(item, Value):
             fake = self.fakes[item]
             if fake is UNKNOWN and item.dtype is not None:
-                return Typed(tensor_adapters.to_torch_dtype(item.dtype))
+                return UnrankedTensor(tensor_adapters.to_torch_dtype(item.dtype))
             return fake
         return UNKNOWN
 
@@ -334,3 +334,13 @@ def _line(node: ScriptNode) -> str:
     if not first or not first[0].startswith('File "'):
         return ""
     return shown_frame(first[0])
+
+
+def _element_type(stored: Sequence[StoredItem]) -> str:
+    """The TorchScript type of the elements of a stored list; `int` for an empty one."""
+    if any(isinstance(member, torch.Tensor) for member in stored):
+        return "Tensor"
+    first = stored[0] if stored else 0
+    if isinstance(first, list):
+        return f"List[{_element_type(first)}]"
+    return type(first).__name__ if isinstance(first, (bool, float, str, tuple, dict)) else "int"

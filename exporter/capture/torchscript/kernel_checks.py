@@ -12,7 +12,7 @@ import torch
 
 from ....passes.faults import raise_fault
 from ...torch_boundary.containers import pytree
-from .fake_values import UNKNOWN, Number, Tensor, Typed
+from .fake_values import UNKNOWN, Number, Tensor, UnrankedTensor
 
 _MOST_ELEMENTS = 1 << 24
 """The number of elements of all operands, up to which a kernel runs."""
@@ -55,7 +55,7 @@ class KernelChecks:
             arguments: by name, with the known properties of values.
         """
         leaves, structure = pytree.tree_flatten(dict(arguments))
-        if any(leaf is UNKNOWN or isinstance(leaf, Typed) for leaf in leaves):
+        if any(leaf is UNKNOWN or isinstance(leaf, UnrankedTensor) for leaf in leaves):
             return False
         tensors = [leaf for leaf in leaves if isinstance(leaf, Tensor)]
         if not name.startswith("aten::") or not tensors or not _is_affordable(name, tensors):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias, TypeGuard, TypeVar
 
 import onnx_ir as ir
 import torch
 
-from ....registration import NUMBER
+from ....registration import NUMBER, CaptureError
 from .script_graph import Constant, ScriptHandle, StoredItem
 
 Member = TypeVar("Member")
@@ -43,7 +43,7 @@ UNINITIALIZED = Uninitialized()
 
 
 class UnknownText(str):
-    """A string with computed numbers, of an error message or a warning."""
+    """A string that depends on computed numbers: an error or a warning may show it, and nothing reads it."""
 
 
 @dataclasses.dataclass
@@ -253,6 +253,34 @@ def is_number(item: object) -> TypeGuard[NumberItem]:
 def number_kind(item: Item) -> str:
     """`int`, `float` or `bool` of a number."""
     return item.metadata_props[NUMBER] if isinstance(item, ir.Value) else type(item).__name__
+
+
+_KEEPS_TEXT = frozenset(
+    f"aten::{name}" for name in "add append format insert join percentFormat str warn _set_item".split()
+)
+"""Functions that do not read their strings, or whose result is an `UnknownText` if a string is one."""
+_READS_MEMBERS = frozenset(
+    f"aten::{name}" for name in "__contains__ eq ne lt le gt ge index count remove sort sorted".split()
+)
+"""Functions that read the strings in lists and tuples."""
+
+
+def check_texts(node_kind: str, operands: Sequence[Item]) -> None:
+    """Check that a function reads no string that depends on computed numbers.
+
+    Raises:
+        CaptureError: it reads one.
+    """
+    if node_kind.startswith("prim::"):
+        return
+    reads = node_kind not in _KEEPS_TEXT and any(isinstance(operand, UnknownText) for operand in operands)
+    if reads or (node_kind in _READS_MEMBERS and any(map(_has_unknown_text, operands))):
+        raise CaptureError("the string depends on computed numbers, which is not supported")
+
+
+def _has_unknown_text(item: Item) -> bool:
+    members = item.items if isinstance(item, List) else item if isinstance(item, tuple) else None
+    return isinstance(item, UnknownText) or any(map(_has_unknown_text, members or ()))
 
 
 def is_constant(item: Item) -> bool:

@@ -31,9 +31,8 @@ TaskName = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="With --hf: text-generation, text2text-generation, automatic-speech-recognition, "
-        "text-classification, image-classification or feature-extraction; the default depends on the "
-        "architecture.",
+        help="With --hf: the task by its name in pipelines of transformers, such as text-generation; the "
+        "default depends on the architecture. The error for an unknown name lists all.",
     ),
 ]
 Dtype = Annotated[

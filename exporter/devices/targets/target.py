@@ -72,7 +72,8 @@ class Conventions:
             initializers of integers and bools.
         bool_constants: the element type that constants of bools are stored in, with a Cast behind them.
         int64_constants: "int32" where the operator takes either.
-        resize: "sizes" or "scales", where shapes are static and the other says the same.
+        resize: "sizes" or "scales", where shapes are static and the other says the same. Before
+            opset 11 there are only scales; a model that has them for a target of sizes is a warning.
         float_exponents: whether Pow needs an exponent of the type of its base.
         explicit_attributes: attributes that are written also where they equal their default, `Resize.mode`.
         recurrent_outputs: "all" if LSTM, GRU and RNN need all of their outputs.

@@ -19,6 +19,8 @@ from ....passes.onnx_graph.simplification.unused_nodes import RemoveUnused
 from ....passes.realizers.compose_operators import ComposeOperators
 from ....passes.realizers.unroll_recurrent import OPERATORS_OF_STEPS, UnrollRecurrent
 from ....registration import default_registry
+from ....registration.schemas import operator_schema
+from ....registration.warning import warn
 from ...lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
 from .target import Conventions, Target
 from .target_problems import check_model
@@ -33,6 +35,7 @@ def write_for(model: ir.Model, target: Target | None) -> None:
     """
     if target is None:
         return
+    _warn_of_scales(model, target)
     composed = _run([ComposeOperators(target.operators.__contains__, default_registry)], model)
     composed |= _unroll(model, target)
     passes = _passes(model, target.conventions)
@@ -42,6 +45,20 @@ def write_for(model: ir.Model, target: Target | None) -> None:
         if model.ir_version < FREE_INITIALIZERS:
             initializers_as_inputs(model, {value for value in model.graph.inputs if value.const_value})
     check_model(model, target)
+
+
+def _warn_of_scales(model: ir.Model, target: Target) -> None:
+    """Warn of images resized by scales, because the opset has no sizes, for a target that reads sizes."""
+    if target.conventions.resize != "sizes":
+        return
+    opset = model.opset_imports[""]
+    for name in sorted({node.op_type for node in model.graph.all_nodes()} & {"Resize", "Upsample"}):
+        schema = operator_schema(name, opset)
+        if schema is not None and "sizes" not in schema.input_index:
+            warn(
+                f"target '{target.name}' has resize = \"sizes\", but {name} of opset {opset} has only "
+                "scales: write opset 11 or above"
+            )
 
 
 def _unroll(model: ir.Model, target: Target) -> bool:

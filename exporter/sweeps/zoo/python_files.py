@@ -113,7 +113,7 @@ def _digest(path: str, modules_before: set[str]) -> str:
     """The digest of a file, and of the files that it imported from its own folder.
 
     Args:
-        known: the modules that were imported before the file was run.
+        modules_before: the modules that were imported before the file was run.
     """
     file = pathlib.Path(path).resolve()
     beside = {

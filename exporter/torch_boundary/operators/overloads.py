@@ -77,10 +77,20 @@ def _is_written(item: torch.Argument) -> bool:
 
 def computation_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
     """The element type in which torch's kernels compute with tensors together."""
+    return _promoted_dtypes(tensors)[0]
+
+
+def promoted_dtype(tensors: Sequence[torch.Tensor]) -> torch.dtype:
+    """The element type to which torch promotes tensors; those of zero dimensions count less."""
+    return _promoted_dtypes(tensors)[1]
+
+
+def _promoted_dtypes(tensors: Sequence[torch.Tensor]) -> tuple[torch.dtype, torch.dtype]:
+    """The element type of the computation and that of its result."""
     from torch._prims_common import ELEMENTWISE_TYPE_PROMOTION_KIND, elementwise_dtypes
 
     promotion = ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT
-    return elementwise_dtypes(*tensors, type_promotion_kind=promotion)[0]
+    return elementwise_dtypes(*tensors, type_promotion_kind=promotion)
 
 
 def torch_argument(item: object) -> object:

@@ -27,10 +27,10 @@ _Results = tuple[type | None, Sequence[TensorLayout | int]]
 """What an operator returns: the class of the container, None for a single tensor; and for each tensor its
 layout, or the position of the argument that is returned."""
 
-_recorded: dict[Key, _Results | None] = {}
+_inside_recordings: dict[Key, _Results | None] = {}
 """The results of operators on tensors with fixed sizes; None for calls that must run. They depend on the key
 alone, so they hold in each recording of the process, as torch's own cache of fake tensors does."""
-_plain: dict[Key, _Results | None] = {}
+_outside_recordings: dict[Key, _Results | None] = {}
 """The results outside of recordings, where dropout in evaluation mode returns its argument, not a copy."""
 _MOST_RESULTS = 5_000
 """The largest number of cached results; a full cache is emptied."""
@@ -46,7 +46,7 @@ class KnownResults:
 
     def __init__(self, mode: FakeTensorMode, *, is_recording: bool = True):
         self._fake = FakeCopies(mode)
-        self._of_fixed_sizes = _recorded if is_recording else _plain
+        self._of_fixed_sizes = _inside_recordings if is_recording else _outside_recordings
         # Symbols belong to one recording, so these results are not kept for the next one.
         self._of_symbolic_sizes: dict[Key, _Results | None] = {}
         # Whether a view fits into its storage, by its layout and the size of the storage.

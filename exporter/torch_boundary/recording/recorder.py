@@ -73,8 +73,8 @@ class _Holder(torch.nn.Module):
     _create_node_hooks = _replace_hooks = ()
 
 
-class _Rare(Exception):
-    """torch's own bookkeeping must record this call."""
+class _NeedsTorchTracer(Exception):
+    """torch's tracer must record the call, because an argument has no node in the graph."""
 
 
 class GraphRecorder:
@@ -251,17 +251,17 @@ class GraphRecorder:
         is_rare, creates, name = traits
         # Indexing by positions has a known result size, unlike indexing by masks.
         if is_rare and not (func is torch.ops.aten.index.Tensor and _has_positions(args[1])):
-            return self._bookkeep(func, types, args, kwargs)
+            return self._record_by_tracer(func, types, args, kwargs)
         try:
             node_args, node_kwargs = self._arguments(args, kwargs)
-        except _Rare:
+        except _NeedsTorchTracer:
             if not self._may_take_constants(func, args, kwargs):
-                return self._bookkeep(func, types, args, kwargs)
+                return self._record_by_tracer(func, types, args, kwargs)
             node_args, node_kwargs = self._arguments(args, kwargs, takes_constants=True)
         if creates:
             created_pair = self._known_results.make_created(func, args, kwargs)
             if created_pair is None:
-                result = self._bookkeep(func, types, args, kwargs)
+                result = self._record_by_tracer(func, types, args, kwargs)
                 self._known_results.keep_created(func, args, kwargs, result)
                 return result
             node = self._call(func, node_args, node_kwargs, name, created_pair[1])
@@ -341,7 +341,7 @@ class GraphRecorder:
             if node is None and takes_constants:
                 node = self._nodes.constant_of(item)
             if node is None:
-                raise _Rare
+                raise _NeedsTorchTracer
             return node
         if isinstance(item, (tuple, list)):
             members = [self._argument(member, takes_constants) for member in item]
@@ -350,7 +350,7 @@ class GraphRecorder:
             proxy = proxy_tensor.fetch_sym_proxy(self._tracer)(item)
             return proxy.node if isinstance(proxy, torch.fx.Proxy) else proxy
         if isinstance(item, (torch.Tensor, torch.ScriptObject, dict)):
-            raise _Rare
+            raise _NeedsTorchTracer
         return item
 
     def _node_of(self, tensor: torch.Tensor) -> torch.fx.Node | None:
@@ -428,7 +428,7 @@ class GraphRecorder:
         self._sizes.track(tensor, proxy)
         proxy_tensor.set_proxy_slot(tensor, tracer, proxy_tensor._ProxyTensor(proxy, constant))
 
-    def _bookkeep(self, func: OpOverload, types: object, args: Args, kwargs: Kwargs | None) -> object:
+    def _record_by_tracer(self, func: OpOverload, types: object, args: Args, kwargs: Kwargs | None) -> object:
         """Record a call as torch does."""
         if torch.Tag.inplace_view in func.tags:
             self._keep_shape(args[0])

@@ -43,7 +43,7 @@ class Rules:
 
     Attributes:
         opset: that of its nodes.
-        known: its constants.
+        initializers: its constants.
         resizes: whether Resize may work on other dimensions than the last ones, which not every engine can.
     """
 

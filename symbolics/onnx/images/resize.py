@@ -289,7 +289,7 @@ def resize_11(
     sizes: Value | None = None,
     **attributes: Any,
 ) -> Value:
-    """Opsets 11 and 12, the only ones with `tf_half_pixel_for_nn`."""
+    """Reads Resize of a file at opset 11 or 12, the only ones with `tf_half_pixel_for_nn`."""
     result: Value = g.op_of_any_data("Resize", X, roi, scales, sizes, **attributes)
     return result
 
@@ -303,7 +303,10 @@ def upsample(
     width_scale: float | None = None,
     height_scale: float | None = None,
 ) -> Value:
-    """Resize since 10. Coordinates are scaled from the corner."""
+    """Reads Upsample of a file below opset 10, and writes Resize, which replaces it from opset 10 on.
+
+    Coordinates are scaled from the corner.
+    """
     if scales is None:
         scales = [1.0, 1.0, height_scale or 1.0, width_scale or 1.0]
     scales_value = g.constant(scales, DataType.FLOAT)
@@ -321,7 +324,10 @@ def upsample(
 
 @onnx_symbolic("before11::Resize")
 def resize_10(g: GraphContext, X: Value, scales: Value, mode: str = "nearest") -> Value:
-    """Opset 10: like Upsample. Axes that shrink take the nearest pixel above, as in onnxruntime."""
+    """Reads Resize of a file at opset 10, and writes it as a newer opset has it.
+
+    Its meaning is that of Upsample, but axes that shrink take the nearest pixel above, as in onnxruntime.
+    """
     array = g.constant_value(scales)
     if mode != "nearest" or (array is not None and np.all(array >= 1)):
         return upsample(g, X, scales, mode)

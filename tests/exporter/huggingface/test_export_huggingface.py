@@ -2,10 +2,7 @@
 
 import dataclasses
 import json
-import pathlib
-import re
 import shutil
-from typing import get_args
 
 import numpy as np
 import onnx
@@ -14,12 +11,12 @@ import torch
 import transformers
 
 import opsetta
-from opsetta.exporter.command_line.commands.huggingface import TaskName
 from opsetta.exporter.huggingface import encoders, export_folder
 from opsetta.exporter.huggingface.graphs import GraphFile
-from opsetta.exporter.huggingface.tasks import TASKS, Task, task_of
+from opsetta.exporter.huggingface.tasks import TASKS, Task, task_named, task_of
 
 from ...models.generators import GENERATORS, VOCABULARY, write_folder, write_generator
+from .task_table import PAGE, table, with_table
 
 STAGES = ("capturing", "lowering", "verifying", "writing")
 ENCODER = {
@@ -496,14 +493,17 @@ def test_a_builder_must_serve_each_file_of_its_task(tmp_path, monkeypatch):
     assert not (tmp_path / "out").exists()
 
 
-def test_help_and_documentation_list_the_tasks():
-    page = (pathlib.Path(opsetta.__file__).parent / "docs" / "huggingface.md").read_text()
-    rows = [line.split("|") for line in page.splitlines() if line.startswith("| `")]
-    tasks_of_page = {name for cells in rows for name in re.findall("`([a-z0-9-]+)`", cells[1])}
-    assert set(TASKS) <= tasks_of_page
-    # The help text is written by hand, because importing the tasks would make every command slower.
-    help_text = get_args(TaskName)[1].help
-    assert all(name in help_text for name in TASKS)
+def test_documentation_has_the_table_of_tasks():
+    page = PAGE.read_text(encoding="utf-8")
+    assert table() in page
+    assert with_table(page) == page, "run: python -m tests.exporter.huggingface.task_table"
+
+
+def test_error_for_an_unknown_task_lists_all_tasks():
+    with pytest.raises(opsetta.UsageError) as caught:
+        task_named("text-classifcation")
+    assert "did you mean 'text-classification'" in str(caught.value)
+    assert all(name in str(caught.value) for name in TASKS)
 
 
 @pytest.mark.sweep

@@ -7,6 +7,7 @@ import zipfile
 import pytest
 import torch
 
+from opsetta.registration.opsets import OPSET_RANGE
 from opsetta.torch_onnx.exporting import script_runner
 from opsetta.torch_onnx.exporting.script_runner import main
 
@@ -114,7 +115,7 @@ def test_threads_of_the_program_export_to_opsetta_too(folder):
         (["-m"], "-m needs the name of a module"),
         (["--wrong", "program.py"], "unknown option --wrong"),
         (["--opset", "twelve", "program.py"], "--opset takes a number, not 'twelve'"),
-        (["--opset", "99", "program.py"], "--opset takes a number from 7 to 28, not 99"),
+        (["--opset", "99", "program.py"], f"--opset takes a number from {OPSET_RANGE}, not 99"),
         (["missing.py"], "there is no file 'missing.py'"),
     ],
 )

@@ -242,6 +242,8 @@ def slice_(machine: Interpreter, node: ScriptNode, items: TensorItem | List | st
         return call_operator(machine, node, [items, *bounds])
     start, end, step = bounds
     if isinstance(items, str):
+        if not all(map(is_constant, bounds)):
+            raise CaptureError("the bounds of a part of a string must be constant")
         return items[slice(start, end, step)]
     if items.items is not None and all(map(is_constant, bounds)):
         return machine.list(items.items[slice(start, end, step)], items.element_type)

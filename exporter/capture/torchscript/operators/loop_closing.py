@@ -21,6 +21,7 @@ from ..objects import (
     Object,
     Optional,
     Shared,
+    UnknownText,
     is_number,
     number_kind,
     rebuild_tuple,
@@ -171,6 +172,8 @@ class Closing:
             return joined_list
         if isinstance(was, Dict) and was is not now:
             return self.dict(first, was, now, path)
+        if isinstance(was, UnknownText):
+            return was
         return now if value is None else self.value(first, value, now, value)
 
     def dict(self, first: Item, was: Dict, now: Item, path: Path) -> Dict:

@@ -11,7 +11,7 @@ from onnx_ir import Value, tensor_adapters
 
 from .....registration import CaptureError
 from ..builder import DTYPES
-from ..fake_values import Number, Tensor, Typed
+from ..fake_values import Number, Tensor, UnrankedTensor
 from ..interpreter import Interpreter
 from ..objects import Item, NumberItem, TensorItem, is_constant, is_number, number_kind
 from ..script_graph import ScriptNode
@@ -221,7 +221,7 @@ def convert(machine: Interpreter, item: Item, number_type: str) -> NumberItem:
 def dtype_of(machine: Interpreter, item: Item) -> torch.dtype | None:
     """The element type of a tensor if it is known."""
     fake = machine.fake(item)
-    return fake.dtype if isinstance(fake, (Tensor, Typed)) else None
+    return fake.dtype if isinstance(fake, (Tensor, UnrankedTensor)) else None
 
 
 def item(machine: Interpreter, tensor: TensorItem | NumberItem) -> NumberItem:

@@ -13,7 +13,7 @@ from onnx_ir import Value, tensor_adapters
 
 from .....registration import CaptureError
 from ..builder import DTYPES
-from ..fake_values import Tensor, Typed
+from ..fake_values import Tensor, UnrankedTensor
 from ..interpreter import Interpreter
 from ..library import script
 from ..objects import (
@@ -27,6 +27,7 @@ from ..objects import (
     Optional,
     Raised,
     Shared,
+    Uninitialized,
     UnknownText,
     is_constant,
     is_number,
@@ -202,10 +203,17 @@ class _Join:
 
     def item(self, a: Item, b: Item, stem: str) -> Item:
         """Join an item of one branch with an item of the other."""
-        if same(a, b) or (b is UNINITIALIZED and is_constant(a)) or isinstance(b, UnknownText):
+        if same(a, b) or (b is UNINITIALIZED and is_constant(a)):
             return a
-        if (a is UNINITIALIZED and is_constant(b)) or isinstance(a, UnknownText):
+        if a is UNINITIALIZED and is_constant(b):
             return b
+        # Which of two strings it is depends on the condition. An error or a warning may still show it.
+        if any(isinstance(text, UnknownText) for text in (a, b)) and {type(a), type(b)} <= {
+            str,
+            UnknownText,
+            Uninitialized,
+        }:
+            return UnknownText("...")
         if a is UNINITIALIZED or b is UNINITIALIZED:
             return self._one_sided(a, b, stem)
         if isinstance(a, tuple) and isinstance(b, tuple) and len(a) == len(b):
@@ -344,7 +352,7 @@ def placeholder(machine: Interpreter, like: Item) -> Item:
     if is_number(like):
         return {"int": 0, "float": 0.0, "bool": False}[number_kind(like)]
     fake = machine.fake(like)
-    if isinstance(fake, Typed):
+    if isinstance(fake, UnrankedTensor):
         return torch.zeros((), dtype=fake.dtype)
     if not isinstance(fake, Tensor):
         name = like.name if isinstance(like, Value) else describe_item(like)

@@ -14,7 +14,7 @@ from onnx_ir import Value
 
 from .....registration import CaptureError
 from ..builder import DTYPES
-from ..fake_values import UNKNOWN, Fake, Tensor, Typed
+from ..fake_values import UNKNOWN, Fake, Tensor, UnrankedTensor
 from ..interpreter import Interpreter
 from ..library import script
 from ..objects import (
@@ -94,11 +94,11 @@ class _Assumption:
     Attributes:
         dims: the dimensions whose size changes.
         like: an item with its type, if the initial one does not determine it.
-        unknown: whether even the element type of a tensor is unknown.
+        unknown: whether nothing is known of a tensor, its element type included.
         length_changes: whether it is a list of unknown length.
         optional: whether it may be None.
         element: the known properties of the elements of a list of unknown length.
-        typed: whether the rank changes.
+        rank_changes: whether the rank changes.
         replaced: whether it is a list or dict that the body replaces by another one.
     """
 
@@ -108,7 +108,7 @@ class _Assumption:
     length_changes: bool = False
     optional: bool = False
     element: Fake = UNKNOWN
-    typed: bool = False
+    rank_changes: bool = False
     replaced: bool = False
 
 
@@ -277,7 +277,10 @@ class RepeatedLoop(Loop):
 
     def _compare(self, first: Item, was: Item, now: Item, path: Path) -> None:
         """Compare an item at the end of the body with its input, and widen the assumption if they differ."""
-        if same(was, now) or isinstance(now, UnknownText) or now is UNINITIALIZED:
+        if same(was, now) or now is UNINITIALIZED or (isinstance(was, UnknownText) and isinstance(now, str)):
+            return
+        if isinstance(now, UnknownText) and isinstance(was, str):
+            self._assume(path).like = now
             return
         if was is UNINITIALIZED:
             self._assume(path).like = now
@@ -303,7 +306,7 @@ class RepeatedLoop(Loop):
 
     def _compare_tensors(self, was: Item, now: Item, path: Path) -> None:
         old, new = self.machine.fake(was), self.machine.fake(now)
-        if not isinstance(old, (Tensor, Typed)) or not isinstance(new, (Tensor, Typed)):
+        if not isinstance(old, (Tensor, UnrankedTensor)) or not isinstance(new, (Tensor, UnrankedTensor)):
             if old is not UNKNOWN:
                 self._assume(path).unknown = True
             return
@@ -314,7 +317,7 @@ class RepeatedLoop(Loop):
         if not isinstance(old, Tensor):
             return
         if not isinstance(new, Tensor) or old.dim() != new.dim():
-            self._assume(path).typed = True
+            self._assume(path).rank_changes = True
             return
         dims = set(self.machine.fakes.different(old, new))
         if dims - self.assumptions.get(path, _Assumption()).dims:
@@ -378,7 +381,7 @@ class RepeatedLoop(Loop):
             return False
         # A free size may differ from element to element, so it covers every size.
         different = self.machine.fakes.different(old, new)
-        return all(self.machine.fakes.is_free(old.shape[dim]) for dim in different)
+        return all(self.machine.fakes.is_unknown_size(old.shape[dim]) for dim in different)
 
     def _compare_optional(self, first: Item, was: Item, now: Item, path: Path) -> None:
         if not isinstance(was, Optional):
@@ -406,6 +409,8 @@ class RepeatedLoop(Loop):
             return Optional(present, self._formal(inner, (*path, INSIDE), is_type_only))
         if item is UNINITIALIZED and assumption is not None and assumption.like is not None:
             item, is_type_only = assumption.like, True
+        if isinstance(item, str) and assumption is not None and isinstance(assumption.like, UnknownText):
+            return assumption.like
         if isinstance(item, tuple):
             pairs = enumerate(item)
             return rebuild_tuple(item, (self._formal(m, (*path, i), is_type_only) for i, m in pairs))
@@ -448,12 +453,12 @@ class RepeatedLoop(Loop):
 
     def _fake(self, item: Item, assumption: _Assumption | None) -> Fake:
         fake = self.machine.fake(item)
-        if assumption is None or not isinstance(fake, (Tensor, Typed)):
+        if assumption is None or not isinstance(fake, (Tensor, UnrankedTensor)):
             return fake
         if assumption.unknown:
             return UNKNOWN
-        if isinstance(fake, Typed) or assumption.typed:
-            return Typed(fake.dtype)
+        if isinstance(fake, UnrankedTensor) or assumption.rank_changes:
+            return UnrankedTensor(fake.dtype)
         return self.machine.fakes.with_unknown_sizes(fake, sorted(assumption.dims))
 
     def _formal_list(

@@ -262,10 +262,12 @@ def text_function(machine: Interpreter, node: ScriptNode, item: Item) -> Results
 
 @script("aten::join")
 def text_join(machine: Interpreter, node: ScriptNode, text: str, items: List) -> str:
-    """Join constant strings."""
+    """Join strings; if one depends on computed numbers, the result may only be shown."""
     texts = [item for item in items.items or [] if isinstance(item, str)]
     if items.items is None or len(texts) < len(items.items):
         raise CaptureError("the strings must be known at capture")
+    if any(isinstance(item, UnknownText) for item in (text, *texts)):
+        return UnknownText("...")
     return text.join(texts)
 
 

@@ -41,7 +41,7 @@ class GraphChecks:
         """Create the checks for one model.
 
         Args:
-            known_elsewhere: names in the main graph's value_info that belong to values in functions.
+            function_value_names: names in the main graph's value_info that belong to values in functions.
             ir_version: the IR version of the model.
         """
         self._ir_version = ir_version

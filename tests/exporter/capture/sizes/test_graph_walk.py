@@ -87,7 +87,7 @@ def test_a_graph_calls_what_its_model_calls(model: type[torch.nn.Module], rows: 
     assert of_model.error is None
     assert of_model.steps == of_graph.steps
     assert of_model.results == of_graph.results
-    assert not of_graph.claims
+    assert not of_graph.differing_axes
 
 
 def call(graph: torch.fx.Graph, target: Any, position: int = 0) -> torch.fx.Node:
@@ -163,7 +163,7 @@ def test_a_graph_that_differs_is_told_apart(change: Callable[[torch.fx.Graph], N
     change(program.graph)
     of_model, of_graph = traces_at(model, 7, program)
     assert of_model.error is None
-    differs = of_graph.error is not None or of_graph.steps != of_model.steps or bool(of_graph.claims)
+    differs = of_graph.error is not None or of_graph.steps != of_model.steps or bool(of_graph.differing_axes)
     assert differs if CHANGES[change] else of_graph.results != of_model.results
 
 

@@ -11,6 +11,7 @@ import pytest
 import opsetta
 from opsetta.exporter.capture.tensorflow.graph.graph_capture import capture_graph
 from opsetta.exporter.capture.tensorflow.messages import message_type
+from tests import opsets
 from tests.opsets import is_full_run
 
 from .recurrent_changes import CHANGED, changed
@@ -41,7 +42,7 @@ OPERATORS = {
     "unrolled": [],
 }
 """The operators of the graphs that have not one layer."""
-OPSETS = range(7, 29) if is_full_run() else (7, 22)
+OPSETS = opsets.OPSETS if is_full_run() else (7, 22)
 KINDS = ("LSTM", "GRU", "RNN", "Loop", "Scan")
 
 

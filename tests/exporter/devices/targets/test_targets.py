@@ -1,6 +1,7 @@
 """Targets: their files, what export and conversion write for them, and what is refused."""
 
 import pathlib
+import warnings
 
 import onnx
 import onnxruntime
@@ -187,6 +188,20 @@ def test_weights_of_a_program_for_a_target_stay_where_they_are(tmp_path):
     program = opsetta.export(torch.nn.Linear(4, 3).eval(), (torch.ones(1, 4),), target="opencv")
     before = program.model_proto.SerializeToString()
     assert program.lower(target="opencv").model_proto.SerializeToString() == before
+
+
+@pytest.mark.parametrize(("opset", "name"), [(9, "Upsample"), (10, "Resize")])
+def test_resize_without_sizes_is_a_warning_for_a_target_that_reads_them(tmp_path, opset, name):
+    corner = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    nodes = [helper.make_node("Resize", ["x", "", "scales"], ["y"], **corner)]
+    scales = helper.make_tensor("scales", TensorProto.FLOAT, [4], [1, 1, 2, 2])
+    source = loaded(tmp_path, nodes, (1, 1, 2, 2), [scales])
+    with pytest.warns(UserWarning, match=f"'opencv' has resize = \"sizes\", but {name} of opset {opset}"):
+        source.lower(opset, target="opencv")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        source.lower(11, target="opencv")
+        source.lower(opset, target="mnn")
 
 
 def test_a_file_with_the_targets_opset_is_rewritten_and_its_source_is_not(tmp_path):

@@ -12,6 +12,7 @@ import opsetta
 from opsetta.exporter.files.graph_file.decompositions import Decompositions
 from opsetta.exporter.files.writing import to_bytes
 from opsetta.registration import Registry
+from tests.opsets import OPSETS
 
 
 class Without(Registry):
@@ -47,9 +48,8 @@ def _loaded(path: pathlib.Path, program: opsetta.Program) -> opsetta.SourceModel
 
 def test_the_order_of_opsets_does_not_matter() -> None:
     up, down = _export(), _export()
-    opsets = range(7, 29)
-    found = {opset: to_bytes(up.lower(opset).model) for opset in opsets}
-    assert found == {opset: to_bytes(down.lower(opset).model) for opset in reversed(opsets)}
+    found = {opset: to_bytes(up.lower(opset).model) for opset in OPSETS}
+    assert found == {opset: to_bytes(down.lower(opset).model) for opset in reversed(OPSETS)}
 
 
 def test_alike_nodes_share_what_is_kept(tmp_path: pathlib.Path) -> None:
@@ -61,14 +61,14 @@ def test_alike_nodes_share_what_is_kept(tmp_path: pathlib.Path) -> None:
         "aten::huber_loss.default",
         "aten::mse_loss.default",
     ]
-    assert all(sorted(by_opset) == list(range(7, 29)) for by_opset in kept.graphs.values())
+    assert all(sorted(by_opset) == list(OPSETS) for by_opset in kept.graphs.values())
     assert len({id(graph) for by_opset in kept.graphs.values() for graph in by_opset.values()}) < 10
 
 
 def test_what_is_kept_lowers_to_the_same_bytes(tmp_path: pathlib.Path) -> None:
     program = _export()
     loaded = _loaded(tmp_path / "model", program)
-    for opset in range(7, 29):
+    for opset in OPSETS:
         expected = to_bytes(program.lower(opset).model)
         assert to_bytes(loaded.lower(opset, registry=REGISTRY).model) == expected
 

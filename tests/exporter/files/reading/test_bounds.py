@@ -18,7 +18,7 @@ from opsetta.exporter.lowering.conversion import size
 from opsetta.registration import MAY_OVERWRITE
 
 SMALL = Bounds(parsed=100, memory=100, conversion=100)
-"""Less than any model takes."""
+"""Less than any model takes. Beyond the real bounds a trusted file takes hundreds of megabytes."""
 
 
 @pytest.fixture
@@ -30,6 +30,37 @@ def path(tmp_path):
     model.graph.node[1].metadata_props.add(key=MAY_OVERWRITE, value="0:0")
     onnx.save(model, tmp_path / "m.onnx")
     return tmp_path / "m.onnx"
+
+
+@pytest.fixture(scope="module")
+def expanding_path(tmp_path_factory):
+    """A file of 15 kB whose functions have 34,000 nodes when they are inlined."""
+    body = [helper.make_node("Relu", [f"t{i}"], [f"t{i + 1}"]) for i in range(700)]
+    imports = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    function = helper.make_function("own", "Many", ["t0"], ["t700"], body, imports[:1])
+    nodes = [helper.make_node("Many", [f"v{i}"], [f"v{i + 1}"], domain="own") for i in range(48)]
+    values = [helper.make_tensor_value_info(name, 1, [2]) for name in ("v0", "v48")]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:])
+    path = tmp_path_factory.mktemp("expanding") / "m.onnx"
+    onnx.save(helper.make_model(graph, functions=[function], opset_imports=imports, ir_version=8), path)
+    return path
+
+
+def test_a_small_file_that_expands_is_loaded_where_it_is_trusted(expanding_path):
+    with pytest.raises(ModelFileError, match="more than 30149 nodes .* pass trusted=True, or --trusted on"):
+        opsetta.load(expanding_path)
+    assert opsetta.load(expanding_path, trusted=True).lower(17).opset == 17
+
+
+def test_a_small_file_that_expands_is_converted_where_it_is_trusted(expanding_path, tmp_path, capsys):
+    arguments = ["convert", str(expanding_path), "-o", str(tmp_path / "o.onnx"), "--opset", "17"]
+    with pytest.raises(SystemExit, match="--trusted"):
+        cli.main(arguments)
+    with pytest.raises(SystemExit) as ended:
+        cli.main([*arguments, "--trusted"])
+    assert ended.value.code in (0, None)
+    assert (tmp_path / "o.onnx").exists()
+    capsys.readouterr()
 
 
 READERS = {
