@@ -63,7 +63,9 @@ class _Facts:
     has_size_rule: bool
     has_own_rule: bool
     reads_more: bool
-    """Whether a rule reads more than the signature of a node: sizes or sub-graphs."""
+    """Whether a rule reads more than the signature of a node: contents of constants or sub-graphs."""
+    reads_sizes: bool
+    """Whether a rule reads the sizes of inputs, which the signature then contains."""
     axes_position: int | None
     """The position of an input whose contents a rule reads."""
 
@@ -100,7 +102,8 @@ def _facts(op_type: str, opset: int, domain: str) -> _Facts | None:
         domain == "" and op_type in ranks.CHECKED,
         domain == "" and op_type in sizes.RULES,
         domain == "" and op_type in _RULES and schema.since_version >= _RULES_SINCE.get(op_type, 1),
-        domain == "" and (op_type in _RULES or op_type in sizes.RULES or ranks.reads_sizes(schema)),
+        domain == "" and (op_type in _READ_MORE or op_type in sizes.READ_CONTENTS),
+        domain == "" and (op_type in sizes.RULES or ranks.reads_sizes(schema)),
         ranks.position_of_axes(schema) if domain == "" else None,
     )
 
@@ -139,6 +142,7 @@ class _Check:
     def __init__(self, functions: Mapping[ir.OperatorIdentifier, ir.Function]):
         self._functions = functions
         self._describe = _Descriptions().__getitem__
+        self._read_sizes = _Sizes().__getitem__
         self._read_axes = _Contents().__getitem__
         self._valid: set[tuple[object, ...]] = set()
 
@@ -181,6 +185,8 @@ class _Check:
             return _node_problem(node, facts, opset)
         inputs = node.inputs
         described: tuple[object, ...] = (*map(self._describe, inputs),), (*map(self._describe, node.outputs),)
+        if facts.reads_sizes:
+            described = *described, *map(self._read_sizes, inputs)
         if facts.axes_position is not None:
             described = *described, *map(self._read_axes, inputs[facts.axes_position :][:1])
         signature = op_type, opset, domain, described, *_attribute_signature(attributes)
@@ -209,6 +215,14 @@ class _Descriptions(dict[ir.Value | None, tuple[object, ...]]):
             description = dtype, None if shape is None else len(shape), value.name == ""
         self[value] = description
         return description
+
+
+class _Sizes(dict[ir.Value | None, sizes.Dims | None]):
+    """The sizes of values that are known."""
+
+    def __missing__(self, value: ir.Value | None) -> sizes.Dims | None:
+        dimensions = self[value] = sizes.sizes_of(value)
+        return dimensions
 
 
 class _Contents(dict[ir.Value | None, tuple[int, ...] | None]):
@@ -366,5 +380,7 @@ _RULES = {
     "Scan": _scan_problem,
     "Split": _split_problem,
 }
+_READ_MORE = frozenset({"Constant", "If", "Loop", "Scan"})
+"""The operators of which these rules read more than the signature of a node."""
 _RULES_SINCE = {"Split": 18}
 """The versions at which rules begin."""

@@ -20,6 +20,14 @@ Demand = str | tuple[str, int, int | None] | None
 Dims = tuple[int | None, ...]
 
 
+def sizes_of(value: ir.Value | None) -> Dims | None:
+    """The sizes of a value, with None for those that are not known; None if its rank is not known."""
+    shape = None if value is None else value.shape
+    if shape is None:
+        return None
+    return tuple([size if isinstance(size, int) else None for size in shape.dims])
+
+
 class Operands:
     """The sizes and parameters of a node by the names of its schema."""
 
@@ -35,10 +43,7 @@ class Operands:
 
     def sizes(self, name: str) -> Dims | None:
         """The sizes of an input, with None for those that are not known; None if its rank is not known."""
-        value = self.value(name)
-        if value is None or value.shape is None:
-            return None
-        return tuple([size if isinstance(size, int) else None for size in value.shape.dims])
+        return sizes_of(self.value(name))
 
     def size(self, name: str, axis: int) -> int | None:
         """A size of an input; None if it is not known."""
@@ -467,6 +472,9 @@ RULES: dict[str, Rule] = {
     "SpaceToDepth": _blocks,
     "Tile": _repetition,
 }
+
+READ_CONTENTS = frozenset({"AffineGrid", "CenterCropPad", "Col2Im"})
+"""Operators of which the rules read the contents of constants besides sizes and attributes."""
 
 COMPLETE = frozenset({"Attention", "RotaryEmbedding"})
 """Operators of which the rules say all that their bodies demand."""

@@ -1,7 +1,9 @@
 """Sizes and numbers that the texts of operators exclude are found; those that they allow are not."""
 
+import numpy as np
+import onnx_ir as ir
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from opsetta.registration.validity.node_check import invalid_nodes
 
@@ -169,3 +171,41 @@ def test_numbers_of_heads_are_for_packed_heads():
 def test_a_batch_normalization_of_one_axis_or_of_places_is_not_checked():
     assert not reasons("BatchNormalization", 15, "x s s s s", {"x": [6], "s": [1]}, {})
     assert not reasons("BatchNormalization", 7, "x s s s s", {"x": [2, 6, 9], "s": [None]}, {"spatial": 0})
+
+
+def invalid_results(op_type, opset, inputs, nodes):
+    """The results of the invalid nodes of a graph of several nodes of one operator."""
+    declared, members = [], []
+    for result, (shapes, attributes) in nodes.items():
+        declared += [
+            helper.make_tensor_value_info(
+                f"{result}_{name}", *(reversed(item) if isinstance(item, tuple) else (FLOAT, item))
+            )
+            for name, item in shapes.items()
+        ]
+        names = [f"{result}_{name}" for name in inputs.split()]
+        stated = {name: item for name, item in attributes.items() if item is not None}
+        members.append(helper.make_node(op_type, names, [result], **stated))
+    graph = helper.make_graph(members, "graph", declared, [])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    return [node.result for node in invalid_nodes(ir.from_proto(model))]
+
+
+@pytest.mark.parametrize(("op_type", "changed", "numbers", "reason"), WRONG)
+def test_a_valid_node_before_hides_no_wrong_sizes(op_type, changed, numbers, reason):
+    opset, inputs, shapes, attributes = VALID[op_type]
+    right, wrong = (shapes, attributes), (shapes | changed, attributes | numbers)
+    nodes = {"right": right, "wrong": wrong, "again": wrong, "last": right}
+    assert invalid_results(op_type, opset, inputs, nodes) == ["wrong", "again"]
+
+
+def test_constants_of_equal_sizes_are_read_for_each_node():
+    declared = [helper.make_tensor_value_info("c", FLOAT, [1, 12, 16])]
+    members = [
+        helper.make_node("Col2Im", ["c", image, "block"], [f"of_{image}"]) for image in ("near", "far")
+    ]
+    constants = {"near": [5, 5], "far": [5, 6], "block": [2, 2]}
+    stored = [numpy_helper.from_array(np.array(data), name) for name, data in constants.items()]
+    graph = helper.make_graph(members, "graph", declared, [], stored)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)])
+    assert [node.result for node in invalid_nodes(ir.from_proto(model))] == ["of_far"]

@@ -35,6 +35,13 @@ from .static_lookups import (
 
 _VALUE_IDS = frozenset(map(id, (bool, int, float, complex, str, bytes, type(None))))
 _BUILT_IN_IDS = frozenset(map(id, BUILT_IN))
+_PYTHONS_OWN = frozenset(
+    map(
+        "__{}__".format,
+        "annotations dataclass_fields static_attributes slots match_args firstlineno orig_bases".split(),
+    )
+)
+"""Attributes of a class in which Python keeps how the class was written; running a model changes none."""
 _FEW = 4
 """Members of a container that are looked at one by one."""
 _MODULE_ATTRIBUTES: types.GetSetDescriptorType = vars(torch.nn.Module)["__dict__"]
@@ -113,8 +120,7 @@ class Preserved:
 
 def _uncopied_tensors(reachable: _Reachable, roots: tuple[object, ...]) -> list[torch.Tensor]:
     """The tensors that a capture does not copy, except parameters, which no forward writes to."""
-    tensors = [tensor for tensor in reachable.tensors if not isinstance(tensor, torch.nn.Parameter)]
-    if not tensors:
+    if not reachable.tensors:
         return []
     copied_ids = {id(leaf) for leaf in pytree.tree_leaves(roots)}
     for root in roots:
@@ -122,7 +128,11 @@ def _uncopied_tensors(reachable: _Reachable, roots: tuple[object, ...]) -> list[
             for module in modules_of(root):
                 if module._buffers:
                     copied_ids.update(map(id, module._buffers.values()))
-    return [item for item in tensors if id(item) not in copied_ids and _has_elements(item)]
+    return [
+        item
+        for item in reachable.tensors
+        if id(item) not in copied_ids and not isinstance(item, torch.nn.Parameter) and _has_elements(item)
+    ]
 
 
 def _has_elements(tensor: torch.Tensor) -> bool:
@@ -184,7 +194,12 @@ class _Reachable:
 
     def _visit(self, item: Any) -> None:
         cls = type(item)
-        if type(cls) is type and cls in BUILT_IN:
+        if cls is torch.nn.Parameter:
+            self._keep_attributes(item)
+        elif cls is tuple:
+            # Most tuples are arguments of convolutions and pooling: a few numbers.
+            self._wait_for(item)
+        elif type(cls) is type and cls in BUILT_IN:
             self.built_in.append(item)
             members = item.values() if issubclass(cls, dict) else item
             if len(item) > _FEW:
@@ -236,8 +251,15 @@ class _Reachable:
             if _is_users(defining_module(cls)):
                 self.classes.append(cls)
                 # Most attributes of a class are functions.
-                values = [v for v in class_attributes(cls).values() if type(v) is not types.FunctionType]
-                self._wait_for([value for value in values if container_class(value) is not None])
+                self._wait_for(
+                    [
+                        value
+                        for name, value in class_attributes(cls).items()
+                        if type(value) is not types.FunctionType
+                        and container_class(value) is not None
+                        and name not in _PYTHONS_OWN
+                    ]
+                )
 
     def _keep_attributes(self, tensor: torch.Tensor) -> bool:
         """Keep the Python attributes of a tensor; returns whether it may have some."""

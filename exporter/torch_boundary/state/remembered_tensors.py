@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
+import operator
 import sys
 import types
 import weakref
@@ -59,6 +61,41 @@ class _Memory(NamedTuple):
 
 _memories: dict[int, tuple[weakref.ref[types.ModuleType], _Memory]] = {}
 """By `id` of the module: hashing a module may run code of another library."""
+
+
+class _Walk(NamedTuple):
+    """The result of a walk from module to module, which is hundreds of modules long for many models.
+
+    Attributes:
+        names: of the modules.
+        modules: the modules, by weak references.
+        sizes: the number of names in each module, when it was searched.
+        memories: of the modules.
+        missing: the names that belonged to no module.
+    """
+
+    names: list[str]
+    modules: list[weakref.ref[types.ModuleType]]
+    sizes: list[int]
+    memories: list[_Memory]
+    missing: list[str]
+
+    def is_current(self) -> bool:
+        """Whether another walk would find the same: no module is new or was replaced or has more names."""
+        modules = [reference() for reference in self.modules]
+        # By identity, because comparing modules may run code of another library.
+        is_alive = all(map(operator.is_not, modules, itertools.repeat(None)))
+        return (
+            is_alive
+            and all(map(operator.is_, modules, map(sys.modules.get, self.names)))
+            and list(map(len, map(module_attributes, modules))) == self.sizes  # type: ignore[arg-type]
+            and not any(_module(name) is not None for name in self.missing)
+        )
+
+
+_MOST_WALKS = 8
+_walks: dict[tuple[frozenset[str], frozenset[str]], _Walk] = {}
+"""By the names of a model's own modules, and of the modules whose code these use."""
 
 
 class RememberedTensors:
@@ -162,22 +199,37 @@ def _collect_memories(names: set[str]) -> list[_Memory]:
 
     The modules of the model itself are searched again: a notebook defines functions anew.
     """
-    waiting, seen, memories = list(names), set(names), []
+    memories = [_search_module(module) for module in map(_module, names) if module is not None]
+    used_modules = frozenset(itertools.chain.from_iterable(memory.used_modules for memory in memories))
+    key = frozenset(names), used_modules
+    walk = _walks.get(key)
+    if walk is None or not walk.is_current():
+        if len(_walks) >= _MOST_WALKS:
+            _walks.clear()
+        walk = _walks[key] = _walk_modules(names, used_modules)
+    return memories + walk.memories
+
+
+def _walk_modules(excluded: set[str], used_modules: frozenset[str]) -> _Walk:
+    """Search modules, and those whose code they use, except some."""
+    waiting, seen = list(used_modules - excluded), excluded | used_modules
+    walk = _Walk([], [], [], [], [])
     while waiting:
         name = waiting.pop()
         module = _module(name)
         if module is None:
+            walk.missing.append(name)
             continue
-        memory = None if name in names else _find_memory(module)
-        if memory is None:
-            memory = _search_module(module)
-            _memories[id(module)] = weakref.ref(module), memory
-        memories.append(memory)
+        memory = _find_memory(module) or _search_module(module)
+        walk.names.append(name)
+        walk.modules.append(weakref.ref(module))
+        walk.sizes.append(memory.size)
+        walk.memories.append(memory)
         for used_module in memory.used_modules:
             if used_module not in seen:
                 seen.add(used_module)
                 waiting.append(used_module)
-    return memories
+    return walk
 
 
 def _find_memory(module: types.ModuleType) -> _Memory | None:
@@ -207,6 +259,7 @@ def _search_module(module: types.ModuleType) -> _Memory:
                     if type(member_class) is not type or member_class not in _WITHOUT_MEMBERS:
                         _note(memory, underlying_function(member))
     memory.used_modules.difference_update([name for name in memory.used_modules if not _is_searched(name)])
+    _memories[id(module)] = weakref.ref(module), memory
     return memory
 
 

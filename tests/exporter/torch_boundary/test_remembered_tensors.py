@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import sys
+import types
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -12,6 +13,8 @@ import torch
 from torch import nn
 
 import opsetta
+from opsetta.exporter.torch_boundary.fake_tensors import FakeTensorMode
+from opsetta.exporter.torch_boundary.state.remembered_tensors import RememberedTensors
 
 _TABLES: dict[int, torch.Tensor] = {}
 _LISTS: list[Any] = []
@@ -139,3 +142,41 @@ def test_a_function_that_is_defined_anew_is_found() -> None:
             program.verify()
         finally:
             module.by_function = held
+
+
+CACHE = "import functools\n@functools.cache\ndef {name}(key):\n    return key()\n"
+
+
+def put_module(patch: pytest.MonkeyPatch, name: str, code: str) -> types.ModuleType:
+    module = types.ModuleType(name)
+    patch.setitem(sys.modules, name, module)
+    exec(code, vars(module))
+    return module
+
+
+def forgets(model: object, function: Callable[[Callable[[], torch.Tensor]], torch.Tensor]) -> bool:
+    """Whether a fake tensor that a cache has stored since is removed from it."""
+    with RememberedTensors(model) as remembered:
+        with FakeTensorMode():
+            function(lambda: torch.ones(2))
+        return remembered.forget_fakes() and not function.cache_info().currsize  # type: ignore[attr-defined]
+
+
+def test_later_names_and_modules_of_other_modules_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    far = put_module(monkeypatch, "walked_far", CACHE.format(name="far"))
+    near = put_module(monkeypatch, "walked_near", "from walked_far import far\n" + CACHE.format(name="near"))
+    user = put_module(monkeypatch, "walked_user", "from walked_near import near\nclass Model: pass\n")
+    model = user.Model()
+    for function in (far.far, near.near, far.far):
+        assert forgets(model, function)
+    # A new name in a module.
+    exec(CACHE.format(name="later"), vars(far))
+    assert forgets(model, far.later)
+    # A new module of the same name.
+    replaced = put_module(monkeypatch, "walked_far", CACHE.format(name="far"))
+    assert forgets(model, replaced.far)
+    # A module that was not imported before: the class of an object may name one.
+    exec("def lost(): pass\nlost.__module__ = 'walked_lost'", vars(near))
+    assert forgets(model, near.near)
+    lost = put_module(monkeypatch, "walked_lost", CACHE.format(name="lost"))
+    assert forgets(model, lost.lost)
