@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 import torch.fx
+from torch._C._functorch import get_unwrapped, is_batchedtensor
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
@@ -66,5 +67,7 @@ def as_exporting() -> Iterator[None]:
 
 
 def storage_key(tensor: torch.Tensor) -> int:
-    """The identity of a tensor's storage, as long as that exists."""
+    """The identity of a tensor's storage, as long as that exists; under `vmap`, of the batched tensor's."""
+    while is_batchedtensor(tensor):
+        tensor = get_unwrapped(tensor)
     return int(tensor.untyped_storage()._cdata)

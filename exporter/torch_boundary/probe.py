@@ -41,6 +41,8 @@ CALL = Feature(
     (
         "torch:_C._autograd._unsafe_set_version_counter",
         "torch:_C._functorch._vmap_decrement_nesting",
+        "torch:_C._functorch.get_unwrapped",
+        "torch:_C._functorch.is_batchedtensor",
         "torch:_C._functorch.maybe_current_level",
         "torch:ops.aten.relu.default._schema",
         "torch._ops:HigherOrderOperator",

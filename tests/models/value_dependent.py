@@ -336,9 +336,9 @@ KINDS: dict[str, Kind] = {
     ),
     "LoFTR": Kind(
         lambda: (Matching(), (_tensor(1, 6, 4), _tensor(1, 5, 4))),
-        {},
-        lambda: [(_tensor(1, 6, 4), _tensor(1, 5, 4))],
-        line="if b.shape[0] == 0:",
+        {"dynamic_shapes": {"first": {1: "n"}, "second": {1: "m"}}},
+        # Without large scores nothing matches.
+        lambda: [(_tensor(1, 6, 4), _tensor(1, 5, 4)), (torch.zeros(1, 3, 4), torch.zeros(1, 30, 4))],
     ),
     "Longformer": Kind(lambda: (WindowAttention(), (_tensor(2, 10, 8),)), {}, lambda: [(_tensor(2, 10, 8),)]),
     "LED": Kind(

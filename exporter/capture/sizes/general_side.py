@@ -31,12 +31,14 @@ def choose_side(
         capture: captures the model at other sizes; None if that fails.
         find_limits: finds the limits of a capture with its leaves.
     """
+    example = limits.captured_sizes
     for point in _points(limits.general_points):
         general = capture(point)
         if general is None:
             continue
         general_limits = find_limits(*general)
-        if len(general_limits.unlike_model) < len(limits.unlike_model):
+        is_valid_for_example = not general_limits.refuse(example)
+        if is_valid_for_example and len(general_limits.unlike_model) < len(limits.unlike_model):
             program, limits = general[0], general_limits
         if not limits.unlike_model:
             break

@@ -17,7 +17,7 @@ import sympy
 import torch
 
 from ...captured_graph.code_lines import shown_line
-from ...captured_graph.dimensions import SizeRestriction, evaluate
+from ...captured_graph.dimensions import SizeRestriction
 from ...torch_boundary.size_questions import questions_of
 from ...torch_boundary.symbolic_numbers import Size
 from ...torch_boundary.symbolic_sizes import ShapeEnv
@@ -67,7 +67,7 @@ class Search:
         self._declared = declared
         self.base = self._example()
         self._guards = list(self._read_guards())
-        self.limits = SizeLimits()
+        self.limits = SizeLimits(captured_sizes=self.base)
         self._tried: dict[tuple[int, ...], Failure | None] = {}
 
     def run(self, tracer: Tracer) -> list[Branch]:
@@ -90,7 +90,7 @@ class Search:
         for size in small:
             # Each dimension may have the size, but perhaps not all together.
             point = self._point_at(dict.fromkeys(self.base, size))
-            failure = None if self._is_refused(point) else self._failure_at(point)
+            failure = None if self.limits.refuse(point) else self._failure_at(point)
             if failure is not None:
                 self._add_restriction(" or ".join(f"{name} > {size}" for name in self.base), failure, [])
         self._branches = BranchSearch(
@@ -98,7 +98,7 @@ class Search:
                 self.base,
                 tracer.number_of_operators,
                 self._point_at,
-                self._is_refused,
+                self.limits.refuse,
                 self._failure_at,
                 self._add_restriction,
                 self._is_restriction,
@@ -136,7 +136,7 @@ class Search:
     def _take_unexplored(self) -> list[Branch]:
         """The branches found since the last call that no restriction excludes."""
         branches, self._branches.unexplored = self._branches.unexplored, []
-        return [branch for branch in branches if not self._is_refused(branch.point)]
+        return [branch for branch in branches if not self.limits.refuse(branch.point)]
 
     def _symbols_of(self, placeholders: Sequence[object]) -> Iterator[tuple[sympy.Symbol, sympy.Expr]]:
         """Each symbol of another capture, with the corresponding size of the captured graph."""
@@ -261,23 +261,17 @@ class Search:
 
     def _is_excluded(self, name: str, size: int) -> bool:
         """Whether a restriction already excludes a size."""
-        return self._is_refused(self._point_at({name: size}))
+        return self.limits.refuse(self._point_at({name: size}))
 
     def _is_restriction(self, condition: str) -> bool:
         return any(restriction.condition == condition for restriction in self.limits.restrictions)
-
-    def _is_refused(self, point: Point) -> bool:
-        values = (evaluate(r.condition, point) for r in self.limits.restrictions)
-        # A condition without a value, such as a division by 0, refuses nothing: the search has not yet
-        # found the bound that excludes these sizes.
-        return any(value is not None and not value for value in values)
 
     def _is_valid_for_all(self, size: int) -> bool:
         """Whether the graph is valid if all dimensions have this size; then none is tried alone."""
         if size == 0 and self._tracer.infers_sizes:
             return False
         point = self._point_at(dict.fromkeys(self.base, size))
-        return not self._is_refused(point) and self._failure_at(point) is None
+        return not self.limits.refuse(point) and self._failure_at(point) is None
 
     def _restrict(self, name: str, size: int, condition: str) -> None:
         point = self._point_at({name: size})
@@ -343,7 +337,7 @@ class Search:
 
     def _first_allowed(self, points: Sequence[Point], guard: Guard) -> Point | None:
         """The first point at which a guard does not hold and that no restriction refuses."""
-        return next((p for p in points if not guard.holds(p) and not self._is_refused(p)), None)
+        return next((p for p in points if not guard.holds(p) and not self.limits.refuse(p)), None)
 
     def _add_restriction(self, condition: str, failure: tuple[str, str], guard_lines: Sequence[str]) -> None:
         reason, line = failure

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import sympy
 import torch
 
-from ...captured_graph.dimensions import SizeRestriction
+from ...captured_graph.dimensions import SizeRestriction, evaluate
 from ...torch_boundary.symbolic_sizes import ShapeEnv
 from .guards import Point
 from .operator_trace import line_of_guard
@@ -27,12 +27,22 @@ class SizeLimits:
         unproven: axes of values whose size in the graph is not reliable, by name of the value.
         general_points: sizes other than the example's at which the model calls an operator that changes
             nothing at other sizes, and that the graph does not have.
+        captured_sizes: the sizes of the captured dimensions.
     """
 
     restrictions: list[SizeRestriction] = dataclasses.field(default_factory=list)
     unlike_model: list[SizeRestriction] = dataclasses.field(default_factory=list)
     unproven: dict[str, set[int]] = dataclasses.field(default_factory=dict)
     general_points: list[Point] = dataclasses.field(default_factory=list)
+    captured_sizes: Point = dataclasses.field(default_factory=dict)
+
+    def refuse(self, sizes: Point) -> bool:
+        """Whether a restriction excludes these sizes.
+
+        A condition without a value, such as a division by 0, refuses nothing: another one excludes its sizes.
+        """
+        values = (evaluate(restriction.condition, sizes) for restriction in self.restrictions)
+        return any(value is not None and not value for value in values)
 
 
 def lines_of_equality(placeholders: Sequence[object], symbol: object) -> str:

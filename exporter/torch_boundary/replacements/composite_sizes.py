@@ -31,7 +31,7 @@ def _take_along_dim(self: torch.Tensor, indices: torch.Tensor, dim: int | None =
     """`gather`, after the sizes other than the dimension's are broadcast."""
     if dim is None:
         return self.reshape(-1).gather(0, indices.reshape(-1))
-    check(  # type: ignore[no-untyped-call]
+    check(
         self.dim() == indices.dim(),
         lambda: (
             "torch.take_along_dim(): input and indices should have the same number of dimensions, "

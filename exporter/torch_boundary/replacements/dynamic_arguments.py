@@ -11,6 +11,7 @@ import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from ..symbolic_numbers import Size, holds_always
+from ..symbolic_sizes import check
 from . import dynamic_windows
 from .dynamic_windows import Choice, Function
 
@@ -59,6 +60,7 @@ def _affine_grid(
     spatial = size[2:]
     axes = []
     for steps in spatial:
+        check(steps > 0, lambda: f"Expected non-zero, positive output size. Got {list(size)}")
         centres = _linspace(-1.0, 1.0, steps, dtype=theta.dtype, device=theta.device)
         axes.append(centres * (torch.sym_min(steps - 1, 1) if align_corners else (steps - 1) / steps))
     coordinates = torch.meshgrid(*axes, indexing="ij")

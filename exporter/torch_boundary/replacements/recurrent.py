@@ -56,7 +56,7 @@ def _pack_shapes(
     length = input.shape[1 if batch_first else 0]
     longest, count = context.new_dynamic_size(min=1, max=_largest(length)), context.new_dynamic_size(min=1)
     # Tells torch.export the relation, without which it could not decide comparisons of the two.
-    check(longest <= length)  # type: ignore[no-untyped-call]
+    check(longest <= length)
     return input.new_empty(count, *input.shape[2:]), lengths.new_empty(longest)
 
 

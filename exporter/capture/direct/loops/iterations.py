@@ -21,6 +21,7 @@ import torch.fx
 from .....registration.size_algebra.polynomials import Polynomial, decide
 from ....torch_boundary.operators.overloads import Args, OpOverload
 from ....torch_boundary.recording.recorder import GraphRecorder
+from ....torch_boundary.recording.replay import NotReplayable
 from ....torch_boundary.size_questions import is_asked_by_user
 from ...sizes.recorded_answers import current_line
 from ..refusals import LoopRefused
@@ -39,9 +40,9 @@ def loop_index(loop: int, iteration: int) -> int:
     """The index of an iteration; a target for graph nodes only.
 
     Raises:
-        NotImplementedError: always, since the operator that replaces the loop has its own index.
+        NotReplayable: always, since the operator that replaces the loop has its own index.
     """
-    raise NotImplementedError("the index of a recorded iteration has no value")
+    raise NotReplayable("it depends on the index of a loop")
 
 
 @dataclasses.dataclass(eq=False)
@@ -110,7 +111,7 @@ class RecordedLoop:
     def refuse(self, reason: str) -> LoopRefused:
         """An error that names the loop."""
         return LoopRefused(
-            f"the loop over a dynamic size at {self.line} {reason}; or make the dimension static "
+            f"the loop over a dynamic size at {self.line} {reason}. Or make the dimension static "
             "(leave it out of dynamic_shapes)"
         )
 

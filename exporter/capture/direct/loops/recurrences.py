@@ -10,6 +10,7 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 
@@ -58,11 +59,16 @@ def as_recurrences(model: torch.nn.Module, namespaces: Iterable[dict[str, object
 def _choose(
     chunked: Callable[..., object], recurrence: Callable[..., object], axis: int
 ) -> Callable[..., object]:
-    """A function that calls the recurrence if the length, an axis of the queries, is dynamic."""
+    """A function that calls the recurrence if the length is dynamic.
 
-    def choose(query: torch.Tensor, *args: object, **kwargs: object) -> object:
+    Args:
+        axis: of the length in the queries, the first argument, which both functions name `query`.
+    """
+
+    def choose(*args: Any, **kwargs: Any) -> object:
+        query = args[0] if args else kwargs["query"]
         function = recurrence if isinstance(query.shape[axis], torch.SymInt) else chunked
-        return function(query, *args, **kwargs)
+        return function(*args, **kwargs)
 
     return choose
 

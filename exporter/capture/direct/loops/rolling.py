@@ -10,7 +10,7 @@ import torch
 import torch.fx
 
 from ....torch_boundary.recording.loop_operator import RANGE_LOOP
-from .iterations import IterationResults, Join, Loops, Number, RecordedLoop
+from .iterations import IterationResults, Join, Loops, Number, RecordedLoop, loop_index
 from .matching import Argument, LoopBody
 
 _ATEN = torch.ops.aten
@@ -98,8 +98,9 @@ class _Rolling:
             for position, node in enumerate(nodes):
                 outer = [user for user in node.users if user not in inside and user not in joins]
                 if outer and nodes is not self._last:
+                    value = "the index" if node.target is loop_index else f"a value ('{node.name}')"
                     raise self._loop.refuse(
-                        f"gives a value ('{node.name}') of a single iteration to the code after it, which "
+                        f"gives {value} of a single iteration to the code after it, which "
                         "may use that of the last iteration, and torch.stack or torch.cat of all"
                     )
                 if outer:
