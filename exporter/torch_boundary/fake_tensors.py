@@ -27,9 +27,14 @@ def is_without_data(tensor: torch.Tensor) -> bool:
 
 
 def storage_of(tensor: object) -> int | None:
-    """A key for the storage of a tensor, equal for tensors that share memory; None without a storage."""
+    """A key for the storage of a tensor, equal for tensors that share memory; None without a storage.
+
+    Within `vmap`, the storage is that of the batched tensor.
+    """
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         return None
+    while is_batchedtensor(tensor):
+        tensor = get_unwrapped(tensor)
     # Fake tensors have no memory, so the C++ storage object identifies them, not `data_ptr`.
     result: int | None = tensor.untyped_storage()._cdata
     return result
@@ -64,10 +69,3 @@ def as_exporting() -> Iterator[None]:
 
     with _compiling_state_context():
         yield
-
-
-def storage_key(tensor: torch.Tensor) -> int:
-    """The identity of a tensor's storage, as long as that exists; under `vmap`, of the batched tensor's."""
-    while is_batchedtensor(tensor):
-        tensor = get_unwrapped(tensor)
-    return int(tensor.untyped_storage()._cdata)

@@ -14,7 +14,7 @@ from ....registration import NUMBER, RANGES, CaptureError, Names
 from ...captured_graph.capture import Capture, Interface, graph_outputs
 from ...files.garbage_collection import rare_for
 from ...torch_boundary.containers.structures import leaf_names
-from ...torch_boundary.fake_tensors import storage_key
+from ...torch_boundary.fake_tensors import storage_of
 from ..descriptions import describe_input, describe_state, ranges
 from ..tensor_kinds import check
 from ..weights import Identity, first_names, identity, without_repetitions
@@ -189,7 +189,7 @@ class _ProgramImporter:
         expanded_shape = tensor.shape
         if (
             specification.kind != InputKind.PARAMETER
-            and storage_key(node.meta["val"]) not in self._written_storages
+            and storage_of(node.meta["val"]) not in self._written_storages
         ):
             tensor = without_repetitions(tensor)
         value = ir.Value(
@@ -216,7 +216,7 @@ class _ProgramImporter:
     def _written_storages(self) -> set[object]:
         """The storages of the tensors that operators which write take."""
         return {
-            storage_key(operand.meta["val"])
+            storage_of(operand.meta["val"])
             for node in self._program.graph.nodes
             if mutates(node)
             for operand in node.all_input_nodes

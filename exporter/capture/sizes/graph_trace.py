@@ -13,7 +13,7 @@ import torch.fx
 
 from ....registration import GraphError
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.fake_tensors import FakeTensor, storage_key
+from ...torch_boundary.fake_tensors import FakeTensor, storage_of
 from ...torch_boundary.operators.overloads import OpOverload, kernel_run, schema_of
 from ...torch_boundary.recording.layouts.layout import layout_of
 from ...torch_boundary.symbolic_numbers import Size
@@ -232,8 +232,8 @@ def _check_copy(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> Non
     # Empty tensors share no storage, so that a copy has no effect.
     if values[node].numel() == 0:
         return
-    captured = storage_key(node.meta["val"]) == storage_key(source.meta["val"])
-    if captured != (storage_key(values[node]) == storage_key(values[source])):
+    captured = storage_of(node.meta["val"]) == storage_of(source.meta["val"])
+    if captured != (storage_of(values[node]) == storage_of(values[source])):
         raise GraphError(f"{node.target} copies for some sizes only, and what it returns is written to")
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.fx
 
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.fake_tensors import FakeTensor, storage_key
+from ...torch_boundary.fake_tensors import FakeTensor, storage_of
 from ...torch_boundary.operators.overloads import Kwargs, OpOverload, Run, kernel_run, schema_of
 from ..fx_import.fx_graph import ASSERTIONS
 from .graph_trace import PromisedSizes, argument, compare
@@ -77,7 +77,7 @@ class GraphWalk:
         self.difference: Exception | None = None
         # By the id of a copy or alias: the tensor with the same value, and the copy, which keeps its id.
         self._aliases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
-        self._created: dict[int, torch.Tensor] = {}
+        self._created: dict[int | None, torch.Tensor] = {}
         self._copied: list[torch.Tensor] = []
 
     def call(self, func: OpOverload, args: tuple[Any, ...], kwargs: Kwargs) -> object:
@@ -154,7 +154,7 @@ class GraphWalk:
             raise OtherCalls(f"{func} after the graph's last operator")
         self._match(node, func, name, args, kwargs)
         if creates(func):
-            self._created[storage_key(result)] = result
+            self._created[storage_of(result)] = result
         self._store(node, result)
 
     def _next(self) -> torch.fx.Node:
@@ -251,7 +251,7 @@ class GraphWalk:
             return alias[0]
         if isinstance(tensor, FakeTensor):
             # torch.zeros and others return an alias if something else refers to the new tensor.
-            created = self._created.get(storage_key(tensor))
+            created = self._created.get(storage_of(tensor))
             if created is not None and created is not tensor and is_same_memory(tensor, created):
                 self._aliases[id(tensor)] = created, tensor
                 return created

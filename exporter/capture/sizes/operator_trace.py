@@ -19,7 +19,7 @@ import torch
 import torch.fx
 
 from ...captured_graph.code_lines import shown_line
-from ...torch_boundary.fake_tensors import FakeTensor, TorchDispatchMode, storage_key
+from ...torch_boundary.fake_tensors import FakeTensor, TorchDispatchMode, storage_of
 from ...torch_boundary.operators.overloads import Kwargs, OpOverload, Run, kernel_run, schema_of
 from ...torch_boundary.symbolic_numbers import Size
 from ..fx_import.fx_graph import ASSERTIONS
@@ -120,7 +120,7 @@ class OperatorRecorder(TorchDispatchMode):
         self._same_value = same_value
         self._unbacked = {} if unbacked is None else unbacked
         self._origins: dict[int, object] = dict(origins)
-        self._created: dict[int, torch.Tensor] = {}
+        self._created: dict[int | None, torch.Tensor] = {}
         """The tensors that functions such as `torch.zeros` created, by their storage."""
         self._living_tensors: list[torch.Tensor] = []
         """Keeps tensors alive, because the id of a deleted one could be reused."""
@@ -153,7 +153,7 @@ class OperatorRecorder(TorchDispatchMode):
         new_tensors = [leaf for leaf in results if id(leaf) not in self._origins]
         self._note(new_tensors, [("result", number, i) for i in range(len(new_tensors))])
         if creates(func):
-            self._created |= {storage_key(leaf): leaf for leaf in new_tensors}
+            self._created |= {storage_of(leaf): leaf for leaf in new_tensors}
         kinds = tuple((leaf.dtype, *map(self._size, leaf.shape)) for leaf in results)
         self.trace.steps.append(
             (ALIKE.get(name, str(func)), *normalize_arguments(name, args, origins), kinds)
@@ -180,7 +180,7 @@ class OperatorRecorder(TorchDispatchMode):
         origin = self._origins.get(id(leaf))
         if origin is not None:
             return origin
-        created = self._created.get(storage_key(leaf)) if isinstance(leaf, FakeTensor) else None
+        created = self._created.get(storage_of(leaf)) if isinstance(leaf, FakeTensor) else None
         if created is not None and is_same_memory(leaf, created):
             # torch.zeros and others return an alias if this recorder refers to the new tensor.
             return self._origins[id(created)]

@@ -45,7 +45,8 @@ class _RangeLoop(HigherOrderOperator):
             results = body_fn(*carried, index[0] + step * iteration, *additional_inputs)
             carried, row = list(results[: len(init)]), results[len(init) :]
             rows.append(row)
-        has_rows = len(body_fn.graph.output_node().all_input_nodes) > len(init)
+        # A value may be both carried and stacked, so the results are counted, not their nodes.
+        has_rows = len(body_fn.graph.output_node().args[0]) > len(init)
         if not rows and has_rows:
             # The shapes of no rows are those of the iteration that is recorded apart, before these.
             previous = body_fn(*carried, index[0] - step, *additional_inputs)

@@ -214,7 +214,7 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str, list[str]
         (torch.ones(3, 4),),
         ROWS,
         "positions = list(range(x.shape[0]))",
-        ["loop over a dynamic size", "the index of a single iteration", "make the dimension static"],
+        ["loop over a dynamic size", "the index of one iteration", "make the dimension static"],
     ),
     "size looked up": (
         LookedUp,

@@ -109,10 +109,10 @@ class RecordedLoop:
         return self.count - self.first
 
     def refuse(self, reason: str) -> LoopRefused:
-        """An error that names the loop."""
+        """An error that names the loop, and says in the next line what it does and what helps."""
         return LoopRefused(
-            f"the loop over a dynamic size at {self.line} {reason}. Or make the dimension static "
-            "(leave it out of dynamic_shapes)"
+            f"no Loop operator for the loop over a dynamic size at {self.line}\n"
+            f"The loop {reason}. Or make the dimension static (leave it out of dynamic_shapes)"
         )
 
 

@@ -100,8 +100,8 @@ class _Rolling:
                 if outer and nodes is not self._last:
                     value = "the index" if node.target is loop_index else f"a value ('{node.name}')"
                     raise self._loop.refuse(
-                        f"gives {value} of a single iteration to the code after it, which "
-                        "may use that of the last iteration, and torch.stack or torch.cat of all"
+                        f"gives {value} of one iteration to the code after it; "
+                        "use the last one's, or torch.stack of all"
                     )
                 if outer:
                     self._check_value(node)
