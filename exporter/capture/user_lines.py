@@ -10,7 +10,6 @@ import sysconfig
 import traceback
 import types
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import torch
 
@@ -115,7 +114,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 def _stacks(error: BaseException) -> Iterator[Sequence[traceback.FrameSummary]]:
     yield traceback.extract_tb(error.__traceback__)
     # TorchDynamo does not run the user's frames: it stores the stack, or writes it into the message.
-    stored_stack: Any = getattr(error, "real_stack", None)
+    stored_stack = getattr(error, "real_stack", None)
     if stored_stack:
         yield list(stored_stack)
     yield [

@@ -13,7 +13,6 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
 
 _MOST_BITS = 1 << 12
 """The bits of the largest integer that is computed: a power in a file could otherwise fill the memory."""
@@ -33,7 +32,7 @@ def _round_to_even(number: float, digits: int | None = None) -> float:
     return round(number, digits)
 
 
-def _power(base: Any, exponent: Any) -> object:
+def _power(base: float, exponent: float) -> object:
     if isinstance(base, int) and isinstance(exponent, int):
         # Tested before the power is computed: `9**9**9` would not end.
         if exponent >= 0 and base.bit_length() * exponent > _MOST_BITS:

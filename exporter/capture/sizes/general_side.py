@@ -37,6 +37,7 @@ def choose_side(
         if general is None:
             continue
         general_limits = find_limits(*general)
+        # The caller checks the program with the example, whatever is general elsewhere.
         is_valid_for_example = not general_limits.refuse(example)
         if is_valid_for_example and len(general_limits.unlike_model) < len(limits.unlike_model):
             program, limits = general[0], general_limits

@@ -18,6 +18,7 @@ def keep_extremes() -> Iterator[None]:
     """Replace `min` and `max` within the context, which includes torch.export's replacement."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(non_strict_utils._override_builtin_ops())
+        # After torch's own replacement, which these call for integers.
         for name, symbolic in (("min", torch.sym_min), ("max", torch.sym_max)):
             original = getattr(builtins, name)
             stack.enter_context(

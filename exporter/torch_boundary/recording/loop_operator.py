@@ -46,7 +46,9 @@ class _RangeLoop(HigherOrderOperator):
             carried, row = list(results[: len(init)]), results[len(init) :]
             rows.append(row)
         # A value may be both carried and stacked, so the results are counted, not their nodes.
-        has_rows = len(body_fn.graph.output_node().args[0]) > len(init)
+        returned = body_fn.graph.output_node().args[0]
+        assert isinstance(returned, (list, tuple))
+        has_rows = len(returned) > len(init)
         if not rows and has_rows:
             # The shapes of no rows are those of the iteration that is recorded apart, before these.
             previous = body_fn(*carried, index[0] - step, *additional_inputs)

@@ -94,6 +94,7 @@ def _keypoints(maps: torch.Tensor, rois: torch.Tensor) -> tuple[torch.Tensor, to
     width = sizes[:, :1]
     x = positions % width
     y = torch.div(positions - x, width, rounding_mode="floor")
+    # A pixel is a square of the map, and a keypoint is its centre.
     centres = torch.stack((x, y), dim=2).to(torch.float32) + 0.5
     points = centres * (lengths / rounded)[:, None] + rois[:, None, :2]
     return torch.cat((points, torch.ones_like(points[:, :, :1])), dim=2), scores.to(torch.float32)
@@ -106,6 +107,7 @@ _FUNCTIONS = {"paste_masks_in_image": _paste_masks, "heatmaps_to_keypoints": _ke
 def by_rows() -> Iterator[None]:
     """Replace torchvision's functions within the context, where it is imported."""
     with contextlib.ExitStack() as stack:
+        # The classes import the functions by name, so each module has its own reference.
         for module in filter(None, map(sys.modules.get, _IMPORTING)):
             for name, function in _FUNCTIONS.items():
                 # A user may have replaced the function.

@@ -15,7 +15,8 @@ from torch.distributions import Distribution
 @contextlib.contextmanager
 def skip_validation() -> Iterator[None]:
     """Leave out the checks within the context, except those that the model asks for with `validate_args`."""
-    # There is a public function that sets the default, but none that reads it.
+    # There is a public function that sets the default, but none that reads it. It is restored as it was,
+    # because `torch.compile` sets it to False for the whole process.
     default = Distribution._validate_args
     Distribution.set_default_validate_args(False)
     try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
@@ -259,6 +260,6 @@ def _is_stored(value: Value | None, depth: int = 8) -> bool:
     return all(_is_stored(operand, depth - 1) for operand in producer.inputs)
 
 
-def all_static(shape: object) -> bool:
+def all_static(shape: Iterable[object]) -> bool:
     """Whether every size of a shape is a number above 0."""
-    return all(isinstance(size, int) and size > 0 for size in shape)  # type: ignore[attr-defined]
+    return all(isinstance(size, int) and size > 0 for size in shape)

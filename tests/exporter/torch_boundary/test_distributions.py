@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,6 +23,14 @@ class Scored(torch.nn.Module):
         normal = torch.distributions.Normal(x, scale.abs() + 1, validate_args=self.validate_args)
         chosen = torch.distributions.Categorical(logits=x, validate_args=self.validate_args)
         return normal.log_prob(scale), chosen.entropy()
+
+
+@pytest.fixture(autouse=True)
+def checks_by_default() -> Iterator[None]:
+    """`torch.compile` switches the checks off for the whole process, so another test may have done it."""
+    torch.distributions.Distribution.set_default_validate_args(True)
+    yield
+    torch.distributions.Distribution.set_default_validate_args(True)
 
 
 @pytest.mark.parametrize("capture", ["direct", "torch.export"])
@@ -66,11 +75,6 @@ def _exports_assertions() -> bool:
 @pytest.mark.parametrize("validates", [True, False])
 def test_the_default_for_checks_is_what_it_was_after_an_export(scale: float, validates: bool) -> None:
     torch.distributions.Distribution.set_default_validate_args(validates)
-    try:
-        opsetta.export(Scored(), (X, X + 1), opset=17)
-        with (
-            pytest.raises(ValueError, match="scale") if validates and scale < 0 else contextlib.nullcontext()
-        ):
-            torch.distributions.Normal(0.0, scale)
-    finally:
-        torch.distributions.Distribution.set_default_validate_args(True)
+    opsetta.export(Scored(), (X, X + 1), opset=17)
+    with pytest.raises(ValueError, match="scale") if validates and scale < 0 else contextlib.nullcontext():
+        torch.distributions.Normal(0.0, scale)

@@ -10,7 +10,6 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
 
 import torch
 
@@ -42,6 +41,7 @@ def as_recurrences(model: torch.nn.Module, namespaces: Iterable[dict[str, object
                     stack.callback(namespace.__setitem__, name, chunked)
                     namespace[name] = _choose(chunked, recurrence, axis=1)
         for module in modules_of(model):
+            # A block that is shorter than the others would have another shape in the last iteration.
             if type(module).__name__ in _BLOCKS_OF_TOKENS:
                 stack.callback(vars(module).pop, "forward")
                 vars(module)["forward"] = functools.partial(_run_by_tokens, module, module.forward)
@@ -65,8 +65,10 @@ def _choose(
         axis: of the length in the queries, the first argument, which both functions name `query`.
     """
 
-    def choose(*args: Any, **kwargs: Any) -> object:
+    def choose(*args: object, **kwargs: object) -> object:
+        # xLSTM passes all arguments by keyword.
         query = args[0] if args else kwargs["query"]
+        assert isinstance(query, torch.Tensor)
         function = recurrence if isinstance(query.shape[axis], torch.SymInt) else chunked
         return function(*args, **kwargs)
 

@@ -92,6 +92,7 @@ class _Rolling:
         """The nodes after the loop that read values of the last iteration, by position."""
         body = self._body
         inside = set(body.positions) | {node for write in body.writes for node in write.nodes}
+        # A join reads the stacked values, not those of one iteration.
         joins = {join.node for join in self._loops.joins}
         users: dict[int, list[torch.fx.Node]] = {}
         for nodes in body.iterations[self._first :]:

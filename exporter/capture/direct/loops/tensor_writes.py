@@ -111,6 +111,7 @@ def _row_writes(
     is_read = any(
         storage_of(operand.meta.get("val")) in written for node in readers for operand in node.all_input_nodes
     )
+    # Two writes of one tensor depend on their order, which stacked rows do not have.
     bases = [write.base for write in result]
     return None if is_read or len(set(bases)) < len(bases) else result
 
@@ -163,6 +164,7 @@ def _carry_values(
             raise NotRepeated(f"an iteration writes in place to a tensor from before: {call_text(node)}")
         _check_views(node, nodes)
         value = _functional(node, nodes)
+        # From the written view outwards: each scatter makes the new value of the tensor that the view is of.
         for view in views:
             scatter = _SCATTERS[view.target]
             value = _insert_after(value, scatter, (view.args[0], value, *view.args[1:]), view.args[0], nodes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 
@@ -63,8 +62,15 @@ def _convert(
     return broadcast(dtype, x)
 
 
-def _to_device(x: torch.Tensor, device: torch.device, *options: Any) -> TensorLayout | None:
-    return _convert(x, *options) if device == x.device else None
+def _to_device(
+    x: torch.Tensor,
+    device: torch.device,
+    dtype: torch.dtype,
+    non_blocking: bool = False,
+    copy: bool = False,
+    memory_format: torch.memory_format | None = None,
+) -> TensorLayout | None:
+    return _convert(x, dtype, non_blocking, copy, memory_format) if device == x.device else None
 
 
 def _softmax(x: torch.Tensor, dim: int, dtype: torch.dtype | None = None) -> TensorLayout | None:
