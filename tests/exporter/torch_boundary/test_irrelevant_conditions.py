@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import warnings
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from torch import nn
 
 import opsetta
 from opsetta.exporter.capture.sizes.branches import BranchSearch
+from opsetta.exporter.torch_boundary.fake_tensors import as_exporting
 from opsetta.exporter.torch_boundary.irrelevant_conditions import is_irrelevant
 
 
@@ -70,7 +72,37 @@ def nested(condition: Condition, mask: object, flag: bool) -> object:
     return [(mask is None or not condition) and flag, 5]
 
 
-FUNCTIONS = [conjunction, disjunction, conditional, returned, loop, chosen, called, nested]
+def compiling(condition: Condition, mask: object, flag: bool) -> object:
+    return condition and not torch.compiler.is_compiling() and flag
+
+
+def exporting(condition: Condition, mask: object, flag: bool) -> object:
+    result = 1
+    if condition and not torch.compiler.is_exporting():
+        result = 2
+    return result
+
+
+def asking_others(condition: Condition, mask: object, flag: bool) -> object:
+    result = 1
+    if condition and not torch.is_grad_enabled():
+        result = 2
+    return result
+
+
+FUNCTIONS = [
+    conjunction,
+    disjunction,
+    conditional,
+    returned,
+    loop,
+    chosen,
+    called,
+    nested,
+    compiling,
+    exporting,
+    asking_others,
+]
 
 
 @pytest.mark.parametrize("function", FUNCTIONS)
@@ -95,6 +127,24 @@ def test_an_operand_that_decides_makes_the_condition_irrelevant(
     condition = Condition(True)
     function(condition, mask, flag)
     assert condition.irrelevant == [True]
+
+
+@pytest.mark.parametrize("function", [compiling, exporting])
+@pytest.mark.parametrize("answer", [False, True])
+def test_a_question_whether_torch_compiles_is_answered(
+    function: Callable[[Any, object, bool], object], answer: bool
+) -> None:
+    condition = Condition(False)
+    with as_exporting() if answer else contextlib.nullcontext():
+        function(condition, None, True)
+    assert condition.irrelevant == [answer]
+
+
+def test_other_questions_are_not_answered() -> None:
+    condition = Condition(False)
+    with torch.enable_grad():
+        asking_others(condition, None, True)
+    assert condition.irrelevant == [False]
 
 
 def test_a_value_whose_truth_runs_code_decides_nothing() -> None:
