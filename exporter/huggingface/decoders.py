@@ -39,7 +39,8 @@ def text_generation(source: TaskModel) -> list[ExampleCall]:
     inputs: Inputs = {"input_ids": tokens, "attention_mask": mask}
     if "position_ids" in inspect.signature(type(model).forward).parameters:
         inputs["position_ids"] = (mask.cumsum(1) - 1)[:, EXAMPLE_PAST:]
-    pairs = pairs_of(trial_run(model, {"input_ids": tokens}).past_key_values)
+    # Models without a cache, such as the first GPT, have no such result.
+    pairs = pairs_of(getattr(trial_run(model, {"input_ids": tokens}), "past_key_values", None))
     return [ExampleCall(_call, inputs, random_like(pairs, EXAMPLE_PAST, model.dtype), len(pairs))]
 
 
@@ -62,8 +63,13 @@ def pairs_of(cache: Cache | None) -> Pairs:
     """The keys and values of a cache.
 
     Raises:
-        UsageError: a layer has other states.
+        UsageError: there is no cache, or a layer has other states.
     """
+    if cache is None:
+        raise UsageError(
+            "the model returns no cache of keys and values, without which text-generation would compute "
+            "every token again: export the model with opsetta.export"
+        )
     layers = getattr(cache, "layers", None) or []
     pairs: Pairs = [
         (layer.keys, layer.values)

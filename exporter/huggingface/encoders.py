@@ -80,7 +80,9 @@ def _text(source: TaskModel, takes_types: bool) -> dict[str, torch.Tensor]:
 
 def _image(source: TaskModel) -> torch.Tensor:
     """Make an image with the size of the model's or its processor's configuration."""
-    size = getattr(source.config, "image_size", None)
+    # Models of images and text, such as SigLIP, keep the sizes of images in a part of their configuration.
+    config = getattr(source.config, "vision_config", source.config)
+    size = getattr(config, "image_size", None)
     if size is None:
         processor = read_json(source.folder / "preprocessor_config.json")
         size = processor.get("crop_size") or processor.get("size") or _DEFAULT_SIZE
@@ -88,5 +90,5 @@ def _image(source: TaskModel) -> torch.Tensor:
             edge = size.get("shortest_edge", _DEFAULT_SIZE)
             size = (size.get("height", edge), size.get("width", edge))
     height, width = map(int, (size, size) if isinstance(size, int) else size)
-    channels = getattr(source.config, "num_channels", 3)
+    channels = getattr(config, "num_channels", 3)
     return random_tensor(EXAMPLE_BATCH, channels, height, width, dtype=source.model.dtype)

@@ -141,11 +141,8 @@ def export_huggingface(
     config = read_config(source)
     chosen_task = choose_task(task, source, config)
     loaded = load(source, config, chosen_task, DTYPES[dtype])
-    if weights == "reference" and loaded.weights is None:
-        raise UsageError(
-            "weights='reference' is not possible for this model, because its checkpoint has other names "
-            "or lacks tensors: copy the weights"
-        )
+    if weights == "reference":
+        _check_reference(loaded, dtype)
     lowered_graphs = [
         _lower(
             loaded,
@@ -168,6 +165,25 @@ def export_huggingface(
     report("copying the tokenizer")
     copied = copy_files(source, output_folder)
     return HuggingFaceExport(output_folder, chosen_task.name, graphs, copied, loaded.weights is None)
+
+
+def _check_reference(loaded: Loaded, dtype: str) -> None:
+    """Refuse to refer to a checkpoint with other names or element types than the exported model."""
+    if loaded.weights is None:
+        raise UsageError(
+            "weights='reference' is not possible for this model, because its checkpoint has other names "
+            "or lacks tensors: copy the weights"
+        )
+    dtypes = {tensor.dtype for tensor in loaded.weights.values() if tensor.dtype.is_floating_point()}
+    stored = {stored_dtype.numpy().name for stored_dtype in dtypes}
+    # A converted weight is in no file of the checkpoint.
+    if others := sorted(stored - {DTYPES[dtype]}):
+        is_type_of_all = len(stored) == 1 and others[0] in DTYPES
+        remedy = f"pass dtype='{others[0]}'" if is_type_of_all else "copy the weights"
+        raise UsageError(
+            f"weights='reference' takes the weights as they are stored, in {', '.join(others)}, but the "
+            f"export is in {DTYPES[dtype]}: {remedy}"
+        )
 
 
 def _check_choices(dtype: str, weights: str, quantize: str | Mapping[str, object] | None) -> dict[str, Any]:

@@ -114,6 +114,18 @@ def test_weights_stay_in_the_checkpoint(llama, tmp_path):
     assert tokens.shape == (1, 4)
 
 
+def test_weights_of_another_type_cannot_stay_in_the_checkpoint(tmp_path):
+    config = transformers.LlamaConfig(**{**ENCODER, "num_key_value_heads": 2})
+    transformers.LlamaForCausalLM(config).bfloat16().save_pretrained(tmp_path)
+    files = sorted(tmp_path.iterdir())
+    with pytest.raises(opsetta.UsageError, match=r"in bfloat16, but .* float32: pass dtype='bfloat16'"):
+        opsetta.export_huggingface(tmp_path, tmp_path, weights="reference", opset=18)
+    assert sorted(tmp_path.iterdir()) == files
+    result = opsetta.export_huggingface(tmp_path, tmp_path, weights="reference", dtype="bfloat16", opset=18)
+    loaded = onnx.load(result.graphs[0].path, load_external_data=False)
+    assert "model.safetensors" in {entry.value for t in loaded.graph.initializer for entry in t.external_data}
+
+
 @pytest.mark.parametrize(
     ("dtype", "kind"),
     [("fp16", "FLOAT16"), pytest.param("bfloat16", "BFLOAT16", marks=pytest.mark.sweep)],
@@ -276,12 +288,35 @@ def test_places_that_are_no_folders(llama, tmp_path):
         opsetta.export_huggingface(llama, tmp_path / "file")
 
 
+@pytest.mark.parametrize("architecture", ["SiglipForImageClassification", "CLIPForImageClassification"])
+def test_the_size_of_images_is_in_a_part_of_a_configuration(architecture, tmp_path):
+    text = {key: size for key, size in ENCODER.items() if key != "vocab_size"}
+    vision = {**text, "image_size": 24, "patch_size": 8, "num_channels": 3}
+    config = getattr(transformers, architecture).config_class(
+        text_config={**text, "vocab_size": VOCABULARY}, vision_config=vision, num_labels=4
+    )
+    write_folder(architecture, config, tmp_path / "folder")
+    result = opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out", opset=18, verify=True)
+    inputs = shapes(onnx.load(result.graphs[0].path).graph.input)
+    assert inputs == {"pixel_values": ["batch_size", 3, 24, 24]}
+
+
 def test_caches_with_other_states_are_refused(tmp_path):
     from ...models.zoo import jamba_config
 
     write_folder("JambaForCausalLM", jamba_config(), tmp_path)
     with pytest.raises(opsetta.UsageError, match="other states than keys and values"):
         opsetta.export_huggingface(tmp_path, tmp_path / "out")
+
+
+def test_models_without_a_cache_are_refused(tmp_path):
+    config = transformers.OpenAIGPTConfig(
+        vocab_size=VOCABULARY, n_embd=32, n_layer=1, n_head=4, n_positions=64
+    )
+    write_folder("OpenAIGPTLMHeadModel", config, tmp_path / "folder")
+    with pytest.raises(opsetta.UsageError, match="returns no cache"):
+        opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def fuyu_config():
