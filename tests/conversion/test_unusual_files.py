@@ -267,3 +267,24 @@ def test_operators_that_onnx_has_at_no_opset_are_kept_or_have_a_function(tmp_pat
             warnings.simplefilter("always")
             assert [n.op_type for n in loaded.lower(13).model_proto.graph.node] == [op_type]
         assert any("no such operator" in str(each.message) for each in caught) == (not domain)
+
+
+def test_own_functions_are_asked_at_the_opset_of_the_file_too(tmp_path):
+    registry = opsetta.default_registry.fork()
+
+    @opsetta.onnx_symbolic("onnx::Vendor_Double", registry=registry)
+    def double(g, x):
+        return g.op("Add", x, x)
+
+    @opsetta.onnx_symbolic("custom::Half", registry=registry)
+    def half(g, x):
+        return g.op("Div", x, 2.0)
+
+    nodes = [
+        helper.make_node("Vendor_Double", ["x"], ["d"]),
+        helper.make_node("Half", ["d"], ["y"], domain="custom"),
+    ]
+    model = model_of(nodes, [value("x", [2, 1, 3])], [value("y", [2, 1, 3])])
+    for opset in (11, 13):
+        converted = lowered(model, tmp_path / "vendor.onnx", opset, registry=registry)
+        np.testing.assert_array_equal(results(converted, {"x": X})[0], X)

@@ -18,7 +18,7 @@ from .checks.metadata import canonical, check_entries, check_imports
 from .checks.model_functions import check_calls, title_of
 from .checks.notes import Notes
 from .external_data.files import ExternalFiles, Folder
-from .names import quoted
+from .names import listed, quoted
 
 LEFT_OUT = "left_out"
 """The key in a model's `meta` for the parts left out on reading, a tuple of sentences."""
@@ -104,11 +104,26 @@ def _check(
     }
     checks = GraphChecks(files, notes, function_value_names, proto.ir_version, bounds)
     checks.check_graph(proto.graph, domains, "the graph", None, False)
+    _import_custom_domains(proto, domains, title)
     for function in proto.functions:
         function_title = title_of(function)
         _check_statements(function, outer_declarations, function_title)
-        checks.check_function(function, check_imports(function.opset_import, function_title), function_title)
+        function_domains = check_imports(function.opset_import, function_title)
+        checks.check_function(function, function_domains, function_title)
+        _import_custom_domains(function, function_domains, function_title)
     return checks, carried
+
+
+def _import_custom_domains(
+    owner: onnx.ModelProto | onnx.FunctionProto, used_domains: set[str], title: str
+) -> None:
+    """Import version 1 of the custom domains that nodes use without an import, with a warning."""
+    missing = sorted(used_domains - {canonical(entry.domain) for entry in owner.opset_import})
+    for domain in missing:
+        owner.opset_import.add(domain=domain, version=1)
+    if missing:
+        domains = listed([quoted(domain) for domain in missing])
+        warn(f"{title} does not import {domains}, which its nodes use; version 1 is assumed")
 
 
 def _function_value_names(proto: onnx.ModelProto) -> set[str]:

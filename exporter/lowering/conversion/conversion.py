@@ -44,7 +44,7 @@ from . import binding, body_types, converted_constants
 from .bodies import body_of
 from .chosen_branches import BranchNames, chosen_branch, infer_shape
 from .file_scope import FileScope
-from .foreign_operators import call_foreign, foreign_function, has_versions
+from .foreign_operators import call_foreign, foreign_function, has_foreign_function, has_versions
 from .preparation import copy_of, opset_of, source_of, with_contents
 from .replacements import describe, nodes_after
 from .size import limits_of
@@ -89,7 +89,8 @@ def convert(
     limits_of(model, bounds)
     source_opset = opset_of(model)
     # Nothing is converted: the file's graph is copied with all that passes would change.
-    if source_opset is None or (source_opset == opset and level is None):
+    has_opset = source_opset == opset and level is None
+    if source_opset is None or (has_opset and not has_foreign_function(model, registry, opset)):
         warn_of_invalid(invalid_nodes(model))
         return _attach_carried(model, with_contents(copy_of(model)))
     check_training(model, opset)
@@ -163,8 +164,7 @@ class Conversion(Driver[FileScope]):
         for value, stated in zip(self.graph.outputs, self.source.graph.outputs, strict=True):
             value.metadata_props.update(stated.metadata_props)
             value.doc_string = stated.doc_string or value.doc_string
-            if value.shape is None:
-                value.shape = stated.shape
+            value.shape = stated.shape if value.shape is None else value.shape
         for value, tensor in self._hidden.items():
             value.const_value = tensor
         if any(MAY_OVERWRITE in node.metadata_props for node in self.source.graph.all_nodes()):
@@ -308,7 +308,7 @@ class Conversion(Driver[FileScope]):
         has_sizes = result.shape is not None and result.shape.is_static()
         if output.shape is not None and isinstance(output.type, ir.TensorType | None) and not has_sizes:
             result.shape = output.shape
-        result.name = output.name
+        result.name = output.name or result.name  # An output that the file leaves out has no name.
         self._bound.add(result)
         return result
 

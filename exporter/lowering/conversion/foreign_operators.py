@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import onnx_ir as ir
 from onnx_ir import Value
 
-from ....registration import GraphContext, Registry, SymbolicFunction, composed_results
+from ....registration import GraphContext, Registry, SymbolicFunction, composed_results, registry_or_default
 from ....registration.schemas import operator_schemas
 
 
@@ -21,6 +21,12 @@ def foreign_function(node: ir.Node, registry: Registry, opset: int) -> SymbolicF
     if node.domain not in ("", "ai.onnx"):
         return registry.lookup(f"{node.domain}::{node.op_type}", node.overload, opset)
     return None if has_versions(node.op_type) else registry.lookup(f"onnx::{node.op_type}", "", opset)
+
+
+def has_foreign_function(model: ir.Model, registry: Registry | None, opset: int) -> bool:
+    """Whether a function is registered for an operator of the model that ONNX does not have."""
+    functions = registry_or_default(registry)
+    return any(foreign_function(node, functions, opset) is not None for node in model.graph.all_nodes())
 
 
 def call_foreign(

@@ -15,6 +15,7 @@ from ...files.reading import Bounds
 from ...files.reading.carried import clear_foreign_types
 from ...files.reading.subgraphs import subgraphs, with_subgraphs
 from ..inference import InferenceError, infer_shapes
+from .data_dependent_sizes import forget_data_dependent_sizes
 from .inlining import inline_functions
 from .quantized_shapes import with_known_operators
 from .size import limits_of
@@ -46,6 +47,7 @@ def source_of(model: ir.Model, bounds: Bounds) -> ir.Model:
     if source.functions and _may_inline(source):
         inline_functions(source)
         limits_of(source, bounds)
+    forget_data_dependent_sizes(source.graph)
     _infer(source, bounds)
     return source
 

@@ -65,7 +65,7 @@ class GraphChecks:
         """Check a graph and the graphs within it.
 
         Args:
-            domains: the imported domains.
+            domains: the imported domains; custom domains that nodes use without an import are added.
             outer: the scope of the enclosing graph, as far as it has been read.
 
         Raises:
@@ -168,10 +168,14 @@ class GraphChecks:
             title = node_title(node)
             if not node.op_type:
                 raise ModelFileError(f"{title} has no operator")
-            if canonical(node.domain) not in domains:
-                raise ModelFileError(
-                    f"{title} is of domain {quoted(node.domain)}, which the model does not import"
-                )
+            domain = canonical(node.domain)
+            if domain not in domains:
+                if domain.split(".")[:2] in ([""], ["ai", "onnx"]):
+                    raise ModelFileError(
+                        f"{title} is of domain {quoted(node.domain)}, which the model does not import"
+                    )
+                # The caller imports version 1, as onnxruntime does for custom domains.
+                domains.add(domain)
             check_entries(node.metadata_props, title)
             for name in node.input:
                 if name:

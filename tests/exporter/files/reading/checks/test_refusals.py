@@ -82,8 +82,8 @@ REFUSED = {
     "two versions": (lambda m: m.opset_import.add(domain="ai.onnx", version=9), "two versions of 'ai.onnx'"),
     "version 0": (lambda m: m.opset_import.add(domain="q", version=0), "imports version 0 of 'q'"),
     "a domain not imported": (
-        lambda m: setattr(m.graph.node[0], "domain", "q"),
-        "'q', which the model does not import",
+        lambda m: setattr(m.graph.node[0], "domain", "ai.onnx.ml"),
+        "'ai.onnx.ml', which the model does not import",
     ),
     "two values of metadata": (
         lambda m: [m.graph.node[0].metadata_props.add(key="k", value=v) for v in "ab"],
@@ -269,6 +269,20 @@ def test_refused(name, tmp_path):
     change(model)
     with pytest.raises(ModelFileError, match=match):
         to_ir(onnx.ModelProto.FromString(model.SerializeToString()), tmp_path)
+
+
+def test_a_custom_domain_without_import_has_version_1(tmp_path):
+    model = base()
+    model.graph.node[0].domain = "vendor"
+    model.functions[0].node[0].domain = "com.other"
+    with pytest.warns(UserWarning, match="version 1 is assumed") as warnings:
+        read = to_ir(model, tmp_path)
+    assert [str(warning.message) for warning in warnings] == [
+        "the model does not import 'vendor', which its nodes use; version 1 is assumed",
+        "function 'mine::F' does not import 'com.other', which its nodes use; version 1 is assumed",
+    ]
+    assert read.graph.opset_imports["vendor"] == 1
+    assert [function.opset_imports["com.other"] for function in read.functions.values()] == [1]
 
 
 def chain(calls: int, levels: int) -> onnx.ModelProto:

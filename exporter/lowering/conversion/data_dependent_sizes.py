@@ -1,0 +1,78 @@
+"""Forgets sizes that a file declares for results whose size depends on their contents.
+
+Exporters write the sizes that such a result had for their example: ``NonZero`` of a vector with two elements
+other than 0 is declared as int64[1, 2]. onnxruntime only warns. A converted model must not rely on them.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ....registration.arguments import blocks
+
+_COUNTED_AXES: dict[str, dict[int, int | None]] = {
+    "Compress": {0: None},
+    "NonMaxSuppression": {0: 0},
+    "NonZero": {0: 1},
+    "Unique": {0: None, 1: 0, 3: 0},
+}
+"""The axis whose size depends on the contents, by operator and output (None: that of the attribute)."""
+
+
+def forget_data_dependent_sizes(graph: ir.Graph) -> None:
+    """Remove the sizes declared for data-dependent results, and for all that is computed from them.
+
+    Ranks and names of dimensions stay; onnx's inference then supplies the sizes that follow from operators.
+    """
+    dependent: set[ir.Value] = set()
+    _collect(graph, dependent)
+    for value in dependent:
+        producer = value.producer()
+        # Of a counted result only one size is unknown, and removed already.
+        is_counted = producer is not None and producer.op_type in _COUNTED_AXES
+        if value.shape is not None and not is_counted:
+            value.shape = ir.Shape([None if isinstance(size, int) else size for size in value.shape])
+
+
+def _collect(graph: ir.Graph, dependent: set[ir.Value]) -> bool:
+    """Add the values that depend on data-dependent sizes; whether the graph reads or computes one."""
+    contains_dependent = False
+    for node in graph:
+        inner_graphs = blocks(node)
+        # All branches are walked, also after one that is dependent.
+        dependent_branches = [inner_graph for inner_graph in inner_graphs if _collect(inner_graph, dependent)]
+        if node.op_type in _COUNTED_AXES and node.domain in ("", "ai.onnx"):
+            contains_dependent = True
+            _forget_counted_axes(node, dependent)
+        elif dependent_branches or not dependent.isdisjoint(
+            value for value in node.inputs if value is not None
+        ):
+            contains_dependent = True
+            dependent.update(node.outputs)
+            # A loop may carry any value of its body to the next iteration.
+            for inner_graph in inner_graphs:
+                dependent.update(inner_graph.inputs)
+                dependent.update(output for inner in inner_graph.all_nodes() for output in inner.outputs)
+    return contains_dependent
+
+
+def _forget_counted_axes(node: ir.Node, dependent: set[ir.Value]) -> None:
+    """Remove the size of the counted axis of each result; all sizes if an input has data-dependent sizes."""
+    depends_on_other = not dependent.isdisjoint(filter(None, node.inputs))
+    attribute = node.attributes.get("axis")
+    has_axis = attribute is not None and attribute.type == ir.AttributeType.INT and not attribute.is_ref()
+    stated_axis = attribute.as_int() if attribute is not None and has_axis else 0
+    for index, axis in _COUNTED_AXES[node.op_type].items():
+        if index >= len(node.outputs):
+            continue
+        value = node.outputs[index]
+        dependent.add(value)
+        if value.shape is None:
+            continue
+        sizes: list[int | ir.SymbolicDim | None] = list(value.shape)
+        counted = stated_axis if axis is None else axis
+        for position, size in enumerate(sizes):
+            is_counted = position == counted % len(sizes)
+            if isinstance(size, int) and (is_counted or depends_on_other):
+                sizes[position] = None
+        value.shape = ir.Shape(sizes)
