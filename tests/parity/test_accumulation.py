@@ -102,11 +102,18 @@ RECORDS = [
 ]
 
 
-def _bag(name: str, mode: str, opsets: tuple[int, ...] = (7, 9, 18), **options) -> Record:
+def _bag(
+    name: str,
+    mode: str,
+    opsets: tuple[int, ...] = (7, 9, 18),
+    dtypes: tuple[torch.dtype, torch.dtype] = (torch.int64, torch.int64),
+    **options,
+) -> Record:
     def function(weight: torch.Tensor, indices: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
         return torch.nn.functional.embedding_bag(indices, weight, offsets, mode=mode, **options)
 
-    inputs = (floats(5, 3), torch.tensor([1, 0, 4, 1, 2, 2]), torch.tensor([0, 2, 2, 5]))
+    indices, offsets = torch.tensor([1, 0, 4, 1, 2, 2]), torch.tensor([0, 2, 2, 5])
+    inputs = (floats(5, 3), indices.to(dtypes[0]), offsets.to(dtypes[1]))
     return Record(f"embedding_bag {mode} {name}", function, inputs, opsets)
 
 
@@ -115,6 +122,10 @@ BAGS += [_bag("padded", mode, padding_idx=1) for mode in ("sum", "mean", "max")]
 BAGS += [
     _bag("padded from the end", "mean", padding_idx=-1),
     _bag("last offset", "sum", include_last_offset=True),
+]
+BAGS += [
+    _bag("int32", "mean", dtypes=(torch.int32, torch.int32)),
+    _bag("int32 offsets", "sum", dtypes=(torch.int64, torch.int32)),
 ]
 BAGS += [_bag("weighted", "sum", per_sample_weights=floats(6, seed=4))]
 

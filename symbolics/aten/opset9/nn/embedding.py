@@ -42,7 +42,9 @@ def embedding_bag(
     if per_sample_weights is not None:
         rows = g.op("Mul", rows, g.op("Unsqueeze", per_sample_weights, axes=[1]))
     result = _reduce_bags(g, rows, bag, bags, g.size(weight, 1), mode)
-    empty = g.constant([], DataType.INT64)
+    # They are not computed, but have the type that PyTorch's kernel declares.
+    declared = [output.dtype for output in g.expected[1:]]
+    empty = g.constant([], (declared[0] if declared else None) or DataType.INT64)
     return [result, empty, empty, empty][: max(len(g.expected), 1)]
 
 
