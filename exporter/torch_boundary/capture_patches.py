@@ -57,6 +57,10 @@ def for_capture(
     ]
     if not (strict or recorded):
         patches.append(data_attribute.intercept(data_attribute.refuse))
+    if not strict and probe.has(probe.FLOAT_SIZES):
+        from .size_texts import use_example_texts
+
+        patches.append(use_example_texts())
     if not recorded and probe.has(probe.FLOAT_SIZES):
         from . import size_questions
         from .replacements import float_sizes

@@ -36,6 +36,7 @@ _ASKING = tuple(
         "capture/direct/sizes/environment.py",
         "capture/direct/sizes/nodes.py",
         "torch_boundary/size_questions.py",
+        "torch_boundary/size_texts.py",
     )
 )
 """The files whose functions stand between a line of the user's code and the environment."""
@@ -52,12 +53,14 @@ class Question:
         answer: the truth of the condition at capture.
         file, line: the position in the user's code; empty and 0 if unknown.
         is_number: whether the code converted a size to a number.
+        is_text: whether the code made a text of a size, on which nothing may depend.
     """
 
     answer: bool
     file: str
     line: int
     is_number: bool = False
+    is_text: bool = False
 
 
 def questions_of(environment: ShapeEnv) -> dict[sympy.Basic, Question]:
@@ -66,12 +69,14 @@ def questions_of(environment: ShapeEnv) -> dict[sympy.Basic, Question]:
     return questions
 
 
-def is_asked_by_user() -> bool:
-    """Whether the user's code asks for a condition now, not a kernel of torch."""
+def user_frame() -> FrameType | None:
+    """The frame of the user's code that asks about a size now; None if a kernel of torch does."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.endswith(_ASKING):
         frame = frame.f_back
-    return frame is not None and not frame.f_code.co_filename.startswith((_TORCH, _PACKAGE, *_GENERATED))
+    if frame is None or frame.f_code.co_filename.startswith((_TORCH, _PACKAGE, *_GENERATED)):
+        return None
+    return frame
 
 
 def note(environment: ShapeEnv, node: SymNode, answer: bool | int | float) -> None:

@@ -48,12 +48,14 @@ class Guard:
         dimensions: the names of its symbols' dimensions.
         line: the line of the model that tests it.
         is_number: whether it fixes a number that the user's code computes from sizes: `h * w == 2400`.
+        is_text: whether it fixes the text that the user's code makes of a size, or its length.
     """
 
     expression: sympy.Basic
     dimensions: Mapping[sympy.Symbol, str]
     line: str
     is_number: bool = False
+    is_text: bool = False
 
     @functools.cached_property
     def names(self) -> frozenset[str]:

@@ -109,7 +109,8 @@ class Search:
         for guard in {guard.expression: guard for guard in reversed(guards)}.values():
             if not guard.is_number and not is_about_one(guard, self.base):
                 self._branches.repeat(guard)
-        self._branches.try_branch(Branch(self.base), conditions)
+        # A text leads to no branch that another capture would show.
+        self._branches.try_branch(Branch(self.base), [guard for guard in conditions if not guard.is_text])
         return self._take_unexplored()
 
     def conditions_on(self, placeholders: Sequence[object] | None) -> list[Guard] | None:
@@ -130,7 +131,7 @@ class Search:
             if conditions is None:
                 self._branches.refuse(branch)
             else:
-                self._branches.try_branch(branch, conditions)
+                self._branches.try_branch(branch, [guard for guard in conditions if not guard.is_text])
         return self._take_unexplored()
 
     def _take_unexplored(self) -> list[Branch]:
@@ -191,7 +192,7 @@ class Search:
             if names and names <= self._names.keys():
                 dimensions = {symbol: self._names[symbol] for symbol in names}
                 line = shown_line(question.file, question.line) if question.file else ""
-                yield Guard(expression, dimensions, line, question.is_number)
+                yield Guard(expression, dimensions, line, question.is_number, question.is_text)
 
     def _point_at(self, sizes: Point) -> dict[str, int]:
         """The example's sizes with some replaced, within the caller's range."""

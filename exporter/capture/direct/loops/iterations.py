@@ -22,7 +22,7 @@ from .....registration.size_algebra.polynomials import Polynomial, decide
 from ....torch_boundary.operators.overloads import Args, OpOverload
 from ....torch_boundary.recording.recorder import GraphRecorder
 from ....torch_boundary.recording.replay import NotReplayable
-from ....torch_boundary.size_questions import is_asked_by_user
+from ....torch_boundary.size_questions import user_frame
 from ...sizes.recorded_answers import current_line
 from ..refusals import LoopRefused
 from ..sizes.nodes import SizeNode
@@ -334,7 +334,7 @@ class Loops:
         if node.relation is not None and is_linear:
             name = node.relation[0]
             answer = self._answer_for_all(name, difference, atoms[0], loop, min(iteration, 1))
-            if answer is None and iteration == 0 and not is_asked_by_user():
+            if answer is None and iteration == 0 and user_frame() is None:
                 # A kernel of torch asks for shapes, which are those of later iterations.
                 answer = self._answer_for_all(name, difference, atoms[0], loop, 1)
             elif answer is None and iteration == 0 and refuses:

@@ -1,0 +1,70 @@
+"""Gives dynamic sizes the text of the example's numbers, where the user's code makes a text of them.
+
+torch writes a symbolic size as `s77`, so `f"{height}x{width}" == "24x24"` would never be true, and
+`len(str(height))` would be that of the symbol. Most texts are messages and change nothing. A text is
+recorded as a question that the trials at other sizes violate, which shows whether something depends on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+
+import sympy
+import torch
+
+from .process.process_state import replace_attribute
+from .size_questions import Question, questions_of, user_frame
+
+_Number = torch.SymInt | torch.SymFloat
+_NUMBERS: tuple[type[_Number], ...] = (torch.SymInt, torch.SymFloat)
+
+
+def _number_of_text(size: _Number) -> int | float | None:
+    """The example's number, if the user's code makes a text of a size; records that it does."""
+    node = size.node
+    frame = user_frame() if node.has_hint() else None
+    if frame is None:
+        return None
+    number: int | float = node.hint
+    expression = node.expr
+    conditions: list[sympy.Basic] = [sympy.Eq(expression, number)]
+    if isinstance(number, int) and number >= 0:
+        # The last ones are tried first: if the length alone matters, all sizes of that length stay.
+        digits = len(str(number))
+        conditions.append(sympy.Lt(expression, 10**digits))
+        if digits > 1:
+            conditions.append(sympy.Ge(expression, 10 ** (digits - 1)))
+    questions = questions_of(node.shape_env)
+    for condition in conditions:
+        questions.setdefault(
+            condition, Question(True, frame.f_code.co_filename, frame.f_lineno, is_text=True)
+        )
+    return number
+
+
+@contextlib.contextmanager
+def use_example_texts() -> Iterator[None]:
+    """Write symbolic sizes as the example's numbers within the context, for the user's code only."""
+    with contextlib.ExitStack() as patches:
+        for number_type in _NUMBERS:
+            representation = _representation(number_type.__repr__)
+            patches.enter_context(replace_attribute(number_type, "__repr__", representation))
+            patches.enter_context(replace_attribute(number_type, "__format__", _format))
+        yield
+
+
+def _representation(original: Callable[[_Number], str]) -> Callable[[_Number], str]:
+    """The method `__repr__` of a symbolic number, in the place of torch's."""
+
+    def represent(size: _Number) -> str:
+        number = _number_of_text(size)
+        return original(size) if number is None else repr(number)
+
+    return represent
+
+
+def _format(size: _Number, specification: str) -> str:
+    # torch's own numbers take no specification, such as the `03d` of f"{height:03d}".
+    number = _number_of_text(size)
+    return format(repr(size) if number is None else number, specification)
