@@ -13,7 +13,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic, state
-from ..compositions.affine_quantization import Grid, clamp, dequantize, emit_promoted, is_zero, limits, quantize
+from ..compositions.affine_quantization import (
+    Grid,
+    clamp,
+    dequantize,
+    emit_promoted,
+    is_zero,
+    limits,
+    quantize,
+)
 from ..compositions.block_quantization import dequantize_groups
 from ..compositions.size_arithmetic import known_rank
 
@@ -69,7 +77,8 @@ def _divide(g: GraphContext, input: Value, block_size: Sequence[int | Value]) ->
             counts.append(1)
         else:
             divided.append(axis)
-            count = g.call("sym::floordiv", a=size, b=block)
+            is_known = isinstance(size, int) and isinstance(block, int)
+            count = size // block if is_known else g.call("sym::floordiv", a=size, b=block)
             inner.append(len(shape) + 1)
             shape += [count, block]
             counts.append(count)
@@ -192,7 +201,9 @@ def choose_qparams_affine(
     """The scale and zero point of each block, computed in the element type of the input."""
     dtype = g.dtype(input)
     if dtype not in _SMALLEST_NORMAL or target_dtype not in dtypes.INTEGERS:
-        raise g.refuse(f"{dtype.name if dtype else 'an unknown type'} to {target_dtype.name} is not supported")
+        raise g.refuse(
+            f"{dtype.name if dtype else 'an unknown type'} to {target_dtype.name} is not supported"
+        )
     low, high = _range_of(target_dtype, quant_min, quant_max)
     blocks = _divide(g, input, block_size)
     tensor = _view(g, input, blocks.divided_shape) if blocks.is_divided else input
@@ -205,9 +216,7 @@ def choose_qparams_affine(
         farthest = g.call("aten::maximum", g.op("Neg", lowest), highest)
         step = g.op("Div", farthest, (high - low) / 2)
     elif mapping_type == "SYMMETRIC_NO_CLIPPING_ERR":
-        step = g.call(
-            "aten::maximum", g.op("Div", lowest, float(low)), g.op("Div", highest, float(high))
-        )
+        step = g.call("aten::maximum", g.op("Div", lowest, float(low)), g.op("Div", highest, float(high)))
     elif mapping_type == "ASYMMETRIC":
         step = g.op("Div", g.op("Sub", highest, lowest), float(high - low))
     else:

@@ -208,9 +208,9 @@ class _ProgramImporter:
             target = reader.target
             if not isinstance(target, OpOverload) or schema_of(target).name != _COMPONENT:
                 raise CaptureError(
-                    f"{_KINDS[specification.kind]} '{name}' is a {type(tensor).__name__}, which {target} reads "
-                    "as a whole: torch.export found no operators on its plain tensors. Call .dequantize() on "
-                    "it, or keep the floating-point tensor"
+                    f"{_KINDS[specification.kind]} '{name}' is a {type(tensor).__name__}, which {target} "
+                    "reads as a whole: torch.export found no operators on its plain tensors. Register "
+                    f"{name}.dequantize(), or the floating-point tensor"
                 )
             attribute = reader.args[1]
             component, path = getattr(tensor, str(attribute)), f"{name}.{attribute}"
