@@ -2,8 +2,8 @@
 
 1. The right operand of a MatMul or Gemm is a constant behind DequantizeLinear. Between them is a Reshape,
    a Transpose or a Cast at most.
-2. The constant is a matrix of integers of 4 or 8 bits. Each column of the product has a scale, or one for each
-   block of a power of two elements, 16 or more, that it sums over.
+2. The constant is a matrix of integers of 4 or 8 bits. Each column of the product has a scale, or one for
+   each block of a power of two elements, 16 or more, that it sums over.
 3. Integers of 8 bits that fit 4 bits are stored in 4 bits.
 4. The left operand is FLOAT or FLOAT16, of two dimensions or more.
 """

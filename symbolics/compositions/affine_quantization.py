@@ -189,8 +189,17 @@ def _reciprocal(g: GraphContext, grid: Grid, dtype: DataType, rank: int | None) 
             g, g.constant(inverse if grid.axis is not None else inverse.reshape(())), grid, rank
         )
     assert isinstance(grid.scale, Value)
-    quotient = g.op("Div", g.constant(1.0, g.dtype(grid.scale)), align_parameter(g, grid.scale, grid, rank))
-    return g.cast(g.cast(quotient, DataType.FLOAT), dtype)
+    inverse = emit_inverse(g, align_parameter(g, grid.scale, grid, rank))
+    return g.cast(g.cast(inverse, DataType.FLOAT), dtype)
+
+
+def emit_inverse(g: GraphContext, scale: Value) -> Value:
+    """1 / scale for computed scales, by which torch multiplies.
+
+    onnxruntime turns `x * (1 / scale)` into `x / scale`, which rounds some numbers to another integer. It
+    does not look behind a Neg.
+    """
+    return g.op("Neg", g.op("Div", g.constant(-1.0, g.dtype(scale)), scale))
 
 
 def _inverse(scale: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from ..compositions.affine_quantization import (
     Grid,
     clamp,
     dequantize,
+    emit_inverse,
     emit_promoted,
     is_zero,
     limits,
@@ -129,9 +130,8 @@ def quantize_affine(
     blocks = _divide(g, input, block_size)
     tensor = _view(g, input, blocks.divided_shape) if blocks.is_divided else input
     step = _view(g, scale, blocks.parameter_shape)
-    # As in torch: QuantizeLinear divides, and may round a tie to the other side.
-    inverse = g.op("Div", g.constant(1.0, g.dtype(scale)), step)
-    levels = g.call("aten::round", emit_promoted(g, "Mul", tensor, inverse))
+    # QuantizeLinear would divide, and round some ties to the other integer.
+    levels = g.call("aten::round", emit_promoted(g, "Mul", tensor, emit_inverse(g, step)))
     if zero_point is not None and not is_zero(g, zero_point):
         levels = emit_promoted(g, "Add", levels, _view(g, zero_point, blocks.parameter_shape))
     # Clip of half precision begins later than that of FLOAT in onnxruntime.
