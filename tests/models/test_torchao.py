@@ -91,7 +91,7 @@ def assert_agrees(
     dtype: torch.dtype = torch.float32,
     tolerance: float | None = None,
 ) -> None:
-    tolerance = tolerance or {torch.float32: 1e-5, torch.float16: 4e-3, torch.bfloat16: 3e-2}[dtype]
+    tolerance = tolerance or {torch.float32: 1e-5, torch.float16: 4e-3}[dtype]
     for rows in (3, 1, 7):
         x = example(rows, dtype)
         torch.testing.assert_close(lowered(x), model(x), rtol=tolerance, atol=tolerance)
@@ -119,10 +119,9 @@ def test_weights_are_stored_in_few_bits(config: str, opset: int, tmp_path: Path)
     assert set(stored.values()) == {expected}
     assert all(name.startswith(("0.weight.qdata", "2.weight.qdata")) for name in stored)
     lowered.save(tmp_path / "model.onnx", external_data=True)
-    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    size = sum(path.stat().st_size for path in tmp_path.iterdir() if path.name != "model.onnx")
     elements = 96 * 64 + 64 * 32
-    # The graph and the scales take the rest.
-    assert size < elements * expected.bitwidth / 8 + 12_000
+    assert 0 < size <= elements * expected.bitwidth / 8
 
 
 @pytest.mark.parametrize("opset", [19, 21])
@@ -140,7 +139,7 @@ def test_dynamic_activations_are_multiplied_as_integers() -> None:
 
 def test_scales_per_channel_are_read_by_dequantize_linear() -> None:
     operators = [node.op_type for node in program("int8").lower(opset=13).model.graph]
-    assert operators == ["DequantizeLinear", "MatMul", "Add", "Relu", "DequantizeLinear", "MatMul"]
+    assert [operators.count(name) for name in ("DequantizeLinear", "MatMul", "Mul", "Cast")] == [2, 2, 0, 0]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
@@ -149,6 +148,10 @@ def test_half_precision_agrees_with_eager(config: str, dtype: torch.dtype) -> No
     model = network(config, dtype)
     exported = opsetta.export(model, (example(dtype=dtype),), opset=21, dynamic_shapes=({0: "b"},))
     assert all(stored.bitwidth <= 8 for stored in weights(exported).values())
+    if dtype == torch.bfloat16:
+        # onnxruntime has no products of this type.
+        onnx.checker.check_model(exported.model_proto, full_check=True)
+        return
     if config == "dynamic":
         # A difference of one rounding moves some activations to the next integer.
         assert_agrees(exported, model, dtype, tolerance=0.05)
@@ -184,7 +187,8 @@ def test_torch_onnx_export_writes_the_quantized_weights(config: str, dynamo: boo
     opsetta.torch_onnx.export(model, (example(),), path, opset_version=13, dynamo=dynamo)
     written = opsetta.load(path).lower(opset=13)
     assert set(weights(written).values()) == {DataType.INT8}
-    [result] = written.run([example().numpy()])
+    [name] = written.input_names
+    [result] = written.run({name: example().numpy()})
     np.testing.assert_allclose(result, model(example()).detach().numpy(), rtol=1e-5, atol=1e-5)
 
 
@@ -193,17 +197,22 @@ def test_static_activations_are_quantized_by_one_scale() -> None:
     scale = torch.tensor([[0.05]])
     config = Int8StaticActivationInt8WeightConfig(act_quant_scale=scale, granularity=PerTensor())
     quantize_(model, config)
-    exported = opsetta.export(model, (example(),), opset=13)
+    x = example()[0]
+    exported = opsetta.export(model, (x,), opset=13)
     operators = [node.op_type for node in exported.model.graph]
     assert operators.count("QuantizeLinear") == operators.count("MatMulInteger") == 1
-    torch.testing.assert_close(exported(example()), model(example()), rtol=0.02, atol=0.02)
+    torch.testing.assert_close(exported(x), model(x), rtol=0.02, atol=0.02)
 
 
 @pytest.mark.parametrize("opset", [9, 13, 21])
 def test_embeddings_agree_with_eager(opset: int) -> None:
     model = nn.Sequential(nn.Embedding(64, 64), nn.Linear(64, 64)).eval()
-    quantize_(model, CONFIGS["int4 groups"](), lambda module, _: isinstance(module, (nn.Embedding, nn.Linear)))
-    exported = opsetta.export(model, (torch.arange(6).reshape(2, 3),), opset=opset, dynamic_shapes=({1: "s"},))
+    quantize_(
+        model, CONFIGS["int4 groups"](), lambda module, _: isinstance(module, (nn.Embedding, nn.Linear))
+    )
+    exported = opsetta.export(
+        model, (torch.arange(6).reshape(2, 3),), opset=opset, dynamic_shapes=({1: "s"},)
+    )
     tokens = torch.randint(0, 64, (2, 9))
     torch.testing.assert_close(exported(tokens), model(tokens), rtol=1e-5, atol=1e-5)
 
@@ -213,7 +222,9 @@ def test_a_quantized_input_is_refused() -> None:
         def forward(self, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
             return nn.functional.linear(x, weight)
 
-    with pytest.raises(opsetta.CaptureError, match="input 'weight' is a Int8Tensor, which consists of several"):
+    with pytest.raises(
+        opsetta.CaptureError, match="input 'weight' is a Int8Tensor, which consists of several"
+    ):
         opsetta.export(Product(), (example(), network("int8")[0].weight), opset=17)
 
 

@@ -127,7 +127,10 @@ class DequantizeWeights(ConstantPass):
             axis >= 0 and "axis" not in schema.attributes
         ):
             return None
-        scale_dtype = dtype if dtype in schema.inputs[1].dtypes else DataType.FLOAT
+        scale_dtype = dtype
+        # onnxruntime has no kernel for BFLOAT16 scales.
+        if dtype not in schema.inputs[1].dtypes or dtype == DataType.BFLOAT16:
+            scale_dtype = DataType.FLOAT
         matrix = self._transposed(weight) if is_transposed else weight
         shape = (rows, columns)[axis : axis + 1] if axis >= 0 else ()
         numbers = self.initializers.derive(
