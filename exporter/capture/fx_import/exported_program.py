@@ -105,10 +105,10 @@ class _ProgramImporter:
             program.graph_module, self._dimensions, self._names, source_lines=source_lines
         )
         self._tied: dict[Identity, ir.Value] = {}
+        # A tensor of others has no memory of its own.
         self._identities = {
-            name: identity(name, item)
+            name: (id(item),) if is_traceable_wrapper_subclass(item) else identity(name, item)
             for name, item in program.state_dict.items()
-            if not is_traceable_wrapper_subclass(item)
         }
         self._first_names = first_names(self._identities.items())
 
@@ -187,6 +187,7 @@ class _ProgramImporter:
         if not isinstance(tensor, torch.Tensor):
             raise CaptureError(f"'{name}' is a {type(tensor).__name__}, which ONNX does not support")
         if is_traceable_wrapper_subclass(tensor):
+            name = self._first_names.get(self._identities.get(name, ()), name)
             self._bind_components(node, specification, name, tensor, initializers)
         else:
             self._importer.bind(node, self._state(node, specification, name, tensor, initializers))
@@ -209,8 +210,8 @@ class _ProgramImporter:
             if not isinstance(target, OpOverload) or schema_of(target).name != _COMPONENT:
                 raise CaptureError(
                     f"{_KINDS[specification.kind]} '{name}' is a {type(tensor).__name__}, which {target} "
-                    "reads as a whole: torch.export found no operators on its plain tensors. Register "
-                    f"{name}.dequantize(), or the floating-point tensor"
+                    "reads as a whole: compute with its plain tensors instead, or register "
+                    "a floating-point tensor"
                 )
             attribute = reader.args[1]
             component, path = getattr(tensor, str(attribute)), f"{name}.{attribute}"
