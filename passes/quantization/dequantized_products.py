@@ -68,7 +68,7 @@ class WriteMatMulNBits(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
         rewriter = Rewriter(model)
-        weights: dict[ir.Value, _StoredWeight | None] = {}
+        weights: dict[tuple[ir.Value, bool], _StoredWeight | None] = {}
         modified = False
         for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
             if not is_onnx(node, "MatMul", "Gemm") or not is_plain_product(node):
@@ -76,10 +76,11 @@ class WriteMatMulNBits(ir.passes.InPlacePass):
             x, operand = node.inputs[:2]
             if x is None or operand is None or x.dtype not in (DataType.FLOAT, DataType.FLOAT16):
                 continue
-            if operand not in weights:
-                matrix = _matrix_of(operand, is_onnx(node, "Gemm") and bool(attribute(node, "transB", 0)))
-                weights[operand] = None if matrix is None else _StoredWeight(matrix, x.dtype, rewriter)
-            weight = weights[operand]
+            key = operand, is_onnx(node, "Gemm") and bool(attribute(node, "transB", 0))
+            if key not in weights:
+                matrix = _matrix_of(*key)
+                weights[key] = None if matrix is None else _StoredWeight(matrix, x.dtype, rewriter)
+            weight = weights[key]
             if weight is None or weight.dtype != x.dtype:
                 continue
             with rewriter.before(node) as g:
@@ -103,7 +104,11 @@ class _StoredWeight:
     def __init__(self, matrix: _Matrix, dtype: DataType, rewriter: Rewriter):
         self.dtype = dtype
         self._matrix = matrix
-        self._bits = 4 if matrix.codes.dtype.bitwidth == 4 or _fits_four_bits(matrix) else 8
+        # torchao stores integers of 4 bits in bytes.
+        low, high = (-8, 7) if matrix.codes.dtype in (DataType.INT4, DataType.INT8) else (0, 15)
+        tensors = [matrix.codes] if matrix.zeros is None else [matrix.codes, matrix.zeros]
+        arrays = (tensor.numpy() for tensor in tensors)
+        self._bits = 4 if all(low <= array.min() and array.max() <= high for array in arrays) else 8
         self._middle = 1 << (self._bits - 1)
         blocks = -(-matrix.columns // matrix.block)
         self._blocks = blocks
@@ -114,7 +119,9 @@ class _StoredWeight:
             self._lazy("scales", self._scales, dtype, (matrix.rows, blocks)),
         ]
         # Without zero points, MatMulNBits subtracts the middle of the unsigned range.
-        if matrix.zeros is not None and np.any(_unsigned(matrix.zeros, self._bits) != self._middle):
+        if matrix.zeros is not None and np.any(
+            _as_unsigned(matrix.zeros.numpy(), matrix.zeros.dtype, self._bits) != self._middle
+        ):
             shape = (matrix.rows, -(-blocks * self._bits // 8))
             self._inputs.append(self._lazy("zero_points", self._zeros, DataType.UINT8, shape))
         elif matrix.zeros is None and matrix.codes.dtype in (DataType.UINT4, DataType.UINT8):
@@ -141,7 +148,7 @@ class _StoredWeight:
     def _bytes(self) -> np.ndarray:
         matrix = self._matrix
         rows = matrix.arrange(matrix.codes, matrix.columns)
-        codes = _unsigned_array(rows, matrix.codes.dtype, self._bits)
+        codes = _as_unsigned(rows, matrix.codes.dtype, self._bits)
         padding = self._blocks * matrix.block - matrix.columns
         blocks = np.pad(codes, ((0, 0), (0, padding))).reshape(matrix.rows, self._blocks, matrix.block)
         return blocks if self._bits == 8 else pack_nibbles(blocks)
@@ -151,7 +158,7 @@ class _StoredWeight:
 
     def _zeros(self) -> np.ndarray:
         assert self._matrix.zeros is not None
-        zeros = _unsigned_array(self._repeat(self._matrix.zeros), self._matrix.zeros.dtype, self._bits)
+        zeros = _as_unsigned(self._repeat(self._matrix.zeros), self._matrix.zeros.dtype, self._bits)
         return zeros if self._bits == 8 else pack_nibbles(np.pad(zeros, ((0, 0), (0, self._blocks % 2))))
 
     def _repeat(self, tensor: ir.TensorProtocol) -> np.ndarray:
@@ -169,22 +176,10 @@ class _StoredWeight:
         return self._add(name, ir.LazyTensor(tensor, dtype=dtype, shape=ir.Shape(shape)))
 
 
-def _unsigned(tensor: ir.TensorProtocol, bits: int) -> np.ndarray:
-    return _unsigned_array(tensor.numpy(), tensor.dtype, bits)
-
-
-def _unsigned_array(array: np.ndarray, dtype: ir.DataType, bits: int) -> np.ndarray:
+def _as_unsigned(array: np.ndarray, dtype: ir.DataType, bits: int) -> np.ndarray:
     """Integers without a sign, for which the middle of the range stands for 0 of signed ones."""
     is_signed = dtype in (DataType.INT4, DataType.INT8)
     return (array.astype(np.int16) + ((1 << (bits - 1)) if is_signed else 0)).astype(np.uint8)
-
-
-def _fits_four_bits(matrix: _Matrix) -> bool:
-    """Whether integers of 8 bits, and their zero points, are within the range of 4 bits."""
-    low, high = (-8, 7) if matrix.codes.dtype == DataType.INT8 else (0, 15)
-    tensors = [matrix.codes, *([] if matrix.zeros is None else [matrix.zeros])]
-    arrays = (tensor.numpy() for tensor in tensors)
-    return all(low <= array.min() and array.max() <= high for array in arrays)
 
 
 def _matrix_of(operand: ir.Value, has_rows: bool) -> _Matrix | None:
@@ -220,7 +215,7 @@ def _matrix_of(operand: ir.Value, has_rows: bool) -> _Matrix | None:
     ):
         return None
     sizes = tuple(shape.numpy())
-    if len(sizes) != 2:
+    if len(sizes) != 2 or not codes.size:
         return None
     rows, columns = sizes[::-1] if is_transposed else sizes
     # Groups of a row may be the rows of the stored constant; other Reshapes do not occur.

@@ -189,8 +189,8 @@ def _reciprocal(g: GraphContext, grid: Grid, dtype: DataType, rank: int | None) 
             g, g.constant(inverse if grid.axis is not None else inverse.reshape(())), grid, rank
         )
     assert isinstance(grid.scale, Value)
-    inverse = emit_inverse(g, align_parameter(g, grid.scale, grid, rank))
-    return g.cast(g.cast(inverse, DataType.FLOAT), dtype)
+    computed = emit_inverse(g, align_parameter(g, grid.scale, grid, rank))
+    return g.cast(g.cast(computed, DataType.FLOAT), dtype)
 
 
 def emit_inverse(g: GraphContext, scale: Value) -> Value:

@@ -35,7 +35,7 @@ _SMALLEST_NORMAL = {
 
 
 @dataclasses.dataclass(frozen=True)
-class _Blocks:
+class _BlockLayout:
     """The blocks of a tensor.
 
     Attributes:
@@ -61,7 +61,7 @@ class _Blocks:
         return [1 if axis in self.inner_axes else size for axis, size in enumerate(self.divided_shape)]
 
 
-def _divide(g: GraphContext, input: Value, block_size: Sequence[int | Value]) -> _Blocks:
+def _divide(g: GraphContext, input: Value, block_size: Sequence[int | Value]) -> _BlockLayout:
     shape: list[int | Value] = []
     inner: list[int] = []
     counts: list[int | Value] = []
@@ -78,16 +78,19 @@ def _divide(g: GraphContext, input: Value, block_size: Sequence[int | Value]) ->
             counts.append(1)
         else:
             divided.append(axis)
-            is_known = isinstance(size, int) and isinstance(block, int)
-            count = size // block if is_known else g.call("sym::floordiv", a=size, b=block)
+            if isinstance(size, int) and isinstance(block, int):
+                count: int | Value = size // block
+            else:
+                count = g.call("sym::floordiv", a=size, b=block)
             inner.append(len(shape) + 1)
             shape += [count, block]
             counts.append(count)
     last = len(block_size) - 1
-    block = block_size[last] if block_size else None
-    groups = block if divided == [last] and len(single) == last and isinstance(block, int) else None
+    last_block = block_size[last] if block_size else None
+    is_grouped = divided == [last] and len(single) == last
+    groups = last_block if is_grouped and isinstance(last_block, int) else None
     channel = single[0] if len(single) == 1 and not divided else None
-    return _Blocks(shape, inner, counts, bool(divided), groups, channel)
+    return _BlockLayout(shape, inner, counts, bool(divided), groups, channel)
 
 
 def _view(g: GraphContext, value: Value, shape: Sequence[int | Value]) -> Value:

@@ -213,8 +213,8 @@ class _ProgramImporter:
                     "reads as a whole: compute with its plain tensors instead, or register "
                     "a floating-point tensor"
                 )
-            attribute = reader.args[1]
-            component, path = getattr(tensor, str(attribute)), f"{name}.{attribute}"
+            component: torch.Tensor = getattr(tensor, str(reader.args[1]))
+            path = f"{name}.{reader.args[1]}"
             # A component may consist of tensors itself: those are what its readers read.
             if is_traceable_wrapper_subclass(component):
                 self._bind_components(reader, specification, path, component, initializers)

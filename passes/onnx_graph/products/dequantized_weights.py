@@ -84,7 +84,7 @@ class DequantizeWeights(ConstantPass):
             return False
         if len(scale.shape) > len(operand.shape or ()):
             return False
-        matrix = self._dequantized(product, product.inputs[1], scale, column_scale=True)
+        matrix = self._emit_matrix(product, product.inputs[1], scale, column_scale=True)
         if matrix is None:
             return False
         weight = product.inputs[1]
@@ -97,14 +97,14 @@ class DequantizeWeights(ConstantPass):
 
     def _dequantize(self, node: ir.Node, operand: ir.Value, scale: ir.Value) -> bool:
         """Replace the product of a matrix and its scale."""
-        matrix = self._dequantized(node, operand, scale, column_scale=False)
+        matrix = self._emit_matrix(node, operand, scale, column_scale=False)
         if matrix is None:
             return False
         replace_by_value(node, matrix)
         _remove_producer(operand)
         return True
 
-    def _dequantized(
+    def _emit_matrix(
         self, successor: ir.Node, value: ir.Value | None, scale: ir.Value, column_scale: bool
     ) -> ir.Value | None:
         """The matrix by DequantizeLinear before a node; None if a rule does not hold.
@@ -112,11 +112,14 @@ class DequantizeWeights(ConstantPass):
         Args:
             column_scale: whether the scale has one number or one per column.
         """
-        stored, dtype = self._stored(value), value.dtype if value is not None else None
+        stored, dtype = self._find_stored(value), value.dtype if value is not None else None
         if value is None or stored is None or dtype not in _PRODUCTS or scale.dtype != dtype:
             return None
         weight, is_transposed = stored
-        rows, columns = weight.shape.numpy()[::-1] if is_transposed else weight.shape.numpy()  # type: ignore[union-attr]
+        assert weight.const_value is not None
+        rows, columns = weight.const_value.shape.numpy()
+        if is_transposed:
+            rows, columns = columns, rows
         axis = _scale_axis(scale, (rows, columns), column_scale)
         if axis is None:
             return None
@@ -131,7 +134,7 @@ class DequantizeWeights(ConstantPass):
         # onnxruntime has no kernel for BFLOAT16 scales.
         if dtype not in schema.inputs[1].dtypes or dtype == DataType.BFLOAT16:
             scale_dtype = DataType.FLOAT
-        matrix = self._transposed(weight) if is_transposed else weight
+        matrix = self._transpose_constant(weight) if is_transposed else weight
         shape = (rows, columns)[axis : axis + 1] if axis >= 0 else ()
         numbers = self.initializers.derive(
             [scale],
@@ -158,7 +161,7 @@ class DequantizeWeights(ConstantPass):
             successor, self.initializers, "Cast", [dequantized], dequantized.shape, cast, dtype
         )
 
-    def _stored(self, value: ir.Value | None) -> tuple[ir.Value, bool] | None:
+    def _find_stored(self, value: ir.Value | None) -> tuple[ir.Value, bool] | None:
         """The stored matrix that a value is read from, and whether the value is its transpose."""
         is_transposed, has_cast = False, False
         while value is not None and (node := producer_of(value, "Cast", "Transpose")) is not None:
@@ -187,6 +190,7 @@ class DequantizeWeights(ConstantPass):
         weight, scale, zero_point = (*dequantize.inputs, None)[:3]
         if not self.initializers.is_constant(weight) or weight is None or len(weight.shape or ()) != 2:
             return False
+        assert weight.const_value is not None
         readers = node.outputs[0].uses()
         if not readers or any(reader.op_type != "MatMul" or index != 1 for reader, index in readers):
             return False
@@ -197,7 +201,7 @@ class DequantizeWeights(ConstantPass):
             return False
         # Parameters per block have the two dimensions of the matrix.
         inputs = [
-            self._transposed(value) if value is not None and len(value.shape or ()) == 2 else value
+            self._transpose_constant(value) if value is not None and len(value.shape or ()) == 2 else value
             for value in (weight, scale, zero_point)
         ]
         attributes = [item for item in dequantize.attributes.values() if item.name != "axis"]
@@ -209,7 +213,7 @@ class DequantizeWeights(ConstantPass):
             self.initializers,
             "DequantizeLinear",
             inputs if zero_point is not None else inputs[:2],
-            node.outputs[0].shape or ir.Shape(weight.shape.numpy()[::-1]),  # type: ignore[union-attr]
+            ir.Shape(weight.const_value.shape.numpy()[::-1]),
             attributes,
             dequantize.outputs[0].dtype,
         )
@@ -222,7 +226,7 @@ class DequantizeWeights(ConstantPass):
         remove_unread(first if cast is not None else dequantize)
         return True
 
-    def _transposed(self, matrix: ir.Value) -> ir.Value:
+    def _transpose_constant(self, matrix: ir.Value) -> ir.Value:
         """The transposed copy of a constant; a packed one is computed in one piece."""
         assert matrix.const_value is not None
         rows, columns = matrix.const_value.shape.numpy()
