@@ -38,7 +38,7 @@ _LIMITS = {DataType.INT4: (-8, 7), DataType.UINT4: (0, 15)}
 class DequantizeWeights(ConstantPass):
     """Replaces Casts of stored weights by DequantizeLinear."""
 
-    runs = (Run("basic", after={"FoldConstants": "Scales are constants only after they have been folded."}),)
+    runs = (Run("full", after={"FoldConstants": "Scales are constants only after they have been folded."}),)
     op_types = ("DequantizeLinear", "Mul", "Transpose")
 
     def rewrite(self, node: ir.Node) -> bool:
@@ -142,7 +142,7 @@ class DequantizeWeights(ConstantPass):
             scale_dtype,
             shape,
             readers=1,
-            suffix="of_weight",
+            suffix="reshaped",
         )
         attributes = [ir.AttrInt64("axis", axis)] if axis >= 0 and axis != 1 else []
         dequantized = insert_node(
