@@ -17,6 +17,14 @@ FLOATS = frozenset({*HALVES, DataType.FLOAT, DataType.DOUBLE})
 SIGNED = (DataType.INT8, DataType.INT16, DataType.INT32, DataType.INT64)
 UNSIGNED = (DataType.UINT8, DataType.UINT16, DataType.UINT32, DataType.UINT64)
 INTEGERS = frozenset({*SIGNED, *UNSIGNED})
+FLOATS_OF_A_BYTE = (
+    DataType.FLOAT8E4M3FN,
+    DataType.FLOAT8E4M3FNUZ,
+    DataType.FLOAT8E5M2,
+    DataType.FLOAT8E5M2FNUZ,
+)
+QUANTIZED = frozenset({DataType.INT4, DataType.UINT4, DataType.INT8, DataType.UINT8, *FLOATS_OF_A_BYTE})
+"""The types of quantized weights. Every type of products holds all of their values."""
 
 # Types that represent every value of the key, cheapest first. Integers come before floats, so that arithmetic
 # in the wider type wraps like the narrow one after casting back.
@@ -59,6 +67,7 @@ _HOLDS: dict[DataType, tuple[DataType, ...]] = {
     DataType.FLOAT16: (DataType.FLOAT, DataType.DOUBLE),
     DataType.BFLOAT16: (DataType.FLOAT, DataType.DOUBLE),
     DataType.FLOAT: (DataType.DOUBLE,),
+    **dict.fromkeys(FLOATS_OF_A_BYTE, (DataType.FLOAT16, DataType.FLOAT)),
 }
 
 

@@ -10,7 +10,7 @@ from torch.nn.parameter import is_lazy
 
 from ...registration import CaptureError
 from ..torch_boundary.containers.pytree import children
-from ..torch_boundary.fake_tensors import FakeTensor
+from ..torch_boundary.fake_tensors import FakeTensor, is_traceable_wrapper_subclass
 from ..torch_boundary.state.module_tree import modules_of, tensors_of
 
 _SPARSE = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
@@ -45,10 +45,17 @@ def check_arguments(bound: Mapping[str, object]) -> None:
         bound: the example arguments by parameter name.
 
     Raises:
-        CaptureError: an argument is sparse, nested, quantized, or a generator; the message names it.
+        CaptureError: an argument is sparse, nested, quantized, of a subclass that consists of several
+            tensors, or a generator; the message names it.
     """
     for path, leaf in named_leaves(bound):
         check("input", path, leaf, "pass")
+        if is_traceable_wrapper_subclass(leaf):
+            class_name = type(leaf).__name__
+            raise CaptureError(
+                f"input '{path}' is a {class_name}, which consists of several tensors: pass those, and make "
+                f"the {class_name} in the model; or make it a parameter of the model"
+            )
         if isinstance(leaf, torch.Generator):
             raise CaptureError(
                 f"input '{path}' is a torch.Generator, which ONNX does not support: leave it out, so that "

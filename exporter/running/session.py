@@ -128,6 +128,8 @@ def session_options(threads: int | None = None) -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     # Errors are raised; anything printed would disturb the output of commands.
     options.log_severity_level = 4
+    # By default onnxruntime quantizes what products with dequantized weights read, which the file does not.
+    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     if threads is not None:
         options.intra_op_num_threads = options.inter_op_num_threads = threads
     return options

@@ -25,6 +25,7 @@ from .images.whole_pooling import PoolWhole
 from .levels import DEFAULT_LEVEL, LEVELS
 from .node_pass import run_in_order
 from .pass_order import OnnxPass, order_runs
+from .products.dequantized_weights import DequantizeWeights
 from .products.flatten_rows import FlattenRows
 from .products.fold_scales import FoldScales
 from .products.gemm import WriteGemm
@@ -53,6 +54,7 @@ PASSES: tuple[type[OnnxPass], ...] = (
     RemoveIdentityArithmetic,
     RemoveIdentities,
     FoldConstants,
+    DequantizeWeights,
     SplitBatchesEarly,
     PushTransposes,
     FindFalseConditions,

@@ -143,10 +143,12 @@ class QuantizeWeights(ir.passes.InPlacePass):
                 with rewriter.before(node) as g:
                     rows = storage.emit_gather(g, indices, len(indices.shape))
                 rewriter.replace(node, [rows])
-            elif form is Form.MATMUL_N_BITS and all(map(_is_plain, reader.products)):
+            elif form is Form.MATMUL_N_BITS and all(map(is_plain_product, reader.products)):
                 for product in reader.products:
+                    x = product.inputs[0]
+                    assert x is not None
                     with rewriter.before(product) as g:
-                        result = _product(g, product, storage)
+                        result = with_bias(g, product, storage.emit_product(g, x))
                     rewriter.replace(product, [result])
             else:
                 matrix = matrices.get(node.graph)
@@ -191,7 +193,7 @@ def _is_head(node: ir.Node) -> bool:
     return False
 
 
-def _is_plain(node: ir.Node) -> bool:
+def is_plain_product(node: ir.Node) -> bool:
     """Whether a product is that of a value of two dimensions or more and the weight, with a bias at most."""
     x = node.inputs[0]
     # MatMulNBits takes no vectors.
@@ -205,10 +207,7 @@ def _is_plain(node: ir.Node) -> bool:
     )
 
 
-def _product(g: GraphContext, node: ir.Node, storage: QuantizedStorage) -> ir.Value:
-    """The product by MatMulNBits, with the bias of a Gemm."""
-    x = node.inputs[0]
-    assert x is not None
-    result = storage.emit_product(g, x)
+def with_bias(g: GraphContext, node: ir.Node, product: ir.Value) -> ir.Value:
+    """A product that replaces a MatMul or Gemm, with the bias of the Gemm."""
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    return result if bias is None else g.op("Add", result, bias)
+    return product if bias is None else g.op("Add", product, bias)

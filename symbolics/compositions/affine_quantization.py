@@ -151,7 +151,10 @@ def _has_operator(g: GraphContext, op_type: str, dtype: DataType | None, grid: G
 def is_zero(g: GraphContext, zero_point: Value | Number | None) -> bool:
     """Whether every zero point is known to be 0."""
     array = _array(g, zero_point)
-    return array is not None and not np.any(array)
+    if array is None:
+        assert isinstance(zero_point, Value)
+        return facts_of(zero_point).bounds == (0, 0)
+    return not np.any(array)
 
 
 def wraps_around(g: GraphContext, zero_point: Value | None) -> bool:
@@ -186,8 +189,17 @@ def _reciprocal(g: GraphContext, grid: Grid, dtype: DataType, rank: int | None) 
             g, g.constant(inverse if grid.axis is not None else inverse.reshape(())), grid, rank
         )
     assert isinstance(grid.scale, Value)
-    quotient = g.op("Div", g.constant(1.0, g.dtype(grid.scale)), align_parameter(g, grid.scale, grid, rank))
-    return g.cast(g.cast(quotient, DataType.FLOAT), dtype)
+    computed = emit_inverse(g, align_parameter(g, grid.scale, grid, rank))
+    return g.cast(g.cast(computed, DataType.FLOAT), dtype)
+
+
+def emit_inverse(g: GraphContext, scale: Value) -> Value:
+    """1 / scale for computed scales, by which torch multiplies.
+
+    onnxruntime turns `x * (1 / scale)` into `x / scale`, which rounds some numbers to another integer. It
+    does not look behind a Neg.
+    """
+    return g.op("Neg", g.op("Div", g.constant(-1.0, g.dtype(scale)), scale))
 
 
 def _inverse(scale: np.ndarray) -> np.ndarray:
@@ -299,7 +311,7 @@ def dequantize(g: GraphContext, input: Value, grid: Grid, out_dtype: DataType) -
 
     The arithmetic is FLOAT (DOUBLE for DOUBLE results), and the result is rounded once to `out_dtype`.
     """
-    input = _pack_four_bits(g, input, grid)
+    input = pack_four_bits(g, input, grid)
     dtype = g.dtype(input)
     constant = g.constant_value(input) is not None
     if constant and not g.has("Round"):
@@ -339,7 +351,7 @@ def real_numbers(g: GraphContext, integers: Value, grid: Grid, rank: int | None)
     return g.op("Mul", integers, align_parameter(g, scale, grid, rank))
 
 
-def _pack_four_bits(g: GraphContext, input: Value, grid: Grid) -> Value:
+def pack_four_bits(g: GraphContext, input: Value, grid: Grid) -> Value:
     """Constant integers of four bits stored in the 4-bit type, if the opset has it."""
     array = g.constant_value(input)
     bounds = (grid.quant_min, grid.quant_max)
@@ -356,7 +368,8 @@ def _pack_four_bits(g: GraphContext, input: Value, grid: Grid) -> Value:
             and _array(g, grid.zero_point) is not None
             and _fits(g, grid, dtype)
         ):
-            return g.constant(array.astype(dtype.numpy()))
+            # A Cast of a weight is folded when the file is written, under the weight's own name.
+            return g.constant(array.astype(dtype.numpy())) if g.is_foldable(input) else g.cast(input, dtype)
     return input
 
 

@@ -12,6 +12,7 @@ from ..compositions.affine_quantization import (
     Grid,
     clamp,
     dequantize,
+    emit_inverse,
     emit_promoted,
     has_dequantize_linear,
     is_zero,
@@ -125,8 +126,7 @@ def _quantize_with(
     dtype: DataType,
 ) -> Value:
     """`clamp(round(input / scale + zero_point))`: the zero point is added before rounding."""
-    inverse = g.op("Div", g.constant(1.0, g.dtype(scales)), scales)
-    scaled = emit_promoted(g, "Mul", input, inverse)
+    scaled = emit_promoted(g, "Mul", input, emit_inverse(g, scales))
     if not is_zero(g, zero_points):
         scaled = emit_promoted(g, "Add", scaled, zero_points)
     low, high = bounds

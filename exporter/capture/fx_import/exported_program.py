@@ -14,7 +14,8 @@ from ....registration import NUMBER, RANGES, CaptureError, Names
 from ...captured_graph.capture import Capture, Interface, graph_outputs
 from ...files.garbage_collection import rare_for
 from ...torch_boundary.containers.structures import leaf_names
-from ...torch_boundary.fake_tensors import storage_of
+from ...torch_boundary.fake_tensors import is_traceable_wrapper_subclass, storage_of
+from ...torch_boundary.operators.overloads import OpOverload, schema_of
 from ..descriptions import describe_input, describe_state, ranges
 from ..tensor_kinds import check
 from ..weights import Identity, first_names, identity, without_repetitions
@@ -29,6 +30,8 @@ _KINDS = {
     InputKind.CONSTANT_TENSOR: "constant",
     InputKind.USER_INPUT: "user",
 }
+_COMPONENT = "export::access_subclass_inner_tensor"
+"""torch.export's operator for a plain tensor inside a tensor of a subclass, such as a quantized weight."""
 
 
 def import_exported_program(
@@ -102,7 +105,11 @@ class _ProgramImporter:
             program.graph_module, self._dimensions, self._names, source_lines=source_lines
         )
         self._tied: dict[Identity, ir.Value] = {}
-        self._identities = {name: identity(name, item) for name, item in program.state_dict.items()}
+        # A tensor of others has no memory of its own.
+        self._identities = {
+            name: (id(item),) if is_traceable_wrapper_subclass(item) else identity(name, item)
+            for name, item in program.state_dict.items()
+        }
         self._first_names = first_names(self._identities.items())
 
     def run(self) -> Capture:
@@ -121,7 +128,7 @@ class _ProgramImporter:
                     inputs.append(value)
             # An unused weight has no place in the file.
             elif node.users:
-                self._importer.bind(node, self._state(node, specification, initializers))
+                self._bind_state(node, specification, initializers)
             else:
                 self._importer.bind(node, None)
         results = self._importer.run(self._program.graph)
@@ -158,17 +165,18 @@ class _ProgramImporter:
         describe_input(value.metadata_props, example)
         return value
 
-    def _state(
+    def _bind_state(
         self, node: torch.fx.Node, specification: InputSpec, initializers: list[ir.Value]
-    ) -> ir.Value | None:
-        """The value of a parameter, buffer or lifted constant; weights that share memory are one value.
+    ) -> None:
+        """Bind a parameter, buffer or lifted constant to its value; a random generator to None.
 
-        None for a random generator: random operators of ONNX have their own.
+        ONNX's random operators have their own generators.
         """
         name = specification.target
         assert name is not None, "only a leaf of the call has no name"
         if isinstance(self._program.constants.get(name), torch.Generator):
-            return None
+            self._importer.bind(node, None)
+            return
         if specification.kind not in _KINDS:
             raise CaptureError(
                 f"input '{node.name}' is a {specification.kind.name}, which ONNX does not support"
@@ -178,6 +186,52 @@ class _ProgramImporter:
             tensor = self._program.constants.get(name)
         if not isinstance(tensor, torch.Tensor):
             raise CaptureError(f"'{name}' is a {type(tensor).__name__}, which ONNX does not support")
+        if is_traceable_wrapper_subclass(tensor):
+            name = self._first_names.get(self._identities.get(name, ()), name)
+            self._bind_components(node, specification, name, tensor, initializers)
+        else:
+            self._importer.bind(node, self._state(node, specification, name, tensor, initializers))
+
+    def _bind_components(
+        self,
+        node: torch.fx.Node,
+        specification: InputSpec,
+        name: str,
+        tensor: torch.Tensor,
+        initializers: list[ir.Value],
+    ) -> None:
+        """Bind the readers of a tensor that consists of others, such as the integers and scales of a weight.
+
+        Raises:
+            CaptureError: an operator reads the tensor as a whole.
+        """
+        for reader in node.users:
+            target = reader.target
+            if not isinstance(target, OpOverload) or schema_of(target).name != _COMPONENT:
+                raise CaptureError(
+                    f"{_KINDS[specification.kind]} '{name}' is a {type(tensor).__name__}, which {target} "
+                    "reads as a whole: compute with its plain tensors instead, or register "
+                    "a floating-point tensor"
+                )
+            component: torch.Tensor = getattr(tensor, str(reader.args[1]))
+            path = f"{name}.{reader.args[1]}"
+            # A component may consist of tensors itself: those are what its readers read.
+            if is_traceable_wrapper_subclass(component):
+                self._bind_components(reader, specification, path, component, initializers)
+            else:
+                value = self._state(reader, specification, path, component, initializers)
+                self._importer.bind(reader, value)
+        self._importer.bind(node, None)
+
+    def _state(
+        self,
+        node: torch.fx.Node,
+        specification: InputSpec,
+        name: str,
+        tensor: torch.Tensor,
+        initializers: list[ir.Value],
+    ) -> ir.Value:
+        """The value of a tensor of the state; weights that share memory are one value."""
         check(_KINDS[specification.kind], name, tensor, "register")
         if tensor.device.type == "meta":
             raise CaptureError(f"'{name}' is on the meta device: it has no data to export")

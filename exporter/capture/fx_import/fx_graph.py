@@ -122,6 +122,9 @@ class GraphImporter(abc.ABC):
             # A `vmap` imports all its nodes at its first.
             if imported_nodes and node in imported_nodes:
                 continue
+            # The importer of the program has bound what it reads from the state.
+            if node in self._environment:
+                continue
             if isinstance(node.target, OpOverload):
                 self._environment[node] = self._operator(node, node.target)
             elif vmap_nesting(node.target) > 0:

@@ -22,6 +22,8 @@ from ....passes.onnx_graph.conventions.unshared_constants import UnshareConstant
 from ....passes.onnx_graph.fusions.gelu import HalveGeluInput
 from ....passes.onnx_graph.simplification.exponents import AlignExponents
 from ....passes.onnx_graph.simplification.unused_nodes import RemoveUnused
+from ....passes.quantization.dequantized_products import WriteMatMulNBits
+from ....passes.quantization.forms import MICROSOFT
 from ....passes.realizers.compose_operators import ComposeOperators
 from ....passes.realizers.form_matching import rule_matches
 from ....passes.realizers.unroll_recurrent import OPERATORS_OF_STEPS, UnrollRecurrent
@@ -55,6 +57,8 @@ def write_for(model: ir.Model, target: Target | None) -> None:
         if not _run(passes_of_forms, model):
             break
         composed = True
+    if MICROSOFT in target.domains:
+        _run([WriteMatMulNBits()], model)
     passes = _passes(model, target.conventions)
     if passes or composed or target.conventions.recurrent_outputs == "all":
         # Unused outputs are removed with unused nodes, so those of recurrent nodes are added afterwards.

@@ -13,6 +13,8 @@
 8. Intermediate values have at most as many bytes as the constants that they are computed from, and 16 MiB.
    The elements that all computations read and write are bounded by those of the initializers
    (`Initializers.reserve_work`). A node beyond these bounds stays.
+9. Matrices of 8 bits or fewer are weights of a quantized model: they are not converted to floats, and
+   `DequantizeWeights` converts them to 4 bits.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....registration.dtypes import FLOATS
+from ....registration.dtypes import FLOATS, QUANTIZED
 from ....registration.inference.folding import MAXIMUM_ELEMENTS, evaluate
 from ....registration.inference.tensor_sizes import byte_count, element_count
 from ..disjoint_sets import DisjointSets
@@ -55,6 +57,8 @@ _GROWTH_PERCENT = 2
 biases that are gathered from a table; the pass runs twice."""
 _REARRANGING = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Identity"})
 _SUFFIXES = {"Transpose": "transposed", **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), "reshaped")}
+_FEWEST_STORED = 256
+"""Matrices of fewer elements save no space in 8 bits."""
 _MAXIMUM_CONDITION = 2**16
 """Bytes of a condition that is computed at once."""
 
@@ -111,6 +115,8 @@ class FoldConstants(InitializerPass):
                 continue
             # Most nodes compute from the model's inputs.
             if inputs[0] not in waiting and not is_constant(inputs[0]):
+                continue
+            if op_type == "Cast" and _converts_weight(node):
                 continue
             if all(map(is_constant, inputs)) and self._fold_small(node):
                 modified = True
@@ -183,7 +189,7 @@ class FoldConstants(InitializerPass):
     def _derive_rearranged(self, node: ir.Node, result: np.ndarray) -> ir.Value | None:
         """A small weight in another shape or order; it keeps its name where a large weight would keep it."""
         data = node.inputs[0]
-        if data is None or node.op_type not in _REARRANGING or data.dtype not in FLOATS:
+        if data is None or node.op_type not in _REARRANGING or data.dtype not in FLOATS | QUANTIZED:
             return None
         suffix = _SUFFIXES.get(node.op_type, "folded")
         derived = self.initializers.derive([data], lambda _: result, data.dtype, result.shape, suffix=suffix)
@@ -355,6 +361,17 @@ def _result(node: ir.Node) -> ir.Value | None:
 
 def _is_small(value: ir.Value) -> bool:
     return value.const_value is not None and byte_count(value.const_value) <= _FREE_BYTES
+
+
+def _converts_weight(cast: ir.Node) -> bool:
+    """Whether a Cast converts a matrix of a quantized model."""
+    stored, dtype = cast.inputs[0], cast.outputs[0].dtype
+    if stored is None or stored.dtype not in QUANTIZED or len(stored.shape or ()) < 2:
+        return False
+    if dtype in QUANTIZED:
+        return True
+    is_small = stored.const_value is not None and element_count(stored.const_value) < _FEWEST_STORED
+    return dtype in FLOATS and not is_small
 
 
 def _groups(waiting: dict[ir.Value, Deferred]) -> Iterable[list[ir.Value]]:

@@ -55,6 +55,12 @@ def bmm(g: GraphContext, self: Value, mat2: Value, out_dtype: DataType | None = 
     return g.op("MatMul", *_cast_to(g, out_dtype, self, mat2))
 
 
+@onnx_symbolic("aten::_int_mm")
+def _int_mm(g: GraphContext, self: Value, mat2: Value) -> Value:
+    """The product of 8-bit integers in INT32."""
+    return g.op("MatMulInteger", self, mat2)
+
+
 @onnx_symbolic("aten::mv")
 def mv(g: GraphContext, self: Value, vec: Value) -> Value:
     return g.op("MatMul", self, vec)
