@@ -281,12 +281,14 @@ class _Graph:
         self.past = [declared for name, declared in self.inputs.items() if name.startswith(_PAST)]
 
     def empty_cache(self, batch: int) -> dict[str, np.ndarray]:
-        """A cache without positions; none if the graph has no such inputs."""
+        """A cache without positions, whose states are zero; none if the graph has no such inputs."""
         cache = {}
         for declared in self.past:
             # Batch and length are names in the declaration; heads and width are numbers.
-            sizes = [size if isinstance(size, int) else 0 for size in declared.shape or ()]
-            cache[declared.name] = np.zeros((batch, sizes[1], 0, sizes[3]), _numpy_type(declared.dtype))
+            first, *others = declared.shape or ()
+            sizes = [size if isinstance(size, int) else 0 for size in others]
+            shape = (first if isinstance(first, int) else batch, *sizes)
+            cache[declared.name] = np.zeros(shape, _numpy_type(declared.dtype))
         return cache
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:

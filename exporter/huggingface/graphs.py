@@ -24,7 +24,7 @@ BATCH, SEQUENCE, PAST, TOTAL = (
 SOURCE = "encoder_sequence_length"
 # Sizes in examples are all different: the capture would take equal sizes for one and the same dimension.
 EXAMPLE_BATCH, EXAMPLE_SEQUENCE, EXAMPLE_PAST, EXAMPLE_SOURCE = 2, 3, 5, 6
-CACHE = "past_key_values"
+CACHE, PRESENT = "past_key_values", "present"
 _LAYER = "{layer}"
 
 Axes = Mapping[int, str]
@@ -53,12 +53,16 @@ class ExampleCall:
         inputs: example inputs.
         past: an example of the cache; empty if the call takes none.
         layers: the number of layers that return keys and values.
+        states: the names and dynamic axes of the tensors in `past`, if its layers differ from each other.
+        has_states: whether the model has a form of its own for one token, which continues from states.
     """
 
     call: Callable[[PreTrainedModel, Inputs, Pairs], torch.Tensor | tuple[torch.Tensor, Pairs]]
     inputs: Inputs
     past: Pairs = dataclasses.field(default_factory=list)
     layers: int = 0
+    states: list[dict[str, Axes]] = dataclasses.field(default_factory=list)
+    has_states: bool = False
 
     @property
     def arguments(self) -> dict[str, torch.Tensor | Pairs]:
@@ -70,7 +74,7 @@ class ExampleCall:
 class GraphFile:
     """The declaration of an ONNX file: the same for all models of a task.
 
-    Names with `{layer}` stand for one tensor of each layer.
+    Names with `{layer}` stand for one tensor of each layer that has it.
 
     Attributes:
         name: of the file.
@@ -84,11 +88,11 @@ class GraphFile:
 
     def input_names(self, example: ExampleCall) -> list[str]:
         """The names of the file's inputs for the model of an example."""
-        return _repeat_by_layer(self._inputs_of(example), example.layers)
+        return _names_of_cache(self._inputs_of(example), example, CACHE)
 
     def output_names(self, example: ExampleCall) -> list[str]:
         """The names of the file's outputs for the model of an example."""
-        return _repeat_by_layer(self.outputs, example.layers)
+        return _names_of_cache(self.outputs, example, PRESENT)
 
     def dynamic_shapes(self, example: ExampleCall) -> dict[str, Axes | list[tuple[Axes, ...]]]:
         """The dynamic axes in the structure of the example's inputs."""
@@ -98,7 +102,8 @@ class GraphFile:
         }
         if example.past:
             layer_axes = tuple(dict(axes) for name, axes in inputs.items() if _LAYER in name)
-            shapes[CACHE] = [layer_axes] * example.layers
+            of_layers = [tuple(map(dict, states.values())) for states in example.states]
+            shapes[CACHE] = of_layers or [layer_axes] * example.layers
         return shapes
 
     def _inputs_of(self, example: ExampleCall) -> dict[str, Axes]:
@@ -107,13 +112,18 @@ class GraphFile:
         }
 
 
-def _repeat_by_layer(names: Iterable[str], layers: int) -> list[str]:
-    """Repeat the names with `{layer}` for each layer, behind the other names."""
+def _names_of_cache(names: Iterable[str], example: ExampleCall, prefix: str) -> list[str]:
+    """Replace the names with `{layer}` by those of all layers, behind the other names.
+
+    Args:
+        prefix: of the names of states.
+    """
     names = list(names)
     names_of_layer = [name for name in names if _LAYER in name]
     return [
         *(name for name in names if _LAYER not in name),
-        *(name.format(layer=layer) for layer in range(layers) for name in names_of_layer),
+        *(name.format(layer=layer) for layer in range(example.layers) for name in names_of_layer),
+        *(f"{prefix}.{name}" for states in example.states for name in states),
     ]
 
 
