@@ -82,6 +82,16 @@ class CacheLayout:
                 "compute every token again: export the model with opsetta.export"
             )
 
+    @property
+    def has_positions(self) -> bool:
+        """Whether it keeps keys and values of positions."""
+        return any(PAST in tensor.axes.values() for tensor in self.tensors)
+
+    @property
+    def has_states(self) -> bool:
+        """Whether it keeps tensors that each token replaces."""
+        return any(PAST not in tensor.axes.values() for tensor in self.tensors)
+
     def build(self, tensors: list[torch.Tensor]) -> object:
         """A cache of other tensors, which the model may change without changing the tensors.
 

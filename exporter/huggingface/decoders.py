@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING
 from ...registration import UsageError
 from .cache_layout import CacheLayout
 from .graphs import (
+    BATCH,
     EXAMPLE_BATCH,
     EXAMPLE_PAST,
     EXAMPLE_SEQUENCE,
-    PAST,
+    SEQUENCE,
+    Axes,
     ExampleCall,
     Inputs,
     Pairs,
@@ -22,6 +24,7 @@ from .graphs import (
     random_tensor,
     trial_run,
 )
+from .selective_scans import continue_scans
 
 if TYPE_CHECKING:
     import torch
@@ -61,8 +64,16 @@ def text_generation(source: TaskModel) -> list[ExampleCall]:
     ]
     states = [{tensor.name: tensor.axes for tensor in tensors} for tensors in layers]
     call = functools.partial(_call, layout=layout, argument=argument)
-    has_states = any(PAST not in tensor.axes.values() for tensor in layout.tensors)
-    return [ExampleCall(call, inputs, past, states=states, has_states=has_states)]
+    other_axes: dict[str, Axes] = {}
+    if not layout.has_positions and "attention_mask" in inputs:
+        # Without cached positions the mask is one of the new tokens only.
+        inputs["attention_mask"] = mask[:, :length]
+        other_axes["attention_mask"] = {0: BATCH, 1: SEQUENCE}
+    return [
+        ExampleCall(
+            call, inputs, past, states=states, has_states=layout.has_states, other_axes=other_axes
+        )
+    ]
 
 
 def _example_length(model: PreTrainedModel) -> int:
@@ -83,7 +94,8 @@ def _call(
         argument: the name of the cache in the arguments and results of the model.
     """
     cache = layout.build([tensor for tensors in past for tensor in tensors])
-    result = type(model).forward(model, **inputs, **{argument: cache}, use_cache=True)
+    with continue_scans(model, cache):
+        result = type(model).forward(model, **inputs, **{argument: cache}, use_cache=True)
     return result.logits, layout.read(result[argument])
 
 

@@ -247,6 +247,7 @@ def _lower(
             target=target,
             progress=report,
         )
+        _check_states(program)
         verification = None
         if verify:
             report("verifying")
@@ -256,6 +257,26 @@ def _lower(
         report("quantizing")
         quantized = quantize_weights(program, **{"target": target, **quantization})
     return _LoweredGraph(file.name, program, quantized, verification)
+
+
+def _check_states(program: Program) -> None:
+    """Refuse a graph that continues from nothing.
+
+    The code of some models reads a state for one token only, and begins anew for several.
+
+    Raises:
+        UsageError: the graph does not use an input of its cache; the message names it.
+    """
+    unused = [
+        value.name
+        for value in program.model.graph.inputs
+        if str(value.name).startswith(CACHE) and not value.uses() and not value.is_graph_output()
+    ]
+    if unused:
+        raise UsageError(
+            f"for several tokens the model does not continue from its state ({unused[0]}), which "
+            "text-generation does not support: export the model with opsetta.export"
+        )
 
 
 def _write(

@@ -54,6 +54,7 @@ class ExampleCall:
         past: an example of the cache; empty if the call takes none.
         layers: the number of layers that return keys and values.
         states: the names and dynamic axes of the tensors in `past`, if its layers differ from each other.
+        other_axes: the dynamic axes of inputs, where they are not those that the file declares.
         has_states: whether the model has a form of its own for one token, which continues from states.
     """
 
@@ -62,6 +63,7 @@ class ExampleCall:
     past: Pairs = dataclasses.field(default_factory=list)
     layers: int = 0
     states: list[dict[str, Axes]] = dataclasses.field(default_factory=list)
+    other_axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
     has_states: bool = False
 
     @property
@@ -106,9 +108,11 @@ class GraphFile:
             shapes[CACHE] = of_layers or [layer_axes] * example.layers
         return shapes
 
-    def _inputs_of(self, example: ExampleCall) -> dict[str, Axes]:
+    def _inputs_of(self, example: ExampleCall) -> dict[str, dict[int, str]]:
         return {
-            name: axes for name, axes in self.inputs.items() if name.partition(".")[0] in example.arguments
+            name: dict(example.other_axes.get(name, axes))
+            for name, axes in self.inputs.items()
+            if name.partition(".")[0] in example.arguments
         }
 
 
