@@ -25,7 +25,7 @@ _PARTS = {
     "recurrent_states": "recurrent_state",
     "indexer_keys": "indexer_key",
 }
-"""Names in files by the attributes of a layer of transformers' caches; onnxruntime-genai has the same names."""
+"""Names in files, which onnxruntime-genai has too, by the attributes of a layer of transformers' caches."""
 _LENGTH_AXIS = {"keys": 2, "values": 2, "indexer_keys": 1}
 """The axis of the cached positions in the tensors that have one."""
 
@@ -162,9 +162,14 @@ def _replace(node: object, tensors: Iterator[torch.Tensor]) -> object:
     vars(copied).update(members)
     methods: dict[str, Callable[..., object]] = {}
     if getattr(copied, "is_sliding", None) is True:
-        methods |= {name: getattr(DynamicLayer, name) for name in ("update", "get_mask_sizes", "get_seq_length")}
+        methods |= {
+            name: getattr(DynamicLayer, name) for name in ("update", "get_mask_sizes", "get_seq_length")
+        }
     if hasattr(copied, "conv_states"):
-        methods |= {"update_conv_state": _append_to_conv_state, "update_recurrent_state": _replace_recurrent_state}
+        methods |= {
+            "update_conv_state": _append_to_conv_state,
+            "update_recurrent_state": _replace_recurrent_state,
+        }
     vars(copied).update({name: types.MethodType(method, copied) for name, method in methods.items()})
     return copied
 

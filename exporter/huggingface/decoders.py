@@ -40,6 +40,10 @@ def text_generation(source: TaskModel) -> list[ExampleCall]:
     import torch
 
     model = source.model
+    if getattr(model.config, "rescale_every", 0):
+        # RWKV divides weights and hidden states by powers of two, which changes no result but overflows, and
+        # writes to its weights for it.
+        model.config.rescale_every = 0
     parameters = inspect.signature(type(model).forward).parameters
     length = _example_length(model)
     mask = torch.ones(EXAMPLE_BATCH, EXAMPLE_PAST + length, dtype=torch.int64)
@@ -54,9 +58,7 @@ def text_generation(source: TaskModel) -> list[ExampleCall]:
     results = [trial_run(model, {"input_ids": batch}) for batch in (tokens, tokens[:1].repeat(3, 1))]
     argument = next((name for name in results[0] if name in parameters and name not in inputs), "")
     layout = CacheLayout(*(result.get(argument) for result in results))
-    layers = [
-        list(tensors) for _, tensors in itertools.groupby(layout.tensors, lambda tensor: tensor.layer)
-    ]
+    layers = [list(tensors) for _, tensors in itertools.groupby(layout.tensors, lambda tensor: tensor.layer)]
     seeds = itertools.count()
     past: Pairs = [
         tuple(random_tensor(*tensor.shape, dtype=tensor.dtype, seed=next(seeds)) for tensor in tensors)
@@ -70,9 +72,7 @@ def text_generation(source: TaskModel) -> list[ExampleCall]:
         inputs["attention_mask"] = mask[:, :length]
         other_axes["attention_mask"] = {0: BATCH, 1: SEQUENCE}
     return [
-        ExampleCall(
-            call, inputs, past, states=states, has_states=layout.has_states, other_axes=other_axes
-        )
+        ExampleCall(call, inputs, past, states=states, has_states=layout.has_states, other_axes=other_axes)
     ]
 
 

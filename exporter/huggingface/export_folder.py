@@ -327,7 +327,9 @@ def _forward_replaced(model: PreTrainedModel, example: ExampleCall) -> Iterator[
 
     with (
         replace_attribute(model, "forward", types.MethodType(forward, model)),
-        trust_forms_for_one(need_transformers(), SEQUENCE) if example.has_states else contextlib.nullcontext(),
+        trust_forms_for_one(need_transformers(), SEQUENCE)
+        if example.has_states
+        else contextlib.nullcontext(),
         warnings.catch_warnings(),
     ):
         for message in _EXPECTED:

@@ -193,14 +193,14 @@ def trial_run(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor]) -> Any
             moved = {name: item.to(candidate.device) for name, item in inputs.items()}
             return type(candidate).forward(candidate, **moved, use_cache=True)
 
-    if model.device.type != "meta":
-        return run(model)
-    # The run of a copy: some models keep tensors of their last run.
-    with contextlib.suppress(RuntimeError, NotImplementedError):
-        return run(copy.deepcopy(model))
+    refusals = (RuntimeError, NotImplementedError, ValueError, IndexError, AttributeError, TypeError)
+    if model.device.type == "meta":
+        # The run of a copy: some models keep tensors of their last run.
+        with contextlib.suppress(*refusals):
+            return run(copy.deepcopy(model))
     try:
-        return run(copy.deepcopy(model).to_empty(device="cpu"))
-    except (RuntimeError, NotImplementedError, ValueError, IndexError) as error:
+        return run(model if model.device.type != "meta" else copy.deepcopy(model).to_empty(device="cpu"))
+    except refusals as error:
         raise CaptureError(
             f"{type(model).__name__} cannot be exported: {' '.join(str(error).split())}"
         ) from error

@@ -1,7 +1,7 @@
 """Selective scans of several tokens that continue from a cached state.
 
-The scan of Mamba in transformers (Mamba, Falcon-Mamba, Jamba, Zamba) begins with a state of zeros, and the form
-for one token with the cached state. So one graph for prompts and for single tokens needs a scan that continues.
+The scan of Mamba in transformers (Mamba, Falcon-Mamba, Jamba, Zamba) begins with a state of zeros; only its
+form for one token begins with the cached state. A graph for any number of tokens needs a scan that continues.
 """
 
 from __future__ import annotations

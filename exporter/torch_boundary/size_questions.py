@@ -43,8 +43,7 @@ _GENERATED = ("<frozen", "<eval_with_key", "<@beartype")
 _ATTRIBUTE = "_opsetta_questions"
 _TRUTH_OF_CONDITION = torch.SymBool.__bool__.__code__
 _TRUSTED: list[tuple[str, str]] = []
-"""The folders of packages whose forms for a size of 1 compute what their general forms compute, and the name of
-the dimension."""
+"""Folders of packages whose form for a size of 1 computes what the general form does, and the dimension."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,7 +111,7 @@ def _asks_for_one(condition: sympy.Basic) -> bool:
 
 @contextlib.contextmanager
 def trust_forms_for_one(package: ModuleType, dimension: str) -> Iterator[None]:
-    """Within the context, a package's form for a dimension of size 1 is taken to compute what the general one does.
+    """Within the context, a package's form for a dimension of size 1 is not compared with the general one.
 
     A model that decodes one token after the other has a form for one token and another one for several. Both
     compute the same with different operators, so that a comparison of the operators would refuse the size 1.
