@@ -70,7 +70,7 @@ class CacheLayout:
 
     def __init__(self, cache: object, other: object):
         self._template = cache
-        for layer in getattr(cache, "layers", ()):
+        for layer in getattr(getattr(cache, "self_attention_cache", cache), "layers", ()):
             _check_class(layer)
         self.tensors = [
             _describe(path, tensor, other_tensor)
@@ -203,7 +203,8 @@ def _replace_recurrent_state(
 
 def _name(path: Path) -> str:
     """The name of a tensor: the number of its layer and its part, such as `0.key`."""
-    keys = list(path[1:] if path[0] == "layers" else path)
+    # Some decoders have a cache for cross-attention beside their own, as `self_attention_cache.layers`.
+    keys = list(path[path.index("layers") + 1 :] if "layers" in path else path)
     numbers = [index for index, key in enumerate(keys) if isinstance(key, int)]
     layer = [str(keys.pop(numbers[0]))] if numbers else []
     # The first of several states of a layer has the same name as the only one.

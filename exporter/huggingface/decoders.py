@@ -87,7 +87,7 @@ def _example_length(model: PreTrainedModel) -> int:
 
 def _call(
     model: PreTrainedModel, inputs: Inputs, past: Pairs, *, layout: CacheLayout, argument: str
-) -> tuple[torch.Tensor, list[torch.Tensor]]:
+) -> tuple[torch.Tensor, Pairs]:
     """Run the model.
 
     Args:
@@ -96,7 +96,7 @@ def _call(
     cache = layout.build([tensor for tensors in past for tensor in tensors])
     with continue_scans(model, cache):
         result = type(model).forward(model, **inputs, **{argument: cache}, use_cache=True)
-    return result.logits, layout.read(result[argument])
+    return result.logits, [tuple(layout.read(result[argument]))]
 
 
 def cache_of(pairs: Pairs) -> DynamicCache:
@@ -129,6 +129,6 @@ def pairs_of(cache: Cache | None) -> Pairs:
     if not pairs or len(pairs) < len(layers):
         raise UsageError(
             "the cache of the model has other states than keys and values, such as those of recurrent "
-            "layers, which text-generation does not support: export the model with opsetta.export"
+            "layers, which this task does not support: export the model with opsetta.export"
         )
     return pairs
