@@ -100,7 +100,7 @@ class CacheLayout:
         remaining = iter(tensors)
         return _replace(self._template, remaining)
 
-    def read(self, cache: object) -> list[torch.Tensor]:
+    def tensors_of(self, cache: object) -> list[torch.Tensor]:
         """The tensors of a cache, in the order of `tensors`."""
         return [tensor for _, tensor in _tensors_in(cache)]
 

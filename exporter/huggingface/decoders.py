@@ -96,7 +96,7 @@ def _call(
     cache = layout.build([tensor for tensors in past for tensor in tensors])
     with continue_scans(model, cache):
         result = type(model).forward(model, **inputs, **{argument: cache}, use_cache=True)
-    return result.logits, [tuple(layout.read(result[argument]))]
+    return result.logits, [tuple(layout.tensors_of(result[argument]))]
 
 
 def cache_of(pairs: Pairs) -> DynamicCache:

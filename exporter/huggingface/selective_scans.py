@@ -44,12 +44,12 @@ def continue_scans(model: PreTrainedModel, cache: Cache) -> Iterator[None]:
             replace_attribute(cache, "get_recurrent_state", types.MethodType(get_recurrent_state, cache))
         )
         for module in scanning:
-            scan = _continued(getattr(module, _SCAN), states)
+            scan = _start_from(getattr(module, _SCAN), states)
             stack.enter_context(replace_attribute(module, _SCAN, scan))
         yield
 
 
-def _continued(scan: Scan, states: list[torch.Tensor]) -> Scan:
+def _start_from(scan: Scan, states: list[torch.Tensor]) -> Scan:
     """A scan that begins with the first of the states, and removes it."""
 
     def continue_scan(

@@ -60,7 +60,7 @@ def test_states_continue_without_writes():
     update = torch.rand(2, 6, 2)
     assert torch.equal(cache.update_conv_state(update, 0), torch.cat([originals[0], update], -1))
     cache.update_recurrent_state(torch.zeros(2, 5, 2), 0)
-    conv_state, recurrent_state = layout.read(cache)
+    conv_state, recurrent_state = layout.tensors_of(cache)
     assert torch.equal(conv_state, torch.cat([originals[0], update], -1)[..., -4:])
     assert not recurrent_state.any()
     assert all(map(torch.equal, tensors, originals))
@@ -71,7 +71,7 @@ def test_sliding_layers_keep_all_positions():
     layout = layout_of(lambda: cache_utils.DynamicSlidingWindowLayer(sliding_window=4))
     cache = layout.build([torch.rand(2, 2, 9, 4), torch.rand(2, 2, 9, 4)])
     keys, _ = cache.update(torch.rand(2, 2, 1, 4), torch.rand(2, 2, 1, 4), 0)
-    assert keys.shape[2] == layout.read(cache)[0].shape[2] == 10
+    assert keys.shape[2] == layout.tensors_of(cache)[0].shape[2] == 10
     assert cache.get_mask_sizes(1, 0) == (11, 0)
 
 
