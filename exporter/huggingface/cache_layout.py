@@ -159,17 +159,15 @@ def _replace(node: object, tensors: Iterator[torch.Tensor]) -> object:
     if not members:
         return node
     copied = copy.copy(node)
-    vars(copied).update(members)
+    vars(copied).update({str(name): member for name, member in members.items()})
     methods: dict[str, Callable[..., object]] = {}
     if getattr(copied, "is_sliding", None) is True:
         methods |= {
             name: getattr(DynamicLayer, name) for name in ("update", "get_mask_sizes", "get_seq_length")
         }
     if hasattr(copied, "conv_states"):
-        methods |= {
-            "update_conv_state": _append_to_conv_state,
-            "update_recurrent_state": _replace_recurrent_state,
-        }
+        methods["update_conv_state"] = _append_to_conv_state
+        methods["update_recurrent_state"] = _replace_recurrent_state
     vars(copied).update({name: types.MethodType(method, copied) for name, method in methods.items()})
     return copied
 

@@ -104,7 +104,9 @@ class GraphFile:
         }
         if example.past:
             layer_axes = tuple(dict(axes) for name, axes in inputs.items() if _LAYER in name)
-            of_layers = [tuple(map(dict, states.values())) for states in example.states]
+            of_layers: list[tuple[Axes, ...]] = [
+                tuple(map(dict, states.values())) for states in example.states
+            ]
             shapes[CACHE] = of_layers or [layer_axes] * example.layers
         return shapes
 

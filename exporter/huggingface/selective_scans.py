@@ -21,7 +21,7 @@ Scan = Callable[..., "tuple[torch.Tensor, torch.Tensor]"]
 
 
 @contextlib.contextmanager
-def continue_scans(model: PreTrainedModel, cache: Cache) -> Iterator[None]:
+def continue_scans(model: PreTrainedModel, cache: object) -> Iterator[None]:
     """Within the context, scans of a model begin with the state of their layer in the cache."""
     from ..torch_boundary.process.process_state import replace_attribute
 
