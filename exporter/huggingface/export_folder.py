@@ -22,8 +22,8 @@ from ..program import Program
 from ..quantizing import initializer_bytes, is_compared, output_error, quantize_weights, scheme_of
 from ..torch_boundary.requirements import need_torch
 from .folder import check_has_no_adapter, copy_files, folder_at, task_of_modules
-from .graphs import CACHE, ExampleCall, GraphFile, Pairs, TaskModel
-from .model_folders import DTYPES, Loaded, load, read_config
+from .graphs import CACHE, SEQUENCE, ExampleCall, GraphFile, Pairs, TaskModel
+from .model_folders import DTYPES, Loaded, load, need_transformers, read_config
 from .tasks import Task, task_named, task_of, task_of_sentences
 
 if TYPE_CHECKING:
@@ -247,6 +247,7 @@ def _lower(
             target=target,
             progress=report,
         )
+        _check_states(program)
         verification = None
         if verify:
             report("verifying")
@@ -256,6 +257,26 @@ def _lower(
         report("quantizing")
         quantized = quantize_weights(program, **{"target": target, **quantization})
     return _LoweredGraph(file.name, program, quantized, verification)
+
+
+def _check_states(program: Program) -> None:
+    """Refuse a graph that continues from nothing.
+
+    The code of some models reads a state for one token only, and begins anew for several.
+
+    Raises:
+        UsageError: the graph does not use an input of its cache; the message names it.
+    """
+    unused = [
+        value.name
+        for value in program.model.graph.inputs
+        if str(value.name).startswith(CACHE) and not value.uses() and not value.is_graph_output()
+    ]
+    if unused:
+        raise UsageError(
+            f"for several tokens the model does not continue from its state ({unused[0]}), which "
+            "text-generation does not support: export the model with opsetta.export"
+        )
 
 
 def _write(
@@ -295,6 +316,7 @@ def _write(
 def _forward_replaced(model: PreTrainedModel, example: ExampleCall) -> Iterator[None]:
     """Replace the forward of the model by the example's call, so that weights keep their names."""
     from ..torch_boundary.process.process_state import replace_attribute
+    from ..torch_boundary.size_questions import trust_forms_for_one
 
     def forward(
         self: PreTrainedModel, inputs: dict[str, torch.Tensor | Pairs]
@@ -303,7 +325,13 @@ def _forward_replaced(model: PreTrainedModel, example: ExampleCall) -> Iterator[
         past = inputs.get(CACHE, [])
         return example.call(self, tensors, past if isinstance(past, list) else [])
 
-    with replace_attribute(model, "forward", types.MethodType(forward, model)), warnings.catch_warnings():
+    with (
+        replace_attribute(model, "forward", types.MethodType(forward, model)),
+        trust_forms_for_one(need_transformers(), SEQUENCE)
+        if example.has_states
+        else contextlib.nullcontext(),
+        warnings.catch_warnings(),
+    ):
         for message in _EXPECTED:
             warnings.filterwarnings("ignore", message)
         yield

@@ -241,6 +241,8 @@ class TextGenerator:
                 # Positions count real tokens only, so that padding on the left does not shift a prompt.
                 positions = np.maximum(fixed["attention_mask"].cumsum(axis=1) - 1, 0)
                 feed["position_ids"] = positions[:, -next_tokens.shape[1] :]
+            if graph.masks_new_tokens:
+                feed["attention_mask"] = fixed["attention_mask"][:, -next_tokens.shape[1] :]
             results = graph.run({**{name: feed[name] for name in feed if name in graph.inputs}, **cache})
             # onnxruntime's values stay as they are: numpy arrays would copy the cache in each step.
             cache |= {
@@ -271,6 +273,7 @@ class _Graph:
     Attributes:
         inputs: its inputs by name.
         past: the inputs of its cache.
+        masks_new_tokens: whether its mask has the length of the tokens, without the past.
     """
 
     def __init__(self, path: pathlib.Path, providers: Providers):
@@ -278,15 +281,22 @@ class _Graph:
             raise ModelFileError(f"there is no file '{path}': write the folder with opsetta export --hf")
         self._runner = Runner.of_file(path, providers=providers)
         self.inputs = self._runner.inputs.declared
+        self.masks_new_tokens = False
+        if "attention_mask" in self.inputs:
+            # A model whose states have no positions masks the new tokens, others all positions.
+            mask, tokens = (self.inputs[name].shape or () for name in ("attention_mask", "input_ids"))
+            self.masks_new_tokens = mask[1:2] == tokens[1:2]
         self.past = [declared for name, declared in self.inputs.items() if name.startswith(_PAST)]
 
     def empty_cache(self, batch: int) -> dict[str, np.ndarray]:
-        """A cache without positions; none if the graph has no such inputs."""
+        """A cache without positions, whose states are zero; none if the graph has no such inputs."""
         cache = {}
         for declared in self.past:
             # Batch and length are names in the declaration; heads and width are numbers.
-            sizes = [size if isinstance(size, int) else 0 for size in declared.shape or ()]
-            cache[declared.name] = np.zeros((batch, sizes[1], 0, sizes[3]), _numpy_type(declared.dtype))
+            first, *others = declared.shape or ()
+            sizes = [size if isinstance(size, int) else 0 for size in others]
+            shape = (first if isinstance(first, int) else batch, *sizes)
+            cache[declared.name] = np.zeros(shape, _numpy_type(declared.dtype))
         return cache
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:

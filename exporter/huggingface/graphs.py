@@ -24,7 +24,7 @@ BATCH, SEQUENCE, PAST, TOTAL = (
 SOURCE = "encoder_sequence_length"
 # Sizes in examples are all different: the capture would take equal sizes for one and the same dimension.
 EXAMPLE_BATCH, EXAMPLE_SEQUENCE, EXAMPLE_PAST, EXAMPLE_SOURCE = 2, 3, 5, 6
-CACHE = "past_key_values"
+CACHE, PRESENT = "past_key_values", "present"
 _LAYER = "{layer}"
 
 Axes = Mapping[int, str]
@@ -53,12 +53,18 @@ class ExampleCall:
         inputs: example inputs.
         past: an example of the cache; empty if the call takes none.
         layers: the number of layers that return keys and values.
+        states: the names and dynamic axes of the tensors in `past`, if its layers differ from each other.
+        other_axes: the dynamic axes of inputs, where they are not those that the file declares.
+        has_states: whether the model has a form of its own for one token, which continues from states.
     """
 
     call: Callable[[PreTrainedModel, Inputs, Pairs], torch.Tensor | tuple[torch.Tensor, Pairs]]
     inputs: Inputs
     past: Pairs = dataclasses.field(default_factory=list)
     layers: int = 0
+    states: list[dict[str, Axes]] = dataclasses.field(default_factory=list)
+    other_axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
+    has_states: bool = False
 
     @property
     def arguments(self) -> dict[str, torch.Tensor | Pairs]:
@@ -70,7 +76,7 @@ class ExampleCall:
 class GraphFile:
     """The declaration of an ONNX file: the same for all models of a task.
 
-    Names with `{layer}` stand for one tensor of each layer.
+    Names with `{layer}` stand for one tensor of each layer that has it.
 
     Attributes:
         name: of the file.
@@ -84,11 +90,11 @@ class GraphFile:
 
     def input_names(self, example: ExampleCall) -> list[str]:
         """The names of the file's inputs for the model of an example."""
-        return _repeat_by_layer(self._inputs_of(example), example.layers)
+        return _names_of_cache(self._inputs_of(example), example, CACHE)
 
     def output_names(self, example: ExampleCall) -> list[str]:
         """The names of the file's outputs for the model of an example."""
-        return _repeat_by_layer(self.outputs, example.layers)
+        return _names_of_cache(self.outputs, example, PRESENT)
 
     def dynamic_shapes(self, example: ExampleCall) -> dict[str, Axes | list[tuple[Axes, ...]]]:
         """The dynamic axes in the structure of the example's inputs."""
@@ -98,22 +104,32 @@ class GraphFile:
         }
         if example.past:
             layer_axes = tuple(dict(axes) for name, axes in inputs.items() if _LAYER in name)
-            shapes[CACHE] = [layer_axes] * example.layers
+            of_layers: list[tuple[Axes, ...]] = [
+                tuple(map(dict, states.values())) for states in example.states
+            ]
+            shapes[CACHE] = of_layers or [layer_axes] * example.layers
         return shapes
 
-    def _inputs_of(self, example: ExampleCall) -> dict[str, Axes]:
+    def _inputs_of(self, example: ExampleCall) -> dict[str, dict[int, str]]:
         return {
-            name: axes for name, axes in self.inputs.items() if name.partition(".")[0] in example.arguments
+            name: dict(example.other_axes.get(name, axes))
+            for name, axes in self.inputs.items()
+            if name.partition(".")[0] in example.arguments
         }
 
 
-def _repeat_by_layer(names: Iterable[str], layers: int) -> list[str]:
-    """Repeat the names with `{layer}` for each layer, behind the other names."""
+def _names_of_cache(names: Iterable[str], example: ExampleCall, prefix: str) -> list[str]:
+    """Replace the names with `{layer}` by those of all layers, behind the other names.
+
+    Args:
+        prefix: of the names of states.
+    """
     names = list(names)
     names_of_layer = [name for name in names if _LAYER in name]
     return [
         *(name for name in names if _LAYER not in name),
-        *(name.format(layer=layer) for layer in range(layers) for name in names_of_layer),
+        *(name.format(layer=layer) for layer in range(example.layers) for name in names_of_layer),
+        *(f"{prefix}.{name}" for states in example.states for name in states),
     ]
 
 
@@ -179,14 +195,14 @@ def trial_run(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor]) -> Any
             moved = {name: item.to(candidate.device) for name, item in inputs.items()}
             return type(candidate).forward(candidate, **moved, use_cache=True)
 
-    if model.device.type != "meta":
-        return run(model)
-    # The run of a copy: some models keep tensors of their last run.
-    with contextlib.suppress(RuntimeError, NotImplementedError):
-        return run(copy.deepcopy(model))
+    refusals = (RuntimeError, NotImplementedError, ValueError, IndexError, AttributeError, TypeError)
+    if model.device.type == "meta":
+        # The run of a copy: some models keep tensors of their last run.
+        with contextlib.suppress(*refusals):
+            return run(copy.deepcopy(model))
     try:
-        return run(copy.deepcopy(model).to_empty(device="cpu"))
-    except (RuntimeError, NotImplementedError, ValueError, IndexError) as error:
+        return run(model if model.device.type != "meta" else copy.deepcopy(model).to_empty(device="cpu"))
+    except refusals as error:
         raise CaptureError(
             f"{type(model).__name__} cannot be exported: {' '.join(str(error).split())}"
         ) from error

@@ -11,7 +11,7 @@ import dataclasses
 import os
 import sys
 from collections.abc import Iterator
-from types import FrameType
+from types import FrameType, ModuleType
 
 import sympy
 import torch
@@ -43,6 +43,8 @@ _ASKING = tuple(
 _GENERATED = ("<frozen", "<eval_with_key", "<@beartype")
 _ATTRIBUTE = "_opsetta_questions"
 _TRUTH_OF_CONDITION = torch.SymBool.__bool__.__code__
+_TRUSTED: list[tuple[str, str]] = []
+"""Folders of packages whose form for a size of 1 computes what the general form does, and the dimension."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,7 +103,38 @@ def note(environment: ShapeEnv, node: SymNode, answer: bool | int | float) -> No
         is_tested = called is not None and called.f_code is _TRUTH_OF_CONDITION
         if condition in questions or (is_tested and not is_number and is_irrelevant(frame)):
             return
+        if file.startswith(tuple(folder for folder, _ in _TRUSTED)) and _asks_for_one(condition):
+            return
         questions[condition] = Question(is_number or bool(answer), file, frame.f_lineno, is_number)
+
+
+def _asks_for_one(condition: sympy.Basic) -> bool:
+    """Whether a condition compares a dynamic size itself with 1, not a number computed from sizes."""
+    is_comparison = isinstance(condition, (sympy.Eq, sympy.Ne)) and sympy.S.One in condition.args
+    return is_comparison and any(side.is_Symbol for side in condition.args)
+
+
+@contextlib.contextmanager
+def trust_forms_for_one(package: ModuleType, dimension: str) -> Iterator[None]:
+    """Within the context, a package's form for a dimension of size 1 is not compared with the general one.
+
+    A model that decodes one token after the other has a form for one token and another one for several. Both
+    compute the same with different operators, so that a comparison of the operators would refuse the size 1.
+
+    Args:
+        package: whose conditions that compare a size with 1 are not kept.
+        dimension: its name.
+    """
+    _TRUSTED.append((os.path.dirname(str(package.__file__)) + os.sep, dimension))
+    try:
+        yield
+    finally:
+        _TRUSTED.pop()
+
+
+def trusts_form_for_one(dimension: str) -> bool:
+    """Whether the form of the model for a dimension of size 1 is not compared with the general one."""
+    return any(trusted_dimension == dimension for _, trusted_dimension in _TRUSTED)
 
 
 @contextlib.contextmanager

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import transformers
 
+from .recurrences import FAMILIES
 from .zoo import spread
 
 VOCABULARY = 100
@@ -105,8 +106,44 @@ GENERATORS: dict[str, tuple[str, Any]] = {
         lambda: transformers.BartConfig(**_SEQUENCES, max_position_embeddings=64, forced_eos_token_id=None),
     ),
     "whisper": ("WhisperForConditionalGeneration", whisper_config),
+    # Caches with states: of convolutions, of linear attention, of state spaces, and of a model's own class.
+    "lfm2": (
+        "Lfm2ForCausalLM",
+        lambda: transformers.Lfm2Config(
+            **_DECODER, layer_types=["conv", "full_attention"], tie_word_embeddings=False
+        ),
+    ),
+    "qwen3_5": ("Qwen3_5ForCausalLM", lambda: _recurrent("qwen3_5")),
+    "mamba": ("MambaForCausalLM", lambda: _recurrent("mamba")),
+    "mamba2": (
+        "Mamba2ForCausalLM",
+        lambda: transformers.Mamba2Config(
+            vocab_size=VOCABULARY,
+            hidden_size=32,
+            num_hidden_layers=2,
+            state_size=8,
+            num_heads=4,
+            head_dim=16,
+            n_groups=1,
+            chunk_size=16,
+            tie_word_embeddings=False,
+            **_SPECIAL,
+        ),
+    ),
+    "jamba": ("JambaForCausalLM", lambda: _recurrent("jamba")),
+    "minimax": ("MiniMaxForCausalLM", lambda: _recurrent("minimax")),
 }
 """Classes and configurations by name."""
+
+
+def _recurrent(name: str) -> Any:
+    """The configuration of a recurrent model with the vocabulary of the others."""
+    config = FAMILIES[name][1]()
+    config.update({"vocab_size": VOCABULARY, "tie_word_embeddings": False, **_SPECIAL})
+    if name == "minimax":
+        # transformers 5.23 reads the length of the cache from its first layer.
+        config.layer_types = ["full_attention", "linear_attention"]
+    return config
 
 
 def write_folder(architecture: str, config: Any, folder: pathlib.Path, **options: Any) -> torch.nn.Module:

@@ -15,7 +15,7 @@ import opsetta
 from .generators import GENERATORS, VOCABULARY, write_generator
 
 OPSETS = (13, 17, 21, 23)
-QUICK = {("gemma3", 13), ("t5", 21)}
+QUICK = {("gemma3", 13), ("t5", 21), ("lfm2", 13), ("qwen3_5", 17), ("mamba", 21)}
 NEW = 20
 
 
@@ -30,16 +30,22 @@ def cases() -> list:
     ]
 
 
-def inputs_of(model: Any) -> dict[str, torch.Tensor]:
-    """Three prompts: the first two are padded, on the side that the model reads."""
+def inputs_of(model: Any) -> list[dict[str, torch.Tensor]]:
+    """Batches of three prompts: the first two are padded, on the side that the model reads.
+
+    A decoder also gets prompts of one token, and of more tokens than a window or two chunks have.
+    """
     torch.manual_seed(1)
     if model.main_input_name == "input_features":
-        return {"input_features": torch.randn(3, 20, 100)}
-    mask = torch.ones(3, 7, dtype=torch.int64)
-    mask[0, :3], mask[1, :1] = 0, 0
-    mask = mask.flip(1) if model.config.is_encoder_decoder else mask
-    tokens = torch.randint(3, VOCABULARY, mask.shape)
-    return {"input_ids": torch.where(mask.bool(), tokens, 0), "attention_mask": mask}
+        return [{"input_features": torch.randn(3, 20, 100)}]
+    batches = []
+    for length in (7,) if model.config.is_encoder_decoder else (1, 7, 40):
+        mask = torch.ones(3, length, dtype=torch.int64)
+        mask[0, : length // 2], mask[1, : length // 4] = 0, 0
+        mask = mask.flip(1) if model.config.is_encoder_decoder else mask
+        tokens = torch.randint(3, VOCABULARY, mask.shape)
+        batches.append({"input_ids": torch.where(mask.bool(), tokens, 0), "attention_mask": mask})
+    return batches
 
 
 @pytest.mark.filterwarnings("ignore:.*(generation|cache|Whisper|attention mask)")
@@ -51,10 +57,10 @@ def test_greedy_tokens_are_those_of_transformers(name: str, opset: int, tmp_path
         loaded = onnx.load(graph.path)
         assert [each.version for each in loaded.opset_import if each.domain == ""] == [opset]
         onnx.checker.check_model(loaded, full_check=True)
-    inputs = inputs_of(model)
-    expected = model.generate(**inputs, max_new_tokens=NEW, do_sample=False).numpy()
     generator = opsetta.TextGenerator(tmp_path / "onnx")
-    arrays = {key: value.numpy() for key, value in inputs.items()}
-    found = generator.generate(**arrays, max_new_tokens=NEW)
-    # transformers leaves out how the results of Whisper begin.
-    np.testing.assert_array_equal(found[:, 1:] if name == "whisper" else found, expected)
+    for inputs in inputs_of(model):
+        expected = model.generate(**inputs, max_new_tokens=NEW, do_sample=False).numpy()
+        arrays = {key: value.numpy() for key, value in inputs.items()}
+        tokens = generator.generate(**arrays, max_new_tokens=NEW)
+        # transformers leaves out how the results of Whisper begin.
+        np.testing.assert_array_equal(tokens[:, 1:] if name == "whisper" else tokens, expected)

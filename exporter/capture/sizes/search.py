@@ -18,7 +18,7 @@ import torch
 
 from ...captured_graph.code_lines import shown_line
 from ...captured_graph.dimensions import SizeRestriction
-from ...torch_boundary.size_questions import questions_of
+from ...torch_boundary.size_questions import questions_of, trusts_form_for_one
 from ...torch_boundary.symbolic_numbers import Size
 from ...torch_boundary.symbolic_sizes import ShapeEnv
 from .branches import Branch, BranchSearch, Failure, Trials, is_about_one
@@ -271,6 +271,9 @@ class Search:
         """Whether the graph is valid if all dimensions have this size; then none is tried alone."""
         if size == 0 and self._tracer.infers_sizes:
             return False
+        # A size that is not compared would hide the others at 1.
+        if size == 1 and any(map(trusts_form_for_one, self.base)):
+            return False
         point = self._point_at(dict.fromkeys(self.base, size))
         return not self.limits.refuse(point) and self._failure_at(point) is None
 
@@ -351,6 +354,8 @@ class Search:
 
     def _failure_at(self, point: Point) -> Failure | None:
         """The reason why the graph is not valid at these sizes, and the line; None if it is valid."""
+        if any(size == 1 and trusts_form_for_one(name) for name, size in point.items()):
+            return None
         key = tuple(point.values())
         if key not in self._tried:
             self._tried[key] = self._compare(point)

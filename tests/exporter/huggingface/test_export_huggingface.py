@@ -301,14 +301,6 @@ def test_the_size_of_images_is_in_a_part_of_a_configuration(architecture, tmp_pa
     assert inputs == {"pixel_values": ["batch_size", 3, 24, 24]}
 
 
-def test_caches_with_other_states_are_refused(tmp_path):
-    from ...models.zoo import jamba_config
-
-    write_folder("JambaForCausalLM", jamba_config(), tmp_path)
-    with pytest.raises(opsetta.UsageError, match="other states than keys and values"):
-        opsetta.export_huggingface(tmp_path, tmp_path / "out")
-
-
 def test_models_without_a_cache_are_refused(tmp_path):
     config = transformers.OpenAIGPTConfig(
         vocab_size=VOCABULARY, n_embd=32, n_layer=1, n_head=4, n_positions=64

@@ -1,0 +1,230 @@
+"""The tensors of a decoder's cache: their names and dynamic axes, and a cache made of other tensors.
+
+Nothing here depends on the type of a model. The cache that a trial run returns tells which tensors there are:
+keys and values, the states of convolutions and recurrences, and the states of caches of models' own classes.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import types
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
+
+from ...registration import UsageError
+from .graphs import BATCH, EXAMPLE_PAST, PAST, Axes
+
+if TYPE_CHECKING:
+    import torch
+
+_PARTS = {
+    "keys": "key",
+    "values": "value",
+    "conv_states": "conv_state",
+    "recurrent_states": "recurrent_state",
+    "indexer_keys": "indexer_key",
+}
+"""Names in files, which onnxruntime-genai has too, by the attributes of a layer of transformers' caches."""
+_LENGTH_AXIS = {"keys": 2, "values": 2, "indexer_keys": 1}
+"""The axis of the cached positions in the tensors that have one."""
+
+Path = tuple[str | int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class CachedTensor:
+    """One tensor of a cache.
+
+    Attributes:
+        name: behind `past_key_values.` and `present.`, such as `0.key`.
+        axes: the names of its dynamic axes.
+        shape: of an example.
+        dtype: its element type.
+    """
+
+    name: str
+    axes: Axes
+    shape: tuple[int, ...]
+    dtype: torch.dtype
+
+    @property
+    def layer(self) -> str:
+        """The number of its layer, or the name of a tensor that belongs to none."""
+        return self.name.partition(".")[0]
+
+
+class CacheLayout:
+    """The tensors of a cache.
+
+    Args:
+        cache: what a trial run returned.
+        other: the same for a batch of another size.
+
+    Attributes:
+        tensors: of the cache.
+
+    Raises:
+        UsageError: the cache has no tensors, or layers of a class whose lengths are not known.
+    """
+
+    def __init__(self, cache: object, other: object):
+        self._template = cache
+        for layer in getattr(getattr(cache, "self_attention_cache", cache), "layers", ()):
+            _check_class(layer)
+        self.tensors = [
+            _describe(path, tensor, other_tensor)
+            for (path, tensor), (_, other_tensor) in zip(_tensors_in(cache), _tensors_in(other), strict=True)
+        ]
+        if not self.tensors:
+            raise UsageError(
+                "the model returns no cache of keys, values or states, without which text-generation would "
+                "compute every token again: export the model with opsetta.export"
+            )
+
+    @property
+    def has_positions(self) -> bool:
+        """Whether it keeps keys and values of positions."""
+        return any(PAST in tensor.axes.values() for tensor in self.tensors)
+
+    @property
+    def has_states(self) -> bool:
+        """Whether it keeps tensors that each token replaces."""
+        return any(PAST not in tensor.axes.values() for tensor in self.tensors)
+
+    def build(self, tensors: list[torch.Tensor]) -> object:
+        """A cache of other tensors, which the model may change without changing the tensors.
+
+        Layers with a sliding window keep all positions; the mask excludes the old ones.
+        """
+        remaining = iter(tensors)
+        return _replace(self._template, remaining)
+
+    def tensors_of(self, cache: object) -> list[torch.Tensor]:
+        """The tensors of a cache, in the order of `tensors`."""
+        return [tensor for _, tensor in _tensors_in(cache)]
+
+
+def _check_class(layer: object) -> None:
+    """Refuse layers of models' own classes, whose counters are known to the model's code only.
+
+    Raises:
+        UsageError: the message names the class.
+    """
+    from transformers import cache_utils
+
+    if getattr(cache_utils, type(layer).__name__, None) is not type(layer):
+        raise UsageError(
+            f"the cache of the model has layers of class {type(layer).__name__}, which text-generation does "
+            "not support: export the model with opsetta.export"
+        )
+
+
+def _members(node: object) -> list[tuple[str | int, object]]:
+    """The parts of a container, or of an object of transformers that holds tensors."""
+    if isinstance(node, dict):
+        return list(node.items())
+    if isinstance(node, (list, tuple)):
+        return list(enumerate(node))
+    # Configurations hold no tensors; the window is a constant.
+    if type(node).__module__.startswith("transformers.") and "config" not in type(node).__module__:
+        return [(name, item) for name, item in vars(node).items() if name != "_sliding_window_tensor"]
+    return []
+
+
+def _tensors_in(node: object, path: Path = ()) -> Iterator[tuple[Path, torch.Tensor]]:
+    """The tensors of a cache, layer by layer."""
+    import torch
+
+    if isinstance(node, torch.Tensor):
+        yield path, node
+    else:
+        for key, member in _members(node):
+            yield from _tensors_in(member, (*path, key))
+
+
+def _replace(node: object, tensors: Iterator[torch.Tensor]) -> object:
+    """A copy of a cache with other tensors, in the order of `_tensors_in`."""
+    import torch
+    from transformers.cache_utils import DynamicLayer
+
+    if isinstance(node, torch.Tensor):
+        # Models write to their states.
+        return next(tensors).clone()
+    members = {key: _replace(member, tensors) for key, member in _members(node)}
+    if isinstance(node, dict):
+        return members
+    if isinstance(node, (list, tuple)):
+        return type(node)(members.values())
+    if not members:
+        return node
+    copied = copy.copy(node)
+    vars(copied).update({str(name): member for name, member in members.items()})
+    methods: dict[str, Callable[..., object]] = {}
+    if getattr(copied, "is_sliding", None) is True:
+        methods |= {
+            name: getattr(DynamicLayer, name) for name in ("update", "get_mask_sizes", "get_seq_length")
+        }
+    if hasattr(copied, "conv_states"):
+        methods["update_conv_state"] = _append_to_conv_state
+        methods["update_recurrent_state"] = _replace_recurrent_state
+    vars(copied).update({name: types.MethodType(method, copied) for name, method in methods.items()})
+    return copied
+
+
+class _LinearLayer(Protocol):
+    """What the methods below use of a layer of linear attention."""
+
+    conv_states: dict[int, torch.Tensor]
+    recurrent_states: dict[int, torch.Tensor]
+
+
+def _append_to_conv_state(
+    self: _LinearLayer, conv_states: torch.Tensor, state_idx: int = 0, **options: object
+) -> torch.Tensor:
+    """What `update_conv_state` of a layer computes, without writing to a tensor."""
+    import torch
+
+    state = self.conv_states[state_idx]
+    full = torch.cat([state, conv_states], dim=-1)
+    self.conv_states[state_idx] = full[..., -state.shape[-1] :].to(state.dtype)
+    return full
+
+
+def _replace_recurrent_state(
+    self: _LinearLayer, recurrent_states: torch.Tensor, state_idx: int = 0, **options: object
+) -> torch.Tensor:
+    """What `update_recurrent_state` of a layer computes, without writing to a tensor."""
+    self.recurrent_states[state_idx] = recurrent_states.to(self.recurrent_states[state_idx].dtype)
+    return self.recurrent_states[state_idx]
+
+
+def _name(path: Path) -> str:
+    """The name of a tensor: the number of its layer and its part, such as `0.key`."""
+    # Some decoders have a cache for cross-attention beside their own, as `self_attention_cache.layers`.
+    keys = list(path[path.index("layers") + 1 :] if "layers" in path else path)
+    numbers = [index for index, key in enumerate(keys) if isinstance(key, int)]
+    layer = [str(keys.pop(numbers[0]))] if numbers else []
+    # The first of several states of a layer has the same name as the only one.
+    if len(keys) == 2 and keys[0] in _PARTS and keys[1] == 0:
+        keys.pop()
+    return ".".join([*layer, *(_PARTS.get(str(key), str(key)) for key in keys or ("state",))])
+
+
+def _describe(path: Path, tensor: torch.Tensor, other: torch.Tensor) -> CachedTensor:
+    """Describe a tensor of a cache.
+
+    Args:
+        other: the tensor for a batch of another size.
+    """
+    axes = {
+        axis: BATCH
+        for axis, (size, other_size) in enumerate(zip(tensor.shape, other.shape, strict=True))
+        if size != other_size
+    }
+    shape = list(tensor.shape)
+    length_axis = _LENGTH_AXIS.get(str(path[-1]))
+    if length_axis is not None:
+        axes[length_axis] = PAST
+        shape[length_axis] = EXAMPLE_PAST
+    return CachedTensor(_name(path), axes, tuple(shape), tensor.dtype)
