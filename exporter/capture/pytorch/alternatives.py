@@ -52,6 +52,7 @@ class Alternatives:
         model: the model, which is copied, but neither run nor changed.
         call: the example arguments, `(args, kwargs)`.
         captures: the functions that capture the model in each form.
+        tries_forms: whether to try the forms, each of which takes as long as a capture.
 
     The time from construction to the first call counts as the time of the failed capture.
     """
@@ -61,24 +62,27 @@ class Alternatives:
         model: torch.nn.Module,
         call: tuple[tuple[object, ...], Mapping[str, object]],
         captures: Captures,
+        tries_forms: bool,
     ):
         self._model = model
         self._call = call
         self._captures = captures
+        self._tries_forms = tries_forms
         self._begin = time.perf_counter()
         self._seconds: float | None = None
 
     def __call__(self, names: Sequence[str]) -> tuple[Exception | None, list[str]]:
-        """Run a copy of the model in PyTorch, then try the alternatives; nothing is printed or left changed.
+        """Run a copy of the model in PyTorch, then try the forms; nothing is printed or left changed.
 
         Returns:
             The exception of eager PyTorch, or None; and lines about the alternatives.
         """
         names = [name for name in names if name in self._captures]
+        forms = ", ".join(_FORMS[name] for name in names)
+        requested_names = names if self._tries_forms else []
         if self._seconds is None:
             self._seconds = time.perf_counter() - self._begin
         if self._seconds > SECONDS or _bytes(self._model) > BYTES or _reaches_state(self._model):
-            forms = ", ".join(_FORMS[name] for name in names)
             return None, [f"not tried, because it would take long or need copies: {forms}"] if names else []
         # A deep copy shares the objects that its hooks and functions refer to, so these are restored, too.
         preserved = Preserved(self._model, self._call)
@@ -99,7 +103,9 @@ class Alternatives:
             if error is not None:
                 return error, []
             with torch.no_grad():
-                return None, self._try_forms(names)
+                lines = self._try_forms(requested_names)
+        is_untried = bool(names) and not self._tries_forms
+        return None, [*lines, f"explain=True tries other captures: {forms}"] if is_untried else lines
 
     def _try_forms(self, names: Sequence[str]) -> list[str]:
         begin = time.perf_counter()

@@ -1,13 +1,12 @@
 """Quotients and remainders of sizes as polynomials.
 
-sympy needs seconds to compare nested quotients, such as `(h + (7 - h % 7) % 7) // 7`. Most of them have a short form:
-here `7 * ((h + 6) // 7)` for the size that is padded to a multiple of 7, and a quotient without a remainder.
+sympy needs seconds to compare nested quotients, such as `(h + (7 - h % 7) % 7) // 7`. Most have a short form:
+the padded size here is `7 * ((h + 6) // 7)`, whose quotient by 7 has no remainder.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import Protocol
 
 import sympy
@@ -35,12 +34,16 @@ class Atoms(Protocol):
         """Numbers between which a polynomial lies."""
 
 
+def short_quotient(atoms: Atoms, dividend: Polynomial[int], divisor: int) -> Polynomial[int] | None:
+    """The quotient of a polynomial by a positive number, rounded down; None where it needs a new atom."""
+    quotient = dividend.divide_down(divisor)
+    # (h + 4 - h % 4) // 4 is 1 + h // 4.
+    return quotient or _without_remainders(atoms, dividend, divisor).divide_down(divisor)
+
+
 def divide_down(atoms: Atoms, dividend: Polynomial[int], divisor: int) -> Polynomial[int]:
     """The quotient of a polynomial by a positive number, rounded down."""
-    quotient = dividend.divide_down(divisor)
-    if quotient is None:
-        # (h + 4 - h % 4) // 4 is 1 + h // 4.
-        quotient = _without_remainders(atoms, dividend, divisor).divide_down(divisor)
+    quotient = short_quotient(atoms, dividend, divisor)
     if quotient is not None:
         return quotient
     expression = floor_quotient(atoms.expression_of(dividend), sympy.Integer(divisor))
@@ -79,10 +82,10 @@ def rounded_up(atoms: Atoms, expression: sympy.Basic) -> Polynomial[int] | None:
 
 
 def multiples_in(atoms: Atoms, first: Polynomial[int], second: Polynomial[int]) -> dict[int, Polynomial[int]]:
-    """The atoms that are multiples of numbers if two polynomials are equal, as polynomials of their quotients.
+    """The atoms that are multiples if two polynomials are equal, as polynomials of their quotients.
 
-    `16 * (h // 4) * (w // 4) == h * w` holds for positive sizes only where both are multiples of 4, because no
-    quotient is larger than its dividend.
+    `16 * (h // 4) * (w // 4) == h * w` holds for positive sizes only where both are multiples of 4, because
+    no quotient is larger than its dividend.
     """
     if second.number == 0 and len(first.terms) == 1:
         return _multiples_of_remainder(atoms, first)
@@ -97,7 +100,7 @@ def multiples_in(atoms: Atoms, first: Polynomial[int], second: Polynomial[int]) 
             right.remove(atom)
     if first_factor < second_factor:
         left, right = right, left
-    if not 0 < min(first_factor, second_factor) or not _are_positive(atoms, {*first_atoms, *second_atoms}):
+    if min(first_factor, second_factor) <= 0 or not _are_positive(atoms, {*first_atoms, *second_atoms}):
         return {}
     multiples: dict[int, Polynomial[int]] = {}
     product = min(first_factor, second_factor)

@@ -17,7 +17,7 @@ from ....torch_boundary.size_questions import note
 from ....torch_boundary.symbolic_sizes import FLOAT_ARITHMETIC, INTEGER_DIVISION
 from ...sizes.operator_trace import is_internal
 from ..checks import is_caught
-from .divisions import divide_down, multiples_in, quotient_of_multiple, remainder, rounded_up
+from .divisions import multiples_in, quotient_of_multiple, remainder, rounded_up, short_quotient
 from .nodes import SizeNode
 
 
@@ -127,7 +127,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
             return self.reduce(dividend).divide(self.reduce(divisor)) if low is not None and low > 0 else None
         if divisor.number is None or divisor.number <= 0:
             return None
-        return (remainder if name == "mod" else divide_down)(self, dividend, divisor.number)
+        return (remainder if name == "mod" else short_quotient)(self, dividend, divisor.number)
 
     def adopt(self, node: Any) -> SizeNode:
         """The environment's node for a number."""
@@ -202,14 +202,14 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         return self._expressions[atom]
 
     def reduce(self, polynomial: Polynomial[int]) -> Polynomial[int]:
-        """A polynomial that is equal for all sizes that the guards allow, with quotients instead of multiples."""
-        parts = {
-            atom: self._multiples.get(atom) or self._atom_of_multiples(atom) for atom in polynomial.atoms
-        }
+        """A polynomial that is equal where the guards hold, with quotients in the place of multiples."""
+        parts = {atom: self._atom_of_multiples(atom) for atom in polynomial.atoms}
         changed = {atom: part for atom, part in parts.items() if part is not None}
         return self.reduce(polynomial.substitute(changed)) if changed else polynomial
 
     def _atom_of_multiples(self, atom: int) -> Polynomial[int] | None:
+        if atom in self._multiples:
+            return self._multiples[atom]
         if atom not in self._atoms_of_multiples:
             # A remainder has no quotients where it is an atom of one.
             part = quotient_of_multiple(self, atom, self._multiples)
