@@ -68,6 +68,8 @@ class Alternatives:
         self._call = call
         self._captures = captures
         self._tries_forms = tries_forms
+        self._eager_error: Exception | None = None
+        self._has_run = False
         self._begin = time.perf_counter()
         self._seconds: float | None = None
 
@@ -84,6 +86,10 @@ class Alternatives:
             self._seconds = time.perf_counter() - self._begin
         if self._seconds > SECONDS or _bytes(self._model) > BYTES or _reaches_state(self._model):
             return None, [f"not tried, because it would take long or need copies: {forms}"] if names else []
+        untried = [f"explain=True tries other captures: {forms}"] if names and not self._tries_forms else []
+        # The model runs once, however often it is asked about.
+        if self._has_run and (self._eager_error is not None or not requested_names):
+            return self._eager_error, [] if self._eager_error is not None else untried
         # A deep copy shares the objects that its hooks and functions refer to, so these are restored, too.
         preserved = Preserved(self._model, self._call)
         # The model has already printed during the capture.
@@ -99,13 +105,13 @@ class Alternatives:
                 # Without a copy, an attempt would change the user's model.
                 raise_fault(failure, "when it copied the model")
                 return None, []
-            error = _error_of(model, *call)
-            if error is not None:
-                return error, []
+            if not self._has_run:
+                self._eager_error = _error_of(model, *call)
+                self._has_run = True
+            if self._eager_error is not None:
+                return self._eager_error, []
             with torch.no_grad():
-                lines = self._try_forms(requested_names)
-        is_untried = bool(names) and not self._tries_forms
-        return None, [*lines, f"explain=True tries other captures: {forms}"] if is_untried else lines
+                return None, self._try_forms(requested_names) + untried
 
     def _try_forms(self, names: Sequence[str]) -> list[str]:
         begin = time.perf_counter()

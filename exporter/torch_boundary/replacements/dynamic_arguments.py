@@ -226,9 +226,8 @@ def _of_any_length(window: torch.Tensor, length: Any) -> torch.Tensor:
     return result
 
 
-def _is_fake(input: object) -> bool:
-    """Whether a call of `torch._shape_as_tensor` would make a tensor whose elements are unknown."""
-    return isinstance(input, FakeTensor)
+# Models of ultralytics call this private function. In a torch without it none can, so nothing depends on it.
+_SHAPE_AS_TENSOR = vars(torch).get("_shape_as_tensor")
 
 
 def _shape_as_tensor(input: torch.Tensor) -> torch.Tensor:
@@ -249,7 +248,7 @@ CHOICES: dict[object, Choice] = {
     F.affine_grid: _if(_has_dynamic_size, _affine_grid),
     torch.istft: _if(_has_dynamic_length, _istft),
     torch.Tensor.istft: _if(_has_dynamic_length, _istft),
-    torch._shape_as_tensor: _if(_is_fake, _shape_as_tensor),
+    _SHAPE_AS_TENSOR: _if(lambda input: isinstance(input, FakeTensor), _shape_as_tensor),
     F.one_hot: _if(_has_dynamic_classes, _one_hot),
     torch.tril_indices: _if(_has_dynamic_triangle, _tril_indices),
     torch.triu_indices: _if(_has_dynamic_triangle, _triu_indices),

@@ -100,7 +100,11 @@ def multiples_in(atoms: Atoms, first: Polynomial[int], second: Polynomial[int]) 
             right.remove(atom)
     if first_factor < second_factor:
         left, right = right, left
-    if min(first_factor, second_factor) <= 0 or not _are_positive(atoms, {*first_atoms, *second_atoms}):
+    factors = {*first_atoms, *second_atoms}
+    dividends = {atom for atom in factors if not isinstance(atoms.atom_expression(atom), FloorDiv)}
+    lows = [atoms.bounds(Polynomial.of_atom(atom))[0] for atom in dividends]
+    # A product of 0 says nothing about its other factors.
+    if min(first_factor, second_factor) <= 0 or not all(low is not None and low > 0 for low in lows):
         return {}
     multiples: dict[int, Polynomial[int]] = {}
     product = min(first_factor, second_factor)
@@ -176,13 +180,6 @@ def _quotient_of_atom(atoms: Atoms, atom: int) -> tuple[int | None, int]:
     if len(dividend_atoms) != 1 or dividend != Polynomial.of_atom(dividend_atoms[0]):
         return None, 1
     return dividend_atoms[0], int(expression.args[1])
-
-
-def _are_positive(atoms: Atoms, factors: set[int]) -> bool:
-    """Whether no dividend among the factors of a product is 0."""
-    quotients = {atom for atom in factors if isinstance(atoms.atom_expression(atom), FloorDiv)}
-    lows = [atoms.bounds(Polynomial.of_atom(atom))[0] for atom in factors - quotients]
-    return all(low is not None and low > 0 for low in lows)
 
 
 def _number(number: sympy.Basic) -> Polynomial[int]:

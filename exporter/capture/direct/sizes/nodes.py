@@ -246,8 +246,8 @@ def _decide_relation(relation: tuple[Any, ...], environment: Any) -> bool | None
         return None
     answer = decide(name, first.polynomial, second.polynomial, environment.bounds)
     if answer is None:
-        reduced = [environment.reduce(operand.polynomial) for operand in (first, second)]
-        answer = decide(name, *reduced, environment.bounds)
+        left, right = environment.reduce(first.polynomial), environment.reduce(second.polynomial)
+        answer = decide(name, left, right, environment.bounds)
     return answer
 
 
