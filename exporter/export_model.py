@@ -52,6 +52,7 @@ def export(
     capture: str = "auto",
     specialize: bool = False,
     source_lines: bool = False,
+    explain: bool = False,
     weights: Weights | None = None,
     progress: Progress | None = None,
     optimize: str | bool = DEFAULT_LEVEL,
@@ -91,6 +92,8 @@ def export(
             decision for the example. The program is wrong for inputs that decide otherwise; a warning and
             `Program.specializations` list the decisions.
         source_lines: keep the user's source line on every node, as metadata `opsetta.line`.
+        explain: after a failed capture, try strict capture, a script and a trace of a copy of the model; the
+            error names those that work.
         weights: the weights of a module that was built on the meta device or under FakeTensorMode: the path
             of a .safetensors file, of a checkpoint of torch.save, of the index of a sharded one, or of a
             folder with one of these; or a mapping from names to tensors, as `open_weights` gives. They are
@@ -127,6 +130,7 @@ def export(
         capture=capture,
         specialize=specialize,
         source_lines=source_lines,
+        explain=explain,
         weights=weights,
     )
     with rare_collections():

@@ -32,6 +32,7 @@ class CaptureOptions:
             gradients off.
         specialize: where a decision depends on the values of inputs, take that of the example.
         source_lines: keep the user's source line on every node.
+        explain: after a failed capture, try other captures of a copy of the model, and name those that work.
         weights: the weights of a model that was built without them.
     """
 
@@ -44,6 +45,7 @@ class CaptureOptions:
     capture: str = "auto"
     specialize: bool = False
     source_lines: bool = False
+    explain: bool = False
     weights: Weights | None = None
 
     @property

@@ -314,8 +314,9 @@ def _check_mutations(aliases: Aliases, mutations: str) -> None:
     lines = "\n".join(f"  - {change}" for change in changes)
     raise MutationError(
         "the model writes to its inputs, parameters or buffers, which an ONNX graph cannot do:\n"
-        f'{lines}\nPass mutations="outputs" to return the new values as further outputs, mutations="drop" '
-        "to discard them, or make the model functional (write to a clone; call eval() for statistics)."
+        f'{lines}\nPass mutations="outputs" to return the new values as further outputs, as streaming models '
+        'do, mutations="drop" to discard them, or make the model functional (write to a clone; call eval() '
+        "for statistics)."
     )
 
 

@@ -126,6 +126,13 @@ def _integer_square_root(number: Any) -> object:
     return math.floor(torch.sym_sqrt(number)) if isinstance(number, torch.SymInt) else math.isqrt(number)
 
 
+def _divide_with_remainder(dividend: Any, divisor: Any) -> object:
+    """Python's `divmod`, of a size too."""
+    if isinstance(dividend, torch.SymInt) or isinstance(divisor, torch.SymInt):
+        return dividend // divisor, dividend % divisor
+    return divmod(dividend, divisor)
+
+
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
 _OF_MATH = {"sqrt": _square_root, "isqrt": _integer_square_root}
 _math = types.ModuleType("math")
@@ -171,7 +178,11 @@ def keep_symbolic(
     for space in namespaces:
         functions: dict[str, Any] = {"len": _length}
         if has_dynamic_sizes:
-            functions |= {"range": _Range, "enumerate": count_members}
+            functions |= {
+                "range": _Range,
+                "enumerate": count_members,
+                "divmod": _divide_with_remainder,
+            }
         replacements = {"int": _Int, "float": _Float} if has_dynamic_sizes else {}
         functions |= {
             name: function

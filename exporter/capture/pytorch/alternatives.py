@@ -52,6 +52,7 @@ class Alternatives:
         model: the model, which is copied, but neither run nor changed.
         call: the example arguments, `(args, kwargs)`.
         captures: the functions that capture the model in each form.
+        tries_forms: whether to try the forms, each of which takes as long as a capture.
 
     The time from construction to the first call counts as the time of the failed capture.
     """
@@ -61,25 +62,34 @@ class Alternatives:
         model: torch.nn.Module,
         call: tuple[tuple[object, ...], Mapping[str, object]],
         captures: Captures,
+        tries_forms: bool,
     ):
         self._model = model
         self._call = call
         self._captures = captures
+        self._tries_forms = tries_forms
+        self._eager_error: Exception | None = None
+        self._has_run = False
         self._begin = time.perf_counter()
         self._seconds: float | None = None
 
     def __call__(self, names: Sequence[str]) -> tuple[Exception | None, list[str]]:
-        """Run a copy of the model in PyTorch, then try the alternatives; nothing is printed or left changed.
+        """Run a copy of the model in PyTorch, then try the forms; nothing is printed or left changed.
 
         Returns:
             The exception of eager PyTorch, or None; and lines about the alternatives.
         """
         names = [name for name in names if name in self._captures]
+        forms = ", ".join(_FORMS[name] for name in names)
+        requested_names = names if self._tries_forms else []
         if self._seconds is None:
             self._seconds = time.perf_counter() - self._begin
         if self._seconds > SECONDS or _bytes(self._model) > BYTES or _reaches_state(self._model):
-            forms = ", ".join(_FORMS[name] for name in names)
             return None, [f"not tried, because it would take long or need copies: {forms}"] if names else []
+        untried = [f"explain=True tries other captures: {forms}"] if names and not self._tries_forms else []
+        # The model runs once, however often it is asked about.
+        if self._has_run and (self._eager_error is not None or not requested_names):
+            return self._eager_error, [] if self._eager_error is not None else untried
         # A deep copy shares the objects that its hooks and functions refer to, so these are restored, too.
         preserved = Preserved(self._model, self._call)
         # The model has already printed during the capture.
@@ -95,11 +105,13 @@ class Alternatives:
                 # Without a copy, an attempt would change the user's model.
                 raise_fault(failure, "when it copied the model")
                 return None, []
-            error = _error_of(model, *call)
-            if error is not None:
-                return error, []
+            if not self._has_run:
+                self._eager_error = _error_of(model, *call)
+                self._has_run = True
+            if self._eager_error is not None:
+                return self._eager_error, []
             with torch.no_grad():
-                return None, self._try_forms(names)
+                return None, self._try_forms(requested_names) + untried
 
     def _try_forms(self, names: Sequence[str]) -> list[str]:
         begin = time.perf_counter()

@@ -96,7 +96,7 @@ def _capture_module(
     """Capture a module, see `capture`."""
     by, specialize, source_lines = options.method, options.specialize, options.source_lines
     leaves = shapes.resolve(model, args, kwargs, options)
-    alternatives = Alternatives(model, (args, kwargs), _captures(args, kwargs, options))
+    alternatives = Alternatives(model, (args, kwargs), _captures(args, kwargs, options), options.explain)
     preserved, remembered = Preserved(model, leaves.values), RememberedTensors(model)
     attempt = functools.partial(_export, model, args, kwargs, leaves, (preserved, remembered), source_lines)
     try:

@@ -46,6 +46,7 @@ def export(
     mutations: options.Mutations = None,
     capture: options.CaptureMethod = None,
     specialize: options.Specialize = False,
+    explain: options.Explain = False,
     external_data: options.ExternalData = None,
     weights: options.StoredWeights = None,
     reference_weights: options.ReferenceWeights = False,
@@ -122,6 +123,7 @@ def _export_example(
         weights=parameters["weights"],
         capture=parameters["capture"],
         specialize=True if parameters["specialize"] else None,
+        explain=True if parameters["explain"] else None,
     )
     return export_model(
         example.model,

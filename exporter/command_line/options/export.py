@@ -86,6 +86,13 @@ Specialize = Annotated[
         help="Fix decisions that depend on the values of inputs as in the example, and list them.",
     ),
 ]
+Explain = Annotated[
+    bool,
+    typer.Option(
+        "--explain",
+        help="After a failed capture, try other captures of the model, and say which of them work.",
+    ),
+]
 ExternalData = Annotated[
     bool | None,
     typer.Option(

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
+from ..fake_tensors import FakeTensor
 from ..symbolic_numbers import Size, holds_always
 from ..symbolic_sizes import check
 from . import dynamic_windows
@@ -225,6 +226,16 @@ def _of_any_length(window: torch.Tensor, length: Any) -> torch.Tensor:
     return result
 
 
+# Models of ultralytics call this private function. In a torch without it none can, so nothing depends on it.
+_SHAPE_AS_TENSOR = vars(torch).get("_shape_as_tensor")
+
+
+def _shape_as_tensor(input: torch.Tensor) -> torch.Tensor:
+    """The sizes of a tensor in a tensor."""
+    sizes = [torch.scalar_tensor(size, dtype=torch.int64) for size in input.shape]
+    return torch.stack(sizes) if sizes else torch.zeros(0, dtype=torch.int64)
+
+
 def _if(would_fix_size: Callable[..., bool], function: Function) -> Choice:
     return lambda *args, **kwargs: function if would_fix_size(*args, **kwargs) else None
 
@@ -237,6 +248,7 @@ CHOICES: dict[object, Choice] = {
     F.affine_grid: _if(_has_dynamic_size, _affine_grid),
     torch.istft: _if(_has_dynamic_length, _istft),
     torch.Tensor.istft: _if(_has_dynamic_length, _istft),
+    _SHAPE_AS_TENSOR: _if(lambda input: isinstance(input, FakeTensor), _shape_as_tensor),
     F.one_hot: _if(_has_dynamic_classes, _one_hot),
     torch.tril_indices: _if(_has_dynamic_triangle, _tril_indices),
     torch.triu_indices: _if(_has_dynamic_triangle, _triu_indices),

@@ -254,7 +254,7 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str, list[str]
 def failure(name: str) -> opsetta.CaptureError:
     make, args, options, _, _ = MODELS[name]
     with pytest.raises(opsetta.CaptureError) as raised:
-        opsetta.export(make().eval(), args, **options)
+        opsetta.export(make().eval(), args, explain=True, **options)
     return raised.value
 
 
@@ -293,9 +293,26 @@ def test_trying_alternatives_leaves_no_trace(capfd: Any) -> None:
     model = Loud().eval()
     before = snapshot(model, X)
     with pytest.raises(opsetta.CaptureError, match="A branch depends"):
-        opsetta.export(model, (X,))
+        opsetta.export(model, (X,), explain=True)
     assert changes(before, snapshot(model, X)) == []
     assert capfd.readouterr() == ("", "")
+
+
+def test_other_forms_are_tried_on_request_only() -> None:
+    with pytest.raises(opsetta.CaptureError) as raised:
+        opsetta.export(Branch().eval(), (X,))
+    message = str(raised.value)
+    assert (
+        "explain=True tries other captures: torch.jit.script(model), torch.jit.trace(model, args)" in message
+    )
+    assert "torch.cond(" in message
+    assert "tried)" not in message
+    assert "fails too" not in message
+
+
+def test_without_a_request_a_model_that_fails_in_pytorch_is_named() -> None:
+    with pytest.raises(opsetta.CaptureError, match="the model fails in PyTorch itself"):
+        opsetta.export(nn.Linear(4, 2).eval(), (X,))
 
 
 def test_nothing_is_tried_after_a_long_capture(monkeypatch: Any) -> None:

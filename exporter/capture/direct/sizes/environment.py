@@ -17,6 +17,7 @@ from ....torch_boundary.size_questions import note
 from ....torch_boundary.symbolic_sizes import FLOAT_ARITHMETIC, INTEGER_DIVISION
 from ...sizes.operator_trace import is_internal
 from ..checks import is_caught
+from .divisions import multiples_in, quotient_of_multiple, remainder, rounded_up, short_quotient
 from .nodes import SizeNode
 
 
@@ -44,6 +45,9 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         self._sizes: dict[Polynomial[int], SizeNode] = {}
         self._other_nodes: dict[tuple[Any, ...], SizeNode] = {}
         self._all_nodes: list[SizeNode] = []
+        self._multiples: dict[int, Polynomial[int]] = {}
+        self._positive_atoms: set[int] = set()
+        self._atoms_of_multiples: dict[int, Polynomial[int] | None] = {}
         super().__init__(**settings)
 
     # Numbers.
@@ -91,6 +95,9 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
 
     def operation_node(self, name: str, operands: Sequence[SizeNode]) -> SizeNode:
         """The node of an operation's result, as sympy writes it."""
+        short_form = self._short_form(name, operands)
+        if short_form is not None:
+            return self.size(short_form)
         expressions = [operand.expr for operand in operands]
         pytype = numbers.result_type(name, operands)
         if name in FLOAT_ARITHMETIC and pytype is float:
@@ -106,6 +113,21 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         hints = [operand._hint for operand in operands]
         hint = None if None in hints else pytype(numbers.operator_of(name)(*hints))
         return self._node(expression, pytype, hint)
+
+    def _short_form(self, name: str, operands: Sequence[SizeNode]) -> Polynomial[int] | None:
+        """The polynomial of a quotient or remainder, where sympy's expression would be nested."""
+        if name == "ceil":
+            return rounded_up(self, operands[0].expr)
+        polynomials = [operand.polynomial for operand in operands]
+        if name not in ("mod", "int_floordiv") or None in polynomials:
+            return None
+        dividend, divisor = polynomials
+        if name == "int_floordiv" and divisor.number is None:
+            low, _ = self.bounds(divisor)
+            return self.reduce(dividend).divide(self.reduce(divisor)) if low is not None and low > 0 else None
+        if divisor.number is None or divisor.number <= 0:
+            return None
+        return (remainder if name == "mod" else short_quotient)(self, dividend, divisor.number)
 
     def adopt(self, node: Any) -> SizeNode:
         """The environment's node for a number."""
@@ -175,6 +197,38 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
             expression = self._written_expressions[polynomial] = sympy.Add(*terms)
         return expression
 
+    def atom_expression(self, atom: int) -> sympy.Basic:
+        """The expression that an atom of polynomials stands for."""
+        return self._expressions[atom]
+
+    def reduce(self, polynomial: Polynomial[int]) -> Polynomial[int]:
+        """A polynomial that is equal where the guards hold, with quotients in the place of multiples."""
+        parts = {atom: self._atom_of_multiples(atom) for atom in polynomial.atoms}
+        changed = {atom: part for atom, part in parts.items() if part is not None}
+        return self.reduce(polynomial.substitute(changed)) if changed else polynomial
+
+    def _atom_of_multiples(self, atom: int) -> Polynomial[int] | None:
+        if atom in self._multiples:
+            return self._multiples[atom]
+        if atom not in self._atoms_of_multiples:
+            # A remainder has no quotients where it is an atom of one.
+            part = quotient_of_multiple(self, atom, self._multiples)
+            self._atoms_of_multiples[atom] = None if part == Polynomial.of_atom(atom) else part
+        return self._atoms_of_multiples[atom]
+
+    def _learn_multiples(self, first: Polynomial[int], second: Polynomial[int]) -> None:
+        """Note which sizes are multiples of numbers if two numbers are equal."""
+        multiples = multiples_in(self, first, second)
+        if multiples.keys() - self._multiples.keys():
+            self._multiples = multiples | self._multiples
+            for atom, multiple in self._multiples.items():
+                low, _ = self.bounds(Polynomial.of_atom(atom))
+                for quotient in multiple.atoms if low is not None and low > 0 else ():
+                    # A multiple that is not 0 has a quotient that is not 0.
+                    self._positive_atoms.add(quotient)
+            self._atoms_of_multiples.clear()
+            self._learn()
+
     def apply_replacements(self, polynomial: Polynomial[int]) -> Polynomial[int]:
         """A polynomial with replacements applied to its atoms."""
         atoms = polynomial.atoms
@@ -201,6 +255,8 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
                 if sympy_range is None
                 else (_finite(sympy_range.lower), _finite(sympy_range.upper))
             )
+            if atom in self._positive_atoms:
+                interval = (max(1, interval[0] or 1), interval[1])
             self._atom_bounds[atom] = interval
         return interval
 
@@ -241,6 +297,9 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         is_settled = is_own and sym_node._hint is not None and not self._suppress_guards_tls()
         if is_settled and sym_node.pytype is bool:
             sym_node.answer = bool(value)
+            equality = sym_node.equality() if sym_node.relation is not None else None
+            if equality is not None:
+                self._learn_multiples(*equality)
         return value
 
     def guard_or_defer_runtime_assert(self, *args: Any, **kwargs: Any) -> bool:

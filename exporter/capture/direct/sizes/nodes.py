@@ -15,7 +15,7 @@ from typing import Any
 
 import sympy
 
-from .....registration.size_algebra.polynomials import Bounds, Polynomial, decide
+from .....registration.size_algebra.polynomials import Polynomial, decide
 from ....torch_boundary import symbolic_numbers as numbers
 
 _MOST_TERMS = 64
@@ -186,11 +186,19 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
             environment = self.shape_env
             # Without new facts the bounds are the same, and the comparison stays undecided.
             if self._undecided_at != environment.facts:
-                self.answer = _decide_relation(self.relation, environment.bounds)
+                self.answer = _decide_relation(self.relation, environment)
                 if self.answer is None and environment.loops is not None:
                     self.answer = environment.loops.answer(self)
                 self._undecided_at = environment.facts
         return self.answer
+
+    def equality(self) -> tuple[Polynomial[int], Polynomial[int]] | None:
+        """The integers that a decided comparison says to be equal; None for other comparisons."""
+        name, *operands = self.relation or ("",)
+        polynomials = [operand.polynomial for operand in operands]
+        if (name, self.answer) not in (("eq", True), ("ne", False)) or None in polynomials:
+            return None
+        return polynomials[0], polynomials[1]
 
     def guard_bool(self, file: str, line: int) -> bool:
         """The value of a boolean, with a guard if it depends on sizes."""
@@ -221,7 +229,7 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         return False if self._hint is False else bool(numbers.SymNode.statically_known_true(self, file, line))
 
 
-def _decide_relation(relation: tuple[Any, ...], bounds: Callable[[Polynomial[int]], Bounds]) -> bool | None:
+def _decide_relation(relation: tuple[Any, ...], environment: Any) -> bool | None:
     """Decide a relation of sizes by polynomials; None if it may differ between sizes."""
     name, first, *further_operands = relation
     if name == "sym_not":
@@ -236,7 +244,11 @@ def _decide_relation(relation: tuple[Any, ...], bounds: Callable[[Polynomial[int
         return None if None in answers else not absorbing
     if first.polynomial is None or second.polynomial is None:
         return None
-    return decide(name, first.polynomial, second.polynomial, bounds)
+    answer = decide(name, first.polynomial, second.polynomial, environment.bounds)
+    if answer is None:
+        left, right = environment.reduce(first.polynomial), environment.reduce(second.polynomial)
+        answer = decide(name, left, right, environment.bounds)
+    return answer
 
 
 def _sum(first: SizeNode, second: SizeNode) -> Polynomial[int] | None:

@@ -132,8 +132,9 @@ def _shape_of_view(x: torch.Tensor, size: Sequence[Size]) -> list[Size] | None:
     total, fixed_total = product(x.shape), product(fixed_sizes)
     if unknown:
         shape[unknown[0]] = number(total // fixed_total)
-    fits = is_same(product(shape), total) or (
-        unknown and holds_with_guard(operator.mod(total, fixed_total) == 0)
+    # Without a guard here, the kernel would look for other forms of the sizes, such as `h // (h // 4)`.
+    fits = is_same(product(shape), total) or holds_with_guard(
+        operator.mod(total, fixed_total) == 0 if unknown else product(shape) == total
     )
     return shape if fits else None
 

@@ -205,3 +205,15 @@ def test_square_roots_of_sizes_stay_symbolic() -> None:
     for size in (9, 16, 30, 2):
         program.verify((torch.randn(size),))
     assert math.sqrt is root
+
+
+def test_divmod_of_a_size_stays_dynamic() -> None:
+    def model(x: torch.Tensor) -> torch.Tensor:
+        blocks, remaining = divmod(x.shape[0], 4)
+        hours, minutes = divmod(130, 60)
+        return x[: blocks * 4].reshape(blocks, 4).sum(0) * hours + remaining + minutes
+
+    program = opsetta.export(model, (torch.ones(7),), opset=9, dynamic_shapes=({0: "n"},), capture="direct")
+    for size in (4, 9, 15):
+        program.verify((torch.randn(size),))
+    assert "divmod" not in globals()

@@ -29,8 +29,15 @@ def lower_pairs(x: torch.Tensor) -> torch.Tensor:
     return x[:, :, rows, columns].reshape(x.shape[0], -1)
 
 
+def best_queries(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """RT-DETR: at most 5 queries, of a size that is read as a tensor."""
+    sizes = torch._shape_as_tensor(x)
+    return x.topk(sizes[-1].clamp(max=5), dim=-1).values * sizes[0], sizes
+
+
 IMAGES = (1, 2, 8, 9), ((2, 2, 11, 7), (1, 2, 4, 12))
 CASES: dict[str, Case] = {
+    "sizes in a tensor": (best_queries, *IMAGES),
     "global pooling": (SqueezeAndExcitation().eval(), *IMAGES),
     "columns": (lambda x: F.avg_pool2d(x, (x.shape[2], 3), padding=(0, 1)), *IMAGES),
     "rows": (lambda x: F.max_pool2d(x, (2, x.shape[3]), ceil_mode=True), *IMAGES),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
@@ -209,3 +210,34 @@ def test_many_operations_need_no_recursion() -> None:
     for i in range(3000):
         total = total + n * (i % 3) + m
     assert at(total, symbols, (5, 7, 2)) == sum(5 * (i % 3) + 7 for i in range(3000))
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        lambda n, m, k: 6 * (n // 3) == n * 2,
+        lambda n, m, k: n % 3 == 0,
+        lambda n, m, k: 6 * (k // 2) * (n // 3) * m == n * m * k,
+    ],
+)
+def test_a_guard_that_a_size_is_a_multiple_decides_later_questions(condition: Callable[..., Any]) -> None:
+    environment, _, (n, m, _) = environment_and_sizes()
+    k = environment.create_symintnode(new_symbol(environment, "even", 8), hint=8)
+    assert condition(n, m, k)
+    guards = len(environment.guards)
+    assert n // 3 * 3 == n
+    assert n // 3 * m * 3 == m * n
+    assert (m * n) // 3 == n // 3 * m
+    assert (n * m) // (n // 3) == 3 * m
+    assert n % 3 == 0
+    assert len(environment.guards) == guards
+
+
+def test_a_size_padded_to_a_multiple_has_a_short_form() -> None:
+    environment, _, (n, m, _) = environment_and_sizes()
+    padded = n + (7 - n % 7) % 7
+    assert str(padded // 7) == str((n + 6) // 7)
+    assert n + (-n % 7) == padded == math.ceil(n / 7) * 7 == padded // 7 * 7
+    assert padded * m // 7 == (n + 6) // 7 * m
+    assert (n + 7 - n % 7) // 7 == n // 7 + 1
+    assert not environment.guards
