@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ...passes.quantization import Error, Quantization
-from ...registration import ModelFileError, UsageError
+from ...registration import CaptureError, ModelFileError, UsageError
 from ..devices.targets.load_target import resolve_target
 from ..devices.targets.target import Target
 from ..export_model import export
@@ -21,10 +21,11 @@ from ..onnx_model import OnnxModel
 from ..program import Program
 from ..quantizing import initializer_bytes, is_compared, output_error, quantize_weights, scheme_of
 from ..torch_boundary.requirements import need_torch
-from .folder import check_has_no_adapter, copy_files, folder_at, task_of_modules
+from .folder import check_library, copy_files, folder_at, task_of_modules
 from .graphs import CACHE, ExampleCall, GraphFile, Pairs, TaskModel
 from .model_folders import DTYPES, Loaded, load, read_config
-from .tasks import Task, task_named, task_of, task_of_sentences
+from .tasks.record import Task
+from .tasks.selection import task_named, task_of, task_of_sentences
 
 if TYPE_CHECKING:
     import torch
@@ -111,7 +112,8 @@ def export_huggingface(
     Args:
         folder: with config.json, weights and the files of a tokenizer or processor.
         output: the folder to write; it may be the same one.
-        task: a name of `tasks.TASKS`; by default that of the architecture in config.json.
+        task: a name that docs/huggingface.md lists, or optimum's name of the same task; by default that of
+            the architecture in config.json.
         opset: the ONNX opset to write; by default the target's, or 17.
         dtype: of weights and activations, "float32", "float16" or "bfloat16".
         quantize: "int8" or "int4", or a mapping of these as `dtype` and further arguments of
@@ -137,7 +139,7 @@ def export_huggingface(
     report = progress or (lambda stage: None)
     need_torch("exporting a model")
     report("loading the model")
-    check_has_no_adapter(source)
+    check_library(source)
     config = read_config(source)
     chosen_task = choose_task(task, source, config)
     loaded = load(source, config, chosen_task, DTYPES[dtype])
@@ -201,7 +203,7 @@ def _check_choices(dtype: str, weights: str, quantize: str | Mapping[str, object
 def choose_task(name: str | None, folder: pathlib.Path, config: PretrainedConfig) -> Task:
     """The named task, or that of the folder: sentence-transformers makes vectors of models that generate."""
     if name is not None:
-        return task_named(name)
+        return task_named(name, config)
     module_task = task_of_modules(folder)
     return task_of(config) if module_task is None else task_of_sentences(module_task)
 
@@ -233,8 +235,9 @@ def _lower(
     writes_frequencies = any(
         getattr(module, "rope_type", None) == "longrope" for module in loaded.model.modules()
     )
-    with _forward_replaced(loaded.model, example):
-        program = export(
+
+    def export_with(file: GraphFile) -> Program:
+        return export(
             loaded.model,
             (example.arguments,),
             opset=opset,
@@ -247,6 +250,17 @@ def _lower(
             target=target,
             progress=report,
         )
+
+    declaration = file.with_fixed_axes() if example.has_fixed_sizes else file
+    with _forward_replaced(loaded.model, example):
+        try:
+            program = export_with(declaration)
+        except CaptureError:
+            # Some models of images and sounds have one position for each part of an input of one size.
+            if not declaration.optional_axes:
+                raise
+            program = export_with(file.with_fixed_axes())
+        loaded.check_missing(program.source)
         verification = None
         if verify:
             report("verifying")
@@ -298,7 +312,7 @@ def _forward_replaced(model: PreTrainedModel, example: ExampleCall) -> Iterator[
 
     def forward(
         self: PreTrainedModel, inputs: dict[str, torch.Tensor | Pairs]
-    ) -> torch.Tensor | tuple[torch.Tensor, Pairs]:
+    ) -> torch.Tensor | tuple[torch.Tensor, Pairs] | tuple[torch.Tensor, ...]:
         tensors = {name: item for name, item in inputs.items() if not isinstance(item, list)}
         past = inputs.get(CACHE, [])
         return example.call(self, tensors, past if isinstance(past, list) else [])

@@ -1,6 +1,7 @@
 """Exports of Hugging Face folders: names, weights, types, tasks, and what is refused."""
 
 import dataclasses
+import functools
 import json
 import shutil
 
@@ -11,9 +12,12 @@ import torch
 import transformers
 
 import opsetta
-from opsetta.exporter.huggingface import encoders, export_folder
+from opsetta.exporter.huggingface import export_folder
 from opsetta.exporter.huggingface.graphs import GraphFile
-from opsetta.exporter.huggingface.tasks import TASKS, Task, task_named, task_of
+from opsetta.exporter.huggingface.tasks import single_run
+from opsetta.exporter.huggingface.tasks.record import Task
+from opsetta.exporter.huggingface.tasks.selection import task_named, task_of
+from opsetta.exporter.huggingface.tasks.table import TASKS
 
 from ...models.generators import GENERATORS, VOCABULARY, write_folder, write_generator
 from .task_table import PAGE, table, with_table
@@ -211,7 +215,7 @@ def test_classes_of_images(size, tmp_path):
     assert found.task == "image-classification"
     assert found.copied == ["config.json", "preprocessor_config.json"]
     inputs = shapes(onnx.load(found.graphs[0].path).graph.input)
-    assert inputs == {"pixel_values": ["batch_size", 3, 32, size.get("width", 32)]}
+    assert inputs == {"pixel_values": ["batch_size", 3, "height", "width"]}
 
 
 @pytest.mark.parametrize(
@@ -266,7 +270,7 @@ def test_errors_come_before_anything_is_written(options, error, message, llama, 
 @pytest.mark.parametrize(
     ("entries", "error", "message"),
     [
-        ({"architectures": ["LlamaForQuestionAnswering"]}, opsetta.UsageError, "has no default task"),
+        ({"architectures": ["LlamaForNothing"]}, opsetta.UsageError, "has no default task"),
         ({"architectures": None}, opsetta.UsageError, "names no architecture"),
         ({"model_type": "no-such-model"}, opsetta.ModelFileError, "no-such-model"),
         ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, opsetta.UsageError, "gptq"),
@@ -343,7 +347,6 @@ SMALL = {
     [
         ("GitForCausalLM", git_config, "image, text", "text-generation"),
         ("FuyuForCausalLM", fuyu_config, "image, text", "text-generation"),
-        ("LayoutLMForSequenceClassification", "LayoutLMConfig", "layout, text", None),
         ("LayoutLMv3Model", "LayoutLMv3Config", "image, layout, text", None),
         ("VisualBertModel", "VisualBertConfig", "image, text", None),
         ("MarkupLMForSequenceClassification", "MarkupLMConfig", "markup, text", None),
@@ -366,7 +369,7 @@ def test_models_of_more_than_text_are_refused_by_name(architecture, config, moda
         ({"path": "", "type": "a.Transformer"}, {"transformer_task": "text-generation"}, "text-generation"),
         ({"path": "", "type": "sentence_transformers.models.CLIPModel"}, {}, "text-generation"),
         ({"path": "0_Transformer", "type": "a.Transformer"}, {}, "text-generation"),
-        ({"path": "", "type": "a.models.MLMTransformer"}, {}, "a model for fill-mask"),
+        ({"path": "", "type": "a.models.MLMTransformer"}, {}, "fill-mask"),
         ({"path": "", "type": "a.Transformer"}, {"transformer_task": "retrieval"}, "a model for retrieval"),
     ],
 )
@@ -481,9 +484,12 @@ def test_modules_of_sentence_transformers_are_copied(llama, tmp_path):
 
 def test_every_task_has_a_table_in_transformers():
     tables = transformers.models.auto.modeling_auto
-    for task in TASKS.values():
+    for task in (record for records in TASKS.values() for record in records):
         assert hasattr(transformers, task.auto_class)
-        assert getattr(tables, task.mapping)
+        if task.mapping is None:
+            assert task.model_type in transformers.CONFIG_MAPPING
+        else:
+            assert getattr(tables, task.mapping)
         if task.encoder_class is not None:
             assert hasattr(transformers, task.encoder_class)
             assert getattr(tables, task.encoder_mapping)
@@ -501,27 +507,31 @@ FILL_MASK = Task(
     "fill-mask",
     "AutoModelForMaskedLM",
     "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
-    encoders.logits,
-    (GraphFile("masked.onnx", {"input_ids": {0: "texts"}, "attention_mask": {0: "texts"}}, ("scores",)),),
+    functools.partial(
+        single_run.example_calls,
+        inputs={"input_ids": {0: "batch_size", 1: "sequence_length"}},
+        outputs=("logits",),
+    ),
+    (GraphFile("masked.onnx", {"input_ids": {0: "texts"}}, ("logits",)),),
 )
 
 
 def test_a_record_is_all_that_a_task_needs(tmp_path, monkeypatch):
     """The file, the inputs, their dynamic axes and the outputs are those of the record."""
-    monkeypatch.setitem(TASKS, "fill-mask", FILL_MASK)
+    monkeypatch.setitem(TASKS, "fill-mask", (FILL_MASK,))
     config = transformers.BertConfig(**ENCODER, type_vocab_size=1)
     write_folder("BertForMaskedLM", config, tmp_path / "folder")
     written = opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out", opset=13, verify=True)
     assert written.task == "fill-mask"
     loaded = onnx.load(tmp_path / "out" / "masked.onnx").graph
-    assert shapes(loaded.input) == {"input_ids": ["texts", 6], "attention_mask": ["texts", 6]}
-    assert shapes(loaded.output) == {"scores": ["texts", 6, VOCABULARY]}
+    assert shapes(loaded.input) == {"input_ids": ["texts", 6]}
+    assert shapes(loaded.output) == {"logits": ["texts", 6, VOCABULARY]}
 
 
 def test_a_builder_must_serve_each_file_of_its_task(tmp_path, monkeypatch):
     """A task without a call for one of its files is an error, and exports nothing."""
     files = (*FILL_MASK.files, dataclasses.replace(FILL_MASK.files[0], name="second.onnx"))
-    monkeypatch.setitem(TASKS, "fill-mask", dataclasses.replace(FILL_MASK, files=files))
+    monkeypatch.setitem(TASKS, "fill-mask", (dataclasses.replace(FILL_MASK, files=files),))
     write_folder("BertForMaskedLM", transformers.BertConfig(**ENCODER), tmp_path / "folder")
     with pytest.raises(ValueError, match="shorter"):
         opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out", opset=13)
@@ -536,7 +546,7 @@ def test_documentation_has_the_table_of_tasks():
 
 def test_error_for_an_unknown_task_lists_all_tasks():
     with pytest.raises(opsetta.UsageError) as caught:
-        task_named("text-classifcation")
+        task_named("text-classifcation", transformers.BertConfig())
     assert "did you mean 'text-classification'" in str(caught.value)
     assert all(name in str(caught.value) for name in TASKS)
 
