@@ -7,7 +7,6 @@ import dataclasses
 import os
 import pathlib
 import types
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from ..onnx_model import OnnxModel
 from ..program import Program
 from ..quantizing import initializer_bytes, is_compared, output_error, quantize_weights, scheme_of
 from ..torch_boundary.requirements import need_torch
+from .expected_warnings import expected_warnings
 from .folder import check_library, copy_files, folder_at, task_of_modules
 from .graphs import CACHE, ExampleCall, GraphFile, Pairs, TaskModel
 from .model_folders import DTYPES, Loaded, load, read_config
@@ -32,16 +32,6 @@ if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
     from ..running.verification import VerificationReport
-
-_EXPECTED = (
-    # The lengths of past, input and mask belong together.
-    "the export is valid for",
-    # The caller chose the element type.
-    "the weights have other element types",
-    # Frequencies of rotary embeddings are computed anew in each call.
-    r"the new values of tensors that the model writes to are dropped: buffer '[\w.]*inv_freq'[^,]*$",
-)
-"""Warnings of `export` that say nothing new of these models."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -317,9 +307,7 @@ def _forward_replaced(model: PreTrainedModel, example: ExampleCall) -> Iterator[
         past = inputs.get(CACHE, [])
         return example.call(self, tensors, past if isinstance(past, list) else [])
 
-    with replace_attribute(model, "forward", types.MethodType(forward, model)), warnings.catch_warnings():
-        for message in _EXPECTED:
-            warnings.filterwarnings("ignore", message)
+    with replace_attribute(model, "forward", types.MethodType(forward, model)), expected_warnings():
         yield
 
 

@@ -82,12 +82,13 @@ def _single(
     *,
     combines: bool = False,
     replacements: Mapping[str, MakeInput] | None = None,
+    model_type: str | None = None,
     sentence_transformers_name: str | None = None,
 ) -> Task:
     """A task with one file, which runs once per input.
 
     Args:
-        name, combines, sentence_transformers_name: as for `Task`.
+        name, combines, model_type, sentence_transformers_name: as for `Task`.
         auto_class, mapping: as for `Task`, without what all of these names have.
         inputs, outputs, replacements: as for `single_run.example_calls`.
     """
@@ -105,6 +106,7 @@ def _single(
         build,
         (GraphFile("model.onnx", inputs, outputs, _OPTIONAL_AXES),),
         combines=combines,
+        model_type=model_type,
         sentence_transformers_name=sentence_transformers_name,
     )
 
@@ -203,7 +205,6 @@ _TASKS = (
     _single("image-segmentation", "SemanticSegmentation", "SEMANTIC_SEGMENTATION", _IMAGE, ("logits",)),
     _single("depth-estimation", "DepthEstimation", "DEPTH_ESTIMATION", _IMAGE, ("predicted_depth",)),
     _single("masked-im", "MaskedImageModeling", "MASKED_IMAGE_MODELING", _IMAGE, ("reconstruction",)),
-    _single("image-matting", "ImageMatting", "IMAGE_MATTING", _IMAGE, ("alphas",)),
     _single("image-to-image", "ImageToImage", "IMAGE_TO_IMAGE", _IMAGE, ("reconstruction",)),
     _single("keypoint-detection", "PoseEstimation", "POSE_ESTIMATION", _IMAGE, ("heatmaps",)),
     _single(
@@ -266,6 +267,8 @@ _TASKS = (
         _TEXT,
         ("waveform",),
         combines=True,
+        # The others are several models, between which Python code generates.
+        model_type="vits",
     ),
     *(
         Task(

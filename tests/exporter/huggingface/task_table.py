@@ -28,7 +28,8 @@ def table() -> str:
         for task in records
         for file in task.files
     ]
-    return "\n".join(rows) + "\n"
+    # A task may have equal records for several classes.
+    return "\n".join(dict.fromkeys(rows)) + "\n"
 
 
 def with_table(page: str) -> str:

@@ -1,0 +1,1 @@
+"""A backend for the exporters of transformers, which `opsetta.huggingface` registers."""
