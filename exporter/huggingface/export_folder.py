@@ -16,6 +16,7 @@ from ...registration import CaptureError, ModelFileError, UsageError
 from ..devices.targets.load_target import resolve_target
 from ..devices.targets.target import Target
 from ..export_model import export
+from ..files.stored_types import BFLOAT16_CAST
 from ..onnx_model import OnnxModel
 from ..program import Program
 from ..quantizing import initializer_bytes, is_compared, output_error, quantize_weights, scheme_of
@@ -134,7 +135,7 @@ def export_huggingface(
     chosen_task = choose_task(task, source, config)
     loaded = load(source, config, chosen_task, DTYPES[dtype])
     if weights == "reference":
-        _check_reference(loaded, dtype)
+        _check_reference(loaded, dtype, target_opset)
     lowered_graphs = [
         _lower(
             loaded,
@@ -159,8 +160,11 @@ def export_huggingface(
     return HuggingFaceExport(output_folder, chosen_task.name, graphs, copied, loaded.weights is None)
 
 
-def _check_reference(loaded: Loaded, dtype: str) -> None:
-    """Refuse to refer to a checkpoint with other names or element types than the exported model."""
+def _check_reference(loaded: Loaded, dtype: str, opset: int) -> None:
+    """Refuse to refer to a checkpoint with other names than the exported model, or with other types.
+
+    A graph casts weights from the type that they are stored in, if its opset can.
+    """
     if loaded.weights is None:
         raise UsageError(
             "weights='reference' is not possible for this model, because its checkpoint has other names "
@@ -168,13 +172,12 @@ def _check_reference(loaded: Loaded, dtype: str) -> None:
         )
     dtypes = {tensor.dtype for tensor in loaded.weights.values() if tensor.dtype.is_floating_point()}
     stored = {stored_dtype.numpy().name for stored_dtype in dtypes}
-    # A converted weight is in no file of the checkpoint.
-    if others := sorted(stored - {DTYPES[dtype]}):
-        is_type_of_all = len(stored) == 1 and others[0] in DTYPES
-        remedy = f"pass dtype='{others[0]}'" if is_type_of_all else "copy the weights"
+    others = sorted(stored - {DTYPES[dtype]})
+    if others and opset < BFLOAT16_CAST and "bfloat16" in {*others, DTYPES[dtype]}:
         raise UsageError(
-            f"weights='reference' takes the weights as they are stored, in {', '.join(others)}, but the "
-            f"export is in {DTYPES[dtype]}: {remedy}"
+            f"weights='reference' takes the weights as they are stored, in {', '.join(others)}, and at opset "
+            f"{opset} a graph cannot cast them to {DTYPES[dtype]}: pass opset={BFLOAT16_CAST} or a higher "
+            "one, or copy the weights"
         )
 
 

@@ -26,7 +26,6 @@ from transformers.exporters.utils import (
 from ....passes.onnx_graph.levels import check_level
 from ....registration import ModelFileError
 from ...capture.capture_options import CaptureOptions
-from ...captured_graph.capture import Interface
 from ...devices.targets.load_target import resolve_target
 from ...export_model import capture_model, lower_capture
 from ...load_model import load
@@ -42,12 +41,6 @@ if TYPE_CHECKING:
 
 _DATA = ".data"
 """The suffix of the file with the weights, which transformers must know before it loads a program."""
-
-
-def _outputs_of(interface: Interface) -> object:
-    """The result of the captured call, with empty tensors for its outputs and with its constants."""
-    leaves = [torch.empty(0) if isinstance(position, int) else position[0] for position in interface.outputs]
-    return pytree.tree_unflatten(leaves, interface.output_specification)
 
 
 class OpsettaExporter(DynamoExporter):
@@ -97,7 +90,12 @@ class OpsettaExporter(DynamoExporter):
             patch_forward_signature(model, inputs),
         ):
             captured = capture_model(model, (), dict(inputs), options)
-        outputs = _outputs_of(captured.interface)
+        # The result of the captured call, with empty tensors for its outputs and with its constants.
+        leaves = [
+            torch.empty(0) if isinstance(position, int) else position[0]
+            for position in captured.interface.outputs
+        ]
+        outputs = pytree.tree_unflatten(leaves, captured.interface.output_specification)
         input_names, output_names = disambiguate_io_names(
             list(get_leaf_tensors(inputs)), list(get_leaf_tensors(outputs))
         )

@@ -160,13 +160,13 @@ def _spectrogram(source: TaskModel, axes: Axes) -> torch.Tensor:
     return random_tensor(_SIZES[axes[0]], *shape, dtype=source.model.dtype)
 
 
-def _points(source: TaskModel, axes: Axes) -> torch.Tensor:
+def _prompt_points(source: TaskModel, axes: Axes) -> torch.Tensor:
     """Points in the image, `[batch, objects, points, 2]`."""
     batch, points = _shape(axes)
     return 8 * random_tensor(batch, 1, points, 2, dtype=source.model.dtype).abs()
 
 
-def _point_labels(source: TaskModel, axes: Axes) -> torch.Tensor:
+def _prompt_labels(source: TaskModel, axes: Axes) -> torch.Tensor:
     """Whether each point belongs to the object or to the background."""
     import torch
 
@@ -211,8 +211,8 @@ _MAKERS: dict[str, MakeInput] = {
     "pixel_values_videos": _image,
     "input_values": _sound,
     "input_features": _spectrogram,
-    "input_points": _points,
-    "input_labels": _point_labels,
+    "input_points": _prompt_points,
+    "input_labels": _prompt_labels,
     "past_values": _past_values,
     "states": _trajectory("state_dim"),
     "actions": _trajectory("act_dim"),

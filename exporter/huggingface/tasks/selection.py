@@ -56,16 +56,13 @@ def task_named(name: str, config: PretrainedConfig) -> Task:
     task_name = _SYNONYMS.get(without_past, without_past)
     if task_name in _NEXT_STEPS:
         raise UsageError(f"the task {task_name} is not supported: {_NEXT_STEPS[task_name]}")
-    if task_name not in TASKS or (without_past != name and not _has_past(TASKS[task_name])):
+    outputs = [output for task in TASKS.get(task_name, ()) for output in task.files[-1].outputs]
+    has_past = any("{layer}" in output for output in outputs)
+    if not outputs or (without_past != name and not has_past):
         close = difflib.get_close_matches(str(name), [*TASKS, *_SYNONYMS], 1)
         hint = f" (did you mean '{close[0]}'?)" if close else ""
         raise UsageError(f"there is no task '{name}'{hint}; there are {', '.join(TASKS)}")
     return _record_of(TASKS[task_name], config)
-
-
-def _has_past(records: tuple[Task, ...]) -> bool:
-    """Whether models of a task have a cache."""
-    return any("{layer}" in output for task in records for output in task.files[-1].outputs)
 
 
 def _record_of(records: tuple[Task, ...], config: PretrainedConfig) -> Task:

@@ -70,7 +70,7 @@ def example_calls(
     examples = make_inputs(source, taken_inputs, replacements)
     fixed = {"use_cache": False} if "use_cache" in parameters else {}
     # A single output needs no trial: every model of the task has it, or the call says so.
-    returned = outputs if len(outputs) == 1 else _returned(source, examples, outputs)
+    returned = outputs if len(outputs) == 1 else _select_outputs(source, examples, outputs)
 
     def call(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> tuple[torch.Tensor, ...]:
         results = type(model).forward(model, **inputs, **fixed)
@@ -86,7 +86,7 @@ def example_calls(
     return [ExampleCall(call, examples, outputs=returned, has_fixed_sizes=fixed_sizes)]
 
 
-def _returned(source: TaskModel, examples: Inputs, outputs: tuple[str, ...]) -> tuple[str, ...]:
+def _select_outputs(source: TaskModel, examples: Inputs, outputs: tuple[str, ...]) -> tuple[str, ...]:
     """The outputs that the model returns.
 
     Raises:

@@ -118,13 +118,32 @@ def test_weights_stay_in_the_checkpoint(llama, tmp_path):
     assert tokens.shape == (1, 4)
 
 
-def test_weights_of_another_type_cannot_stay_in_the_checkpoint(tmp_path):
+def test_a_graph_casts_weights_of_another_type(tmp_path):
+    """Weights in bfloat16 stay in the checkpoint of a model in float32."""
     config = transformers.LlamaConfig(**{**ENCODER, "num_key_value_heads": 2})
+    torch.manual_seed(0)
     transformers.LlamaForCausalLM(config).bfloat16().save_pretrained(tmp_path)
     files = sorted(tmp_path.iterdir())
-    with pytest.raises(opsetta.UsageError, match=r"in bfloat16, but .* float32: pass dtype='bfloat16'"):
-        opsetta.export_huggingface(tmp_path, tmp_path, weights="reference", opset=18)
+    with pytest.raises(
+        opsetta.UsageError, match=r"at opset 12 a graph cannot cast them to float32: pass opset=13"
+    ):
+        opsetta.export_huggingface(tmp_path, tmp_path, weights="reference", opset=12)
     assert sorted(tmp_path.iterdir()) == files
+    [graph] = opsetta.export_huggingface(tmp_path, tmp_path, weights="reference", opset=13).graphs
+    loaded = onnx.load(graph.path, load_external_data=False)
+    stored = [
+        t for t in loaded.graph.initializer if "model.safetensors" in {e.value for e in t.external_data}
+    ]
+    # Small weights are copied.
+    assert len(stored) >= 7
+    assert {tensor.data_type for tensor in stored} == {onnx.TensorProto.BFLOAT16}
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    prompt = torch.tensor([[5, 6, 7, 8]])
+    expected = model.generate(
+        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=6, do_sample=False
+    )
+    tokens = opsetta.TextGenerator(tmp_path).generate(prompt, max_new_tokens=6)
+    np.testing.assert_array_equal(tokens, expected)
     result = opsetta.export_huggingface(tmp_path, tmp_path, weights="reference", dtype="bfloat16", opset=18)
     loaded = onnx.load(result.graphs[0].path, load_external_data=False)
     assert "model.safetensors" in {entry.value for t in loaded.graph.initializer for entry in t.external_data}
