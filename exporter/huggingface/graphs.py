@@ -205,7 +205,7 @@ def trial_run(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], *, use
         return run(model, model.device)
     # The run of a copy: some models keep tensors of their last run.
     with contextlib.suppress(RuntimeError, NotImplementedError):
-        return run(copy.deepcopy(model).to("meta"), "meta")
+        return run(torch.nn.Module.to(copy.deepcopy(model), "meta"), "meta")
     try:
         empty = copy.deepcopy(model).to_empty(device="cpu")
         for buffer in empty.buffers():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from transformers.exporters import DynamoConfig
+from transformers.exporters.configs import ExportConfigMixin
 
 from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ....registration import UsageError
@@ -15,7 +15,7 @@ FORMAT = "opsetta"
 
 
 @dataclasses.dataclass
-class OpsettaConfig(DynamoConfig):
+class OpsettaConfig(ExportConfigMixin):
     """The settings of an export.
 
     Args:
@@ -27,6 +27,7 @@ class OpsettaConfig(DynamoConfig):
         optimize: as for `opsetta.export`.
         capture: as for `opsetta.export`.
         strict: the same as `capture="strict"`.
+        quantizer: refused; transformers has this setting for its own backends.
 
     Raises:
         UsageError: a quantizer is given, or a setting has an unknown value.
@@ -34,6 +35,10 @@ class OpsettaConfig(DynamoConfig):
     """
 
     export_format: str = FORMAT
+    dynamic: bool = False
+    dynamic_shapes: dict[str, object] | None = None
+    strict: bool = False
+    quantizer: object | None = None
     opset_version: int | None = None
     target: str | None = None
     optimize: str | bool = DEFAULT_LEVEL

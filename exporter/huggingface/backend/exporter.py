@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import os
+import pathlib
 import types
 from collections.abc import MutableMapping
 from typing import TYPE_CHECKING
 
 import torch
-from transformers.exporters import DynamoExporter, ExportMetadata
+from transformers.exporters.base import HfExporter
+from transformers.exporters.configs import ExportConfigMixin
 from transformers.exporters.exporter_dynamo import (
     patch_forward_signature,
     patch_model_config,
     register_cache_pytrees_for_model,
     reset_model_state,
 )
-from transformers.exporters.metadata import build_export_metadata, record_output_structure
+from transformers.exporters.metadata import ExportMetadata, build_export_metadata, record_output_structure
 from transformers.exporters.utils import (
     apply_patches,
     disambiguate_io_names,
@@ -24,7 +25,7 @@ from transformers.exporters.utils import (
 )
 
 from ....passes.onnx_graph.levels import check_level
-from ....registration import ModelFileError
+from ....registration import ModelFileError, UsageError
 from ...capture.capture_options import CaptureOptions
 from ...devices.targets.load_target import resolve_target
 from ...export_model import capture_model, lower_capture
@@ -37,13 +38,13 @@ from .config import FORMAT, OpsettaConfig
 from .dynamic_axes import dynamic_axes
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import Cache, PreTrainedModel
 
 _DATA = ".data"
 """The suffix of the file with the weights, which transformers must know before it loads a program."""
 
 
-class OpsettaExporter(DynamoExporter):
+class OpsettaExporter(HfExporter):
     """Exports a model of transformers to ONNX at exactly the opset that is asked for.
 
     Its patches of models, names of outputs and structures of caches are those of transformers; capture and
@@ -53,12 +54,13 @@ class OpsettaExporter(DynamoExporter):
     export_format = FORMAT
     config_class = OpsettaConfig
     program_suffix = ".onnx"
-    required_packages = ("torch", "onnx_ir")
-    min_versions: dict[str, str] = {}  # noqa: RUF012 - As in the class of transformers.
-    tested_versions: dict[str, str] = {}  # noqa: RUF012
+    required_packages = ["torch", "onnx_ir"]  # noqa: RUF012 - A list in the class of transformers.
 
     def export_program(
-        self, model: PreTrainedModel, sample_inputs: MutableMapping[str, object], config: OpsettaConfig
+        self,
+        model: PreTrainedModel,
+        sample_inputs: MutableMapping[str, torch.Tensor | Cache],
+        config: ExportConfigMixin,
     ) -> tuple[Program, ExportMetadata]:
         """Export one graph.
 
@@ -73,8 +75,11 @@ class OpsettaExporter(DynamoExporter):
         Raises:
             CaptureError, UnsupportedOperatorsError, TargetError, UsageError: as for `opsetta.export`.
         """
+        if not isinstance(config, OpsettaConfig):
+            raise UsageError(f"the settings must be an OpsettaConfig, not {type(config).__name__}")
         opset, target = resolve_target(config.opset_version, config.target)
-        model, inputs, output_flags = prepare_for_export(model, sample_inputs)
+        _, prepared_inputs, output_flags = prepare_for_export(model, sample_inputs)
+        inputs = dict(prepared_inputs)
         register_cache_pytrees_for_model(model)
         dynamic_shapes = config.dynamic_shapes
         if config.dynamic and dynamic_shapes is None:
@@ -89,7 +94,7 @@ class OpsettaExporter(DynamoExporter):
             patch_model_config(model, output_flags),
             patch_forward_signature(model, inputs),
         ):
-            captured = capture_model(model, (), dict(inputs), options)
+            captured = capture_model(model, (), inputs, options)
         # The result of the captured call, with empty tensors for its outputs and with its constants.
         leaves = [
             torch.empty(0) if isinstance(position, int) else position[0]
@@ -107,7 +112,7 @@ class OpsettaExporter(DynamoExporter):
             optimize=check_level(config.optimize),
             target=target,
         )
-        _, in_spec = pytree.tree_flatten(((), dict(inputs)))
+        _, in_spec = pytree.tree_flatten(((), inputs))
         # transformers reads the structure of an ExportedProgram's call, which direct capture does not make.
         call = types.SimpleNamespace(in_spec=in_spec, out_spec=in_spec)
         metadata = build_export_metadata(
@@ -117,13 +122,13 @@ class OpsettaExporter(DynamoExporter):
         return program, metadata
 
     @classmethod
-    def save_program(cls, program: Program | OnnxModel, path: str | os.PathLike[str]) -> None:
+    def save_program(cls, program: Program | OnnxModel, path: str | pathlib.Path) -> None:
         """Write a program, with its weights in a file beside it.
 
         Raises:
             ModelFileError: the files cannot be written.
         """
-        program.save(path, external_data=f"{os.path.basename(path)}{_DATA}")
+        program.save(path, external_data=f"{pathlib.Path(path).name}{_DATA}")
 
     @classmethod
     def program_files(cls, filename: str) -> list[str]:
@@ -131,7 +136,7 @@ class OpsettaExporter(DynamoExporter):
         return [filename, f"{filename}{_DATA}"]
 
     @classmethod
-    def load_program(cls, path: str | os.PathLike[str]) -> OnnxModel:
+    def load_program(cls, path: str | pathlib.Path) -> OnnxModel:
         """Read a program that `save_program` wrote.
 
         Raises:

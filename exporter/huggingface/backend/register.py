@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from transformers.exporters import register_backend
-from transformers.exporters.auto import EXPORT_BACKENDS
+from transformers.exporters.auto import EXPORT_BACKENDS, register_backend
 
 from .config import FORMAT
 from .exporter import OpsettaExporter

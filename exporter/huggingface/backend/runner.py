@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
-from transformers.exporters import ExportMetadata, ModelRunner
+from transformers.exporters.metadata import ExportMetadata
+from transformers.exporters.runners.base import ModelRunner
 from transformers.exporters.utils import onnx_inputs
 
 from ....registration import UsageError
@@ -13,9 +12,6 @@ from ...onnx_model import OnnxModel
 from ...program import Program
 from ...running.runner import Runner
 from ...running.session import CPU, Providers
-
-if TYPE_CHECKING:
-    from transformers.utils import ModelOutput
 
 
 class OpsettaRunner(ModelRunner):
@@ -66,10 +62,11 @@ class OpsettaRunner(ModelRunner):
             providers = CPU if runs_on.type == "cpu" else cuda
         return cls(Runner.of_model(program.model, providers=providers), metadata, runs_on)
 
-    def __call__(
-        self, share_inputs: bool = True, share_outputs: bool = False, **kwargs: object
-    ) -> ModelOutput:
+    def __call__(self, share_inputs: bool = True, share_outputs: bool = False, **kwargs: object) -> object:
         """Run the program with the keyword arguments of the forward.
+
+        Returns:
+            What the forward returns, with tensors of its own.
 
         Raises:
             UsageError: arguments are missing.
@@ -79,5 +76,6 @@ class OpsettaRunner(ModelRunner):
         missing = [name for name in self._runner.inputs.declared if name not in inputs]
         if missing:
             raise UsageError(f"the graph needs {', '.join(missing)}, which the arguments do not have")
-        results = self._runner.run({name: tensor.detach().cpu() for name, tensor in inputs.items()})
-        return self.unflatten([torch.from_numpy(result.numpy()) for result in results])
+        feed = self._runner.inputs.feed({name: tensor.detach().cpu() for name, tensor in inputs.items()})
+        results: object = self.unflatten(self._runner.tensors(feed))
+        return results

@@ -37,7 +37,7 @@ def embeddings(source: TaskModel, inputs: Mapping[str, Axes]) -> list[ExampleCal
     steps = [_step(name, settings) for name, settings in (_PLAIN_MODULES if modules is None else modules)]
 
     def call(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> tuple[torch.Tensor, ...]:
-        [tokens] = features.call(model, inputs, past)
+        tokens = features.call(model, inputs, past)[0]
         mask = inputs["attention_mask"].unsqueeze(-1).to(tokens.dtype)
         vectors = tokens
         for step in steps:
