@@ -200,18 +200,20 @@ def trial_run(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], *, use
             moved = {name: item.to(device) for name, item in inputs.items()}
             return type(candidate).forward(candidate, **moved, **options)
 
-    # Some models make parameters by a constructor that ignores the meta device.
-    if not any(parameter.is_meta for parameter in model.parameters()):
-        return run(model, model.device)
-    # The run of a copy: some models keep tensors of their last run.
-    with contextlib.suppress(RuntimeError, NotImplementedError):
-        return run(torch.nn.Module.to(copy.deepcopy(model), "meta"), "meta")
     try:
+        # Some models make parameters by a constructor that ignores the meta device.
+        if not any(parameter.is_meta for parameter in model.parameters()):
+            return run(model, model.device)
+        # The run of a copy: some models keep tensors of their last run.
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            return run(torch.nn.Module.to(copy.deepcopy(model), "meta"), "meta")
         empty = copy.deepcopy(model).to_empty(device="cpu")
         for buffer in empty.buffers():
             buffer.zero_()  # Positions, for example, are indices.
         return run(empty, "cpu")
-    except (RuntimeError, NotImplementedError, ValueError, IndexError) as error:
+    # What a model raises where it needs other inputs: transformers has no exception for this.
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise CaptureError(
-            f"{type(model).__name__} cannot be exported: {' '.join(str(error).split())}"
+            f"{type(model).__name__} cannot be exported: with {', '.join(inputs)} it fails: "
+            f"{' '.join(str(error).split())} - choose another task, or export it with opsetta.export"
         ) from error

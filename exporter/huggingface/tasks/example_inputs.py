@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+from ....registration import UsageError
 from ..folder import read_json
 from ..graphs import (
     BATCH,
@@ -50,9 +51,18 @@ def make_inputs(
         source: the model.
         inputs: the dynamic axes of the inputs by name.
         replacements: other functions than those of `_MAKERS`.
+
+    Raises:
+        UsageError: the configuration has no size of an input.
     """
     makers = {**_MAKERS, **(replacements or {})}
-    examples = {name: makers[name](source, axes) for name, axes in inputs.items()}
+    try:
+        examples = {name: makers[name](source, axes) for name, axes in inputs.items()}
+    except AttributeError as error:
+        raise UsageError(
+            f"the configuration of models of type '{source.config.model_type}' has no {error.name}, from "
+            "which an example input is made: export the model with opsetta.export"
+        ) from error
     return {name: example for name, example in examples.items() if example is not None}
 
 

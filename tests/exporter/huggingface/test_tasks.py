@@ -8,6 +8,8 @@ import torch
 import transformers
 
 import opsetta
+from opsetta.exporter.huggingface.graphs import TaskModel
+from opsetta.exporter.huggingface.tasks.example_inputs import make_inputs
 from opsetta.exporter.huggingface.tasks.selection import task_named
 from opsetta.exporter.huggingface.tasks.table import TASKS
 
@@ -211,6 +213,24 @@ def test_features_of_a_model_of_texts_and_images_are_refused(tmp_path):
     write_folder("CLIPModel", clip(), tmp_path)
     with pytest.raises(opsetta.UsageError, match="CLIPModel is a model of image, text"):
         opsetta.export_huggingface(tmp_path, tmp_path / "out", task="feature-extraction")
+
+
+def test_models_with_other_inputs_are_refused(tmp_path):
+    """SigLIP 2 reads patches with their positions."""
+    config = transformers.Siglip2Config(
+        text_config={"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 50},
+        vision_config={"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_patches": 4},
+    )
+    write_folder("Siglip2Model", config, tmp_path / "siglip")
+    with pytest.raises(opsetta.CaptureError, match="Siglip2Model cannot be exported: with input_ids, pixel"):
+        opsetta.export_huggingface(tmp_path / "siglip", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_configuration_without_the_size_of_an_input_is_refused(tmp_path):
+    source = TaskModel(torch.nn.Linear(1, 1), transformers.BertConfig(), tmp_path)
+    with pytest.raises(opsetta.UsageError, match="type 'bert' has no num_mel_bins"):
+        make_inputs(source, {"input_features": {0: "batch_size"}})
 
 
 @pytest.mark.parametrize(
