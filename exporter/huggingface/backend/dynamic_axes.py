@@ -9,20 +9,21 @@ from transformers.exporters.exporter_dynamo import get_auto_dynamic_shapes
 from transformers.exporters.utils import get_leaf_tensors
 
 from ....registration import UsageError
-from ..graphs import BATCH, PAST, SEQUENCE, TOTAL
+from ..graphs import BATCH, PAST, SEQUENCE, SOURCE, TOTAL
 
 if TYPE_CHECKING:
     import torch
 
 _CACHES = ("past_key_values", "cache_params")
+_ENCODED = "encoder_outputs"
 
 
 def dynamic_axes(inputs: Mapping[str, object]) -> dict[str, object]:
     """The dynamic axes in the structure of the inputs, with a name for each.
 
-    Dynamic are the first axis of tensors with the batch's size, the second one of tokens, masks, positions
-    and embeddings, and the third one of cached keys and values. An axis of size 1, such as that of the token
-    of a step, is fixed.
+    Dynamic are the first axis of tensors with the batch's size, the second one of tokens, masks, positions,
+    embeddings and results of an encoder, and the third one of cached keys and values. An axis of size 1, such
+    as that of the token of a step, is fixed.
 
     Raises:
         UsageError: the inputs have no batch, or a container whose tensors cannot be told apart.
@@ -31,8 +32,9 @@ def dynamic_axes(inputs: Mapping[str, object]) -> dict[str, object]:
     batch = next((leaf.shape[0] for leaf in leaves.values() if leaf.ndim > 1), None)
     if batch is None:
         raise UsageError("the inputs have no batch: pass dynamic_shapes")
-    past = next((leaf.shape[2] for path, leaf in leaves.items() if _is_cached(path, leaf)), 0)
-    axes = iter([_axes_of(path, leaf, batch, past) for path, leaf in leaves.items()])
+    has_encoder = any(path.startswith(_ENCODED) for path in leaves)
+    has_past = any(path.startswith(_CACHES) and leaf.numel() for path, leaf in leaves.items())
+    axes = iter([_axes_of(path, leaf, batch, has_encoder, has_past) for path, leaf in leaves.items()])
     # transformers knows the structure of its caches; in it each tensor has a dict of all of its axes.
     structure = _replace_leaves(get_auto_dynamic_shapes(dict(inputs)), axes)
     if not isinstance(structure, dict) or next(axes, None) is not None:
@@ -40,30 +42,31 @@ def dynamic_axes(inputs: Mapping[str, object]) -> dict[str, object]:
     return structure
 
 
-def _is_cached(path: str, leaf: torch.Tensor) -> bool:
-    """Whether a tensor has keys or values, `[batch, heads, length, channels]`."""
-    return path.startswith(_CACHES) and leaf.ndim == 4
-
-
-def _axes_of(path: str, leaf: torch.Tensor, batch: int, past: int) -> dict[int, str]:
+def _axes_of(path: str, leaf: torch.Tensor, batch: int, has_encoder: bool, has_past: bool) -> dict[int, str]:
     """The dynamic axes of a tensor.
 
     Args:
         path: its name, with the path in its container.
         leaf: the tensor.
         batch: the size of the batch.
-        past: the length of the cached keys and values.
+        has_encoder: whether the inputs have the results of an encoder.
+        has_past: whether they have cached keys and values.
     """
     name = path.partition(".")[0]
     if name == "cache_position":
         return {0: SEQUENCE} if leaf.shape[0] > 1 else {}
     axes = {0: BATCH} if leaf.ndim and leaf.shape[0] == batch else {}
-    if _is_cached(path, leaf):
-        return axes | {2: PAST}
-    is_sequence = leaf.ndim == 2 or name.endswith("embeds")
-    if is_sequence and not name.startswith(_CACHES) and leaf.shape[1] > 1:
-        # A mask has a column for each position of the past as well.
-        axes[1] = TOTAL if past and name.endswith("mask") else SEQUENCE
+    if name.startswith(_CACHES):
+        # Keys and values are [batch, heads, length, channels].
+        length = SOURCE if "cross_attention" in path else PAST
+        return axes | ({2: length} if leaf.ndim == 4 else {})
+    is_encoded = name == _ENCODED
+    if (leaf.ndim == 2 or is_encoded or name.endswith("embeds")) and leaf.shape[1] > 1:
+        if is_encoded or (has_encoder and name == "attention_mask"):
+            axes[1] = SOURCE
+        else:
+            # A mask has a column for each position of the past as well.
+            axes[1] = TOTAL if has_past and name.endswith("mask") else SEQUENCE
     return axes
 
 

@@ -12,6 +12,8 @@ import opsetta
 
 exporters = pytest.importorskip("transformers.exporters", reason="this release has no exporters")
 
+from transformers.exporters.utils import decompose_for_generation  # noqa: E402
+
 import opsetta.huggingface as backend  # noqa: E402
 
 TEXT = {
@@ -94,6 +96,22 @@ def test_a_decoder_is_exported_for_prompts_and_steps():
         result = exported.runners["decode"](**call, past_key_values=result.past_key_values)
         with torch.no_grad():
             expected = model(**call, past_key_values=expected.past_key_values)
+        torch.testing.assert_close(result.logits, expected.logits, atol=1e-5, rtol=1e-4)
+
+
+def test_an_encoder_decoder_runs_at_other_sizes():
+    """The results of the encoder are an input, in a class of transformers, and there are two caches."""
+    torch.manual_seed(0)
+    config = transformers.T5Config(
+        vocab_size=50, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2, decoder_start_token_id=0
+    )
+    model = transformers.T5ForConditionalGeneration(config).eval()
+    exported = export(model, tokens(2, 7, left=False), 15, "export_for_generation")
+    other_inputs = decompose_for_generation(model, tokens(3, 9, left=False))
+    for name, (part, inputs) in other_inputs.items():
+        result = exported.runners[name](**inputs)
+        with torch.no_grad():
+            expected = part(**inputs)
         torch.testing.assert_close(result.logits, expected.logits, atol=1e-5, rtol=1e-4)
 
 
