@@ -382,7 +382,7 @@ def _nest_dims(value: object, dims: Iterator[dict[int, object] | None]) -> objec
         return next(dims)
     inner = [_nest_dims(member, dims) for member in members]
     # torch takes lists for registered classes. The results of transformers are such, and dicts as well.
-    if type(value) in (dict, collections.OrderedDict, collections.defaultdict):
+    if isinstance(value, dict) and type(value) in (dict, collections.OrderedDict, collections.defaultdict):
         return dict(zip(value, inner, strict=True))
     return tuple(inner) if isinstance(value, tuple) else inner
 
