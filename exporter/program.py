@@ -359,8 +359,7 @@ class Program:
         if weights == "reference" and FIXED_WEIGHTS not in self.source.metadata_props:
             # A graph can only refer to weights that no pass has changed.
             settings = self.opset, self.registry, self.optimize, (), True, self.target
-            model = self.source_model._lower_graph(*settings).model
-            cast_stored_weights(model, self.opset)
+            model = cast_stored_weights(self.source_model._lower_graph(*settings).model, self.opset)
         saving.save(model, target, external_data, prepack, layout, weights)
 
     def plan(

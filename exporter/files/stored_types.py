@@ -10,11 +10,14 @@ BFLOAT16_CAST = 13
 """The first opset whose Cast takes bfloat16."""
 
 
-def cast_stored_weights(model: ir.Model, opset: int) -> None:
+def cast_stored_weights(model: ir.Model, opset: int) -> ir.Model:
     """Let the graph cast weights that its files have in another element type.
 
     A graph can refer to a file only for tensors in the type of the file. Weights are left as they are, to be
     converted and copied, where the opset has no such Cast.
+
+    Returns:
+        The model, which is changed.
     """
     graph = model.graph
     for value in list(graph.initializers.values()):
@@ -37,3 +40,4 @@ def cast_stored_weights(model: ir.Model, opset: int) -> None:
             if output is value:
                 graph.outputs[position] = result
         graph.insert_before(graph[0], cast)
+    return model
