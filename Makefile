@@ -68,7 +68,7 @@ lint: $(INSTALLED)
 	$(MAKE) --no-print-directory mypy
 
 mypy: $(INSTALLED)
-	MYPYPATH=$(NAMED) $(BIN)/mypy -m opsetta -p opsetta.registration -p opsetta.symbolics -p opsetta.passes -p opsetta.exporter -p opsetta.torch_onnx
+	MYPYPATH=$(NAMED) $(BIN)/mypy -m opsetta -m opsetta.huggingface -p opsetta.registration -p opsetta.symbolics -p opsetta.passes -p opsetta.exporter -p opsetta.torch_onnx
 
 bench: $(INSTALLED)
 	$(BIN)/python benchmarks/export_time.py

@@ -35,6 +35,7 @@ from .files.graph_file.equality import difference
 from .files.graph_file.graph_reader import SourceFile
 from .files.graph_file.writing import write_source
 from .files.reading import bounds_of
+from .files.stored_types import cast_stored_weights
 from .lowering import source_dialect as lowering
 from .lowering.driver import Observation
 from .running.captured_calls import CapturedCalls
@@ -358,7 +359,7 @@ class Program:
         if weights == "reference" and FIXED_WEIGHTS not in self.source.metadata_props:
             # A graph can only refer to weights that no pass has changed.
             settings = self.opset, self.registry, self.optimize, (), True, self.target
-            model = self.source_model._lower_graph(*settings).model
+            model = cast_stored_weights(self.source_model._lower_graph(*settings).model, self.opset)
         saving.save(model, target, external_data, prepack, layout, weights)
 
     def plan(

@@ -34,7 +34,7 @@ CITATION_KEYS = ("abstract", "keywords", "license", "type")
 def sources() -> list[pathlib.Path]:
     """Every Python file of the package, relative to the root."""
     found = [path for floor in FLOORS for path in (ROOT / floor).rglob("*.py")]
-    return sorted(path.relative_to(ROOT) for path in [*found, ROOT / "__init__.py"])
+    return sorted(path.relative_to(ROOT) for path in [*found, *ROOT.glob("*.py")])
 
 
 def test_the_package_list_is_the_tree():

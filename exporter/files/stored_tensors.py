@@ -164,6 +164,11 @@ class ConvertedTensor(ir.LazyTensor):
             name=name,
         )
 
+    @property
+    def source(self) -> ir.TensorProtocol:
+        """The tensor in its own type."""
+        return self._source
+
     def blocks(self) -> Iterator[bytes]:
         """Yield its bytes; a tensor in a file is converted block by block."""
         source = self._source

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ...registration import UsageError
 from .decoders import cache_of, pairs_of
 from .graphs import (
+    BATCH,
     EXAMPLE_BATCH,
     EXAMPLE_PAST,
     EXAMPLE_SEQUENCE,
@@ -25,6 +26,7 @@ from .graphs import (
     random_tensor,
     trial_run,
 )
+from .tasks.example_inputs import make_inputs
 
 if TYPE_CHECKING:
     import torch
@@ -59,6 +61,21 @@ def speech_recognition(source: TaskModel) -> list[ExampleCall]:
     length = config.max_source_positions * frames_per_position
     features = random_tensor(EXAMPLE_BATCH, config.num_mel_bins, length, dtype=model.dtype)
     return _example_calls(source, {"input_features": features})
+
+
+def image_to_text(source: TaskModel) -> list[ExampleCall]:
+    """The calls of a model from images to text, with an encoder and a decoder, such as TrOCR and Donut.
+
+    Raises:
+        UsageError: the model has no decoder beside an encoder.
+    """
+    model = source.model
+    if not getattr(source.config, "is_encoder_decoder", False) or model.main_input_name != "pixel_values":
+        raise UsageError(
+            f"image-to-text is for models with an encoder of images and a decoder, not for "
+            f"{type(model).__name__}: export its parts with opsetta.huggingface and export_for_generation"
+        )
+    return _example_calls(source, make_inputs(source, {"pixel_values": {0: BATCH}}))
 
 
 def _example_calls(source: TaskModel, inputs: dict[str, torch.Tensor]) -> list[ExampleCall]:

@@ -7,40 +7,32 @@ import dataclasses
 import os
 import pathlib
 import types
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ...passes.quantization import Error, Quantization
-from ...registration import ModelFileError, UsageError
+from ...registration import CaptureError, ModelFileError, UsageError
 from ..devices.targets.load_target import resolve_target
 from ..devices.targets.target import Target
 from ..export_model import export
+from ..files.stored_types import BFLOAT16_CAST
 from ..onnx_model import OnnxModel
 from ..program import Program
 from ..quantizing import initializer_bytes, is_compared, output_error, quantize_weights, scheme_of
 from ..torch_boundary.requirements import need_torch
-from .folder import check_has_no_adapter, copy_files, folder_at, task_of_modules
+from .expected_warnings import expected_warnings
+from .folder import check_library, copy_files, folder_at, task_of_modules
 from .graphs import CACHE, SEQUENCE, ExampleCall, GraphFile, Pairs, TaskModel
 from .model_folders import DTYPES, Loaded, load, need_transformers, read_config
-from .tasks import Task, task_named, task_of, task_of_sentences
+from .tasks.record import Task
+from .tasks.selection import task_named, task_of, task_of_sentences
 
 if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig, PreTrainedModel
 
     from ..running.verification import VerificationReport
-
-_EXPECTED = (
-    # The lengths of past, input and mask belong together.
-    "the export is valid for",
-    # The caller chose the element type.
-    "the weights have other element types",
-    # Frequencies of rotary embeddings are computed anew in each call.
-    r"the new values of tensors that the model writes to are dropped: buffer '[\w.]*inv_freq'[^,]*$",
-)
-"""Warnings of `export` that say nothing new of these models."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +103,8 @@ def export_huggingface(
     Args:
         folder: with config.json, weights and the files of a tokenizer or processor.
         output: the folder to write; it may be the same one.
-        task: a name of `tasks.TASKS`; by default that of the architecture in config.json.
+        task: a name that docs/huggingface.md lists, or optimum's name of the same task; by default that of
+            the architecture in config.json.
         opset: the ONNX opset to write; by default the target's, or 17.
         dtype: of weights and activations, "float32", "float16" or "bfloat16".
         quantize: "int8" or "int4", or a mapping of these as `dtype` and further arguments of
@@ -137,12 +130,12 @@ def export_huggingface(
     report = progress or (lambda stage: None)
     need_torch("exporting a model")
     report("loading the model")
-    check_has_no_adapter(source)
+    check_library(source)
     config = read_config(source)
     chosen_task = choose_task(task, source, config)
     loaded = load(source, config, chosen_task, DTYPES[dtype])
     if weights == "reference":
-        _check_reference(loaded, dtype)
+        _check_reference(loaded, dtype, target_opset)
     lowered_graphs = [
         _lower(
             loaded,
@@ -167,8 +160,11 @@ def export_huggingface(
     return HuggingFaceExport(output_folder, chosen_task.name, graphs, copied, loaded.weights is None)
 
 
-def _check_reference(loaded: Loaded, dtype: str) -> None:
-    """Refuse to refer to a checkpoint with other names or element types than the exported model."""
+def _check_reference(loaded: Loaded, dtype: str, opset: int) -> None:
+    """Refuse to refer to a checkpoint with other names than the exported model, or with other types.
+
+    A graph casts weights from the type that they are stored in, if its opset can.
+    """
     if loaded.weights is None:
         raise UsageError(
             "weights='reference' is not possible for this model, because its checkpoint has other names "
@@ -176,13 +172,12 @@ def _check_reference(loaded: Loaded, dtype: str) -> None:
         )
     dtypes = {tensor.dtype for tensor in loaded.weights.values() if tensor.dtype.is_floating_point()}
     stored = {stored_dtype.numpy().name for stored_dtype in dtypes}
-    # A converted weight is in no file of the checkpoint.
-    if others := sorted(stored - {DTYPES[dtype]}):
-        is_type_of_all = len(stored) == 1 and others[0] in DTYPES
-        remedy = f"pass dtype='{others[0]}'" if is_type_of_all else "copy the weights"
+    others = sorted(stored - {DTYPES[dtype]})
+    if others and opset < BFLOAT16_CAST and "bfloat16" in {*others, DTYPES[dtype]}:
         raise UsageError(
-            f"weights='reference' takes the weights as they are stored, in {', '.join(others)}, but the "
-            f"export is in {DTYPES[dtype]}: {remedy}"
+            f"weights='reference' takes the weights as they are stored, in {', '.join(others)}, and at opset "
+            f"{opset} a graph cannot cast them to {DTYPES[dtype]}: pass opset={BFLOAT16_CAST} or a higher "
+            "one, or copy the weights"
         )
 
 
@@ -201,7 +196,7 @@ def _check_choices(dtype: str, weights: str, quantize: str | Mapping[str, object
 def choose_task(name: str | None, folder: pathlib.Path, config: PretrainedConfig) -> Task:
     """The named task, or that of the folder: sentence-transformers makes vectors of models that generate."""
     if name is not None:
-        return task_named(name)
+        return task_named(name, config)
     module_task = task_of_modules(folder)
     return task_of(config) if module_task is None else task_of_sentences(module_task)
 
@@ -233,8 +228,9 @@ def _lower(
     writes_frequencies = any(
         getattr(module, "rope_type", None) == "longrope" for module in loaded.model.modules()
     )
-    with _forward_replaced(loaded.model, example):
-        program = export(
+
+    def export_with(file: GraphFile) -> Program:
+        return export(
             loaded.model,
             (example.arguments,),
             opset=opset,
@@ -247,6 +243,17 @@ def _lower(
             target=target,
             progress=report,
         )
+
+    declaration = file.with_fixed_axes() if example.has_fixed_sizes else file
+    with _forward_replaced(loaded.model, example):
+        try:
+            program = export_with(declaration)
+        except CaptureError:
+            # Some models of images and sounds have one position for each part of an input of one size.
+            if not declaration.optional_axes:
+                raise
+            program = export_with(file.with_fixed_axes())
+        loaded.check_missing(program.source)
         _check_states(program)
         verification = None
         if verify:
@@ -320,20 +327,15 @@ def _forward_replaced(model: PreTrainedModel, example: ExampleCall) -> Iterator[
 
     def forward(
         self: PreTrainedModel, inputs: dict[str, torch.Tensor | Pairs]
-    ) -> torch.Tensor | tuple[torch.Tensor, Pairs]:
+    ) -> torch.Tensor | tuple[torch.Tensor, Pairs] | tuple[torch.Tensor, ...]:
         tensors = {name: item for name, item in inputs.items() if not isinstance(item, list)}
         past = inputs.get(CACHE, [])
         return example.call(self, tensors, past if isinstance(past, list) else [])
 
-    with (
-        replace_attribute(model, "forward", types.MethodType(forward, model)),
-        trust_forms_for_one(need_transformers(), SEQUENCE)
-        if example.has_states
-        else contextlib.nullcontext(),
-        warnings.catch_warnings(),
-    ):
-        for message in _EXPECTED:
-            warnings.filterwarnings("ignore", message)
+    trust = (
+        trust_forms_for_one(need_transformers(), SEQUENCE) if example.has_states else contextlib.nullcontext()
+    )
+    with replace_attribute(model, "forward", types.MethodType(forward, model)), trust, expected_warnings():
         yield
 
 

@@ -40,6 +40,8 @@ _COPIED = (
 """Files that tokenizers, processors, generation and sentence-transformers read."""
 _MODULES = "modules.json"
 """The list of the modules of a sentence-transformers model: pooling, normalization, dense layers."""
+_PIPELINE = "model_index.json"
+"""The list of the models of a pipeline of diffusers."""
 _ADAPTER = "adapter_config.json"
 """What peft reads; transformers then adds the adapter to the weights of the files."""
 
@@ -53,6 +55,7 @@ def folder_at(path: str | os.PathLike[str]) -> pathlib.Path:
 
     Raises:
         ModelFileError: there is no folder with a configuration.
+        UsageError: it belongs to a library whose models have no configuration of transformers.
     """
     folder = pathlib.Path(os.fsdecode(path))
     if not folder.is_dir():
@@ -60,21 +63,40 @@ def folder_at(path: str | os.PathLike[str]) -> pathlib.Path:
             f"there is no folder '{folder}'; download models of the hub first: hf download NAME --local-dir "
             "FOLDER"
         )
+    if (folder / _PIPELINE).is_file():
+        raise UsageError(
+            f"'{folder}' is a pipeline of diffusers, of several models: export the folders of its text "
+            "encoders one by one, and its other models with opsetta.export"
+        )
+    if not (folder / CONFIG).is_file() and (folder / _ADAPTER).is_file():
+        check_library(folder)
     if not (folder / CONFIG).is_file():
         raise ModelFileError(f"'{folder}' is not the folder of a Hugging Face model: it has no {CONFIG}")
     return folder
 
 
-def check_has_no_adapter(folder: pathlib.Path) -> None:
-    """Refuse a folder whose weights are not those that transformers computes with.
+def check_library(folder: pathlib.Path) -> None:
+    """Refuse a folder whose model is not one of transformers, or whose weights are not all of it.
 
     Raises:
-        UsageError: there is an adapter of peft beside the weights.
+        UsageError: there is an adapter of peft beside the weights, or a model of timm or diffusers; the
+            message names the next step.
     """
     if (folder / _ADAPTER).is_file():
         raise UsageError(
             f"'{folder}' contains an adapter ({_ADAPTER}): merge it into the weights with peft's "
             "merge_and_unload, and export the folder of the merged model"
+        )
+    config = read_json(folder / CONFIG)
+    if "_diffusers_version" in config:
+        raise UsageError(
+            f"'{folder}' is a model of diffusers, {config.get('_class_name', '')}: load it with its "
+            "from_pretrained, and export it with opsetta.export"
+        )
+    if "architecture" in config and "model_type" not in config:
+        raise UsageError(
+            f"'{folder}' is a model of timm: make it with timm.create_model('local-dir:{folder}', "
+            "pretrained=True), and export it with opsetta.export"
         )
 
 
@@ -99,6 +121,28 @@ def task_of_modules(folder: pathlib.Path) -> str | None:
         if task is not None:
             return str(task)
     return _TRANSFORMERS[name]
+
+
+def module_settings(folder: pathlib.Path) -> list[tuple[str, dict[str, Any]]] | None:
+    """The classes and settings of the modules of a sentence-transformers model, after the model itself.
+
+    None if the folder is not that of such a model.
+
+    Raises:
+        ModelFileError: a file cannot be read, or a module is outside of the folder.
+    """
+    path = folder / _MODULES
+    if not path.is_file():
+        return None
+    _module_folders(path)
+    return [
+        (
+            str(module.get("type", "")).rpartition(".")[2],
+            # Normalization has no settings, and often no folder.
+            read_json(folder / module["path"] / CONFIG),
+        )
+        for module in _modules(path)[1:]
+    ]
 
 
 def read_json(path: pathlib.Path) -> dict[str, Any]:

@@ -56,15 +56,21 @@ class ExampleCall:
         states: the names and dynamic axes of the tensors in `past`, if its layers differ from each other.
         other_axes: the dynamic axes of inputs, where they are not those that the file declares.
         has_states: whether the model has a form of its own for one token, which continues from states.
+        outputs: the declared outputs that the model returns; all of them by default.
+        has_fixed_sizes: whether the optional axes of the declaration are fixed by the model's configuration.
     """
 
-    call: Callable[[PreTrainedModel, Inputs, Pairs], torch.Tensor | tuple[torch.Tensor, Pairs]]
+    call: Callable[
+        [PreTrainedModel, Inputs, Pairs], torch.Tensor | tuple[torch.Tensor, Pairs] | tuple[torch.Tensor, ...]
+    ]
     inputs: Inputs
     past: Pairs = dataclasses.field(default_factory=list)
     layers: int = 0
     states: list[dict[str, Axes]] = dataclasses.field(default_factory=list)
     other_axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
     has_states: bool = False
+    outputs: tuple[str, ...] | None = None
+    has_fixed_sizes: bool = False
 
     @property
     def arguments(self) -> dict[str, torch.Tensor | Pairs]:
@@ -82,11 +88,22 @@ class GraphFile:
         name: of the file.
         inputs: the dynamic axes of each input, in the order of the inputs. A model need not have all of them.
         outputs: the names of the outputs, in order.
+        optional_axes: names of dynamic axes that a model need not support at other sizes than the example's,
+            such as the height of images.
     """
 
     name: str
     inputs: Mapping[str, Axes]
     outputs: tuple[str, ...]
+    optional_axes: frozenset[str] = frozenset()
+
+    def with_fixed_axes(self) -> GraphFile:
+        """The declaration without the optional axes."""
+        inputs = {
+            name: {axis: label for axis, label in axes.items() if label not in self.optional_axes}
+            for name, axes in self.inputs.items()
+        }
+        return dataclasses.replace(self, inputs=inputs, optional_axes=frozenset())
 
     def input_names(self, example: ExampleCall) -> list[str]:
         """The names of the file's inputs for the model of an example."""
@@ -94,7 +111,8 @@ class GraphFile:
 
     def output_names(self, example: ExampleCall) -> list[str]:
         """The names of the file's outputs for the model of an example."""
-        return _names_of_cache(self.outputs, example, PRESENT)
+        outputs = self.outputs if example.outputs is None else example.outputs
+        return _names_of_cache(outputs, example, PRESENT)
 
     def dynamic_shapes(self, example: ExampleCall) -> dict[str, Axes | list[tuple[Axes, ...]]]:
         """The dynamic axes in the structure of the example's inputs."""
@@ -176,33 +194,42 @@ def random_like(pairs: Pairs, length: int, dtype: torch.dtype) -> Pairs:
     ]
 
 
-def trial_run(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor]) -> Any:
-    """Run the model with a cache to find the shapes in its result; the values are meaningless.
+def trial_run(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], *, use_cache: bool = True) -> Any:
+    """Run the model to find names and shapes in its result; the values are meaningless.
 
     On the meta device nothing is computed. A model that asks for the value of a tensor runs with weights that
     are not initialized, whose memory is not used before it is written.
 
     Args:
         inputs: without masks, whose values models ask for.
+        use_cache: whether the model returns a cache.
 
     Raises:
         CaptureError: the model fails.
     """
     import torch
 
-    def run(candidate: PreTrainedModel) -> Any:
-        with torch.no_grad():
-            moved = {name: item.to(candidate.device) for name, item in inputs.items()}
-            return type(candidate).forward(candidate, **moved, use_cache=True)
+    options = {"use_cache": True} if use_cache else {}
 
-    refusals = (RuntimeError, NotImplementedError, ValueError, IndexError, AttributeError, TypeError)
-    if model.device.type == "meta":
-        # The run of a copy: some models keep tensors of their last run.
-        with contextlib.suppress(*refusals):
-            return run(copy.deepcopy(model))
+    def run(candidate: PreTrainedModel, device: torch.device | str) -> Any:
+        with torch.no_grad():
+            moved = {name: item.to(device) for name, item in inputs.items()}
+            return type(candidate).forward(candidate, **moved, **options)
+
     try:
-        return run(model if model.device.type != "meta" else copy.deepcopy(model).to_empty(device="cpu"))
-    except refusals as error:
+        # Some models make parameters by a constructor that ignores the meta device.
+        if not any(parameter.is_meta for parameter in model.parameters()):
+            return run(model, model.device)
+        # The run of a copy: some models keep tensors of their last run.
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            return run(torch.nn.Module.to(copy.deepcopy(model), "meta"), "meta")
+        empty = copy.deepcopy(model).to_empty(device="cpu")
+        for buffer in empty.buffers():
+            buffer.zero_()  # Positions, for example, are indices.
+        return run(empty, "cpu")
+    # What a model raises where it needs other inputs: transformers has no exception for this.
+    except (RuntimeError, ValueError, LookupError, TypeError, AttributeError) as error:
         raise CaptureError(
-            f"{type(model).__name__} cannot be exported: {' '.join(str(error).split())}"
+            f"{type(model).__name__} cannot be exported: with {', '.join(inputs)} it fails: "
+            f"{' '.join(str(error).split())} - choose another task, or export it with opsetta.export"
         ) from error

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import onnx_ir as ir
 
 from ...registration import CaptureError, ModelFileError, OpsettaError, UsageError
-from .tasks import Task, auto_class_of
+from .tasks.record import Task
+from .tasks.selection import auto_class_of
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -36,10 +37,32 @@ class Loaded:
     Attributes:
         model: a model of transformers.
         weights: its weights by name, if it was built without them.
+        folder: where both come from.
+        missing: the names of its weights that the checkpoint lacks, which transformers initialized at random.
     """
 
     model: PreTrainedModel
     weights: Mapping[str, ir.TensorProtocol] | None
+    folder: pathlib.Path
+    missing: frozenset[str] = frozenset()
+
+    def check_missing(self, source: ir.Model) -> None:
+        """Refuse a graph that reads weights which the checkpoint lacks.
+
+        Checkpoints lack what their outputs never needed, such as the pooler of a masked language model.
+
+        Args:
+            source: a captured graph without unused nodes; nothing is folded in it.
+
+        Raises:
+            ModelFileError: the graph reads one.
+        """
+        if lacking := sorted(self.missing.intersection(source.graph.initializers)):
+            more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
+            raise ModelFileError(
+                f"the weights in '{self.folder}' lack '{lacking[0]}'{more} of {type(self.model).__name__}: "
+                "choose another task"
+            )
 
 
 def need_transformers() -> types.ModuleType:
@@ -86,7 +109,7 @@ def load(folder: pathlib.Path, config: PretrainedConfig, task: Task, dtype: str)
 
     Raises:
         UsageError: the type of the model has no such task.
-        ModelFileError: the weights cannot be read, or some are missing.
+        ModelFileError: the weights cannot be read.
     """
     import torch
 
@@ -97,21 +120,21 @@ def load(folder: pathlib.Path, config: PretrainedConfig, task: Task, dtype: str)
     with _translate_errors(folder, config, task):
         # A model on the meta device takes no memory: the weights stay in their files.
         with torch.device("meta"):
-            model = auto.from_config(config, dtype=torch_dtype).eval()
+            has_table = hasattr(auto, "from_config")
+            model = auto.from_config(config, dtype=torch_dtype) if has_table else auto(config).to(torch_dtype)
+            model.eval()
         weights = _by_name(model, open_weights(folder))
         if weights is not None and _is_complete(model, weights):
-            return Loaded(model, weights)
+            return Loaded(model, weights, folder)
         model, loading_info = auto.from_pretrained(
             folder, config=config, dtype=torch_dtype, local_files_only=True, output_loading_info=True
         )
-    lacking = sorted([*loading_info["missing_keys"], *(name for name, *_ in loading_info["mismatched_keys"])])
-    if lacking:
-        more = f" and {len(lacking) - 1} more" if len(lacking) > 1 else ""
-        raise ModelFileError(
-            f"the weights in '{folder}' lack '{lacking[0]}'{more} of {type(model).__name__}: choose another "
-            "task"
-        )
-    return Loaded(model.eval(), None)
+    mismatched = [name for name, *_ in loading_info["mismatched_keys"]]
+    state = model.state_dict(keep_vars=True)
+    # The graph may call a tied tensor by another of its names.
+    lacking = {id(state[name]) for name in [*loading_info["missing_keys"], *mismatched] if name in state}
+    missing = frozenset(name for name, tensor in state.items() if id(tensor) in lacking)
+    return Loaded(model.eval(), None, folder, missing)
 
 
 @contextlib.contextmanager

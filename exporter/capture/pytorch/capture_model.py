@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import inspect
@@ -380,7 +381,8 @@ def _nest_dims(value: object, dims: Iterator[dict[int, object] | None]) -> objec
     if members is None:
         return next(dims)
     inner = [_nest_dims(member, dims) for member in members]
-    if isinstance(value, dict):
+    # torch takes lists for registered classes. The results of transformers are such, and dicts as well.
+    if isinstance(value, dict) and type(value) in (dict, collections.OrderedDict, collections.defaultdict):
         return dict(zip(value, inner, strict=True))
     return tuple(inner) if isinstance(value, tuple) else inner
 

@@ -6,7 +6,7 @@ import pathlib
 import re
 from collections.abc import Iterable
 
-from opsetta.exporter.huggingface.tasks import TASKS
+from opsetta.exporter.huggingface.tasks.table import TASKS
 
 PAGE = pathlib.Path(__file__).resolve().parents[3] / "docs" / "huggingface.md"
 _TABLE = re.compile(r"\| task \|.*?\n\n", re.DOTALL)
@@ -24,10 +24,12 @@ def table() -> str:
     rows = ["| task | file | inputs | outputs |", "|---|---|---|---|"]
     rows += [
         f"| `{task.name}` | `{file.name}` | {_names(file.inputs)} | {_names(file.outputs)} |"
-        for task in TASKS.values()
+        for records in TASKS.values()
+        for task in records
         for file in task.files
     ]
-    return "\n".join(rows) + "\n"
+    # A task may have equal records for several classes.
+    return "\n".join(dict.fromkeys(rows)) + "\n"
 
 
 def with_table(page: str) -> str:

@@ -1,6 +1,7 @@
 """Exports of Hugging Face folders: names, weights, types, tasks, and what is refused."""
 
 import dataclasses
+import functools
 import json
 import shutil
 
@@ -11,9 +12,12 @@ import torch
 import transformers
 
 import opsetta
-from opsetta.exporter.huggingface import encoders, export_folder
+from opsetta.exporter.huggingface import export_folder
 from opsetta.exporter.huggingface.graphs import GraphFile
-from opsetta.exporter.huggingface.tasks import TASKS, Task, task_named, task_of
+from opsetta.exporter.huggingface.tasks import single_run
+from opsetta.exporter.huggingface.tasks.record import Task
+from opsetta.exporter.huggingface.tasks.selection import task_named, task_of
+from opsetta.exporter.huggingface.tasks.table import TASKS
 
 from ...models.generators import GENERATORS, VOCABULARY, write_folder, write_generator
 from .task_table import PAGE, table, with_table
@@ -114,13 +118,32 @@ def test_weights_stay_in_the_checkpoint(llama, tmp_path):
     assert tokens.shape == (1, 4)
 
 
-def test_weights_of_another_type_cannot_stay_in_the_checkpoint(tmp_path):
+def test_a_graph_casts_weights_of_another_type(tmp_path):
+    """Weights in bfloat16 stay in the checkpoint of a model in float32."""
     config = transformers.LlamaConfig(**{**ENCODER, "num_key_value_heads": 2})
+    torch.manual_seed(0)
     transformers.LlamaForCausalLM(config).bfloat16().save_pretrained(tmp_path)
     files = sorted(tmp_path.iterdir())
-    with pytest.raises(opsetta.UsageError, match=r"in bfloat16, but .* float32: pass dtype='bfloat16'"):
-        opsetta.export_huggingface(tmp_path, tmp_path, weights="reference", opset=18)
+    with pytest.raises(
+        opsetta.UsageError, match=r"at opset 12 a graph cannot cast them to float32: pass opset=13"
+    ):
+        opsetta.export_huggingface(tmp_path, tmp_path, weights="reference", opset=12)
     assert sorted(tmp_path.iterdir()) == files
+    [graph] = opsetta.export_huggingface(tmp_path, tmp_path, weights="reference", opset=13).graphs
+    loaded = onnx.load(graph.path, load_external_data=False)
+    stored = [
+        t for t in loaded.graph.initializer if "model.safetensors" in {e.value for e in t.external_data}
+    ]
+    # Small weights are copied.
+    assert len(stored) >= 7
+    assert {tensor.data_type for tensor in stored} == {onnx.TensorProto.BFLOAT16}
+    model = transformers.AutoModelForCausalLM.from_pretrained(tmp_path, dtype=torch.float32)
+    prompt = torch.tensor([[5, 6, 7, 8]])
+    expected = model.generate(
+        prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=6, do_sample=False
+    )
+    tokens = opsetta.TextGenerator(tmp_path).generate(prompt, max_new_tokens=6)
+    np.testing.assert_array_equal(tokens, expected)
     result = opsetta.export_huggingface(tmp_path, tmp_path, weights="reference", dtype="bfloat16", opset=18)
     loaded = onnx.load(result.graphs[0].path, load_external_data=False)
     assert "model.safetensors" in {entry.value for t in loaded.graph.initializer for entry in t.external_data}
@@ -211,7 +234,7 @@ def test_classes_of_images(size, tmp_path):
     assert found.task == "image-classification"
     assert found.copied == ["config.json", "preprocessor_config.json"]
     inputs = shapes(onnx.load(found.graphs[0].path).graph.input)
-    assert inputs == {"pixel_values": ["batch_size", 3, 32, size.get("width", 32)]}
+    assert inputs == {"pixel_values": ["batch_size", 3, "height", "width"]}
 
 
 @pytest.mark.parametrize(
@@ -266,7 +289,7 @@ def test_errors_come_before_anything_is_written(options, error, message, llama, 
 @pytest.mark.parametrize(
     ("entries", "error", "message"),
     [
-        ({"architectures": ["LlamaForQuestionAnswering"]}, opsetta.UsageError, "has no default task"),
+        ({"architectures": ["LlamaForNothing"]}, opsetta.UsageError, "has no default task"),
         ({"architectures": None}, opsetta.UsageError, "names no architecture"),
         ({"model_type": "no-such-model"}, opsetta.ModelFileError, "no-such-model"),
         ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, opsetta.UsageError, "gptq"),
@@ -335,7 +358,6 @@ SMALL = {
     [
         ("GitForCausalLM", git_config, "image, text", "text-generation"),
         ("FuyuForCausalLM", fuyu_config, "image, text", "text-generation"),
-        ("LayoutLMForSequenceClassification", "LayoutLMConfig", "layout, text", None),
         ("LayoutLMv3Model", "LayoutLMv3Config", "image, layout, text", None),
         ("VisualBertModel", "VisualBertConfig", "image, text", None),
         ("MarkupLMForSequenceClassification", "MarkupLMConfig", "markup, text", None),
@@ -358,7 +380,7 @@ def test_models_of_more_than_text_are_refused_by_name(architecture, config, moda
         ({"path": "", "type": "a.Transformer"}, {"transformer_task": "text-generation"}, "text-generation"),
         ({"path": "", "type": "sentence_transformers.models.CLIPModel"}, {}, "text-generation"),
         ({"path": "0_Transformer", "type": "a.Transformer"}, {}, "text-generation"),
-        ({"path": "", "type": "a.models.MLMTransformer"}, {}, "a model for fill-mask"),
+        ({"path": "", "type": "a.models.MLMTransformer"}, {}, "fill-mask"),
         ({"path": "", "type": "a.Transformer"}, {"transformer_task": "retrieval"}, "a model for retrieval"),
     ],
 )
@@ -473,9 +495,12 @@ def test_modules_of_sentence_transformers_are_copied(llama, tmp_path):
 
 def test_every_task_has_a_table_in_transformers():
     tables = transformers.models.auto.modeling_auto
-    for task in TASKS.values():
+    for task in (record for records in TASKS.values() for record in records):
         assert hasattr(transformers, task.auto_class)
-        assert getattr(tables, task.mapping)
+        if task.mapping is None:
+            assert task.model_type in transformers.CONFIG_MAPPING
+        else:
+            assert getattr(tables, task.mapping)
         if task.encoder_class is not None:
             assert hasattr(transformers, task.encoder_class)
             assert getattr(tables, task.encoder_mapping)
@@ -493,27 +518,31 @@ FILL_MASK = Task(
     "fill-mask",
     "AutoModelForMaskedLM",
     "MODEL_FOR_MASKED_LM_MAPPING_NAMES",
-    encoders.logits,
-    (GraphFile("masked.onnx", {"input_ids": {0: "texts"}, "attention_mask": {0: "texts"}}, ("scores",)),),
+    functools.partial(
+        single_run.example_calls,
+        inputs={"input_ids": {0: "batch_size", 1: "sequence_length"}},
+        outputs=("logits",),
+    ),
+    (GraphFile("masked.onnx", {"input_ids": {0: "texts"}}, ("logits",)),),
 )
 
 
 def test_a_record_is_all_that_a_task_needs(tmp_path, monkeypatch):
     """The file, the inputs, their dynamic axes and the outputs are those of the record."""
-    monkeypatch.setitem(TASKS, "fill-mask", FILL_MASK)
+    monkeypatch.setitem(TASKS, "fill-mask", (FILL_MASK,))
     config = transformers.BertConfig(**ENCODER, type_vocab_size=1)
     write_folder("BertForMaskedLM", config, tmp_path / "folder")
     written = opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out", opset=13, verify=True)
     assert written.task == "fill-mask"
     loaded = onnx.load(tmp_path / "out" / "masked.onnx").graph
-    assert shapes(loaded.input) == {"input_ids": ["texts", 6], "attention_mask": ["texts", 6]}
-    assert shapes(loaded.output) == {"scores": ["texts", 6, VOCABULARY]}
+    assert shapes(loaded.input) == {"input_ids": ["texts", 6]}
+    assert shapes(loaded.output) == {"logits": ["texts", 6, VOCABULARY]}
 
 
 def test_a_builder_must_serve_each_file_of_its_task(tmp_path, monkeypatch):
     """A task without a call for one of its files is an error, and exports nothing."""
     files = (*FILL_MASK.files, dataclasses.replace(FILL_MASK.files[0], name="second.onnx"))
-    monkeypatch.setitem(TASKS, "fill-mask", dataclasses.replace(FILL_MASK, files=files))
+    monkeypatch.setitem(TASKS, "fill-mask", (dataclasses.replace(FILL_MASK, files=files),))
     write_folder("BertForMaskedLM", transformers.BertConfig(**ENCODER), tmp_path / "folder")
     with pytest.raises(ValueError, match="shorter"):
         opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out", opset=13)
@@ -528,7 +557,7 @@ def test_documentation_has_the_table_of_tasks():
 
 def test_error_for_an_unknown_task_lists_all_tasks():
     with pytest.raises(opsetta.UsageError) as caught:
-        task_named("text-classifcation")
+        task_named("text-classifcation", transformers.BertConfig())
     assert "did you mean 'text-classification'" in str(caught.value)
     assert all(name in str(caught.value) for name in TASKS)
 

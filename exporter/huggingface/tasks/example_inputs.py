@@ -1,0 +1,232 @@
+"""Example inputs by the names that the forwards of transformers give them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from ....registration import UsageError
+from ..folder import read_json
+from ..graphs import (
+    BATCH,
+    EXAMPLE_BATCH,
+    EXAMPLE_SOURCE,
+    SEQUENCE,
+    Axes,
+    Inputs,
+    TaskModel,
+    random_tensor,
+)
+
+if TYPE_CHECKING:
+    import torch
+
+CHOICES, TEXT_BATCH, IMAGE_BATCH = "num_choices", "text_batch_size", "image_batch_size"
+HEIGHT, WIDTH, SAMPLES, POINTS = "height", "width", "audio_length", "num_points"
+# All different: the capture would take equal sizes for one and the same dimension. The texts of a zero-shot
+# detector are as many for each image.
+_SIZES = {
+    BATCH: EXAMPLE_BATCH,
+    SEQUENCE: EXAMPLE_SOURCE,
+    CHOICES: 4,
+    TEXT_BATCH: 4,
+    IMAGE_BATCH: EXAMPLE_BATCH,
+    POINTS: 3,
+}
+_DEFAULT_IMAGE_SIZE = 224
+_DEFAULT_STRIDE = 320
+_FRAMES = 24
+
+MakeInput = Callable[[TaskModel, Axes], "torch.Tensor | None"]
+"""Makes an example of an input with its dynamic axes; None for an input that the model does without."""
+
+
+def make_inputs(
+    source: TaskModel, inputs: Mapping[str, Axes], replacements: Mapping[str, MakeInput] | None = None
+) -> Inputs:
+    """Make an example of each input, if the model has it.
+
+    Args:
+        source: the model.
+        inputs: the dynamic axes of the inputs by name.
+        replacements: other functions than those of `_MAKERS`.
+
+    Raises:
+        UsageError: the configuration has no size of an input.
+    """
+    makers = {**_MAKERS, **(replacements or {})}
+    try:
+        examples = {name: makers[name](source, axes) for name, axes in inputs.items()}
+    except AttributeError as error:
+        raise UsageError(
+            f"the configuration of models of type '{source.config.model_type}' has no {error.name}, from "
+            "which an example input is made: export the model with opsetta.export"
+        ) from error
+    return {name: example for name, example in examples.items() if example is not None}
+
+
+def _tokens(source: TaskModel, axes: Axes) -> torch.Tensor:
+    import torch
+
+    shape = _shape(axes)
+    size = source.config.get_text_config(decoder=True).vocab_size
+    return torch.remainder(torch.arange(math.prod(shape)).reshape(shape) * 7 + 3, size)
+
+
+def _mask(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """The end of the first text is padding."""
+    import torch
+
+    mask = torch.ones(_shape(axes), dtype=torch.int64)
+    mask[0, ..., -2:] = 0
+    return mask
+
+
+def _token_types(source: TaskModel, axes: Axes) -> torch.Tensor | None:
+    """Zeros, if the tokenizer gives this input."""
+    import torch
+
+    input_names = read_json(source.folder / "tokenizer_config.json").get("model_input_names")
+    if input_names is None:
+        uses_types = getattr(source.config, "type_vocab_size", 0) > 1
+    else:
+        uses_types = "token_type_ids" in input_names
+    return torch.zeros(_shape(axes), dtype=torch.int64) if uses_types else None
+
+
+def _boxes(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """Left, top, right and bottom of each token on its page."""
+    import torch
+
+    shape = _shape(axes)
+    corners = torch.arange(2 * math.prod(shape)).reshape(*shape, 2)
+    return torch.cat([corners, corners + torch.tensor([5, 3])], dim=-1)
+
+
+def image_size(source: TaskModel) -> tuple[int, int]:
+    """The height and width of the model's or its processor's configuration."""
+    config = vision_config(source)
+    # LayoutLMv3 calls it so.
+    size = getattr(config, "image_size", None) or getattr(config, "input_size", None)
+    if size is None:
+        processor = read_json(source.folder / "preprocessor_config.json")
+        size = processor.get("crop_size") or processor.get("size") or _DEFAULT_IMAGE_SIZE
+        if isinstance(size, dict):
+            edge = size.get("shortest_edge", _DEFAULT_IMAGE_SIZE)
+            size = (size.get("height", edge), size.get("width", edge))
+    height, width = map(int, (size, size) if isinstance(size, int) else size)
+    return height, width
+
+
+def vision_config(source: TaskModel) -> object:
+    """The part of the configuration with the sizes of images.
+
+    Models of images and text, such as SigLIP, keep them in a part of their configuration, and so do
+    encoder-decoders.
+    """
+    for part in ("vision_config", "encoder", "backbone_config"):
+        config = getattr(source.config, part, None)
+        if getattr(config, "image_size", None) is not None:
+            return config
+    return source.config
+
+
+def _image(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """An image, or the frames of a video for models that have a number of frames."""
+    channels = getattr(vision_config(source), "num_channels", 3)
+    frames = getattr(source.config, "num_frames", None) or getattr(source.config, "frames_per_clip", None)
+    shape = [channels, *image_size(source)]
+    if frames is not None:
+        shape.insert(0, frames)
+    return random_tensor(_SIZES[axes[0]], *shape, dtype=source.model.dtype)
+
+
+def image_pair(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """Two images, whose points are matched."""
+    return random_tensor(_SIZES[axes[0]], 2, 3, *image_size(source), dtype=source.model.dtype)
+
+
+def _sound(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """Samples; or a spectrogram of fixed length for models that cut it into patches."""
+    config = source.config
+    if hasattr(config, "max_length") and hasattr(config, "num_mel_bins"):
+        shape: tuple[int, ...] = (config.max_length, config.num_mel_bins)
+    else:
+        strides = getattr(config, "conv_stride", None)
+        shape = (_FRAMES * (math.prod(strides) if strides else _DEFAULT_STRIDE),)
+    return random_tensor(_SIZES[axes[0]], *shape, dtype=source.model.dtype)
+
+
+def _spectrogram(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """A spectrogram: of fixed length and with its bins first for models such as Whisper."""
+    config = getattr(source.config, "encoder_config", source.config)
+    # Wav2Vec2-BERT has positions too, but no number of bins.
+    if hasattr(config, "max_source_positions") and hasattr(config, "num_mel_bins"):
+        shape = (config.num_mel_bins, 2 * config.max_source_positions)
+    else:
+        bins = getattr(config, "feature_projection_input_dim", None) or config.num_mel_bins
+        shape = (_FRAMES, bins)
+    return random_tensor(_SIZES[axes[0]], *shape, dtype=source.model.dtype)
+
+
+def _prompt_points(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """Points in the image, `[batch, objects, points, 2]`."""
+    batch, points = _shape(axes)
+    return 8 * random_tensor(batch, 1, points, 2, dtype=source.model.dtype).abs()
+
+
+def _prompt_labels(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """Whether each point belongs to the object or to the background."""
+    import torch
+
+    batch, points = _shape(axes)
+    return torch.arange(batch * points).reshape(batch, 1, points) % 2
+
+
+def _past_values(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """A time series, `[batch, length, channels]`."""
+    config = source.config
+    return random_tensor(
+        _SIZES[axes[0]], config.context_length, config.num_input_channels, dtype=source.model.dtype
+    )
+
+
+def _trajectory(size_name: str) -> MakeInput:
+    """Values of the size of an entry of the configuration, for each step."""
+
+    def make(source: TaskModel, axes: Axes) -> torch.Tensor:
+        return random_tensor(*_shape(axes), getattr(source.config, size_name, 1), dtype=source.model.dtype)
+
+    return make
+
+
+def _time_steps(source: TaskModel, axes: Axes) -> torch.Tensor:
+    import torch
+
+    batch, length = _shape(axes)
+    return torch.arange(length).expand(batch, length).contiguous()
+
+
+def _shape(axes: Axes) -> tuple[int, ...]:
+    return tuple(_SIZES[axes[axis]] for axis in sorted(axes))
+
+
+_MAKERS: dict[str, MakeInput] = {
+    "input_ids": _tokens,
+    "attention_mask": _mask,
+    "token_type_ids": _token_types,
+    "bbox": _boxes,
+    "pixel_values": _image,
+    "pixel_values_videos": _image,
+    "input_values": _sound,
+    "input_features": _spectrogram,
+    "input_points": _prompt_points,
+    "input_labels": _prompt_labels,
+    "past_values": _past_values,
+    "states": _trajectory("state_dim"),
+    "actions": _trajectory("act_dim"),
+    "rewards": _trajectory(""),
+    "returns_to_go": _trajectory(""),
+    "timesteps": _time_steps,
+}

@@ -1,0 +1,53 @@
+"""What models read: text, images, sounds, layouts."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TYPE_CHECKING
+
+from ....registration import UsageError
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+_INPUTS_BESIDE_TEXT = {
+    "bbox": "layout",
+    "image": "image",
+    "image_embeds": "image",
+    "visual_embeds": "image",
+    "visual_feats": "image",
+    "xpath_tags_seq": "markup",
+    "pixel_values": "image",
+    "pixel_values_videos": "video",
+    "image_patches": "image",
+    "input_features": "audio",
+    "input_values": "audio",
+    "speech_input": "audio",
+}
+
+
+def check_reads_text(model: PreTrainedModel, task: str, *, takes_boxes: bool) -> None:
+    """Refuse a model that reads or writes something besides text.
+
+    The tables of transformers list models that describe images or make sounds as generators of text, and
+    models of scanned pages as classifiers of text.
+
+    Args:
+        takes_boxes: whether the task has an input for the position of each token on a page.
+
+    Raises:
+        UsageError: it does; the message names it.
+    """
+    # The class attribute `input_modalities` is inherited: the text model of Gemma 3 has that of images.
+    parameters = inspect.signature(type(model).forward).parameters
+    modalities = {modality for name, modality in _INPUTS_BESIDE_TEXT.items() if name in parameters}
+    if isinstance(getattr(model.config, "type_vocab_sizes", None), list):
+        modalities.add("table")  # TAPAS numbers the rows and columns of a table in its `token_type_ids`.
+    outputs = getattr(type(model), "output_modalities", None) or ()
+    modalities.update([outputs] if isinstance(outputs, str) else outputs)
+    modalities.discard("text")
+    if modalities and not (takes_boxes and modalities == {"layout"}):
+        raise UsageError(
+            f"{type(model).__name__} is a model of {', '.join([*sorted(modalities), 'text'])}, which {task} "
+            "does not support: export it with opsetta.export, or its text model by itself"
+        )

@@ -1,0 +1,52 @@
+"""`Task`: what an export needs to know of a task."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+
+from ..graphs import ExampleCall, GraphFile, TaskModel
+from .modalities import check_reads_text
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """A task, such as text generation, for the models of one class of transformers.
+
+    Attributes:
+        name: as pipelines of transformers call it.
+        auto_class: the class of transformers that builds the model from its configuration.
+        mapping: the table in transformers from model types to architectures with this task; None if
+            `auto_class` is the class of the models themselves.
+        build: makes an example call for each of the files, and refuses models that it does not support.
+        files: the files of the task, with their inputs, dynamic axes and outputs.
+        needs_text: whether models that read or write something besides text are refused. For the tasks that
+            do not combine modalities, this holds for models whose main input is text.
+        combines: whether the inputs of several modalities, such as text and images, go into one call.
+        model_type: the only type of models with this task, if the table has others.
+        encoder_class, encoder_mapping: as `auto_class` and `mapping`, for the encoders of encoder-decoders.
+        sentence_transformers_name: what sentence-transformers calls the task.
+    """
+
+    name: str
+    auto_class: str
+    mapping: str | None
+    build: Callable[[TaskModel], list[ExampleCall]]
+    files: tuple[GraphFile, ...]
+    needs_text: bool = False
+    combines: bool = False
+    model_type: str | None = None
+    encoder_class: str | None = None
+    encoder_mapping: str | None = None
+    sentence_transformers_name: str | None = None
+
+    def example_calls(self, source: TaskModel) -> list[tuple[GraphFile, ExampleCall]]:
+        """The files of a model, each with the example call that it is exported from.
+
+        Raises:
+            UsageError: the task does not support the model.
+        """
+        reads_text = source.model.main_input_name == "input_ids"
+        if self.needs_text or (reads_text and not self.combines):
+            check_reads_text(source.model, self.name, takes_boxes="bbox" in self.files[0].inputs)
+        return list(zip(self.files, self.build(source), strict=True))

@@ -1,0 +1,103 @@
+"""Models that run once per input: features, classes, boxes and masks of texts, images and sounds."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from ....registration import UsageError
+from ..graphs import Axes, ExampleCall, Inputs, Pairs, TaskModel, trial_run
+from .example_inputs import MakeInput, make_inputs, vision_config
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "bbox")
+
+
+def features(source: TaskModel, inputs: Mapping[str, Axes]) -> list[ExampleCall]:
+    """The call that gives the last hidden state.
+
+    Args:
+        source: the model.
+        inputs: as for `example_calls`.
+
+    Raises:
+        UsageError: the model has other inputs, or a decoder beside its encoder.
+    """
+    if getattr(source.model.config, "is_encoder_decoder", False):
+        raise UsageError(
+            f"feature-extraction needs an encoder, but models of type '{source.config.model_type}' have a "
+            "decoder"
+        )
+    return example_calls(source, inputs, ("last_hidden_state",))
+
+
+def example_calls(
+    source: TaskModel,
+    inputs: Mapping[str, Axes],
+    outputs: tuple[str, ...],
+    *,
+    combines: bool = False,
+    replacements: Mapping[str, MakeInput] | None = None,
+) -> list[ExampleCall]:
+    """The call that gives the declared outputs, if the model returns them.
+
+    Args:
+        source: the model.
+        inputs: the dynamic axes of the inputs of the task.
+        outputs: the names of results.
+        combines: whether the call takes all of the inputs, or only those beside the model's main one.
+        replacements: other functions that make examples, by the name of the input.
+
+    Raises:
+        UsageError: the model has other inputs, or returns none of the outputs.
+    """
+    model = source.model
+    parameters = inspect.signature(type(model).forward).parameters
+    taken_inputs = {name: axes for name, axes in inputs.items() if name in parameters}
+    if not combines:
+        main_name = model.main_input_name
+        if main_name not in inputs:
+            raise UsageError(
+                f"models with the input {main_name} are not supported for this task: export the "
+                "model with opsetta.export"
+            )
+        names = TEXT_INPUTS if main_name == "input_ids" else (main_name,)
+        taken_inputs = {name: axes for name, axes in taken_inputs.items() if name in names}
+    examples = make_inputs(source, taken_inputs, replacements)
+    fixed = {"use_cache": False} if "use_cache" in parameters else {}
+    # A single output needs no trial: every model of the task has it, or the call says so.
+    returned = outputs if len(outputs) == 1 else _select_outputs(source, examples, outputs)
+
+    def call(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> tuple[torch.Tensor, ...]:
+        results = type(model).forward(model, **inputs, **fixed)
+        if returned[0] not in results:
+            raise UsageError(
+                f"{type(model).__name__} returns {', '.join(results)}, not {returned[0]}: export the model "
+                "with opsetta.export"
+            )
+        return tuple(results[name] for name in returned)
+
+    # Where the configuration names a size, positions are counted for it.
+    fixed_sizes = "pixel_values" in examples and hasattr(vision_config(source), "image_size")
+    return [ExampleCall(call, examples, outputs=returned, has_fixed_sizes=fixed_sizes)]
+
+
+def _select_outputs(source: TaskModel, examples: Inputs, outputs: tuple[str, ...]) -> tuple[str, ...]:
+    """The outputs that the model returns.
+
+    Raises:
+        UsageError: there is none of them.
+    """
+    unmasked = {name: example for name, example in examples.items() if name != "attention_mask"}
+    results = trial_run(source.model, unmasked, use_cache=False)
+    returned = tuple(name for name in outputs if getattr(results, name, None) is not None)
+    if not returned:
+        raise UsageError(
+            f"{type(source.model).__name__} returns {', '.join(results)}, not {', '.join(outputs)}: export "
+            "the model with opsetta.export"
+        )
+    return returned

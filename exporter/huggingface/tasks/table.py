@@ -1,0 +1,342 @@
+"""The records of all tasks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+
+from .. import decoders, encoder_decoders
+from ..graphs import BATCH, PAST, SEQUENCE, SOURCE, TOTAL, Axes, GraphFile
+from . import sentences, single_run
+from .example_inputs import (
+    CHOICES,
+    HEIGHT,
+    IMAGE_BATCH,
+    POINTS,
+    SAMPLES,
+    TEXT_BATCH,
+    WIDTH,
+    MakeInput,
+    image_pair,
+)
+from .record import Task
+
+_TOKENS = {0: BATCH, 1: SEQUENCE}
+_TEXT = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), _TOKENS)
+_PAGE = {**_TEXT, "bbox": _TOKENS}
+_CHOICES = {name: {0: BATCH, 1: CHOICES, 2: SEQUENCE} for name in _TEXT}
+_IMAGE = {"pixel_values": {0: BATCH, 2: HEIGHT, 3: WIDTH}}
+# The number of frames is that of the configuration, and so is their size.
+_VIDEO = {"pixel_values": {0: BATCH}, "pixel_values_videos": {0: BATCH}}
+_SOUND = {name: {0: BATCH, 1: SAMPLES} for name in ("input_values", "input_features")}
+_TEXTS_AND_IMAGES = {
+    "input_ids": {0: TEXT_BATCH, 1: SEQUENCE},
+    "pixel_values": {0: IMAGE_BATCH},
+    "attention_mask": {0: TEXT_BATCH, 1: SEQUENCE},
+}
+_OPTIONAL_AXES = frozenset({HEIGHT, WIDTH, SAMPLES})
+_PAST = {0: BATCH, 2: PAST}
+_SELF_CACHE = ("present.{layer}.decoder.key", "present.{layer}.decoder.value")
+_CROSS_CACHE = ("present.{layer}.encoder.key", "present.{layer}.encoder.value")
+_DECODER_OUTPUTS = ("logits", *_SELF_CACHE, *_CROSS_CACHE)
+_BOXES = ("logits", "pred_boxes")
+
+
+def _encoder_decoder_files(
+    encoder_inputs: dict[str, dict[int, str]], encoded: dict[int, str], cross_cache: dict[int, str]
+) -> tuple[GraphFile, ...]:
+    """The three files of an encoder-decoder.
+
+    Args:
+        encoder_inputs: the inputs of the encoder, with their dynamic axes.
+        encoded: the dynamic axes of the encoder's result, and of its mask in the decoders.
+        cross_cache: the dynamic axes of the keys and values of cross-attention.
+    """
+    tokens, mask = _TOKENS, {"encoder_attention_mask": encoded}
+    past = {"past_key_values.{layer}.decoder.key": _PAST, "past_key_values.{layer}.decoder.value": _PAST}
+    past |= dict.fromkeys(
+        ("past_key_values.{layer}.encoder.key", "past_key_values.{layer}.encoder.value"), cross_cache
+    )
+    return (
+        GraphFile("encoder_model.onnx", encoder_inputs, ("last_hidden_state",)),
+        GraphFile(
+            "decoder_model.onnx",
+            {"input_ids": tokens, **mask, "encoder_hidden_states": encoded},
+            _DECODER_OUTPUTS,
+        ),
+        GraphFile(
+            "decoder_with_past_model.onnx",
+            # Later steps process one token per sequence.
+            {"input_ids": {0: BATCH}, **mask, **past},
+            ("logits", *_SELF_CACHE),
+        ),
+    )
+
+
+def _single(
+    name: str,
+    auto_class: str,
+    mapping: str,
+    inputs: Mapping[str, Axes],
+    outputs: tuple[str, ...],
+    *,
+    combines: bool = False,
+    replacements: Mapping[str, MakeInput] | None = None,
+    model_type: str | None = None,
+    sentence_transformers_name: str | None = None,
+) -> Task:
+    """A task with one file, which runs once per input.
+
+    Args:
+        name, combines, model_type, sentence_transformers_name: as for `Task`.
+        auto_class, mapping: as for `Task`, without what all of these names have.
+        inputs, outputs, replacements: as for `single_run.example_calls`.
+    """
+    build = functools.partial(
+        single_run.example_calls,
+        inputs=inputs,
+        outputs=outputs,
+        combines=combines,
+        replacements=replacements,
+    )
+    return Task(
+        name,
+        f"AutoModelFor{auto_class}",
+        f"MODEL_FOR_{mapping}_MAPPING_NAMES",
+        build,
+        (GraphFile("model.onnx", inputs, outputs, _OPTIONAL_AXES),),
+        combines=combines,
+        model_type=model_type,
+        sentence_transformers_name=sentence_transformers_name,
+    )
+
+
+_FEATURES = {**_PAGE, **_IMAGE, **_SOUND}
+_EMBEDDINGS = ("token_embeddings", "sentence_embedding")
+_TRAJECTORY = ("states", "actions", "rewards", "returns_to_go", "timesteps", "attention_mask")
+# A task may have several records, for several classes of models.
+_TASKS = (
+    Task(
+        "text-generation",
+        "AutoModelForCausalLM",
+        "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+        decoders.text_generation,
+        (
+            GraphFile(
+                "model.onnx",
+                {
+                    "input_ids": _TOKENS,
+                    "attention_mask": {0: BATCH, 1: TOTAL},
+                    "position_ids": _TOKENS,
+                    "past_key_values.{layer}.key": _PAST,
+                    "past_key_values.{layer}.value": _PAST,
+                    "past_key_values.{layer}.conv_state": {0: BATCH},
+                    "past_key_values.{layer}.recurrent_state": {0: BATCH},
+                },
+                (
+                    "logits",
+                    "present.{layer}.key",
+                    "present.{layer}.value",
+                    "present.{layer}.conv_state",
+                    "present.{layer}.recurrent_state",
+                ),
+            ),
+        ),
+        needs_text=True,
+        sentence_transformers_name="text-generation",
+    ),
+    Task(
+        "automatic-speech-recognition",
+        "AutoModelForSpeechSeq2Seq",
+        "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+        encoder_decoders.speech_recognition,
+        # The length of a spectrogram is fixed, and so is the length of the encoder's result.
+        _encoder_decoder_files({"input_features": {0: BATCH}}, {0: BATCH}, {0: BATCH}),
+    ),
+    Task(
+        "text2text-generation",
+        "AutoModelForSeq2SeqLM",
+        "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+        encoder_decoders.text_to_text,
+        _encoder_decoder_files(
+            {"input_ids": {0: BATCH, 1: SOURCE}, "attention_mask": {0: BATCH, 1: SOURCE}},
+            {0: BATCH, 1: SOURCE},
+            {0: BATCH, 2: SOURCE},
+        ),
+        needs_text=True,
+    ),
+    _single("automatic-speech-recognition", "CTC", "CTC", _SOUND, ("logits",)),
+    Task(
+        "image-to-text",
+        "AutoModelForImageTextToText",
+        "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+        encoder_decoders.image_to_text,
+        # The number of patches of an image is fixed.
+        _encoder_decoder_files({"pixel_values": {0: BATCH}}, {0: BATCH}, {0: BATCH}),
+    ),
+    _single(
+        "text-classification",
+        "SequenceClassification",
+        "SEQUENCE_CLASSIFICATION",
+        _PAGE,
+        ("logits",),
+        sentence_transformers_name="sequence-classification",
+    ),
+    _single("token-classification", "TokenClassification", "TOKEN_CLASSIFICATION", _PAGE, ("logits",)),
+    _single(
+        "document-question-answering",
+        "DocumentQuestionAnswering",
+        "DOCUMENT_QUESTION_ANSWERING",
+        {**_PAGE, "pixel_values": {0: BATCH}},
+        ("start_logits", "end_logits"),
+        combines=True,
+    ),
+    _single(
+        "question-answering", "QuestionAnswering", "QUESTION_ANSWERING", _PAGE, ("start_logits", "end_logits")
+    ),
+    _single(
+        "next-sentence-prediction", "NextSentencePrediction", "NEXT_SENTENCE_PREDICTION", _TEXT, ("logits",)
+    ),
+    _single("multiple-choice", "MultipleChoice", "MULTIPLE_CHOICE", _CHOICES, ("logits",)),
+    _single("fill-mask", "MaskedLM", "MASKED_LM", _PAGE, ("logits",), sentence_transformers_name="fill-mask"),
+    _single("image-classification", "ImageClassification", "IMAGE_CLASSIFICATION", _IMAGE, ("logits",)),
+    _single("object-detection", "ObjectDetection", "OBJECT_DETECTION", _IMAGE, _BOXES),
+    _single("semantic-segmentation", "SemanticSegmentation", "SEMANTIC_SEGMENTATION", _IMAGE, ("logits",)),
+    _single("image-segmentation", "ImageSegmentation", "IMAGE_SEGMENTATION", _IMAGE, (*_BOXES, "pred_masks")),
+    _single(
+        "image-segmentation",
+        "UniversalSegmentation",
+        "UNIVERSAL_SEGMENTATION",
+        _IMAGE,
+        ("class_queries_logits", "masks_queries_logits"),
+    ),
+    _single("image-segmentation", "SemanticSegmentation", "SEMANTIC_SEGMENTATION", _IMAGE, ("logits",)),
+    _single("depth-estimation", "DepthEstimation", "DEPTH_ESTIMATION", _IMAGE, ("predicted_depth",)),
+    _single("masked-im", "MaskedImageModeling", "MASKED_IMAGE_MODELING", _IMAGE, ("reconstruction",)),
+    _single("image-to-image", "ImageToImage", "IMAGE_TO_IMAGE", _IMAGE, ("reconstruction",)),
+    _single("keypoint-detection", "PoseEstimation", "POSE_ESTIMATION", _IMAGE, ("heatmaps",)),
+    _single(
+        "keypoint-detection",
+        "KeypointDetection",
+        "KEYPOINT_DETECTION",
+        _IMAGE,
+        ("keypoints", "scores", "descriptors", "mask"),
+    ),
+    _single(
+        "keypoint-matching",
+        "KeypointMatching",
+        "KEYPOINT_MATCHING",
+        {"pixel_values": {0: BATCH}},
+        ("matches", "matching_scores", "keypoints"),
+        replacements={"pixel_values": image_pair},
+    ),
+    _single("video-classification", "VideoClassification", "VIDEO_CLASSIFICATION", _VIDEO, ("logits",)),
+    _single("audio-classification", "AudioClassification", "AUDIO_CLASSIFICATION", _SOUND, ("logits",)),
+    _single(
+        "audio-frame-classification",
+        "AudioFrameClassification",
+        "AUDIO_FRAME_CLASSIFICATION",
+        _SOUND,
+        ("logits",),
+    ),
+    _single("audio-xvector", "AudioXVector", "AUDIO_XVECTOR", _SOUND, ("logits", "embeddings")),
+    _single(
+        "zero-shot-image-classification",
+        "ZeroShotImageClassification",
+        "ZERO_SHOT_IMAGE_CLASSIFICATION",
+        _TEXTS_AND_IMAGES,
+        ("logits_per_image", "logits_per_text", "text_embeds", "image_embeds"),
+        combines=True,
+    ),
+    _single(
+        "zero-shot-object-detection",
+        "ZeroShotObjectDetection",
+        "ZERO_SHOT_OBJECT_DETECTION",
+        _TEXTS_AND_IMAGES,
+        (*_BOXES, "text_embeds", "image_embeds"),
+        combines=True,
+    ),
+    _single(
+        "mask-generation",
+        "MaskGeneration",
+        "MASK_GENERATION",
+        {
+            "pixel_values": {0: BATCH},
+            "input_points": {0: BATCH, 2: POINTS},
+            "input_labels": {0: BATCH, 2: POINTS},
+        },
+        ("iou_scores", "pred_masks"),
+        combines=True,
+    ),
+    _single(
+        "text-to-audio",
+        "TextToWaveform",
+        "TEXT_TO_WAVEFORM",
+        _TEXT,
+        ("waveform",),
+        combines=True,
+        # The others are several models, between which Python code generates.
+        model_type="vits",
+    ),
+    *(
+        Task(
+            "time-series-forecasting",
+            f"{architecture}ForPrediction",
+            None,
+            functools.partial(
+                single_run.example_calls,
+                inputs={"past_values": {0: BATCH}},
+                outputs=("prediction_outputs",),
+                combines=True,
+            ),
+            (GraphFile("model.onnx", {"past_values": {0: BATCH}}, ("prediction_outputs",)),),
+            combines=True,
+            model_type=architecture.lower(),
+        )
+        for architecture in ("PatchTST", "PatchTSMixer")
+    ),
+    Task(
+        "reinforcement-learning",
+        "AutoModel",
+        "MODEL_MAPPING_NAMES",
+        functools.partial(
+            single_run.example_calls,
+            inputs=dict.fromkeys(_TRAJECTORY, _TOKENS),
+            outputs=("state_preds", "action_preds", "return_preds"),
+            combines=True,
+        ),
+        (
+            GraphFile(
+                "model.onnx",
+                dict.fromkeys(_TRAJECTORY, _TOKENS),
+                ("state_preds", "action_preds", "return_preds"),
+            ),
+        ),
+        combines=True,
+        model_type="decision_transformer",
+    ),
+    Task(
+        "feature-extraction",
+        "AutoModel",
+        "MODEL_MAPPING_NAMES",
+        functools.partial(single_run.features, inputs=_FEATURES),
+        (GraphFile("model.onnx", _FEATURES, ("last_hidden_state",), _OPTIONAL_AXES),),
+        encoder_class="AutoModelForTextEncoding",
+        encoder_mapping="MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES",
+        sentence_transformers_name="feature-extraction",
+    ),
+    Task(
+        "sentence-similarity",
+        "AutoModel",
+        "MODEL_MAPPING_NAMES",
+        functools.partial(sentences.embeddings, inputs=_TEXT),
+        (GraphFile("model.onnx", _TEXT, _EMBEDDINGS),),
+        needs_text=True,
+        encoder_class="AutoModelForTextEncoding",
+        encoder_mapping="MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES",
+    ),
+)
+TASKS: dict[str, tuple[Task, ...]] = {
+    task.name: tuple(record for record in _TASKS if record.name == task.name) for task in _TASKS
+}
+"""The records of each task. The default task of an architecture is the first one whose table has it."""

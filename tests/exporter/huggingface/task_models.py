@@ -1,0 +1,280 @@
+"""Tiny models with random weights for the tasks, as a class of transformers and its configuration."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import transformers
+
+_LAYER = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 32}
+_TEXT = {**_LAYER, "vocab_size": 50, "max_position_embeddings": 64}
+_VISION = {**_LAYER, "image_size": 32, "patch_size": 8}
+
+
+def bert() -> transformers.BertConfig:
+    return transformers.BertConfig(**_TEXT)
+
+
+def speech() -> transformers.Wav2Vec2Config:
+    return transformers.Wav2Vec2Config(
+        **_LAYER,
+        vocab_size=20,
+        conv_dim=(16, 16),
+        conv_stride=(5, 2),
+        conv_kernel=(10, 3),
+        num_feat_extract_layers=2,
+        num_conv_pos_embeddings=4,
+        num_conv_pos_embedding_groups=2,
+        classifier_proj_size=8,
+        tdnn_dim=(16, 16, 16),
+        tdnn_kernel=(3, 3, 1),
+        tdnn_dilation=(1, 2, 1),
+        xvector_output_dim=8,
+    )
+
+
+def detr() -> transformers.DetrConfig:
+    backbone = transformers.ResNetConfig(
+        embedding_size=8,
+        hidden_sizes=[64, 64, 64, 64],
+        depths=[1, 1, 1, 1],
+        out_features=["stage1", "stage2", "stage3", "stage4"],
+    )
+    return transformers.DetrConfig(
+        backbone_config=backbone,
+        d_model=64,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=8,
+        decoder_attention_heads=8,
+        encoder_ffn_dim=16,
+        decoder_ffn_dim=16,
+        num_queries=5,
+    )
+
+
+def segformer() -> transformers.SegformerConfig:
+    return transformers.SegformerConfig(
+        num_encoder_blocks=2,
+        depths=[1, 1],
+        sr_ratios=[2, 1],
+        hidden_sizes=[8, 8],
+        num_attention_heads=[1, 2],
+        mlp_ratios=[2, 2],
+        patch_sizes=[7, 3],
+        strides=[4, 2],
+        decoder_hidden_size=8,
+    )
+
+
+def dpt() -> transformers.DPTConfig:
+    return transformers.DPTConfig(
+        **{**_VISION, "num_hidden_layers": 4},
+        backbone_out_indices=[0, 1, 2, 3],
+        neck_hidden_sizes=[8, 8, 8, 8],
+        fusion_hidden_size=8,
+    )
+
+
+def vitpose() -> transformers.VitPoseConfig:
+    backbone = transformers.VitPoseBackboneConfig(
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        image_size=[32, 48],
+        patch_size=[16, 16],
+        out_indices=[1],
+    )
+    return transformers.VitPoseConfig(backbone_config=backbone)
+
+
+def clip() -> transformers.CLIPConfig:
+    return transformers.CLIPConfig(text_config=_TEXT, vision_config=_VISION, projection_dim=8)
+
+
+def owlvit() -> transformers.OwlViTConfig:
+    return transformers.OwlViTConfig(text_config=_TEXT, vision_config=_VISION, projection_dim=16)
+
+
+def sam() -> transformers.SamConfig:
+    sizes = {"image_size": 64, "patch_size": 8}
+    layer = {"num_hidden_layers": 1, "num_attention_heads": 2, "mlp_dim": 16}
+    return transformers.SamConfig(
+        vision_config={
+            **sizes,
+            **layer,
+            "hidden_size": 16,
+            "output_channels": 8,
+            "window_size": 4,
+            "global_attn_indexes": [0],
+            "num_pos_feats": 4,
+        },
+        prompt_encoder_config={**sizes, "hidden_size": 8, "mask_input_channels": 4},
+        mask_decoder_config={**layer, "hidden_size": 8, "iou_head_hidden_dim": 8},
+    )
+
+
+def trocr() -> transformers.VisionEncoderDecoderConfig:
+    decoder = transformers.TrOCRConfig(
+        vocab_size=50,
+        d_model=16,
+        decoder_layers=1,
+        decoder_attention_heads=2,
+        decoder_ffn_dim=16,
+        max_position_embeddings=32,
+        cross_attention_hidden_size=16,
+    )
+    return transformers.VisionEncoderDecoderConfig(
+        encoder=transformers.ViTConfig(**_VISION).to_dict(),
+        decoder=decoder.to_dict(),
+        decoder_start_token_id=1,
+        pad_token_id=0,
+    )
+
+
+def whisper() -> transformers.WhisperConfig:
+    return transformers.WhisperConfig(
+        vocab_size=50,
+        d_model=16,
+        encoder_layers=1,
+        encoder_attention_heads=2,
+        encoder_ffn_dim=16,
+        num_mel_bins=8,
+        max_source_positions=20,
+    )
+
+
+def time_series(configuration: type, **settings: int) -> transformers.PretrainedConfig:
+    return configuration(
+        num_input_channels=3,
+        context_length=16,
+        prediction_length=4,
+        patch_length=4,
+        patch_stride=4,
+        d_model=16,
+        **settings,
+    )
+
+
+def vits() -> transformers.VitsConfig:
+    """Without noise, so that the result is not random."""
+    return transformers.VitsConfig(
+        vocab_size=50,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        ffn_dim=16,
+        spectrogram_bins=17,
+        flow_size=16,
+        upsample_initial_channel=16,
+        upsample_rates=[2, 2],
+        upsample_kernel_sizes=[4, 4],
+        resblock_kernel_sizes=[3],
+        resblock_dilation_sizes=[[1]],
+        prior_encoder_num_flows=2,
+        duration_predictor_num_flows=2,
+        wavenet_dilation_rate=1,
+        prior_encoder_num_wavenet_layers=1,
+        posterior_encoder_num_wavenet_layers=1,
+        duration_predictor_filter_channels=16,
+        depth_separable_num_layers=1,
+        duration_predictor_flow_bins=4,
+        noise_scale=0.0,
+        noise_scale_duration=0.0,
+    )
+
+
+Build = Callable[[], transformers.PretrainedConfig]
+MODELS: dict[str, tuple[str, str, Build]] = {
+    "token-classification": ("token-classification", "BertForTokenClassification", bert),
+    "question-answering": ("question-answering", "BertForQuestionAnswering", bert),
+    "multiple-choice": ("multiple-choice", "BertForMultipleChoice", bert),
+    "next-sentence": ("next-sentence-prediction", "BertForNextSentencePrediction", bert),
+    "fill-mask": ("fill-mask", "BertForMaskedLM", bert),
+    "layoutlm": (
+        "document-question-answering",
+        "LayoutLMForQuestionAnswering",
+        lambda: transformers.LayoutLMConfig(**_TEXT),
+    ),
+    "layoutlmv3": (
+        "document-question-answering",
+        "LayoutLMv3ForQuestionAnswering",
+        lambda: transformers.LayoutLMv3Config(
+            **_TEXT, input_size=32, patch_size=16, coordinate_size=3, shape_size=2
+        ),
+    ),
+    "layout-classes": (
+        "token-classification",
+        "LayoutLMForTokenClassification",
+        lambda: transformers.LayoutLMConfig(**_TEXT),
+    ),
+    "ctc": ("automatic-speech-recognition", "Wav2Vec2ForCTC", speech),
+    "ctc-of-spectrograms": (
+        "automatic-speech-recognition",
+        "Wav2Vec2BertForCTC",
+        lambda: transformers.Wav2Vec2BertConfig(
+            **_LAYER, vocab_size=20, feature_projection_input_dim=12, conv_depthwise_kernel_size=3
+        ),
+    ),
+    "audio": ("audio-classification", "Wav2Vec2ForSequenceClassification", speech),
+    "spectrogram-patches": (
+        "audio-classification",
+        "ASTForAudioClassification",
+        lambda: transformers.ASTConfig(**_LAYER, max_length=32, num_mel_bins=16, patch_size=8),
+    ),
+    "spectrogram": ("audio-classification", "WhisperForAudioClassification", whisper),
+    "frames": ("audio-frame-classification", "Wav2Vec2ForAudioFrameClassification", speech),
+    "xvector": ("audio-xvector", "Wav2Vec2ForXVector", speech),
+    "detection": ("object-detection", "DetrForObjectDetection", detr),
+    "detection-of-one-size": (
+        "object-detection",
+        "YolosForObjectDetection",
+        lambda: transformers.YolosConfig(**{**_VISION, "image_size": [32, 48]}, num_detection_tokens=5),
+    ),
+    "segments": ("image-segmentation", "DetrForSegmentation", detr),
+    "semantic": ("semantic-segmentation", "SegformerForSemanticSegmentation", segformer),
+    "depth": ("depth-estimation", "DPTForDepthEstimation", dpt),
+    "masked-image": (
+        "masked-im",
+        "ViTForMaskedImageModeling",
+        lambda: transformers.ViTConfig(**_VISION, encoder_stride=8),
+    ),
+    "super-resolution": (
+        "image-to-image",
+        "Swin2SRForImageSuperResolution",
+        lambda: transformers.Swin2SRConfig(
+            image_size=16, patch_size=1, embed_dim=12, depths=[1], num_heads=[2], window_size=4
+        ),
+    ),
+    "pose": ("keypoint-detection", "VitPoseForPoseEstimation", vitpose),
+    "matching": ("keypoint-matching", "EfficientLoFTRForKeypointMatching", transformers.EfficientLoFTRConfig),
+    "video": (
+        "video-classification",
+        "VideoMAEForVideoClassification",
+        lambda: transformers.VideoMAEConfig(**_VISION, num_frames=4),
+    ),
+    "clip": ("zero-shot-image-classification", "CLIPModel", clip),
+    "owlvit": ("zero-shot-object-detection", "OwlViTForObjectDetection", owlvit),
+    "sam": ("mask-generation", "SamModel", sam),
+    "vits": ("text-to-audio", "VitsModel", vits),
+    "patchtst": (
+        "time-series-forecasting",
+        "PatchTSTForPrediction",
+        lambda: time_series(
+            transformers.PatchTSTConfig, num_hidden_layers=1, num_attention_heads=2, ffn_dim=16
+        ),
+    ),
+    "patchtsmixer": (
+        "time-series-forecasting",
+        "PatchTSMixerForPrediction",
+        lambda: time_series(transformers.PatchTSMixerConfig, num_layers=1),
+    ),
+    "decisions": (
+        "reinforcement-learning",
+        "DecisionTransformerModel",
+        lambda: transformers.DecisionTransformerConfig(
+            state_dim=5, act_dim=3, hidden_size=16, n_layer=1, n_head=2, max_ep_len=32
+        ),
+    ),
+}
+"""The task, the class and the configuration of each model."""

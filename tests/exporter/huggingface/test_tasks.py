@@ -1,0 +1,260 @@
+"""Tasks of Hugging Face folders: the default task, and the files at other sizes than the example's."""
+
+import json
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import opsetta
+from opsetta.exporter.huggingface.graphs import TaskModel
+from opsetta.exporter.huggingface.tasks.example_inputs import make_inputs
+from opsetta.exporter.huggingface.tasks.selection import task_named
+from opsetta.exporter.huggingface.tasks.table import TASKS
+
+from ...models.generators import write_folder
+from .task_models import MODELS, bert, clip, trocr
+
+SLOW = "detection segments matching spectrogram spectrogram-patches vits xvector owlvit".split()
+SIZES = {
+    "batch_size": 3,
+    "sequence_length": 9,
+    "num_choices": 5,
+    "text_batch_size": 6,
+    "image_batch_size": 3,
+    "height": 96,
+    "width": 64,
+    "audio_length": 331,
+    "num_points": 5,
+}
+"""Sizes that differ from those of the examples."""
+
+
+def other_inputs(program):
+    """Inputs of a file at the sizes of `SIZES`; the end of the first text is padding."""
+    generator = torch.Generator().manual_seed(5)
+    inputs = {}
+    for value in program.model.graph.inputs:
+        shape = [size if isinstance(size, int) else SIZES[str(size)] for size in value.shape]
+        if value.name == "attention_mask":
+            inputs[value.name] = torch.ones(shape, dtype=torch.int64)
+            inputs[value.name][0, ..., -3:] = 0
+        elif value.name == "bbox":
+            corner = torch.randint(0, 500, (*shape[:-1], 2), generator=generator)
+            inputs[value.name] = torch.cat([corner, corner + 7], dim=-1)
+        elif value.dtype.is_floating_point():
+            inputs[value.name] = torch.randn(shape, generator=generator)
+        else:
+            largest = 2 if value.name in ("token_type_ids", "input_labels") else 20
+            inputs[value.name] = torch.randint(0, largest, shape, generator=generator)
+    return inputs
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.sweep] if name in SLOW else []) for name in MODELS]
+)
+def test_each_task_agrees_at_other_sizes(name, tmp_path):
+    task, architecture, config = MODELS[name]
+    model = write_folder(architecture, config(), tmp_path / "folder")
+    if name in ("detection", "segments", "semantic", "matching"):
+        # The processor knows the size, and the configuration does not.
+        settings = json.dumps({"size": {"height": 64, "width": 64}})
+        (tmp_path / "folder" / "preprocessor_config.json").write_text(settings)
+    written = opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out", opset=16)
+    assert written.task == task
+    program = opsetta.load(written.graphs[0].path)
+    inputs = other_inputs(program)
+    results = program.run({key: tensor.numpy() for key, tensor in inputs.items()})
+    with torch.no_grad():
+        expected = model(**inputs)
+    for output, result in zip(program.output_names, results, strict=True):
+        np.testing.assert_allclose(result, expected[output].numpy(), atol=1e-4, rtol=1e-3, err_msg=output)
+
+
+def test_images_to_text(tmp_path):
+    """An encoder of images with a decoder, as for speech."""
+    write_folder("VisionEncoderDecoderModel", trocr(), tmp_path / "folder")
+    written = opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out", opset=16, verify=True)
+    assert written.task == "image-to-text"
+    assert [graph.path.name for graph in written.graphs] == [
+        "encoder_model.onnx",
+        "decoder_model.onnx",
+        "decoder_with_past_model.onnx",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("opset", "modules", "settings"),
+    [
+        (11, None, None),
+        (13, ["Pooling", "Normalize"], {"pooling_mode_mean_tokens": True, "pooling_mode_cls_token": False}),
+        (18, ["Pooling"], {"pooling_mode_cls_token": True}),
+        (18, ["Pooling", "Normalize"], {"pooling_mode": "lasttoken"}),
+        (18, ["Pooling"], {"pooling_mode_max_tokens": True}),
+        (18, ["Pooling"], {"pooling_mode_weightedmean_tokens": True}),
+        (18, ["Pooling"], {"pooling_mode_mean_sqrt_len_tokens": True}),
+    ],
+)
+def test_sentences_are_pooled_in_the_file(opset, modules, settings, tmp_path):
+    model = write_folder("BertModel", bert(), tmp_path / "folder")
+    if modules is not None:
+        names = ["Transformer", *modules]
+        paths = ["", *(f"{index}_{name}" for index, name in enumerate(modules, 1))]
+        (tmp_path / "folder" / "modules.json").write_text(
+            json.dumps([{"path": path, "type": f"a.{name}"} for path, name in zip(paths, names, strict=True)])
+        )
+        (tmp_path / "folder" / "1_Pooling").mkdir()
+        (tmp_path / "folder" / "1_Pooling" / "config.json").write_text(json.dumps(settings))
+    written = opsetta.export_huggingface(
+        tmp_path / "folder", tmp_path / "out", task="sentence-similarity", opset=opset
+    )
+    program = opsetta.load(written.graphs[0].path)
+    inputs = other_inputs(program)
+    tokens, vectors = program.run({key: tensor.numpy() for key, tensor in inputs.items()})
+    states = model(**inputs).last_hidden_state.detach()
+    mask = inputs["attention_mask"][..., None].float()
+    weights = mask * torch.arange(1, 10)[:, None]
+    total = (states * mask).sum(1)
+    expected = {
+        "cls_token": states[:, 0],
+        "lasttoken": states[torch.arange(3), inputs["attention_mask"].sum(1) - 1],
+        "max_tokens": states.masked_fill(mask == 0, -1e9).amax(1),
+        "weightedmean_tokens": (states * weights).sum(1) / weights.sum(1),
+        "mean_sqrt_len_tokens": total / mask.sum(1).sqrt(),
+    }.get(next(iter(settings or {"": 0})).removeprefix("pooling_mode_"), total / mask.sum(1))
+    if settings == {"pooling_mode": "lasttoken"}:
+        expected = states[torch.arange(3), inputs["attention_mask"].sum(1) - 1]
+    if modules and "Normalize" in modules:
+        expected = torch.nn.functional.normalize(expected, dim=1)
+    np.testing.assert_allclose(tokens, states, atol=1e-5)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("module", "settings", "message"),
+    [
+        ("Dense", {}, "does not support the module Dense"),
+        (
+            "Pooling",
+            {"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": True},
+            "one mode of pooling",
+        ),
+        ("Pooling", {"pooling_mode_other_tokens": True}, "one mode of pooling"),
+    ],
+)
+def test_other_modules_of_sentences_are_refused(module, settings, message, tmp_path):
+    write_folder("BertModel", bert(), tmp_path)
+    (tmp_path / "1_Module").mkdir()
+    (tmp_path / "1_Module" / "config.json").write_text(json.dumps(settings))
+    modules = [{"path": "", "type": "a.Transformer"}, {"path": "1_Module", "type": f"a.{module}"}]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(opsetta.UsageError, match=message):
+        opsetta.export_huggingface(tmp_path, tmp_path / "out", task="sentence-similarity")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "task"),
+    [
+        ("text-generation-with-past", "text-generation"),
+        ("causal-lm", "text-generation"),
+        ("causal-lm-with-past", "text-generation"),
+        ("seq2seq-lm-with-past", "text2text-generation"),
+        ("speech2seq-lm", "automatic-speech-recognition"),
+        ("masked-lm", "fill-mask"),
+        ("summarization", "text2text-generation"),
+        ("sequence-classification", "text-classification"),
+        ("default", "feature-extraction"),
+    ],
+)
+def test_names_that_optimum_has_for_a_task(name, task):
+    assert task_named(name, transformers.BertConfig()).name == task
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fill-mask-with-past", "did you mean 'fill-mask'"),
+        ("image-text-to-text", "export_for_generation of opsetta.huggingface"),
+        ("visual-question-answering", "is not supported: .* opsetta.export"),
+    ],
+)
+def test_names_of_tasks_that_are_refused(name, message):
+    with pytest.raises(opsetta.UsageError, match=message):
+        task_named(name, transformers.BertConfig())
+
+
+@pytest.mark.parametrize(
+    ("config", "record"),
+    [
+        (transformers.WhisperConfig(architectures=None), "AutoModelForSpeechSeq2Seq"),
+        (transformers.Wav2Vec2Config(architectures=["Wav2Vec2Model"]), "AutoModelForCTC"),
+        (transformers.BertConfig(), "AutoModelForSpeechSeq2Seq"),
+    ],
+)
+def test_a_task_has_a_class_for_each_type_of_model(config, record):
+    assert task_named("automatic-speech-recognition", config).auto_class == record
+
+
+def test_weights_that_the_file_does_not_read_may_be_missing(tmp_path):
+    """A masked language model has no pooler, and the last hidden state needs none."""
+    model = write_folder("BertForMaskedLM", bert(), tmp_path / "folder")
+    written = opsetta.export_huggingface(
+        tmp_path / "folder", tmp_path / "out", task="feature-extraction", opset=13
+    )
+    program = opsetta.load(written.graphs[0].path)
+    inputs = other_inputs(program)
+    [states] = program.run({key: tensor.numpy() for key, tensor in inputs.items()})
+    np.testing.assert_allclose(states, model.bert(**inputs).last_hidden_state.detach(), atol=1e-5)
+
+
+def test_features_of_a_model_of_texts_and_images_are_refused(tmp_path):
+    write_folder("CLIPModel", clip(), tmp_path)
+    with pytest.raises(opsetta.UsageError, match="CLIPModel is a model of image, text"):
+        opsetta.export_huggingface(tmp_path, tmp_path / "out", task="feature-extraction")
+
+
+def test_models_with_other_inputs_are_refused(tmp_path):
+    """SigLIP 2 reads patches with their positions."""
+    config = transformers.Siglip2Config(
+        text_config={"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 50},
+        vision_config={"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_patches": 4},
+    )
+    write_folder("Siglip2Model", config, tmp_path / "siglip")
+    with pytest.raises(opsetta.CaptureError, match="Siglip2Model cannot be exported: with input_ids, pixel"):
+        opsetta.export_huggingface(tmp_path / "siglip", tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_configuration_without_the_size_of_an_input_is_refused(tmp_path):
+    source = TaskModel(torch.nn.Linear(1, 1), transformers.BertConfig(), tmp_path)
+    with pytest.raises(opsetta.UsageError, match="type 'bert' has no num_mel_bins"):
+        make_inputs(source, {"input_features": {0: "batch_size"}})
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"model_index.json": {}}, "pipeline of diffusers"),
+        (
+            {"config.json": {"_class_name": "UNet2DModel", "_diffusers_version": "0"}},
+            "diffusers, UNet2DModel",
+        ),
+        ({"config.json": {"architecture": "resnet50"}}, "timm.create_model"),
+        ({"adapter_config.json": {}}, "merge_and_unload"),
+    ],
+)
+def test_folders_of_other_libraries_name_the_next_step(files, message, tmp_path):
+    for name, content in files.items():
+        (tmp_path / name).write_text(json.dumps(content))
+    with pytest.raises(opsetta.UsageError, match=message):
+        opsetta.export_huggingface(tmp_path, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_each_task_has_a_model():
+    tested = {task for task, _, _ in MODELS.values()}
+    elsewhere = {"text-generation", "text2text-generation", "image-to-text", "sentence-similarity"}
+    elsewhere |= {"text-classification", "image-classification", "feature-extraction"}
+    assert set(TASKS) == tested | elsewhere
