@@ -218,7 +218,7 @@ def make_family(name: str) -> Logits:
     """A model with random weights."""
     model_class, configuration = FAMILIES[name]
     torch.manual_seed(0)
-    model = Logits(getattr(transformers, model_class)(configuration()).eval())
+    model = Logits(getattr(transformers, model_class)(configuration())).eval()
     # RWKV divides its weights by powers of two in the first call of a model for inference.
     model(torch.zeros(1, 8, dtype=torch.int64))
     return model
