@@ -73,13 +73,10 @@ def compute_gated_delta_rule(
     use_qk_l2norm_in_kernel: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
     """The function of transformers, with its arguments and results, by the operator."""
+    dtype = query.dtype
     # Several heads of values share one of queries and keys.
     repeats = value.shape[2] // key.shape[2]
-    query, key, values, decay, beta, state = (
-        tensor if tensor is None else tensor.float() for tensor in (query, key, value, g, beta, initial_state)
-    )
-    assert query is not None
-    assert key is not None
+    query, key, values, decay, beta = (tensor.float() for tensor in (query, key, value, g, beta))
     if use_qk_l2norm_in_kernel:
         query, key = (
             tensor * torch.rsqrt((tensor * tensor).sum(dim=-1, keepdim=True) + 1e-6)
@@ -88,5 +85,6 @@ def compute_gated_delta_rule(
     query = query * query.shape[-1] ** -0.5
     if repeats > 1:
         query, key = (tensor.repeat_interleave(repeats, dim=2) for tensor in (query, key))
+    state = None if initial_state is None else initial_state.float()
     output, state = torch.ops.opsetta.linear_attention(query, key, values, state, decay, beta)
-    return output.to(value.dtype), state if output_final_state else None
+    return output.to(dtype), state if output_final_state else None

@@ -10,6 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..constants.initializers import Initializers
+from ..node_pass import producer_of
 
 _LAST = 2**31 - 1
 """Exporters write this number or a larger one for the end of a Slice."""
@@ -23,15 +24,14 @@ class ConsecutivePositions:
 
     def is_difference(self, node: ir.Node) -> bool:
         """Whether a Sub subtracts from each position along the last axis the one before it."""
-        later, earlier = (value and value.producer() for value in node.inputs)
-        if later is None or earlier is None or later.inputs[:1] != earlier.inputs[:1]:
+        later, earlier = (producer_of(value, "Slice") for value in node.inputs)
+        if later is None or earlier is None or later.inputs[0] is not earlier.inputs[0]:
             return False
-        positions = later.inputs[0] if later.inputs else None
-        bounds = self._slice_bounds(later), self._slice_bounds(earlier)
-        if positions is None or None in bounds or not self._are_consecutive(positions):
+        after, before = self._slice_bounds(later), self._slice_bounds(earlier)
+        # The end of the later positions is any number that lies beyond every length.
+        if after is None or before != (0, -1) or after[0] != 1 or after[1] < _LAST:
             return False
-        (start, end), (earlier_start, earlier_end) = filter(None, bounds)
-        return start == 1 and end >= _LAST and (earlier_start, earlier_end) == (0, -1)
+        return self._are_consecutive(later.inputs[0])
 
     def _are_consecutive(self, value: ir.Value | None) -> bool:
         """Whether neighbours differ by 1. A tensor with one position has no neighbours."""
@@ -70,15 +70,16 @@ class ConsecutivePositions:
         if len(node.inputs) != 2 or not _is_last_axis(node.attributes["axis"].as_int(), node.outputs[0]):
             return False
         first, positions = node.inputs
-        difference = first.producer() if first is not None else None
-        if difference is None or difference.op_type != "Sub" or not self._are_consecutive(positions):
+        difference = producer_of(first, "Sub")
+        if difference is None or not self._are_consecutive(positions):
             return False
-        selected = difference.inputs[0].producer() if difference.inputs[0] is not None else None
-        one = self._initializers.small_array(difference.inputs[1])
-        is_first = selected is not None and self._slice_bounds(selected) == (0, 1)
+        selected, one = difference.inputs
+        selection = producer_of(selected, "Slice")
+        number = self._initializers.small_array(one)
         # A vector of ones would have a second element for a second position.
-        subtracts_one = one is not None and one.size == 1 and one.ravel()[0] == 1
-        return is_first and selected is not None and subtracts_one and selected.inputs[0] is positions
+        subtracts_one = number is not None and number.size == 1 and number.ravel()[0] == 1
+        is_first = selection is not None and self._slice_bounds(selection) == (0, 1)
+        return subtracts_one and is_first and selection is not None and selection.inputs[0] is positions
 
     def _slice_bounds(self, node: ir.Node) -> tuple[int, int] | None:
         """The start and the end of a Slice of the last axis with a step of 1; None for other nodes."""
