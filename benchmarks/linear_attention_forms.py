@@ -75,7 +75,7 @@ def operator_registry() -> Registry:
         beta: Value | None = None,
     ) -> object:
         tensors = {"query": query, "key": key, "value": value, "decay": decay, "beta": beta}
-        return g.call("composed::linear_attention_operator", past_state=past_state, **tensors)
+        return g.call_outputs("composed::linear_attention_operator", past_state=past_state, **tensors)
 
     return registry
 

@@ -49,7 +49,7 @@ def linear_attention(
     """
     if g.has("LinearAttention") and g.has_kernel("LinearAttention", query):
         arguments = {"past_state": past_state, "decay": decay, "beta": beta}
-        output, state = g.call(
+        output, state = g.call_outputs(
             "composed::linear_attention_operator", query=query, key=key, value=value, **arguments
         )
         return output, state
@@ -137,8 +137,8 @@ def linear_attention_operator(
 def _divide(g: GraphContext, length: Size) -> tuple[Size, Size]:
     """The number of chunks, and the length of each: the chunks are equally long."""
     if isinstance(length, int):
-        chunks = max(1, -(-length // _CHUNK))
-        return chunks, -(-length // chunks)
+        count = max(1, -(-length // _CHUNK))
+        return count, -(-length // count)
     # Sizes are not negative, so the division of ONNX, which truncates, rounds down.
     chunks = g.op("Div", g.op("Add", length, _CHUNK - 1), _CHUNK)
     chunk_length = g.op("Div", g.op("Sub", g.op("Add", length, chunks), 1), chunks)
@@ -201,7 +201,7 @@ def _invert(g: GraphContext, system: Value, masks: _Masks) -> Value:
 
     body = g.subgraph(build, [*loop_inputs(), inverse], "inverse")
     levels = g.constant(_LEVELS - 1, DataType.INT64)
-    result = as_list(g.op("Loop", levels, None, inverse, body=body, outputs=1))[0]
+    result: Value = as_list(g.op("Loop", levels, None, inverse, body=body, outputs=1))[0]
     result.type, result.shape = inverse.type, inverse.shape
     return result
 
