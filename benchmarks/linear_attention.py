@@ -2,8 +2,8 @@
 
 The models are the small ones of the tests, exported at a length of 70 with a dynamic batch and length. Each
 file is compared with eager PyTorch at the lengths 1, 21, 70, 150 and 600. The last two columns are processor
-times of one run at 600 tokens, of onnxruntime at the last opset and of eager PyTorch, with one thread each:
-the smallest of three runs.
+times of one run at 600 tokens, of onnxruntime at the last opset, its waiting threads included, and of eager
+PyTorch with one thread: the smallest of three runs.
 
     python -m opsetta.benchmarks.linear_attention [NAME ...] [--opsets 13 18 27 28] [--page FILE]
 
