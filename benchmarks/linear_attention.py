@@ -1,64 +1,102 @@
 """Language models with linear attention or state spaces: time of the export, size and speed of the file.
 
-The models are the small ones of the tests, exported at a length of 70 with a dynamic length. Each file is
-compared with eager PyTorch at the lengths 1, 21, 70, 150 and 600. The last two columns are the times of one
-run at 600 tokens, of onnxruntime and of eager PyTorch with one thread each: the smaller of three runs.
+The models are the small ones of the tests, exported at a length of 70 with a dynamic batch and length. Each
+file is compared with eager PyTorch at the lengths 1, 21, 70, 150 and 600. The last two columns are processor
+times of one run at 600 tokens, of onnxruntime at the last opset, its waiting threads included, and of eager
+PyTorch with one thread: the smallest of three runs.
 
-    python -m opsetta.benchmarks.linear_attention [NAME ...] [--opset 13]
+    python -m opsetta.benchmarks.linear_attention [NAME ...] [--opsets 13 18 27 28] [--page FILE]
+
+`--page` replaces the table of a page of the documentation.
 """
 
+from __future__ import annotations
+
 import argparse
+import functools
+import pathlib
+import re
 import time
 import warnings
+from collections.abc import Callable, Sequence
 
 import onnx_ir as ir
 import torch
-from rich.console import Console
-from rich.table import Table
 
 import opsetta
 from opsetta.tests.models.recurrences import FAMILIES, make_family
 
 LENGTHS = (1, 21, 70, 150, 600)
+BATCHES = (1, 3, 2, 1, 1)
+_TABLE = re.compile(r"\| model \|.*?\n\n", re.DOTALL)
 
 
 def main() -> None:
-    """Print the table."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Print the table, and write it into a page on request."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("names", nargs="*", default=list(FAMILIES))
-    parser.add_argument("--opset", type=int, default=13)
+    parser.add_argument("--opsets", type=int, nargs="+", default=[13, 18, 27, 28])
+    parser.add_argument("--page", type=pathlib.Path)
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
-    table = Table("model", "export, s", "nodes", "lengths", "onnxruntime, ms", "eager, ms")
+    nodes = [f"nodes at {opset}" for opset in options.opsets]
+    rows = [["model", "export, s", *nodes, "largest error", "onnxruntime, ms", "eager, ms"]]
+    print_row(rows[0])
     for name in options.names:
-        table.add_row(name, *measure(name, options.opset))
-    Console(width=120).print(table)
+        rows.append(measure(name, options.opsets))
+        print_row(rows[-1])
+    if options.page:
+        lines = [rows[0], ["---"] * len(rows[0]), *rows[1:]]
+        table = "".join(f"| {' | '.join(line)} |\n" for line in lines) + "\n"
+        page = options.page.read_text(encoding="utf-8")
+        options.page.write_text(_TABLE.sub(lambda _: table, page, count=1), encoding="utf-8")
 
 
-def measure(name: str, opset: int) -> list[str]:
-    """The cells of a model's row."""
+def print_row(cells: Sequence[str]) -> None:
+    """Print a row as soon as it is measured."""
+    print(*(cell.ljust(15) for cell in cells), flush=True)
+
+
+def measure(name: str, opsets: Sequence[int]) -> list[str]:
+    """The cells of a model's row; the time of the export is the longest of all opsets.
+
+    Raises:
+        VerificationError: a file does not agree with eager PyTorch at a length.
+    """
     model = make_family(name)
-    start = time.process_time()
-    program = opsetta.export(
-        model, (torch.randint(64, (1, 70)),), opset=opset, dynamic_shapes=({1: "length"},)
-    )
-    seconds = time.process_time() - start
-    for length in LENGTHS:
-        program.verify((torch.randint(64, (1, length)),))
-    nodes = sum(1 for _ in ir.traversal.RecursiveGraphIterator(program.model.graph))
-    tokens = torch.randint(64, (1, LENGTHS[-1]))
+    examples = [torch.randint(64, (batch, length)) for batch, length in zip(BATCHES, LENGTHS, strict=True)]
+    seconds, error, nodes = 0.0, 0.0, []
+    for opset in opsets:
+        start = time.process_time()
+        program = opsetta.export(
+            model,
+            (torch.randint(64, (2, 70)),),
+            opset=opset,
+            dynamic_shapes=({0: "batch", 1: "length"},),
+        )
+        seconds = max(seconds, time.process_time() - start)
+        nodes.append(sum(1 for _ in ir.traversal.RecursiveGraphIterator(program.model.graph)))
+        for tokens in examples:
+            program.verify((tokens,))
+            with torch.no_grad():
+                difference = torch.as_tensor(program(tokens)) - model(tokens)
+            error = max(error, difference.abs().max().item())
+    tokens = examples[-1]
     with torch.no_grad():
-        times = [min(_time(function, tokens) for _ in range(3)) for function in (program, model)]
-    lengths = ", ".join(map(str, LENGTHS))
-    return [f"{seconds:.1f}", str(nodes), lengths, *(f"{1000 * duration:.0f}" for duration in times)]
+        times = [shortest_time(functools.partial(call, tokens)) for call in (program, model)]
+    milliseconds = [f"{1000 * duration:.0f}" for duration in times]
+    return [name, f"{seconds:.1f}", *map(str, nodes), f"{error:.0e}", *milliseconds]
 
 
-def _time(function: object, tokens: torch.Tensor) -> float:
-    assert callable(function)
-    start = time.perf_counter()
-    function(tokens)
-    return time.perf_counter() - start
+def shortest_time(call: Callable[[], object]) -> float:
+    """The shortest processor time of three runs, in seconds."""
+    times = []
+    for _ in range(3):
+        start = time.process_time()
+        call()
+        times.append(time.process_time() - start)
+    return min(times)
 
 
 if __name__ == "__main__":

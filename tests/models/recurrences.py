@@ -33,6 +33,13 @@ _STATE_SPACE = {
     "state_size": 4,
     "time_step_rank": 4,
 }
+_MAMBA2: dict[str, Any] = {
+    "mamba_n_heads": 8,
+    "mamba_n_groups": 2,
+    "mamba_d_state": 8,
+    "mamba_d_head": 8,
+    "mamba_chunk_size": 16,
+}
 FAMILIES: dict[str, tuple[str, Callable[[], Any]]] = {
     "qwen3_next": (
         "Qwen3NextForCausalLM",
@@ -120,6 +127,78 @@ FAMILIES: dict[str, tuple[str, Callable[[], Any]]] = {
             vocab_size=64, hidden_size=32, num_hidden_layers=2, num_heads=2, embedding_dim=32
         ),
     ),
+    "qwen3_5_moe": (
+        "Qwen3_5MoeForCausalLM",
+        lambda: transformers.Qwen3_5MoeTextConfig(
+            **_SIZES,
+            **_LINEAR_HEADS,
+            **_EXPERTS,
+            head_dim=8,
+            linear_num_key_heads=2,
+            shared_expert_intermediate_size=16,
+        ),
+    ),
+    "mamba2": (
+        "Mamba2ForCausalLM",
+        lambda: transformers.Mamba2Config(
+            vocab_size=64,
+            hidden_size=32,
+            num_hidden_layers=2,
+            num_heads=8,
+            head_dim=8,
+            state_size=8,
+            n_groups=2,
+            chunk_size=16,
+        ),
+    ),
+    "bamba": (
+        "BambaForCausalLM",
+        lambda: transformers.BambaConfig(**_SIZES, **_MAMBA2, attn_layer_indices=[1]),
+    ),
+    "granite_hybrid": (
+        "GraniteMoeHybridForCausalLM",
+        lambda: transformers.GraniteMoeHybridConfig(
+            **_SIZES,
+            **_MAMBA2,
+            num_local_experts=4,
+            shared_intermediate_size=16,
+            layer_types=["mamba", "attention"],
+        ),
+    ),
+    "falcon_h1": (
+        "FalconH1ForCausalLM",
+        lambda: transformers.FalconH1Config(**_SIZES, **_MAMBA2, mamba_d_ssm=64),
+    ),
+    "zamba2": (
+        "Zamba2ForCausalLM",
+        lambda: transformers.Zamba2Config(
+            **_SIZES,
+            mamba_d_state=8,
+            n_mamba_heads=8,
+            chunk_size=16,
+            use_mamba_kernels=False,
+            adapter_rank=4,
+            layers_block_type=["mamba", "hybrid"],
+        ),
+    ),
+    "nemotron_h": (
+        "NemotronHForCausalLM",
+        lambda: transformers.NemotronHConfig(
+            **{name: size for name, size in _SIZES.items() if name != "num_hidden_layers"},
+            head_dim=8,
+            ssm_state_size=8,
+            mamba_num_heads=8,
+            mamba_head_dim=8,
+            n_groups=2,
+            chunk_size=16,
+            use_mamba_kernels=False,
+            layers_block_type=["mamba", "attention"],
+        ),
+    ),
+    "lfm2": (
+        "Lfm2ForCausalLM",
+        lambda: transformers.Lfm2Config(**_SIZES, layer_types=["conv", "full_attention"]),
+    ),
 }
 """By name, the class of a model and its configuration."""
 
@@ -139,7 +218,7 @@ def make_family(name: str) -> Logits:
     """A model with random weights."""
     model_class, configuration = FAMILIES[name]
     torch.manual_seed(0)
-    model = Logits(getattr(transformers, model_class)(configuration()).eval())
+    model = Logits(getattr(transformers, model_class)(configuration())).eval()
     # RWKV divides its weights by powers of two in the first call of a model for inference.
     model(torch.zeros(1, 8, dtype=torch.int64))
     return model

@@ -69,3 +69,30 @@ def test_weights_of_one_number_keep_their_names() -> None:
     case = Case([2, 100, 100])
     case.returns(case.g.op("Mul", case.x, case.weight("scale", np.ones(100, np.float32))))
     assert not case.checked(X, RemoveUniformValues(case.known))
+
+
+def borders_of_sequences(case: Case, first: int, length: ir.Value) -> None:
+    """As transformers numbers packed sequences: sums over the positions that do not follow the one before."""
+    g = case.g
+    counted = g.op("Range", np.int64(3), length, np.int64(1))
+    counted.shape = ir.Shape(["length"])
+    positions = g.op("Unsqueeze", counted, axes=[0])
+    before = g.op("Sub", g.op("Slice", positions, [0], [1], [1]), np.int64(first))
+    extended = g.op("Concat", before, positions, axis=1)
+    later, earlier = g.op("Slice", extended, [1], [2**63 - 1], [1]), g.op("Slice", extended, [0], [-1], [1])
+    difference = g.op("Sub", later, earlier)
+    difference.shape = positions.shape
+    borders = g.op("Not", g.op("Equal", difference, np.int64(1)))
+    sequence = g.op("CumSum", g.cast(borders, ir.DataType.INT64), np.int64(-1))
+    case.returns(g.op("Add", case.x, g.cast(g.op("Greater", sequence, np.int64(0)), ir.DataType.FLOAT)))
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_consecutive_positions_have_no_border(first: int) -> None:
+    """With another number before the first position, all nodes stay."""
+    case = Case([1, "length"])
+    length = case.g.op("Add", case.g.op("Gather", case.g.op("Shape", case.x), np.int64(1)), np.int64(3))
+    borders_of_sequences(case, first, length)
+    case.checked(numbers(1, 7), RemoveUniformValues(case.known))
+    case.remove_unused()
+    assert ("CumSum" in case.ops()) == (first == 2)

@@ -4,7 +4,8 @@
 2. Where a node broadcasts one with a tensor that has the shape of the result, it reads a scalar instead.
 3. A Where by such a condition is the operand that it selects, if that has the shape of the result.
 4. Weights of floats never count as such tensors, because their numbers may be replaced.
-5. Adding 0.0 is left out before operators to which -0.0 and 0.0 are the same.
+5. Neighbours in a Range differ by 1, and sums of zeros are 0, at any length.
+6. Adding 0.0 is left out before operators to which -0.0 and 0.0 are the same.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from ....registration.inference.folding import evaluate
 from ....registration.inference.tensor_sizes import element_count
 from ..node_pass import ConstantPass, replace_by_value, replace_node
 from ..pass_order import Run
+from .consecutive_positions import ConsecutivePositions
 
-_MOVING = frozenset(
-    "Expand Flatten Identity ReduceMax ReduceMin Reshape Slice Squeeze Tile Transpose Unsqueeze".split()
+_REDUCING = frozenset({"ReduceMax", "ReduceMin"})
+_MOVING = _REDUCING | frozenset(
+    "Expand Flatten Gather Identity Reshape Slice Squeeze Tile Transpose Unsqueeze".split()
 )
 _ELEMENTWISE = frozenset(
     "Add And Cast Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Not Or Sub Where Xor".split()
@@ -39,7 +42,7 @@ class _Uniform:
     """A tensor of which all elements are one number: that number as a zero-dim array, and the shape."""
 
     number: np.ndarray
-    shape: tuple[int, ...]
+    shape: tuple[int | ir.SymbolicDim, ...]
 
 
 class RemoveUniformValues(ConstantPass):
@@ -51,10 +54,11 @@ class RemoveUniformValues(ConstantPass):
             after={"FindFalseConditions": "A condition that is never true is a tensor of one number."},
         ),
     )
-    op_types = _MOVING | _ELEMENTWISE
+    op_types = _MOVING | _ELEMENTWISE | {"CumSum"}
 
     def begin(self, model: ir.Model) -> bool:
         """Forget the values of another model."""
+        self._positions = ConsecutivePositions(self.initializers)
         self._uniforms: dict[ir.Value, _Uniform | None] = {}
         return True
 
@@ -99,6 +103,10 @@ class RemoveUniformValues(ConstantPass):
         """The result of a node, if all of its elements are one number."""
         if not node.inputs:
             return None
+        result, dtype = node.outputs[0], node.outputs[0].dtype
+        if node.op_type == "Sub" and result.shape is not None and self._positions.is_difference(node):
+            assert dtype is not None
+            return _Uniform(np.ones((), dtype.numpy()), result.shape.dims)
         elementwise = node.op_type in _ELEMENTWISE
         operands = []
         for value in node.inputs if elementwise else node.inputs[:1]:
@@ -108,11 +116,14 @@ class RemoveUniformValues(ConstantPass):
             operands.append(uniform)
         attributes: dict[str, Any] = {name: attribute.value for name, attribute in node.attributes.items()}
         shape = shape_inference.infer(node.op_type, node.inputs, attributes) or node.outputs[0].shape
-        if shape is None or not shape.is_static() or 0 in shape:
+        # An empty tensor has no number, and its maximum is another one; other results of it are empty too.
+        if shape is None or (not shape.is_static() and node.op_type in _REDUCING) or 0 in shape:
+            return None
+        if node.op_type == "CumSum" and operands[0].number.any():
             return None
         numbers = [operand.number for operand in operands]
         number = evaluate(node.op_type, numbers, attributes) if elementwise else numbers[0]
-        return None if number is None else _Uniform(np.asarray(number).reshape(()), shape.numpy())
+        return None if number is None else _Uniform(np.asarray(number).reshape(()), shape.dims)
 
     def _simplify(self, node: ir.Node) -> bool:
         if node.op_type == "Where":
@@ -154,7 +165,8 @@ class RemoveUniformValues(ConstantPass):
                 for other_shape in other_shapes
                 if other_shape is not None and len(other_shape) >= axis
             ]
-            if any(size not in (1, shape[-axis]) for size in sizes):
+            # A size without a name may differ from another one.
+            if any(size not in (1, shape[-axis]) or size == ir.SymbolicDim(None) for size in sizes):
                 return False
         return all(other_shape is not None and len(other_shape) <= len(shape) for other_shape in other_shapes)
 

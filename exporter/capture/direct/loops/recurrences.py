@@ -8,15 +8,19 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import types
 from collections.abc import Callable, Iterable, Iterator
 
 import torch
 
+from ....torch_boundary.replacements.linear_attention import compute_gated_delta_rule
 from ....torch_boundary.state.module_tree import modules_of
 
+_GATED_DELTA_RULE = "torch_chunk_gated_delta_rule"
+"""The function of several models that the operator `opsetta::linear_attention` computes for any length."""
 _RECURRENCES = {
-    "torch_chunk_gated_delta_rule": "torch_recurrent_gated_delta_rule",
+    _GATED_DELTA_RULE: "torch_recurrent_gated_delta_rule",
     "chunk_kimi_delta_attention": "recurrent_kimi_delta_attention",
 }
 """By the name of a function in chunks over the second axis of its first argument, that of the recurrence."""
@@ -39,7 +43,9 @@ def as_recurrences(model: torch.nn.Module, namespaces: Iterable[dict[str, object
                 chunked, recurrence = namespace.get(name), namespace.get(recurrence_name)
                 if isinstance(chunked, types.FunctionType) and isinstance(recurrence, types.FunctionType):
                     stack.callback(namespace.__setitem__, name, chunked)
-                    namespace[name] = _choose(chunked, recurrence, axis=1)
+                    by_operator = functools.partial(_run_operator, chunked, recurrence)
+                    dynamic = by_operator if name == _GATED_DELTA_RULE else recurrence
+                    namespace[name] = _choose(chunked, dynamic, axis=1)
         for module in modules_of(model):
             # A block that is shorter than the others would have another shape in the last iteration.
             if type(module).__name__ in _BLOCKS_OF_TOKENS:
@@ -73,6 +79,18 @@ def _choose(
         return function(*args, **kwargs)
 
     return choose
+
+
+def _run_operator(
+    chunked: Callable[..., object], recurrence: Callable[..., object], *args: object, **kwargs: object
+) -> object:
+    """The gated delta rule by the operator, or by the recurrence for a gradient, which the operator lacks."""
+    tensors = [item for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor)]
+    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+        return recurrence(*args, **kwargs)
+    arguments = inspect.signature(chunked).bind(*args, **kwargs).arguments
+    names = inspect.signature(compute_gated_delta_rule).parameters
+    return compute_gated_delta_rule(**{name: arguments[name] for name in names if name in arguments})
 
 
 def _run_by_tokens(

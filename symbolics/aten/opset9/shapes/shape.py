@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
@@ -353,6 +354,10 @@ def tile(g: GraphContext, self: Value, dims: list[int | Value]) -> Value:
     return g.call("aten::repeat", self=self, repeats=[*[1] * missing, *dims])
 
 
+_GATHERED = 1024
+"""Up to this many repeated slices of a known number, such as attention heads, are gathered by one node."""
+
+
 @onnx_symbolic("aten::repeat_interleave.self_int")
 def repeat_interleave(
     g: GraphContext,
@@ -365,6 +370,9 @@ def repeat_interleave(
         self, dim = g.call("aten::flatten", self=self), 0
     position = axis(g, self, dim)
     sizes = sizes_of(g, self)
+    length = sizes[position]
+    if isinstance(length, int) and isinstance(repeats, int) and length * repeats <= _GATHERED:
+        return g.op("Gather", self, np.repeat(np.arange(length), repeats), axis=position)
     spread = g.op("Unsqueeze", self, axes=[position + 1])
     spread = g.call(
         "aten::repeat",
