@@ -46,6 +46,8 @@ def export(
     mutations: options.Mutations = None,
     capture: options.CaptureMethod = None,
     specialize: options.Specialize = False,
+    narrow: options.Narrow = False,
+    guard: options.Guard = False,
     external_data: options.ExternalData = None,
     weights: options.StoredWeights = None,
     reference_weights: options.ReferenceWeights = False,
@@ -122,6 +124,8 @@ def _export_example(
         weights=parameters["weights"],
         capture=parameters["capture"],
         specialize=True if parameters["specialize"] else None,
+        narrow=True if parameters["narrow"] else None,
+        guard=True if parameters["guard"] else None,
     )
     return export_model(
         example.model,

@@ -67,7 +67,10 @@ Verify = Annotated[
 ]
 Dynamic = Annotated[
     list[str] | None,
-    typer.Option(metavar="INPUT:AXIS=NAME", help="A dynamic dimension, x:0=batch. May be repeated."),
+    typer.Option(
+        metavar="INPUT:AXIS=NAME",
+        help="A dynamic dimension, x:0=batch, or with a range, 'x:1=time<=128'. May be repeated.",
+    ),
 ]
 InputNames = Annotated[str | None, typer.Option(help="Names of the inputs, separated by commas.")]
 OutputNames = Annotated[str | None, typer.Option(help="Names of the outputs, separated by commas.")]
@@ -84,6 +87,20 @@ Specialize = Annotated[
     typer.Option(
         "--specialize",
         help="Fix decisions that depend on the values of inputs as in the example, and list them.",
+    ),
+]
+Narrow = Annotated[
+    bool,
+    typer.Option(
+        "--narrow",
+        help="Accept a model that is valid for some sizes of a dynamic dimension only, and say for which.",
+    ),
+]
+Guard = Annotated[
+    bool,
+    typer.Option(
+        "--guard",
+        help="Write the sizes for which the model is valid as checks into the file, for all runtimes.",
     ),
 ]
 ExternalData = Annotated[
