@@ -111,8 +111,8 @@ def _message(broken: Mapping[SizeRestriction, Sequence[Dimension]]) -> str:
         if remaining_range:
             lines.append(f"declare the range that it supports: {remaining_range}")
     lines += [
-        "or pass narrow=True (--narrow): the program then refuses sizes for which it is not valid, and so "
-        "does the file with guard=True (--guard)",
+        "or pass narrow=True to opsetta (--narrow): the program then refuses sizes for which it is not "
+        "valid, and so does the file with guard=True (--guard)",
         "or change the model to support every size: use x.shape[0] or -1 instead of a number, and "
         "torch.where instead of a branch on a size",
     ]

@@ -77,7 +77,7 @@ NARROWED: dict[str, tuple[Callable[..., Any], list[Any], list[str]]] = {
         ["n"],
         ["dimension 'n'", "n <= 40", 'Dim("n", max=40), or the name "n <= 40"'],
     ),
-    "a hint": (limit_rows, [Dim.DYNAMIC], ["x_dim_1 <= 64", "narrow=True (--narrow)"]),
+    "a hint": (limit_rows, [Dim.DYNAMIC], ["x_dim_1 <= 64", "narrow=True to opsetta (--narrow)"]),
     "a relation": (paddings, ["n", "m"], ["dimensions 'n' and 'm'", "n <= m", "narrow=True"]),
     "a part of the stated range": (limit_rows, ["3 <= n <= 80"], ["n <= 64", '"3 <= n <= 64"']),
 }
