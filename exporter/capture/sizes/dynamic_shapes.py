@@ -23,6 +23,7 @@ from ...torch_boundary.containers.pytree import children
 from ..capture_options import CaptureOptions
 from .axis_labels import AxisLabel, read_range
 from .dynamic_axes import by_parameter, unknown_names
+from .operator_trace import line_of_guard
 from .python_expressions import expression_text
 
 _DYNAMIC = type(Dim.DYNAMIC)
@@ -439,11 +440,11 @@ def describe_rounded(captured: Sequence[object]) -> str | None:
         if number.is_Integer and _is_pinned(computed, number):
             text = expression_text(computed, {symbol: str(symbol) for symbol in computed.free_symbols})
             return (
-                f"the model makes a number of a dynamic size, {text}, and torch.export fixes it "
-                f"at {number}: the operator that takes it takes no symbolic size, or it was a float "
-                "(write size * 7 // 10 for int(size * 0.7)), or it is the number of results of split(length) "
-                "or unbind (take a fixed number of parts with tensor_split, or the rows of unfold); or make "
-                "the dimension static"
+                f"{line_of_guard(guard) or 'the model'} makes a number of a dynamic size, {text}, and "
+                f"torch.export fixes it at {number}: the operator that takes it takes no symbolic size, or "
+                "it was a float (write size * 7 // 10 for int(size * 0.7)), or it is the number of results of "
+                "split(length) or unbind (take a fixed number of parts with tensor_split, or the rows of "
+                "unfold); or make the dimension static"
             )
     return None
 
