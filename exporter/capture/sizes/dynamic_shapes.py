@@ -442,8 +442,8 @@ def describe_rounded(captured: Sequence[object]) -> str | None:
             return (
                 f"{line_of_guard(guard) or 'the model'} makes a number of a dynamic size, {text}, and "
                 f"torch.export fixes it at {number}: the operator that takes it takes no symbolic size, or "
-                "it was a float (write size * 7 // 10 for int(size * 0.7)), or it is the number of results of "
-                "split(length) or unbind (take a fixed number of parts with tensor_split, or the rows of "
+                "it was a float (write size * 7 // 10 for int(size * 0.7)), or it is the number of results "
+                "of split(length) or unbind (take a fixed number of parts with tensor_split, or the rows of "
                 "unfold); or make the dimension static"
             )
     return None

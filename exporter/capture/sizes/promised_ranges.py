@@ -110,9 +110,10 @@ def _message(broken: Mapping[SizeRestriction, Sequence[Dimension]]) -> str:
         remaining_range = _remaining_range(dimension, own_restrictions)
         if remaining_range:
             lines.append(f"declare the range that it supports: {remaining_range}")
+    name_list = ", ".join(f'"{name}"' for name in by_name)
     lines += [
-        "or pass narrow=True to opsetta (--narrow): the program then refuses sizes for which it is not "
-        "valid, and so does the file with guard=True (--guard)",
+        f"or pass narrow=True (--narrow) or narrow=[{name_list}] to opsetta: the program then refuses sizes "
+        "for which it is not valid, and so does the file with guard=True (--guard)",
         "or change the model to support every size: use x.shape[0] or -1 instead of a number, and "
         "torch.where instead of a branch on a size",
     ]

@@ -77,7 +77,7 @@ NARROWED: dict[str, tuple[Callable[..., Any], list[Any], list[str]]] = {
         ["n"],
         ["dimension 'n'", "n <= 40", 'Dim("n", max=40), or the name "n <= 40"'],
     ),
-    "a hint": (limit_rows, [Dim.DYNAMIC], ["x_dim_1 <= 64", "narrow=True to opsetta (--narrow)"]),
+    "a hint": (limit_rows, [Dim.DYNAMIC], ["x_dim_1 <= 64", "narrow=True (--narrow)"]),
     "a relation": (paddings, ["n", "m"], ["dimensions 'n' and 'm'", "n <= m", "narrow=True"]),
     "a part of the stated range": (limit_rows, ["3 <= n <= 80"], ["n <= 64", '"3 <= n <= 64"']),
 }
@@ -104,6 +104,16 @@ def test_a_narrowed_dimension_is_an_error_or_allowed(name: str) -> None:
     conditions = {r.condition for dimension in program.dimensions.values() for r in dimension.restrictions}
     assert set(raised.value.conditions) <= conditions
     program.verify()
+
+
+def test_a_condition_on_a_named_dimension_is_allowed() -> None:
+    for name in ("n", "m"):
+        with pytest.warns(UserWarning, match="valid for n <= m"):
+            opsetta.export(paddings, **arguments(paddings, ["n", "m"]), narrow=[name])
+    with pytest.raises(opsetta.NarrowedError, match="n <= 64"):
+        opsetta.export(limit_rows, **arguments(limit_rows, ["n"]), narrow=["m"])
+    with pytest.raises(opsetta.UsageError, match="names of dimensions in a list, not 'n'"):
+        opsetta.export(limit_rows, **arguments(limit_rows, ["n"]), narrow="n")
 
 
 ALLOWED: dict[str, tuple[Callable[..., Any], Any, str]] = {
