@@ -11,7 +11,7 @@ import contextlib
 import dataclasses
 import functools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import onnx_ir as ir
 from onnx_ir import DataType, Value
@@ -193,10 +193,27 @@ class _Condition:
         return number if _is_bool(number) else self._emit("ne", number, 0)
 
     def _number(self, node: ast.expr) -> Number:
-        write = _WRITERS.get(type(node))
-        if write is None:
-            raise self._refuse(f"contains {ast.unparse(node)}")
-        return write(self, node)
+        match node:
+            case ast.Constant():
+                return self._constant(node)
+            case ast.Name():
+                return self._name(node)
+            case ast.BinOp():
+                return self._operation(node)
+            case ast.UnaryOp():
+                return self._sign(node)
+            case ast.BoolOp():
+                return self._truth(node)
+            case ast.Compare():
+                return self._comparison(node)
+            case ast.IfExp():
+                return self._choice(node)
+            case ast.Call():
+                return self._call(node)
+            case ast.Attribute() if ast.unparse(node) == "math.inf":
+                return math.inf
+            case _:
+                raise self._refuse(f"contains {ast.unparse(node)}")
 
     def _constant(self, node: ast.Constant) -> Number:
         if not isinstance(node.value, (int, float)):
@@ -260,24 +277,6 @@ class _Condition:
         if len(operands) == 1:
             return self._emit(name, *operands)
         return functools.reduce(lambda first, second: self._emit(name, first, second), operands)
-
-    def _attribute(self, node: ast.Attribute) -> Number:
-        if ast.unparse(node) != "math.inf":
-            raise self._refuse(f"contains {ast.unparse(node)}")
-        return math.inf
-
-
-_WRITERS: dict[type[ast.expr], Callable[[_Condition, ast.expr], Number]] = {
-    ast.Constant: _Condition._constant,
-    ast.Name: _Condition._name,
-    ast.BinOp: _Condition._operation,
-    ast.UnaryOp: _Condition._sign,
-    ast.Compare: _Condition._comparison,
-    ast.IfExp: _Condition._choice,
-    ast.Call: _Condition._call,
-    ast.Attribute: _Condition._attribute,
-    ast.BoolOp: _Condition._truth,
-}
 
 
 def _is_bool(number: Number) -> bool:
