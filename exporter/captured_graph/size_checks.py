@@ -194,10 +194,12 @@ class _Condition:
 
     def _number(self, node: ast.expr) -> Number:
         match node:
-            case ast.Constant():
-                return self._constant(node)
+            case ast.Constant(value=bool() | int() | float() as number):
+                return number
+            case ast.Name() if node.id in self._variables:
+                return self._variables[node.id]
             case ast.Name():
-                return self._name(node)
+                raise self._refuse(f"names '{node.id}', which is not the size of an input")
             case ast.BinOp():
                 return self._operation(node)
             case ast.UnaryOp():
@@ -214,16 +216,6 @@ class _Condition:
                 return math.inf
             case _:
                 raise self._refuse(f"contains {ast.unparse(node)}")
-
-    def _constant(self, node: ast.Constant) -> Number:
-        if not isinstance(node.value, (int, float)):
-            raise self._refuse(f"contains {node.value!r}")
-        return node.value
-
-    def _name(self, node: ast.Name) -> Number:
-        if node.id not in self._variables:
-            raise self._refuse(f"names '{node.id}', which is not the size of an input")
-        return self._variables[node.id]
 
     def _operation(self, node: ast.BinOp) -> Number:
         first, second = self._number(node.left), self._number(node.right)

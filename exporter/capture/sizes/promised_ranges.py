@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from ....registration import NarrowedError
@@ -80,14 +81,12 @@ def _excludes_any(condition: str, dimensions: Sequence[Dimension], example: Poin
         points = (
             point
             for point in spread(base, frozenset(base))
-            if all(_is_in_range(point[dimension.name], dimension) for dimension in dimensions)
+            if all(
+                max(2, dimension.minimum) <= point[dimension.name] <= (dimension.maximum or math.inf)
+                for dimension in dimensions
+            )
         )
     return any(evaluate(condition, point) is False for point in points)
-
-
-def _is_in_range(size: int, dimension: Dimension) -> bool:
-    is_large = size >= max(2, dimension.minimum)
-    return is_large and (dimension.maximum is None or size <= dimension.maximum)
 
 
 def _sizes(dimension: Dimension) -> Iterator[int]:
