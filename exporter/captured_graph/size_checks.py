@@ -153,7 +153,9 @@ class _Condition:
 
     def _emit(self, name: str, *operands: Number, **others: Number) -> Number:
         """A node of the `sym` dialect; its result has the type of Python's."""
-        if name in _TO_BOOL or (name in ("and", "or", "xor", "ite") and all(map(_is_bool, operands))):
+        if name in _TO_BOOL or (
+            name in ("and", "or", "xor", "ite") and all(_is_bool(operand) for operand in operands)
+        ):
             dtype = DataType.BOOL
         elif name in _TO_INT:
             dtype = DataType.INT64

@@ -174,6 +174,7 @@ def _inferred_names(leaves: shapes.Leaves, program: CapturedProgram, names: Mapp
     """The names of dimensions whose range torch.export may choose: those of `Dim.AUTO`."""
     captured = _placeholders(program)
     sizes = [captured[leaf].shape[axis] for leaf, axis, dim in leaves.dynamic() if dim is Dim.AUTO]
+    # A size that torch has fixed is a plain number.
     symbols = [size.node.expr for size in sizes if isinstance(size, torch.SymInt)]
     return {names[symbol] for symbol in symbols if symbol in names}
 

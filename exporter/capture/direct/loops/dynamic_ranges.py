@@ -79,7 +79,8 @@ def _members(items: Any) -> Any:
 
 def reverse_members(items: Any) -> Iterator[object]:
     """`reversed`, also of the results of a loop."""
-    return builtins.reversed(_members(items))
+    members: Iterator[object] = builtins.reversed(_members(items))
+    return members
 
 
 def zip_members(*iterables: Any, strict: bool = False) -> Iterator[tuple[object, ...]]:
