@@ -172,7 +172,7 @@ def _capture_module(
 
 def _inferred_names(leaves: shapes.Leaves, program: CapturedProgram, names: Mapping[object, str]) -> set[str]:
     """The names of dimensions whose range torch.export may choose: those of `Dim.AUTO`."""
-    captured = _placeholders(program)
+    captured: list[Any] = _placeholders(program)
     sizes = [captured[leaf].shape[axis] for leaf, axis, dim in leaves.dynamic() if dim is Dim.AUTO]
     # A size that torch has fixed is a plain number.
     symbols = [size.node.expr for size in sizes if isinstance(size, torch.SymInt)]

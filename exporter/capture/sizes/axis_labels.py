@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 
-from torch.export import Dim
-
 from ....registration import CaptureError
 
 _RANGE = re.compile(r"(?:(\d+)\s*<=\s*)?([^\W\d]\w*)(?:\s*(<=|>=)\s*(\d+))?")
@@ -38,4 +36,7 @@ def read_range(request: object) -> object:
         raise CaptureError(
             f"{request!r} is not a name with a range: write 'name <= 128', 'name >= 2' or '2 <= name <= 128'"
         )
+    # torch_onnx imports the labels before torch is needed.
+    from torch.export import Dim
+
     return Dim(name, min=None if lower is None else int(lower), max=None if upper is None else int(upper))
