@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from ..passes.faults import faults_reported
@@ -18,6 +18,7 @@ from ..registration.warning import warn
 from .capture.capture_options import CaptureOptions
 from .captured_graph import specializations
 from .captured_graph.capture import Capture
+from .captured_graph.size_checks import write_size_checks
 from .captured_graph.stages import StageClock
 from .devices.targets.load_target import resolve_target
 from .devices.targets.target import Target
@@ -51,6 +52,8 @@ def export(
     strict: bool = False,
     capture: str = "auto",
     specialize: bool = False,
+    narrow: bool | Collection[str] = False,
+    guard: bool = False,
     source_lines: bool = False,
     explain: bool = False,
     weights: Weights | None = None,
@@ -74,8 +77,8 @@ def export(
             arguments if its keys name parameters of the forward, as in torch.onnx.
         kwargs: example keyword arguments.
         opset: the ONNX opset to write; by default the target's, or 17.
-        dynamic_shapes: the dynamic dimensions, as for `torch.export.export`; a string may replace a `Dim`.
-            The example may have any size there, 0 and 1 included.
+        dynamic_shapes: the dynamic dimensions, as for `torch.export.export`; a string may replace a `Dim`,
+            also with a range, `"time <= 128"`. The example may have any size there, 0 and 1 included.
         dynamic_axes: the same in torch.onnx's older form, `{"input": {0: "batch"}}`.
         input_names: names for the first graph inputs, in order; the others are named after the forward's
             parameters.
@@ -91,6 +94,12 @@ def export(
         specialize: where a decision of the model's Python code depends on the values of inputs, take the
             decision for the example. The program is wrong for inputs that decide otherwise; a warning and
             `Program.specializations` list the decisions.
+        narrow: accept a program that is valid for some sizes of a dynamic dimension only: a warning,
+            `Program.dimensions` and the metadata of the file say which. By default this is an error, unless
+            the program only excludes sizes below 2, or demands multiples of a number. Names of dimensions
+            accept it for these only.
+        guard: write the sizes for which the program is valid, `Program.dimensions`, as checks into the file:
+            every runtime then fails at other sizes. By default only opsetta refuses them.
         source_lines: keep the user's source line on every node, as metadata `opsetta.line`.
         explain: after a failed capture, try strict capture, a script and a trace of a copy of the model; the
             error names those that work.
@@ -109,6 +118,7 @@ def export(
         UsageError: an argument has an unknown name or a wrong type.
         OpsetError: an opset that opsetta does not write.
         CaptureError: the model could not be captured.
+        NarrowedError: it is not captured for every size of a dynamic dimension, and `narrow` is False.
         ModelFileError: `weights` cannot be read, or do not fit the model.
         MutationError: the model writes to its inputs or buffers, and `mutations` is `"error"`.
         UnsupportedOperatorsError: the opset cannot express the model; lists all such operators.
@@ -129,6 +139,8 @@ def export(
         strict=strict,
         capture=capture,
         specialize=specialize,
+        narrow=narrow,
+        guard=guard,
         source_lines=source_lines,
         explain=explain,
         weights=weights,
@@ -206,6 +218,8 @@ def capture_model(
             captured.source.metadata_props[FIXED_WEIGHTS] = "true"
         report("source passes")
         prepare(captured, options.mutations)
+        if options.guard:
+            write_size_checks(captured.source)
     report.end()
     captured.stages = report.stages
     _warn_of_specializations(captured)

@@ -44,6 +44,18 @@ class CaptureError(OpsettaError):
     """The model could not be turned into a source graph."""
 
 
+class NarrowedError(CaptureError):
+    """The export would not be valid for every size of a dynamic dimension, and the caller did not allow that.
+
+    Attributes:
+        conditions: the sizes for which it would be valid, as expressions of dimension names.
+    """
+
+    def __init__(self, message: str, conditions: Sequence[str] = ()):
+        self.conditions = tuple(conditions)
+        super().__init__(message)
+
+
 class MutationError(CaptureError):
     """The model writes to its inputs or buffers, and the caller did not choose how to handle that."""
 

@@ -28,7 +28,8 @@ def _generation(decoder: Decoder) -> Callable[..., dict[str, Any]]:
     def factory(batch: int = 2, past: int = 3) -> dict[str, Any]:
         model = decoder.build()
         kwargs = decoder.inputs(model, batch, past)
-        return {"model": model, "kwargs": kwargs, "dynamic_shapes": decoder.dynamic_shapes(kwargs)}
+        shapes = decoder.dynamic_shapes(kwargs)
+        return {"model": model, "kwargs": kwargs, "dynamic_shapes": shapes, "narrow": ["total"]}
 
     return factory
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...registration import CaptureError, UsageError
@@ -31,6 +31,9 @@ class CaptureOptions:
             "gradients", which only training uses, is torch.export that also records where the model switches
             gradients off.
         specialize: where a decision depends on the values of inputs, take that of the example.
+        narrow: accept a capture that is not valid for every size of a dynamic dimension, with a warning: of
+            all dimensions, or of those with these names.
+        guard: write the sizes for which the capture is valid as checks into the graph.
         source_lines: keep the user's source line on every node.
         explain: after a failed capture, try other captures of a copy of the model, and name those that work.
         weights: the weights of a model that was built without them.
@@ -44,6 +47,8 @@ class CaptureOptions:
     strict: bool = False
     capture: str = "auto"
     specialize: bool = False
+    narrow: bool | Collection[str] = False
+    guard: bool = False
     source_lines: bool = False
     explain: bool = False
     weights: Weights | None = None
@@ -57,7 +62,8 @@ class CaptureOptions:
         """Refuse values that a user must not pass.
 
         Raises:
-            UsageError: `capture` has an unknown value, or contradicts `strict` or `specialize`.
+            UsageError: `capture` or `narrow` has an unknown value, or `capture` contradicts `strict` or
+                `specialize`.
             CaptureError: `mutations` or `dynamic_axes` is none of those described.
         """
         if self.capture not in _METHODS:
@@ -69,6 +75,10 @@ class CaptureOptions:
         if self.specialize and self.method not in ("auto", "direct", "trace"):
             raise UsageError(
                 f"specialize=True needs capture='auto', 'direct' or 'trace', not {self.method!r}"
+            )
+        if not isinstance(self.narrow, (bool, Collection)) or isinstance(self.narrow, str):
+            raise UsageError(
+                f"narrow must be True, False, or the names of dimensions in a list, not {self.narrow!r}"
             )
         if self.mutations not in _MUTATIONS:
             raise CaptureError(f"mutations must be 'outputs', 'error' or 'drop', not {self.mutations!r}")

@@ -16,6 +16,7 @@ from ...registration import DIMENSIONS, RANGES, DimensionError
 from ...registration.json_text import parse_json
 from .json_entries import read_entries, write_entries
 from .size_expressions import evaluate as evaluate
+from .size_expressions import is_about_remainder as is_about_remainder
 
 _LONGEST_SHOWN = 240
 """The number of characters of a condition in a message; metadata has all of it."""
@@ -141,6 +142,12 @@ def _phrase(names: Sequence[str], divisor: str, cause: str) -> str:
     )
 
 
+def mentions(condition: str, name: str) -> bool:
+    """Whether a condition is about a dimension."""
+    # The plain test is fast, and most conditions do not mention the name.
+    return name in condition and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", condition) is not None
+
+
 def inputs_of(model: ir.Model, names: Sequence[str]) -> list[Input]:
     """The declared inputs of a model, by the caller's names."""
     return [
@@ -158,7 +165,7 @@ def dimensions(inputs: Sequence[Input], metadata: Mapping[str, str]) -> dict[str
         if name.isidentifier():
             own_restrictions = tuple(by_word.get(name, ()))
         else:
-            own_restrictions = tuple(r for r in restrictions if _mentions(r.condition, name))
+            own_restrictions = tuple(r for r in restrictions if mentions(r.condition, name))
         bounds = [bound for r in own_restrictions if (bound := _bound(r.condition, name)) is not None]
         by_name[name] = Dimension(
             name,
@@ -239,7 +246,7 @@ class SizeCheck:
         mentioned = [
             f"'{name}' is {size} ({self._first_axis(name)})"
             for name, size in sizes.items()
-            if _mentions(restriction.condition, name)
+            if mentions(restriction.condition, name)
         ]
         subject = f"dimension {', '.join(mentioned)}, but the" if mentioned else "the"
         note = "; this condition has no value at these sizes" if has_no_value else ""
@@ -278,11 +285,6 @@ def _restrictions_by_word(restrictions: Sequence[SizeRestriction]) -> dict[str, 
         for word in dict.fromkeys(_WORD.findall(restriction.condition)):
             by_word.setdefault(word, []).append(restriction)
     return by_word
-
-
-def _mentions(condition: str, name: str) -> bool:
-    # The plain test is fast, and most conditions do not mention the name.
-    return name in condition and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", condition) is not None
 
 
 def _bound(condition: str, name: str) -> tuple[str, int] | None:

@@ -12,7 +12,7 @@ import keyword
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 _MOST_BITS = 1 << 12
 """The bits of the largest integer that is computed: a power in a file could otherwise fill the memory."""
@@ -121,15 +121,35 @@ def evaluate(text: str, sizes: Mapping[str, int]) -> object:
         return sizes[text]
     try:
         # A file may declare thousands of dimensions. Most texts name one or two.
-        tree, names = _parse_expression(text, tuple(name for name in sizes if name in text))
+        tree, names = parse(text, tuple(name for name in sizes if name in text))
         return _value(tree, {variable: sizes[name] for variable, name in names.items()})
     except _NO_VALUE:
         return None
 
 
+def is_about_remainder(text: str, names: Iterable[str]) -> bool:
+    """Whether a condition fixes the remainder of a division by a number: `height * width % 2 == 0`.
+
+    Args:
+        text: the condition.
+        names: the names of the dimensions.
+    """
+    tree, _ = parse(text, tuple(name for name in names if name in text))
+    if not isinstance(tree, ast.Compare) or not isinstance(tree.ops[0], ast.Eq):
+        return False
+    remainder = tree.left
+    if not isinstance(remainder, ast.BinOp) or not isinstance(remainder.op, ast.Mod):
+        return False
+    return all(isinstance(item, ast.Constant) for item in (remainder.right, *tree.comparators))
+
+
 @functools.lru_cache(maxsize=512)
-def _parse_expression(text: str, names: tuple[str, ...]) -> tuple[ast.expr, dict[str, str]]:
-    """The syntax tree of an expression, and the name of the dimension of each variable in it."""
+def parse(text: str, names: tuple[str, ...]) -> tuple[ast.expr, dict[str, str]]:
+    """The syntax tree of an expression, and the name of the dimension of each variable in it.
+
+    Raises:
+        SyntaxError: the text is no expression.
+    """
     variables = {name: name for name in names if name.isidentifier() and not keyword.iskeyword(name)}
     # Other names, such as `batch size`, become identifiers, the longest first: one may be a part of another.
     for position, name in enumerate(sorted(set(names) - variables.keys(), key=len, reverse=True)):

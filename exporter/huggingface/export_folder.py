@@ -23,7 +23,7 @@ from ..quantizing import initializer_bytes, is_compared, output_error, quantize_
 from ..torch_boundary.requirements import need_torch
 from .expected_warnings import expected_warnings
 from .folder import check_library, copy_files, folder_at, task_of_modules
-from .graphs import CACHE, SEQUENCE, ExampleCall, GraphFile, Pairs, TaskModel
+from .graphs import CACHE, SEQUENCE, TOTAL, ExampleCall, GraphFile, Pairs, TaskModel
 from .model_folders import DTYPES, Loaded, load, need_transformers, read_config
 from .tasks.record import Task
 from .tasks.selection import task_named, task_of, task_of_sentences
@@ -94,6 +94,8 @@ def export_huggingface(
     optimize: str | bool = DEFAULT_LEVEL,
     target: str | os.PathLike[str] | Target | None = None,
     verify: bool = False,
+    narrow: bool = False,
+    guard: bool = False,
     progress: Callable[[str], None] | None = None,
 ) -> HuggingFaceExport:
     """Export the model of a Hugging Face folder for a task; see docs/huggingface.md.
@@ -114,6 +116,8 @@ def export_huggingface(
         optimize: as for `export`.
         target: as for `export`.
         verify: compare each graph with eager PyTorch first; write nothing where they differ.
+        narrow: accept graphs that are valid for some sizes only, as for `export`.
+        guard: write the valid sizes as checks into the files, as for `export`.
         progress: called with the name of each stage as it begins.
 
     Raises:
@@ -146,6 +150,8 @@ def export_huggingface(
             target=loaded_target,
             quantization=quantization,
             verify=verify,
+            # The cache and the tokens together always have as many positions as the mask.
+            sizes={"narrow": narrow or (TOTAL,), "guard": guard},
             report=_prefix_stages(file.name, report),
         )
         for file, example in chosen_task.example_calls(TaskModel(loaded.model, config, source))
@@ -221,6 +227,7 @@ def _lower(
     target: Target | None,
     quantization: Mapping[str, Any],
     verify: bool,
+    sizes: Mapping[str, Any],
     report: Callable[[str], None],
 ) -> _LoweredGraph:
     """Export one graph; verify and quantize it as requested."""
@@ -242,6 +249,7 @@ def _lower(
             optimize=optimize,
             target=target,
             progress=report,
+            **sizes,
         )
 
     declaration = file.with_fixed_axes() if example.has_fixed_sizes else file

@@ -29,6 +29,8 @@ _SYMBOLIC: dict[str, Callable[..., object]] = {
     "floor": math.floor,
     "ceil": math.ceil,
     "trunc": math.trunc,
+    # The sizes of a call are checked before the graph runs.
+    "require": lambda value, condition, text: value,
 }
 """Functions whose name differs from that in the modules `operator` and `builtins`, or is missing there."""
 

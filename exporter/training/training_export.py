@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -44,6 +44,7 @@ def export_training(
     kwargs: Mapping[str, object] | None = None,
     opset: int = DEFAULT_OPSET,
     dynamic_shapes: object = None,
+    narrow: bool | Collection[str] = False,
     results: bool = False,
     gradients: bool = False,
     registry: Registry | None = None,
@@ -69,6 +70,7 @@ def export_training(
         kwargs: example keyword arguments.
         opset: the ONNX opset to write.
         dynamic_shapes: as for `export`; the targets are the parameter `targets`.
+        narrow: as for `export`.
         results: return the model's results, too.
         gradients: return the gradients, too.
         registry: the symbolic functions to lower with; by default the default registry.
@@ -103,6 +105,7 @@ def export_training(
         loss,
         used,
         dynamic_shapes=dynamic_shapes,
+        narrow=narrow,
         outputs={"results": results, "gradients": gradients or used is None},
     )
     from ... import symbolics  # noqa: F401
@@ -122,6 +125,7 @@ def _capture_step(
     optimizer: Optimizer | None,
     *,
     dynamic_shapes: object,
+    narrow: bool | Collection[str],
     outputs: dict[str, bool],
 ) -> tuple[Capture, Signature, dict[str, np.ndarray]]:
     """The source graph of a step after the source passes, with its signature and the initial state."""
@@ -143,7 +147,7 @@ def _capture_step(
         name = None if targets is None else targets_name(model)
         module = LossModule(model, loss, name)
         keywords = named if name is None else {**named, name: targets}
-        options = CaptureOptions(dynamic_shapes=dynamic_shapes, capture="gradients")
+        options = CaptureOptions(dynamic_shapes=dynamic_shapes, narrow=narrow, capture="gradients")
         forward = capture(module, positional, keywords, options)
         names = output_names(forward)
         # The captures number the leaves of a structure: `loss_0` means that the loss has several.

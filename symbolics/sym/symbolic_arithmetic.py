@@ -218,6 +218,23 @@ def round_(g: GraphContext, a: Value | Number, b: int | None = None) -> Value:
     return g.constant(a, INT) if not _is_float(g, a) else g.cast(g.op("Round", g.constant(a, FLOAT)), INT)
 
 
+@onnx_symbolic("sym::require")
+def require(g: GraphContext, self: Value, condition: Value | bool, text: str) -> Value:
+    """The value itself; running the file fails if the condition is false, with the text in the message.
+
+    Each size is requested one larger then, which is another number of elements at all sizes, 0 included. All
+    runtimes check this, because they must: it decides how much memory the result has. They do not check the
+    indices of Gather on every device, and remove an If whose branches are equal.
+    """
+    is_wrong = g.cast(g.call("sym::not", a=condition), INT)
+    shape = g.op("Add", g.op("Shape", self), is_wrong)
+    result = g.op("Reshape", self, shape)
+    node = result.producer()
+    if node is not None:
+        node.name = g.construction.names.unique(text)
+    return result
+
+
 @onnx_symbolic("sym::range")
 def range_(g: GraphContext, start: Value | int, end: Value | int, step: int = 1) -> Value:
     """`range(start, end, step)` as a one-dimensional INT64 tensor.

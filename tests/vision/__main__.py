@@ -81,6 +81,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     ([torch.rand(3, 96, 128)],),
                     opset=opset,
                     dynamic_shapes=([{1: "height", 2: "width"}],),
+                    narrow=True,
                 )
                 seconds = time.process_time() - begin
                 differences = [

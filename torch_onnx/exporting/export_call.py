@@ -176,6 +176,8 @@ def _capture(options: ExportOptions, call: Call, artifacts: Artifacts) -> Captur
         input_names=call.input_names,
         output_names=call.output_names,
         mutations="drop",
+        # `dynamic_axes` only labels axes: torch.onnx writes files for which other sizes fail.
+        narrow=call.dynamic_shapes is None,
         source_lines=bool(options.verbose),
     )
 

@@ -28,7 +28,14 @@ from ...torch_boundary.state.static_lookups import (
 from ...torch_boundary.symbolic_numbers import as_integer
 from .bytecode import only_calls
 from .checks import is_inside_call
-from .loops.dynamic_ranges import DynamicRange, count_members, dynamic_length
+from .loops.dynamic_ranges import (
+    DynamicRange,
+    count_members,
+    dynamic_length,
+    reverse_members,
+    sum_members,
+    zip_members,
+)
 from .loops.recurrences import as_recurrences
 
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
@@ -183,6 +190,8 @@ def keep_symbolic(
                 "enumerate": count_members,
                 "divmod": _divide_with_remainder,
             }
+            functions |= {"reversed": reverse_members}
+            functions |= {"zip": zip_members, "sum": sum_members}
         replacements = {"int": _Int, "float": _Float} if has_dynamic_sizes else {}
         functions |= {
             name: function

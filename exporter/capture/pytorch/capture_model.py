@@ -33,7 +33,7 @@ from ..sizes import dynamic_shapes as shapes
 from ..sizes import size_limits
 from ..sizes.branches import Branch
 from ..sizes.general_side import choose_side
-from ..sizes.promised_ranges import check_promises
+from ..sizes.promised_ranges import refuse_narrowed
 from ..sizes.search import Search
 from ..sizes.trials import Tracer
 from .alternatives import Alternatives, Captures
@@ -153,7 +153,9 @@ def _capture_module(
             )
             program, limits = choose_side(program, values, limits, capture_at, find_limits)
             names = symbol_names(program, leaves.dimension_names())
-        check_promises(leaves.promised_dimensions(), limits.restrictions)
+        if not isinstance(options.narrow, bool) or not options.narrow:
+            inferred = _inferred_names(leaves, program, names)
+            refuse_narrowed(limits, leaves.promised_dimensions(), inferred, options.narrow or ())
     with faults_reported("when it read the captured program"):
         result = import_exported_program(
             program, names=names, unproven=limits.unproven, source_lines=source_lines
@@ -167,6 +169,15 @@ def _capture_module(
     result.interface.parameter_names = shapes.parameter_names(model)
     result.example = (args, dict(kwargs))
     return result
+
+
+def _inferred_names(leaves: shapes.Leaves, program: CapturedProgram, names: Mapping[object, str]) -> set[str]:
+    """The names of dimensions whose range torch.export may choose: those of `Dim.AUTO`."""
+    captured: list[Any] = _placeholders(program)
+    sizes = [captured[leaf].shape[axis] for leaf, axis, dim in leaves.dynamic() if dim is Dim.AUTO]
+    # A size that torch has fixed is a plain number.
+    symbols = [size.node.expr for size in sizes if isinstance(size, torch.SymInt)]
+    return {names[symbol] for symbol in symbols if symbol in names}
 
 
 def _warn_of_replaced(names: Sequence[str]) -> None:

@@ -43,7 +43,8 @@ class Failures(Exception):
             return direct
         # Direct capture names the line that fixed a size, so prefer its error. Where torch.export fixes
         # the size silently, the model may fail later with an unrelated error.
-        is_better = direct is not None and is_about_sizes(direct)
+        is_explained = isinstance(direct, CaptureError) and not isinstance(direct, NotRecordable)
+        is_better = direct is not None and (is_explained or is_about_sizes(direct))
         is_better = is_better and (is_about_sizes(clearest) or not is_recognised(clearest))
         return direct if direct is not None and is_better else clearest
 

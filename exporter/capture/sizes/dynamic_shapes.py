@@ -21,8 +21,9 @@ from ...captured_graph.dimensions import Dimension
 from ...torch_boundary import symbolic_sizes as functions
 from ...torch_boundary.containers.pytree import children
 from ..capture_options import CaptureOptions
-from .axis_labels import AxisLabel
+from .axis_labels import AxisLabel, read_range
 from .dynamic_axes import by_parameter, unknown_names
+from .operator_trace import line_of_guard
 from .python_expressions import expression_text
 
 _DYNAMIC = type(Dim.DYNAMIC)
@@ -70,7 +71,9 @@ class Leaves:
     def ranges(self) -> dict[str, tuple[Any, Any]]:
         """The user's smallest and largest size of each named dimension, or None."""
         names = self.dimension_names()
-        dims = {names[leaf, axis]: dim for leaf, axis, dim in self.dynamic() if (leaf, axis) in names}
+        # One use of a name may state the range for all.
+        requests = sorted(self.dynamic(), key=lambda request: not isinstance(request[2], str))
+        dims = {names[leaf, axis]: dim for leaf, axis, dim in requests if (leaf, axis) in names}
         return {name: (getattr(dim, "min", None), getattr(dim, "max", None)) for name, dim in dims.items()}
 
     def independent_dims(self) -> list[Any]:
@@ -159,6 +162,7 @@ def _axes(specification: object, value: torch.Tensor, path: str) -> dict[int, An
                 f"dynamic_shapes of '{path}': {dim!r} is not a Dim, a Dim.AUTO or similar hint, a name, "
                 "an int or None"
             )
+        dim = read_range(dim)
         # 0 and -2 are the same axis of a matrix.
         if result.setdefault(axis % value.ndim, dim) != dim:
             raise CaptureError(
@@ -434,18 +438,15 @@ def describe_rounded(captured: Sequence[object]) -> str | None:
             continue
         computed, number = guard.expr.args
         if number.is_Integer and _is_pinned(computed, number):
+            text = expression_text(computed, {symbol: str(symbol) for symbol in computed.free_symbols})
             return (
-                f"the model makes a number of a dynamic size, {_text(computed)}, and torch.export fixes it "
-                f"at {number}: the operator that takes it takes no symbolic size, or it was a float "
-                "(write size * 7 // 10 for int(size * 0.7)), or it is the number of results of split(length) "
-                "or unbind (take a fixed number of parts with tensor_split, or the rows of unfold); or make "
-                "the dimension static"
+                f"{line_of_guard(guard) or 'the model'} makes a number of a dynamic size, {text}, and "
+                f"torch.export fixes it at {number}: the operator that takes it takes no symbolic size, or "
+                "it was a float (write size * 7 // 10 for int(size * 0.7)), or it is the number of results "
+                "of split(length) or unbind (take a fixed number of parts with tensor_split, or the rows of "
+                "unfold); or make the dimension static"
             )
     return None
-
-
-def _text(expression: sympy.Expr) -> str:
-    return expression_text(expression, {symbol: str(symbol) for symbol in expression.free_symbols})
 
 
 def _is_pinned(computed: sympy.Expr, number: sympy.Integer) -> bool:

@@ -385,9 +385,26 @@ class Search:
                 return failure
             # The model and the graph differ even at the example's sizes, so trials say nothing: rely on
             # torch.export's assumptions.
-            assumed = all(guard.holds(point) for guard in self._guards)
+            assumed = all(guard.holds(point) for guard in self._assumptions)
             return None if assumed else (_ASSUMED_BY_TORCH, "")
         return failure
+
+    @functools.cached_property
+    def _assumptions(self) -> list[Guard]:
+        """The guards that must hold where trials say nothing.
+
+        A kernel of torch that asks if two sizes are equal wants to know whether a reshape copies. That
+        changes no result where nothing is written to.
+        """
+        questions = self._read_questions(environment_of(self._placeholders), {})
+        asked_by_user = {question.expression for question in questions}
+        return [
+            guard
+            for guard in self._guards
+            if self._tracer.mutates
+            or guard.expression.func is not sympy.Ne
+            or guard.expression in asked_by_user
+        ]
 
     @functools.cached_property
     def _is_comparable(self) -> bool:

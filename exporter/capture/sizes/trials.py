@@ -63,6 +63,7 @@ class Tracer:
     Attributes:
         number_of_operators: the number of operators of the graph.
         infers_sizes: whether the graph has views that torch refuses for tensors without elements.
+        mutates: whether an operator of the graph writes to a tensor.
     """
 
     def __init__(
@@ -94,13 +95,13 @@ class Tracer:
         self.number_of_operators = len(operators)
         # A capture records a read of the attribute `data` as this operator.
         self._detaches = torch.ops.aten.detach.default in targets
-        mutates = any(
+        self.mutates = any(
             schema_of(operator).is_mutable and schema_of(operator).name not in _SAME_VALUE
             for operator in operators
         )
         # Whether a reshape copies depends on sizes, and is irrelevant if nothing is written to.
-        self._same_value = _SAME_VALUE if mutates else _SAME_VALUE | {"aten::clone"}
-        self._written = WrittenValues(program.graph if mutates else torch.fx.Graph())
+        self._same_value = _SAME_VALUE if self.mutates else _SAME_VALUE | {"aten::clone"}
+        self._written = WrittenValues(program.graph if self.mutates else torch.fx.Graph())
         # Kernels are keyed by the visible properties of tensors. They are not reused if an operator depends
         # on storages or changes the shape of its argument.
         reaches_storage = bool(self._written.copies or self._loop_nodes) or any(

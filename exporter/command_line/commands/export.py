@@ -47,6 +47,8 @@ def export(
     capture: options.CaptureMethod = None,
     specialize: options.Specialize = False,
     explain: options.Explain = False,
+    narrow: options.Narrow = False,
+    guard: options.Guard = False,
     external_data: options.ExternalData = None,
     weights: options.StoredWeights = None,
     reference_weights: options.ReferenceWeights = False,
@@ -124,6 +126,8 @@ def _export_example(
         capture=parameters["capture"],
         specialize=True if parameters["specialize"] else None,
         explain=True if parameters["explain"] else None,
+        narrow=True if parameters["narrow"] else None,
+        guard=True if parameters["guard"] else None,
     )
     return export_model(
         example.model,

@@ -41,7 +41,7 @@ Dtype = Annotated[
 ]
 _PARAMETERS_OF_FOLDERS = frozenset(
     "output hf task dtype opset verify external_data reference_weights optimize target quantize block_size "
-    "asymmetric quantize_embeddings keep_lm_head as_json".split()
+    "asymmetric quantize_embeddings keep_lm_head as_json narrow guard".split()
 )
 """The parameters of `opsetta export` that --hf takes."""
 
@@ -78,6 +78,8 @@ def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> No
             optimize=parameters["optimize"],
             target=parameters["target"],
             verify=parameters["verify"],
+            narrow=parameters["narrow"],
+            guard=parameters["guard"],
             progress=stage,
         )
     if parameters["as_json"]:

@@ -67,7 +67,10 @@ Verify = Annotated[
 ]
 Dynamic = Annotated[
     list[str] | None,
-    typer.Option(metavar="INPUT:AXIS=NAME", help="A dynamic dimension, x:0=batch. May be repeated."),
+    typer.Option(
+        metavar="INPUT:AXIS=NAME",
+        help="A dynamic dimension, x:0=batch, or with a range, 'x:1=time<=128'. May be repeated.",
+    ),
 ]
 InputNames = Annotated[str | None, typer.Option(help="Names of the inputs, separated by commas.")]
 OutputNames = Annotated[str | None, typer.Option(help="Names of the outputs, separated by commas.")]
@@ -91,6 +94,20 @@ Explain = Annotated[
     typer.Option(
         "--explain",
         help="After a failed capture, try other captures of the model, and say which of them work.",
+    ),
+]
+Narrow = Annotated[
+    bool,
+    typer.Option(
+        "--narrow",
+        help="Accept a model that is valid for some sizes of a dynamic dimension only, and say for which.",
+    ),
+]
+Guard = Annotated[
+    bool,
+    typer.Option(
+        "--guard",
+        help="Write the sizes for which the model is valid as checks into the file, for all runtimes.",
     ),
 ]
 ExternalData = Annotated[

@@ -36,7 +36,7 @@ def unlike(model: Any, args: tuple, kwargs: dict[str, Any] | None = None, **opti
 def _captured(by: str, model: Any, args: tuple, kwargs: dict[str, Any], options: dict[str, Any]) -> Capture:
     with boundary():
         torch.manual_seed(0)
-        return capture(model, args, kwargs, CaptureOptions(capture=by, **options))
+        return capture(model, args, kwargs, CaptureOptions(capture=by, narrow=True, **options))
 
 
 def _leave_out_explained(direct: Capture, exported: Capture) -> None:

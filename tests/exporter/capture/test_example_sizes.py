@@ -112,7 +112,12 @@ def test_a_branch_is_refused_or_right_at_every_size(condition: Callable[..., Any
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = opsetta.export(
-            model, torch.ones(6, 4), opset=15, dynamic_shapes=({0: "n", 1: "m"},), capture=capture
+            model,
+            torch.ones(6, 4),
+            opset=15,
+            dynamic_shapes=({0: "n", 1: "m"},),
+            capture=capture,
+            narrow=True,
         )
     answers = set()
     for n in (0, 1, 2, 3, 5, 6, 7, 13):

@@ -108,7 +108,7 @@ def exported(function, *inputs, **options) -> tuple[opsetta.Program, list[str]]:
 
 
 def test_a_branch_on_a_size_is_told_kept_and_checked():
-    program, told = exported(branching, torch.ones(6, 2), dynamic_shapes=({0: "rows"},))
+    program, told = exported(branching, torch.ones(6, 2), dynamic_shapes=({0: "rows"},), narrow=True)
     line = branching.__code__.co_firstlineno + 1
     assert len(told) == 1
     assert "rows >= 5" in told[0]
@@ -122,7 +122,7 @@ def test_a_branch_on_a_size_is_told_kept_and_checked():
 
 
 def test_restrictions_survive_files(tmp_path: pathlib.Path):
-    program, _ = exported(branching, torch.ones(6, 2), dynamic_shapes=({0: "rows"},))
+    program, _ = exported(branching, torch.ones(6, 2), dynamic_shapes=({0: "rows"},), narrow=True)
     program.save_source(tmp_path / "model.source.onnx")
     loaded = opsetta.load(tmp_path / "model.source.onnx")
     assert loaded.lower(9).dimensions == program.dimensions
@@ -138,7 +138,7 @@ def test_restrictions_survive_files(tmp_path: pathlib.Path):
 def test_a_file_is_not_verified_at_sizes_that_it_does_not_hold_for(tmp_path: pathlib.Path):
     from opsetta.exporter.running.file_verification import verify_file
 
-    program, _ = exported(branching, torch.ones(6, 2), dynamic_shapes=({0: "rows"},))
+    program, _ = exported(branching, torch.ones(6, 2), dynamic_shapes=({0: "rows"},), narrow=True)
     path = tmp_path / "model.onnx"
     program.save(path)
     verify_file(path, branching, (torch.ones(7, 2),), {})

@@ -142,6 +142,29 @@ def test_verify_refuses_a_file_of_another_shape(run, exported):
     assert err.endswith("opsetta: input 'image' must have the shape [batch, 3, 16, 16], not [2, 4]\n")
 
 
+def test_a_narrowed_dimension_is_refused_stated_or_checked(run):
+    pathlib.Path("narrowed.py").write_text(
+        "import torch\n"
+        "def forward(x):\n"
+        "    return x.sum(1) if x.shape[1] <= 64 else x.mean(1)\n"
+        "def make():\n"
+        "    return forward, (torch.ones(2, 8),)\n"
+    )
+    command = ["export", "narrowed.py:make", "-o", "out.onnx", "--dynamic"]
+    code, _, err = run(*command, "x:1=time")
+    assert code == 1
+    assert "time <= 64 (narrowed.py:3: " in err
+    assert "--narrow" in err
+    assert not pathlib.Path("out.onnx").exists()
+    code, _, err = run(*command, "x:1=time<=64")
+    assert (code, err) == (0, "")
+    assert [node.op_type for node in onnx.load("out.onnx").graph.node] == ["ReduceSum"]
+    with pytest.warns(UserWarning, match="the export is valid for time <= 64"):
+        code, _, _ = run(*command, "x:1=time", "--narrow", "--guard")
+    assert code == 0
+    assert "Reshape" in [node.op_type for node in onnx.load("out.onnx").graph.node]
+
+
 def test_info_in_words_and_json(run, exported):
     path = exported[0]
     code, out, _ = run("info", path)

@@ -91,7 +91,7 @@ def arrays(shapes: list[tuple[int, ...]]) -> list[np.ndarray]:
 def doors(case: Case, folder: pathlib.Path) -> dict[str, Callable[[list[tuple[int, ...]]], Any]]:
     """Everything that runs the model, as functions of shapes."""
     program = opsetta.export(
-        case.model, tuple(tensors(case.example)), dynamic_shapes=case.dynamic_shapes, opset=18
+        case.model, tuple(tensors(case.example)), dynamic_shapes=case.dynamic_shapes, opset=18, narrow=True
     )
     program.save(folder / "model.onnx")
     program.save_source(folder / "source.onnx")
@@ -141,7 +141,7 @@ def test_every_door_refuses_the_sizes_that_a_model_is_not_valid_for(
 
 @pytest.mark.filterwarnings("ignore:the export is valid for")
 def test_plans_and_comparisons_check_sizes(tmp_path: pathlib.Path) -> None:
-    program = opsetta.export(many, torch.rand(2, 5), dynamic_shapes=({1: "n"},))
+    program = opsetta.export(many, torch.rand(2, 5), dynamic_shapes=({1: "n"},), narrow=True)
     with pytest.raises(opsetta.DimensionError, match="n >= 4"):
         program.plan(dimensions={"n": 3})
     with pytest.raises(opsetta.DimensionError, match=r"the shape \[2, 4\]"):
@@ -174,6 +174,7 @@ def test_training_checks_sizes(tmp_path: pathlib.Path) -> None:
         loss=loss,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
         dynamic_shapes={"x": {0: "n"}, "targets": {0: "n"}},
+        narrow=True,
     )
     program.save(tmp_path / "train.onnx")
     opsetta.load(tmp_path / "train.onnx").lower(14).save(tmp_path / "converted.onnx")

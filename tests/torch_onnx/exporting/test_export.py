@@ -247,6 +247,21 @@ def test_forms_of_dynamic_shapes(shapes, dynamo, layers):
     assert result(torch.randn(5, 3))[0].shape == (5, 2)
 
 
+def other_branch_beyond_four(x):
+    return x * 2 if x.shape[0] <= 4 else x - 1
+
+
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_a_narrowed_dimension_is_an_error_but_a_label_is_not(dynamo):
+    with pytest.raises(opsetta.NarrowedError, match=r'n <= 4(.|\n)*Dim\("n", max=4\)') as raised:
+        exported(other_branch_beyond_four, (X,), dynamic_shapes=({0: "n"},), dynamo=dynamo)
+    assert isinstance(raised.value, torch.onnx.OnnxExporterError)
+    allowed = {"dynamic_shapes": ({0: torch.export.Dim("n", max=4)},)}
+    assert exported(other_branch_beyond_four, (X,), **allowed, dynamo=dynamo)(X)[0].shape == X.shape
+    with pytest.warns(UserWarning, match="valid for n <= 4"):
+        exported(other_branch_beyond_four, (X,), dynamic_axes={"x": {0: "n"}}, dynamo=dynamo)
+
+
 def test_dynamic_shapes_go_before_dynamic_axes(layers):
     result = exported(layers, (X,), dynamic_shapes={"x": {0: "n"}}, dynamic_axes={"x": {0: "m"}})
     assert shapes_of(result.model_proto.graph.input) == [("x", ["n", 3])]

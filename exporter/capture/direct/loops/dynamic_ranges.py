@@ -1,4 +1,4 @@
-"""Python's `range`, `enumerate`, `len` and `unbind` over dynamic sizes, as a model's code uses them."""
+"""Python's `range`, `enumerate`, `len`, `zip`, `unbind` and so on over dynamic sizes, as models use them."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class DynamicSequence:
     """The slices of a tensor along an axis of dynamic size, as `unbind` gives them."""
 
     def __init__(self, loops: Loops, tensor: torch.Tensor, axis: int):
-        self._tensor = tensor
+        self.tensor = tensor
         self._axis = axis
         self.indices = DynamicRange(loops, 0, tensor.shape[axis], 1)
 
@@ -51,10 +51,10 @@ class DynamicSequence:
         return (self[index] for index in reversed(self.indices))
 
     def __getitem__(self, index: Number) -> torch.Tensor:
-        return self._tensor.select(self._axis, index)
+        return self.tensor.select(self._axis, index)
 
     def __len__(self) -> object:
-        return self._tensor.shape[self._axis]
+        return self.tensor.shape[self._axis]
 
 
 def slices_of(tensor: torch.Tensor, dim: int = 0) -> DynamicSequence | None:
@@ -64,8 +64,41 @@ def slices_of(tensor: torch.Tensor, dim: int = 0) -> DynamicSequence | None:
     return None if loops is None else DynamicSequence(loops, tensor, dim)
 
 
+def _members(items: Any) -> Any:
+    """The tensors of a list with all results of a loop, as slices of their stack; other objects unchanged.
+
+    The list itself has only those of the iterations that ran.
+    """
+    if type(items) is not list or not items or not isinstance(items[0], FakeTensor):
+        return items
+    loops = getattr(items[0].fake_mode.shape_env, "loops", None)
+    if loops is None or not loops.has_results(items):
+        return items
+    return DynamicSequence(loops, torch.stack(items), 0)
+
+
+def reverse_members(items: Any) -> Iterator[object]:
+    """`reversed`, also of the results of a loop."""
+    members: Iterator[object] = builtins.reversed(_members(items))
+    return members
+
+
+def zip_members(*iterables: Any, strict: bool = False) -> Iterator[tuple[object, ...]]:
+    """`zip`, also of the results of loops."""
+    return builtins.zip(*map(_members, iterables), strict=strict)
+
+
+def sum_members(items: Any, start: Any = 0) -> object:
+    """`sum`, also of the results of a loop, whose order of addition is that of torch.sum."""
+    members = _members(items)
+    if not isinstance(members, DynamicSequence):
+        return builtins.sum(items, start)
+    return members.tensor.sum(0, dtype=torch.result_type(members.tensor, start)) + start
+
+
 def count_members(items: Any, start: Number = 0) -> Iterator[tuple[Number, object]]:
     """`enumerate`, with symbolic numbers for a loop over a dynamic size."""
+    items = _members(items)
     if isinstance(items, DynamicSequence):
         return ((index + start, items[index]) for index in items.indices)
     if isinstance(items, DynamicRange):

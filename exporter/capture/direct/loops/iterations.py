@@ -256,6 +256,13 @@ class Loops:
             length = length + (part.loop.repeated if isinstance(part, IterationResults) else 1)
         return length
 
+    def has_results(self, items: Sequence[object]) -> bool:
+        """Whether a list has the results of all iterations of a loop."""
+        if not any(loop.body is not None for loop in self.all):
+            return False
+        nodes = [self.recorder.node_of(item) if isinstance(item, torch.Tensor) else None for item in items]
+        return any(isinstance(part, IterationResults) for part in self._parts(nodes))
+
     def join_results(self, func: OpOverload, args: Args) -> torch.Tensor | None:
         """Record a call of `stack` or `cat` if it takes the results of all iterations; None for others."""
         finished = [loop for loop in self.all if loop.body is not None]

@@ -102,7 +102,7 @@ class _Rolling:
                     value = "the index" if node.target is loop_index else f"a value ('{node.name}')"
                     raise self._loop.refuse(
                         f"gives {value} of one iteration to the code after it; "
-                        "use the last one's, or torch.stack of all"
+                        "use the last one's, or torch.stack of all, whose unbind() another loop may run over"
                     )
                 if outer:
                     self._check_value(node)

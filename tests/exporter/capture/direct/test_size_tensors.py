@@ -30,11 +30,11 @@ def test_arithmetic_of_integers_is_known(name: str) -> None:
         y = x.view(2, COMPUTED[name](x).item(), 4)  # type: ignore[arg-type]
         return y if y.shape[1] == 1 or y.shape[1] > 3 else y + 1
 
-    options = CaptureOptions(capture="direct", dynamic_shapes={"x": {1: "s"}})
-    captured = capture_model(parts, (torch.ones(2, 24),), {}, options)
+    dynamic = {"dynamic_shapes": {"x": {1: "s"}}, "narrow": True}
+    captured = capture_model(parts, (torch.ones(2, 24),), {}, CaptureOptions(capture="direct", **dynamic))
     operators = {node.op_type for node in captured.source.graph}
     assert operators <= {"sym_size", "add", "sub", "mul", "floordiv", "view"}
-    program = opsetta.export(parts, (torch.ones(2, 24),), opset=13, dynamic_shapes={"x": {1: "s"}})
+    program = opsetta.export(parts, (torch.ones(2, 24),), opset=13, **dynamic)
     program.verify((torch.ones(2, 48),))
 
 

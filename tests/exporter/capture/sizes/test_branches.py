@@ -102,7 +102,12 @@ def test_a_branch_on_another_branch_is_refused_or_right(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = opsetta.export(
-            model, torch.ones(example), opset=15, dynamic_shapes=({0: "n", 1: "m"},), capture=capture
+            model,
+            torch.ones(example),
+            opset=15,
+            dynamic_shapes=({0: "n", 1: "m"},),
+            capture=capture,
+            narrow=True,
         )
     refused, _ = refused_and_right(program, model)
     assert refused

@@ -202,7 +202,9 @@ def test_a_model_that_refuses_a_size_gives_its_own_error(rows: int) -> None:
 def test_an_export_states_the_sizes_that_its_graph_is_valid_for(
     model: type[torch.nn.Module], conditions: list[str]
 ) -> None:
-    program = opsetta.export(model().eval(), (torch.ones(5, 4),), dynamic_shapes=({0: "rows"},), opset=17)
+    program = opsetta.export(
+        model().eval(), (torch.ones(5, 4),), dynamic_shapes=({0: "rows"},), opset=17, narrow=True
+    )
     assert [restriction.condition for restriction in program.dimensions["rows"].restrictions] == conditions
     program.verify((torch.rand(4, 4),))
     program.verify((torch.rand(9, 4),))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_a_dim_is_supported_if_every_size_of_its_range_is_right(name: str) -> No
 
 
 REFUSED: dict[str, tuple[Callable[..., Any], Dim, int, list[str]]] = {
-    "another branch": (limit_rows, Dim("n"), 5, ["n <= 64", 'Dim("n", max=64)', "string, 'n'"]),
+    "another branch": (limit_rows, Dim("n"), 5, ["n <= 64", 'Dim("n", max=64)', "narrow=True"]),
     "a branch in the range": (limit_rows, Dim("n", max=65), 5, ['Dim("n", max=64)']),
     "a reflection needs more": (pad_before_pooling, Dim("n"), 8, ["n >= 3", 'Dim("n", min=3)']),
     "a remainder": (lambda x: x * 2 if x.shape[1] % 2 else x, Dim("n"), 4, ["even n"]),
@@ -66,12 +67,91 @@ def test_a_dim_is_refused_if_a_size_of_its_range_is_not_right(name: str) -> None
     assert [phrase for phrase in phrases if phrase not in str(raised.value)] == []
 
 
-def test_a_name_supports_the_sizes_of_one_part() -> None:
-    with pytest.warns(UserWarning, match="n <= 40"):
-        program = opsetta.export(parts, torch.randn(2, 7), opset=9, dynamic_shapes={"x": {1: "n"}})
+def paddings(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    return x.sum(1) if x.shape[1] <= y.shape[1] else y.sum(1)
+
+
+NARROWED: dict[str, tuple[Callable[..., Any], list[Any], list[str]]] = {
+    "a number of parts": (
+        parts,
+        ["n"],
+        ["dimension 'n'", "n <= 40", 'Dim("n", max=40), or the name "n <= 40"'],
+    ),
+    "a hint": (limit_rows, [Dim.DYNAMIC], ["x_dim_1 <= 64", "narrow=True (--narrow)"]),
+    "a relation": (paddings, ["n", "m"], ["dimensions 'n' and 'm'", "n <= m", "narrow=True"]),
+    "a part of the stated range": (limit_rows, ["3 <= n <= 80"], ["n <= 64", '"3 <= n <= 64"']),
+}
+
+
+def arguments(function: Callable[..., Any], requests: list[Any]) -> dict[str, Any]:
+    names = ("x", "y")[: len(requests)]
+    return {
+        "args": tuple(torch.randn(2, 7) for _ in names),
+        "opset": 9,
+        "dynamic_shapes": {name: {1: request} for name, request in zip(names, requests, strict=True)},
+    }
+
+
+@pytest.mark.parametrize("name", NARROWED)
+def test_a_narrowed_dimension_is_an_error_or_allowed(name: str) -> None:
+    function, requests, phrases = NARROWED[name]
+    with pytest.raises(opsetta.NarrowedError) as raised:
+        opsetta.export(function, **arguments(function, requests))
+    message = str(raised.value)
+    assert [phrase for phrase in (*phrases, "test_promised_ranges.py:") if phrase not in message] == []
+    with pytest.warns(UserWarning, match="valid for"):
+        program = opsetta.export(function, **arguments(function, requests), narrow=True)
+    conditions = {r.condition for dimension in program.dimensions.values() for r in dimension.restrictions}
+    assert set(raised.value.conditions) <= conditions
+    program.verify()
+
+
+def test_a_condition_on_a_named_dimension_is_allowed() -> None:
+    for name in ("n", "m"):
+        with pytest.warns(UserWarning, match="valid for n <= m"):
+            opsetta.export(paddings, **arguments(paddings, ["n", "m"]), narrow=[name])
+    with pytest.raises(opsetta.NarrowedError, match="n <= 64"):
+        opsetta.export(limit_rows, **arguments(limit_rows, ["n"]), narrow=["m"])
+    with pytest.raises(opsetta.UsageError, match="names of dimensions in a list, not 'n'"):
+        opsetta.export(limit_rows, **arguments(limit_rows, ["n"]), narrow="n")
+
+
+ALLOWED: dict[str, tuple[Callable[..., Any], Any, str]] = {
+    "a multiple": (lambda x: x * 2 if x.shape[1] % 7 else x, "n", "n % 7 == 0"),
+    "small sizes": (lambda x: x * 2 if x.shape[1] < 2 else x, "n", "n >= 2"),
+    "an inferred range": (limit_rows, Dim.AUTO, "x_dim_1 <= 64"),
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_multiples_and_small_sizes_are_warnings(name: str) -> None:
+    function, request, condition = ALLOWED[name]
+    with pytest.warns(UserWarning, match="valid for"):
+        program = opsetta.export(function, **arguments(function, [request]))
+    [dimension] = program.dimensions.values()
+    assert [restriction.condition for restriction in dimension.restrictions] == [condition]
+
+
+@pytest.mark.parametrize("text", ["n <= 40", " n<=40", "2 <= n <= 40"])
+def test_a_name_states_its_range(text: str) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        program = opsetta.export(parts, **arguments(parts, [text]))
+    assert (program.dimensions["n"].maximum, program.dimensions["n"].minimum) == (40, 1 + ("2" in text))
     program.verify((torch.randn(2, 40),))
     with pytest.raises(opsetta.DimensionError, match="n <= 40"):
         program.verify((torch.randn(2, 41),))
+
+
+@pytest.mark.parametrize("text", ["n < 40", "40 <= n <= 2", "2 <= n >= 3", "n <= m"])
+def test_a_range_in_another_form_is_refused(text: str) -> None:
+    with pytest.raises(opsetta.CaptureError, match="is not a name with a range"):
+        opsetta.export(parts, **arguments(parts, [text]))
+
+
+def test_one_use_of_a_name_states_its_range() -> None:
+    program = opsetta.export(lambda x, y: limit_rows(x + y), **arguments(parts, ["n <= 64", "n"]))
+    assert program.dimensions["n"].maximum == 64
 
 
 def test_dims_of_one_name_share_their_range() -> None:

@@ -228,7 +228,7 @@ def test_restrictions(limited: Limited, capture: str) -> None:
             limited.model,
             limited.arguments(),
             {},
-            CaptureOptions(capture=capture, dynamic_shapes=limited.dynamic_shapes()),
+            CaptureOptions(capture=capture, dynamic_shapes=limited.dynamic_shapes(), narrow=True),
         )
     restrictions = dimensions.read_restrictions(found.source.metadata_props)
     assert {restriction.condition for restriction in restrictions} == limited.conditions

@@ -34,7 +34,7 @@ class Scale(torch.nn.Module):
 def export(factor):
     model = Scale(factor).eval()
     shapes = ({0: "h", 1: "w"},)
-    return model, opsetta.export(model, (torch.rand(6, 4),), opset=13, dynamic_shapes=shapes)
+    return model, opsetta.export(model, (torch.rand(6, 4),), opset=13, dynamic_shapes=shapes, narrow=True)
 
 
 @pytest.mark.parametrize("name", DEPENDENT)
