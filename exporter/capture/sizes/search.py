@@ -69,6 +69,7 @@ class Search:
         self._guards = list(self._read_guards())
         self.limits = SizeLimits(captured_sizes=self.base)
         self._tried: dict[tuple[int, ...], Failure | None] = {}
+        self._knows_rows = True
 
     def run(self, tracer: Tracer) -> list[Branch]:
         """Find the limits; returns branches of the model's code to follow.
@@ -407,7 +408,16 @@ class Search:
         return lambda size: size if isinstance(size, int) else value_of(size.node.expr)
 
     def _traces(self, point: Point) -> tuple[Trace, Trace]:
-        return self._tracer.run(lambda: self.values_at(point), self._sizes_at(point))
+        run = functools.partial(self._tracer.run, lambda: self.values_at(point), self._sizes_at(point))
+        if self._knows_rows and self._tracer.has_rows:
+            traces = run(knows_rows=True)
+            if _difference(*traces) is None:
+                return traces
+            # The recording may have fixed a number of rows at another one.
+            traces = run()
+            self._knows_rows = _difference(*traces) is not None
+            return traces
+        return run()
 
 
 def _difference(model: Trace, graph: Trace) -> Failure | None:
