@@ -23,8 +23,8 @@ Question = tuple[str, str]
 QUESTIONS = {bool: "branch", int: "int", float: "float"}
 """The names of the Python types that code reads from tensors."""
 _ROWS = 3
-"""The number of rows, or the number of elements where that is less. A recording follows the side of a branch for
-any number of rows but 0; and 1 broadcasts."""
+"""The number of rows, or the number of elements where that is less. A recording follows the side of a branch
+for any number of rows but 0; and 1 broadcasts."""
 
 
 class AnsweringEnvironment(ShapeEnv):  # type: ignore[misc]
@@ -60,7 +60,7 @@ class AnsweringEnvironment(ShapeEnv):  # type: ignore[misc]
             return answer
 
     def with_known_rows(self, run: Run) -> Run:
-        """A function that calls operators, whose results have known sizes where the number of rows depends on data.
+        """A function that calls operators; numbers of rows that depend on data are known in their results.
 
         Args:
             run: calls an operator.

@@ -21,7 +21,7 @@ from ...captured_graph.dimensions import SizeRestriction
 from ...torch_boundary.size_questions import questions_of
 from ...torch_boundary.symbolic_numbers import Size
 from ...torch_boundary.symbolic_sizes import ShapeEnv
-from .branches import Branch, BranchSearch, Failure, Trials, is_about_one
+from .branches import OF_MODEL, Branch, BranchSearch, Failure, Trials, is_about_one
 from .critical_sizes import find_boundary
 from .example_sizes import leaf_at_sizes
 from .guards import Guard, Point
@@ -37,7 +37,6 @@ _OTHER_PATH = "the model computes something else at other sizes"
 _OTHER_RANK = "a result has another rank at other sizes"
 _NEGATIVE_SIZE = "another dimension would have a negative size"
 _ASSUMED_BY_TORCH = "torch.export assumed it"
-_OF_MODEL = "the model refuses other sizes"
 
 
 class Search:
@@ -346,7 +345,7 @@ class Search:
         restriction = SizeRestriction(condition, reason, line)
         if restriction not in self.limits.restrictions:
             self.limits.restrictions.append(restriction)
-            if not reason.startswith(_OF_MODEL):
+            if not reason.startswith(OF_MODEL):
                 self.limits.unlike_model.append(restriction)
 
     def _failure_at(self, point: Point) -> Failure | None:
@@ -424,7 +423,7 @@ def _difference(model: Trace, graph: Trace) -> Failure | None:
     """The reason why two traces differ, and the line of the model; None if they agree."""
     if model.error is not None:
         text = " ".join(str(model.error).split())
-        return f"{_OF_MODEL}: {text[:120] or type(model.error).__name__}", model.error_line
+        return f"{OF_MODEL}: {text[:120] or type(model.error).__name__}", model.error_line
     if model.steps != graph.steps or graph.error is not None:
         pairs = zip(model.steps, graph.steps, strict=False)
         first_difference = next((i for i, (a, b) in enumerate(pairs) if a != b), len(graph.steps))

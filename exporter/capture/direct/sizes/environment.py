@@ -28,8 +28,8 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         numbers: the nodes of constant integers.
         fixing: the stack of the call that first fixed a symbol at one number.
         loops: answers questions about the index of a loop over a dynamic size.
-        keeps_ones: whether a computed size that is 1 in the example stays dynamic, where torch can go on without
-            knowing that it is 1.
+        keeps_ones: whether a computed size that is 1 in the example stays dynamic, where torch can go on
+            without knowing that it is 1.
         has_kept_ones: whether there was such a size.
     """
 

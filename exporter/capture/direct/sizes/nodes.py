@@ -193,7 +193,7 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         return self.answer
 
     def is_about_computed_one(self) -> bool:
-        """Whether a boolean is an equation that holds where a computed size is 1, as it is in the example only.
+        """Whether a boolean is an equation that holds where a computed size is 1, as in the example.
 
         Such as `n // 8 == 1`, and `m * (n // 8) == m`.
         """
