@@ -146,9 +146,11 @@ class Tracer:
         """
         run = self._quick_run or kernel_run
         self._run = self._environment.with_known_rows(run) if knows_rows else run
-        if knows_rows != self._has_kernels_of_rows and self._kernels is not None:
-            # Their results have other sizes.
-            self._kernels.clear()
+        if knows_rows != self._has_kernels_of_rows:
+            # Kernels have results of other sizes, and the fake weights remember their numbers of rows.
+            self._mode.epoch += 1
+            if self._kernels is not None:
+                self._kernels.clear()
         self._has_kernels_of_rows = knows_rows
         counts = [node.args[4] for node in self._loop_nodes]
         lengths = [size_of(item.meta["val"]) if isinstance(item, torch.fx.Node) else item for item in counts]

@@ -205,7 +205,8 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         if second.constant == 1:
             # The sizes of inputs are never 1 in a recording.
             return not first.expr.is_Symbol
-        return _quotient(first, second) is not None or _quotient(second, first) is not None
+        pairs = ((first.polynomial, second.polynomial), (second.polynomial, first.polynomial))
+        return any(product.divide(factor) is not None for product, factor in pairs)
 
     def guard_bool(self, file: str, line: int) -> bool:
         """The value of a boolean, with a guard if it depends on sizes."""
