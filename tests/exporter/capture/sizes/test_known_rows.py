@@ -1,4 +1,4 @@
-"""Trials at other sizes: numbers of rows that depend on data, and computed sizes that are 1 in the example."""
+"""Trials at other sizes: rows whose number depends on data, and computed sizes that are 1 in the example."""
 
 from __future__ import annotations
 
