@@ -11,7 +11,7 @@
 #                 the descriptor sets of other frameworks' messages, from the .proto files beside them
 #   make vision
 #                 torchvision's seven detectors against PyTorch, in an environment of its own with torch and torchvision
-#                 from the package index: PIP_CONFIG_FILE=/dev/null lifts a cap on torch that the machine's pip may have
+#                 from the package index, whose CUDA builds (6.5 GB) run without a GPU
 #   make docs     the site, in build/site
 #   make dist     the wheel and the source distribution, in dist
 #   make test-dist
@@ -112,7 +112,7 @@ $(TORCH_INSTALLED): pyproject.toml constraints.txt
 $(VISION_INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VISION_VENV)
 	grep -v '^torch==' constraints.txt > $(VISION_VENV)/constraints.txt
-	PIP_CONFIG_FILE=/dev/null $(VISION_VENV)/bin/python -m pip install --quiet $(PIP_FLAGS) \
+	$(VISION_VENV)/bin/python -m pip install --quiet $(PIP_FLAGS) \
 		-c $(VISION_VENV)/constraints.txt torch torchvision -e '.[dev]'
 	touch $(VISION_INSTALLED)
 

@@ -78,7 +78,7 @@ class AutogradFunctions:
         exports = threading.get_ident() == self._thread
         # Static `symbolic` methods take positional arguments only.
         if not exports or kwargs or not hasattr(function, "symbolic"):
-            return _APPLY(function, *args, **kwargs)
+            return _APPLY.__get__(None, function)(*args, **kwargs)
         key = str(len(self._calls))
         self._calls[key] = _Call(function, args)
         results = _operator([item for item in args if isinstance(item, torch.Tensor)], key)
@@ -87,7 +87,7 @@ class AutogradFunctions:
     def run(self, tensors: list[torch.Tensor], key: str) -> list[torch.Tensor]:
         """Return the result of the call's forward."""
         call = self._calls[key]
-        results = _APPLY(call.function, *call.with_tensors(tensors))
+        results = _APPLY.__get__(None, call.function)(*call.with_tensors(tensors))
         call.single = isinstance(results, torch.Tensor)
         # The result of an operator may not be one of its arguments.
         return [item.clone() for item in ([results] if call.single else results)]
@@ -98,7 +98,8 @@ class _StaticSymbolic(SymbolicFunction):
         return self.function(g, **arguments)
 
 
-_APPLY = vars(torch.autograd.Function)["apply"].__func__
+# A class method, which is written in C from torch 2.14 on and then has no `__func__`.
+_APPLY = vars(torch.autograd.Function)["apply"]
 _recording: list[AutogradFunctions] = []
 
 

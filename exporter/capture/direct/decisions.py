@@ -53,6 +53,7 @@ class Decisions:
         fixed: the decisions that were fixed at the value of the example.
         answers: the values of all of them in order, by line and kind; a line may decide several times.
         row_branches: the branches on the number of rows, in order.
+        environment: the environment of the recording; None before.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class Decisions:
         self.fixed: list[Specialization] = []
         self.answers: dict[Question, list[Any]] = {}
         self.row_branches: list[RowBranch] = []
+        self.environment: SizeEnvironment | None = None
         self._most_branches = most_branches
         self._other_side = other_side
 
@@ -282,16 +284,21 @@ class DecidingEnvironment(SizeEnvironment):
     Args:
         decisions: makes them.
         checks_numbers: whether to raise `MakesNumbers` where a module makes a number of a size.
+        keeps_ones: see `SizeEnvironment`.
 
     Attributes:
         unanswered: the error of the first question without an answer that the model may have caught.
     """
 
-    def __init__(self, decisions: Decisions, checks_numbers: bool = False, **settings: Any):
+    def __init__(
+        self, decisions: Decisions, checks_numbers: bool = False, keeps_ones: bool = False, **settings: Any
+    ):
         self._decisions = decisions
         self._checks_numbers = checks_numbers
         self.unanswered: Exception | None = None
         super().__init__(**settings)
+        self.keeps_ones = keeps_ones
+        decisions.environment = self
 
     def evaluate_sym_node(
         self, sym_node: Any, size_oblivious: bool = False, fallback_value: bool | None = None

@@ -48,12 +48,13 @@ def capture_call(
 
     record_call = functools.partial(_record_call, model, args, kwargs, specification, source_lines)
     constants = gradients = False
+    keeps_ones = True
     other_namespaces: list[dict[str, object]] | None = []
     most_branches = MOST_BRANCHES
 
     def record_by(decisions: Decisions) -> RecordedProgram:
         with patches(gradients=gradients):
-            return record_call(decisions, other_namespaces, gradients)
+            return record_call(decisions, other_namespaces, gradients, keeps_ones)
 
     def record_other_side(position: int) -> tuple[RecordedProgram, Sequence[RowBranch]] | None:
         decisions = Decisions(specialize, constants, most_branches, position)
@@ -83,6 +84,10 @@ def capture_call(
         except Exception as error:
             if is_fault(error):
                 raise
+            if decisions.environment is not None and decisions.environment.has_kept_ones:
+                # torch may need to know that a computed size is 1, for example where it broadcasts.
+                keeps_ones = False
+                continue
             if specialize and decisions.row_branches:
                 # The general side of the last branch fails; the example may take the other one.
                 most_branches = len(decisions.row_branches) - 1
@@ -119,6 +124,7 @@ def _record_call(
     decisions: Decisions,
     other_namespaces: list[dict[str, object]] | None,
     gradients: bool,
+    keeps_ones: bool,
 ) -> RecordedProgram:
     """Capture one call directly; its modules are imported here, after the probe for the names they need.
 
@@ -132,7 +138,7 @@ def _record_call(
     from ..direct.recording import record
 
     environment = DecidingEnvironment(
-        decisions, other_namespaces is not None, tracked_fakes=[], trace_asserts=True
+        decisions, other_namespaces is not None, keeps_ones, tracked_fakes=[], trace_asserts=True
     )
     sizes = FixedSizes(environment)
     if specification is not None:

@@ -36,6 +36,9 @@ _LEAST_BRANCHES, MOST_BRANCHES = 2, 8
 """The number of branches that are followed, and of the operators that all of them may have."""
 _NODES_AT_ONE = 300
 """Branches at size 1 are followed only in models of up to this many operators."""
+_MOST_REFUSALS = 6
+"""The number of such points that the model itself refuses: a size far away may have another reason."""
+OF_MODEL = "the model refuses other sizes"
 _FIXED_NUMBER = "the model computes a Python number from these sizes"
 
 
@@ -127,18 +130,26 @@ class BranchSearch:
         affordable = _NODES_OF_TRIALS // max(1, self._trials.number_of_operators)
         count = min(max(_LEAST_VIOLATIONS, affordable), _MOST_VIOLATIONS)
         valid_count = 0
+        refusals: list[Failure] = []
         for point in () if self._is_restriction(guard) else self._violations(guard, self._trials.base):
             # A model may refuse empty tensors for a reason unrelated to the condition.
             if 0 in point.values() or self._trials.is_refused(point):
                 continue
             failure = self._trials.failure_at(point)
+            if failure is not None and failure[0].startswith(OF_MODEL):
+                refusals.append(failure)
+                if len(refusals) == _MOST_REFUSALS:
+                    break
+                continue
             if failure is not None:
                 self._trials.restrict(guard.text, failure, [guard.line])
                 if self._trials.is_refused(point):
                     continue
             valid_count += 1
             if valid_count == count:
-                return
+                break
+        if refusals and not valid_count:
+            self._trials.restrict(guard.text, refusals[0], [guard.line])
 
     def _is_restriction(self, guard: Guard) -> bool:
         """Whether a restriction with the same text refuses all points at which a condition does not hold."""

@@ -21,7 +21,7 @@ from ...captured_graph.dimensions import SizeRestriction
 from ...torch_boundary.size_questions import questions_of, trusts_form_for_one
 from ...torch_boundary.symbolic_numbers import Size
 from ...torch_boundary.symbolic_sizes import ShapeEnv
-from .branches import Branch, BranchSearch, Failure, Trials, is_about_one
+from .branches import OF_MODEL, Branch, BranchSearch, Failure, Trials, is_about_one
 from .critical_sizes import find_boundary
 from .example_sizes import leaf_at_sizes
 from .guards import Guard, Point
@@ -37,7 +37,6 @@ _OTHER_PATH = "the model computes something else at other sizes"
 _OTHER_RANK = "a result has another rank at other sizes"
 _NEGATIVE_SIZE = "another dimension would have a negative size"
 _ASSUMED_BY_TORCH = "torch.export assumed it"
-_OF_MODEL = "the model refuses other sizes"
 
 
 class Search:
@@ -69,6 +68,7 @@ class Search:
         self._guards = list(self._read_guards())
         self.limits = SizeLimits(captured_sizes=self.base)
         self._tried: dict[tuple[int, ...], Failure | None] = {}
+        self._knows_rows = True
 
     def run(self, tracer: Tracer) -> list[Branch]:
         """Find the limits; returns branches of the model's code to follow.
@@ -349,7 +349,7 @@ class Search:
         restriction = SizeRestriction(condition, reason, line)
         if restriction not in self.limits.restrictions:
             self.limits.restrictions.append(restriction)
-            if not reason.startswith(_OF_MODEL):
+            if not reason.startswith(OF_MODEL):
                 self.limits.unlike_model.append(restriction)
 
     def _failure_at(self, point: Point) -> Failure | None:
@@ -430,14 +430,23 @@ class Search:
         return lambda size: size if isinstance(size, int) else value_of(size.node.expr)
 
     def _traces(self, point: Point) -> tuple[Trace, Trace]:
-        return self._tracer.run(lambda: self.values_at(point), self._sizes_at(point))
+        run = functools.partial(self._tracer.run, lambda: self.values_at(point), self._sizes_at(point))
+        if self._knows_rows and self._tracer.has_rows:
+            traces = run(knows_rows=True)
+            if _difference(*traces) is None:
+                return traces
+            # The recording may have fixed a number of rows at another one.
+            traces = run()
+            self._knows_rows = _difference(*traces) is not None
+            return traces
+        return run()
 
 
 def _difference(model: Trace, graph: Trace) -> Failure | None:
     """The reason why two traces differ, and the line of the model; None if they agree."""
     if model.error is not None:
         text = " ".join(str(model.error).split())
-        return f"{_OF_MODEL}: {text[:120] or type(model.error).__name__}", model.error_line
+        return f"{OF_MODEL}: {text[:120] or type(model.error).__name__}", model.error_line
     if model.steps != graph.steps or graph.error is not None:
         pairs = zip(model.steps, graph.steps, strict=False)
         first_difference = next((i for i, (a, b) in enumerate(pairs) if a != b), len(graph.steps))

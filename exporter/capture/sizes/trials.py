@@ -16,7 +16,13 @@ from ....passes.faults import raise_fault
 from ...torch_boundary import probe
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensorMode
-from ...torch_boundary.operators.overloads import MEMORY_REPLACING, HigherOrderOperator, OpOverload, schema_of
+from ...torch_boundary.operators.overloads import (
+    MEMORY_REPLACING,
+    HigherOrderOperator,
+    OpOverload,
+    kernel_run,
+    schema_of,
+)
 from ...torch_boundary.process.process_state import pause_garbage_collection
 from ...torch_boundary.recording.layouts.layout import forget_layout
 from ...torch_boundary.recording.quick_calls import quick_run
@@ -62,6 +68,7 @@ class Tracer:
 
     Attributes:
         number_of_operators: the number of operators of the graph.
+        has_rows: whether a size in the graph depends on data, as the number of rows of `x[mask]`.
         infers_sizes: whether the graph has views that torch refuses for tensors without elements.
         mutates: whether an operator of the graph writes to a tensor.
     """
@@ -109,22 +116,43 @@ class Tracer:
             or (torch.Tag.inplace_view in operator.tags and schema_of(operator).name not in _SAME_VALUE)
             for operator in operators
         )
+        self._has_kernels_of_rows = False
         self._kernels: Kernels | None = None if reaches_storage else {}
         self.infers_sizes = infers_sizes(program.graph)
         self._graph = GraphTrace(program.graph_module, self._kernels, self._written.copies)
-        self._run = None if reaches_storage else quick_run(self._mode)
+        self._quick_run = None if reaches_storage else quick_run(self._mode)
+        self._run = self._quick_run or kernel_run
         # Whether the calls of the model may be compared with the graph's nodes; the graph need not run then.
-        self._is_comparable = self._run is not None and not self._loop_nodes
+        self._is_comparable = self._quick_run is not None and not self._loop_nodes
+        gradients = getattr(program, "gradients", False)
+        self.has_rows = not gradients and any(
+            "unbacked_bindings" in node.meta
+            and isinstance(node.target, OpOverload)
+            and torch.Tag.data_dependent_output not in node.target.tags
+            for node in program.graph.nodes
+        )
 
     def run(
-        self, leaves: Callable[[], list[object]], size_of: Callable[[Size], int | None]
+        self,
+        leaves: Callable[[], list[object]],
+        size_of: Callable[[Size], int | None],
+        knows_rows: bool = False,
     ) -> tuple[Trace, Trace]:
         """The traces of the model and of the graph; the latter is empty if the model raises.
 
         Args:
             leaves: makes the leaves of the call; called while new tensors are fake.
             size_of: returns the size of a symbolic size in this run, or None.
+            knows_rows: whether numbers of rows that depend on data are small known numbers.
         """
+        run = self._quick_run or kernel_run
+        self._run = self._environment.with_known_rows(run) if knows_rows else run
+        if knows_rows != self._has_kernels_of_rows:
+            # Kernels have results of other sizes, and the fake weights remember their numbers of rows.
+            self._mode.epoch += 1
+            if self._kernels is not None:
+                self._kernels.clear()
+        self._has_kernels_of_rows = knows_rows
         counts = [node.args[4] for node in self._loop_nodes]
         lengths = [size_of(item.meta["val"]) if isinstance(item, torch.fx.Node) else item for item in counts]
         # The body of a long loop would run for each iteration.
@@ -163,7 +191,6 @@ class Tracer:
         walks: list[GraphWalk] = []
 
         def run(recorder: OperatorRecorder, call_leaves: list[object]) -> None:
-            assert self._run is not None
             inputs = self._inputs(call_leaves)
             module, same_value = self._program.graph_module, _SAME_VALUE | _COPIES_OF_ALL
             walk = GraphWalk(module, inputs, self._run, same_value, self._written.tensors, sizes)

@@ -29,9 +29,14 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         numbers: the nodes of constant integers.
         fixing: the stack of the call that first fixed a symbol at one number.
         loops: answers questions about the index of a loop over a dynamic size.
+        keeps_ones: whether a computed size that is 1 in the example stays dynamic, where torch can go on
+            without knowing that it is 1.
+        has_kept_ones: whether there was such a size.
     """
 
     def __init__(self, **settings: Any):
+        self.keeps_ones = False
+        self.has_kept_ones = False
         self.facts = 0
         self.numbers: dict[int, SizeNode] = {}
         self.fixing: traceback.StackSummary | None = None
@@ -291,6 +296,10 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         if answer is not None:
             note(self, sym_node, answer)
             return answer
+        has_fallback = self.keeps_ones and is_own and fallback_value not in (None, sym_node._hint)
+        if has_fallback and sym_node.is_about_computed_one():
+            self.has_kept_ones = True
+            return fallback_value
         value = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
         note(self, sym_node, value)
         # Without a hint the answer may be the fallback; without a guard it holds for the example only.

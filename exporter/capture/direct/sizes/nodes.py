@@ -200,6 +200,22 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
             return None
         return polynomials[0], polynomials[1]
 
+    def is_about_computed_one(self) -> bool:
+        """Whether a boolean is an equation that holds where a computed size is 1, as in the example.
+
+        Such as `n // 8 == 1`, and `m * (n // 8) == m`.
+        """
+        if self.relation is None or self.relation[0] not in ("eq", "ne"):
+            return False
+        name, first, second = self.relation
+        if self._hint is not (name == "eq") or first.polynomial is None or second.polynomial is None:
+            return False
+        if second.constant == 1:
+            # The sizes of inputs are never 1 in a recording.
+            return not first.expr.is_Symbol
+        pairs = ((first.polynomial, second.polynomial), (second.polynomial, first.polynomial))
+        return any(product.divide(factor) is not None for product, factor in pairs)
+
     def guard_bool(self, file: str, line: int) -> bool:
         """The value of a boolean, with a guard if it depends on sizes."""
         return bool(self.shape_env.evaluate_sym_node(self))
