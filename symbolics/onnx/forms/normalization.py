@@ -60,3 +60,22 @@ def batch_normalization(
     return g.op(
         "Conv", X, g.constant(kernel), g.constant((bias - mean * factor).astype(dtype)), group=len(kernel)
     )
+
+
+def _register_last(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}.last")
+    def normalize_last(g: GraphContext, input: Value, axis: int = -1) -> Value:
+        """Over the last dimension, between two Transpose that exchange it with the other one."""
+        rank = g.rank(input)
+        # Before opset 13 the operator is over all dimensions from the axis on.
+        if rank is None or axis % rank == rank - 1 or g.opset < 13:
+            raise g.refuse("the rank is unknown, the dimension is the last one, or the opset is below 13")
+        order = list(range(rank))
+        order[axis], order[-1] = order[-1], order[axis]
+        normal = g.op(op_type, g.op("Transpose", input, perm=order), axis=-1)
+        result: Value = g.op("Transpose", normal, perm=order)
+        return result
+
+
+for _op_type in ("LogSoftmax", "Softmax"):
+    _register_last(_op_type)
