@@ -11,10 +11,19 @@ from ....registration import GraphContext, Value, onnx_symbolic
 def instance_normalization(
     g: GraphContext, input: Value, scale: Value, B: Value, epsilon: float = 1e-5
 ) -> Value:
-    """Sequences of channels as images of one column."""
+    """Sequences of channels as images of one column; groups of the channels of an image stay."""
     if g.rank(input) != 3:
         raise g.refuse("only three dimensions become four")
-    image = g.op("Unsqueeze", input, axes=[3])
+    producer = input.producer()
+    data, sizes = producer.inputs if producer is not None and producer.op_type == "Reshape" else (None, None)
+    numbers = None if sizes is None else g.constant_value(sizes)
+    if data is None or numbers is None or producer.attributes.get_int("allowzero", 0):
+        image = g.op("Unsqueeze", input, axes=[3])
+    elif g.rank(data) == 3:
+        # The Reshape of group normalization writes the fourth dimension itself, which saves a node.
+        image = g.op("Reshape", data, [*map(int, numbers), 1])
+    else:
+        raise g.refuse("it is one of groups of the channels of an image")
     return g.op("Squeeze", g.op("InstanceNormalization", image, scale, B, epsilon=epsilon), axes=[3])
 
 
