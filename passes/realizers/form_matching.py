@@ -13,8 +13,10 @@ def rule_matches(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool:
     first = node.inputs[0] if node.inputs else None
     if rule.ranks and (first is None or first.shape is None or len(first.shape) not in rule.ranks):
         return False
-    if rule.maximum_first_size is not None and not _first_size_is_within(first, rule.maximum_first_size):
-        return False
+    if rule.maximum_first_size is not None:
+        size = first.shape[0] if first is not None and first.shape else None
+        if not isinstance(size, int) or size > rule.maximum_first_size:
+            return False
     if rule.at_output and not node.outputs[0].is_graph_output():
         return False
     if rule.types and (first is None or first.dtype is None or first.dtype.name.lower() not in rule.types):
@@ -25,11 +27,6 @@ def rule_matches(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool:
         return False
     are_met = all(_attribute_value(node, schema, name) in values for name, values in rule.attributes.items())
     return are_met and _inputs_match(rule, node, schema)
-
-
-def _first_size_is_within(value: ir.Value | None, maximum: int) -> bool:
-    size = value.shape[0] if value is not None and value.shape is not None and len(value.shape) else None
-    return isinstance(size, int) and size <= maximum
 
 
 def _neighbours_match(rule: FormRule, node: ir.Node) -> bool:

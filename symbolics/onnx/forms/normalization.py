@@ -72,13 +72,13 @@ def batch_normalization(
 
 
 def _register_last(op_type: str) -> None:
-    @onnx_symbolic(f"form::{op_type}.last")
+    # Before opset 13 the operator is over all dimensions from the axis on.
+    @onnx_symbolic(f"form::{op_type}.last", opset=13)
     def normalize_last(g: GraphContext, input: Value, axis: int = -1) -> Value:
         """Over the last dimension, between two Transpose that exchange it with the other one."""
         rank = g.rank(input)
-        # Before opset 13 the operator is over all dimensions from the axis on.
-        if rank is None or axis % rank == rank - 1 or g.opset < 13:
-            raise g.refuse("the rank is unknown, the dimension is the last one, or the opset is below 13")
+        if rank is None or axis % rank == rank - 1:
+            raise g.refuse("the rank is unknown, or the dimension is the last one")
         order = list(range(rank))
         order[axis], order[-1] = order[-1], order[axis]
         normal = g.op(op_type, g.op("Transpose", input, perm=order), axis=-1)
