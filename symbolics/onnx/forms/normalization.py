@@ -15,9 +15,11 @@ def instance_normalization(
     if g.rank(input) != 3:
         raise g.refuse("only three dimensions become four")
     producer = input.producer()
-    data, sizes = producer.inputs if producer is not None and producer.op_type == "Reshape" else (None, None)
+    data, sizes = None, None
+    if producer is not None and producer.op_type == "Reshape" and "allowzero" not in producer.attributes:
+        data, sizes = producer.inputs
     numbers = None if sizes is None else g.constant_value(sizes)
-    if data is None or numbers is None or producer.attributes.get_int("allowzero", 0):
+    if data is None or numbers is None:
         image = g.op("Unsqueeze", input, axes=[3])
     elif g.rank(data) == 3:
         # The Reshape of group normalization writes the fourth dimension itself, which saves a node.
