@@ -19,12 +19,14 @@ class FormRule:
             does not match.
         outputs: the number of an output; something must read it, or one after it.
         ranks: the ranks of the first input; none for all.
+        maximum_first_size: the most that the first size of the first input may be; it must be static.
         types: the element types of the first input, by their ONNX names in lower case; none for all.
         constant_inputs: names of inputs that must be constants.
         computed_inputs: names of inputs that must be there and must not be constants.
         behind: operators, one of which must compute the first input.
         not_behind: operators, none of which may compute the first input.
         before: operators, one of which must read the first output.
+        at_output: whether the first output must be an output of the model.
         at_emission: whether the form is written already where the operator is emitted: before the graph is
             optimized, and at opsets that lack the operator. Such a rule has no conditions.
     """
@@ -40,6 +42,8 @@ class FormRule:
     behind: tuple[str, ...] = ()
     not_behind: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
+    maximum_first_size: int | None = None
+    at_output: bool = False
     at_emission: bool = False
 
 

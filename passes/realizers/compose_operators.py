@@ -109,7 +109,9 @@ class ComposeOperators(NodePass):
         if self._rewriter is None:
             self._rewriter = Rewriter(self._model, self._emission)
         try:
-            with self._rewriter.before(node) as g:
+            # The node's own name would repeat the operator in every name of the form.
+            module = (node.name or "").rpartition("/")[0] or None
+            with self._rewriter.before(node, module) as g:
                 results = compose(g, symbolic, node.op_type, (), arguments, len(node.outputs))
                 emitted = {new_node.op_type for new_node in g.construction.graph}
                 # The operator itself would get the same form again.

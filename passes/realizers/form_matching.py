@@ -13,6 +13,12 @@ def rule_matches(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool:
     first = node.inputs[0] if node.inputs else None
     if rule.ranks and (first is None or first.shape is None or len(first.shape) not in rule.ranks):
         return False
+    if rule.maximum_first_size is not None:
+        size = first.shape[0] if first is not None and first.shape else None
+        if not isinstance(size, int) or size > rule.maximum_first_size:
+            return False
+    if rule.at_output and not node.outputs[0].is_graph_output():
+        return False
     if rule.types and (first is None or first.dtype is None or first.dtype.name.lower() not in rule.types):
         return False
     if rule.outputs is not None and not any(map(_is_read, node.outputs[rule.outputs - 1 :])):

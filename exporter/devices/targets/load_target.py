@@ -34,6 +34,7 @@ _CONVENTIONS = {
     "broadcasts": ("ranks", "none"),
     "gemm_weights": ("transposed",),
     "recurrent_outputs": ("all",),
+    "vector_inputs": ("reshaped",),
 }
 
 _OUTCOMES = ("refused", "wrong")
@@ -242,8 +243,10 @@ class _Reader:
         rows = {name: tuple(values) for name, values in attributes.items()}
         outputs, at_emission = self.number("outputs", entry), self.flag("at_emission", entry, False)
         rule = FormRule(
-            operator, form, rows, outputs=outputs, ranks=tuple(ranks), at_emission=at_emission, **names
-        )
+            operator, form, rows, outputs=outputs, ranks=tuple(ranks), at_emission=at_emission,
+            maximum_first_size=self.number("maximum_first_size", entry),
+            at_output=self.flag("at_output", entry, False), **names,
+        )  # fmt: skip
         if at_emission and rule != FormRule(operator, form, at_emission=True):
             self.fail(f"{key}.at_emission", "has no conditions beside it")
         if at_emission and form in (COMPOSITION, STEPS):

@@ -89,6 +89,7 @@ class Conventions:
             the shape of the result, where shapes are static.
         gemm_weights: "transposed" if Gemm needs a constant weight with `transB`.
         recurrent_outputs: "all" if LSTM, GRU and RNN need all of their outputs.
+        vector_inputs: "reshaped" if inputs of rank 1, which the target reads as columns, pass a Reshape.
     """
 
     constants: str | None = None
@@ -102,6 +103,7 @@ class Conventions:
     broadcasts: str | None = None
     gemm_weights: str | None = None
     recurrent_outputs: str | None = None
+    vector_inputs: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

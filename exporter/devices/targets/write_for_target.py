@@ -19,6 +19,7 @@ from ....passes.onnx_graph.conventions.int64_constants import NarrowConstants
 from ....passes.onnx_graph.conventions.recurrent_outputs import CompleteRecurrentOutputs
 from ....passes.onnx_graph.conventions.resize import ResizeBy
 from ....passes.onnx_graph.conventions.unshared_constants import UnshareConstants
+from ....passes.onnx_graph.conventions.vector_inputs import ReshapeVectors
 from ....passes.onnx_graph.fusions.gelu import HalveGeluInput
 from ....passes.onnx_graph.simplification.exponents import AlignExponents
 from ....passes.onnx_graph.simplification.unused_nodes import RemoveUnused
@@ -144,6 +145,7 @@ def _passes(model: ir.Model, conventions: Conventions) -> list[ir.passes.PassBas
         or conventions.int64_constants
         or conventions.broadcasts
         or conventions.gemm_weights
+        or conventions.vector_inputs
     ):
         passes.append(WriteInitializers())
     if conventions.float_exponents:
@@ -156,6 +158,8 @@ def _passes(model: ir.Model, conventions: Conventions) -> list[ir.passes.PassBas
         passes.append(ResizeBy(conventions.resize, initializers))
     if conventions.gelu is not None:
         passes.append(HalveGeluInput())
+    if conventions.vector_inputs is not None:
+        passes.append(ReshapeVectors(initializers))
     if conventions.unshared_constants:
         passes.append(UnshareConstants(conventions.unshared_constants, initializers))
     if conventions.int64_constants is not None:

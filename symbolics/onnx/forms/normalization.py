@@ -11,10 +11,21 @@ from ....registration import GraphContext, Value, onnx_symbolic
 def instance_normalization(
     g: GraphContext, input: Value, scale: Value, B: Value, epsilon: float = 1e-5
 ) -> Value:
-    """Sequences of channels as images of one column."""
+    """Sequences of channels as images of one column; groups of the channels of an image stay."""
     if g.rank(input) != 3:
         raise g.refuse("only three dimensions become four")
-    image = g.op("Unsqueeze", input, axes=[3])
+    producer = input.producer()
+    data, sizes = None, None
+    if producer is not None and producer.op_type == "Reshape" and "allowzero" not in producer.attributes:
+        data, sizes = producer.inputs
+    numbers = None if sizes is None else g.constant_value(sizes)
+    if data is None or numbers is None:
+        image = g.op("Unsqueeze", input, axes=[3])
+    elif g.rank(data) == 3:
+        # The Reshape of group normalization writes the fourth dimension itself, which saves a node.
+        image = g.op("Reshape", data, [*map(int, numbers), 1])
+    else:
+        raise g.refuse("it is one of groups of the channels of an image")
     return g.op("Squeeze", g.op("InstanceNormalization", image, scale, B, epsilon=epsilon), axes=[3])
 
 
@@ -60,3 +71,22 @@ def batch_normalization(
     return g.op(
         "Conv", X, g.constant(kernel), g.constant((bias - mean * factor).astype(dtype)), group=len(kernel)
     )
+
+
+def _register_last(op_type: str) -> None:
+    # Before opset 13 the operator is over all dimensions from the axis on.
+    @onnx_symbolic(f"form::{op_type}.last", opset=13)
+    def normalize_last(g: GraphContext, input: Value, axis: int = -1) -> Value:
+        """Over the last dimension, between two Transpose that exchange it with the other one."""
+        rank = g.rank(input)
+        if rank is None or axis % rank == rank - 1:
+            raise g.refuse("the rank is unknown, or the dimension is the last one")
+        order = list(range(rank))
+        order[axis], order[-1] = order[-1], order[axis]
+        normal = g.op(op_type, g.op("Transpose", input, perm=order), axis=-1)
+        result: Value = g.op("Transpose", normal, perm=order)
+        return result
+
+
+for _op_type in ("LogSoftmax", "Softmax"):
+    _register_last(_op_type)

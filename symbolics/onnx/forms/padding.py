@@ -74,3 +74,21 @@ def _register_two_dimensions(op_type: str) -> None:
 
 for _op_type in ("Conv", "ConvTranspose"):
     _register_two_dimensions(_op_type)
+
+
+@onnx_symbolic("form::Relu.two_dimensions")
+def relu(g: GraphContext, X: Value) -> Value:
+    """Sequences as images of one row."""
+    if g.rank(X) != 3:
+        raise g.refuse("only sequences become images")
+    result: Value = g.op("Squeeze", g.op("Relu", g.op("Unsqueeze", X, axes=[2])), axes=[2])
+    return result
+
+
+@onnx_symbolic("form::Clip.two_dimensions")
+def clip(g: GraphContext, input: Value, min: Value | None = None, max: Value | None = None) -> Value:
+    """Sequences as images of one row."""
+    if g.rank(input) != 3:
+        raise g.refuse("only sequences become images")
+    result: Value = g.op("Squeeze", g.op("Clip", g.op("Unsqueeze", input, axes=[2]), min, max), axes=[2])
+    return result

@@ -75,6 +75,11 @@ CASES = [
     ("SpaceToDepth.convolution", _of(lambda x: F.pixel_unshuffle(x, 2)), IMAGE, {"Conv"}),
     ("Einsum.products", _of(lambda x: torch.einsum("bchw,w->bch", x, x[0, 0, 0])), IMAGE, set()),
     ("Einsum.composition", _of(lambda x: torch.einsum("bchw,bdhw->bcd", x, x)), IMAGE, {"MatMul"}),
+    ("Softmax.last", _of(lambda x: (x * 200).softmax(1)), IMAGE, {"Transpose"}),
+    ("LogSoftmax.last", _of(lambda x: x.log_softmax(2)), IMAGE, {"Transpose"}),
+    ("Gemm.three_dimensions", nn.Linear(3, 4), (5, 3), {"Unsqueeze", "MatMul", "Add"}),
+    ("Relu.two_dimensions", _of(torch.relu), ROWS, {"Unsqueeze"}),
+    ("Clip.two_dimensions", _of(F.relu6), ROWS, {"Unsqueeze"}),
     ("Reshape.sizes", _of(lambda x: F.group_norm(x, 3).sigmoid()), IMAGE, {"Reshape"}),
     ("Reshape.transpose", _of(lambda x: x.reshape(5, 1, 3).sigmoid()), STEPS, {"Transpose"}),
 ]  # fmt: skip
@@ -95,7 +100,7 @@ def test_a_form_has_the_same_results(form, model, shape, operators):
     program.verify()
     written = {node.op_type for node in program.model.graph}
     assert operators <= written
-    if operator not in operators and name not in ("sizes", "transpose"):
+    if operator not in operators and name not in ("sizes", "transpose", "last", "two_dimensions"):
         assert operator not in written or operator in ("InstanceNormalization", "Gather", "Slice")
 
 
@@ -120,11 +125,46 @@ def test_nodes_that_do_not_match_stay():
         "ranks = [3]",
         'types = ["float16"]',
         "outputs = 2",
+        "maximum_first_size = 1",
     ):
         other = _target(f'[[forms]]\noperator = "AveragePool"\n{condition}\nform = "separate_pad"')
         counted = _of(lambda x: F.avg_pool2d(x, 3, 2, 1))
         program = opsetta.export(counted, (torch.randn(IMAGE),), opset=17, target=other)
         assert "Pad" not in {node.op_type for node in program.model.graph}, condition
+
+
+def test_an_output_of_the_model_may_have_a_form_of_its_own():
+    rule = '[[forms]]\noperator = "Conv"\nranks = [3]\nat_output = true\nform = "two_dimensions"'
+    model = nn.Sequential(nn.Conv1d(3, 4, 3), nn.Sigmoid(), nn.Conv1d(4, 2, 3)).eval()
+    program = opsetta.export(model, (torch.randn(ROWS),), opset=17, target=_target(rule))
+    program.verify()
+    written = [node.op_type for node in program.model.graph]
+    assert written == ["Conv", "Sigmoid", "Unsqueeze", "Conv", "Squeeze"]
+
+
+def test_a_small_first_size_may_have_a_form_of_its_own():
+    rule = '[[forms]]\noperator = "Gemm"\nmaximum_first_size = 4\nform = "three_dimensions"'
+    layer = nn.Linear(3, 4).eval()
+    for rows, operator in ((4, "MatMul"), (5, "Gemm")):
+        program = opsetta.export(layer, (torch.randn(rows, 3),), opset=17, target=_target(rule))
+        assert operator in {node.op_type for node in program.model.graph}
+    shapes = {"input": {0: torch.export.Dim("rows")}}
+    program = opsetta.export(
+        layer, (torch.randn(3, 3),), opset=17, target=_target(rule), dynamic_shapes=shapes
+    )
+    assert "Gemm" in {node.op_type for node in program.model.graph}
+
+
+def test_inputs_of_rank_1_pass_a_reshape():
+    target = _target("", 'vector_inputs = "reshaped"')
+    table = _Call(lambda model, ids, x: model.table(ids) + x, table=nn.Embedding(5, 3))
+    inputs = (torch.tensor([3, 0]), torch.randn(2, 3))
+    program = opsetta.export(table.eval(), inputs, opset=17, target=target)
+    program.verify()
+    first, *others = program.model.graph
+    assert first.op_type == "Reshape"
+    assert "Reshape" not in {node.op_type for node in others}
+    assert [reader.op_type for reader, _ in program.model.graph.inputs[0].uses()] == ["Reshape"]
 
 
 @pytest.mark.parametrize(
