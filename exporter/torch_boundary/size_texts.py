@@ -8,7 +8,7 @@ recorded as a question that the trials at other sizes violate, which shows wheth
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import sympy
 import torch
@@ -16,11 +16,8 @@ import torch
 from .process.process_state import replace_attribute
 from .size_questions import Question, questions_of, user_frame
 
-_Number = torch.SymInt | torch.SymFloat
-_NUMBERS: tuple[type[_Number], ...] = (torch.SymInt, torch.SymFloat)
 
-
-def _number_of_text(size: _Number) -> int | float | None:
+def _number_of_text(size: torch.SymInt | torch.SymFloat) -> int | float | None:
     """The example's number, if the user's code makes a text of a size; records that it does."""
     node = size.node
     frame = user_frame() if node.has_hint() else None
@@ -47,24 +44,18 @@ def _number_of_text(size: _Number) -> int | float | None:
 def use_example_texts() -> Iterator[None]:
     """Write symbolic sizes as the example's numbers within the context, for the user's code only."""
     with contextlib.ExitStack() as patches:
-        for number_type in _NUMBERS:
-            representation = _representation(number_type.__repr__)
-            patches.enter_context(replace_attribute(number_type, "__repr__", representation))
+        for number_type in (torch.SymInt, torch.SymFloat):
+            patches.enter_context(replace_attribute(number_type, "__repr__", _represent))
             patches.enter_context(replace_attribute(number_type, "__format__", _format))
         yield
 
 
-def _representation(original: Callable[[_Number], str]) -> Callable[[_Number], str]:
-    """The method `__repr__` of a symbolic number, in the place of torch's."""
-
-    def represent(size: _Number) -> str:
-        number = _number_of_text(size)
-        return original(size) if number is None else repr(number)
-
-    return represent
+def _represent(size: torch.SymInt | torch.SymFloat) -> str:
+    number = _number_of_text(size)
+    return str(size.node) if number is None else repr(number)
 
 
-def _format(size: _Number, specification: str) -> str:
+def _format(size: torch.SymInt | torch.SymFloat, specification: str) -> str:
     # torch's own numbers take no specification, such as the `03d` of f"{height:03d}".
     number = _number_of_text(size)
-    return format(repr(size) if number is None else number, specification)
+    return format(str(size.node) if number is None else number, specification)

@@ -50,7 +50,11 @@ class ConsecutivePositions:
                     return False
                 return all(size == 1 for size in shape[:-1]) and self._are_consecutive(data)
             case "Expand":
-                return _has_equal_last_size(data, value) and self._are_consecutive(data)
+                # An Expand may repeat a single position.
+                shape, source = value.shape, data.shape if data is not None else None
+                if not shape or not source or source[-1] != shape[-1]:
+                    return False
+                return shape[-1] != ir.SymbolicDim(None) and self._are_consecutive(data)
             case "Gather":
                 return self._selects_rows(node) and self._are_consecutive(data)
             case "Concat":
@@ -99,11 +103,3 @@ class ConsecutivePositions:
 
 def _is_last_axis(axis: int, value: ir.Value) -> bool:
     return axis == -1 or (value.shape is not None and axis == len(value.shape) - 1)
-
-
-def _has_equal_last_size(data: ir.Value | None, value: ir.Value) -> bool:
-    """Whether an Expand does not repeat a single position."""
-    shapes = (data.shape if data is not None else None), value.shape
-    if shapes[0] is None or shapes[1] is None:
-        return False
-    return shapes[0][-1] == shapes[1][-1] and shapes[0][-1] != ir.SymbolicDim(None)
