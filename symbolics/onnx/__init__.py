@@ -11,5 +11,9 @@ Some versions take the same arguments but have another meaning: Softmax below 13
 schema. With `any_data=True` it does so only for arbitrary data, in converted files and in `g.op_of_any_data`:
 below 11 Gather takes only non-negative positions, and the symbolic function that computes a position knows
 whether it may be negative. The other direction, an old version expressed with the newest operators, is
-`before13::Softmax`, which conversion looks up by the version of the file.
+`before13::Softmax`, which conversion looks up by the version of the file: one below 13.
+
+`history/implied_arguments.py` states the arguments that older versions imply.
+`imply("Name", "argument", value)` is for an argument that a version gains with another default than the meaning
+of the versions before it.
 """

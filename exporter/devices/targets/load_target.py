@@ -213,6 +213,7 @@ class _Reader:
             outputs=self.number("outputs", entry),
             constant_inputs=self.texts(f"{key}.constant_inputs", entry.get("constant_inputs", [])),
             ranks=self.range("ranks", entry),
+            ranked_inputs=self.texts(f"{key}.ranked_inputs", entry.get("ranked_inputs", [])),
             opsets=self.range("opsets", entry),
             outcome=self.outcome(key, entry),
         )

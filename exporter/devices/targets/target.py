@@ -31,6 +31,8 @@ class Range:
     def __str__(self) -> str:
         if self.minimum is None:
             return "any" if self.maximum is None else f"up to {self.maximum}"
+        if self.minimum == self.maximum:
+            return str(self.minimum)
         return f"{self.minimum} and up" if self.maximum is None else f"{self.minimum} to {self.maximum}"
 
 
@@ -55,7 +57,8 @@ class Restriction:
         values: integers or strings.
         outputs: the most outputs that may be used.
         constant_inputs: names of inputs, as in the operator's schema, that must be constants.
-        ranks: the ranks that the first input may have.
+        ranks: the ranks that some inputs may have.
+        ranked_inputs: the names of these inputs, as in the operator's schema; the first one by default.
         opsets: the opsets at which the operator is taken.
         outcome: what happens to other nodes: "refused", or "wrong" results without an error.
     """
@@ -66,6 +69,7 @@ class Restriction:
     outputs: int | None = None
     constant_inputs: tuple[str, ...] = ()
     ranks: Range = Range()
+    ranked_inputs: tuple[str, ...] = ()
     opsets: Range = Range()
     outcome: str = "refused"
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from ....registration import MODULE, InvalidNode, TargetError, TargetProblem
-from ....registration.schemas import operator_schema
+from ....registration.schemas import OperatorSchema, operator_schema
 from ....registration.validity.node_check import invalid_nodes
 from ....registration.warning import warn
 from .target import Restriction, Target
@@ -189,12 +189,13 @@ def _of_restrictions(node: ir.Node, opset: int | None, target: Target) -> Iterat
 
 
 def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iterator[str]:
-    data = node.inputs[0] if node.inputs else None
-    if data is not None and data.shape is not None and data.shape.rank() not in rule.ranks:
-        yield f"data of rank {data.shape.rank()} are not taken, but of rank {rule.ranks}"
+    schema = operator_schema(node.op_type, opset) if opset is not None else None
+    ranked_names = rule.ranked_inputs
+    for data in _named_inputs(node, schema, ranked_names) if ranked_names else node.inputs[:1]:
+        if data is not None and data.shape is not None and data.shape.rank() not in rule.ranks:
+            yield f"data of rank {data.shape.rank()} are not taken, but of rank {rule.ranks}"
     if opset is not None and opset not in rule.opsets:
         yield f"the operator is taken at opset {rule.opsets}, not at {opset}"
-    schema = operator_schema(node.op_type, opset) if opset is not None else None
     if rule.attribute is not None:
         attribute = node.attributes.get(rule.attribute)
         default = schema.attributes.get(rule.attribute) if schema is not None else None
@@ -206,11 +207,21 @@ def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iter
         value.name and (value.uses() or value.is_graph_output()) for value in node.outputs[rule.outputs :]
     ):
         yield f"its output {rule.outputs} is used, and {rule.outputs} at most are taken"
-    for name in rule.constant_inputs:
-        position = schema.input_index.get(name) if schema is not None else None
-        value = node.inputs[position] if position is not None and position < len(node.inputs) else None
+    values = _named_inputs(node, schema, rule.constant_inputs)
+    for name, value in zip(rule.constant_inputs, values, strict=True):
         if value is not None and not _is_constant(value):
             yield f"its input {name}, '{value.name}', must be a constant"
+
+
+def _named_inputs(
+    node: ir.Node, schema: OperatorSchema | None, names: Sequence[str]
+) -> list[ir.Value | None]:
+    """The inputs of a node by their names in the operator's schema; None for those that it does not have."""
+    positions = [schema.input_index.get(name) if schema is not None else None for name in names]
+    return [
+        node.inputs[position] if position is not None and position < len(node.inputs) else None
+        for position in positions
+    ]
 
 
 def _of_conventions(node: ir.Node, target: Target) -> Iterator[str]:

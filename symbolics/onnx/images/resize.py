@@ -2,6 +2,10 @@
 
 The formulas are those of the operator's specification. Coordinates are computed in FLOAT, as onnxruntime
 computes them, because rounding decides the nearest pixels; in DOUBLE for interpolation of DOUBLE.
+
+These functions serve ONNX files, and operators that are emitted as Resize. PyTorch's `interpolate` at opsets
+whose Resize lacks its modes is in `symbolics/aten/opset9/nn/interpolation.py`. Both use
+`compositions/spatial/resampling.py`.
 """
 
 import dataclasses
@@ -26,6 +30,7 @@ _DEFAULTS: dict[str, Any] = {
 
 
 @onnx_symbolic("onnx::Resize")
+# At every opset: the function itself decides whether Resize has the meaning that a file asks for.
 @below("Resize", MAXIMUM_OPSET + 1, any_data=True)
 def resize(
     g: GraphContext,
@@ -52,7 +57,7 @@ def resize(
     argument_names = [*options, *(["axes"] if axes is not None else [])]
     coordinates = attributes["coordinate_transformation_mode"]
     has_mode = g.has("Resize", *argument_names, coordinate_transformation_mode=coordinates)
-    # Only opsets 11 and 12 have this mode; the composition serves all opsets alike.
+    # The mode tf_half_pixel_for_nn exists only at opsets 11 and 12, so it is always composed.
     if not has_mode or coordinates == "tf_half_pixel_for_nn":
         return _compose_resize(g, X, roi, scales, sizes, axes, {"mode": mode, **attributes})
     schema = schemas.operator_schema("Resize", g.opset)
@@ -202,21 +207,18 @@ def _axes(
             ]
         widths = [number(g, n, wide) for n in output_sizes]
     elif ratios is not None:
-        float_ratios = [
-            number_of_axis if isinstance(number_of_axis, Value) else np.float32(number_of_axis)
-            for number_of_axis in ratios
-        ]
+        float_ratios = [ratio if isinstance(ratio, Value) else np.float32(ratio) for ratio in ratios]
         products = [arithmetic(g, "Mul", o, r) for o, r in zip(lengths, float_ratios, strict=True)]
         output_sizes, widths = (
-            [floor_size(number_of_axis) for number_of_axis in products],
-            [convert(number_of_axis) for number_of_axis in products],
+            [floor_size(product) for product in products],
+            [convert(product) for product in products],
         )
-        scales = [convert(number_of_axis) for number_of_axis in float_ratios]
+        scales = [convert(ratio) for ratio in float_ratios]
     else:
         raise g.refuse("neither scales nor sizes are given")
     regions: list[tuple[Numbers, Numbers] | None] = [None] * count
     if roi is not None:
-        ends = [convert(number_of_axis) for number_of_axis in _items(g, roi, 2 * count)]
+        ends = [convert(border) for border in _items(g, roi, 2 * count)]
         regions = list(zip(ends[:count], ends[count:], strict=True))
     return [_Axis(*fields) for fields in zip(input_sizes, output_sizes, scales, widths, regions, strict=True)]
 
@@ -281,7 +283,7 @@ def _extrapolate(
 
 
 @onnx_symbolic("before13::Resize")
-def resize_11(
+def read_resize_11(
     g: GraphContext,
     X: Value,
     roi: Value | None = None,
@@ -323,7 +325,7 @@ def upsample(
 
 
 @onnx_symbolic("before11::Resize")
-def resize_10(g: GraphContext, X: Value, scales: Value, mode: str = "nearest") -> Value:
+def read_resize_10(g: GraphContext, X: Value, scales: Value, mode: str = "nearest") -> Value:
     """Reads Resize of a file at opset 10, and writes it as a newer opset has it.
 
     Its meaning is that of Upsample, but axes that shrink take the nearest pixel above, as in onnxruntime.

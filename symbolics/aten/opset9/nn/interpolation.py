@@ -1,4 +1,8 @@
-"""Interpolation to a size or by a factor: nearest, linear, cubic, with and without antialiasing."""
+"""Interpolation to a size or by a factor: nearest, linear, cubic, with and without antialiasing.
+
+Emitted as Resize where the opset has its mode of coordinates, and composed below. Resize of ONNX files is in
+`symbolics/onnx/images/resize.py`.
+"""
 
 import dataclasses
 import math

@@ -143,6 +143,18 @@ def test_ranks_with_wrong_results_are_errors_unless_forced(tmp_path):
         opsetta.export(model[1], (torch.ones(1, 2, 3, 4),), target=forced)
 
 
+def test_ranks_of_named_inputs(tmp_path):
+    path = tmp_path / "device.toml"
+    rule = '[[restrictions]]\noperator = "MatMul"\nranks = { minimum = 2, maximum = 2 }\n'
+    path.write_text(HEAD + rule + 'ranked_inputs = ["A", "B"]\n')
+    x, y = torch.ones(2, 3), torch.ones(5, 3, 4)
+    opsetta.export(torch.matmul, (x, y[0]), target=path)
+    with pytest.raises(TargetError, match="data of rank 3 are not taken, but of rank 2$"):
+        opsetta.export(torch.matmul, (x, y), target=path)
+    path.write_text(HEAD + rule)
+    opsetta.export(torch.matmul, (x, y), target=path)
+
+
 def test_layers_on_the_host_are_a_warning_that_names_them(tmp_path):
     path = tmp_path / "device.toml"
     path.write_text(HEAD + 'host_operators = ["Div", "Log"]\n')
