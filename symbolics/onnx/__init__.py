@@ -14,6 +14,6 @@ whether it may be negative. The other direction, an old version expressed with t
 `before13::Softmax`, which conversion looks up by the version of the file: one below 13.
 
 `history/implied_arguments.py` states the arguments that older versions imply.
-`imply("Name", "argument", value)` is for an argument that a version gains with another default than the meaning
-of the versions before it.
+`imply("Name", "argument", value)` is for an argument that a version gains, with another default than the
+meaning of the versions before it.
 """
