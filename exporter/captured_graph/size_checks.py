@@ -151,7 +151,7 @@ class _Condition:
             "guard out, or state the range in dynamic_shapes"
         )
 
-    def _emit(self, name: str, *operands: Number, **others: Number) -> Number:
+    def _emit(self, name: str, *operands: Number, **options: Number) -> Number:
         """A node of the `sym` dialect; its result has the type of Python's."""
         if name in _TO_BOOL or (
             name in ("and", "or", "xor", "ite") and all(_is_bool(operand) for operand in operands)
@@ -162,7 +162,7 @@ class _Condition:
         else:
             is_float = name in _TO_FLOAT or any(map(_is_float, operands))
             dtype = DataType.DOUBLE if is_float else DataType.INT64
-        arguments = {**others, **dict(zip("ab", operands, strict=False))}
+        arguments = {**options, **dict(zip("ab", operands, strict=False))}
         return self.builder.emit(f"sym::{name}", arguments, "", dtype=dtype, shape=ir.Shape(()))
 
     def _all(self, truths: Iterable[Number]) -> Number:

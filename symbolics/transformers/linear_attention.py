@@ -69,7 +69,7 @@ def linear_attention(
     packed = g.op("Transpose", packed, perm=[1, 0, 3, 2, 4])
     sizes = [key_size, key_size, value_size, *(1 for _ in numbers)]
     q, k, v, *columns = as_list(g.op("Split", packed, g.stack(sizes), axis=4, outputs=len(sizes)))
-    masks = _Masks(g, chunk_length)
+    masks = _ChunkMasks(g, chunk_length)
     scores = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 2, 4, 3]))
     later_keys, total = k, None
     if decay is None:
@@ -145,7 +145,7 @@ def _divide(g: GraphContext, length: Size) -> tuple[Size, Size]:
     return chunks, chunk_length
 
 
-class _Masks:
+class _ChunkMasks:
     """Constant matrices of a chunk, cut to its length.
 
     Attributes:
@@ -170,7 +170,7 @@ class _Masks:
         )
 
 
-def _decays(g: GraphContext, logarithm: Value, masks: _Masks) -> tuple[Value, Value, Value, Value]:
+def _decays(g: GraphContext, logarithm: Value, masks: _ChunkMasks) -> tuple[Value, Value, Value, Value]:
     """The decays between tokens, from the start to a token, of the whole chunk, and from a token to the end.
 
     Sums of the logarithms between two tokens are exact for short distances; differences of sums from the
@@ -184,7 +184,7 @@ def _decays(g: GraphContext, logarithm: Value, masks: _Masks) -> tuple[Value, Va
     return factors, prefix, total, g.op("Transpose", last_row, perm=[0, 1, 2, 4, 3])
 
 
-def _invert(g: GraphContext, system: Value, masks: _Masks) -> Value:
+def _invert(g: GraphContext, system: Value, masks: _ChunkMasks) -> Value:
     """The inverse of I + L, L being the part of a matrix below its diagonal.
 
     The inverses of diagonal blocks of 1, 2, 4, … rows: that of [[A, 0], [C, B]] is

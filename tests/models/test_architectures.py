@@ -49,7 +49,7 @@ def test_generation_step_with_cache_agrees_with_eager(name: str) -> None:
     inputs = decoder.inputs(model, 2, 3)
     shapes = decoder.dynamic_shapes(inputs)
     # The mask is for the past and the new positions together.
-    source = opsetta.export(model, (), inputs, opset=18, dynamic_shapes=shapes, narrow=["total"])
+    source = opsetta.export(model, (), inputs, opset=18, dynamic_shapes=shapes, narrow=True)
     for opset, lowered in changes(source, decoder.opsets):
         with named(opset):
             onnx.checker.check_model(lowered.model_proto, full_check=True)

@@ -343,7 +343,7 @@ KINDS: dict[str, Kind] = {
     "Longformer": Kind(lambda: (WindowAttention(), (_tensor(2, 10, 8),)), {}, lambda: [(_tensor(2, 10, 8),)]),
     "LED": Kind(
         lambda: (WindowAttention(), (_tensor(2, 10, 8), torch.ones(2, 10))),
-        {"dynamic_shapes": {"x": _BATCH_AND_LENGTH, "attention_mask": _BATCH_AND_LENGTH}},
+        {"dynamic_shapes": {"x": _BATCH_AND_LENGTH, "attention_mask": _BATCH_AND_LENGTH}, "narrow": True},
         lambda: [(_tensor(b, n, 8), torch.zeros(b, n)) for b, n in ((2, 10), (1, 3), (3, 17))],
         line="if is_any_global:",
     ),

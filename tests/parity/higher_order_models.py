@@ -423,11 +423,11 @@ _FLAGS = [(_x(), torch.tensor(False)), (_x(), torch.tensor(True))]
 CASES = [
     Case("cond", captured, (_x(),), _BOTH, _ROWS),
     Case("cond-nested-results", nested_results, (_x(),), _BOTH, _ROWS),
-    Case("cond-ints", returned_ints, (_x(),), _BOTH, _ROWS),
+    Case("cond-ints", returned_ints, (_x(),), _BOTH, _ROWS, options={"narrow": True}),
     Case("cond-size", size_predicate, (_x(),), _BOTH, _ROWS),
     Case("cond-size-known", size_predicate, (_x(),)),
     Case("cond-given", given_predicate, _FLAGS[1], _FLAGS),
-    Case("cond-other-sizes", other_sizes, (_x(),), _BOTH, _ROWS),
+    Case("cond-other-sizes", other_sizes, (_x(),), _BOTH, _ROWS, options={"narrow": True}),
     Case("cond-other-sizes-known", other_sizes, (_x(),), _LATER),
     Case("cond-constants", made_of_nothing, (_x(),), _BOTH, _ROWS, lowest=9),
     Case("cond-in-cond-in-cond", three_deep, (_x(),), _PATHS, _ROWS),

@@ -262,7 +262,7 @@ PROGRAMS = {
 def exported(function: Callable[..., Any], inputs: tuple, shapes: Any, opset: int) -> opsetta.Program:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return opsetta.export(function, inputs, opset=opset, dynamic_shapes=shapes)
+        return opsetta.export(function, inputs, opset=opset, dynamic_shapes=shapes, narrow=True)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -47,7 +47,7 @@ def refuse_narrowed(
     for restriction in limits.restrictions:
         names = [name for name in {**promised, **example} if mentions(restriction.condition, name)]
         dimensions = [promised.get(name, Dimension(name)) for name in names]
-        is_promise = len(names) == 1 and names[0] in promised
+        is_promise = set(names) <= promised.keys()
         is_allowed = set(names) <= set(inferred) or _demands_multiple(restriction.condition, names)
         is_counted = is_promise or (restriction in limits.unlike_model and not is_allowed)
         is_narrowed = any(name in narrow for name in names)

@@ -34,6 +34,7 @@ from ...onnx_model import OnnxModel
 from ...program import Program
 from ...torch_boundary.containers import pytree
 from ..expected_warnings import expected_warnings
+from ..graphs import TOTAL
 from .config import FORMAT, OpsettaConfig
 from .dynamic_axes import dynamic_axes
 
@@ -85,7 +86,12 @@ class OpsettaExporter(HfExporter):
         if config.dynamic and dynamic_shapes is None:
             dynamic_shapes = dynamic_axes(inputs)
         options = CaptureOptions(
-            dynamic_shapes=dynamic_shapes, strict=config.strict, capture=config.capture, mutations="drop"
+            dynamic_shapes=dynamic_shapes,
+            strict=config.strict,
+            capture=config.capture,
+            mutations="drop",
+            # The cache and the tokens together always have as many positions as the mask.
+            narrow=(TOTAL,),
         )
         with (
             expected_warnings(),

@@ -77,9 +77,9 @@ class ConsecutivePositions:
         difference = producer_of(first, "Sub")
         if difference is None or not self._are_consecutive(positions):
             return False
-        selected, one = difference.inputs
+        selected, subtrahend = difference.inputs
         selection = producer_of(selected, "Slice")
-        number = self._initializers.small_array(one)
+        number = self._initializers.small_array(subtrahend)
         # A vector of ones would have a second element for a second position.
         subtracts_one = number is not None and number.size == 1 and number.ravel()[0] == 1
         is_first = selection is not None and self._slice_bounds(selection) == (0, 1)

@@ -108,7 +108,7 @@ def test_a_fault_in_an_alternative_does_not_speak_of_the_model(monkeypatch: pyte
     break_function(monkeypatch, place, KeyError("absent"))
     for model in (branch, torch.jit.script(Product())):
         with pytest.raises(Fault, match=REPORT):
-            opsetta.export(model, (X,))
+            opsetta.export(model, (X,), explain=True)
 
 
 class Failing(nn.Module):

@@ -51,7 +51,7 @@ def wide(x):
 sizes = ({0: "h", 1: "w"},)
 for by in ("direct", "torch.export"):
     for model in (wide, Wide()):
-        options = {"dynamic_shapes": sizes, "capture": by, "source_lines": True}
+        options = {"dynamic_shapes": sizes, "narrow": True, "capture": by, "source_lines": True}
         made.append(opsetta.export(model, torch.ones(2, 8), opset=17, **options))
 traced = torch.jit.trace(Wide(), torch.ones(2, 8))
 made.append(opsetta.export(traced, torch.ones(2, 8), opset=17, source_lines=True))

@@ -53,8 +53,8 @@ def divide_down(atoms: Atoms, dividend: Polynomial[int], divisor: int) -> Polyno
 def remainder(atoms: Atoms, dividend: Polynomial[int], divisor: int) -> Polynomial[int] | None:
     """The remainder of a polynomial by a positive number; None where sympy's own form is as short."""
     inner = {atom: _dividend_modulo(atoms, atom, divisor) for atom in dividend.atoms}
-    known = {atom: polynomial for atom, polynomial in inner.items() if polynomial is not None}
-    congruent = dividend.substitute(known)
+    replacements = {atom: polynomial for atom, polynomial in inner.items() if polynomial is not None}
+    congruent = dividend.substitute(replacements)
     terms = {monomial: int(math.fmod(factor, divisor)) for monomial, factor in congruent.terms.items()}
     reduced = Polynomial(terms)
     if reduced.number is not None:
@@ -64,7 +64,7 @@ def remainder(atoms: Atoms, dividend: Polynomial[int], divisor: int) -> Polynomi
         # -h % 7 is 7 * ((h + 6) // 7) - h.
         multiples = divide_down(atoms, Polynomial.of_number(divisor - 1) - reduced, divisor)
         return reduced + Polynomial.of_number(divisor) * multiples
-    if not known:
+    if not replacements:
         return None
     quotient = divide_down(atoms, reduced, divisor)
     return reduced - Polynomial.of_number(divisor) * quotient
@@ -93,13 +93,13 @@ def multiples_in(atoms: Atoms, first: Polynomial[int], second: Polynomial[int]) 
         return {}
     [(first_atoms, first_factor)] = first.terms.items()
     [(second_atoms, second_factor)] = second.terms.items()
-    left, right = list(first_atoms), list(second_atoms)
+    quotients, dividend_atoms = list(first_atoms), list(second_atoms)
     for atom in first_atoms:
-        if atom in right:
-            left.remove(atom)
-            right.remove(atom)
+        if atom in dividend_atoms:
+            quotients.remove(atom)
+            dividend_atoms.remove(atom)
     if first_factor < second_factor:
-        left, right = right, left
+        quotients, dividend_atoms = dividend_atoms, quotients
     factors = {*first_atoms, *second_atoms}
     dividends = {atom for atom in factors if not isinstance(atoms.atom_expression(atom), FloorDiv)}
     lows = [atoms.bounds(Polynomial.of_atom(atom))[0] for atom in dividends]
@@ -108,14 +108,14 @@ def multiples_in(atoms: Atoms, first: Polynomial[int], second: Polynomial[int]) 
         return {}
     multiples: dict[int, Polynomial[int]] = {}
     product = min(first_factor, second_factor)
-    for quotient in left:
+    for quotient in quotients:
         dividend, divisor = _quotient_of_atom(atoms, quotient)
-        if dividend not in right:
+        if dividend not in dividend_atoms:
             return {}
-        right.remove(dividend)
+        dividend_atoms.remove(dividend)
         product *= divisor
         multiples[dividend] = Polynomial({(quotient,): divisor})
-    return multiples if not right and product == max(first_factor, second_factor) else {}
+    return multiples if not dividend_atoms and product == max(first_factor, second_factor) else {}
 
 
 def _multiples_of_remainder(atoms: Atoms, polynomial: Polynomial[int]) -> dict[int, Polynomial[int]]:
@@ -124,8 +124,8 @@ def _multiples_of_remainder(atoms: Atoms, polynomial: Polynomial[int]) -> dict[i
     if not isinstance(expression, _REMAINDERS) or not expression.args[1].is_Integer:
         return {}
     dividend, divisor = expression.args
-    [dividend_atom, *others] = atoms.polynomial(dividend).atoms
-    if others or atoms.polynomial(dividend) != Polynomial.of_atom(dividend_atom):
+    [dividend_atom, *further_atoms] = atoms.polynomial(dividend).atoms
+    if further_atoms or atoms.polynomial(dividend) != Polynomial.of_atom(dividend_atom):
         return {}
     return {dividend_atom: divide_down(atoms, atoms.polynomial(dividend), int(divisor)) * _number(divisor)}
 

@@ -262,8 +262,8 @@ def _decide_relation(relation: tuple[Any, ...], environment: Any) -> bool | None
         return None
     answer = decide(name, first.polynomial, second.polynomial, environment.bounds)
     if answer is None:
-        left, right = environment.reduce(first.polynomial), environment.reduce(second.polynomial)
-        answer = decide(name, left, right, environment.bounds)
+        reduced = environment.reduce(first.polynomial), environment.reduce(second.polynomial)
+        answer = decide(name, *reduced, environment.bounds)
     return answer
 
 
