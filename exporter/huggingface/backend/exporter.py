@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import types
 from collections.abc import MutableMapping
@@ -33,6 +34,7 @@ from ...load_model import load
 from ...onnx_model import OnnxModel
 from ...program import Program
 from ...torch_boundary.containers import pytree
+from ...torch_boundary.containers.exporter_caches import register_as_exporters_do
 from ..expected_warnings import expected_warnings
 from ..graphs import TOTAL
 from .config import FORMAT, OpsettaConfig
@@ -81,7 +83,7 @@ class OpsettaExporter(HfExporter):
         opset, target = resolve_target(config.opset_version, config.target)
         _, prepared_inputs, output_flags = prepare_for_export(model, sample_inputs)
         inputs = dict(prepared_inputs)
-        register_cache_pytrees_for_model(model)
+        register_as_exporters_do(functools.partial(register_cache_pytrees_for_model, model))
         dynamic_shapes = config.dynamic_shapes
         if config.dynamic and dynamic_shapes is None:
             dynamic_shapes = dynamic_axes(inputs)

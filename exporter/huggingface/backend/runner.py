@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import torch
+import transformers
+from transformers.exporters.exporter_dynamo import register_pytree_node
 from transformers.exporters.metadata import ExportMetadata
 from transformers.exporters.runners.base import ModelRunner
 from transformers.exporters.utils import onnx_inputs
@@ -12,6 +14,16 @@ from ...onnx_model import OnnxModel
 from ...program import Program
 from ...running.runner import Runner
 from ...running.session import CPU, Providers
+from ...torch_boundary.containers.exporter_caches import register_as_exporters_do
+
+
+def _register_caches() -> None:
+    for cache_class in (
+        transformers.DynamicCache,
+        transformers.EncoderDecoderCache,
+        transformers.StaticCache,
+    ):
+        register_pytree_node(cache_class)
 
 
 class OpsettaRunner(ModelRunner):
@@ -25,6 +37,8 @@ class OpsettaRunner(ModelRunner):
 
     def __init__(self, runner: Runner, metadata: ExportMetadata, device: torch.device):
         super().__init__(metadata)
+        # The structure of results is read by the registered caches.
+        register_as_exporters_do(_register_caches)
         self._runner = runner
         self._device = device
 

@@ -21,6 +21,14 @@ REGISTRATION = f"{register_pytree_node.__module__}.{register_pytree_node.__name_
 """The function that registers a class of containers, for messages."""
 
 
+def deregister(container: type) -> None:
+    """Forget how a class of containers is flattened."""
+    # Not at the top: only one feature needs it, and older releases of torch may lack it.
+    from torch.utils._pytree import _deregister_pytree_node
+
+    _deregister_pytree_node(container)
+
+
 def is_internal(name: str) -> bool:
     """Whether a class is one of torch's own, by its qualified name.
 

@@ -69,6 +69,35 @@ def test_an_encoder_is_exported_saved_and_loaded(tmp_path):
         loaded.to("mps")
 
 
+@pytest.fixture(autouse=True)
+def registered_caches():
+    """The registrations of caches as they were, since other tests export caches in this process."""
+    from opsetta.exporter.torch_boundary.containers import pytree
+    from opsetta.exporter.torch_boundary.containers.caches import register_caches
+
+    yield
+    for cache_class in (transformers.DynamicCache, transformers.EncoderDecoderCache):
+        if cache_class in pytree.SUPPORTED_NODES:
+            pytree.deregister(cache_class)
+    register_caches()
+
+
+def test_the_order_of_a_cache_does_not_depend_on_earlier_exports():
+    """Other exports register caches with all keys before all values."""
+    opsetta.export(torch.nn.Linear(3, 3).eval(), (torch.ones(2, 3),), opset=13)
+    config = transformers.LlamaConfig(**{**TEXT, "num_hidden_layers": 2}, num_key_value_heads=1)
+    exported = export(transformers.LlamaForCausalLM(config).eval(), tokens(2, 7), 13, "export_for_generation")
+    names = exported.components["decode"].program.output_names[1:]
+    assert [name.rsplit("layers.", 1)[1] for name in names] == ["0.keys", "0.values", "1.keys", "1.values"]
+    graph = exported.components["decode"].program.model.graph
+    for value in graph.outputs[1:]:
+        concatenation = value.producer()
+        assert concatenation is not None
+        assert str(concatenation.inputs[0].name).removeprefix("input.") == str(value.name).removeprefix(
+            "output."
+        )
+
+
 def test_a_decoder_is_exported_for_prompts_and_steps():
     torch.manual_seed(0)
     config = transformers.LlamaConfig(**TEXT, num_key_value_heads=1)
