@@ -18,12 +18,8 @@ from ...torch_boundary.containers.exporter_caches import register_as_exporters_d
 
 
 def _register_caches() -> None:
-    for cache_class in (
-        transformers.DynamicCache,
-        transformers.EncoderDecoderCache,
-        transformers.StaticCache,
-    ):
-        register_pytree_node(cache_class)
+    for name in ("DynamicCache", "EncoderDecoderCache", "StaticCache"):
+        register_pytree_node(getattr(transformers, name))
 
 
 class OpsettaRunner(ModelRunner):

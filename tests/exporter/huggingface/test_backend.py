@@ -93,9 +93,8 @@ def test_the_order_of_a_cache_does_not_depend_on_earlier_exports():
     for value in graph.outputs[1:]:
         concatenation = value.producer()
         assert concatenation is not None
-        assert str(concatenation.inputs[0].name).removeprefix("input.") == str(value.name).removeprefix(
-            "output."
-        )
+        past = str(concatenation.inputs[0].name)
+        assert past.removeprefix("input.") == str(value.name).removeprefix("output.")
 
 
 def test_a_decoder_is_exported_for_prompts_and_steps():
