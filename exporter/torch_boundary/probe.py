@@ -72,6 +72,10 @@ CAPTURE = Feature(
         *(f"torch.utils._sympy.functions:{name}" for name in _SYMPY.split()),
     ),
 )
+CACHE_ORDER = Feature(
+    "flattening caches as transformers' exporters do after other exports",
+    ("torch.utils._pytree:_deregister_pytree_node",),
+)
 _TRACER = "torch.fx.experimental.proxy_tensor"
 _FLOAT_OPERATIONS = "add int_floordiv mod mul sub"
 FLOAT_SIZES = Feature(

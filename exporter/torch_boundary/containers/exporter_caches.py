@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .. import probe
 from . import pytree
 
 
@@ -28,6 +29,8 @@ def register_as_exporters_do(register: Callable[[], None]) -> None:
         for cache_class in (DynamicCache, EncoderDecoderCache)
         if pytree.SUPPORTED_NODES[cache_class].flatten_fn is not flatten
     ]
+    if earlier_classes:
+        probe.require(probe.CACHE_ORDER)
     for cache_class in earlier_classes:
         pytree.deregister(cache_class)
     if earlier_classes:
