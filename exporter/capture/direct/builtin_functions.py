@@ -189,9 +189,10 @@ def keep_symbolic(
                 "range": _Range,
                 "enumerate": count_members,
                 "divmod": _divide_with_remainder,
+                "reversed": reverse_members,
+                "zip": zip_members,
+                "sum": sum_members,
             }
-            functions |= {"reversed": reverse_members}
-            functions |= {"zip": zip_members, "sum": sum_members}
         replacements = {"int": _Int, "float": _Float} if has_dynamic_sizes else {}
         functions |= {
             name: function
