@@ -2,6 +2,8 @@
 
 import gc
 import os
+import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,14 @@ INDEPENDENT = (
 
 hypothesis.settings.register_profile("quick", max_examples=50, deadline=None, derandomize=True)
 hypothesis.settings.register_profile("sweep", max_examples=1000, deadline=None)
+
+
+@pytest.fixture
+def two_minutes_at_most() -> Iterator[None]:
+    """End the process after two minutes: what never ends must fail, not stop the tests."""
+    signal.alarm(120)
+    yield
+    signal.alarm(0)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -72,5 +72,5 @@ def test_a_large_file_that_is_no_model_is_not_read(name, sweep):
     _, ways = measured(sweep)[name]
     for way, taken in ways.items():
         assert "its bytes are no message" in taken.end, way
-        assert taken.seconds < 1, way
+        assert taken.seconds < 5, way  # Reading them whole takes far longer.
         assert taken.memory < 200_000_000, way

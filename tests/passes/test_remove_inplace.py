@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import sys
-import time
 from typing import Any
 
 import onnx_ir as ir
@@ -15,6 +14,7 @@ from opsetta.passes import RemoveInplace, remove_inplace
 from opsetta.passes.inplace import mutating_operators as table
 from opsetta.registration import INPLACE, MUTATES, GraphError, MutationError, OpsettaError
 from opsetta.registration.arguments import arguments, source_node
+from tests.call_counts import count_calls
 
 from .source_interpreter import Recorder, run
 
@@ -377,7 +377,7 @@ def test_twin_of_every_out_overload_exists() -> None:
         )
 
 
-def test_thousand_nodes_without_writes_cost_little() -> None:
+def test_nodes_without_writes_cost_a_few_calls() -> None:
     x = ir.Value(name="x")
     value, nodes = x, []
     for _ in range(500):
@@ -386,9 +386,5 @@ def test_thousand_nodes_without_writes_cost_little() -> None:
             nodes.append(node)
             value = node.outputs[0]
     model = ir.Model(ir.Graph([x], [value], nodes=nodes, name="main"), ir_version=10)
-    durations = []
-    for _ in range(5):
-        start = time.perf_counter()
-        remove_inplace(model)
-        durations.append(time.perf_counter() - start)
-    assert min(durations) < 0.01
+    remove_inplace(model)  # The table of operators is filled once.
+    assert count_calls(lambda: remove_inplace(model)) < 20 * len(nodes)

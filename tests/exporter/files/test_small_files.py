@@ -52,12 +52,8 @@ OTHER_READERS = {
 """Readers of files that are neither TOML nor JSON."""
 
 
-@pytest.fixture(autouse=True)
-def ended_after_two_minutes():
-    """Reading a FIFO or a device without end must fail, not stop the tests."""
-    signal.alarm(120)
-    yield
-    signal.alarm(0)
+pytestmark = pytest.mark.usefixtures("two_minutes_at_most")
+"""Reading a FIFO or a device without end must fail, not stop the tests."""
 
 
 @pytest.mark.parametrize("name", READERS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +11,7 @@ import torch
 from torch import Tensor
 
 import opsetta
+from tests.call_counts import count_calls
 
 
 def chain(length: int) -> opsetta.Program:
@@ -25,22 +25,6 @@ def chain(length: int) -> opsetta.Program:
         return x
 
     return opsetta.export(steps, (torch.randn(3, 4),), opset=18, dynamic_shapes=({0: "n"},))
-
-
-def calls_of(function: Callable[[], Any]) -> int:
-    """How many Python functions are called."""
-    count = 0
-
-    def note(frame: Any, event: str, argument: Any) -> None:
-        nonlocal count
-        count += event == "call"
-
-    sys.setprofile(note)
-    try:
-        function()
-    finally:
-        sys.setprofile(None)
-    return count
 
 
 def _saved(program: opsetta.Program) -> None:
@@ -70,5 +54,5 @@ def test_four_times_the_nodes_cost_four_times_the_calls(
 ) -> None:
     for program in chains:
         WORK[work](program)  # Caches of schemas and signatures are filled once.
-    small, large = (calls_of(lambda program=program: WORK[work](program)) for program in chains)
+    small, large = (count_calls(lambda program=program: WORK[work](program)) for program in chains)
     assert large < 4.4 * small

