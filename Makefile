@@ -23,6 +23,9 @@
 # PIP_FLAGS is handed to pip. Where torch's CPU build does not come by itself (Linux with the plain PyPI):
 #   make test PIP_FLAGS="--extra-index-url https://download.pytorch.org/whl/cpu"
 
+# Tests start hundreds of processes: without stored bytecode each one compiles the whole package again.
+export PYTHONDONTWRITEBYTECODE :=
+
 PYTHON ?= python3
 PIP_FLAGS ?=
 PYTEST_FLAGS ?=

@@ -6,6 +6,8 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from .deferred_sympy import defer_sympy
+
 if TYPE_CHECKING:
     from .exporter import (
         HuggingFaceExport,
@@ -138,6 +140,9 @@ __all__ = [
     "save_streaming",
     "sweep",
 ]
+
+
+defer_sympy()
 
 
 def __getattr__(name: str) -> Any:

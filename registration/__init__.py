@@ -1,6 +1,6 @@
 """The basis of symbolic functions: registry, dispatch, emission of ONNX operators, errors.
 
-Names that need onnx_ir, which imports sympy, are imported at their first use.
+Names that need onnx_ir are imported at their first use.
 """
 
 from typing import TYPE_CHECKING

@@ -278,6 +278,26 @@ def test_packages_import_libraries_when_a_name_needs_them(imported, tmp_path):
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.parametrize("before", ["", "import sympy", "import onnx_ir"])
+def test_sympy_comes_in_with_arithmetic_on_dimensions(before, tmp_path):
+    code = f"""{before}
+import sys
+from opsetta.registration import GraphContext
+import onnx_ir as ir
+assert ({before!r} != "") == ("sympy" in sys.modules), "sympy"
+assert ir.SymbolicDim("n").value == "n"
+assert ({before!r} != "") == ("sympy" in sys.modules), "a name"
+assert str((ir.SymbolicDim("n") * 2 + 1).evaluate({{"n": 3}})) == "7"
+import sympy
+assert sympy.__name__ == "sympy" and type(sympy) is type(sys), type(sympy)
+assert ir.SymbolicDim(sympy.Symbol("k") + 1).value == "k + 1"
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize(
     "imported",
     [

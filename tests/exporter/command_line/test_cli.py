@@ -430,8 +430,9 @@ LIBRARIES = {"torch", "onnxruntime", "sympy", "onnx_ir", "onnx", "numpy"}
         (["--version"], LIBRARIES),
         (["export", "--help"], LIBRARIES),
         (["ops", "--json"], {"torch"}),
-        (["info", "m.onnx"], {"torch"}),
-        (["check", "m.onnx"], {"torch"}),
+        (["info", "m.onnx"], {"torch", "sympy"}),
+        (["convert", "m.onnx", "--opset", "9", "-o", "o.onnx"], {"torch", "sympy"}),
+        (["check", "m.onnx"], {"torch", "sympy"}),
     ],
 )
 def test_commands_import_only_the_libraries_that_they_need(arguments, absent, tmp_path):
