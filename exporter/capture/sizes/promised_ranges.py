@@ -48,8 +48,11 @@ def refuse_narrowed(
         names = [name for name in {**promised, **example} if mentions(restriction.condition, name)]
         dimensions = [promised.get(name, Dimension(name)) for name in names]
         is_promise = set(names) <= promised.keys()
-        is_allowed = set(names) <= set(inferred) or _demands_multiple(restriction.condition, names)
-        is_counted = is_promise or (restriction in limits.unlike_model and not is_allowed)
+        is_counted = is_promise or (
+            restriction in limits.unlike_model
+            and not set(names) <= set(inferred)
+            and not _demands_multiple(restriction.condition, names)
+        )
         is_narrowed = any(name in narrow for name in names)
         if is_counted and not is_narrowed and _excludes_any(restriction.condition, dimensions, example):
             broken[restriction] = dimensions
@@ -64,11 +67,15 @@ def _demands_multiple(condition: str, names: Sequence[str]) -> bool:
     if len(names) != 1:
         return False
     sizes = range(2, _SIZES_TRIED)
-    allowed = [size for size in sizes if evaluate(condition, {names[0]: size})]
-    if len(allowed) < 3:
+    allowed = (size for size in sizes if evaluate(condition, {names[0]: size}))
+    first, second = next(allowed, 0), next(allowed, 0)
+    step = second - first
+    # Most conditions are bounds, which allow two sizes in a row; the others need not be tried then.
+    if step < 2:
         return False
-    step = allowed[1] - allowed[0]
-    return step > 1 and allowed == [size for size in sizes if size % step == allowed[0] % step]
+    others = list(allowed)
+    expected = [size for size in sizes if size % step == first % step]
+    return len(others) > 0 and [first, second, *others] == expected
 
 
 def _excludes_any(condition: str, dimensions: Sequence[Dimension], example: Point) -> bool:
