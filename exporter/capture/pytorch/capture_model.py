@@ -38,7 +38,7 @@ from ..sizes.search import Search
 from ..sizes.trials import Tracer
 from .alternatives import Alternatives, Captures
 from .capture_call import Contexts, capture_call
-from .failures import explain, reads_value
+from .failures import explain
 from .ways import Failures, capture_by
 
 
@@ -103,7 +103,7 @@ def _capture_module(
     try:
         program, values = capture_by(by, specialize, attempt, lambda: alternatives(())[0] is not None)
     except Failures as failures:
-        is_fixed = specialize and any(map(reads_value, failures.errors.values()))
+        is_fixed = specialize and failures.reads_values
         if by == "auto" and (is_fixed or torchscript.has_scripted_parts(model)):
             try:
                 # A trace fixes decisions as well, but follows code that torch.export does not.

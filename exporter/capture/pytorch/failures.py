@@ -225,6 +225,12 @@ def is_caught_assertion(error: Exception) -> bool:
     return bool(calls) and is_assertion(*calls[-1]) and any(catches(*call) for call in calls)
 
 
+def is_decision(error: Exception) -> bool:
+    """Whether the code where an error comes from branches, other than in an `assert`."""
+    calls = instructions_of(error)
+    return bool(calls) and decides(*calls[-1]) and not is_assertion(*calls[-1])
+
+
 def _is_branch(origin: CodeLine | None, error: Exception) -> bool:
     """Whether the code where an error comes from branches; decided by its bytecode if there is no source."""
     if origin is not None:

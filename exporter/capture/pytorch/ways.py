@@ -10,7 +10,7 @@ from ....registration import CaptureError
 from ...torch_boundary import probe
 from ...torch_boundary.process.process_state import has_compiled_code
 from ..direct.refusals import LoopRefused, NotRecordable
-from .failures import is_about_sizes, is_caught_assertion, is_recognised, may_help, reads_value
+from .failures import is_about_sizes, is_caught_assertion, is_decision, is_recognised, may_help, reads_value
 
 Result = TypeVar("Result")
 STRICT_SKIPPED = "strict capture was not tried: it would empty the caches of your compiled functions"
@@ -22,11 +22,13 @@ class Failures(Exception):
     Attributes:
         errors: the error of each way that was tried, in order.
         notes: the reasons why ways that may help were not tried.
+        reads_values: whether code of the model asked for the value of a tensor.
     """
 
-    def __init__(self, errors: Mapping[str, Exception], notes: list[str]):
+    def __init__(self, errors: Mapping[str, Exception], notes: list[str], reads_values: bool = False):
         self.errors = dict(errors)
         self.notes = notes
+        self.reads_values = reads_values
         super().__init__(", ".join(errors))
 
     @property
@@ -91,6 +93,8 @@ def capture_by(
             if is_fault(error):
                 _report(error, way, fails_in_eager)
                 break
+    # With the values of the example, the model may fail for another reason.
+    reads_values = any(map(reads_value, errors.values()))
     if specialize and "direct" in errors and not isinstance(errors["direct"], NotRecordable):
         try:
             return attempt("direct", True)
@@ -98,7 +102,7 @@ def capture_by(
             errors["direct"] = error
             if is_fault(error):
                 _report(error, "direct", fails_in_eager)
-    raise Failures(errors, notes)
+    raise Failures(errors, notes, reads_values)
 
 
 def _report(error: Exception, way: str, fails_in_eager: Callable[[], bool]) -> None:
@@ -116,6 +120,9 @@ def _may_cure(way: str, errors: Mapping[str, Exception]) -> bool:
         # torch.export runs the same Python code as direct capture: code that reads a value fails in both.
         return not (reads_value(last) or isinstance(last, OtherGradients))
     if isinstance(last, CaptureError) or not may_help("strict", last):
+        return False
+    # TorchDynamo refuses a branch on values, too, after many times as long.
+    if reads_value(last) and is_decision(last):
         return False
     # TorchDynamo would leave out the code that handles the failed assertion.
     return not any(map(is_caught_assertion, errors.values()))

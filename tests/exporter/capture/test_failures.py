@@ -148,7 +148,6 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str, list[str]
             "torch.where(",
             "export(torch.jit.script(model), args) captures this model (tried)",
             "torch.jit.trace(model, args) does not help: for other inputs its results differ (tried)",
-            "tried in turn: direct (the same), strict (",
             "specialize=True",
         ],
     ),

@@ -209,6 +209,24 @@ def test_a_way_is_tried_where_it_may_help(error: Exception, expected: list[str],
     assert tried(error) == expected
 
 
+def _by_condition(x: torch.Tensor) -> torch.Tensor:
+    return x + 1 if (x.sum() > 0).item() else x[:1]
+
+
+def _by_loop(x: torch.Tensor) -> torch.Tensor:
+    while x.max() < 9:
+        x = x * 2
+    return x
+
+
+@pytest.mark.parametrize("function", [Branch(), _by_condition, _by_loop])
+def test_strict_capture_is_left_out_for_branches_on_values(function: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(ways, "has_compiled_code", lambda: False)
+    with pytest.raises(opsetta.CaptureError, match="A branch depends on the values of a tensor") as raised:
+        opsetta.export(function, (X,))
+    assert "tried in turn" not in str(raised.value)
+
+
 def test_strict_capture_is_left_out_for_compiled_code_and_models_that_fail(monkeypatch: Any) -> None:
     monkeypatch.setattr(ways, "has_compiled_code", lambda: True)
     with pytest.raises(opsetta.CaptureError, match="strict capture was not tried"):
