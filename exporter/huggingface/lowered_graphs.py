@@ -5,11 +5,12 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import pathlib
+import re
 import types
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...registration import CaptureError, UsageError
+from ...registration import CaptureError, NarrowedError, UsageError
 from ..devices.targets.target import Target
 from ..export_model import export
 from ..onnx_model import OnnxModel
@@ -17,7 +18,7 @@ from ..program import Program
 from ..quantizing import initializer_bytes, is_compared, output_error, quantize_weights
 from .expected_warnings import expected_warnings
 from .exported_files import ExportedGraph
-from .graphs import CACHE, SEQUENCE, ExampleCall, GraphFile, Pairs
+from .graphs import CACHE, PAST, SEQUENCE, ExampleCall, GraphFile, Pairs
 from .half_precision import clamp_always
 from .layouts.merged_decoders import MERGED_FILE, merge_decoders
 from .layouts.record import FolderLayout, Variant
@@ -25,7 +26,7 @@ from .model_folders import Loaded, need_transformers
 
 if TYPE_CHECKING:
     import torch
-    from transformers import PreTrainedModel
+    from transformers import PretrainedConfig, PreTrainedModel
 
     from ..running.verification import VerificationReport
 
@@ -72,7 +73,7 @@ def lower_graph(
         getattr(module, "rope_type", None) == "longrope" for module in loaded.model.modules()
     )
 
-    def export_with(file: GraphFile) -> Program:
+    def export_with(file: GraphFile, **other_sizes: object) -> Program:
         return export(
             loaded.model,
             (example.arguments,),
@@ -85,13 +86,17 @@ def lower_graph(
             optimize=optimize,
             target=target,
             progress=report,
-            **sizes,
+            **{**sizes, **other_sizes},
         )
 
     declaration = file.with_fixed_axes() if example.has_fixed_sizes else file
     with _forward_replaced(loaded.model, example):
         try:
             program = export_with(declaration)
+        except NarrowedError as error:
+            if not are_position_limits(error.conditions, loaded.model.config):
+                raise
+            program = export_with(declaration, narrow=True)
         except CaptureError:
             # Some models of images and sounds have one position for each part of an input of one size.
             if not declaration.optional_axes:
@@ -104,6 +109,26 @@ def lower_graph(
             report("verifying")
             verification = program.verify()
     return LoweredGraph(file.name, program, verification)
+
+
+def are_position_limits(conditions: Sequence[str], config: PretrainedConfig) -> bool:
+    """Whether a graph is valid for all lengths that a model was made for, and not for longer ones.
+
+    Some models, such as M2M-100, enlarge their table of positions for longer texts. At a longer length the
+    graph fails, because an index is outside of the table.
+
+    Args:
+        conditions: what the lengths must fulfil.
+        config: of the model.
+    """
+    limit = getattr(config, "max_position_embeddings", None)
+    matches = [re.fullmatch(r"([a-z_ +]+) <= (\d+)", condition) for condition in conditions]
+    # At least one new token follows the past.
+    return (
+        limit is not None
+        and bool(matches)
+        and all(match and int(match[2]) + (match[1] == PAST) >= limit for match in matches)
+    )
 
 
 def _check_states(program: Program) -> None:
