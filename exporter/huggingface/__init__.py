@@ -1,6 +1,7 @@
 """Exports models of Hugging Face folders, and generates with the exported files."""
 
-from .export_folder import ExportedGraph, HuggingFaceExport, export_huggingface
+from .export_folder import export_huggingface
+from .exported_files import ExportedGraph, HuggingFaceExport
 from .generation import TextGenerator
 
 __all__ = ["ExportedGraph", "HuggingFaceExport", "TextGenerator", "export_huggingface"]

@@ -2,83 +2,33 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import os
 import pathlib
-import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
-from ...passes.quantization import Error, Quantization
-from ...registration import CaptureError, ModelFileError, UsageError
+from ...registration import ModelFileError, UsageError
 from ..devices.targets.load_target import resolve_target
 from ..devices.targets.target import Target
-from ..export_model import export
 from ..files.stored_types import BFLOAT16_CAST
-from ..onnx_model import OnnxModel
-from ..program import Program
-from ..quantizing import initializer_bytes, is_compared, output_error, quantize_weights, scheme_of
+from ..quantizing import scheme_of
 from ..torch_boundary.requirements import need_torch
-from .expected_warnings import expected_warnings
+from .exported_files import HuggingFaceExport
 from .folder import check_library, copy_files, folder_at, task_of_modules
-from .graphs import CACHE, SEQUENCE, TOTAL, ExampleCall, GraphFile, Pairs, TaskModel
-from .model_folders import DTYPES, Loaded, load, need_transformers, read_config
+from .graphs import TOTAL, TaskModel
+from .layouts.files import external_data_of, path_of, write_entries
+from .layouts.record import Entries, FileFacts, FolderLayout, Variant
+from .layouts.table import check_layout, layout_named
+from .lowered_graphs import LoweredGraph, graphs_of_variant, lower_graph, write_graph
+from .model_folders import DTYPES, Loaded, load, read_config
 from .tasks.record import Task
 from .tasks.selection import task_named, task_of, task_of_sentences
+from .transformers_parts import export_parts
 
 if TYPE_CHECKING:
-    import torch
-    from transformers import PretrainedConfig, PreTrainedModel
-
-    from ..running.verification import VerificationReport
-
-
-@dataclasses.dataclass(frozen=True)
-class ExportedGraph:
-    """One ONNX file of a model.
-
-    Attributes:
-        path: of the file.
-        opset: of the file.
-        nodes: the number of its nodes.
-        weight_bytes: the bytes of its weights.
-        inputs, outputs: their names, in order.
-        report: the comparison with eager PyTorch, if it was asked for.
-        quantization: what was quantized, if it was asked for.
-        output_error: that of the quantized outputs for the example inputs, if both models ran.
-    """
-
-    path: pathlib.Path
-    opset: int
-    nodes: int
-    weight_bytes: int
-    inputs: list[str]
-    outputs: list[str]
-    report: VerificationReport | None = None
-    quantization: Quantization | None = None
-    output_error: Error | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class HuggingFaceExport:
-    """The files that `export_huggingface` wrote.
-
-    Attributes:
-        folder: where it is.
-        task: the name of the task.
-        graphs: the ONNX files.
-        copied: names of the files of tokenizers, processors and configurations.
-        weights_loaded: whether transformers loaded the weights into memory, because the checkpoint has other
-            names than the model or lacks tensors.
-    """
-
-    folder: pathlib.Path
-    task: str
-    graphs: list[ExportedGraph]
-    copied: list[str]
-    weights_loaded: bool
+    from transformers import PretrainedConfig
 
 
 def export_huggingface(
@@ -93,6 +43,7 @@ def export_huggingface(
     external_data: bool | None = None,
     optimize: str | bool = DEFAULT_LEVEL,
     target: str | os.PathLike[str] | Target | None = None,
+    layout: str | None = None,
     verify: bool = False,
     narrow: bool = False,
     guard: bool = False,
@@ -114,7 +65,9 @@ def export_huggingface(
         weights: "copy", or "reference" to refer to the checkpoint, which is then in `output` or below it.
         external_data: whether weights are beside the ONNX files; by default if they do not fit into them.
         optimize: as for `export`.
-        target: as for `export`.
+        target: as for `export`; by default that of the layout.
+        layout: the library that reads the folder, "optimum", "transformers", "transformers.js", "genai" or
+            "sentence-transformers"; by default the files that docs/huggingface.md lists for the task.
         verify: compare each graph with eager PyTorch first; write nothing where they differ.
         narrow: accept graphs that are valid for some sizes only, as for `export`.
         guard: write the valid sizes as checks into the files, as for `export`.
@@ -126,7 +79,8 @@ def export_huggingface(
         CaptureError, UnsupportedOperatorsError, TargetError, VerificationError: as for `export` and `verify`.
     """
     source, output_folder = folder_at(folder), pathlib.Path(os.fsdecode(output))
-    target_opset, loaded_target = resolve_target(opset, target)
+    chosen_layout = layout_named(layout)
+    target_opset, loaded_target = resolve_target(opset, chosen_layout.target if target is None else target)
     level = check_level(optimize)
     quantization = _check_choices(dtype, weights, quantize)
     if output_folder.exists() and not output_folder.is_dir():
@@ -137,33 +91,133 @@ def export_huggingface(
     check_library(source)
     config = read_config(source)
     chosen_task = choose_task(task, source, config)
-    loaded = load(source, config, chosen_task, DTYPES[dtype])
-    if weights == "reference":
-        _check_reference(loaded, dtype, target_opset)
-    lowered_graphs = [
-        _lower(
-            loaded,
-            file,
-            example,
-            opset=target_opset,
+    check_layout(
+        chosen_layout,
+        chosen_task,
+        dtype=DTYPES[dtype],
+        quantizes=bool(quantization),
+        refers=weights == "reference",
+        verifies=verify,
+    )
+    if chosen_layout.parts:
+        return export_parts(
+            source,
+            output_folder,
+            config,
+            chosen_task,
+            DTYPES[dtype],
+            opset_version=target_opset,
             optimize=level,
             target=loaded_target,
-            quantization=quantization,
-            verify=verify,
-            # The cache and the tokens together always have as many positions as the mask.
-            sizes={"narrow": narrow or (TOTAL,), "guard": guard},
-            report=_prefix_stages(file.name, report),
         )
-        for file, example in chosen_task.example_calls(TaskModel(loaded.model, config, source))
+    job = _FolderJob(source, config, chosen_task, chosen_layout, weights, report)
+    # The cache and the tokens together always have as many positions as the mask.
+    sizes = {"narrow": narrow or (TOTAL,), "guard": guard}
+    settings: dict[str, Any] = {"opset": target_opset, "optimize": level, "target": loaded_target}
+    settings |= {"verify": verify, "sizes": sizes}
+    files = [
+        _layout_file(graph, chosen_layout, variant, external_data)
+        for variant, lowered_graphs in job.lower_variants(DTYPES[dtype], settings)
+        for graph in graphs_of_variant(lowered_graphs, variant, chosen_layout, quantization)
     ]
-    _make_folder(output_folder)
+    entries: Entries = {}
+    if chosen_layout.entries is not None:
+        entries = chosen_layout.entries(source, config, [file.facts for file in files])
+    _make_folder(output_folder / chosen_layout.folder)
     graphs = [
-        _write(lowered_graph, output_folder, weights, external_data, verify, report)
-        for lowered_graph in lowered_graphs
+        write_graph(
+            file.graph,
+            output_folder / file.path,
+            weights,
+            file.external_data,
+            verify,
+            _prefix_stages(file.path.name, report),
+        )
+        for file in files
     ]
     report("copying the tokenizer")
     copied = copy_files(source, output_folder)
-    return HuggingFaceExport(output_folder, chosen_task.name, graphs, copied, loaded.weights is None)
+    copied = sorted({*copied, *write_entries(output_folder, entries)})
+    return HuggingFaceExport(output_folder, chosen_task.name, graphs, copied, job.loads_weights)
+
+
+@dataclasses.dataclass(frozen=True)
+class _LayoutFile:
+    """A graph with its path in the exported folder, and the argument `external_data` for writing it."""
+
+    graph: LoweredGraph
+    path: pathlib.PurePosixPath
+    external_data: bool | str | None
+    variant: Variant
+
+    @property
+    def facts(self) -> FileFacts:
+        """What the settings of the layout's library say about it."""
+        data_name = self.external_data if isinstance(self.external_data, str) else None
+        return FileFacts(self.path.name, data_name, self.graph.saved.model, self.variant)
+
+
+def _layout_file(
+    graph: LoweredGraph, layout: FolderLayout, variant: Variant, external_data: bool | None
+) -> _LayoutFile:
+    path = path_of(graph.file, layout, variant)
+    return _LayoutFile(
+        graph, path, external_data_of(path.name, graph.saved.model, layout, external_data), variant
+    )
+
+
+@dataclasses.dataclass
+class _FolderJob:
+    """The export of a folder.
+
+    Attributes:
+        source, config, task: the folder, its configuration and its task.
+        layout: of the exported folder.
+        weights: whether weights are copied or referred to.
+        report: called with the name of each stage as it begins.
+        loads_weights: whether transformers had to load the weights into memory.
+    """
+
+    source: pathlib.Path
+    config: PretrainedConfig
+    task: Task
+    layout: FolderLayout
+    weights: str
+    report: Callable[[str], None]
+    loads_weights: bool = False
+
+    def lower_variants(
+        self, dtype: str, settings: Mapping[str, Any]
+    ) -> Iterator[tuple[Variant, list[LoweredGraph]]]:
+        """The variants of the layout, each with the graphs in its type of weights.
+
+        Args:
+            dtype: of variants without an own one.
+            settings: arguments of `lower_graph`.
+        """
+        by_dtype: dict[str, list[LoweredGraph]] = {}
+        for variant in self.layout.variants:
+            torch_dtype = variant.dtype or dtype
+            if torch_dtype not in by_dtype:
+                by_dtype[torch_dtype] = self._lower(torch_dtype, settings)
+            yield variant, by_dtype[torch_dtype]
+
+    def _lower(self, torch_dtype: str, settings: Mapping[str, Any]) -> list[LoweredGraph]:
+        loaded = load(self.source, self.config, self.task, torch_dtype)
+        self.loads_weights |= loaded.weights is None
+        if self.weights == "reference":
+            _check_reference(loaded, torch_dtype, settings["opset"])
+        keeps_float = self.layout.has_float_interface and torch_dtype != "float32"
+        return [
+            lower_graph(
+                loaded,
+                file,
+                example.with_float_interface() if keeps_float else example,
+                report=_prefix_stages(file.name, self.report),
+                **settings,
+            )
+            for file, example in self.task.example_calls(TaskModel(loaded.model, self.config, self.source))
+        ]
 
 
 def _check_reference(loaded: Loaded, dtype: str, opset: int) -> None:
@@ -205,146 +259,6 @@ def choose_task(name: str | None, folder: pathlib.Path, config: PretrainedConfig
         return task_named(name, config)
     module_task = task_of_modules(folder)
     return task_of(config) if module_task is None else task_of_sentences(module_task)
-
-
-@dataclasses.dataclass(frozen=True)
-class _LoweredGraph:
-    """A graph that is ready to be written to the file of this name."""
-
-    file: str
-    program: Program
-    quantized: OnnxModel | None
-    verification: VerificationReport | None
-
-
-def _lower(
-    loaded: Loaded,
-    file: GraphFile,
-    example: ExampleCall,
-    *,
-    opset: int,
-    optimize: str,
-    target: Target | None,
-    quantization: Mapping[str, Any],
-    verify: bool,
-    sizes: Mapping[str, Any],
-    report: Callable[[str], None],
-) -> _LoweredGraph:
-    """Export one graph; verify and quantize it as requested."""
-    # Some rotary embeddings write to the buffer of their frequencies before they read it.
-    writes_frequencies = any(
-        getattr(module, "rope_type", None) == "longrope" for module in loaded.model.modules()
-    )
-
-    def export_with(file: GraphFile) -> Program:
-        return export(
-            loaded.model,
-            (example.arguments,),
-            opset=opset,
-            dynamic_shapes=(file.dynamic_shapes(example),),
-            input_names=file.input_names(example),
-            output_names=file.output_names(example),
-            mutations="drop" if writes_frequencies else "error",
-            weights=loaded.weights,
-            optimize=optimize,
-            target=target,
-            progress=report,
-            **sizes,
-        )
-
-    declaration = file.with_fixed_axes() if example.has_fixed_sizes else file
-    with _forward_replaced(loaded.model, example):
-        try:
-            program = export_with(declaration)
-        except CaptureError:
-            # Some models of images and sounds have one position for each part of an input of one size.
-            if not declaration.optional_axes:
-                raise
-            program = export_with(file.with_fixed_axes())
-        loaded.check_missing(program.source)
-        _check_states(program)
-        verification = None
-        if verify:
-            report("verifying")
-            verification = program.verify()
-    quantized = None
-    if quantization:
-        report("quantizing")
-        quantized = quantize_weights(program, **{"target": target, **quantization})
-    return _LoweredGraph(file.name, program, quantized, verification)
-
-
-def _check_states(program: Program) -> None:
-    """Refuse a graph that continues from nothing.
-
-    The code of some models reads a state for one token only, and begins anew for several.
-
-    Raises:
-        UsageError: the graph does not use an input of its cache; the message names it.
-    """
-    unused = [
-        value.name
-        for value in program.model.graph.inputs
-        if str(value.name).startswith(CACHE) and not value.uses() and not value.is_graph_output()
-    ]
-    if unused:
-        raise UsageError(
-            f"for several tokens the model does not continue from its state ({unused[0]}), which "
-            "text-generation does not support: export the model with opsetta.export"
-        )
-
-
-def _write(
-    lowered: _LoweredGraph,
-    folder: pathlib.Path,
-    weights: str,
-    external_data: bool | None,
-    verify: bool,
-    report: Callable[[str], None],
-) -> ExportedGraph:
-    """Write one graph; compare a quantized one with the original."""
-    report_stage = _prefix_stages(lowered.file, report)
-    saved: Program | OnnxModel = lowered.program
-    quantization = error = None
-    if lowered.quantized is not None:
-        saved, quantization = lowered.quantized, lowered.quantized.quantization
-        if is_compared(lowered.program, verify):
-            report_stage("comparing with the weights as they were")
-            error = output_error(lowered.quantized, lowered.program)
-    report_stage("writing")
-    path = folder / lowered.file
-    saved.save(path, external_data=external_data, weights=weights)
-    return ExportedGraph(
-        path,
-        lowered.program.opset,
-        saved.model.graph.num_nodes(),
-        initializer_bytes(saved.model),
-        saved.input_names,
-        saved.output_names,
-        lowered.verification,
-        quantization,
-        error,
-    )
-
-
-@contextlib.contextmanager
-def _forward_replaced(model: PreTrainedModel, example: ExampleCall) -> Iterator[None]:
-    """Replace the forward of the model by the example's call, so that weights keep their names."""
-    from ..torch_boundary.process.process_state import replace_attribute
-    from ..torch_boundary.size_questions import trust_forms_for_one
-
-    def forward(
-        self: PreTrainedModel, inputs: dict[str, torch.Tensor | Pairs]
-    ) -> torch.Tensor | tuple[torch.Tensor, Pairs] | tuple[torch.Tensor, ...]:
-        tensors = {name: item for name, item in inputs.items() if not isinstance(item, list)}
-        past = inputs.get(CACHE, [])
-        return example.call(self, tensors, past if isinstance(past, list) else [])
-
-    trust = (
-        trust_forms_for_one(need_transformers(), SEQUENCE) if example.has_states else contextlib.nullcontext()
-    )
-    with replace_attribute(model, "forward", types.MethodType(forward, model)), trust, expected_warnings():
-        yield
 
 
 def _prefix_stages(file: str, report: Callable[[str], None]) -> Callable[[str], None]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from ...registration import ModelFileError, UsageError
 from ..running.runner import Runner
 from ..running.session import CPU, Providers
 from .folder import folder_at
+from .layouts.merged_decoders import MERGED_FILE, USE_CACHE, is_cross_cache
 from .settings import Settings, read_settings
+from .stop_strings import StopStrings
 from .text import Tokenizer, log_mel
 from .token_choice import Sampling, TokenChoice
 from .token_rules import TokenRules
@@ -46,9 +49,12 @@ class TextGenerator:
         if (self._folder / "encoder_model.onnx").is_file():
             self._encoder = _Graph(self._folder / "encoder_model.onnx", providers)
             # optimum's layout: the first step has no cache, and the keys of the encoder are computed there
-            # once.
-            self._first = _Graph(self._folder / "decoder_model.onnx", providers)
-            self._next = _Graph(self._folder / "decoder_with_past_model.onnx", providers)
+            # once. One file may have both decoders.
+            if (self._folder / MERGED_FILE).is_file():
+                self._first = self._next = _Graph(self._folder / MERGED_FILE, providers)
+            else:
+                self._first = _Graph(self._folder / "decoder_model.onnx", providers)
+                self._next = _Graph(self._folder / "decoder_with_past_model.onnx", providers)
         else:
             self._first = self._next = _Graph(self._folder / "model.onnx", providers)
             if not self._first.past:
@@ -91,6 +97,8 @@ class TextGenerator:
         seed: int | None = None,
         language: str | None = None,
         speech_task: str = "transcribe",
+        stop_strings: Sequence[str] = (),
+        on_tokens: Callable[[np.ndarray], None] | None = None,
     ) -> np.ndarray:
         """Generate until every sequence has ended, or has the most new tokens.
 
@@ -108,6 +116,9 @@ class TextGenerator:
             seed: of drawing.
             language: of a multilingual Whisper, which otherwise finds it itself.
             speech_task: of a multilingual Whisper, "transcribe" unless given, or "translate".
+            stop_strings: texts that end a sequence, besides those of generation_config.json. The token in
+                which one ends is the last.
+            on_tokens: called with the next tokens `[batch]` at each step.
 
         Returns:
             The tokens, behind the prompt of a decoder or the beginning of an encoder-decoder's results. A
@@ -121,6 +132,10 @@ class TextGenerator:
         sampling = Sampling(sample, temperature, top_k, top_p, seed)
         if max_new_tokens < 1:
             raise UsageError(f"max_new_tokens must be 1 or more, not {max_new_tokens}")
+        strings = [*self.settings.stop_strings, *stop_strings]
+        if "" in strings:
+            raise UsageError("a stop string is empty")
+        steps = _Steps(max_new_tokens, StopStrings(strings, self.tokenizer) if strings else None, on_tokens)
         if self._encoder is None:
             if input_features is not None or decoder_input_ids is not None or input_ids is None:
                 raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
@@ -132,7 +147,7 @@ class TextGenerator:
             # Repetition penalties must not count the tokens of the padding.
             padding = (mask != 0).argmax(axis=1)
             rules = TokenRules(self.settings, length, length + max_new_tokens, padding, tokens)
-            return self._loop(tokens, {"attention_mask": mask}, TokenChoice(rules, sampling), max_new_tokens)
+            return self._loop(tokens, {"attention_mask": mask}, TokenChoice(rules, sampling), steps)
         encoder_feed = self._encoder_inputs(input_ids, attention_mask, input_features)
         hidden = self._encoder.run(encoder_feed)["last_hidden_state"]
         fixed = {"encoder_hidden_states": hidden}
@@ -147,19 +162,43 @@ class TextGenerator:
         rules = TokenRules(
             self.settings, length, length + max_new_tokens, source=encoder_feed.get("input_ids")
         )
-        return self._loop(start, fixed, TokenChoice(rules, sampling), max_new_tokens)
+        return self._loop(start, fixed, TokenChoice(rules, sampling), steps)
 
-    def generate_text(self, prompts: str | Sequence[str], **options: Any) -> list[str]:
-        """Generate from texts; options are those of `generate`.
+    def generate_text(
+        self, prompts: str | Sequence[str], *, chat: bool = False, system: str | None = None, **options: Any
+    ) -> list[str]:
+        """Generate from texts; further options are those of `generate`.
+
+        Args:
+            prompts: the texts.
+            chat: take each text as the message of a user, and apply the chat template of the folder.
+            system: with `chat`, a message of the system before it.
 
         Returns:
-            The text of each sequence without special tokens; that of a decoder begins with the prompt.
+            The text of each sequence without special tokens. That of a decoder begins with the prompt, unless
+            it is an answer in a chat.
         """
         texts = [prompts] if isinstance(prompts, str) else list(prompts)
-        tokens, mask = self.tokenizer.encode(texts, self.settings.pad, pads_left=not self.is_encoder_decoder)
+        if chat:
+            instructions = [] if system is None else [{"role": "system", "content": system}]
+            texts = [
+                self.tokenizer.write_chat([*instructions, {"role": "user", "content": text}])
+                for text in texts
+            ]
+        elif system is not None:
+            raise UsageError("a message of the system needs chat=True")
+        tokens, mask = self.tokenizer.encode(
+            texts,
+            self.settings.pad,
+            pads_left=not self.is_encoder_decoder,
+            # The template has them.
+            adds_special=not chat,
+        )
         sequences = self.generate(tokens, mask, **options)
         if self.is_encoder_decoder:
             return self._texts(sequences)
+        if chat:
+            return self._texts(sequences[:, tokens.shape[1] :], 0)
         return self._texts(sequences, tokens.shape[1], (mask == 0).sum(axis=1))
 
     def transcribe(self, audio: str | os.PathLike[str] | ArrayLike, **options: Any) -> list[str]:
@@ -218,7 +257,8 @@ class TextGenerator:
             forced_tokens = np.array([forced], dtype=np.int64).repeat(count, axis=0)
             return np.concatenate([start, forced_tokens], axis=1)
         if language is None:
-            logits = self._first.run({**fixed, "input_ids": start})["logits"].numpy()[:, -1]
+            feed = {**fixed, "input_ids": start, **self._first.empty_cache(count)}
+            logits = self._first.run(feed | {USE_CACHE: np.array([False])})["logits"].numpy()[:, -1]
             # Whisper detects the language as transformers does: the likeliest of the language tokens after
             # the start.
             language_tokens = np.array(sorted(settings.languages.values()))
@@ -229,27 +269,29 @@ class TextGenerator:
         return np.concatenate([start, spoken[:, None], prompt_tokens], axis=1)
 
     def _loop(
-        self, tokens: np.ndarray, fixed: dict[str, Any], choice: TokenChoice, max_new_tokens: int
+        self, tokens: np.ndarray, fixed: dict[str, Any], choice: TokenChoice, steps: _Steps
     ) -> np.ndarray:
         """Run the decoder until all sequences have ended."""
         graph, next_tokens = self._first, tokens
         running = np.ones(len(tokens), dtype=bool)
         cache = graph.empty_cache(len(tokens))
-        for _ in range(max_new_tokens):
-            feed = {**fixed, "input_ids": next_tokens}
+        has_past = False
+        for _ in range(steps.maximum):
+            feed = {**fixed, "input_ids": next_tokens, USE_CACHE: np.array([has_past])}
             if "position_ids" in graph.inputs:
                 # Positions count real tokens only, so that padding on the left does not shift a prompt.
                 positions = np.maximum(fixed["attention_mask"].cumsum(axis=1) - 1, 0)
                 feed["position_ids"] = positions[:, -next_tokens.shape[1] :]
             if graph.masks_new_tokens:
                 feed["attention_mask"] = fixed["attention_mask"][:, -next_tokens.shape[1] :]
-            results = graph.run({**{name: feed[name] for name in feed if name in graph.inputs}, **cache})
+            results = graph.run({**feed, **cache})
             # onnxruntime's values stay as they are: numpy arrays would copy the cache in each step.
             cache |= {
                 _PAST + name.removeprefix(_PRESENT): value
                 for name, value in results.items()
-                if name.startswith(_PRESENT)
+                if name.startswith(_PRESENT) and not (has_past and is_cross_cache(name))
             }
+            has_past = True
             # transformers applies its rules in float32, whatever the model's type.
             logits = results["logits"].numpy()[:, -1].astype(np.float32)
             chosen = choice(logits, tokens)
@@ -257,7 +299,11 @@ class TextGenerator:
             chosen = np.where(running, chosen, self.settings.pad)
             next_tokens = chosen[:, None]
             tokens = np.concatenate([tokens, next_tokens], axis=1)
+            if steps.on_tokens is not None:
+                steps.on_tokens(chosen)
             running &= ~np.isin(chosen, self.settings.ends)
+            if steps.stop_strings is not None:
+                running &= ~steps.stop_strings(tokens)
             if not running.any():
                 break
             if "attention_mask" in fixed:
@@ -265,6 +311,15 @@ class TextGenerator:
                 fixed["attention_mask"] = np.concatenate([mask, np.ones_like(mask[:, :1])], axis=1)
             graph = self._next
         return tokens
+
+
+@dataclasses.dataclass(frozen=True)
+class _Steps:
+    """How many tokens are generated at most, what ends a sequence before, and what is called with each."""
+
+    maximum: int
+    stop_strings: StopStrings | None
+    on_tokens: Callable[[np.ndarray], None] | None
 
 
 class _Graph:
@@ -300,8 +355,13 @@ class _Graph:
         return cache
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:
-        """Run the graph; return the outputs by name, as onnxruntime's values, which are not copied."""
-        return dict(zip(self._runner.output_names, self._runner.run(inputs), strict=True))
+        """Run the graph with those of the inputs that it has.
+
+        Returns:
+            The outputs by name, as onnxruntime's values, which are not copied.
+        """
+        feed = {name: value for name, value in inputs.items() if name in self.inputs}
+        return dict(zip(self._runner.output_names, self._runner.run(feed), strict=True))
 
 
 def _numpy_type(dtype: ir.DataType | None) -> np.dtype:

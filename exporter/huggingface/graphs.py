@@ -77,6 +77,25 @@ class ExampleCall:
         """All example inputs by name, the cache too."""
         return {**self.inputs, CACHE: self.past} if self.past else {**self.inputs}
 
+    def with_float_interface(self) -> ExampleCall:
+        """The call with inputs and outputs in float32, apart from the cache, for a model in another type."""
+        import torch
+
+        def cast(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+            return tensor.to(dtype) if tensor.is_floating_point() else tensor
+
+        def call(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> Any:
+            results = self.call(model, {name: cast(inputs[name], model.dtype) for name in inputs}, past)
+            if isinstance(results, torch.Tensor):
+                return cast(results, torch.float32)
+            return tuple(
+                cast(result, torch.float32) if isinstance(result, torch.Tensor) else result
+                for result in results
+            )
+
+        inputs = {name: cast(tensor, torch.float32) for name, tensor in self.inputs.items()}
+        return dataclasses.replace(self, call=call, inputs=inputs)
+
 
 @dataclasses.dataclass(frozen=True)
 class GraphFile:

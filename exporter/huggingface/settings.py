@@ -22,7 +22,6 @@ _LEFT_OUT = {
     "num_beams": 1,
     "num_beam_groups": 1,
     "penalty_alpha": None,
-    "stop_strings": None,
     "token_healing": False,
     "watermarking_config": None,
 }
@@ -60,6 +59,7 @@ class Settings:
         least_new_tokens: the number of generated tokens below which no sequence ends.
         forced_first: the token after a beginning of one token.
         forced_last: the tokens of which one is the last, if the sequence has not ended before.
+        stop_strings: texts that end a sequence.
     """
 
     ends: Tokens = ()
@@ -81,6 +81,7 @@ class Settings:
     least_new_tokens: int = 0
     forced_first: int | None = None
     forced_last: Tokens = ()
+    stop_strings: tuple[str, ...] = ()
 
     def language(self, name: str) -> int:
         """The token of a language.
@@ -163,6 +164,7 @@ def _settings(entries: Mapping[str, Any], config: Mapping[str, Any]) -> Settings
         least_new_tokens=int(entries.get("min_new_tokens") or 0),
         forced_first=entries.get("forced_bos_token_id"),
         forced_last=_numbers(entries.get("forced_eos_token_id")),
+        stop_strings=_strings(entries.get("stop_strings")),
     )
 
 
@@ -179,6 +181,12 @@ def _legacy_entries(config: Mapping[str, object]) -> dict[str, Any]:
 
 def _present(entries: Mapping[str, object]) -> dict[str, Any]:
     return {key: value for key, value in entries.items() if value is not None}
+
+
+def _strings(entry: Any) -> tuple[str, ...]:
+    if entry is None:
+        return ()
+    return (entry,) if isinstance(entry, str) else tuple(map(str, entry))
 
 
 def _numbers(item: Any) -> Tokens:

@@ -7,7 +7,7 @@ import os
 import pathlib
 import types
 import wave
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,30 @@ from numpy.typing import ArrayLike
 from ...registration import ModelFileError, OpsettaError, UsageError
 from ..files.small_files import open_regular, reason_of
 from .model_folders import need_transformers
+
+
+class TextStream:
+    """Gives out the text of a sequence while its tokens are generated.
+
+    Args:
+        tokenizer: of the model.
+        write: takes each new piece of text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, write: Callable[[str], None]):
+        self._tokenizer = tokenizer
+        self._write = write
+        self._tokens: list[int] = []
+        self._written = ""
+
+    def __call__(self, tokens: np.ndarray) -> None:
+        """Take the next token of each sequence; only the first sequence is given out."""
+        self._tokens.append(int(tokens[0]))
+        [text] = self._tokenizer.decode([np.array(self._tokens)])
+        # The bytes of a character may be in several tokens.
+        if not text.endswith("\N{REPLACEMENT CHARACTER}"):
+            self._write(text.removeprefix(self._written))
+            self._written = text
 
 
 class Tokenizer:
@@ -27,6 +51,7 @@ class Tokenizer:
     """
 
     def __init__(self, folder: pathlib.Path):
+        self._folder = folder
         path = folder / "tokenizer.json"
         self._fast: Any = None
         self._slow: Any = None
@@ -46,17 +71,23 @@ class Tokenizer:
                 f"the tokenizer of '{folder}' cannot be read: {' '.join(str(error).split())}"
             ) from error
 
-    def encode(self, texts: Sequence[str], pad: int, *, pads_left: bool) -> tuple[np.ndarray, np.ndarray]:
+    def encode(
+        self, texts: Sequence[str], pad: int, *, pads_left: bool, adds_special: bool = True
+    ) -> tuple[np.ndarray, np.ndarray]:
         """Tokens `[batch, length]` and their mask.
 
         Args:
             pad: the token to pad shorter texts with.
             pads_left: whether padding goes before the text.
+            adds_special: whether the tokens that mark the beginning or the end are added.
+
+        Raises:
+            UsageError: a text has no tokens.
         """
         if self._fast is not None:
-            rows = [self._fast.encode(text).ids for text in texts]
+            rows = [self._fast.encode(text, add_special_tokens=adds_special).ids for text in texts]
         else:
-            rows = self._slow(list(texts))["input_ids"]
+            rows = self._slow(list(texts), add_special_tokens=adds_special)["input_ids"]
         length = max((len(row) for row in rows), default=0)
         tokens = np.full((len(rows), length), pad, dtype=np.int64)
         mask = np.zeros((len(rows), length), dtype=np.int64)
@@ -66,6 +97,35 @@ class Tokenizer:
             columns = slice(length - len(row), length) if pads_left else slice(len(row))
             tokens[index, columns], mask[index, columns] = row, 1
         return tokens, mask
+
+    def write_chat(self, messages: Sequence[Mapping[str, str]]) -> str:
+        """A conversation as the text that the model was trained on, up to where its answer begins.
+
+        Args:
+            messages: each with a `role` and its `content`.
+
+        Raises:
+            ModelFileError: transformers cannot read the tokenizer.
+            UsageError: the folder has no chat template, or the template refuses the messages.
+        """
+        import jinja2
+
+        try:
+            tokenizer = need_transformers().AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
+        except (OSError, ValueError) as error:
+            raise ModelFileError(
+                f"the tokenizer of '{self._folder}' cannot be read: {' '.join(str(error).split())}"
+            ) from error
+        if tokenizer.chat_template is None:
+            raise UsageError(f"'{self._folder}' has no chat template: leave out --chat")
+        try:
+            return str(
+                tokenizer.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+            )
+        except jinja2.TemplateError as error:
+            raise UsageError(
+                f"the chat template of '{self._folder}' refuses the messages: {error}"
+            ) from error
 
     def decode(self, tokens: Sequence[np.ndarray]) -> list[str]:
         """The texts of sequences, without special tokens."""

@@ -1,6 +1,7 @@
 """Run the operator sweep and write its results.
 
     python -m tests.sweep [--suite NAME ...] [--samples N] [--only REGEX] [--output FOLDER] [--engine ray]
+    python -m tests.sweep --transformers [--only REGEX] [--output FOLDER] [--page FILE]
 
 Each suite is a database, an element type and opsets; without `--suite` all of them run, which takes hours
 on two cores. Results are one JSON object per entry, `<suite>.jsonl`, and a summary of all suites that the
@@ -15,10 +16,14 @@ import json
 import pathlib
 import re
 import sys
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from .. import jobs
 from .suites import SUITES, Suite, sweep_entry
 
+MODEL_TYPES = "transformers"
+"""The file with the outcomes of model types."""
 IMPORTS = (f"{__package__}.cases", f"{__package__}.judge", "opsetta.symbolics")
 """Modules that every entry needs; the databases among them take seconds to import."""
 
@@ -32,19 +37,51 @@ def _names(suite: Suite) -> list[str]:
 def run_suite(name: str, options: argparse.Namespace) -> None:
     """Run one suite, entry by entry, appending to its file what is not there yet."""
     suite = SUITES[name]
+    samples = options.samples if options.samples is not None else suite.samples
+    outcomes = {str(opset): {"status": "failed", "refused": {}} for opset in suite.opsets}
+    work = functools.partial(sweep_entry, suite, samples)
+    _run_entries(name, _names(suite), work, IMPORTS, {"operators": [], "outcomes": outcomes}, options)
+
+
+def run_model_types(options: argparse.Namespace) -> None:
+    """Export every model type of transformers, and write the outcomes into a page."""
+    from . import model_types
+
+    imports = ("transformers", "opsetta.symbolics")
+    _run_entries(MODEL_TYPES, model_types.names_of_types(), model_types.sweep_type, imports, {}, options)
+    model_types.write_page(options.output / f"{MODEL_TYPES}.jsonl", options.page)
+
+
+def _run_entries(
+    name: str,
+    entries: list[str],
+    work: Callable[[int], list[dict[str, Any]]],
+    imports: Sequence[str],
+    failed_case: dict[str, Any],
+    options: argparse.Namespace,
+) -> None:
+    """Append the cases of the entries that a file lacks.
+
+    Args:
+        name: of the file.
+        entries: their names.
+        work: gives the cases of an entry by its index.
+        imports: modules that every entry needs.
+        failed_case: the case of an entry whose process ended.
+    """
     path = options.output / f"{name}.jsonl"
     done = {json.loads(line)["entry"] for line in path.open()} if path.exists() else set()
-    names = _names(suite)
-    due = [i for i, entry in enumerate(names) if entry not in done and re.search(options.only, entry)]
-    samples = options.samples if options.samples is not None else suite.samples
-    work = functools.partial(sweep_entry, suite, samples)
-    runs = jobs.run(work, due, options, options.seconds, IMPORTS)
+    due = [i for i, entry in enumerate(entries) if entry not in done and re.search(options.only, entry)]
+    runs = jobs.run(work, due, options, options.seconds, imports)
     with path.open("a") as file:
-        for count, (index, found, problem) in enumerate(runs, 1):
+        for count, (index, cases, problem) in enumerate(runs, 1):
             if problem:
-                outcome = {"status": "failed", "detail": problem, "refused": {}}
-                found = [{"operators": [], "outcomes": {str(opset): outcome for opset in suite.opsets}}]
-            file.write(json.dumps({"entry": names[index], "cases": found}) + "\n")
+                outcomes = {
+                    opset: outcome | {"detail": problem}
+                    for opset, outcome in failed_case.get("outcomes", {}).items()
+                }
+                cases = [failed_case | ({"outcomes": outcomes} if outcomes else {"detail": problem})]
+            file.write(json.dumps({"entry": entries[index], "cases": cases}) + "\n")
             file.flush()
             if count % 25 == 0 or count == len(due):
                 print(f"{name}: {count} of {len(due)} entries", file=sys.stderr, flush=True)
@@ -56,6 +93,15 @@ def main() -> None:
     )
     parser.add_argument("--suite", action="append", choices=sorted(SUITES))
     parser.add_argument(
+        "--transformers", action="store_true", help="export every model type of transformers instead"
+    )
+    parser.add_argument(
+        "--page",
+        type=pathlib.Path,
+        default=pathlib.Path("docs/model-types.md"),
+        help="with --transformers: the page whose tables are replaced",
+    )
+    parser.add_argument(
         "--samples", type=int, help="at most so many samples of each entry, at even distances"
     )
     parser.add_argument("--only", default="", metavar="REGEX", help="entries whose name matches")
@@ -64,6 +110,9 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=900.0, help="how long one entry may take")
     options = parser.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
+    if options.transformers:
+        run_model_types(options)
+        return
     for name in options.suite or SUITES:
         run_suite(name, options)
     from . import report

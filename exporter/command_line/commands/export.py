@@ -36,6 +36,7 @@ def export(
     factory: options.OptionalFactory = None,
     hf: huggingface.Folder = None,
     task: huggingface.TaskName = None,
+    layout: huggingface.LayoutName = None,
     dtype: huggingface.Dtype = None,
     inputs: options.Inputs = None,
     opset: options.Opset = None,
@@ -72,8 +73,8 @@ def export(
     if hf is not None:
         huggingface.export_folder(context, quantized)
         return
-    if factory is None or task is not None or dtype is not None:
-        raise UsageError("pass a FACTORY, or --hf FOLDER; --task and --dtype need --hf")
+    if factory is None or any(option is not None for option in (task, layout, dtype)):
+        raise UsageError("pass a FACTORY, or --hf FOLDER; --task, --layout and --dtype need --hf")
     # An output that cannot be written is refused before the long work, not after it.
     written = Output(output)
     need_torch("exporting")

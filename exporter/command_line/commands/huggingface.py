@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import pathlib
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -39,9 +40,17 @@ Dtype = Annotated[
     str | None,
     typer.Option(metavar="fp32 | fp16 | bf16", help="With --hf: the type of weights; the default is fp32."),
 ]
+LayoutName = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="With --hf: the library that reads the folder: optimum, transformers, transformers.js, genai or "
+        "sentence-transformers. By default, the files that optimum reads, with separate decoders.",
+    ),
+]
 _PARAMETERS_OF_FOLDERS = frozenset(
-    "output hf task dtype opset verify external_data reference_weights optimize target quantize block_size "
-    "asymmetric quantize_embeddings keep_lm_head as_json narrow guard".split()
+    "output hf task layout dtype opset verify external_data reference_weights optimize target quantize "
+    "block_size asymmetric quantize_embeddings keep_lm_head as_json narrow guard".split()
 )
 """The parameters of `opsetta export` that --hf takes."""
 
@@ -77,6 +86,7 @@ def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> No
             external_data=parameters["external_data"],
             optimize=parameters["optimize"],
             target=parameters["target"],
+            layout=parameters["layout"],
             verify=parameters["verify"],
             narrow=parameters["narrow"],
             guard=parameters["guard"],
@@ -145,26 +155,50 @@ def generate(
         str | None,
         typer.Option(help="The language of the speech, such as en; by default Whisper detects it."),
     ] = None,
+    stop: Annotated[
+        list[str] | None, typer.Option(metavar="TEXT", help="A text that ends the result; may be repeated.")
+    ] = None,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Take the prompt as a message, and apply the chat template.")
+    ] = False,
+    system: Annotated[
+        str | None, typer.Option(metavar="TEXT", help="With --chat: a message of the system.")
+    ] = None,
+    stream: Annotated[
+        bool, typer.Option("--stream", help="Print the new text while it is generated.")
+    ] = False,
     as_json: options.Json = False,
 ) -> None:
     """Generate text with an exported model, on onnxruntime."""
     from ...huggingface import TextGenerator
+    from ...huggingface.text import TextStream
 
+    if stream and as_json:
+        raise UsageError("--stream cannot be combined with --json")
+    if system is not None and not chat:
+        raise UsageError("--system needs --chat")
     model = TextGenerator(folder)
-    generation_arguments = {
+    if chat and model.takes_audio:
+        raise UsageError("--chat is for models of texts")
+    generation_arguments: dict[str, Any] = {
         "max_new_tokens": max_new_tokens,
         "sample": sample,
         "temperature": temperature,
         "top_k": top_k,
         "top_p": top_p,
         "seed": seed,
+        "stop_strings": stop or (),
     }
+    if stream:
+        generation_arguments["on_tokens"] = TextStream(model.tokenizer, functools.partial(say, end=""))
     begin = time.perf_counter()
     if model.takes_audio:
         [text] = model.transcribe(prompt, language=language, **generation_arguments)
     else:
-        [text] = model.generate_text(prompt, **generation_arguments)
-    if as_json:
+        [text] = model.generate_text(prompt, chat=chat, system=system, **generation_arguments)
+    if stream:
+        say("")
+    elif as_json:
         print_json({"text": text, "seconds": round(time.perf_counter() - begin, 3)})
     else:
         say(text)

@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 _STANDARD_OUTPUT = "-"
 
 
-def say(text: object) -> None:
-    """Print a line that may contain names from a file."""
-    print(printable(str(text)))
+def say(text: object, end: str = "\n") -> None:
+    """Print a line, or a part of one, that may contain names from a file."""
+    print(printable(str(text)), end=end, flush=not end)
 
 
 class Written:

@@ -62,6 +62,9 @@ def test_a_folder_is_exported_and_generates(run, folder):
     assert len(printed.out.split()) == 5
     code, sampled = run(*"generate out --max-new-tokens 3 --sample --top-k 1 --json".split(), "w5 w6")
     assert json.loads(sampled.out)["text"] == printed.out.strip()
+    code, streamed = run(*"generate out --max-new-tokens 3 --stream".split(), "w5 w6")
+    assert code == 0
+    assert f"w5 w6 {streamed.out}" == printed.out
 
 
 @pytest.mark.sweep
@@ -102,6 +105,8 @@ def test_a_factory_and_a_file_are_quantized(run, folder):
         ("export --hf gpt2 -o x --block-size 32", "need --quantize"),
         ("export --hf gpt2 -o x --quantize int4 --block-size 24", "power of two"),
         ("convert none.onnx -o x.onnx --quantize int3", "'int8' or 'int4'"),
+        ("generate gpt2 w5 --stream --json", "--stream cannot be combined with --json"),
+        ("generate gpt2 w5 --system w6", "--system needs --chat"),
         ("generate gpt2 w5", "there is no file 'gpt2/model.onnx'"),
     ],
 )

@@ -6,7 +6,7 @@ from transformers import DynamicCache, cache_utils
 
 import opsetta
 from opsetta.exporter.huggingface.cache_layout import CacheLayout
-from opsetta.exporter.huggingface.export_folder import _check_states
+from opsetta.exporter.huggingface.lowered_graphs import _check_states
 
 ATTENTION = (torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))
 

@@ -14,6 +14,7 @@ import transformers
 import opsetta
 from opsetta.exporter.huggingface import export_folder
 from opsetta.exporter.huggingface.graphs import GraphFile
+from opsetta.exporter.huggingface.lowered_graphs import are_position_limits
 from opsetta.exporter.huggingface.tasks import single_run
 from opsetta.exporter.huggingface.tasks.record import Task
 from opsetta.exporter.huggingface.tasks.selection import task_named, task_of
@@ -586,3 +587,44 @@ def test_frequencies_that_depend_on_the_length(tmp_path):
         mask = torch.ones_like(tokens)
         expected = model.generate(tokens, attention_mask=mask, max_new_tokens=5, do_sample=False)
         np.testing.assert_array_equal(generator.generate(tokens, max_new_tokens=5), expected)
+
+
+@pytest.mark.parametrize(
+    ("conditions", "accepted"),
+    [
+        (["encoder_sequence_length <= 65"], True),
+        (["past_sequence_length + sequence_length <= 64"], True),
+        (["past_sequence_length <= 63"], True),
+        (["sequence_length <= 63"], False),
+        (["sequence_length <= 65", "sequence_length - 1 != 1"], False),
+        ([], False),
+    ],
+)
+def test_the_table_of_positions_limits_lengths(conditions, accepted):
+    assert are_position_limits(conditions, transformers.LlamaConfig(max_position_embeddings=64)) is accepted
+    assert not are_position_limits(conditions, transformers.T5Config())
+
+
+@pytest.mark.sweep
+def test_a_model_that_enlarges_its_positions(tmp_path):
+    sizes = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    config = transformers.M2M100Config(
+        vocab_size=50,
+        d_model=16,
+        encoder_attention_heads=2,
+        decoder_attention_heads=2,
+        max_position_embeddings=24,
+        decoder_start_token_id=2,
+        **sizes,
+    )
+    model = write_folder("M2M100ForConditionalGeneration", config, tmp_path / "m2m")
+    opsetta.export_huggingface(tmp_path / "m2m", tmp_path / "out", opset=17)
+    generator = opsetta.TextGenerator(tmp_path / "out")
+    tokens = torch.randint(3, 50, (2, 9), generator=torch.Generator().manual_seed(2))
+    mask = torch.ones_like(tokens)
+    mask[0, 6:] = 0
+    expected = model.generate(tokens, attention_mask=mask, max_new_tokens=8, do_sample=False)
+    results = generator.generate(tokens.numpy(), mask.numpy(), max_new_tokens=8)
+    np.testing.assert_array_equal(results, expected)
+    with pytest.raises(opsetta.DimensionError, match="encoder_sequence_length"):
+        generator.generate(np.full((1, 40), 5))

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import opsetta
 from opsetta.exporter.huggingface.settings import Settings, read_settings
+from opsetta.exporter.huggingface.text import TextStream
 from opsetta.exporter.huggingface.token_choice import Sampling, TokenChoice
 from opsetta.exporter.huggingface.token_rules import TokenRules
 
@@ -309,3 +310,52 @@ def test_a_recording_is_transcribed(whisper, tmp_path):
     (tmp_path / "no.wav").write_text("x")
     with pytest.raises(opsetta.ModelFileError, match=r"cannot be read as a \.wav file"):
         generator.transcribe(tmp_path / "no.wav")
+
+
+def test_stop_strings_end_sequences(gpt2, generator, tmp_path):
+    _, folder = gpt2
+    free = generator.generate(PROMPTS, max_new_tokens=8)
+    stop = f"{WORDS[free[0, 5]]} {WORDS[free[0, 6]]}"
+    results = generator.generate(PROMPTS, max_new_tokens=8, stop_strings=[stop])
+    for tokens, result in zip(free, results, strict=True):
+        texts = [" ".join(WORDS[token] for token in tokens[:end]) for end in range(len(tokens) + 1)]
+        # The first end at which the text has the string, which may begin in the prompt.
+        ends = [end for end in range(5, len(tokens) + 1) if stop in texts[end] and stop not in texts[end - 1]]
+        end = ends[0] if ends else len(tokens)
+        assert result[:end].tolist() == tokens[:end].tolist()
+        assert not result[end:].any()
+    assert results.shape[1] == 12 or not results[0, 7:].any()
+    changed = with_settings(folder, tmp_path, stop_strings=stop)
+    assert opsetta.TextGenerator(changed).generate(PROMPTS[:1], max_new_tokens=8).shape[1] <= 7
+    with pytest.raises(opsetta.UsageError, match="a stop string is empty"):
+        generator.generate(PROMPTS, stop_strings=[""])
+
+
+def test_a_stream_has_the_text_of_the_new_tokens(generator):
+    pieces = []
+    stream = TextStream(generator.tokenizer, pieces.append)
+    [text] = generator.generate_text("w3 w4", max_new_tokens=5, on_tokens=stream)
+    assert len(pieces) == 5
+    assert f"w3 w4 {''.join(pieces)}" == text
+
+
+def test_a_chat_follows_the_template(gpt2, tmp_path):
+    _, folder = gpt2
+    shutil.copytree(folder, tmp_path / "chat")
+    with pytest.raises(opsetta.UsageError, match="has no chat template"):
+        opsetta.TextGenerator(tmp_path / "chat").generate_text("w3", chat=True)
+    template = (
+        "{% for message in messages %}{% if message.role == 'tool' %}{{ raise_exception('no tools') }}"
+        "{% endif %}w{{ 40 + message.role | length }} {{ message.content }} {% endfor %}w50"
+    )
+    settings = {"tokenizer_class": "PreTrainedTokenizerFast", "chat_template": template}
+    (tmp_path / "chat" / "tokenizer_config.json").write_text(json.dumps(settings))
+    chats = opsetta.TextGenerator(tmp_path / "chat")
+    options = {"max_new_tokens": 4, "stop_strings": []}
+    [whole] = chats.generate_text("w46 w7 w44 w3 w4 w50", **options)
+    [answer] = chats.generate_text("w3 w4", chat=True, system="w7", **options)
+    assert whole == f"w46 w7 w44 w3 w4 w50 {answer}"
+    with pytest.raises(opsetta.UsageError, match="refuses the messages: no tools"):
+        chats.tokenizer.write_chat([{"role": "tool", "content": "w3"}])
+    with pytest.raises(opsetta.UsageError, match="needs chat=True"):
+        chats.generate_text("w3", system="w4")

@@ -1,0 +1,1 @@
+"""The files that libraries expect in an exported folder, and their settings."""

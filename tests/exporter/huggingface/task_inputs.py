@@ -1,0 +1,37 @@
+"""Inputs of exported files at other sizes than the example's."""
+
+import torch
+
+SIZES = {
+    "batch_size": 3,
+    "sequence_length": 9,
+    "num_choices": 5,
+    "text_batch_size": 6,
+    "image_batch_size": 3,
+    "height": 96,
+    "width": 64,
+    "audio_length": 331,
+    "num_points": 5,
+}
+"""Sizes that differ from those of the examples."""
+
+
+def other_inputs(program, sizes=None):
+    """Inputs of a file at other sizes; the end of the first text is padding."""
+    sizes = SIZES if sizes is None else sizes
+    generator = torch.Generator().manual_seed(5)
+    inputs = {}
+    for value in program.model.graph.inputs:
+        shape = [size if isinstance(size, int) else sizes[str(size)] for size in value.shape]
+        if value.name == "attention_mask":
+            inputs[value.name] = torch.ones(shape, dtype=torch.int64)
+            inputs[value.name][0, ..., -3:] = 0
+        elif value.name == "bbox":
+            corner = torch.randint(0, 500, (*shape[:-1], 2), generator=generator)
+            inputs[value.name] = torch.cat([corner, corner + 7], dim=-1)
+        elif value.dtype.is_floating_point():
+            inputs[value.name] = torch.randn(shape, generator=generator)
+        else:
+            largest = 2 if value.name in ("token_type_ids", "input_labels") else 20
+            inputs[value.name] = torch.randint(0, largest, shape, generator=generator)
+    return inputs

@@ -1,0 +1,217 @@
+"""Exports every model type of transformers for the tasks of its classes, and compares with PyTorch."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import io
+import json
+import pathlib
+import tempfile
+import time
+import warnings
+from typing import Any
+
+OPSETS = (13, 18)
+LENGTHS = (2, 9)
+"""A shorter and a longer text than the example's, of three and six tokens."""
+RIGHT, REFUSED, WRONG, FAILED, NOT_BUILT = "right", "refused", "wrong", "failed", "not built"
+_GENERATED = 20
+_MARKER = "<!-- Written by python -m tests.sweep --transformers -->"
+
+
+def sweep_type(index: int) -> list[dict[str, Any]]:
+    """The outcomes of a model type: one for each task and opset."""
+    import torch
+    import transformers
+
+    from . import small_models
+
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    transformers.logging.set_verbosity_error()
+    tables = _tables()
+    model_type = small_models.model_types(tables)[index]
+    outcomes = []
+    for task, architecture in small_models.tasks_of(model_type, tables).items():
+        with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
+            outcomes += _sweep_task(model_type, task, architecture, pathlib.Path(folder))
+    return outcomes
+
+
+def names_of_types() -> list[str]:
+    """The model types with a task, in the order of `sweep_type`."""
+    from .small_models import model_types
+
+    return model_types(_tables())
+
+
+def _tables() -> dict[str, dict[str, Any]]:
+    """For each task, the architectures by the type of the model."""
+    from opsetta.exporter.huggingface.tasks.selection import _architectures
+    from opsetta.exporter.huggingface.tasks.table import TASKS
+
+    tables: dict[str, dict[str, Any]] = {}
+    for task, records in TASKS.items():
+        merged: dict[str, Any] = {}
+        for record in reversed(records):
+            merged |= _architectures(record)
+        tables[task] = merged
+    # It has the models of feature-extraction.
+    del tables["sentence-similarity"]
+    return tables
+
+
+def _sweep_task(model_type: str, task: str, architecture: str, folder: pathlib.Path) -> list[dict[str, Any]]:
+    import opsetta
+
+    from .small_models import NotSmallError, write_model
+
+    row = {"task": task, "architecture": architecture}
+    try:
+        model = write_model(architecture, model_type, folder / "model")
+    except NotSmallError as error:
+        return [row | {"outcome": NOT_BUILT, "detail": _line(error)}]
+    outcomes = []
+    for opset in OPSETS:
+        begin = time.perf_counter()
+        output = folder / str(opset)
+        try:
+            written = opsetta.export_huggingface(folder / "model", output, task=task, opset=opset)
+            seconds = round(time.perf_counter() - begin, 1)
+            outcome, detail = _compare(model, written, output)
+        except opsetta.OpsettaError as error:
+            seconds = round(time.perf_counter() - begin, 1)
+            outcome, detail = REFUSED, f"{type(error).__name__}: {_line(error)}"
+        # Anything else is a fault, which the page shows.
+        except Exception as error:
+            seconds = round(time.perf_counter() - begin, 1)
+            outcome, detail = FAILED, f"{type(error).__name__}: {_line(error)}"
+        outcomes.append(row | {"opset": opset, "outcome": outcome, "detail": detail, "seconds": seconds})
+    return outcomes
+
+
+def _line(error: BaseException) -> str:
+    return " ".join(str(error).split())[:300]
+
+
+def _compare(model: Any, written: Any, output: pathlib.Path) -> tuple[str, str]:
+    """Compare files with eager PyTorch: tokens of models that generate, and results of others."""
+    if "logits" in written.graphs[-1].outputs and any(
+        "present" in name for name in written.graphs[-1].outputs
+    ):
+        return _compare_tokens(model, output)
+    return _compare_results(model, written.graphs[0].path)
+
+
+def _compare_tokens(model: Any, output: pathlib.Path) -> tuple[str, str]:
+    """Greedy tokens of two texts, of which one is padded."""
+    import numpy as np
+    import torch
+
+    import opsetta
+
+    generator = opsetta.TextGenerator(output)
+    seed = torch.Generator().manual_seed(1)
+    options = {"max_new_tokens": _GENERATED, "do_sample": False}
+    if model.main_input_name == "input_ids":
+        tokens = torch.randint(3, 90, (2, 7), generator=seed)
+        mask = torch.ones_like(tokens)
+        mask[0, slice(-3, None) if generator.is_encoder_decoder else slice(3)] = 0
+        arrays = {"input_ids": tokens, "attention_mask": mask}
+    else:
+        declared = generator._encoder.inputs[model.main_input_name].shape
+        arrays = {model.main_input_name: torch.randn(2, *declared[1:], generator=seed)}
+        if model.main_input_name != "input_features":
+            # opsetta generate takes texts and recordings.
+            return REFUSED, "generation from images is not supported"
+    expected = model.generate(**arrays, **options).numpy()
+    results = generator.generate(
+        **{name: tensor.numpy() for name, tensor in arrays.items()}, max_new_tokens=_GENERATED
+    )
+    results = results[:, results.shape[1] - expected.shape[1] :]
+    if np.array_equal(results, expected):
+        return RIGHT, ""
+    first = int((results != expected).any(axis=0).argmax()) if results.shape == expected.shape else 0
+    return WRONG, f"tokens differ from token {first} on"
+
+
+def _compare_results(model: Any, path: pathlib.Path) -> tuple[str, str]:
+    """All outputs at a shorter and at a longer length than that of the example."""
+    import numpy as np
+    import torch
+
+    import opsetta
+
+    from ..exporter.huggingface.task_inputs import SIZES, other_inputs
+
+    program = opsetta.load(path)
+    for length in LENGTHS:
+        inputs = other_inputs(program, {**SIZES, "sequence_length": length})
+        if "attention_mask" in inputs:
+            inputs["attention_mask"][0, ..., :1] = 1
+        results = program.run({key: tensor.numpy() for key, tensor in inputs.items()})
+        runs = model.get_encoder() if getattr(model.config, "is_encoder_decoder", False) else model
+        with torch.no_grad():
+            expected = (runs if program.output_names == ["last_hidden_state"] else model)(**inputs)
+        for name, result in zip(program.output_names, results, strict=True):
+            reference = expected[name].numpy()
+            if reference.shape != result.shape:
+                return WRONG, f"{name} has the shape {list(result.shape)}, not {list(reference.shape)}"
+            if not np.allclose(result, reference, atol=1e-3, rtol=1e-3):
+                error = float(np.abs(result - reference).max())
+                return WRONG, f"{name} differs by {error:.2g} at length {length}"
+    return RIGHT, ""
+
+
+def write_page(outcomes: pathlib.Path, page: pathlib.Path) -> None:
+    """Replace the tables of a page by those of a file of outcomes."""
+    text, marker, _ = page.read_text().partition(_MARKER)
+    page.write_text(f"{text}{marker}\n\n{tables_of(outcomes)}\n")
+
+
+def tables_of(path: pathlib.Path) -> str:
+    """The numbers of outcomes, and a row for each type and task whose model could be built."""
+    cases: dict[tuple[str, str, str], dict[int, dict[str, Any]]] = {}
+    not_built, types, stopped = 0, 0, 0
+    with path.open() as file:
+        for line in file:
+            entry = json.loads(line)
+            types += 1
+            stopped += not all("task" in case for case in entry["cases"])
+            for case in entry["cases"]:
+                if case.get("outcome") == NOT_BUILT:
+                    not_built += 1
+                elif "task" in case:
+                    key = entry["entry"], case["task"], case["architecture"]
+                    cases.setdefault(key, {})[case["opset"]] = case
+    return "\n".join(
+        [
+            f"{types} model types; {len(cases)} pairs of type and task were exported, and {not_built} models "
+            f"were not built from small sizes. {stopped} types ran out of time or memory.",
+            "",
+            *_totals(cases),
+            "",
+            "| type | task | class | 13 | 18 | seconds | |",
+            "|---|---|---|---|---|---|---|",
+            *(_row(*key, outcomes) for key, outcomes in sorted(cases.items())),
+        ]
+    )
+
+
+def _totals(cases: dict[tuple[str, str, str], dict[int, dict[str, Any]]]) -> list[str]:
+    names = (RIGHT, REFUSED, WRONG, FAILED)
+    lines = [f"| opset | {' | '.join(names)} |", "|---|---|---|---|---|"]
+    for opset in OPSETS:
+        counts = collections.Counter(outcomes[opset]["outcome"] for outcomes in cases.values())
+        lines.append(f"| {opset} | {' | '.join(str(counts[name]) for name in names)} |")
+    return lines
+
+
+def _row(model_type: str, task: str, architecture: str, outcomes: dict[int, dict[str, Any]]) -> str:
+    columns = [outcomes[opset]["outcome"] for opset in OPSETS]
+    seconds = " / ".join(str(outcomes[opset]["seconds"]) for opset in OPSETS)
+    detail = next((outcomes[opset]["detail"] for opset in OPSETS if outcomes[opset]["detail"]), "")
+    # Characters that have a meaning in Markdown are replaced.
+    text = detail[:100].translate(str.maketrans("|<`[]", "/('()"))
+    return f"| {' | '.join([model_type, task, architecture, *columns, seconds])} | {text} |"

@@ -1,0 +1,54 @@
+"""The sweep of model types: small models, tasks, and the page."""
+
+import json
+
+import pytest
+
+from . import model_types, small_models
+
+
+def test_small_configurations_keep_their_class():
+    config = small_models.small_config("llama")
+    assert (config.model_type, config.hidden_size, config.vocab_size, config.num_hidden_layers) == (
+        "llama",
+        32,
+        99,
+        2,
+    )
+    parts = small_models.small_config("clip")
+    assert (parts.text_config.hidden_size, parts.vision_config.image_size) == (32, 32)
+    # A setting with another name.
+    assert small_models.small_config("gpt2").n_embd == 32
+    with pytest.raises(small_models.NotSmallError, match="configuration: "):
+        small_models.small_config("no-type")
+
+
+def test_types_have_the_tasks_of_their_classes():
+    tables = {"fill-mask": {"bert": "BertForMaskedLM"}, "ctc": {"wav2vec2": ("A", "B")}}
+    assert small_models.tasks_of("bert", tables) == {"fill-mask": "BertForMaskedLM"}
+    assert small_models.tasks_of("wav2vec2", tables) == {"ctc": "A"}
+    assert set(small_models.model_types(tables)) == {"bert", "wav2vec2"}
+
+
+def test_the_page_has_a_row_for_each_model(tmp_path):
+    case = {"task": "fill-mask", "architecture": "BertForMaskedLM", "seconds": 1.5}
+    entries = [
+        {
+            "entry": "bert",
+            "cases": [
+                case | {"opset": 13, "outcome": "right", "detail": ""},
+                case | {"opset": 18, "outcome": "wrong", "detail": "a | <b>"},
+                {"task": "x", "architecture": "Y", "outcome": "not built", "detail": ""},
+            ],
+        },
+        {"entry": "slow", "cases": [{"detail": "it took more than 1 second"}]},
+    ]
+    (tmp_path / "outcomes.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    page = tmp_path / "page.md"
+    page.write_text(f"# Title\n\n{model_types._MARKER}\n\nold\n")
+    model_types.write_page(tmp_path / "outcomes.jsonl", page)
+    lines = page.read_text().splitlines()
+    assert lines[4].startswith("2 model types; 1 pairs of type and task were exported, and 1 models were not")
+    assert lines[4].endswith("1 types ran out of time or memory.")
+    assert "| 18 | 0 | 0 | 1 | 0 |" in lines
+    assert lines[-1] == "| bert | fill-mask | BertForMaskedLM | right | wrong | 1.5 / 1.5 | a / (b> |"
