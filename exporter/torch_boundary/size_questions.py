@@ -32,6 +32,7 @@ _ASKING = tuple(
         "torch/fx/experimental/sym_node.py",
         "torch/fx/experimental/symbolic_shapes.py",
         "capture/direct/decisions.py",
+        "capture/direct/loops/index_questions.py",
         "capture/direct/loops/iterations.py",
         "capture/direct/sizes/environment.py",
         "capture/direct/sizes/nodes.py",

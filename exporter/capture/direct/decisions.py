@@ -311,7 +311,7 @@ class DecidingEnvironment(SizeEnvironment):
         if self._checks_numbers and sym_node.pytype is int:
             check_number()
         if self.loops is not None and isinstance(sym_node, SizeNode) and fallback_value is None:
-            answer = self.loops.answer(sym_node.original, refuses=True)
+            answer = self.loops.questions.answer(sym_node.original, refuses=True)
             if answer is not None:
                 return answer
         try:
