@@ -82,6 +82,16 @@ def user_frame() -> FrameType | None:
     return frame
 
 
+def tested_condition() -> FrameType | None:
+    """The frame of the user's code that tests a symbolic condition now; None if no code does."""
+    frame: FrameType | None = sys._getframe(1)
+    called: FrameType | None = None
+    while frame is not None and frame.f_code.co_filename.endswith(_ASKING):
+        called, frame = frame, frame.f_back
+    is_tested = called is not None and called.f_code is _TRUTH_OF_CONDITION
+    return user_frame() if is_tested else None
+
+
 def note(environment: ShapeEnv, node: SymNode, answer: bool | int | float) -> None:
     """Keep the condition of a symbolic boolean, or the value of a number, if the user's code asked for it.
 
