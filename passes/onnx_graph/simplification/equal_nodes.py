@@ -26,7 +26,15 @@ _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 class MergeEqualNodes(OnnxPass):
     """Removes nodes that compute what an earlier node computes."""
 
-    runs = (Run("basic", after={"RemoveUnused": "A node that nothing reads is removed, not merged."}),)
+    runs = (
+        Run(
+            "basic",
+            after={
+                "RemoveUnused": "A node that nothing reads is removed, not merged.",
+                "ShareSizes": "Reads of one size are equal only if they read one tensor.",
+            },
+        ),
+    )
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Merge equal nodes of the main graph, and report whether there were any."""
