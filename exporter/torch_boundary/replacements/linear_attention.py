@@ -8,12 +8,6 @@ from __future__ import annotations
 
 import torch
 
-_LIBRARY = torch.library.Library("opsetta", "FRAGMENT")
-_LIBRARY.define(
-    "linear_attention(Tensor query, Tensor key, Tensor value, Tensor? past_state=None, Tensor? decay=None, "
-    "Tensor? beta=None) -> (Tensor output, Tensor state)"
-)
-
 
 def _run_recurrence(
     query: torch.Tensor,
@@ -47,17 +41,14 @@ def _run_recurrence(
 
 
 def _shapes_of_results(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    past_state: torch.Tensor | None = None,
-    decay: torch.Tensor | None = None,
-    beta: torch.Tensor | None = None,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *options: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     batch, _, heads, key_size = query.shape
     return torch.empty_like(value), value.new_empty((batch, heads, key_size, value.shape[3]))
 
 
+_LIBRARY = torch.library.Library("opsetta", "FRAGMENT")
+_LIBRARY.define("linear_attention" + torch.library.infer_schema(_run_recurrence, mutates_args=()))
 _LIBRARY.impl("linear_attention", _run_recurrence, "CompositeExplicitAutograd")
 torch.library.register_fake("opsetta::linear_attention", _shapes_of_results, lib=_LIBRARY)
 

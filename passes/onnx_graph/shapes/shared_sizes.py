@@ -50,7 +50,12 @@ class ShareSizes(ConstantPass):
             return self._share_size(node, source)
         shape = source.shape
         # From opset 15, attributes select a part of the shape.
-        if shape is None or node.attributes or shape.is_static() or not all(map(self._is_of_inputs, shape)):
+        if (
+            shape is None
+            or node.attributes
+            or shape.is_static()
+            or not all(self._is_of_inputs(size) for size in shape)
+        ):
             return False
         sizes = tuple(size.value if isinstance(size, ir.SymbolicDim) else size for size in shape)
         if self._tensors.setdefault(sizes, source) is source:
