@@ -27,8 +27,9 @@ def _run_recurrence(
         decay: its logarithm for each token and head, [batch, tokens, heads]; none by default.
         beta: the rate of the delta rule, like the decay; by default keys and values are added.
     """
-    output, state = _shapes_of_results(query, key, value)
-    state = torch.zeros_like(state) if past_state is None else past_state.to(state)
+    output = torch.empty_like(value)
+    shape = (query.shape[0], *query.shape[2:], value.shape[3])
+    state = value.new_zeros(shape) if past_state is None else past_state.to(value)
     for token in range(value.shape[1]):
         token_key, updates = key[:, token, :, :, None], value[:, token, :, None]
         if decay is not None:
