@@ -65,17 +65,8 @@ def operator_registry() -> Registry:
     registry = default_registry.fork()
 
     @onnx_symbolic("opsetta::linear_attention", opset=27, registry=registry)
-    def write_operator(
-        g: GraphContext,
-        query: Value,
-        key: Value,
-        value: Value,
-        past_state: Value | None = None,
-        decay: Value | None = None,
-        beta: Value | None = None,
-    ) -> object:
-        tensors = {"query": query, "key": key, "value": value, "decay": decay, "beta": beta}
-        return g.call_outputs("composed::linear_attention_operator", past_state=past_state, **tensors)
+    def write_operator(g: GraphContext, **tensors: Value | None) -> object:
+        return g.call_outputs("composed::linear_attention_operator", **tensors)
 
     return registry
 

@@ -32,6 +32,7 @@ _ASKING = tuple(
         "torch/fx/experimental/sym_node.py",
         "torch/fx/experimental/symbolic_shapes.py",
         "capture/direct/decisions.py",
+        "capture/direct/loops/index_questions.py",
         "capture/direct/loops/iterations.py",
         "capture/direct/sizes/environment.py",
         "capture/direct/sizes/nodes.py",
@@ -79,6 +80,16 @@ def user_frame() -> FrameType | None:
     if frame is None or frame.f_code.co_filename.startswith((_TORCH, _PACKAGE, *_GENERATED)):
         return None
     return frame
+
+
+def tested_condition() -> FrameType | None:
+    """The frame of the user's code that tests a symbolic condition now; None if no code does."""
+    frame: FrameType | None = sys._getframe(1)
+    called: FrameType | None = None
+    while frame is not None and frame.f_code.co_filename.endswith(_ASKING):
+        called, frame = frame, frame.f_back
+    is_tested = called is not None and called.f_code is _TRUTH_OF_CONDITION
+    return user_frame() if is_tested else None
 
 
 def note(environment: ShapeEnv, node: SymNode, answer: bool | int | float) -> None:

@@ -36,6 +36,7 @@ from .products.vectors import PutVectorsFirst
 from .shapes.constant_gathers import SimplifyGathers
 from .shapes.late_broadcasts import BroadcastLate
 from .shapes.shape_chains import MergeShapeChains
+from .shapes.shared_sizes import ShareSizes
 from .shapes.sliced_dimensions import NameSlicedDimensions
 from .shapes.split_batches import SplitBatchesEarly
 from .simplification.equal_nodes import MergeEqualNodes
@@ -50,6 +51,7 @@ from .transposes.push_transposes import PushTransposes
 
 PASSES: tuple[type[OnnxPass], ...] = (
     RemoveUnused,
+    ShareSizes,
     MergeEqualNodes,
     RemoveIdentityArithmetic,
     RemoveIdentities,

@@ -1,6 +1,7 @@
 """Rewrites finished ONNX graphs into forms that engines support; `docs/realizers.md` lists the rewrites."""
 
 from .activations import FuseActivations, SplitActivations
+from .causal_convolutions import FuseCausalConvolutions
 from .element_types import ConvertElementTypes
 from .fan_out import ExplicitFanOut
 from .flatten import FlattenToReshape, ReshapeToFlatten
@@ -20,6 +21,7 @@ __all__ = [
     "FlattenToReshape",
     "FoldBatchNorm",
     "FuseActivations",
+    "FuseCausalConvolutions",
     "PrefixNames",
     "ReshapeToFlatten",
     "SliceGraph",

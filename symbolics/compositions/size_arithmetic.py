@@ -167,7 +167,10 @@ def is_non_negative(size: Size | None, depth: int = 12) -> bool:
     if node is None or depth == 0:
         return False
     inputs = list(node.inputs)
-    if node.op_type in ("Shape", "Size", "NonZero"):
+    if node.op_type in ("Shape", "Size", "NonZero", "ArgMax", "ArgMin"):
+        return True
+    if node.op_type == "TopK" and size.index() == 1:
+        # The second output has positions.
         return True
     if node.op_type in _FIRST_INPUT:
         return is_non_negative(inputs[0], depth - 1)

@@ -250,7 +250,7 @@ def trilu(g: GraphContext, input: Value, k: Value | None = None, upper: int = 1)
         offset = offsets[0] if offsets is not None else g.op("Reshape", k, g.constant([], DataType.INT64))
         rows = rows if offsets == [0] else g.op("Add", rows, offset)
         across = g.call("sym::range", start=0, end=width)
-        mask = g.op("Not", g.op("Greater" if upper else "Less", rows, across))
+        mask = g.op("LessOrEqual" if upper else "GreaterOrEqual", rows, across)
     if g.dtype(input) == DataType.BOOL:
         return g.op("And", input, mask)
     return g.op("Where", mask, input, g.constant(0, g.dtype(input) or DataType.FLOAT))

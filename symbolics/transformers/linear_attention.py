@@ -100,15 +100,10 @@ def linear_attention(
 
 @onnx_symbolic("composed::linear_attention_operator", opset=27)
 def linear_attention_operator(
-    g: GraphContext,
-    query: Value,
-    key: Value,
-    value: Value,
-    past_state: Value | None = None,
-    decay: Value | None = None,
-    beta: Value | None = None,
+    g: GraphContext, query: Value, key: Value, value: Value, **options: Value | None
 ) -> tuple[Value, Value]:
     """The same by ONNX's LinearAttention, for consumers that have a kernel of it."""
+    decay, beta = options.get("decay"), options.get("beta")
     heads, value_size = static_size(g, query, 2), static_size(g, value, 3)
     if heads is None or value_size is None:
         raise g.refuse("the number of heads and the size of values must be constant")
@@ -121,7 +116,7 @@ def linear_attention_operator(
     output, state = g.op(
         "LinearAttention",
         *(g.op("Reshape", tensor, [0, 0, -1]) for tensor in (query, key, value)),
-        past_state,
+        options.get("past_state"),
         decay,
         beta,
         q_num_heads=heads,

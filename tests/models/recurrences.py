@@ -65,7 +65,14 @@ FAMILIES: dict[str, tuple[str, Callable[[], Any]]] = {
     "kimi_linear": (
         "KimiLinearForCausalLM",
         lambda: transformers.KimiLinearConfig(
-            **_SIZES,
+            **{**_SIZES, "num_key_value_heads": 4},
+            layer_types=["linear_attention", "full_attention"],
+            linear_head_dim=8,
+            linear_num_heads=4,
+            kv_lora_rank=16,
+            qk_rope_head_dim=8,
+            qk_nope_head_dim=8,
+            v_head_dim=8,
             num_experts=4,
             num_experts_per_token=2,
             moe_intermediate_size=16,

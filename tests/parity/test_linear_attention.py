@@ -84,18 +84,8 @@ def test_operator_of_onnx_agrees(has_decay: bool, has_rate: bool) -> None:
     overlay = opsetta.default_registry.fork()
 
     @opsetta.onnx_symbolic("opsetta::linear_attention", opset=27, registry=overlay)
-    def write_operator(
-        g: opsetta.GraphContext,
-        query: opsetta.Value,
-        key: opsetta.Value,
-        value: opsetta.Value,
-        past_state: opsetta.Value | None = None,
-        decay: opsetta.Value | None = None,
-        beta: opsetta.Value | None = None,
-    ) -> object:
-        operands = {"query": query, "key": key, "value": value}
-        options = {"past_state": past_state, "decay": decay, "beta": beta}
-        return g.call_outputs("composed::linear_attention_operator", **operands, **options)
+    def write_operator(g: opsetta.GraphContext, **tensors: opsetta.Value | None) -> object:
+        return g.call_outputs("composed::linear_attention_operator", **tensors)
 
     torch.manual_seed(0)
     program = export_attention(Attention(has_decay, has_rate), HIGHEST, overlay)

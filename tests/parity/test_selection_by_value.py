@@ -79,6 +79,7 @@ COUNTS = [
     Record("histc", lambda x: torch.histc(x, 5), (POINTS,), (9, HIGHEST)),
     Record("histc between", lambda x: torch.histc(x, 4, -1, 1.5), (POINTS,), (9, HIGHEST)),
     Record("histc of equal", lambda x: torch.histc(x * 0 + 2, 4), (POINTS,), (9, HIGHEST)),
+    Record("histc of many", lambda x: torch.histc(x, 70, -1, 1), (POINTS,), (9, HIGHEST)),
     Record("histogram", lambda x: torch.histogram(x, 5), (POINTS,), (9, HIGHEST)),
     Record(
         "histogram weighted",

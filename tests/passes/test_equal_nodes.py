@@ -66,3 +66,17 @@ def test_many_nodes_that_read_nothing_take_time_in_proportion():
     model = ir.from_onnx_text(f'<ir_version: 8, opset_import: ["" : 18]> g () => (a0) {{ {nodes} }}')
     assert MergeEqualNodes()(model).modified
     assert len(model.graph) == 2000
+
+
+def test_nodes_of_a_body_are_merged() -> None:
+    text = """<ir_version: 8, opset_import: ["" : 18]> g (float[2] x, int64 n) => (y, rows) {
+        y, rows = Loop (n, , x) <body =
+            b (int64 i, bool go, float[2] c) => (bool on, float[2] d, float[2] e) {
+            on = Identity(go) p = Abs(c) q = Abs(c) d = Add(p, q) e = Add(p, q) }>
+    }"""
+    model = ir.from_onnx_text(text)
+    assert MergeEqualNodes()(model).modified
+    [body] = [attribute.as_graph() for node in model.graph for attribute in node.attributes.values()]
+    assert [node.op_type for node in body] == ["Identity", "Abs", "Add", "Identity"]
+    assert [value.name for value in body.outputs] == ["on", "d", "e"]
+    assert not MergeEqualNodes()(model).modified

@@ -50,6 +50,16 @@ def is_caught() -> bool:
     return any(map(_catches, model_frames(sys._getframe(1))))
 
 
+def while_at(frame: types.FrameType) -> ast.While | None:
+    """The `while` whose condition a frame tests, if the condition has no effect; None without source."""
+    line = frame.f_lineno
+    loops = [node for node in _statements(frame) if isinstance(node, ast.While) and _covers(node.test, line)]
+    # With other conditions on the line it is unknown which one runs.
+    if len(loops) != 1 or not _is_plain(loops[0].test) or loops[0].body[0].lineno <= line:
+        return None
+    return loops[0]
+
+
 def is_inside_call(name: str, outer_name: str) -> bool:
     """Whether the model's code runs a statement whose calls of a function are all arguments of another one.
 

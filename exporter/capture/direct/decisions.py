@@ -21,6 +21,7 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.recording.recorder import READS_OF_NUMBERS, GraphRecorder
 from ...torch_boundary.recording.replay import NotReplayable, Replay
 from ...torch_boundary.recording.size_tensors import number_in
+from ...torch_boundary.size_questions import tested_condition
 from ...torch_boundary.symbolic_numbers import GuardOnDataDependentSymNode, example_sizes
 from ..sizes.recorded_answers import QUESTIONS, Question, current_line, question_at
 from ..user_lines import CodeLine
@@ -311,7 +312,10 @@ class DecidingEnvironment(SizeEnvironment):
         if self._checks_numbers and sym_node.pytype is int:
             check_number()
         if self.loops is not None and isinstance(sym_node, SizeNode) and fallback_value is None:
-            answer = self.loops.answer(sym_node.original, refuses=True)
+            frame = tested_condition()
+            answer = None if frame is None else self.whiles.answer(frame)
+            if answer is None:
+                answer = self.loops.questions.answer(sym_node.original, refuses=True)
             if answer is not None:
                 return answer
         try:

@@ -33,6 +33,7 @@ from .decisions import Decisions
 from .loops.dynamic_ranges import slices_of
 from .loops.iterations import Loops
 from .loops.rolling import roll_loops
+from .loops.while_loops import WhileLoops
 from .names import argument_names, assign_names, tensor_name
 from .refusals import check_graph, check_recordable
 
@@ -94,6 +95,7 @@ class _Recording:
         self._graph = self.recorder.graph
         environment: Any = sizes.mode.shape_env
         self._loops = environment.loops = Loops(self.recorder, environment)
+        environment.whiles = WhileLoops(self._loops)
         self.recorder.slices_of = slices_of
         self.recorder.join_results = self._loops.join_results
         self._entries: list[InputSpec] = []

@@ -8,12 +8,6 @@ from __future__ import annotations
 
 import torch
 
-_LIBRARY = torch.library.Library("opsetta", "FRAGMENT")
-_LIBRARY.define(
-    "linear_attention(Tensor query, Tensor key, Tensor value, Tensor? past_state=None, Tensor? decay=None, "
-    "Tensor? beta=None) -> (Tensor output, Tensor state)"
-)
-
 
 def _run_recurrence(
     query: torch.Tensor,
@@ -33,8 +27,9 @@ def _run_recurrence(
         decay: its logarithm for each token and head, [batch, tokens, heads]; none by default.
         beta: the rate of the delta rule, like the decay; by default keys and values are added.
     """
-    output, state = _shapes_of_results(query, key, value)
-    state = torch.zeros_like(state) if past_state is None else past_state.to(state)
+    output = torch.empty_like(value)
+    shape = (query.shape[0], *query.shape[2:], value.shape[3])
+    state = value.new_zeros(shape) if past_state is None else past_state.to(value)
     for token in range(value.shape[1]):
         token_key, updates = key[:, token, :, :, None], value[:, token, :, None]
         if decay is not None:
@@ -47,17 +42,14 @@ def _run_recurrence(
 
 
 def _shapes_of_results(
-    query: torch.Tensor,
-    key: torch.Tensor,
-    value: torch.Tensor,
-    past_state: torch.Tensor | None = None,
-    decay: torch.Tensor | None = None,
-    beta: torch.Tensor | None = None,
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *options: torch.Tensor | None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     batch, _, heads, key_size = query.shape
     return torch.empty_like(value), value.new_empty((batch, heads, key_size, value.shape[3]))
 
 
+_LIBRARY = torch.library.Library("opsetta", "FRAGMENT")
+_LIBRARY.define("linear_attention" + torch.library.infer_schema(_run_recurrence, mutates_args=()))
 _LIBRARY.impl("linear_attention", _run_recurrence, "CompositeExplicitAutograd")
 torch.library.register_fake("opsetta::linear_attention", _shapes_of_results, lib=_LIBRARY)
 

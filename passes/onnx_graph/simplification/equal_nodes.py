@@ -3,7 +3,8 @@
 It does the same as onnx-ir's `common.CommonSubexpressionEliminationPass` in a fraction of the time, because
 it reads attributes only of nodes with the same operator and inputs.
 
-1. Nodes of the main graph are equal if their operators, inputs, attributes and numbers of outputs are.
+1. Nodes of a graph, or of a sub-graph, are equal if their operators, inputs, attributes and numbers of
+   outputs are.
 2. Not merged are nodes whose results may differ each time (random operators, and those of other domains),
    nodes with sub-graphs, and nodes with tensors of many elements as attributes.
 3. A graph that returns the results of both nodes returns a copy of one.
@@ -15,7 +16,8 @@ import onnx_ir as ir
 
 from ....registration.inference.tensor_sizes import element_count
 from ....registration.schemas import operator_schema
-from ..pass_order import OnnxPass, Run
+from ..node_pass import IndexedPass, NodesByOperator
+from ..pass_order import Run
 
 _MAXIMUM_ELEMENTS = 10
 """Nodes with larger tensors as attributes are not compared."""
@@ -23,35 +25,48 @@ _LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRIN
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 
 
-class MergeEqualNodes(OnnxPass):
+class MergeEqualNodes(IndexedPass):
     """Removes nodes that compute what an earlier node computes."""
 
-    runs = (Run("basic", after={"RemoveUnused": "A node that nothing reads is removed, not merged."}),)
+    runs = (
+        Run(
+            "basic",
+            after={
+                "RemoveUnused": "A node that nothing reads is removed, not merged.",
+                "ShareSizes": "Reads of one size are equal only if they read one tensor.",
+            },
+        ),
+    )
 
-    def call(self, model: ir.Model) -> ir.passes.PassResult:
-        """Merge equal nodes of the main graph, and report whether there were any."""
-        graph, opset = model.graph, model.opset_imports.get("")
-        graph_outputs = set(graph.outputs)
-        first: dict[tuple[object, ...], ir.Node] = {}
-        by_contents: dict[tuple[object, ...], ir.Node] = {}
-        modified = False
-        for node in list(graph):
-            earlier = first.setdefault((node.op_type, node.inputs), node)
-            if earlier is node:
-                continue
-            schema = None if node.domain or opset is None else operator_schema(node.op_type, opset)
-            # Random operators have a seed; operators of other domains may be random too.
-            if schema is None or "seed" in schema.attributes:
-                continue
-            for candidate in (earlier, node):
-                contents = _contents(candidate)
-                equal = node if contents is None else by_contents.setdefault(contents, candidate)
-            if equal is not node and all(
-                output in graph_outputs or not output.is_graph_output() for output in node.outputs
-            ):
-                _merge(graph, node, equal)
-                modified = True
-        return ir.passes.PassResult(model, modified)
+    def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
+        """Merge equal nodes of each graph, and report whether there were any."""
+        opset = model.opset_imports.get("")
+        # A sum, because `any` would stop at the first graph that changes.
+        return sum(_merge_nodes(graph, opset) for graph in nodes.graphs) > 0
+
+
+def _merge_nodes(graph: ir.Graph, opset: int | None) -> bool:
+    graph_outputs = set(graph.outputs)
+    first: dict[tuple[object, ...], ir.Node] = {}
+    by_contents: dict[tuple[object, ...], ir.Node] = {}
+    modified = False
+    for node in list(graph):
+        earlier = first.setdefault((node.op_type, node.inputs), node)
+        if earlier is node:
+            continue
+        schema = None if node.domain or opset is None else operator_schema(node.op_type, opset)
+        # Random operators have a seed; operators of other domains may be random too.
+        if schema is None or "seed" in schema.attributes:
+            continue
+        for candidate in (earlier, node):
+            contents = _contents(candidate)
+            equal = node if contents is None else by_contents.setdefault(contents, candidate)
+        if equal is not node and all(
+            output in graph_outputs or not output.is_graph_output() for output in node.outputs
+        ):
+            _merge(graph, node, equal)
+            modified = True
+    return modified
 
 
 def _contents(node: ir.Node) -> tuple[object, ...] | None:

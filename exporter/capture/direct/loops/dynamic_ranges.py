@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from ....torch_boundary.fake_tensors import FakeTensor
 from ..refusals import LoopRefused
-from .iterations import Loops, Number
+from .iterations import Loops
+from .recorded_loops import Number
 
 
 class DynamicRange:
@@ -83,9 +84,31 @@ def reverse_members(items: Any) -> Iterator[object]:
     return members
 
 
-def zip_members(*iterables: Any, strict: bool = False) -> Iterator[tuple[object, ...]]:
+class DynamicZip:
+    """A `zip` of iterables, among them some of dynamic length."""
+
+    def __init__(self, members: Sequence[Any], strict: bool):
+        self.members = members
+        self._strict = strict
+
+    def __iter__(self) -> Iterator[tuple[object, ...]]:
+        return builtins.zip(*self.members, strict=self._strict)
+
+    def count_members(self, first: Number) -> Iterator[tuple[Number, tuple[object, ...]]]:
+        """The tuples with their numbers, which begin with a given one."""
+        lengths = (getattr(member, "indices", member) for member in self.members)
+        numbers = next(member for member in lengths if isinstance(member, DynamicRange))
+        # The numbers are those of a range that runs along.
+        counted = builtins.zip(numbers.count_members(first), *self.members, strict=self._strict)
+        return ((number, tuple(members)) for (number, _), *members in counted)
+
+
+def zip_members(*iterables: Any, strict: bool = False) -> Iterable[tuple[object, ...]]:
     """`zip`, also of the results of loops."""
-    return builtins.zip(*map(_members, iterables), strict=strict)
+    members = [_members(items) for items in iterables]
+    if any(isinstance(member, (DynamicRange, DynamicSequence)) for member in members):
+        return DynamicZip(members, strict)
+    return builtins.zip(*members, strict=strict)
 
 
 def sum_members(items: Any, start: Any = 0) -> object:
@@ -101,7 +124,7 @@ def count_members(items: Any, start: Number = 0) -> Iterator[tuple[Number, objec
     items = _members(items)
     if isinstance(items, DynamicSequence):
         return ((index + start, items[index]) for index in items.indices)
-    if isinstance(items, DynamicRange):
+    if isinstance(items, (DynamicRange, DynamicZip)):
         return items.count_members(start)
     return builtins.enumerate(items, int(start))
 

@@ -12,12 +12,22 @@ import sympy
 import torch
 import torch.fx
 
+from ....torch_boundary.recording.replay import NotReplayable
 from .tensor_writes import NotRepeated, SliceWrite, call_text, have_same_type, take_writes
 
 Argument = Any
 """An argument of a graph node: a node, a Python value, or a list or tuple of arguments."""
 _ATEN = torch.ops.aten
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+
+
+def loop_index(loop: int, iteration: int) -> int:
+    """The index of an iteration; a target for graph nodes only.
+
+    Raises:
+        NotReplayable: always, since the operator that replaces the loop has its own index.
+    """
+    raise NotReplayable("it depends on the index of a loop")
 
 
 @dataclasses.dataclass
@@ -45,22 +55,28 @@ class LoopBody:
 
 
 def match_iterations(
-    iterations: list[list[torch.fx.Node]], symbols: set[sympy.Symbol], root: torch.nn.Module, peels: bool
+    iterations: list[list[torch.fx.Node]],
+    symbols: set[sympy.Symbol],
+    root: torch.nn.Module,
+    *,
+    peels: bool,
+    takes_writes: bool,
 ) -> LoopBody:
     """Find what the iterations of a loop have in common.
 
     Args:
         iterations: the nodes of the first three iterations, each beginning with that of its index.
-        symbols: the symbols of the indices.
-        root: has the constants that `get_attr` nodes name.
+        symbols: the symbols of the indices, of inner loops too.
+        root: has what `get_attr` nodes name.
         peels: whether the first iteration is known to differ.
+        takes_writes: whether to take writes to tensors from before the loop out of the iterations.
 
     Raises:
         NotRepeated: the third iteration differs from the second.
     """
     for nodes in iterations:
-        _move_invariants(nodes, iterations[0][0], symbols)
-    writes, updates = take_writes(iterations)
+        _move_invariants(nodes, iterations[0][0], symbols, root)
+    writes, updates = take_writes(iterations) if takes_writes else ([], {})
     positions = {
         node: (iteration, position)
         for iteration, nodes in enumerate(iterations)
@@ -109,20 +125,59 @@ def _compare(
         raise NotRepeated(f"one iteration makes {len(earlier) - 1} calls, the next one {len(later) - 1}")
 
     def are_same_or_equal(before: torch.fx.Node, after: torch.fx.Node) -> bool:
-        if are_same(before, after) or not before.op == after.op == "get_attr":
-            return are_same(before, after)
-        # Each iteration has its own node for a constant.
-        first, second = (operator.attrgetter(str(node.target))(root) for node in (before, after))
-        are_tensors = isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor)
-        return are_tensors and torch.equal(first, second)
+        if are_same(before, after):
+            return True
+        # Each iteration has its own nodes for constants and sizes.
+        first, second = before.meta.get("val"), after.meta.get("val")
+        if isinstance(first, torch.SymInt) and isinstance(second, torch.SymInt):
+            return bool(first.node.expr == second.node.expr)
+        return _are_equal_attributes(before, after, root, root)
 
     # The first nodes are those of the indices.
     for before, after in zip(earlier[1:], later[1:], strict=True):
-        is_same = before.op == after.op and before.target == after.target
-        if not is_same or not _is_same_argument(
-            (before.args, before.kwargs), (after.args, after.kwargs), are_same_or_equal
-        ):
+        if not _is_same_call(before, after, are_same_or_equal):
             raise NotRepeated(f"one iteration calls {call_text(before)}, the next one {call_text(after)}")
+
+
+def _is_same_call(
+    before: torch.fx.Node, after: torch.fx.Node, are_same: Callable[[torch.fx.Node, torch.fx.Node], bool]
+) -> bool:
+    if before.op == after.op == "get_attr":
+        return are_same(before, after)
+    # The index of an inner loop has the number of that loop as its first argument.
+    first = 1 if before.target is loop_index else 0
+    return (
+        before.op == after.op
+        and before.target == after.target
+        and _is_same_argument(
+            (before.args[first:], before.kwargs), (after.args[first:], after.kwargs), are_same
+        )
+    )
+
+
+def _are_equal_attributes(
+    before: torch.fx.Node, after: torch.fx.Node, root: torch.nn.Module, root_of_after: torch.nn.Module
+) -> bool:
+    """Whether two nodes read equal constants, or equal bodies of inner loops."""
+    if not before.op == after.op == "get_attr":
+        return False
+    first = operator.attrgetter(str(before.target))(root)
+    second = operator.attrgetter(str(after.target))(root_of_after)
+    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
+        return torch.equal(first, second)
+    if not isinstance(first, torch.fx.GraphModule) or not isinstance(second, torch.fx.GraphModule):
+        return first is second
+    nodes, nodes_of_second = list(first.graph.nodes), list(second.graph.nodes)
+    counterparts = dict(zip(nodes, nodes_of_second, strict=False))
+
+    def are_same(one: torch.fx.Node, other: torch.fx.Node) -> bool:
+        if one.op == "get_attr":
+            return _are_equal_attributes(one, other, first, second)
+        return counterparts[one] is other
+
+    return len(nodes) == len(nodes_of_second) and all(
+        _is_same_call(one, other, are_same) for one, other in counterparts.items()
+    )
 
 
 def _is_same_argument(
@@ -144,12 +199,17 @@ def _is_same_argument(
     return type(before) is type(after) and bool(before == after)
 
 
-def _move_invariants(nodes: list[torch.fx.Node], start: torch.fx.Node, symbols: set[sympy.Symbol]) -> None:
+def _move_invariants(
+    nodes: list[torch.fx.Node], start: torch.fx.Node, symbols: set[sympy.Symbol], root: torch.nn.Module
+) -> None:
     """Move constants, and arithmetic on sizes that no index is in, before the loop; it is recorded once."""
     inside = set(nodes)
     for node in list(nodes[1:]):
         value = node.meta.get("val")
         if node.op == "get_attr":
+            if isinstance(operator.attrgetter(str(node.target))(root), torch.fx.GraphModule):
+                # The body of an inner loop belongs to the body of this one.
+                continue
             start.prepend(node)
             nodes.remove(node)
             inside.discard(node)

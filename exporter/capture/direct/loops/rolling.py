@@ -10,26 +10,58 @@ import torch
 import torch.fx
 
 from ....torch_boundary.recording.loop_operator import RANGE_LOOP
-from .iterations import IterationResults, Join, Loops, Number, RecordedLoop, loop_index
-from .matching import Argument, LoopBody
+from .iterations import Loops
+from .matching import Argument, LoopBody, loop_index
+from .recorded_loops import IterationResults, Join, Number, RecordedLoop
 
 _ATEN = torch.ops.aten
 
 
 def roll_loops(loops: Loops, graph: torch.fx.Graph, root: torch.nn.Module) -> None:
-    """Replace all loops of a recording, whose graph is complete.
+    """Replace all loops of a recording, whose graph is complete; inner loops first.
 
     Raises:
         CaptureError: a loop did not run to its end, or a single iteration's value is used after it.
     """
-    for number, loop in enumerate(loops.all):
+    for loop in loops.all:
         if loop.body is None:
             raise loop.refuse("ends early (break, return or an error)")
-        _Rolling(loop, loop.body, loops, graph).run(root, f"loop_body_{number}")
-    for join in loops.joins:
-        _replace_join(join, loops, graph)
-    for loop in loops.all:
-        _erase(loop)
+    replaced: dict[torch.fx.Node, torch.fx.Node] = {}
+    outer_loops = {loop.outer for loop in loops.all}
+    depths = sorted({loop.depth for loop in loops.all}, reverse=True)
+    for depth in depths:
+        level = [loop for loop in loops.all if loop.depth == depth]
+        for loop in level:
+            if loop in outer_loops:
+                _match_again(loop, loops)
+        for loop in level:
+            assert loop.body is not None
+            _Rolling(loop, loop.body, loops, graph, replaced).run(root, f"loop_body_{loops.all.index(loop)}")
+        for join in [join for join in loops.joins if join.runs_of(level)]:
+            outside = next((part.loop for part in join.runs_of(loops.all) if part.loop not in level), None)
+            if outside is not None:
+                raise outside.refuse("joins its results with those of an inner loop")
+            _replace_join(join, loops, graph, replaced)
+            loops.joins.remove(join)
+        for loop in level:
+            _erase(loop)
+    used = {node.target for node in graph.nodes if node.op == "get_attr"}
+    for name in [f"loop_body_{number}" for number in range(len(loops.all))]:
+        if name not in used:
+            # The body of an inner loop belongs to that of the outer one.
+            delattr(root, name)
+
+
+def _match_again(loop: RecordedLoop, loops: Loops) -> None:
+    """Compare the iterations of a loop whose inner loops have been replaced."""
+    joins = [join for join in loops.joins if join.runs_of([loop])]
+    loops.match(loop, takes_writes=True)
+    for join in joins:
+        nodes = join.node.args[0]
+        assert isinstance(nodes, (list, tuple))
+        join.parts = loops.parts_of(nodes)
+        if not join.runs_of([loop]):
+            raise loop.refuse("collects other values in the first iteration than in later ones")
 
 
 class _Rolling:
@@ -37,13 +69,22 @@ class _Rolling:
 
     Args:
         graph: the complete graph of the recording.
+        replaced: by nodes that loops before this one computed, those that compute their values now.
     """
 
-    def __init__(self, loop: RecordedLoop, body: LoopBody, loops: Loops, graph: torch.fx.Graph):
+    def __init__(
+        self,
+        loop: RecordedLoop,
+        body: LoopBody,
+        loops: Loops,
+        graph: torch.fx.Graph,
+        replaced: dict[torch.fx.Node, torch.fx.Node],
+    ):
         self._loop = loop
         self._body = body
         self._loops = loops
         self._graph = graph
+        self._replaced = replaced
         self._first = loop.first
         self._last = body.iterations[-1]
         self._collected: list[int] = []
@@ -55,7 +96,7 @@ class _Rolling:
         last_values = {base: body.positions[values[-1]][1] for base, values in body.updates.items()}
         for position in last_values.values():
             final_users.setdefault(position, [])
-        runs = [run for join in self._loops.joins for run in join.runs_of(loop)]
+        runs = [run for join in self._loops.joins for run in join.runs_of([loop])]
         write_positions = [body.positions[write.values[-1]][1] for write in body.writes]
         positions = [*(run.position for run in runs), *write_positions, *final_users]
         stacks = {*(run.position for run in runs), *write_positions}
@@ -64,6 +105,12 @@ class _Rolling:
             for position in dict.fromkeys(positions)
             if position in stacks or position not in body.carried
         ]
+        is_last_row_read = any(position not in body.carried for position in final_users)
+        questions = self._loops.questions
+        # A number of iterations that depends on sizes alone is tried at other sizes after the recording.
+        may_be_empty = questions.depends_on_index(loop.count) and not questions.is_positive(loop.count)
+        if (self._first == 1 or is_last_row_read) and may_be_empty:
+            raise loop.refuse("has no iterations for some indices of the loop around it")
         loop_node = self._insert_loop(root, name)
         carried = {position: index for index, position in enumerate(body.carried)}
         stacked = {
@@ -76,24 +123,30 @@ class _Rolling:
                 value = self._result(loop_node, carried[position], example)
             else:
                 value = self._insert(_ATEN.select.int, (stacked[position], 0, -1), example)
+            self._replaced[self._last[position]] = value
             for user in users:
                 user.replace_input_with(self._last[position], value)
             for base in (base for base, updated in last_values.items() if updated == position):
                 # Other views of the tensor, and the caller whose tensor it is, see the last value too.
-                self._insert(_ATEN.copy_.default, (base, value), base.meta["val"])
-        for run in runs:
-            run.stacked = stacked[run.position]
+                self._insert(_ATEN.copy_.default, (self._resolve(base), value), base.meta["val"])
+        loop.stacked = stacked
         for write, position in zip(body.writes, write_positions, strict=True):
-            self._write_slices(write.base, write.axis, stacked[position])
+            self._write_slices(self._resolve(write.base), write.axis, stacked[position])
         if self._first == 1:
             self._fix_first_index()
+
+    def _resolve(self, node: torch.fx.Node) -> torch.fx.Node:
+        """The node that computes the value of a node now."""
+        while node in self._replaced:
+            node = self._replaced[node]
+        return node
 
     def _final_users(self) -> dict[int, list[torch.fx.Node]]:
         """The nodes after the loop that read values of the last iteration, by position."""
         body = self._body
         inside = set(body.positions) | {node for write in body.writes for node in write.nodes}
         # A join reads the stacked values, not those of one iteration.
-        joins = {join.node for join in self._loops.joins}
+        joins = {join.node for join in self._loops.joins if join.runs_of([self._loop])}
         users: dict[int, list[torch.fx.Node]] = {}
         for nodes in body.iterations[self._first :]:
             for position, node in enumerate(nodes):
@@ -119,22 +172,23 @@ class _Rolling:
 
     def _insert_loop(self, root: torch.nn.Module, name: str) -> torch.fx.Node:
         loop, body = self._loop, self._body
-        self._cursor = loop.anchors[-1]
-        start, count = loop.start_argument, loop.count_argument
+        self._cursor = loop.markers[-1]
+        start, _, count = loop.arguments
         if self._first == 1:
             start, count = self._sum(start, loop.step), self._sum(count, -1)
         initial = body.inputs if body.initial is None else body.initial
-        module, additional = self._make_body()
+        module, additional = self._make_body(root)
         setattr(root, name, module)
         with self._graph.inserting_after(self._cursor):
             attribute = self._graph.get_attr(name)
         self._cursor = attribute
         examples = [self._last[position].meta["val"] for position in body.carried]
         examples += [self._stacked_value(position) for position in self._collected]
-        arguments = (attribute, list(initial), [start], list(additional), count, loop.step)
+        operands = [list(map(self._resolve, nodes)) for nodes in (initial, additional)]
+        arguments = (attribute, operands[0], [start], operands[1], count, loop.step)
         return self._insert(RANGE_LOOP, arguments, examples)
 
-    def _make_body(self) -> tuple[torch.fx.GraphModule, list[torch.fx.Node]]:
+    def _make_body(self, root: torch.nn.Module) -> tuple[torch.fx.GraphModule, list[torch.fx.Node]]:
         """The graph of one iteration, and the nodes from before the loop that it reads."""
         body, previous = self._body, self._body.iterations[-2]
         graph = torch.fx.Graph()
@@ -160,7 +214,8 @@ class _Rolling:
         for node in self._last[1:]:
             copies[node] = graph.node_copy(node, copies.__getitem__)
         graph.output(tuple(copies[node] for node in results))
-        return torch.fx.GraphModule(torch.nn.Module(), graph), additional
+        # It takes the bodies of inner loops from the root.
+        return torch.fx.GraphModule(root, graph), additional
 
     def _stacked_value(self, position: int) -> torch.Tensor:
         example = self._last[position].meta["val"]
@@ -176,7 +231,8 @@ class _Rolling:
         loop = self._loop
         shape = list(base.meta["val"].shape)
         shape[axis] = loop.repeated
-        start, stop, step = loop.start_argument, loop.stop_argument, loop.step
+        step = loop.step
+        start, stop, _ = loop.arguments
         if self._first == 1:
             start = self._sum(start, step)
         if step < 0:
@@ -196,8 +252,8 @@ class _Rolling:
 
     def _fix_first_index(self) -> None:
         """Give the first iteration, which is recorded apart, its index."""
-        index = self._loop.indices[0]
-        start = self._loop.start_argument
+        index = self._loop.markers[0]
+        start = self._loop.arguments[0]
         for user in list(index.users):
             user.args, user.kwargs = torch.fx.map_arg(
                 (user.args, user.kwargs), lambda node: start if node is index else node
@@ -221,7 +277,9 @@ def insert_after(
     return node
 
 
-def _replace_join(join: Join, loops: Loops, graph: torch.fx.Graph) -> None:
+def _replace_join(
+    join: Join, loops: Loops, graph: torch.fx.Graph, replaced: dict[torch.fx.Node, torch.fx.Node]
+) -> None:
     """Let a call that stacks or concatenates the results of iterations read those of the operator."""
     node = join.node
     parts: list[torch.fx.Node] = []
@@ -240,7 +298,7 @@ def _replace_join(join: Join, loops: Loops, graph: torch.fx.Graph) -> None:
             shape.insert(join.axis, 1)
             parts.append(insert(_ATEN.unsqueeze.default, (part, join.axis), shape) if join.stacks else part)
             continue
-        stacked = part.stacked
+        stacked = part.loop.stacked[part.position]
         shape = list(stacked.meta["val"].shape)
         if part.is_reversed:
             stacked = insert(_ATEN.flip.default, (stacked, [0]), shape)
@@ -254,6 +312,7 @@ def _replace_join(join: Join, loops: Loops, graph: torch.fx.Graph) -> None:
         parts.append(stacked)
     if len(parts) == 1:
         node.replace_all_uses_with(parts[0])
+        replaced[node] = parts[0]
         graph.erase_node(node)
     else:
         node.target, node.args = _ATEN.cat.default, (parts, join.axis)
@@ -266,10 +325,9 @@ def _erase(loop: RecordedLoop) -> None:
     first = loop.first
     nodes = [node for iteration in body.iterations[first:] for node in iteration]
     nodes += [node for write in body.writes for node in write.nodes[2 * first :]]
-    if first == 1:
-        nodes.append(loop.indices[0])
+    nodes += [*loop.markers[:1], loop.markers[-1]]
     erased = set(nodes)
-    graph = loop.anchors[0].graph
+    graph = loop.markers[0].graph
     for node in reversed(list(graph.nodes)):
         # Each iteration has its own node for a constant.
         if node in erased or (node.op == "get_attr" and not node.users):

@@ -18,6 +18,7 @@ import torch.fx
 from ....torch_boundary.containers import pytree
 from ....torch_boundary.fake_tensors import storage_of
 from ....torch_boundary.operators.overloads import OpOverload, operator_of, schema_of
+from ....torch_boundary.recording.loop_operator import RANGE_LOOP
 from ....torch_boundary.recording.replay import Storage, written_storages
 
 _ATEN = torch.ops.aten
@@ -243,6 +244,9 @@ def _insert_after(
 
 def _storages_written_by(node: torch.fx.Node) -> set[Storage]:
     """The storages that a call writes to. A normalization writes to its statistics in training alone."""
+    if node.target is RANGE_LOOP:
+        # The writes of an inner loop stand after it.
+        return set()
     if isinstance(node.target, OpOverload):
         names = [formal.name for formal in schema_of(node.target).arguments]
         arguments = dict(zip(names, node.args, strict=False)) | node.kwargs

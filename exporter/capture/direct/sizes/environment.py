@@ -29,6 +29,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         numbers: the nodes of constant integers.
         fixing: the stack of the call that first fixed a symbol at one number.
         loops: answers questions about the index of a loop over a dynamic size.
+        whiles: decides whether a `while` over a dynamic size goes on.
         keeps_ones: whether a computed size that is 1 in the example stays dynamic, where torch can go on
             without knowing that it is 1.
         has_kept_ones: whether there was such a size.
@@ -41,6 +42,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         self.numbers: dict[int, SizeNode] = {}
         self.fixing: traceback.StackSummary | None = None
         self.loops: Any = None
+        self.whiles: Any = None
         self._atoms: dict[sympy.Basic, int] = {}
         self._expressions: list[sympy.Basic] = []
         self._atom_bounds: dict[int, Bounds] = {}

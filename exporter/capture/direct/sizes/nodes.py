@@ -188,7 +188,7 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
             if self._undecided_at != environment.facts:
                 self.answer = _decide_relation(self.relation, environment)
                 if self.answer is None and environment.loops is not None:
-                    self.answer = environment.loops.answer(self)
+                    self.answer = environment.loops.questions.answer(self)
                 self._undecided_at = environment.facts
         return self.answer
 

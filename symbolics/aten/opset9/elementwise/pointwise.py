@@ -201,6 +201,8 @@ def floor_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
     if g.dtype(self) in dtypes.UNSIGNED:
         return g.op("Div", self, other)
     if is_integral(g, self):
+        if is_non_negative(self) and not (isinstance(other, Value) or other < 0):
+            return integers.quotient(g, self, other)
         return integers.quotient(g, g.op("Sub", self, g.call("aten::remainder", self, other)), other)
     if not isinstance(other, Value) and math.frexp(abs(other))[0] == 0.5:
         # Division by a power of two is exact.

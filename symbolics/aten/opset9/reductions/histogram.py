@@ -8,6 +8,10 @@ import numpy as np
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions.size_arithmetic import Size, compute, known_rank, product
 
+_COMPARED = 64
+"""Up to this many bins, each value is compared with the numbers of all bins. The comparisons take memory for
+each value and bin, and less time than a Loop over the values, which below opset 16 counts without them."""
+
 
 def _count_bins(g: GraphContext, bins: Value, count: Size, weight: Value | None, dtype: DataType) -> Value:
     """The number of positions in each of `count` bins, or the sum of their weights."""
@@ -125,9 +129,16 @@ def histc(g: GraphContext, self: Value, bins: int = 100, min: Number = 0, max: N
     distance = g.op("Mul", g.op("Sub", values, low), float(bins))
     bin_number = g.op("Floor", g.op("Div", distance, g.op("Sub", high, low)))
     inside = g.op("And", g.call("aten::ge", values, low), g.call("aten::le", values, high))
+    dtype = values.dtype or DataType.FLOAT
+    if bins <= _COMPARED:
+        # A value outside, or NaN, is equal to the number of no bin.
+        position = g.op("Where", inside, g.call("aten::clamp_max", bin_number, bins - 1), -1.0)
+        numbers = g.constant(np.arange(bins).astype(float), dtype)
+        is_in_bin = g.call("aten::eq", g.op("Unsqueeze", position, axes=[1]), numbers)
+        counts = g.op("ReduceSum", g.cast(is_in_bin, dtype), axes=[0], keepdims=0)
+        return g.cast(counts, dtype_of_values)
     bin_number = g.call("aten::clamp_max", g.op("Where", inside, bin_number, 0.0), bins - 1)
     position = g.op("Where", inside, g.cast(bin_number, DataType.INT64), g.constant(bins))
-    dtype = values.dtype or DataType.FLOAT
     counts = _count_bins(g, position, bins + 1, None, dtype)
     return g.cast(g.call("aten::slice", self=counts, dim=0, start=0, end=bins), dtype_of_values)
 

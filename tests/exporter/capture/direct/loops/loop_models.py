@@ -278,15 +278,6 @@ class SingleResult(Cells):
         return rows[1]
 
 
-class Nested(Cells):
-    def forward(self, x: Tensor) -> Tensor:
-        total = x[:, 0]
-        for t in range(x.shape[1]):
-            for u in range(x.shape[1]):
-                total = total + x[:, t] * x[:, u]
-        return total
-
-
 class Growing(Cells):
     def forward(self, x: Tensor) -> Tensor:
         rows = x[:, :1]
@@ -319,7 +310,6 @@ REFUSED = {
     CounterInDict: r"changes 'counts\['rows'\]\['seen'\]' from 2 to 3",
     CounterInModule: r"gru.*count' from 2 to 3",
     SingleResult: "of one iteration",
-    Nested: "inside of another such loop",
     Growing: "changes from one iteration to the next",
     IndexAfterwards: "gives its index",
     OldView: "a view of a tensor that it writes to",

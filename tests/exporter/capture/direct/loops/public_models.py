@@ -291,6 +291,69 @@ class SecondPass(Layers):
         return torch.stack(outputs, 1), torch.stack(weighted, 1)
 
 
+class While(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        t, total = 0, x[:, 0]
+        while t < x.shape[1]:
+            total = total * 0.5 + x[:, t]
+            t += 1
+        return total / t
+
+
+class WhileSteps(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        start, pieces = 0, []
+        while start + 2 <= x.shape[1]:
+            pieces.append(x[:, start : start + 2].mean(1))
+            start += 2
+        return torch.stack(pieces, 1)
+
+
+class WhileInside(Cells):
+    """Counts down, and up from the counter in an inner loop, and tells the first iteration from others."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        total, last = x[:, 0] * 0, x.shape[1] - 1
+        while last >= 0:
+            first = last + 1
+            while first < len(x[0]):
+                total = total * 0.7 + x[:, first] * x[:, last]
+                first += 1
+            last = last - 1
+        return total
+
+
+class WhileDoubles(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        t = 1
+        while t < x.shape[1]:
+            x = x + x.roll(t, 1)
+            t *= 2
+        return x
+
+
+class WhileSkips(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        t, total = 0, x[:, 0]
+        while t < x.shape[1]:
+            total = total + x[:, t]
+            if t == 0:
+                t += 1
+            t += 1
+        return total
+
+
+class NestedRows(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        rows = []
+        for b in range(x.shape[0]):
+            hidden = x.new_zeros(1, 5)
+            for t in range(x.shape[1]):
+                hidden = self.gru(x[b, t : t + 1], hidden)
+            rows.append(hidden[0])
+        return torch.stack(rows)
+
+
 PUBLIC = [
     GreedyDecoder,
     BeamSearch,
@@ -312,25 +375,11 @@ PUBLIC = [
     RunLengths,
     SumOfSteps,
     SecondPass,
+    NestedRows,
+    While,
+    WhileSteps,
+    WhileInside,
 ]
-
-
-class While(Cells):
-    def forward(self, x: Tensor) -> Tensor:
-        t, total = 0, x[:, 0]
-        while t < x.shape[1]:
-            total = total + x[:, t]
-            t += 1
-        return total
-
-
-class WhileSteps(Cells):
-    def forward(self, x: Tensor) -> Tensor:
-        start, pieces = 0, []
-        while start + 2 <= x.shape[1]:
-            pieces.append(x[:, start : start + 2].mean(1))
-            start += 2
-        return torch.stack(pieces, 1)
 
 
 class BreakAtSize(Cells):
@@ -349,17 +398,6 @@ class EarlyReturn(Cells):
             if t == 2:
                 return x[:, t]
         return x[:, 0]
-
-
-class NestedRows(Cells):
-    def forward(self, x: Tensor) -> Tensor:
-        rows = []
-        for b in range(x.shape[0]):
-            hidden = x.new_zeros(1, 5)
-            for t in range(x.shape[1]):
-                hidden = self.gru(x[b, t : t + 1], hidden)
-            rows.append(hidden[0])
-        return torch.stack(rows)
 
 
 class ReturnsList(Cells):
@@ -411,11 +449,10 @@ class SecondOrder(Cells):
 
 
 REFUSED = {
-    While: "while t < x.shape",
-    WhileSteps: "time <= 7",
+    WhileDoubles: "valid for time >= 5",
+    WhileSkips: "does not add 1 to 't'",
     BreakAtSize: "if t >= x.shape",
     EarlyReturn: "does not do the same in every iteration",
-    NestedRows: "inside of another such loop",
     ReturnsList: "of one iteration",
     OverList: "of one iteration",
     GrowingCache: "does not repeat",

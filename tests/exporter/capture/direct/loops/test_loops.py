@@ -9,6 +9,7 @@ import torch
 
 import opsetta
 
+from . import nested_models
 from .loop_models import EXPORTED, REFUSED, Bidirectional, Cells, FirstStepDiffers, InPlace, Recurrent
 
 SIZES = (1, 2, 3, 12)
@@ -38,11 +39,21 @@ def test_every_opset(model: type[Cells], opset: int) -> None:
         program.verify((torch.randn(2, time, 4),))
 
 
-@pytest.mark.parametrize("model", REFUSED)
-def test_other_loops_are_refused(model: type[Cells]) -> None:
-    with pytest.raises(opsetta.CaptureError, match=REFUSED[model]) as refusal:
+@pytest.mark.filterwarnings("ignore:the export is valid for")
+@pytest.mark.parametrize("model", nested_models.NESTED)
+def test_loops_inside_of_loops(model: type[Cells]) -> None:
+    program = _export(model, 13)
+    assert {"Loop"} == {node.op_type for node in program.model.graph} & {"Loop", "Scan", "If"}
+    for time in (1, 4, 9):
+        program.verify((torch.randn(3, time, 4),))
+    program.lower(28).verify((torch.randn(1, 5, 4),))
+
+
+@pytest.mark.parametrize(("model", "message"), [*REFUSED.items(), *nested_models.REFUSED.items()])
+def test_other_loops_are_refused(model: type[Cells], message: str) -> None:
+    with pytest.raises(opsetta.CaptureError, match=message) as refusal:
         _export(model, 13)
-    assert "loop_models.py" in str(refusal.value)
+    assert "_models.py" in str(refusal.value)
 
 
 def test_sizes_without_iterations() -> None:
