@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 import onnx
 import onnx_ir as ir
 
-from ..passes.onnx_graph.levels import check_level
+from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ..passes.quantization import Quantization
-from ..registration import OpsettaError, Registry
+from ..passes.realizers import ConvertElementTypes
+from ..registration import OpsettaError, Registry, UsageError
 from ..registration.functions.registry import registry_or_default
+from ..registration.warning import warn
 from .devices.plan import ALIGNMENT, Plan, make_plan
 from .devices.prepack import saving
 from .devices.targets.equivalent_forms import with_forms
 from .devices.targets.load_target import resolve_target
 from .devices.targets.target import Target, check_saving
+from .devices.targets.target_problems import check_model
 from .devices.targets.write_for_target import write_for
+from .editing.interface import InterfaceChanges, Size, change_interface
+from .editing.parts import edit_interface, extract_part, join_models
+from .editing.rewrite import rewrite
 from .files.reading import bounds_of
 from .files.reading.carried import carried_by, to_proto
 from .lowering.conversion.conversion import convert
@@ -90,21 +96,32 @@ class OnnxModel:
         registry: Registry | None = None,
         optimize: str | bool | None = None,
         target: str | os.PathLike[str] | Target | None = None,
+        shapes: Mapping[str, Sequence[Size]] | None = None,
+        dims: Mapping[str, int] | None = None,
+        dynamic: str = "",
+        rename: Mapping[str, str] | None = None,
     ) -> OnnxModel:
-        """The model at another opset, higher or lower.
+        """The model at another opset, higher or lower, with other sizes and names if they are given.
 
         Args:
             opset: the opset to write; by default the target's, or 17.
             optimize: "none", "basic" or "full", as for `export`; by default "full" at another opset, while a
                 model that has the opset stays as it is.
             target: the consumer to write for, as for `export`.
+            shapes: new shapes of inputs, `{"images": (1, 3, 640, 640)}`; a size may be the name of a
+                dimension. The names are those of the model as it was read.
+            dims: sizes for named dimensions, `{"batch": 1}`.
+            dynamic: a name for the leading dimension of the inputs, which then varies. onnxruntime checks
+                that a batch gives what its entries give.
+            rename: new names of inputs and outputs, by the present ones.
 
         Raises:
-            UsageError: `optimize` or `target` has an unknown value.
+            UsageError: `optimize` or `target` has an unknown value, or the model lacks a name.
             TargetError: lists everything that the target does not take.
             OpsetError: an opset that opsetta does not write.
             UnsupportedOperatorsError: lists every operator that the opset cannot express, and its nodes.
-            GraphError: the model is larger than what is converted of one that is not `trusted`.
+            GraphError: the model is larger than what is converted of one that is not `trusted`, or does not
+                take the sizes.
         """
         used_registry = registry if registry is not None else self.registry
         level = None if optimize is None else check_level(optimize)
@@ -113,19 +130,95 @@ class OnnxModel:
         if resolved_target is not None:
             registry_of_target = with_forms(registry_or_default(used_registry), resolved_target)
         bounds = bounds_of(self.trusted)
+        source = self.source
+        changes = InterfaceChanges(shapes or {}, dims or {}, dynamic, rename or {})
+        if changes:
+            source = change_interface(source, changes, bounds)
+            # Sizes that are known now make constants of what was computed from them.
+            level = level or DEFAULT_LEVEL
 
         def convert_source(keeps_weights: bool, observation: Observation | None = None) -> ir.Model:
             new_model = convert(
-                self.source, requested_opset, registry_of_target, bounds, level, keeps_weights, observation
+                source, requested_opset, registry_of_target, bounds, level, keeps_weights, observation
             )
             write_for(new_model, resolved_target)
             return new_model
 
         converted = OnnxModel(
-            convert_source(False), source=self.source, registry=used_registry, trusted=self.trusted
+            convert_source(False), source=source, registry=used_registry, trusted=self.trusted
         )
         converted._convert, converted.target = convert_source, resolved_target
         return converted
+
+    def extract(self, inputs: Sequence[str] = (), outputs: Sequence[str] = ()) -> OnnxModel:
+        """The part of the model that computes some values from others.
+
+        Args:
+            inputs: names of values to feed; by default the inputs that the part needs.
+            outputs: names of values to return; by default the outputs that depend on `inputs`.
+
+        Raises:
+            UsageError: there is no such value, or the outputs need others than these inputs.
+            GraphError: the element type of an input is unknown.
+        """
+        return self._with(extract_part(self.model, inputs, outputs, bounds_of(self.trusted)))
+
+    def join(self, other: OnnxModel, connect: Mapping[str, str], *, keep_outputs: bool = False) -> OnnxModel:
+        """This model and another, which has the same opset, as one.
+
+        Args:
+            connect: inputs of the other model, by the outputs of this one that feed them.
+            keep_outputs: whether connected outputs stay outputs.
+
+        Raises:
+            UsageError: there is no such output or input, or types or opsets differ.
+        """
+        joined = join_models(self.model, other.model, connect, keeps_outputs=keep_outputs)
+        return self._with(joined, trusted=self.trusted and other.trusted)
+
+    def edit(
+        self, *, drop_outputs: Collection[str] = (), constants: Mapping[str, object] | None = None
+    ) -> OnnxModel:
+        """The model without some outputs and what only they need, and with some inputs fixed.
+
+        Args:
+            drop_outputs: names of outputs.
+            constants: the value of each input to fix: a number for all elements, or an array.
+
+        Raises:
+            UsageError: there is no such input or output, no output remains, or a value does not fit.
+        """
+        return self._with(edit_interface(self.model, drop_outputs, constants))
+
+    def convert_types(self, dtype: str, *, keep_io: bool = True, exclude: Collection[str] = ()) -> OnnxModel:
+        """The model with weights and activations in half precision.
+
+        Weights beyond the range of the type become its largest number, with a warning that names them.
+
+        Args:
+            dtype: `"fp16"`, `"bf16"` or `"fp32"`.
+            keep_io: whether inputs and outputs keep their element types.
+            exclude: operators or nodes that compute in their present type, by name.
+
+        Raises:
+            UsageError: `dtype` has an unknown value, or no node has a name in `exclude`.
+            GraphError: the opset cannot cast to the type, or the type of a value is unknown.
+            TargetError: the consumer of the model does not take the type.
+        """
+        converter = ConvertElementTypes(dtype, converts_interface=not keep_io, excluded=exclude)
+        converted = self._with(rewrite(self.model, [converter], self.trusted))
+        if converter.unused:
+            raise UsageError(f"the model has no operator or node {', '.join(sorted(converter.unused))}")
+        if converter.limited:
+            listed = ", ".join(f"'{name}' ({count})" for name, count in converter.limited.items())
+            warn(f"numbers of weights beyond the range of {dtype} became its largest number: {listed}")
+        if self.target is not None:
+            check_model(converted.model, self.target)
+            converted.target = self.target
+        return converted
+
+    def _with(self, model: ir.Model, trusted: bool | None = None) -> OnnxModel:
+        return OnnxModel(model, registry=self.registry, trusted=self.trusted if trusted is None else trusted)
 
     def save(
         self,

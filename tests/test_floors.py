@@ -27,6 +27,7 @@ EXPORTER = [
     "capture",
     "lowering",
     "running",
+    "editing",
     "devices",
     "report",
 ]

@@ -10,6 +10,7 @@ import typer
 from .commands.compare import compare
 from .commands.convert import convert
 from .commands.deployment import plan, prepack, stream
+from .commands.editing import edit, extract, join
 from .commands.export import export, verify
 from .commands.freeze import freeze
 from .commands.huggingface import generate
@@ -42,6 +43,9 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     sweep,
     freeze,
     realize,
+    extract,
+    join,
+    edit,
     plan,
     prepack,
     stream,

@@ -17,8 +17,8 @@ def load_example(reference: str, inputs: Sequence[str] = ()) -> Example:
 
     Args:
         reference: `PATH.py:function`, or the path of a file of `torch.jit.save` or `torch.export.save`. The
-            function takes no arguments and returns `(model, args)`, `(model, args, kwargs)`, or a dict with these keys and
-            options of `export`. The model may be such a path.
+            function takes no arguments and returns `(model, args)`, `(model, args, kwargs)`, or a dict with
+            these keys and options of `export`. The model may be such a path.
         inputs: descriptions of a TorchScript file's inputs, for `example_inputs`.
 
     Raises:
