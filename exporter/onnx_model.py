@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -16,6 +17,8 @@ from ..passes.realizers import ConvertElementTypes
 from ..registration import OpsettaError, Registry, UsageError
 from ..registration.functions.registry import registry_or_default
 from ..registration.warning import warn
+from .calibration.batches import Data, read_batches, split_batches
+from .calibration.static_quantization import QuantizationReport, QuantizationScheme, quantize_model
 from .devices.plan import ALIGNMENT, Plan, make_plan
 from .devices.prepack import saving
 from .devices.targets.equivalent_forms import with_forms
@@ -48,6 +51,7 @@ class OnnxModel:
         trusted: whether `lower` takes as much memory and time as the model asks for.
         target: the consumer that it was written for, or None.
         quantization: what `quantize_weights` did to it, or None.
+        accuracy: the errors that `quantize` measured, or None.
     """
 
     def __init__(
@@ -64,6 +68,7 @@ class OnnxModel:
         self.registry = registry
         self.target: Target | None = None
         self.quantization: Quantization | None = None
+        self.accuracy: QuantizationReport | None = None
         self._convert: Callable[..., ir.Model] | None = None
         """Converts the source again, optionally without passes that change weights, or observed."""
 
@@ -216,6 +221,43 @@ class OnnxModel:
             check_model(converted.model, self.target)
             converted.target = self.target
         return converted
+
+    def quantize(
+        self, data: Data, *, mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,), **scheme: Any
+    ) -> OnnxModel:
+        """The model with weights and activations of 8 or 16 bits; see docs/calibration.md.
+
+        onnxruntime finds the ranges of activations on calibration data. One batch in five is left out, to
+        measure the errors in the result's `accuracy`.
+
+        Args:
+            data: an .npz file with an array of samples for each input; a folder of .npy, .npz or image files;
+                or batches, or a function that returns them: mappings by input name, sequences or arrays.
+            mean, std: of images, whose pixels are divided by 255 first.
+            scheme: fields of `QuantizationScheme`: `form`, `activations`, `weights`, `per_channel`,
+                `symmetric`, `method` and `exclude`; by default what the target of the model wants.
+
+        Raises:
+            UsageError: the data or the scheme does not fit the model.
+            InferenceError: onnxruntime is not installed, or cannot run or quantize the model.
+            TargetError: the consumer of the model does not take the result.
+        """
+        unknown = scheme.keys() - {field.name for field in dataclasses.fields(QuantizationScheme)}
+        if unknown:
+            raise UsageError(f"quantize has no argument {', '.join(sorted(unknown))}")
+        if self.target is not None:
+            wanted = dataclasses.asdict(self.target.quantization)
+            scheme = {name: value for name, value in wanted.items() if value is not None} | scheme
+        batches, held_out = split_batches(read_batches(data, self._runner.inputs, mean, std))
+        model, accuracy = quantize_model(
+            self.model, QuantizationScheme(**scheme), batches, held_out, self.trusted
+        )
+        quantized = self._with(model)
+        quantized.accuracy = accuracy
+        if self.target is not None:
+            check_model(model, self.target)
+            quantized.target = self.target
+        return quantized
 
     def _with(self, model: ir.Model, trusted: bool | None = None) -> OnnxModel:
         return OnnxModel(model, registry=self.registry, trusted=self.trusted if trusted is None else trusted)

@@ -28,6 +28,7 @@ EXPORTER = [
     "lowering",
     "running",
     "editing",
+    "calibration",
     "devices",
     "report",
 ]

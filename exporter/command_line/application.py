@@ -15,6 +15,7 @@ from .commands.export import export, verify
 from .commands.freeze import freeze
 from .commands.huggingface import generate
 from .commands.inspection import check, info, ops
+from .commands.quantize import quantize
 from .commands.realize import realize
 from .commands.report import report
 from .commands.sweep import sweep
@@ -42,6 +43,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     report,
     sweep,
     freeze,
+    quantize,
     realize,
     extract,
     join,

@@ -84,9 +84,11 @@ def substitute_sizes(model: ir.Model, sizes: Sizes) -> None:
             dims: list[int | str | None] = []
             for size in value.shape:
                 text = size if isinstance(size, int) else size.value
-                number = evaluate(text, _numbers(sizes)) if isinstance(text, str) else text
-                is_formula = isinstance(text, str) and not isinstance(number, int)
-                dims.append(_replace_names(str(text), sizes) if is_formula else number)
+                number = evaluate(text, _numbers(sizes)) if isinstance(text, str) else None
+                if isinstance(number, int):
+                    dims.append(number)
+                else:
+                    dims.append(_replace_names(text, sizes) if isinstance(text, str) else text)
             value.shape = ir.Shape(dims)
     remaining = []
     for restriction in read_restrictions(model.metadata_props):
@@ -144,8 +146,8 @@ def _check_dims(model: ir.Model, dims: Sizes) -> dict[str, Size]:
     }
     for name, size in dims.items():
         if name not in names:
-            known = f"its dynamic dimensions are {', '.join(sorted(names))}" if names else "it has none"
-            raise UsageError(f"the inputs have no dynamic dimension '{name}': {known}")
+            listed = f"its dynamic dimensions are {', '.join(sorted(names))}" if names else "it has none"
+            raise UsageError(f"the inputs have no dynamic dimension '{name}': {listed}")
         if isinstance(size, int) and size < 0:
             raise UsageError(f"the size of '{name}' is {size}, but must be 0 or more")
     return dict(dims)

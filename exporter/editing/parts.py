@@ -91,8 +91,8 @@ def join_models(
         ir.convenience.replace_all_uses_with(feeds[feed], results[result], replace_graph_outputs=True)
         added.graph.inputs.remove(feeds[feed])
     _move_nodes(added.graph, joined.graph)
-    kept = [v for v in joined.graph.outputs if keeps_outputs or v.name not in connections]
-    outputs = list(dict.fromkeys([*kept, *added.graph.outputs]))
+    outputs = [v for v in joined.graph.outputs if keeps_outputs or v.name not in connections]
+    outputs = list(dict.fromkeys([*outputs, *added.graph.outputs]))
     added.graph.outputs.clear()
     joined.graph.outputs.clear()
     joined.graph.outputs.extend(outputs)
@@ -119,11 +119,11 @@ def edit_interface(
     for name in drop_outputs:
         if name not in names:
             raise UsageError(f"the model has no output '{name}': it has {', '.join(names)}")
-    kept = [value for value in graph.outputs if value.name not in drop_outputs]
-    if not kept:
+    outputs = [value for value in graph.outputs if value.name not in drop_outputs]
+    if not outputs:
         raise UsageError("at least one output must remain")
     graph.outputs.clear()
-    graph.outputs.extend(kept)
+    graph.outputs.extend(outputs)
     for name, contents in (constants or {}).items():
         _fix_input(graph, name, contents)
     # Inputs stay even if no node reads them any more, because callers feed them.
@@ -183,16 +183,16 @@ def _model_like(model: ir.Model, graph: ir.Graph) -> ir.Model:
     )
 
 
-def _rename_values(graph: ir.Graph, taken: Names) -> None:
+def _rename_values(graph: ir.Graph, names: Names) -> None:
     """Rename values and nodes whose name is taken."""
     graphs = [graph, *graph.subgraphs()]
     values = [value for inner in graphs for value in (*inner.inputs, *inner.initializers.values())]
     for node in ir.traversal.RecursiveGraphIterator(graph):
         values += node.outputs
         if node.name:
-            node.name = taken.unique(node.name)
+            node.name = names.unique(node.name)
     values = [value for value in dict.fromkeys(values) if value.name]
-    ir.convenience.rename_values(values, [taken.unique(str(value.name)) for value in values])
+    ir.convenience.rename_values(values, [names.unique(str(value.name)) for value in values])
 
 
 def _move_nodes(source: ir.Graph, destination: ir.Graph) -> None:

@@ -48,7 +48,7 @@ def join(
         list[str] | None,
         typer.Option(
             metavar="OUTPUT=INPUT",
-            help="An output of the first file and the input of the second that it feeds; by default equal names.",
+            help="An output of the first file, and the input that it feeds; by default those of one name.",
         ),
     ] = None,
     keep_outputs: Annotated[
