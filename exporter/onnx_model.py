@@ -16,9 +16,11 @@ from ..passes.quantization import Quantization
 from ..passes.realizers import ConvertElementTypes
 from ..registration import OpsettaError, Registry, UsageError
 from ..registration.functions.registry import registry_or_default
+from ..registration.validity.node_check import invalid_nodes
 from ..registration.warning import warn
 from .calibration.batches import Data, read_batches, split_batches
 from .calibration.static_quantization import QuantizationReport, QuantizationScheme, quantize_model
+from .devices.model_check import ModelCheck, check_everywhere
 from .devices.plan import ALIGNMENT, Plan, make_plan
 from .devices.prepack import saving
 from .devices.targets.equivalent_forms import with_forms
@@ -32,7 +34,7 @@ from .editing.rewrite import rewrite
 from .files.reading import bounds_of
 from .files.reading.carried import carried_by, to_proto
 from .lowering.conversion.conversion import convert
-from .lowering.conversion.preparation import opset_of
+from .lowering.conversion.preparation import opset_of, source_of
 from .lowering.driver import Observation
 from .running.runner import Runner
 from .running.verification import VerificationReport
@@ -330,6 +332,11 @@ class OnnxModel:
 
         subject = self.source, self.opset, self._convert, lower, self.target
         return report_conversion(path, *subject, Choices(**options))
+
+    def check(self) -> ModelCheck:
+        """Check that the nodes are valid, whether onnxruntime runs the model, and which targets take it."""
+        invalid = invalid_nodes(source_of(self.model, bounds_of(self.trusted)))
+        return check_everywhere(self.model, invalid)
 
     def run(self, inputs: Mapping[str, object]) -> list[Any]:
         """Run the model with onnxruntime on arrays by input name.
