@@ -8,6 +8,7 @@ import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
@@ -33,11 +34,15 @@ from .editing.parts import edit_interface, extract_part, join_models
 from .editing.rewrite import rewrite
 from .files.reading import bounds_of
 from .files.reading.carried import carried_by, to_proto
+from .inspection.differences import ModelDifferences, find_differences
+from .inspection.layers import compare_layers
+from .inspection.node_costs import ModelCosts, model_costs
+from .inspection.reduction import reduce_model
 from .lowering.conversion.conversion import convert
 from .lowering.conversion.preparation import opset_of, source_of
 from .lowering.driver import Observation
 from .running.runner import Runner
-from .running.verification import VerificationReport
+from .running.verification import OutputReport, VerificationReport
 
 if TYPE_CHECKING:
     from .report.records import Report
@@ -170,18 +175,18 @@ class OnnxModel:
         """
         return self._with(extract_part(self.model, inputs, outputs, bounds_of(self.trusted)))
 
-    def join(self, other: OnnxModel, connect: Mapping[str, str], *, keep_outputs: bool = False) -> OnnxModel:
+    def join(self, second: OnnxModel, connect: Mapping[str, str], *, keep_outputs: bool = False) -> OnnxModel:
         """This model and another, which has the same opset, as one.
 
         Args:
-            connect: inputs of the other model, by the outputs of this one that feed them.
+            connect: inputs of the second model, by the outputs of this one that feed them.
             keep_outputs: whether connected outputs stay outputs.
 
         Raises:
             UsageError: there is no such output or input, or types or opsets differ.
         """
-        joined = join_models(self.model, other.model, connect, keeps_outputs=keep_outputs)
-        return self._with(joined, trusted=self.trusted and other.trusted)
+        joined = join_models(self.model, second.model, connect, keeps_outputs=keep_outputs)
+        return self._with(joined, trusted=self.trusted and second.trusted)
 
     def edit(
         self, *, drop_outputs: Collection[str] = (), constants: Mapping[str, object] | None = None
@@ -248,8 +253,8 @@ class OnnxModel:
         if unknown:
             raise UsageError(f"quantize has no argument {', '.join(sorted(unknown))}")
         if self.target is not None:
-            wanted = dataclasses.asdict(self.target.quantization)
-            scheme = {name: value for name, value in wanted.items() if value is not None} | scheme
+            preferred = dataclasses.asdict(self.target.quantization)
+            scheme = {name: value for name, value in preferred.items() if value is not None} | scheme
         batches, held_out = split_batches(read_batches(data, self._runner.inputs, mean, std))
         model, accuracy = quantize_model(
             self.model, QuantizationScheme(**scheme), batches, held_out, self.trusted
@@ -332,6 +337,36 @@ class OnnxModel:
 
         subject = self.source, self.opset, self._convert, lower, self.target
         return report_conversion(path, *subject, Choices(**options))
+
+    def costs(self) -> ModelCosts:
+        """Shapes, multiplications and weights of all nodes, and their sums."""
+        return model_costs(self.model, bounds_of(self.trusted))
+
+    def differences(self, second: OnnxModel, *, names: bool = False) -> ModelDifferences:
+        """What differs in another model: nodes by operator, attributes and shapes, and weights.
+
+        Args:
+            names: whether other names of nodes and values are differences.
+        """
+        return find_differences(self.model, second.model, bounds_of(self.trusted), names=names)
+
+    def compare_layers(self, second: OnnxModel, inputs: Mapping[str, np.ndarray]) -> tuple[OutputReport, ...]:
+        """The errors of all tensors that both models compute under one name, in order.
+
+        Raises:
+            UsageError: the models have other numbers of inputs, or no name in common.
+            InferenceError: onnxruntime is not installed, or refuses one of the models.
+        """
+        return compare_layers(self.model, second.model, inputs, bounds_of(self.trusted))
+
+    def reduce(self, fails: Callable[[OnnxModel], bool]) -> OnnxModel:
+        """A part of the model that still fails, and none of whose parts was found to fail.
+
+        Raises:
+            UsageError: the whole model does not fail.
+        """
+        bounds = bounds_of(self.trusted)
+        return self._with(reduce_model(self.model, lambda part: fails(self._with(part)), bounds))
 
     def check(self) -> ModelCheck:
         """Check that the nodes are valid, whether onnxruntime runs the model, and which targets take it."""

@@ -28,6 +28,7 @@ COMMANDS = (
     "docs/command-line.md",
     "docs/editing.md",
     "docs/huggingface.md",
+    "docs/inspection.md",
     "docs/quickstart.md",
 )
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\s*$")

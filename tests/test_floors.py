@@ -29,6 +29,7 @@ EXPORTER = [
     "running",
     "editing",
     "calibration",
+    "inspection",
     "devices",
     "report",
 ]

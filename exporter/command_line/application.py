@@ -13,6 +13,7 @@ from .commands.deployment import plan, prepack, stream
 from .commands.editing import edit, extract, join
 from .commands.export import export, verify
 from .commands.freeze import freeze
+from .commands.graph_tools import diff, reduce, simplify
 from .commands.huggingface import generate
 from .commands.inspection import check, info, ops
 from .commands.quantize import quantize
@@ -48,6 +49,9 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     extract,
     join,
     edit,
+    simplify,
+    diff,
+    reduce,
     plan,
     prepack,
     stream,

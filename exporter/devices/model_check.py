@@ -47,8 +47,8 @@ class ModelCheck:
         lines.append(f"targets without known problems: {', '.join(takers) or 'none'}")
         for name, problems in self.problems.items():
             if problems:
-                others = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
-                lines.append(f"  - {name}: {problems[0]}{others}")
+                more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
+                lines.append(f"  - {name}: {problems[0]}{more}")
         return lines
 
 

@@ -12,6 +12,7 @@ from ...devices.targets.load_target import resolve_target
 from ..options import caffe2, conversion_files, element_types, interface, quantization, tensorflow
 from ..options import export as options
 from ..terminal.output import Output
+from ..terminal.tables import count_text
 from .targets import describe_target
 
 if TYPE_CHECKING:
@@ -76,11 +77,13 @@ def convert(
     converted, _ = quantization.quantize_and_compare(lowered, quantized)
     written.save(converted, external_data)
     target_facts, target_lines = describe_target(converted.model, loaded_target)
+    node_count = converted.model.graph.num_nodes()
+    nodes = count_text(node_count, "node")
     facts = {
         "file": str(output),
         "opset": target_opset,
         "bytes": written.size,
-        "nodes": converted.model.graph.num_nodes(),
+        "nodes": node_count,
         "inputs": converted.input_names,
         "outputs": converted.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
@@ -88,7 +91,7 @@ def convert(
         **target_facts,
         **quantization.quantization_json(converted),
     }
-    text = f"{output}: opset {target_opset}, {facts['nodes']} nodes, {facts['bytes']} bytes"
+    text = f"{output}: opset {target_opset}, {nodes}, {facts['bytes']} bytes"
     if largest_error is not None:
         text += f"\nagrees with '{model}' in onnxruntime: largest absolute error {largest_error:.3g}"
     text = "\n".join([text, *target_lines, *quantization.quantization_lines(converted)])

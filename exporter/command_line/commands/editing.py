@@ -12,6 +12,7 @@ from ....registration import UsageError
 from ..options import export as options
 from ..options.named_values import parse_values
 from ..terminal.output import Output
+from ..terminal.tables import count_text
 
 if TYPE_CHECKING:
     from ...onnx_model import OnnxModel
@@ -36,8 +37,8 @@ def extract(
 ) -> None:
     """Write the part of a model that computes some values from others."""
     written = Output(output)
-    part = _load(model, trusted).extract(inputs or (), outputs or ())
-    _write(written, part, output, external_data, as_json)
+    part = load_onnx(model, trusted).extract(inputs or (), outputs or ())
+    write_result(written, part, output, external_data, as_json)
 
 
 def join(
@@ -60,7 +61,7 @@ def join(
 ) -> None:
     """Write two models as one, where outputs of the first are inputs of the second."""
     written = Output(output)
-    producer, consumer = _load(first, trusted), _load(second, trusted)
+    producer, consumer = load_onnx(first, trusted), load_onnx(second, trusted)
     shared_names = {name: name for name in producer.output_names if name in consumer.input_names}
     connections = parse_values(connect, "--connect", "OUTPUT=INPUT") or shared_names
     if not connections:
@@ -69,7 +70,7 @@ def join(
             f"'{second}' ({', '.join(consumer.input_names)}): pass --connect OUTPUT=INPUT"
         )
     joined = producer.join(consumer, connections, keep_outputs=keep_outputs)
-    _write(written, joined, output, external_data, as_json)
+    write_result(written, joined, output, external_data, as_json)
 
 
 def edit(
@@ -99,11 +100,17 @@ def edit(
     if not drop_output and not constants:
         raise UsageError("pass --drop-output or --set-constant")
     written = Output(output)
-    edited = _load(model, trusted).edit(drop_outputs=drop_output or (), constants=constants)
-    _write(written, edited, output, external_data, as_json)
+    edited = load_onnx(model, trusted).edit(drop_outputs=drop_output or (), constants=constants)
+    write_result(written, edited, output, external_data, as_json)
 
 
-def _load(path: pathlib.Path, trusted: bool) -> OnnxModel:
+def load_onnx(path: pathlib.Path, trusted: bool) -> OnnxModel:
+    """The model in an ONNX file.
+
+    Raises:
+        UsageError: the file has another format.
+        ModelFileError: it cannot be read.
+    """
     from ...load_model import load
     from ...onnx_model import OnnxModel
 
@@ -113,18 +120,21 @@ def _load(path: pathlib.Path, trusted: bool) -> OnnxModel:
     return loaded
 
 
-def _write(
+def write_result(
     written: Output, model: OnnxModel, path: pathlib.Path, external_data: bool | None, as_json: bool
 ) -> None:
+    """Save a model, and print what it is."""
     written.save(model, external_data)
+    node_count = model.model.graph.num_nodes()
+    nodes = count_text(node_count, "node")
     facts: dict[str, object] = {
         "file": str(path),
         "opset": model.opset,
         "bytes": written.size,
-        "nodes": model.model.graph.num_nodes(),
+        "nodes": node_count,
         "inputs": model.input_names,
         "outputs": model.output_names,
     }
     interface = f"{', '.join(model.input_names)} -> {', '.join(model.output_names)}"
-    text = f"{path}: opset {model.opset}, {facts['nodes']} nodes, {facts['bytes']} bytes, {interface}"
+    text = f"{path}: opset {model.opset}, {nodes}, {facts['bytes']} bytes, {interface}"
     written.report(facts, text, as_json=as_json)

@@ -15,6 +15,7 @@ from ...captured_graph.specializations import Specialization
 from ..options import export as options
 from ..terminal.output import say
 from ..terminal.tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
+from .editing import load_onnx
 from .targets import check_target
 
 
@@ -131,10 +132,17 @@ def info(
             metavar="MODEL", help="The file to describe: ONNX, a TensorFlow graph, or a Caffe2 net."
         ),
     ],
+    nodes: Annotated[
+        bool,
+        typer.Option("--nodes", help="Show instead all nodes: shapes, multiplications and weights of each."),
+    ] = False,
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
     """Show the opsets, inputs, outputs, operators and weights of a model file."""
+    if nodes:
+        _show_nodes(model, trusted, as_json)
+        return
     from ...capture.caffe2.net_reading import is_net
     from ...capture.tensorflow.recognition import recognise
 
@@ -169,6 +177,36 @@ def info(
         row(rows, more(len(description["operators"])), "")
     row(rows, "all", str(description["nodes"]))
     show(rows)
+
+
+def _show_nodes(path: pathlib.Path, trusted: bool, as_json: bool) -> None:
+    """Print the costs of all nodes, and their sums."""
+    model = load_onnx(path, trusted)
+    costs = model.costs()
+    try:
+        peak: int | None = model.plan().peak
+    # Without the sizes of dynamic dimensions there is no plan.
+    except OpsettaError:
+        peak = None
+    by_operator, by_module = costs.weight_bytes_by("operator"), costs.weight_bytes_by("module")
+    if as_json:
+        sums = {"peak_bytes": peak, "bytes_by_operator": by_operator, "bytes_by_module": by_module}
+        print_json({"file": str(path), **dataclasses.asdict(costs), **sums})
+        return
+    rows = table("node", "operator", "result", "type", "shape", "MACs", "weights")
+    for node in costs.nodes[:MOST_SHOWN]:
+        macs = "?" if node.macs is None else str(node.macs or "")
+        weights = size_text(node.weight_bytes) if node.weight_bytes else ""
+        row(rows, node.name, node.operator, node.result, node.dtype, shape_text(node.shape), macs, weights)
+    if len(costs.nodes) > MOST_SHOWN:
+        row(rows, more(len(costs.nodes)), "", "", "", "", "", "")
+    show(rows)
+    say(f"parameters: {costs.parameters:,}; multiplications with additions (MACs): {costs.macs}")
+    if peak is not None:
+        say(f"memory of results, planned: {size_text(peak)}")
+    say(
+        "weights by operator: " + ", ".join(f"{name} {size_text(size)}" for name, size in by_operator.items())
+    )
 
 
 def _header(description: dict[str, Any]) -> Iterator[str]:

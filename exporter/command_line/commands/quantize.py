@@ -15,7 +15,7 @@ from ..options import calibration
 from ..options import export as options
 from ..options.user_code import names, quiet_stdout
 from ..terminal.output import Output
-from ..terminal.tables import row, show, table
+from ..terminal.tables import count_text, row, show, table
 
 if TYPE_CHECKING:
     from ...calibration.static_quantization import QuantizationReport
@@ -71,14 +71,16 @@ def quantize(
             **{name: value for name, value in wishes.items() if value is not None},
         )
     written.save(quantized, external_data)
+    node_count = quantized.model.graph.num_nodes()
+    nodes = count_text(node_count, "node")
     facts = {
         "file": str(output),
         "opset": quantized.opset,
         "bytes": written.size,
-        "nodes": quantized.model.graph.num_nodes(),
+        "nodes": node_count,
         **({} if quantized.accuracy is None else dataclasses.asdict(quantized.accuracy)),
     }
-    text = f"{output}: opset {quantized.opset}, {facts['nodes']} nodes, {facts['bytes']} bytes"
+    text = f"{output}: opset {quantized.opset}, {nodes}, {facts['bytes']} bytes"
     written.report(facts, text, as_json=as_json)
     if not as_json and quantized.accuracy is not None:
         _show_accuracy(quantized.accuracy)
