@@ -15,6 +15,7 @@ import onnx_ir as ir
 from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ..passes.quantization import Quantization
 from ..passes.realizers import ConvertElementTypes
+from ..passes.realizers.image_interface import AddPixelInput, AddScoreOutput, PixelInput
 from ..registration import OpsettaError, Registry, UsageError
 from ..registration.functions.registry import registry_or_default
 from ..registration.validity.node_check import invalid_nodes
@@ -201,6 +202,33 @@ class OnnxModel:
             UsageError: there is no such input or output, no output remains, or a value does not fit.
         """
         return self._with(edit_interface(self.model, drop_outputs, constants))
+
+    def preprocess(self, **pixels: Any) -> OnnxModel:
+        """The model with an input of pixels in place of its image, under the same name.
+
+        Args:
+            pixels: fields of `PixelInput`: `dtype`, `layout`, `maximum`, `mean`, `std` and `resizes`.
+
+        Raises:
+            UsageError: a field has an unknown value.
+            GraphError: the model has no single image input, or no sizes to resize to.
+        """
+        step = AddPixelInput(PixelInput(**pixels), registry_or_default(self.registry))
+        return self._with(rewrite(self.model, [step], self.trusted))
+
+    def postprocess(self, step: str, count: int = 5) -> OnnxModel:
+        """The model with probabilities, classes, or the largest scores, in place of its first output.
+
+        Args:
+            step: `"softmax"`, `"argmax"` or `"topk"`, over the last axis.
+            count: how many of `"topk"`.
+
+        Raises:
+            UsageError: the step is unknown.
+            GraphError: the model has an output of the new name.
+        """
+        score_step = AddScoreOutput(step, registry_or_default(self.registry), count)
+        return self._with(rewrite(self.model, [score_step], self.trusted))
 
     def convert_types(self, dtype: str, *, keep_io: bool = True, exclude: Collection[str] = ()) -> OnnxModel:
         """The model with weights and activations in half precision.

@@ -6,10 +6,18 @@ import pathlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from ....passes.onnx_graph.levels import check_level
+from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ....registration import UsageError
 from ...devices.targets.load_target import resolve_target
-from ..options import caffe2, conversion_files, element_types, interface, quantization, tensorflow
+from ..options import (
+    caffe2,
+    conversion_files,
+    element_types,
+    image_steps,
+    interface,
+    quantization,
+    tensorflow,
+)
 from ..options import export as options
 from ..terminal.output import Output
 from ..terminal.tables import count_text
@@ -47,6 +55,8 @@ def convert(
     bf16: element_types.Bf16 = False,
     convert_io: element_types.ConvertInterface = False,
     exclude: element_types.Exclude = None,
+    preprocess: image_steps.Preprocess = None,
+    postprocess: image_steps.Postprocess = None,
     verify: conversion_files.Verify = False,
     quantize: quantization.Quantize = None,
     block_size: quantization.BlockSize = None,
@@ -60,9 +70,12 @@ def convert(
     output = _output_path(model, output, target_opset, force)
     is_net = caffe2.is_net_file(model, init_net)
     changes = interface.interface_arguments(None if is_net else input_shape, dim, dynamic, rename)
-    half = element_types.type_arguments(fp16, bf16, convert_io, exclude)
-    if optimize is not None:
-        check_level(optimize)
+    steps = {
+        "preprocess": image_steps.pixel_arguments(preprocess),
+        "postprocess": image_steps.score_arguments(postprocess),
+        "convert_types": element_types.type_arguments(fp16, bf16, convert_io, exclude),
+    }
+    check_level(DEFAULT_LEVEL if optimize is None else optimize)
     quantized = quantization.arguments(quantize, block_size, asymmetric, quantize_embeddings, keep_lm_head)
     written = Output(output)
     begin = time.perf_counter()
@@ -72,18 +85,16 @@ def convert(
     source = _load(model, target_opset, changes, allow_links=allow_links, trusted=trusted, **load_arguments)
     lowered = source.lower(target_opset, optimize=optimize, target=loaded_target, **changes)
     largest_error = _verify(model, lowered) if verify else None
-    if half is not None:
-        lowered = _onnx_model(lowered).convert_types(**half)
+    for method, arguments in steps.items():
+        lowered = lowered if arguments is None else getattr(_onnx_model(lowered), method)(**arguments)
     converted, _ = quantization.quantize_and_compare(lowered, quantized)
     written.save(converted, external_data)
     target_facts, target_lines = describe_target(converted.model, loaded_target)
-    node_count = converted.model.graph.num_nodes()
-    nodes = count_text(node_count, "node")
     facts = {
         "file": str(output),
         "opset": target_opset,
         "bytes": written.size,
-        "nodes": node_count,
+        "nodes": converted.model.graph.num_nodes(),
         "inputs": converted.input_names,
         "outputs": converted.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
@@ -91,11 +102,12 @@ def convert(
         **target_facts,
         **quantization.quantization_json(converted),
     }
+    nodes = count_text(converted.model.graph.num_nodes(), "node")
     text = f"{output}: opset {target_opset}, {nodes}, {facts['bytes']} bytes"
     if largest_error is not None:
         text += f"\nagrees with '{model}' in onnxruntime: largest absolute error {largest_error:.3g}"
-    text = "\n".join([text, *target_lines, *quantization.quantization_lines(converted)])
-    written.report(facts, text, as_json=as_json)
+    lines = [text, *target_lines, *quantization.quantization_lines(converted)]
+    written.report(facts, "\n".join(lines), as_json=as_json)
 
 
 def _output_path(model: pathlib.Path, output: pathlib.Path | None, opset: int, force: bool) -> pathlib.Path:

@@ -421,6 +421,12 @@ def test_shells_complete_commands_and_options(run, monkeypatch, shell, typed, co
     assert (code, found) == (0, completed)
 
 
+def test_the_package_runs_as_a_module():
+    arguments = [sys.executable, "-m", "opsetta", "--version"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == f"opsetta {opsetta.__version__}\n"
+
+
 def test_the_version_is_printed(run):
     assert run("--version") == (0, f"opsetta {opsetta.__version__}\n", "")
 

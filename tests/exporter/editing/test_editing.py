@@ -176,3 +176,40 @@ def test_numbers_beyond_half_precision_are_reported(tmp_path):
         model.convert_types("fp16")
     with pytest.raises(opsetta.UsageError, match="no operator or node Softmax"):
         model.convert_types("fp16", exclude=["Softmax"])
+
+
+PIXELS = np.random.default_rng(1).integers(0, 256, (2, 4, 6, 3), np.uint8)
+
+
+@pytest.mark.parametrize("opset", [9, 10, 11, 13, 18])
+def test_pixels_are_transposed_resized_and_normalized(model, opset):
+    sized = model.lower(opset, shapes={"images": (2, 3, 4, 6)})
+    mean, std = (0.5, 0.25, 0.125), (0.5, 0.25, 2.0)
+    images = (PIXELS / 255 - np.array(mean)) / np.array(std)
+    expected = sized(images.transpose(0, 3, 1, 2).astype(np.float32))[1]
+    with_pixels = sized.preprocess(mean=mean, std=std)
+    assert (with_pixels.input_names, with_pixels.opset) == (["images"], opset)
+    np.testing.assert_allclose(with_pixels(PIXELS)[1], expected, rtol=1e-4, atol=1e-4)
+    resized = sized.preprocess(mean=mean, std=std, resizes=True)
+    # An image of the model's own size stays as it is.
+    np.testing.assert_allclose(resized(PIXELS)[1], expected, rtol=1e-4, atol=1e-4)
+    assert resized(np.zeros((2, 9, 5, 3), np.uint8))[1].shape == (2, 4)
+    with pytest.raises(opsetta.OpsettaError, match="no fixed height and width"):
+        model.preprocess(resizes=True)
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13])
+def test_scores_become_probabilities_classes_or_the_largest(model, opset):
+    lowered = model.lower(opset)
+    scores = lowered(IMAGES)[0]
+    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+    probabilities = lowered.postprocess("softmax")
+    assert probabilities.output_names == ["probabilities", "mean"]
+    expected = exponentials / exponentials.sum(-1, keepdims=True)
+    np.testing.assert_allclose(probabilities(IMAGES)[0], expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(lowered.postprocess("argmax")(IMAGES)[0], scores.argmax(-1))
+    largest = lowered.postprocess("topk", 2)
+    assert largest.output_names == ["scores", "classes", "mean"]
+    np.testing.assert_array_equal(largest(IMAGES)[0], -np.sort(-scores)[..., :2])
+    with pytest.raises(opsetta.UsageError, match="softmax, argmax, topk"):
+        lowered.postprocess("nms")
