@@ -57,11 +57,15 @@ class AddPixelInput(ir.passes.InPlacePass):
             GraphError: the model has no input of shape [N, C, H, W], or several, or its sizes vary.
         """
         graph = model.graph
-        images = [value for value in graph.inputs if value.shape is not None and len(value.shape) == 4]
-        if len(images) != 1 or images[0].dtype is None or images[0].shape is None:
+        images = [
+            (value, value.shape)
+            for value in graph.inputs
+            if value.dtype is not None and value.shape is not None and len(value.shape) == 4
+        ]
+        if len(images) != 1:
             raise GraphError(f"the model needs one input of shape [N, C, H, W], and has {len(images)}")
-        image, pixels = images[0], self._pixels
-        batch, channels, *sizes = image.shape
+        (image, shape), pixels = images[0], self._pixels
+        batch, channels, *sizes = shape
         if pixels.resizes and not all(isinstance(size, int) for size in sizes):
             raise GraphError(f"'{image.name}' has no fixed height and width to resize to: set them first")
         for numbers in (pixels.mean, pixels.std):
