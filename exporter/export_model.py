@@ -11,6 +11,7 @@ from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ..registration import (
     FIXED_WEIGHTS,
     Registry,
+    UnsupportedOperatorsError,
     UsageError,
     registry_or_default,
 )
@@ -26,6 +27,7 @@ from .export_arguments import ExportableModel, model_call, refuse_unknown
 from .files.garbage_collection import rare_collections
 from .lowering.driver import check_names
 from .program import Program, SourceModel
+from .running.captured_calls import CapturedCalls
 from .torch_boundary import probe
 from .torch_boundary.requirements import need_torch
 
@@ -150,9 +152,15 @@ def export(
         if progress is not None:
             progress("lowering")
         names = {"input_names": input_names, "output_names": output_names}
-        return lower_capture(
-            captured, requested_opset, registry, **names, optimize=level, target=resolved_target
-        )
+        try:
+            return lower_capture(
+                captured, requested_opset, registry, **names, optimize=level, target=resolved_target
+            )
+        except UnsupportedOperatorsError as error:
+            # Captures do not compare element types everywhere: PyTorch itself may refuse the model.
+            if error.is_about_types:
+                CapturedCalls(captured).check_example()
+            raise
 
 
 @faults_reported("when it captured the model")

@@ -40,7 +40,7 @@ def example_of(reference: str, factory: Callable[..., object], **sizes: int) -> 
     Args:
         reference: the factory's name in errors.
         factory: returns `(model, args)`, `(model, args, kwargs)`, or a dict with these keys and options of
-            `export`. The model may be the path of a file that `torch.jit.save` wrote.
+            `export`. The model may be the path of a file of `torch.jit.save` or `torch.export.save`.
         sizes: keyword arguments for the factory.
 
     Raises:

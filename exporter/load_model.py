@@ -16,6 +16,7 @@ from .files.graph_file.graph_reader import read_source
 from .files.graph_file.layout import format_version
 from .files.graph_file.weights import Weights
 from .files.reading import ModelFolder, bounds_of, map_external_data, read_model, to_ir
+from .files.reading.encodings.other_formats import refuse_other_formats
 from .onnx_model import OnnxModel
 from .program import SourceModel
 
@@ -92,6 +93,8 @@ def load(
         outputs_as_nchw,
         allow_links,
     )
+    # First, because the text of a git-lfs pointer begins like that of a GraphDef.
+    refuse_other_formats(path)
     for attempt in range(_ATTEMPTS):
         # Read before the file: a replacement during the read must show.
         identity_before = _identity(path)

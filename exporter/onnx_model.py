@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
+import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ..passes.onnx_graph.levels import check_level
+from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ..passes.quantization import Quantization
-from ..registration import OpsettaError, Registry
+from ..passes.realizers import ConvertElementTypes
+from ..passes.realizers.image_interface import AddPixelInput, AddScoreOutput, PixelInput
+from ..registration import OpsettaError, Registry, UsageError
 from ..registration.functions.registry import registry_or_default
+from ..registration.validity.node_check import invalid_nodes
+from ..registration.warning import warn
+from .calibration.batches import Data, read_batches, split_batches
+from .calibration.static_quantization import QuantizationReport, QuantizationScheme, quantize_model
+from .devices.model_check import ModelCheck, check_everywhere
 from .devices.plan import ALIGNMENT, Plan, make_plan
 from .devices.prepack import saving
 from .devices.targets.equivalent_forms import with_forms
 from .devices.targets.load_target import resolve_target
 from .devices.targets.target import Target, check_saving
+from .devices.targets.target_problems import check_model
 from .devices.targets.write_for_target import write_for
+from .editing.interface import InterfaceChanges, Size, change_interface
+from .editing.parts import edit_interface, extract_part, join_models
+from .editing.rewrite import rewrite
 from .files.reading import bounds_of
 from .files.reading.carried import carried_by, to_proto
+from .inspection.differences import ModelDifferences, find_differences
+from .inspection.layers import compare_layers
+from .inspection.node_costs import ModelCosts, model_costs
+from .inspection.reduction import reduce_model
 from .lowering.conversion.conversion import convert
-from .lowering.conversion.preparation import opset_of
+from .lowering.conversion.preparation import opset_of, source_of
 from .lowering.driver import Observation
 from .running.runner import Runner
-from .running.verification import VerificationReport
+from .running.verification import OutputReport, VerificationReport
 
 if TYPE_CHECKING:
     from .report.records import Report
@@ -42,6 +59,7 @@ class OnnxModel:
         trusted: whether `lower` takes as much memory and time as the model asks for.
         target: the consumer that it was written for, or None.
         quantization: what `quantize_weights` did to it, or None.
+        accuracy: the errors that `quantize` measured, or None.
     """
 
     def __init__(
@@ -58,6 +76,7 @@ class OnnxModel:
         self.registry = registry
         self.target: Target | None = None
         self.quantization: Quantization | None = None
+        self.accuracy: QuantizationReport | None = None
         self._convert: Callable[..., ir.Model] | None = None
         """Converts the source again, optionally without passes that change weights, or observed."""
 
@@ -90,21 +109,32 @@ class OnnxModel:
         registry: Registry | None = None,
         optimize: str | bool | None = None,
         target: str | os.PathLike[str] | Target | None = None,
+        shapes: Mapping[str, Sequence[Size]] | None = None,
+        dims: Mapping[str, int] | None = None,
+        dynamic: str = "",
+        rename: Mapping[str, str] | None = None,
     ) -> OnnxModel:
-        """The model at another opset, higher or lower.
+        """The model at another opset, higher or lower, with other sizes and names if they are given.
 
         Args:
             opset: the opset to write; by default the target's, or 17.
             optimize: "none", "basic" or "full", as for `export`; by default "full" at another opset, while a
                 model that has the opset stays as it is.
             target: the consumer to write for, as for `export`.
+            shapes: new shapes of inputs, `{"images": (1, 3, 640, 640)}`; a size may be the name of a
+                dimension. The names are those of the model as it was read.
+            dims: sizes for named dimensions, `{"batch": 1}`.
+            dynamic: a name for the leading dimension of the inputs, which then varies. onnxruntime checks
+                that a batch gives what its entries give.
+            rename: new names of inputs and outputs, by the present ones.
 
         Raises:
-            UsageError: `optimize` or `target` has an unknown value.
+            UsageError: `optimize` or `target` has an unknown value, or the model lacks a name.
             TargetError: lists everything that the target does not take.
             OpsetError: an opset that opsetta does not write.
             UnsupportedOperatorsError: lists every operator that the opset cannot express, and its nodes.
-            GraphError: the model is larger than what is converted of one that is not `trusted`.
+            GraphError: the model is larger than what is converted of one that is not `trusted`, or does not
+                take the sizes.
         """
         used_registry = registry if registry is not None else self.registry
         level = None if optimize is None else check_level(optimize)
@@ -113,19 +143,159 @@ class OnnxModel:
         if resolved_target is not None:
             registry_of_target = with_forms(registry_or_default(used_registry), resolved_target)
         bounds = bounds_of(self.trusted)
+        source = self.source
+        changes = InterfaceChanges(shapes or {}, dims or {}, dynamic, rename or {})
+        if changes:
+            source = change_interface(source, changes, bounds)
+            # Sizes that are known now make constants of what was computed from them.
+            level = level or DEFAULT_LEVEL
 
         def convert_source(keeps_weights: bool, observation: Observation | None = None) -> ir.Model:
             new_model = convert(
-                self.source, requested_opset, registry_of_target, bounds, level, keeps_weights, observation
+                source, requested_opset, registry_of_target, bounds, level, keeps_weights, observation
             )
             write_for(new_model, resolved_target)
             return new_model
 
         converted = OnnxModel(
-            convert_source(False), source=self.source, registry=used_registry, trusted=self.trusted
+            convert_source(False), source=source, registry=used_registry, trusted=self.trusted
         )
         converted._convert, converted.target = convert_source, resolved_target
         return converted
+
+    def extract(self, inputs: Sequence[str] = (), outputs: Sequence[str] = ()) -> OnnxModel:
+        """The part of the model that computes some values from others.
+
+        Args:
+            inputs: names of values to feed; by default the inputs that the part needs.
+            outputs: names of values to return; by default the outputs that depend on `inputs`.
+
+        Raises:
+            UsageError: there is no such value, or the outputs need others than these inputs.
+            GraphError: the element type of an input is unknown.
+        """
+        return self._with(extract_part(self.model, inputs, outputs, bounds_of(self.trusted)))
+
+    def join(self, second: OnnxModel, connect: Mapping[str, str], *, keep_outputs: bool = False) -> OnnxModel:
+        """This model and another, which has the same opset, as one.
+
+        Args:
+            connect: inputs of the second model, by the outputs of this one that feed them.
+            keep_outputs: whether connected outputs stay outputs.
+
+        Raises:
+            UsageError: there is no such output or input, or types or opsets differ.
+        """
+        joined = join_models(self.model, second.model, connect, keeps_outputs=keep_outputs)
+        return self._with(joined, trusted=self.trusted and second.trusted)
+
+    def edit(
+        self, *, drop_outputs: Collection[str] = (), constants: Mapping[str, object] | None = None
+    ) -> OnnxModel:
+        """The model without some outputs and what only they need, and with some inputs fixed.
+
+        Args:
+            drop_outputs: names of outputs.
+            constants: the value of each input to fix: a number for all elements, or an array.
+
+        Raises:
+            UsageError: there is no such input or output, no output remains, or a value does not fit.
+        """
+        return self._with(edit_interface(self.model, drop_outputs, constants))
+
+    def preprocess(self, **pixels: Any) -> OnnxModel:
+        """The model with an input of pixels in place of its image, under the same name.
+
+        Args:
+            pixels: fields of `PixelInput`: `dtype`, `layout`, `maximum`, `mean`, `std` and `resizes`.
+
+        Raises:
+            UsageError: a field has an unknown value.
+            GraphError: the model has no single image input, or no sizes to resize to.
+        """
+        step = AddPixelInput(PixelInput(**pixels), registry_or_default(self.registry))
+        return self._with(rewrite(self.model, [step], self.trusted))
+
+    def postprocess(self, step: str, count: int = 5) -> OnnxModel:
+        """The model with probabilities, classes, or the largest scores, in place of its first output.
+
+        Args:
+            step: `"softmax"`, `"argmax"` or `"topk"`, over the last axis.
+            count: how many of `"topk"`.
+
+        Raises:
+            UsageError: the step is unknown.
+            GraphError: the model has an output of the new name.
+        """
+        score_step = AddScoreOutput(step, registry_or_default(self.registry), count)
+        return self._with(rewrite(self.model, [score_step], self.trusted))
+
+    def convert_types(self, dtype: str, *, keep_io: bool = True, exclude: Collection[str] = ()) -> OnnxModel:
+        """The model with weights and activations in half precision.
+
+        Weights beyond the range of the type become its largest number, with a warning that names them.
+
+        Args:
+            dtype: `"fp16"`, `"bf16"` or `"fp32"`.
+            keep_io: whether inputs and outputs keep their element types.
+            exclude: operators or nodes that compute in their present type, by name.
+
+        Raises:
+            UsageError: `dtype` has an unknown value, or no node has a name in `exclude`.
+            GraphError: the opset cannot cast to the type, or the type of a value is unknown.
+            TargetError: the consumer of the model does not take the type.
+        """
+        converter = ConvertElementTypes(dtype, converts_interface=not keep_io, excluded=exclude)
+        converted = self._with(rewrite(self.model, [converter], self.trusted))
+        if converter.unused:
+            raise UsageError(f"the model has no operator or node {', '.join(sorted(converter.unused))}")
+        if converter.limited:
+            listed = ", ".join(f"'{name}' ({count})" for name, count in converter.limited.items())
+            warn(f"numbers of weights beyond the range of {dtype} became its largest number: {listed}")
+        if self.target is not None:
+            check_model(converted.model, self.target)
+            converted.target = self.target
+        return converted
+
+    def quantize(
+        self, data: Data, *, mean: Sequence[float] = (0.0,), std: Sequence[float] = (1.0,), **scheme: Any
+    ) -> OnnxModel:
+        """The model with weights and activations of 8 or 16 bits; see docs/calibration.md.
+
+        onnxruntime finds the ranges of activations on calibration data. One batch in five is left out, to
+        measure the errors in the result's `accuracy`.
+
+        Args:
+            data: an .npz file with an array of samples for each input; a folder of .npy, .npz or image files;
+                or batches, or a function that returns them: mappings by input name, sequences or arrays.
+            mean, std: of images, whose pixels are divided by 255 first.
+            scheme: fields of `QuantizationScheme`: `form`, `activations`, `weights`, `per_channel`,
+                `symmetric`, `method` and `exclude`; by default what the target of the model wants.
+
+        Raises:
+            UsageError: the data or the scheme does not fit the model.
+            InferenceError: onnxruntime is not installed, or cannot run or quantize the model.
+            TargetError: the consumer of the model does not take the result.
+        """
+        unknown = scheme.keys() - {field.name for field in dataclasses.fields(QuantizationScheme)}
+        if unknown:
+            raise UsageError(f"quantize has no argument {', '.join(sorted(unknown))}")
+        if self.target is not None:
+            preferred = dataclasses.asdict(self.target.quantization)
+            scheme = {name: value for name, value in preferred.items() if value is not None} | scheme
+        batches, held_out = split_batches(read_batches(data, self._runner.inputs, mean, std))
+        model, accuracy = quantize_model(
+            self.model, QuantizationScheme(**scheme), batches, held_out, self.trusted
+        )
+        quantized = self._with(model)
+        quantized.accuracy = accuracy
+        if self.target is not None:
+            check_model(model, self.target)
+            quantized.target = self.target
+        return quantized
+
+    def _with(self, model: ir.Model, trusted: bool | None = None) -> OnnxModel:
+        return OnnxModel(model, registry=self.registry, trusted=self.trusted if trusted is None else trusted)
 
     def save(
         self,
@@ -195,6 +365,41 @@ class OnnxModel:
 
         subject = self.source, self.opset, self._convert, lower, self.target
         return report_conversion(path, *subject, Choices(**options))
+
+    def costs(self) -> ModelCosts:
+        """Shapes, multiplications and weights of all nodes, and their sums."""
+        return model_costs(self.model, bounds_of(self.trusted))
+
+    def differences(self, second: OnnxModel, *, names: bool = False) -> ModelDifferences:
+        """What differs in another model: nodes by operator, attributes and shapes, and weights.
+
+        Args:
+            names: whether other names of nodes and values are differences.
+        """
+        return find_differences(self.model, second.model, bounds_of(self.trusted), names=names)
+
+    def compare_layers(self, second: OnnxModel, inputs: Mapping[str, np.ndarray]) -> tuple[OutputReport, ...]:
+        """The errors of all tensors that both models compute under one name, in order.
+
+        Raises:
+            UsageError: the models have other numbers of inputs, or no name in common.
+            InferenceError: onnxruntime is not installed, or refuses one of the models.
+        """
+        return compare_layers(self.model, second.model, inputs, bounds_of(self.trusted))
+
+    def reduce(self, fails: Callable[[OnnxModel], bool]) -> OnnxModel:
+        """A part of the model that still fails, and none of whose parts was found to fail.
+
+        Raises:
+            UsageError: the whole model does not fail.
+        """
+        bounds = bounds_of(self.trusted)
+        return self._with(reduce_model(self.model, lambda part: fails(self._with(part)), bounds))
+
+    def check(self) -> ModelCheck:
+        """Check that the nodes are valid, whether onnxruntime runs the model, and which targets take it."""
+        invalid = invalid_nodes(source_of(self.model, bounds_of(self.trusted)))
+        return check_everywhere(self.model, invalid)
 
     def run(self, inputs: Mapping[str, object]) -> list[Any]:
         """Run the model with onnxruntime on arrays by input name.

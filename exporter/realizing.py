@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 import onnx
 import onnx_ir as ir
 
-from ..passes.faults import run_pass
-from ..passes.onnx_graph.inplace.annotations import annotate_inplace
 from ..passes.realizers import (
     ChannelsFirst,
     ChannelsLast,
@@ -26,13 +24,8 @@ from ..passes.realizers import (
     UnrollLoops,
     UnrollRecurrent,
 )
-from ..passes.realizers.rewriting import is_of_plan
-from ..registration import MAY_OVERWRITE, GraphError, UsageError
-from ..registration.validity.node_check import check_nodes, invalid_nodes
-from .files.reading import TRUSTED, bounds_of
-from .files.reading.carried import carried_by
-from .lowering.conversion.preparation import source_of
-from .lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
+from ..registration import UsageError
+from .editing.rewrite import rewrite
 from .onnx_model import OnnxModel
 from .program import Program
 
@@ -54,9 +47,6 @@ PLAIN: dict[str, Callable[[], Pass]] = {
 """The passes without a value."""
 GROUPS = {"unroll": ("unroll-recurrent", "unroll-loops")}
 """Names for several passes without a value."""
-
-_NUMBERS = 64
-"""Constants of at most so many elements are numbers of the model, not weights."""
 
 
 def _slice(text: str) -> Pass:
@@ -104,44 +94,7 @@ def realize(
     trusted = getattr(model, "trusted", True)
     source_model = ir.from_proto(model) if isinstance(model, onnx.ModelProto) else model
     source_model = source_model if isinstance(source_model, ir.Model) else source_model.model
-    _check(source_model)
-    annotated = any(MAY_OVERWRITE in node.metadata_props for node in source_model.graph.all_nodes())
-    bounds = TRUSTED if trusted else bounds_of(trusted)
-    rewritten = source_of(source_model, bounds)
-    invalid = invalid_nodes(rewritten)
-    weights = _free_weights(rewritten)
-    for realizer in realizers:
-        # Later passes need types and shapes of what earlier ones made.
-        rewritten = source_of(run_pass(realizer, rewritten).model, bounds)
-    if source_model.ir_version < FREE_INITIALIZERS:
-        rewritten.ir_version = source_model.ir_version
-        initializers = rewritten.graph.initializers.values()
-        initializers_as_inputs(rewritten, {v for v in initializers if v.name in weights or _is_large(v)})
-    # The passes changed the nodes and values that an earlier plan describes.
-    for properties in (rewritten.metadata_props, *(n.metadata_props for n in rewritten.graph.all_nodes())):
-        for key in [key for key in properties if is_of_plan(key)]:
-            del properties[key]
-    # Nodes that were invalid before are the caller's, not the passes'.
-    check_nodes(rewritten, invalid)
-    if annotated:
-        annotate_inplace(rewritten)
-    return OnnxModel(rewritten, trusted=trusted)
-
-
-def _free_weights(model: ir.Model) -> frozenset[str]:
-    """Remove initializers from the inputs, where old IR versions require them; return their names."""
-    if model.ir_version >= FREE_INITIALIZERS:
-        return frozenset()
-    # Passes expect that inputs are what a caller feeds.
-    model.ir_version = FREE_INITIALIZERS
-    graph = model.graph
-    graph.inputs[:] = [value for value in graph.inputs if not value.is_initializer()]
-    return frozenset(graph.initializers)
-
-
-def _is_large(value: ir.Value) -> bool:
-    """Whether an initializer that passes made or renamed is a weight, not a shape or a number."""
-    return value.const_value is not None and value.const_value.size > _NUMBERS
+    return OnnxModel(rewrite(source_model, realizers, trusted), trusted=trusted)
 
 
 def _pass(name_or_pass: str | Pass) -> Pass:
@@ -155,11 +108,3 @@ def _pass(name_or_pass: str | Pass) -> Pass:
         return VALUED[name](value)
     names = ", ".join([*sorted([*PLAIN, *GROUPS]), *(f"{valued_name}=…" for valued_name in VALUED)])
     raise UsageError(f"there is no pass '{name_or_pass}'; there are {names}")
-
-
-def _check(model: ir.Model) -> None:
-    carried = carried_by(model)
-    if carried.types or carried.sparse or carried.training:
-        raise GraphError(
-            "models with maps, sparse weights or training information are not supported by realize"
-        )

@@ -11,7 +11,7 @@ from .printable import printable
 _NEEDS_SHAPE = re.compile(
     r"\b(sizes?|ranks?|shapes?|number of \w+)\b[^;:]*\b((is|are) unknown|must be known)"
 )
-
+_MIXED_TYPES = re.compile("takes inputs of one type")
 
 _MAXIMUM_LISTED = 20
 """Invalid nodes that a message lists."""
@@ -314,3 +314,8 @@ class UnsupportedOperatorsError(OpsettaError):
         if len(lower) == count:
             lines.append(f"All of them can be expressed at opset {max(lower)}.")
         super().__init__("\n".join(lines))
+
+    @property
+    def is_about_types(self) -> bool:
+        """Whether an operator has inputs of different element types, as in a model that cannot run."""
+        return any(_MIXED_TYPES.search(operator.reason) for operator in self.operators)

@@ -23,7 +23,14 @@ DOCUMENTS = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
-COMMANDS = ("docs/command-line.md", "docs/huggingface.md", "docs/quickstart.md")
+COMMANDS = (
+    "docs/calibration.md",
+    "docs/command-line.md",
+    "docs/editing.md",
+    "docs/huggingface.md",
+    "docs/inspection.md",
+    "docs/quickstart.md",
+)
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\s*$")
 INLINE = re.compile(r"`(opsetta [^`]+)`")
 

@@ -27,6 +27,9 @@ EXPORTER = [
     "capture",
     "lowering",
     "running",
+    "editing",
+    "calibration",
+    "inspection",
     "devices",
     "report",
 ]

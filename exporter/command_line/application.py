@@ -10,10 +10,13 @@ import typer
 from .commands.compare import compare
 from .commands.convert import convert
 from .commands.deployment import plan, prepack, stream
+from .commands.editing import edit, extract, join
 from .commands.export import export, verify
 from .commands.freeze import freeze
+from .commands.graph_tools import diff, reduce, simplify
 from .commands.huggingface import generate
 from .commands.inspection import check, info, ops
+from .commands.quantize import quantize
 from .commands.realize import realize
 from .commands.report import report
 from .commands.sweep import sweep
@@ -41,7 +44,14 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     report,
     sweep,
     freeze,
+    quantize,
     realize,
+    extract,
+    join,
+    edit,
+    simplify,
+    diff,
+    reduce,
     plan,
     prepack,
     stream,

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Mapping, Sequence
 
-from ...registration import OpsettaError
+from ...registration import CaptureError, OpsettaError
+from ...registration.printable import one_line
 from ..captured_graph.capture import Capture, Interface
 
 
@@ -90,6 +91,26 @@ class CapturedCalls:
 
         with self._weights():
             return calls.run_eager(self.module(), self.interface, args, kwargs)
+
+    def check_example(self) -> None:
+        """Run the model on the example of its capture, if it can run.
+
+        Raises:
+            CaptureError: PyTorch itself fails on the example.
+        """
+        if self.obstacle or self.capture.example is None:
+            return
+        try:
+            self.eager_results(*self.capture.example)
+        except OpsettaError as error:
+            # Without a cause, the model ran, and its results cannot be compared.
+            if error.__cause__ is not None:
+                cause = error.__cause__
+                raise CaptureError(
+                    "the model fails in PyTorch itself on the example arguments\n"
+                    f"  {type(cause).__name__}: {one_line(cause)}\n"
+                    "  - pass example arguments for which model(*args, **kwargs) runs"
+                ) from cause
 
     def _weights(self) -> contextlib.AbstractContextManager[None]:
         """The model with its weights, while it runs."""

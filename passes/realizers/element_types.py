@@ -3,15 +3,19 @@
 `FP16-FP32` stores weights as FLOAT16 and computes in FLOAT; `FP16` does both in FLOAT16.
 
 1. FLOAT, FLOAT16 and BFLOAT16 are converted; other types stay, DOUBLE among them.
-2. Inputs and outputs of the model keep their types; inputs are followed by casts, outputs preceded by them.
+2. Inputs and outputs of the model keep their types, unless the caller wants them converted; inputs are
+   followed by casts, outputs preceded by them.
 3. An operator whose schema does not take the type of the activations at the model's opset computes in FLOAT
    between casts, and so does one of another domain, and one with sub-graphs.
 4. Weights are the initializers of more than one element; others are stored as activations. Finite numbers
    that a type cannot hold become its largest ones.
-5. An input of an operator that takes FLOAT only, such as the scales of Resize, keeps it.
+5. Excluded operators and nodes keep their types between casts, and so do the weights that only they read.
+6. An input of an operator that takes FLOAT only, such as the scales of Resize, keeps it.
 """
 
 from __future__ import annotations
+
+from collections.abc import Collection
 
 import numpy as np
 import onnx_ir as ir
@@ -31,9 +35,15 @@ class ConvertElementTypes(ir.passes.InPlacePass):
 
     Args:
         types: `FP32`, `FP16` or `BF16` for both, or a pair such as `FP16-FP32`: weights, then activations.
+        converts_interface: whether inputs and outputs of the model get the type of the activations, too.
+        excluded: operators and nodes to leave as they are, by name.
+
+    Attributes:
+        limited: for each weight with numbers beyond the range of its new type, how many became its largest.
+        unused: the names in `excluded` that no node has.
     """
 
-    def __init__(self, types: str):
+    def __init__(self, types: str, *, converts_interface: bool = False, excluded: Collection[str] = ()):
         names = types.upper().split("-")
         if len(names) > 2 or any(name not in TYPES for name in names):
             raise UsageError(
@@ -41,6 +51,10 @@ class ConvertElementTypes(ir.passes.InPlacePass):
                 f"not '{types}'"
             )
         self._weights, self._activations = TYPES[names[0]], TYPES[names[-1]]
+        self._converts_interface = converts_interface
+        self._excluded = frozenset(excluded)
+        self.limited: dict[str, int] = {}
+        self.unused: set[str] = set()
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the main graph and report whether anything changed.
@@ -48,14 +62,31 @@ class ConvertElementTypes(ir.passes.InPlacePass):
         Raises:
             GraphError: the opset cannot cast to a type, or the type of a value is unknown.
         """
-        return ir.passes.PassResult(model, _TypeConversion(model, self._weights, self._activations).run())
+        names = {name for node in model.graph for name in (node.name, node.op_type)}
+        self.unused = {name for name in self._excluded if name not in names}
+        conversion = _TypeConversion(
+            model, self._weights, self._activations, self._converts_interface, self._excluded
+        )
+        is_modified = conversion.run()
+        self.limited = conversion.limited
+        return ir.passes.PassResult(model, is_modified)
 
 
 class _TypeConversion:
     """One run over a graph."""
 
-    def __init__(self, model: ir.Model, weights: DataType, activations: DataType):
+    def __init__(
+        self,
+        model: ir.Model,
+        weights: DataType,
+        activations: DataType,
+        converts_interface: bool,
+        excluded: frozenset[str],
+    ):
         self._model = model
+        self._converts_interface = converts_interface
+        self._excluded = excluded
+        self.limited: dict[str, int] = {}
         self._rewriter = Rewriter(model)
         self._weights = weights
         self._activations = activations
@@ -74,9 +105,15 @@ class _TypeConversion:
                 self._original[value] = value.dtype
         for value in list(graph.initializers.values()):
             self._convert_initializer(value)
+        for value in graph.inputs if self._converts_interface else ():
+            if value in self._original and value.const_value is None:
+                value.type = ir.TensorType(self._activations)
+                self._modified = True
         for node in nodes:
             self._convert_node(node)
         for output_index, dtype in enumerate(outputs):
+            if self._converts_interface and dtype in _FLOATS:
+                dtype = self._activations
             self._restore_output_type(output_index, dtype)
         if self._modified:
             RemoveUnused()(self._model)
@@ -101,17 +138,27 @@ class _TypeConversion:
         if value not in self._original or tensor is None or value.is_graph_input() or value.is_graph_output():
             return
         dtype = self._weights if tensor.size > 1 else self._activations
-        readers = [_parameter(node, input_index, self._rewriter.opset) for node, input_index in value.uses()]
+        readers = [
+            None if self._is_excluded(node) else _parameter(node, input_index, self._rewriter.opset)
+            for node, input_index in value.uses()
+        ]
+        if value.uses() and all(self._is_excluded(node) for node, _ in value.uses()):
+            return
         if tensor.dtype == dtype or all(
             reader is not None and len(reader.dtypes & _FLOATS) == 1 for reader in readers
         ):
             return
+        if tensor.dtype.bitwidth > dtype.bitwidth:
+            array = tensor.numpy()
+            is_outside = np.isfinite(array) & (np.abs(array) > np.float32(dtype.max))
+            if is_outside.any():
+                self.limited[str(value.name)] = int(is_outside.sum())
         value.const_value = _convert_tensor(tensor, dtype, value.name)
         value.type = ir.TensorType(dtype)
         self._modified = True
 
     def _convert_node(self, node: ir.Node) -> None:
-        schema = _schema(node, self._rewriter.opset)
+        schema = None if self._is_excluded(node) else _schema(node, self._rewriter.opset)
         # A Cast names its output type, which must stay.
         free = set() if schema is None or node.op_type == "Cast" else self._activation_variables(node, schema)
         for index, value in enumerate(node.inputs):
@@ -132,6 +179,9 @@ class _TypeConversion:
                 parameter = _formal_parameter(schema.outputs, index)
                 if value in self._original and parameter is not None and parameter.variable in free:
                     value.type = ir.TensorType(self._activations)
+
+    def _is_excluded(self, node: ir.Node) -> bool:
+        return node.op_type in self._excluded or node.name in self._excluded
 
     def _activation_variables(self, node: ir.Node, schema: OperatorSchema) -> set[str]:
         """The type variables of an operator that may be the type of the activations."""

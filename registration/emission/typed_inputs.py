@@ -70,7 +70,7 @@ def _convert_inputs(
         if variable_dtype != dtype:
             raise EmissionError(
                 f"ONNX operator {schema.name} takes inputs of one type, but received {variable_dtype.name} "
-                f"and {dtype.name}: cast one of them with g.cast"
+                f"and {dtype.name}: convert one of them to the type of the other"
             )
     for variable, dtype in list(variables.items()):
         allowed = next(p.dtypes for p in schema.inputs if p.variable == variable)

@@ -282,7 +282,9 @@ def _explain_violation(
         name = match[1]
         argument, expected = call_arguments[name], hints[name]
         is_class = isinstance(expected, type) and not typing.get_args(expected)
-        type_name = expected.__name__ if is_class else str(expected).replace("typing.", "")
+        type_name = expected.__name__ if is_class else re.sub(r"(\w+\.)+", "", str(expected))
+        # Users know tensors; `Value` is a class of this package.
+        type_name = type_name.replace("Value", "tensor")
         description = (
             "a graph value"
             if isinstance(argument, Value)

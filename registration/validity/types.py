@@ -58,17 +58,23 @@ def type_problem(node: ir.Node, schema: OperatorSchema) -> str | None:
             formal = formals[min(position, last)]
             # `Parameter` does not list every form of a type; look it up in the schema before refusing.
             if dtype not in formal.dtypes and not _may_be_tensor(schema, word, position, dtype):
-                return _message(word, value, dtype, formal)
+                return _message(word, value, dtype, formal, schema)
             if formal.variable and formal.homogeneous:
                 bound = variables.setdefault(formal.variable, dtype)
                 if bound is not dtype and bound != dtype:
+                    verb = "is" if word == "input" else "is declared as"
                     return (
-                        f"its {word} '{value.name}' is {dtype.name}, but must be {bound.name} like the others"
+                        f"its {word} '{value.name}' {verb} {dtype.name}, but must be {bound.name} like the "
+                        "others"
                     )
     return None
 
 
-def _message(word: str, value: ir.Value, dtype: DataType, formal: Parameter) -> str:
+def _message(word: str, value: ir.Value, dtype: DataType, formal: Parameter, schema: OperatorSchema) -> str:
+    # The operator decides the type of a result, so a wrong one is a declaration of the file.
+    if word == "result":
+        types = " or ".join(sorted(allowed.name for allowed in formal.dtypes)) or "another type"
+        return f"the file declares its result '{value.name}' as {dtype.name}; {schema.name} gives {types}"
     if len(formal.dtypes) == 1:
         return f"its {word} '{value.name}' is {dtype.name}, not {next(iter(formal.dtypes)).name}"
     return f"its {word} '{value.name}' is {dtype.name}, which it does not take"

@@ -109,3 +109,19 @@ def test_ordinary_conversions_infer_nothing_twice(tmp_path, monkeypatch):
     for opset in (9, 13):
         lowered(model, tmp_path / "model.onnx", opset)
     assert not calls
+
+
+WRONG = [
+    (node("ArgMax", ["x"], ["y"]), "the file declares its result 'y' as FLOAT; ArgMax gives INT64"),
+    (node("Relu", ["x"], ["y"], slope=1), "it has no attribute 'slope'"),
+    (node("Gelu", ["x"], ["y"]), "the operator does not exist at opset 13; it begins at 20"),
+    (node("Squeeze", ["x"], ["y"], axes=[0]), "it has no attribute 'axes'"),
+]
+
+
+@pytest.mark.parametrize(("wrong", "message"), WRONG)
+def test_a_file_that_is_wrong_is_blamed_and_not_the_opset(wrong, message, tmp_path):
+    model = model_of([wrong], [value("x", [1, 4])], [value("y", [1, 4])], [], 13)
+    with pytest.raises(opsetta.InvalidNodesError, match="the file is not valid at its opset 13") as caught:
+        lowered(model, tmp_path / "m.onnx", 17)
+    assert message in str(caught.value)

@@ -178,7 +178,7 @@ def test_a_missing_argument_is_named(call):
         (flag, "on", "yes", "bool"),
         (integers, "dim", ["a"], "list"),
         (element_type, "dtype", "float", "DataType"),
-        (only_tensor, "other", "text", "Value"),
+        (only_tensor, "other", "text", "tensor"),
     ],
 )
 def test_a_wrong_type_names_the_operator_and_the_argument(call, function, name, argument, taken):

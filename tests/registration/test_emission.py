@@ -189,7 +189,7 @@ def test_two_numbers_of_one_type_variable_are_of_the_type_that_holds_both():
 
 
 def test_two_element_types_where_one_is_taken_are_refused():
-    with pytest.raises(EmissionError, match="Add takes .* received FLOAT and INT64: cast one"):
+    with pytest.raises(EmissionError, match="Add takes .* received FLOAT and INT64: convert one"):
         context().op("Add", tensor(), tensor(DataType.INT64))
 
 

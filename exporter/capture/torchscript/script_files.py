@@ -1,4 +1,4 @@
-"""Loads files of `torch.jit.save`, and describes files of other kinds in errors."""
+"""Loads files of `torch.jit.save` and `torch.export.save`, and describes files of other kinds in errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from typing import IO
 import torch
 
 from ....registration import CaptureError
-from ....registration.printable import printable
+from ....registration.printable import one_line, printable
+from ...files.reading.encodings.other_formats import describe_format
 from ...files.small_files import open_regular, reason_of
 from ...files.zip_entries import oversized_entry
 from ...torch_boundary.pickles import is_of_tensors
@@ -22,8 +23,11 @@ _MAXIMUM_OPERATIONS = 2**18
 """How many operations of a pickle are read: its beginning shows its contents. Bounds hostile files."""
 
 
-def load(path: str | os.PathLike[str]) -> torch.jit.ScriptModule:
-    """Load a file that `torch.jit.save` wrote, onto the CPU.
+_EXPORTED_PROGRAM = "is a file of torch.export.save"
+
+
+def load(path: str | os.PathLike[str]) -> torch.jit.ScriptModule | torch.export.ExportedProgram:
+    """Load a file that `torch.jit.save` or `torch.export.save` wrote; TorchScript onto the CPU.
 
     Raises:
         CaptureError: it is not such a file; the message names its format, if recognised.
@@ -32,9 +36,16 @@ def load(path: str | os.PathLike[str]) -> torch.jit.ScriptModule:
     if not os.path.exists(name):
         raise CaptureError(f"there is no file '{name}'")
     if os.path.isdir(name):
-        raise CaptureError(f"'{name}' is a folder, not a file that torch.jit.save wrote")
+        folder_format = describe_format(name) or "a folder, not a file that torch.jit.save wrote"
+        raise CaptureError(f"'{name}' is {folder_format}")
     # torch's own loader ends the process for some damaged files, and says little about files of other kinds.
     description = _other_kind(name)
+    if description == _EXPORTED_PROGRAM:
+        try:
+            return torch.export.load(name)
+        # The loader raises errors of many types for programs of other releases of torch.
+        except Exception as error:
+            raise CaptureError(f"torch.export.load cannot read '{name}': {one_line(error)}") from error
     if description is not None:
         raise CaptureError(f"'{name}' {description}")
     try:
@@ -67,12 +78,9 @@ def _kind_of_archive(file: IO[bytes]) -> str | None:
         if "archive_format" in names or any(
             "exported_program" in n or n.endswith("model.json") for n in names
         ):
-            return (
-                "is a file of torch.export.save, not TorchScript: load it with torch.export.load and pass "
-                "the result to opsetta.export"
-            )
+            return _EXPORTED_PROGRAM
         if "data.pkl" not in names:
-            return "is an archive, but none that torch.jit.save wrote"
+            return f"is {describe_format(file.name)}"
         with archive.open(names["data.pkl"]) as pickled:
             return _kind_of_pickle(pickled)
 
@@ -97,6 +105,9 @@ def _kind_of_stream(file: IO[bytes], name: str) -> str | None:
     first = file.read(2)
     # Pickles begin with the opcode of the protocol and its number, at most 5.
     if first[:1] != b"\x80" or len(first) < 2 or first[1] > 5:
+        other_format = describe_format(name)
+        if other_format is not None:
+            return f"is {other_format}"
         return (
             "is not a file that torch.jit.save wrote; files of ONNX, TensorFlow and Caffe2 are converted by "
             f"opsetta.load({name!r}).lower(opset) and the command opsetta convert"

@@ -13,7 +13,9 @@ import typer
 from ....registration import UsageError
 from ..options import export as options
 from ..options.named_values import parse_sizes
+from ..terminal.output import say
 from ..terminal.tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
+from .editing import load_onnx
 
 if TYPE_CHECKING:
     from ...running.comparison import Comparison, OutputDifference
@@ -30,6 +32,10 @@ def compare(
         list[str] | None,
         typer.Option("--dim", metavar="NAME=SIZE", help="The size of a named dimension; the default is 2."),
     ] = None,
+    layers: Annotated[
+        bool,
+        typer.Option("--layers", help="Compare instead all tensors of equal names, to see where they part."),
+    ] = False,
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
@@ -40,6 +46,9 @@ def compare(
         sizes = parse_sizes(dimensions)
     except UsageError as error:
         raise typer.BadParameter(str(error)) from error
+    if layers:
+        _compare_layers(first, second, sizes, trusted, as_json)
+        return
     comparison = compare_files(
         first, second, runs=runs, seeds=range(seeds), dimensions=sizes, trusted=trusted
     )
@@ -60,6 +69,37 @@ def compare(
     for output in comparison.outputs:
         row(grid, output.name, *_differences(output))
     show(grid)
+
+
+def _compare_layers(
+    first: pathlib.Path, second: pathlib.Path, sizes: Mapping[str, int], trusted: bool, as_json: bool
+) -> None:
+    """Print the error of each tensor, and the first one outside tolerance; exit with 1 if there is one."""
+    from ...running.model_inputs import inputs_of_model
+    from ...running.random_inputs import random_inputs
+
+    models = load_onnx(first, trusted), load_onnx(second, trusted)
+    feed = random_inputs(inputs_of_model(models[0].model), sizes=sizes)
+    reports = models[0].compare_layers(models[1], feed)
+    parting = next((report.name for report in reports if not report.within_tolerance), None)
+    if as_json:
+        # JSON has no infinity, which is the error of tensors of other shapes.
+        errors = {r.name: None if r.problem else r.max_absolute_error for r in reports}
+        tensors = [{"name": name, "max_absolute_error": error} for name, error in errors.items()]
+        print_json({"tensors": tensors, "first_outside_tolerance": parting})
+    else:
+        grid = table("tensor", "largest absolute error", "")
+        for report in reports[:MOST_SHOWN]:
+            row(
+                grid,
+                report.name,
+                f"{report.max_absolute_error:.3g}",
+                "" if report.within_tolerance else "differs",
+            )
+        show(grid)
+        say(f"the first tensor that differs is '{parting}'" if parting else "all are within tolerance")
+    if parting is not None:
+        raise typer.Exit(1)
 
 
 def _operators(comparison: Comparison) -> dict[str, tuple[int, int]]:

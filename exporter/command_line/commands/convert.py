@@ -4,45 +4,42 @@ from __future__ import annotations
 
 import pathlib
 import time
-from typing import Annotated
+from typing import TYPE_CHECKING, Any
 
-import typer
-
-from ....passes.onnx_graph.levels import check_level
+from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
+from ....registration import UsageError
 from ...devices.targets.load_target import resolve_target
-from ..options import caffe2, quantization, tensorflow
+from ..options import (
+    caffe2,
+    conversion_files,
+    element_types,
+    image_steps,
+    interface,
+    quantization,
+    tensorflow,
+)
 from ..options import export as options
 from ..terminal.output import Output
+from ..terminal.tables import count_text
 from .targets import describe_target
 
-Optimize = Annotated[
-    str | None,
-    typer.Option(
-        help="How far to optimize the graph: none, basic or full, the default. By default, an ONNX file that "
-        "already has the opset is copied unchanged."
-    ),
-]
+if TYPE_CHECKING:
+    from ...onnx_model import OnnxModel
+    from ...program import Program, SourceModel
 
 
 def convert(
-    model: Annotated[
-        pathlib.Path,
-        typer.Argument(
-            metavar="MODEL",
-            help="The file to convert: ONNX, a source file, a Caffe2 net, a TensorFlow GraphDef, MetaGraph "
-            "or SavedModel folder.",
-        ),
-    ],
-    output: options.OutputFile,
+    model: conversion_files.Source,
+    output: conversion_files.Destination = None,
     opset: options.Opset = None,
     external_data: options.ExternalData = None,
-    allow_links: Annotated[
-        bool,
-        typer.Option("--allow-links", help="Follow links of external data out of the model's folder."),
-    ] = False,
+    allow_links: conversion_files.Links = False,
     trusted: options.Trusted = False,
     init_net: caffe2.InitNet = None,
     input_shape: caffe2.InputShapes = None,
+    dim: interface.Dims = None,
+    dynamic: interface.Dynamic = "",
+    rename: interface.Rename = None,
     inputs: tensorflow.Inputs = None,
     outputs: tensorflow.Outputs = None,
     input_format: tensorflow.Form = "auto",
@@ -51,9 +48,16 @@ def convert(
     checkpoint: tensorflow.Checkpoint = None,
     inputs_as_nchw: tensorflow.InputsAsNchw = None,
     outputs_as_nchw: tensorflow.OutputsAsNchw = None,
-    optimize: Optimize = None,
+    optimize: conversion_files.Optimize = None,
     target: options.Target = None,
-    force: options.Force = False,
+    force: conversion_files.Force = False,
+    fp16: element_types.Fp16 = False,
+    bf16: element_types.Bf16 = False,
+    convert_io: element_types.ConvertInterface = False,
+    exclude: element_types.Exclude = None,
+    preprocess: image_steps.Preprocess = None,
+    postprocess: image_steps.Postprocess = None,
+    verify: conversion_files.Verify = False,
     quantize: quantization.Quantize = None,
     block_size: quantization.BlockSize = None,
     asymmetric: quantization.Asymmetric = False,
@@ -62,21 +66,28 @@ def convert(
     as_json: options.Json = False,
 ) -> None:
     """Write an ONNX file, a source file, a TensorFlow file, or a Caffe2 net, at one opset."""
-    from ...load_model import load
-
     target_opset, loaded_target = resolve_target(opset, target, force=force)
-    if optimize is not None:
-        check_level(optimize)
+    output = _output_path(model, output, target_opset, force)
+    is_net = caffe2.is_net_file(model, init_net)
+    changes = interface.interface_arguments(None if is_net else input_shape, dim, dynamic, rename)
+    steps = {
+        "preprocess": image_steps.pixel_arguments(preprocess),
+        "postprocess": image_steps.score_arguments(postprocess),
+        "convert_types": element_types.type_arguments(fp16, bf16, convert_io, exclude),
+    }
+    check_level(DEFAULT_LEVEL if optimize is None else optimize)
     quantized = quantization.arguments(quantize, block_size, asymmetric, quantize_embeddings, keep_lm_head)
     written = Output(output)
     begin = time.perf_counter()
-    load_arguments = caffe2.load_options(init_net, input_shape) | tensorflow.load_options(
+    load_arguments = caffe2.load_options(init_net, input_shape if is_net else None) | tensorflow.load_options(
         inputs, outputs, input_format, tag, signature, checkpoint, inputs_as_nchw, outputs_as_nchw
     )
-    source = load(model, allow_links=allow_links, trusted=trusted, **load_arguments)
-    converted, _ = quantization.quantize_and_compare(
-        source.lower(target_opset, optimize=optimize, target=loaded_target), quantized
-    )
+    source = _load(model, target_opset, changes, allow_links=allow_links, trusted=trusted, **load_arguments)
+    lowered = source.lower(target_opset, optimize=optimize, target=loaded_target, **changes)
+    largest_error = _verify(model, lowered) if verify else None
+    for method, arguments in steps.items():
+        lowered = lowered if arguments is None else getattr(_onnx_model(lowered), method)(**arguments)
+    converted, _ = quantization.quantize_and_compare(lowered, quantized)
     written.save(converted, external_data)
     target_facts, target_lines = describe_target(converted.model, loaded_target)
     facts = {
@@ -87,9 +98,66 @@ def convert(
         "inputs": converted.input_names,
         "outputs": converted.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
+        **({} if largest_error is None else {"max_absolute_error": largest_error}),
         **target_facts,
         **quantization.quantization_json(converted),
     }
-    text = f"{output}: opset {target_opset}, {facts['nodes']} nodes, {facts['bytes']} bytes"
-    text = "\n".join([text, *target_lines, *quantization.quantization_lines(converted)])
-    written.report(facts, text, as_json=as_json)
+    nodes = count_text(converted.model.graph.num_nodes(), "node")
+    text = f"{output}: opset {target_opset}, {nodes}, {facts['bytes']} bytes"
+    if largest_error is not None:
+        text += f"\nagrees with '{model}' in onnxruntime: largest absolute error {largest_error:.3g}"
+    lines = [text, *target_lines, *quantization.quantization_lines(converted)]
+    written.report(facts, "\n".join(lines), as_json=as_json)
+
+
+def _output_path(model: pathlib.Path, output: pathlib.Path | None, opset: int, force: bool) -> pathlib.Path:
+    """The file to write.
+
+    Raises:
+        UsageError: it is the model itself.
+    """
+    if output is None:
+        # The path of a folder may be ".", which has no name.
+        path = model if model.stem else model.resolve()
+        return path.with_name(f"{path.stem}.opset{opset}.onnx")
+    if not force and output.exists() and output.resolve() == model.resolve():
+        raise UsageError(f"'{output}' is the model itself: pass another -o, or --force to replace it")
+    return output
+
+
+def _load(
+    path: pathlib.Path, opset: int, changes: dict[str, Any], **load_arguments: Any
+) -> OnnxModel | SourceModel:
+    """The model in a file; sizes and names are changed in an ONNX model, which the file becomes first."""
+    from ...load_model import load
+    from ...onnx_model import OnnxModel
+
+    source = load(path, **load_arguments)
+    return source if not changes or isinstance(source, OnnxModel) else _onnx_model(source.lower(opset))
+
+
+def _onnx_model(model: OnnxModel | Program) -> OnnxModel:
+    from ...onnx_model import OnnxModel
+
+    if isinstance(model, OnnxModel):
+        return model
+    converted = OnnxModel(model.model, trusted=True)
+    converted.target = model.target
+    return converted
+
+
+def _verify(path: pathlib.Path, converted: OnnxModel | Program) -> float:
+    """The largest absolute error of a converted file on random inputs.
+
+    Raises:
+        UsageError: the file is not an ONNX file, which onnxruntime could run.
+        VerificationError: the results differ.
+    """
+    from ...onnx_model import OnnxModel
+    from ...running.model_inputs import inputs_of_model
+    from ...running.random_inputs import random_inputs
+
+    if not isinstance(converted, OnnxModel):
+        raise UsageError(f"--verify compares with ONNX files, and '{path}' is none")
+    feed = random_inputs(inputs_of_model(converted.model))
+    return converted.verify(kwargs=feed).max_absolute_error

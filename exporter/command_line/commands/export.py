@@ -19,7 +19,7 @@ from ..options.export import Trusted
 from ..options.user_code import capture_options, load, names, quiet_stdout, torch_boundary
 from ..terminal.output import Output, say
 from ..terminal.progress import stages
-from ..terminal.tables import print_json, size_text
+from ..terminal.tables import count_text, print_json, size_text
 from . import huggingface
 from .targets import describe_target
 
@@ -90,11 +90,13 @@ def export(
         stage("writing")
         written.save(model, external_data, **({"weights": "reference"} if reference_weights else {}))
     target_facts, target_lines = describe_target(model.model, loaded_target)
+    node_count = model.model.graph.num_nodes()
+    nodes = count_text(node_count, "node")
     facts = {
         "file": str(output),
         "opset": program.opset,
         "bytes": written.size,
-        "nodes": model.model.graph.num_nodes(),
+        "nodes": node_count,
         "inputs": program.input_names,
         "outputs": program.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
@@ -102,7 +104,7 @@ def export(
         **target_facts,
         **quantization.quantization_json(model, error),
     }
-    text = f"{output}: opset {program.opset}, {facts['nodes']} nodes, {size_text(written.size)}"
+    text = f"{output}: opset {program.opset}, {nodes}, {size_text(written.size)}"
     if checked is not None:
         text += f"\nagrees with eager PyTorch: largest absolute error {checked.max_absolute_error:.3g}"
     text = "\n".join([text, *target_lines, *quantization.quantization_lines(model, error)])

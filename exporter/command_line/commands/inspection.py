@@ -9,12 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from ....registration import AnnotationError, OpsettaError, UnsafeAnnotation
+from ....registration import AnnotationError, OpsettaError, UnsafeAnnotation, UsageError
 from ....registration.opsets import OPSET_RANGE
 from ...captured_graph.specializations import Specialization
 from ..options import export as options
 from ..terminal.output import say
 from ..terminal.tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
+from .editing import load_onnx
 from .targets import check_target
 
 
@@ -24,45 +25,66 @@ def check(
         str | None,
         typer.Option(
             metavar="NAME[@VERSION] | FILE.toml",
-            help="List instead what this runtime or device does not support.",
+            help="List instead everything that this runtime or device does not support.",
         ),
     ] = None,
+    inplace: Annotated[
+        bool, typer.Option("--inplace", help="Check instead that its in-place annotations are safe.")
+    ] = False,
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Check that the nodes of a model file are valid, and that its in-place annotations are safe.
-
-    With --target, list what that runtime or device does not support, and the invalid nodes.
-    """
+    """Check that the nodes of a file are valid, that onnxruntime runs it, and which targets take it."""
+    if target is not None and inplace:
+        raise UsageError("--target and --inplace exclude each other")
     if target is not None:
         check_target(model, target, trusted, as_json)
         return
+    if inplace:
+        _check_inplace(model, trusted, as_json)
+        return
     from ...lowering.conversion.source_validity import invalid_nodes_of_file
+
+    # The file itself, because loading leaves out what has no effect.
+    invalid = invalid_nodes_of_file(model, trusted)
+    from ...devices.model_check import check_everywhere
+    from ...load_model import load
+    from ...onnx_model import OnnxModel
+
+    loaded = load(model, trusted=trusted)
+    if not isinstance(loaded, OnnxModel):
+        raise UsageError(f"'{model}' is a source file: lower it, and check the ONNX file")
+    checked = check_everywhere(loaded.model, invalid)
+    if as_json:
+        print_json({"file": str(model), "valid": not invalid, **dataclasses.asdict(checked)})
+    else:
+        count = len(invalid)
+        validity = f"{count} node{'s' if count > 1 else ''} not valid" if count else "every node is valid"
+        say(f"{model}: {validity} at opset {loaded.opset}")
+        for line in checked.lines():
+            say(line)
+    if not checked.is_good:
+        raise typer.Exit(1)
+
+
+def _check_inplace(model: pathlib.Path, trusted: bool, as_json: bool) -> None:
     from ...running.inplace_check import check_inplace
 
     count = 0
     unsafe: tuple[UnsafeAnnotation, ...] = ()
     try:
         count = check_inplace(model, trusted=trusted)
-    # The command lists every problem and ends with 1, so one of the checks must not hide the other.
     except AnnotationError as error:
         unsafe = error.unsafe
-    invalid = invalid_nodes_of_file(model, trusted)
     if as_json:
-        print_json(
-            {
-                "file": str(model),
-                "invalid": [dataclasses.asdict(entry) for entry in invalid],
-                "safe": count,
-                "unsafe": [dataclasses.asdict(entry) for entry in unsafe],
-            }
-        )
-    for entry in () if as_json else (*invalid, *unsafe):
+        entries = [dataclasses.asdict(entry) for entry in unsafe]
+        print_json({"file": str(model), "safe": count, "unsafe": entries})
+    for entry in () if as_json else unsafe:
         say(entry)
-    if invalid or unsafe:
+    if unsafe:
         raise typer.Exit(1)
     if not as_json:
-        say(f"{model}: every node is valid; {count} in-place annotations, all safe")
+        say(f"{model}: {count} in-place annotations, all safe")
 
 
 def ops(
@@ -110,10 +132,17 @@ def info(
             metavar="MODEL", help="The file to describe: ONNX, a TensorFlow graph, or a Caffe2 net."
         ),
     ],
+    nodes: Annotated[
+        bool,
+        typer.Option("--nodes", help="Show instead all nodes: shapes, multiplications and weights of each."),
+    ] = False,
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
     """Show the opsets, inputs, outputs, operators and weights of a model file."""
+    if nodes:
+        _show_nodes(model, trusted, as_json)
+        return
     from ...capture.caffe2.net_reading import is_net
     from ...capture.tensorflow.recognition import recognise
 
@@ -148,6 +177,36 @@ def info(
         row(rows, more(len(description["operators"])), "")
     row(rows, "all", str(description["nodes"]))
     show(rows)
+
+
+def _show_nodes(path: pathlib.Path, trusted: bool, as_json: bool) -> None:
+    """Print the costs of all nodes, and their sums."""
+    model = load_onnx(path, trusted)
+    costs = model.costs()
+    try:
+        peak: int | None = model.plan().peak
+    # Without the sizes of dynamic dimensions there is no plan.
+    except OpsettaError:
+        peak = None
+    by_operator, by_module = costs.weight_bytes_by("operator"), costs.weight_bytes_by("module")
+    if as_json:
+        sums = {"peak_bytes": peak, "bytes_by_operator": by_operator, "bytes_by_module": by_module}
+        print_json({"file": str(path), **dataclasses.asdict(costs), **sums})
+        return
+    rows = table("node", "operator", "result", "type", "shape", "MACs", "weights")
+    for node in costs.nodes[:MOST_SHOWN]:
+        macs = "?" if node.macs is None else str(node.macs or "")
+        weights = size_text(node.weight_bytes) if node.weight_bytes else ""
+        row(rows, node.name, node.operator, node.result, node.dtype, shape_text(node.shape), macs, weights)
+    if len(costs.nodes) > MOST_SHOWN:
+        row(rows, more(len(costs.nodes)), "", "", "", "", "", "")
+    show(rows)
+    say(f"parameters: {costs.parameters:,}; multiplications with additions (MACs): {costs.macs}")
+    if peak is not None:
+        say(f"memory of results, planned: {size_text(peak)}")
+    say(
+        "weights by operator: " + ", ".join(f"{name} {size_text(size)}" for name, size in by_operator.items())
+    )
 
 
 def _header(description: dict[str, Any]) -> Iterator[str]:

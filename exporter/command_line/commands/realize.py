@@ -9,6 +9,7 @@ import typer
 
 from ..options import export as options
 from ..terminal.output import Output
+from ..terminal.tables import count_text
 
 
 def realize(
@@ -35,12 +36,14 @@ def realize(
     source = load(model, trusted=trusted)
     rewritten = rewrite(source if isinstance(source, OnnxModel) else source.lower(), passes)
     written.save(rewritten, external_data)
+    node_count = rewritten.model.graph.num_nodes()
+    nodes = count_text(node_count, "node")
     facts = {
         "file": str(output),
         "passes": list(passes),
-        "nodes": rewritten.model.graph.num_nodes(),
+        "nodes": node_count,
         "inputs": rewritten.input_names,
         "outputs": rewritten.output_names,
         "bytes": written.size,
     }
-    written.report(facts, f"{output}: {facts['nodes']} nodes, {facts['bytes']} bytes", as_json=as_json)
+    written.report(facts, f"{output}: {nodes}, {facts['bytes']} bytes", as_json=as_json)

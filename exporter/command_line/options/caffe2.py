@@ -20,10 +20,17 @@ InputShapes = Annotated[
     list[str] | None,
     typer.Option(
         "--input-shape",
-        help="Of a Caffe2 net, the shape of an input: data=1,3,224,224, with names for dynamic sizes, "
-        "data=batch,3,224,224, or with an element type, ids=int64[batch,7]. Repeat it for each input.",
+        help="The shape of an input: data=1,3,224,224, with names for dynamic sizes, data=batch,3,224,224, "
+        "or, of a Caffe2 net, with an element type, ids=int64[batch,7]. Repeat it for each input.",
     ),
 ]
+
+
+def is_net_file(model: pathlib.Path, init_net: pathlib.Path | None) -> bool:
+    """Whether the options of Caffe2's nets apply to a file."""
+    from ...capture.caffe2.net_reading import is_net
+
+    return init_net is not None or is_net(model)
 
 
 def load_options(init_net: pathlib.Path | None, input_shapes: list[str] | None) -> dict[str, Any]:

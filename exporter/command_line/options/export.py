@@ -10,10 +10,10 @@ import typer
 from ....registration.opsets import OPSET_RANGE
 
 _FACTORY: object = typer.Argument(
-    metavar="PATH.py:FUNCTION | MODEL.pt",
+    metavar="PATH.py:FUNCTION | MODEL.pt | PROGRAM.pt2",
     help="A function without arguments that returns (model, args), (model, args, kwargs), or a dict with "
-    "these keys and options of opsetta.export, such as dynamic_shapes; or a file that torch.jit.save wrote, "
-    "with an --input for each of its inputs.",
+    "these keys and options of opsetta.export, such as dynamic_shapes; a file that torch.jit.save wrote, "
+    "with an --input for each of its inputs; or a file that torch.export.save wrote.",
 )
 Factory = Annotated[str, _FACTORY]
 OptionalFactory = Annotated[str | None, _FACTORY]

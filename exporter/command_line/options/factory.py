@@ -1,20 +1,24 @@
-"""Loads models for the command line: from a factory, `PATH.py:function`, or a TorchScript file."""
+"""Loads models for the command line: from a factory, `PATH.py:function`, or a file of PyTorch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ....registration import OpsettaError
 from ...factories import Example, example_of, load_file
 
+if TYPE_CHECKING:
+    import torch
+
 
 def load_example(reference: str, inputs: Sequence[str] = ()) -> Example:
-    """Call the factory, or load the TorchScript file, that `reference` names.
+    """Call the factory, or load the file of a model, that `reference` names.
 
     Args:
-        reference: `PATH.py:function`, or the path of a file that `torch.jit.save` wrote. The function takes
-            no arguments and returns `(model, args)`, `(model, args, kwargs)`, or a dict with these keys and
-            options of `export`. The model may be such a path.
+        reference: `PATH.py:function`, or the path of a file of `torch.jit.save` or `torch.export.save`. The
+            function takes no arguments and returns `(model, args)`, `(model, args, kwargs)`, or a dict with
+            these keys and options of `export`. The model may be such a path.
         inputs: descriptions of a TorchScript file's inputs, for `example_inputs`.
 
     Raises:
@@ -34,10 +38,14 @@ def load_example(reference: str, inputs: Sequence[str] = ()) -> Example:
 
 
 def _example_of_file(path: str, inputs: Sequence[str]) -> Example:
+    import torch
+
     from ...capture import torchscript
     from .example_inputs import example_inputs
 
     model = torchscript.load(path)
+    if not isinstance(model, torch.jit.ScriptModule):
+        return _example_of_program(path, model, inputs)
     # The first argument is `self`.
     formal = model.forward.schema.arguments[1:]  # type: ignore[attr-defined]
     needed = sum(not argument.has_default_value() for argument in formal)
@@ -49,3 +57,17 @@ def _example_of_file(path: str, inputs: Sequence[str]) -> Example:
         )
     args, shapes = example_inputs(inputs)
     return Example(model, args, {}, {"dynamic_shapes": shapes} if any(shapes) else {})
+
+
+def _example_of_program(path: str, program: torch.export.ExportedProgram, inputs: Sequence[str]) -> Example:
+    from .example_inputs import example_inputs
+
+    if inputs:
+        args, shapes = example_inputs(inputs)
+        if any(shapes):
+            raise OpsettaError(f"--input: '{path}' has its own dynamic dimensions; give sizes without names")
+        return Example(program, args, {}, {})
+    if program.example_inputs is None:
+        raise OpsettaError(f"'{path}' has no example inputs: pass an --input for each input")
+    args, kwargs = program.example_inputs
+    return Example(program, tuple(args), dict(kwargs), {})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ....registration import UsageError
-from ..terminal.tables import size_text
+from ..terminal.tables import count_text, size_text
 
 if TYPE_CHECKING:
     from ....passes.quantization import Error
@@ -121,7 +121,7 @@ def quantization_lines(model: object, error: Error | None = None) -> list[str]:
         return []
     weight_error = quantization.error
     lines = [
-        f"{len(quantization.weights)} weights quantized ({quantization.form}): "
+        f"{count_text(len(quantization.weights), 'weight')} quantized ({quantization.form}): "
         f"{size_text(quantization.bytes_before)} of weights before, "
         f"{size_text(quantization.bytes_after)} after",
         f"relative error of weights: {weight_error.maximum:.2g} at most, {weight_error.mean:.2g} in the mean",

@@ -56,6 +56,11 @@ def size_text(count: int) -> str:
     return f"{count} bytes"
 
 
+def count_text(count: int, noun: str) -> str:
+    """Format a number of things: `1 node`, `2 nodes`."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def shape_text(shape: Sequence[int | str | None] | None) -> str:
     """Format a shape; `?` is an unknown size."""
     return "unknown" if shape is None else "[" + ", ".join("?" if d is None else str(d) for d in shape) + "]"

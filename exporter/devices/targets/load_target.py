@@ -13,7 +13,7 @@ from typing import Any
 from ....registration import UsageError
 from ....registration.form_rule import COMPOSITION, STEPS, FormRule
 from ...files.small_files import MAXIMUM_SETTINGS, parse_toml, read_small, reason_of
-from .target import Choice, Conventions, Range, Restriction, Target, opset_for
+from .target import Choice, Conventions, PreferredQuantization, Range, Restriction, Target, opset_for
 from .versions import (
     BOUNDS,
     content_at,
@@ -38,6 +38,7 @@ _CONVENTIONS = {
 }
 
 _OUTCOMES = ("refused", "wrong")
+_QUANTIZED_TYPES = ("int8", "uint8", "int16", "uint16")
 _NOT_IN_FILES = {"name", "version", "content", "is_forced"}
 
 
@@ -146,13 +147,11 @@ class _Reader:
         """The target at a version, "" if the file has no versions."""
         content = content_at(whole_content, version) if version else whole_content
         self.check_keys("", content, {*_keys(Target) - _NOT_IN_FILES, "versions"})
-        title = self.text(content, "title", required=True).replace("{version}", version)
+        title = (self.text(content, "title") or self.name).replace("{version}", version)
         fields: dict[str, Any] = {"name": self.name, "title": title, "version": version}
         fields["measured_versions"] = tuple(content.get("measured_versions", ()))
         fields["content"] = whole_content
-        fields["sources"] = self.texts("sources", content.get("sources"))
-        if not fields["sources"]:
-            self.fail("sources", "names at least one document")
+        fields["sources"] = self.texts("sources", content.get("sources", []))
         fields["notes"] = self.text(content, "notes").strip()
         fields["opsets"] = self.range("opsets", content)
         fields["ir_versions"] = self.range("ir_versions", content)
@@ -175,6 +174,7 @@ class _Reader:
             for index, entry in enumerate(self.list("forms", content.get("forms", [])))
         )
         fields["conventions"] = self.conventions(content)
+        fields["quantization"] = self.quantization(content)
         return Target(**fields)
 
     def conventions(self, content: Mapping[str, Any]) -> Conventions:
@@ -194,6 +194,18 @@ class _Reader:
                 self.one_of(f"conventions.{key}", table[key], values)
                 fields[key] = table[key]
         return Conventions(**fields)
+
+    def quantization(self, content: Mapping[str, Any]) -> PreferredQuantization:
+        table = self.table("quantization", content)
+        self.check_keys("quantization.", table, _keys(PreferredQuantization))
+        fields: dict[str, Any] = {}
+        for key in table:
+            if key in ("activations", "weights"):
+                self.one_of(f"quantization.{key}", table[key], _QUANTIZED_TYPES)
+                fields[key] = table[key]
+            else:
+                fields[key] = self.flag(key, table, False)
+        return PreferredQuantization(**fields)
 
     def restriction(self, key: str, entry: Any) -> Restriction:
         if not isinstance(entry, dict):

@@ -111,6 +111,23 @@ class Conventions:
 
 
 @dataclasses.dataclass(frozen=True)
+class PreferredQuantization:
+    """How a consumer wants weights and activations quantized; None for what it leaves open.
+
+    Attributes:
+        activations: their type, such as "uint8".
+        weights: their type.
+        symmetric: whether zero points of activations are in the middle of the type.
+        per_channel: whether each output channel of a weight has its own scale.
+    """
+
+    activations: str | None = None
+    weights: str | None = None
+    symmetric: bool | None = None
+    per_channel: bool | None = None
+
+
+@dataclasses.dataclass(frozen=True)
 class Target:
     """The description of one consumer of ONNX files; docs/targets.md documents its file.
 
@@ -132,6 +149,7 @@ class Target:
         restrictions: demands on single operators.
         forms: the nodes that are written in another form.
         conventions: how graphs are written for it.
+        quantization: how it wants weights and activations quantized.
         version: the version of the product: the requested one, or the newest that was measured; "" if the
             file names none.
         measured_versions: the versions from which the facts are.
@@ -156,6 +174,7 @@ class Target:
     restrictions: tuple[Restriction, ...] = ()
     forms: tuple[FormRule, ...] = ()
     conventions: Conventions = Conventions()
+    quantization: PreferredQuantization = PreferredQuantization()
     version: str = ""
     measured_versions: tuple[str, ...] = ()
     content: Mapping[str, Any] = dataclasses.field(default_factory=dict, repr=False, compare=False)

@@ -127,14 +127,27 @@ def _of_interface(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:
         if value.const_value is not None:
             continue
         if value.shape is None:
-            yield TargetProblem(f"input '{value.name}' of unknown shape: every dimension must be a number")
+            yield TargetProblem(
+                f"input '{value.name}' of unknown shape: set it with --input-shape {value.name}=1,3,224,224 "
+                "or lower(shapes=…)"
+            )
             continue
         varying = [f"{axis} ({size})" for axis, size in enumerate(value.shape) if not isinstance(size, int)]
         if varying:
-            listed = ", ".join(varying)
             yield TargetProblem(
-                f"input '{value.name}' has dynamic dimensions, {listed}: every dimension must be a number"
+                f"input '{value.name}' has dynamic dimensions, {', '.join(varying)}: {_size_option(value)}"
             )
+
+
+def _size_option(value: ir.Value) -> str:
+    """The option of `opsetta convert` that makes the sizes of an input numbers."""
+    names = [size.value for size in value.shape or () if not isinstance(size, int)]
+    if None not in names and all(str(name).isidentifier() for name in names):
+        # The leading dimension is a batch in most models; the others have sizes that only the user knows.
+        options = " ".join(f"--dim {name}={'…' if n else 1}" for n, name in enumerate(dict.fromkeys(names)))
+        return f"set sizes, such as {options} or lower(dims=…)"
+    sizes = ",".join(str(size) if isinstance(size, int) else "…" for size in value.shape or ())
+    return f"set sizes, such as --input-shape {value.name}={sizes} or lower(shapes=…)"
 
 
 def _of_weights(graphs: Iterable[ir.Graph], target: Target, is_file: bool) -> Iterator[TargetProblem]:

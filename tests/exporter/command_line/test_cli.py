@@ -181,8 +181,27 @@ def test_info_in_words_and_json(run, exported):
     assert found["initializers"]["bytes"] >= 4 * (8 * 3 * 9 + 16 * 8 * 9)
 
 
-def test_check_of_in_place_annotations(run, exported):
+def test_check_says_what_is_valid_runs_and_is_taken(run, exported):
     code, out, errors = run("check", exported[0])
+    assert (code, errors) == (0, "")
+    assert "every node is valid at opset 12\nonnxruntime" in out
+    assert re.search(r"targets without known problems: .*onnxruntime", out)
+    assert re.search(r"- rknn: input .image. has dynamic dimensions", out)
+    model = onnx.load(exported[0])
+    relu = next(node for node in model.graph.node if node.op_type == "Relu")
+    relu.op_type = "Gelu"
+    onnx.save(model, "wrong.onnx")
+    code, out, _ = run("check", "wrong.onnx", "--json")
+    facts = json.loads(out)
+    assert (code, facts["valid"], len(facts["invalid"])) == (1, False, 1)
+    assert "Gelu" in facts["runtime_error"]
+    checked = opsetta.load("wrong.onnx").check()
+    assert [node.operator for node in checked.invalid] == ["Gelu"]
+    assert set(checked.problems) == set(facts["problems"])
+
+
+def test_check_of_in_place_annotations(run, exported):
+    code, out, errors = run("check", exported[0], "--inplace")
     assert (code, errors) == (0, "")
     assert out.endswith("in-place annotations, all safe\n")
     model = onnx.load(exported[0])
@@ -191,20 +210,14 @@ def test_check_of_in_place_annotations(run, exported):
         del node.metadata_props[:]
     relu.metadata_props.add(key="opsetta.may_overwrite", value="0:3")
     onnx.save(model, "unsafe.onnx")
-    code, out, errors = run("check", "unsafe.onnx")
+    code, out, errors = run("check", "unsafe.onnx", "--inplace")
     reason = "the node has no input 3"
     assert (code, errors) == (1, "")
     assert out == f"node '{relu.name}': opsetta.may_overwrite = 0:3: {reason}\n"
-    code, out, _ = run("check", "unsafe.onnx", "--json")
+    code, out, _ = run("check", "unsafe.onnx", "--inplace", "--json")
     assert code == 1
-    assert json.loads(out) == {
-        "file": "unsafe.onnx",
-        "safe": 0,
-        "unsafe": [
-            {"node": f"node '{relu.name}'", "annotation": "opsetta.may_overwrite = 0:3", "reason": reason}
-        ],
-        "invalid": [],
-    }
+    unsafe = {"node": f"node '{relu.name}'", "annotation": "opsetta.may_overwrite = 0:3", "reason": reason}
+    assert json.loads(out) == {"file": "unsafe.onnx", "safe": 0, "unsafe": [unsafe]}
     assert run("check", "none.onnx")[0] == 1
 
 
@@ -406,6 +419,12 @@ def test_shells_complete_commands_and_options(run, monkeypatch, shell, typed, co
     code, out, _ = run()
     found = re.findall(r"(?:^|\")(--optimize|convert)\b", out, re.MULTILINE)
     assert (code, found) == (0, completed)
+
+
+def test_the_package_runs_as_a_module():
+    arguments = [sys.executable, "-m", "opsetta", "--version"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == f"opsetta {opsetta.__version__}\n"
 
 
 def test_the_version_is_printed(run):

@@ -15,6 +15,7 @@ from .....registration import ModelFileError
 from ...small_files import open_regular, reason_of
 from ..bounds import BOUNDS, Bounds
 from . import text, wire
+from .other_formats import refuse_other_formats
 
 MAXIMUM_BYTES = 2**31 - 1
 """Protobuf's limit for one message; larger weights are in external data."""
@@ -34,6 +35,7 @@ def read_model(path: str | os.PathLike[str], bounds: Bounds = BOUNDS) -> onnx.Mo
     Raises:
         ModelFileError: the file cannot be read, is not an ONNX model, or is beyond a bound.
     """
+    refuse_other_formats(path)
     title = f"'{os.fspath(path)!s}'"
     model = onnx.ModelProto()
     with decoding_errors(title, lambda: "an ONNX file"):

@@ -6,6 +6,7 @@ import json
 import pathlib
 import sys
 import warnings
+import zipfile
 
 import onnx
 import pytest
@@ -198,6 +199,9 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
     torch.save(model, "pickled.pt")
     torch.save(model, "old_pickled.pt", _use_new_zipfile_serialization=False)
     torch.export.save(torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),)), "program.pt2")
+    with zipfile.ZipFile("cut.pt2", "w") as cut:
+        cut.writestr("p/archive_format", "pt2")
+    pathlib.Path("model.gguf").write_bytes(b"GGUF" + bytes(20))
     pathlib.Path("text.pt").write_text("hello")
     pathlib.Path("empty.pt").write_bytes(b"")
     pathlib.Path("cut.pt").write_bytes(pathlib.Path("model.pt").read_bytes()[:500])
@@ -222,10 +226,11 @@ NOT_TORCHSCRIPT = [
     ("old_state.pt", "contains tensors and no program, like a state_dict"),
     ("pickled.pt", r"holds a pickled object \(.*Embedder\), not TorchScript"),
     ("old_pickled.pt", r"holds a pickled object \(.*Embedder\), not TorchScript"),
-    ("program.pt2", "is a file of torch.export.save"),
     ("text.pt", r"is not a file that torch.jit.save wrote; .*opsetta.load\('text.pt'\).lower\(opset\)"),
     ("empty.pt", "is not a file that torch.jit.save wrote"),
     ("cut.pt", "is not a file that torch.jit.save wrote"),
+    ("cut.pt2", "torch.export.load cannot read 'cut.pt2'"),
+    ("model.gguf", "is a GGUF file of llama.cpp"),
     ("none.pt", "there is no file 'none.pt'"),
     (".", "is a folder"),
 ]
@@ -240,6 +245,15 @@ def test_what_is_no_torchscript_is_told_apart(folder: pathlib.Path, name: str, m
 def test_a_path_is_a_model(folder: pathlib.Path) -> None:
     call = (torch.ones(1, 2, dtype=torch.int64), torch.ones(1, 2))
     opsetta.export("model.pt", call, opset=13).verify()
+
+
+def test_a_file_of_torch_export_is_exported_with_its_example_or_given_inputs(run) -> None:
+    code, out, err = run("export", "program.pt2", "-o", "o.onnx", "--opset", 9, "--verify", "--json")
+    assert (code, err, json.loads(out)["opset"]) == (0, "", 9)
+    assert run("export", "program.pt2", "-o", "o.onnx", "--input", "float32[1,2]", "--verify")[0] == 0
+    code, _, err = run("export", "program.pt2", "-o", "o.onnx", "--input", "float32[batch,2]")
+    assert (code, "has its own dynamic dimensions" in err) == (1, True)
+    opsetta.export("program.pt2", torch.ones(1, 2), opset=13).verify()
 
 
 TOKENS, MASK = "int64[batch,seq=7]<100", "float32[batch,seq]"

@@ -47,6 +47,7 @@ def loaded(tmp_path, *args, **kwargs) -> opsetta.OnnxModel:
 def test_a_target_of_the_package_is_complete_and_short(name):
     target = load_target(name)
     assert target.title
+    assert target.sources
     assert all(len(source) > 20 for source in target.sources)
     assert target.default_opset in target.opsets
     text = (
@@ -58,8 +59,7 @@ def test_a_target_of_the_package_is_complete_and_short(name):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "title is missing"),
-        ('title = "x"', "sources names at least one document"),
+        (HEAD + '[quantization]\nactivations = "int7"', "no 'int7' \\(did you mean 'int8'"),
         (HEAD + "[opset]\nminimum = 9", "unknown key 'opset' \\(did you mean 'opsets'\\?\\)"),
         (HEAD + "[opsets]\nmaximun = 9", "unknown key 'opsets.maximun' \\(did you mean 'maximum'\\?\\)"),
         (HEAD + "[opsets]\nminimum = 12\nmaximum = 9", "minimum that is at most the maximum"),
@@ -78,6 +78,12 @@ def test_a_target_of_the_package_is_complete_and_short(name):
 def test_a_wrong_file_is_refused_by_key(text, message):
     with pytest.raises(UsageError, match=message):
         parse_target("device", text)
+
+
+def test_title_and_sources_of_ones_own_target_are_optional():
+    target = parse_target("device", '[quantization]\nactivations = "uint8"\nsymmetric = false\n')
+    assert (target.title, target.sources) == ("device", ())
+    assert (target.quantization.activations, target.quantization.per_channel) == ("uint8", None)
 
 
 def test_an_unknown_name_is_refused_with_the_closest(tmp_path):

@@ -1,0 +1,120 @@
+"""The command `opsetta quantize`."""
+
+from __future__ import annotations
+
+import dataclasses
+import pathlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ....registration import UsageError
+from ...devices.targets.load_target import resolve_target
+from ..options import calibration
+from ..options import export as options
+from ..options.user_code import names, quiet_stdout
+from ..terminal.output import Output
+from ..terminal.tables import count_text, row, show, table
+
+if TYPE_CHECKING:
+    from ...calibration.static_quantization import QuantizationReport
+
+_WORST = 8
+"""Tensors in the table of losses."""
+
+
+def quantize(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to quantize.")],
+    output: options.OutputFile,
+    calibrate: calibration.Calibrate,
+    opset: options.Opset = None,
+    target: options.Target = None,
+    form: calibration.Form = "qdq",
+    activations: calibration.Activations = None,
+    weights: calibration.Weights = None,
+    per_channel: calibration.PerChannel = None,
+    symmetric: calibration.Symmetric = None,
+    method: calibration.Method = "minmax",
+    exclude: calibration.Exclude = None,
+    mean: calibration.Mean = "0",
+    std: calibration.Std = "1",
+    external_data: options.ExternalData = None,
+    trusted: options.Trusted = False,
+    as_json: options.Json = False,
+) -> None:
+    """Quantize weights and activations, with ranges from calibration data, and measure the errors."""
+    from ...load_model import load
+    from ...onnx_model import OnnxModel
+
+    written = Output(output)
+    source = load(model, trusted=trusted)
+    if not isinstance(source, OnnxModel):
+        raise UsageError(f"'{model}' is not an ONNX file: run `opsetta convert {model}` first")
+    # Without other wishes, the file keeps its opset.
+    requested = source.opset if opset is None and target is None else opset
+    to_opset, loaded_target = resolve_target(requested, target)
+    wishes = {
+        "activations": activations,
+        "weights": weights,
+        "per_channel": per_channel,
+        "symmetric": symmetric,
+    }
+    with quiet_stdout():
+        quantized = source.lower(to_opset, target=loaded_target).quantize(
+            _read_data(calibrate),
+            mean=_read_numbers("--mean", mean),
+            std=_read_numbers("--std", std),
+            form=form,
+            method=method,
+            exclude=exclude or (),
+            **{name: value for name, value in wishes.items() if value is not None},
+        )
+    written.save(quantized, external_data)
+    node_count = quantized.model.graph.num_nodes()
+    nodes = count_text(node_count, "node")
+    facts = {
+        "file": str(output),
+        "opset": quantized.opset,
+        "bytes": written.size,
+        "nodes": node_count,
+        **({} if quantized.accuracy is None else dataclasses.asdict(quantized.accuracy)),
+    }
+    text = f"{output}: opset {quantized.opset}, {nodes}, {facts['bytes']} bytes"
+    written.report(facts, text, as_json=as_json)
+    if not as_json and quantized.accuracy is not None:
+        _show_accuracy(quantized.accuracy)
+
+
+def _show_accuracy(accuracy: QuantizationReport) -> None:
+    outputs = table("output", "relative error", "same largest entry")
+    for output in accuracy.outputs:
+        agreement = "" if output.agreement is None else f"{output.agreement:.1%}"
+        row(outputs, output.name, f"{output.relative_error:.3g}", agreement)
+    show(outputs)
+    losses = table("tensor", "operator", "own signal to noise", "total")
+    for loss in accuracy.tensors[:_WORST]:
+        decibels = f"{loss.own_decibels:.1f} dB", f"{loss.total_decibels:.1f} dB"
+        row(losses, loss.name, loss.operator, *decibels)
+    if accuracy.tensors:
+        show(losses)
+
+
+def _read_data(text: str) -> str | Callable[[], Any]:
+    """The path of data, or the function that `PATH.py:FUNCTION` names."""
+    from ...factories import load_file
+
+    path, separator, name = text.rpartition(":")
+    if not separator or not path.endswith(".py"):
+        return text
+    function: Callable[[], Any] | None = getattr(load_file(path), name, None)
+    if function is None or not callable(function):
+        raise UsageError(f"'{path}' has no function '{name}'")
+    return function
+
+
+def _read_numbers(option: str, text: str) -> list[float]:
+    try:
+        return [float(number) for number in names(text) or ()]
+    except ValueError:
+        raise UsageError(f"{option}: '{text}' is not a list of numbers") from None

@@ -1,0 +1,210 @@
+"""Extracts a part of a model, joins two models, and removes outputs and inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+from onnx_ir.passes import common
+
+from ...registration import GraphError, Names, UsageError
+from ..files.reading import Bounds
+from ..lowering.conversion.preparation import copy_of, opset_of, source_of
+
+
+def extract_part(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str], bounds: Bounds) -> ir.Model:
+    """The nodes between some values and others, as a model; weights are shared.
+
+    Args:
+        inputs: values to feed; by default the model's inputs that the part needs.
+        outputs: values to return; by default the model's outputs that depend on `inputs`.
+
+    Raises:
+        UsageError: there is no such value, or the outputs need others than these inputs.
+        GraphError: the type of an input is unknown.
+    """
+    source = source_of(model, bounds)
+    graph = source.graph
+    values = ir.convenience.create_value_mapping(graph, include_subgraphs=False)
+    for name in (*inputs, *outputs):
+        if name not in values:
+            raise UsageError(f"the model has no value '{name}'; `opsetta info --nodes` lists them")
+    if not outputs:
+        reached = _dependents(values[name] for name in inputs)
+        outputs = [str(value.name) for value in graph.outputs if not inputs or value in reached]
+        if not outputs:
+            raise UsageError(f"no output of the model depends on {', '.join(inputs)}")
+    feeds = list(inputs) or [str(value.name) for value in graph.inputs if not value.is_initializer()]
+    try:
+        part = ir.convenience.extract(graph, feeds, list(outputs))
+    except ValueError as error:
+        raise UsageError(f"the part is not bounded by these inputs: {error}") from None
+    if not inputs:
+        for value in [value for value in part.inputs if not value.uses() and not value.is_graph_output()]:
+            part.inputs.remove(value)
+    for value in part.inputs:
+        if value.type is None:
+            raise GraphError(f"the element type of '{value.name}' is unknown, so it cannot be an input")
+    return _model_like(source, part)
+
+
+def join_models(
+    first: ir.Model, second: ir.Model, connections: Mapping[str, str], *, keeps_outputs: bool = False
+) -> ir.Model:
+    """Both models as one, where outputs of the first are inputs of the second; weights are shared.
+
+    Names of the second model that the first has, too, get a number.
+
+    Args:
+        first, second: models at the same opset.
+        connections: inputs of the second model, by the outputs of the first.
+        keeps_outputs: whether connected outputs stay outputs.
+
+    Raises:
+        UsageError: there is no such output or input, their types differ, or the opsets differ.
+    """
+    if opset_of(first) != opset_of(second):
+        raise UsageError(
+            f"the first model has opset {opset_of(first)}, and the second {opset_of(second)}: convert one"
+        )
+    joined, added = copy_of(first), copy_of(second)
+    results = {str(value.name): value for value in joined.graph.outputs}
+    feeds = {str(value.name): value for value in added.graph.inputs}
+    for result, feed in connections.items():
+        if result not in results:
+            raise UsageError(f"the first model has no output '{result}': it has {', '.join(results)}")
+        if feed not in feeds:
+            raise UsageError(f"the second model has no input '{feed}': it has {', '.join(feeds)}")
+        if results[result].dtype != feeds[feed].dtype:
+            raise UsageError(
+                f"output '{result}' has {results[result].dtype} elements, and input '{feed}' "
+                f"{feeds[feed].dtype}"
+            )
+        if not _may_be_equal(results[result].shape, feeds[feed].shape):
+            raise UsageError(
+                f"output '{result}' has the shape {results[result].shape}, and input '{feed}' "
+                f"{feeds[feed].shape}"
+            )
+    _rename_values(added.graph, Names.of(joined.graph))
+    for result, feed in connections.items():
+        ir.convenience.replace_all_uses_with(feeds[feed], results[result], replace_graph_outputs=True)
+        added.graph.inputs.remove(feeds[feed])
+    _move_nodes(added.graph, joined.graph)
+    outputs = [v for v in joined.graph.outputs if keeps_outputs or v.name not in connections]
+    outputs = list(dict.fromkeys([*outputs, *added.graph.outputs]))
+    added.graph.outputs.clear()
+    joined.graph.outputs.clear()
+    joined.graph.outputs.extend(outputs)
+    for domain, version in added.graph.opset_imports.items():
+        joined.graph.opset_imports.setdefault(domain, version)
+    joined.functions.update(added.functions)
+    return joined
+
+
+def edit_interface(
+    model: ir.Model, drop_outputs: Collection[str] = (), constants: Mapping[str, object] | None = None
+) -> ir.Model:
+    """A copy of a model without some outputs and what only they need, and with inputs fixed.
+
+    Args:
+        constants: the value of each input to fix: a number for all its elements, or an array of its shape.
+
+    Raises:
+        UsageError: there is no such input or output, no output would remain, or an input has no fixed shape.
+    """
+    edited = copy_of(model)
+    graph = edited.graph
+    names = [str(value.name) for value in graph.outputs]
+    for name in drop_outputs:
+        if name not in names:
+            raise UsageError(f"the model has no output '{name}': it has {', '.join(names)}")
+    outputs = [value for value in graph.outputs if value.name not in drop_outputs]
+    if not outputs:
+        raise UsageError("at least one output must remain")
+    graph.outputs.clear()
+    graph.outputs.extend(outputs)
+    for name, contents in (constants or {}).items():
+        _fix_input(graph, name, contents)
+    # Inputs stay even if no node reads them any more, because callers feed them.
+    common.RemoveUnusedNodesPass()(edited)
+    return edited
+
+
+def _may_be_equal(a: ir.Shape | None, b: ir.Shape | None) -> bool:
+    if a is None or b is None:
+        return True
+    pairs = zip(a, b, strict=False)
+    return len(a) == len(b) and all(
+        m == n or not (isinstance(m, int) and isinstance(n, int)) for m, n in pairs
+    )
+
+
+def _fix_input(graph: ir.Graph, name: str, contents: object) -> None:
+    value = next((value for value in graph.inputs if value.name == name), None)
+    if value is None or value.dtype is None:
+        names = ", ".join(str(entry.name) for entry in graph.inputs)
+        raise UsageError(f"the model has no input '{name}': it has {names}")
+    if value.shape is None or not value.shape.is_static():
+        raise UsageError(
+            f"input '{name}' has the shape {value.shape}: give it a size first, with "
+            f"`opsetta convert --input-shape {name}=…` or lower(shapes=…)"
+        )
+    try:
+        array = np.broadcast_to(np.asarray(contents, dtype=value.dtype.numpy()), value.shape.numpy())
+    except (ValueError, TypeError, OverflowError) as error:
+        raise UsageError(f"{contents!r} is no value for input '{name}': {error}") from None
+    graph.inputs.remove(value)
+    if value.name in graph.initializers:
+        graph.initializers.pop(name)
+    value.const_value = ir.Tensor(np.ascontiguousarray(array), dtype=value.dtype, name=name)
+    graph.register_initializer(value)
+
+
+def _dependents(values: Iterable[ir.Value]) -> set[ir.Value]:
+    """The values and everything that is computed from them in the main graph."""
+    reached: set[ir.Value] = set()
+    pending = list(values)
+    while pending:
+        value = pending.pop()
+        if value not in reached:
+            reached.add(value)
+            pending += [output for use in value.uses() for output in use.node.outputs]
+    return reached
+
+
+def _model_like(model: ir.Model, graph: ir.Graph) -> ir.Model:
+    return ir.Model(
+        graph,
+        ir_version=model.ir_version,
+        producer_name=model.producer_name,
+        producer_version=model.producer_version,
+        functions=list(model.functions.values()),
+    )
+
+
+def _rename_values(graph: ir.Graph, names: Names) -> None:
+    """Rename values and nodes whose name is taken."""
+    graphs = [graph, *graph.subgraphs()]
+    values = [value for inner in graphs for value in (*inner.inputs, *inner.initializers.values())]
+    for node in ir.traversal.RecursiveGraphIterator(graph):
+        values += node.outputs
+        if node.name:
+            node.name = names.unique(node.name)
+    values = [value for value in dict.fromkeys(values) if value.name]
+    ir.convenience.rename_values(values, [names.unique(str(value.name)) for value in values])
+
+
+def _move_nodes(source: ir.Graph, destination: ir.Graph) -> None:
+    for value in list(source.initializers.values()):
+        source.initializers.pop(str(value.name))
+        destination.register_initializer(value)
+    feeds = list(source.inputs)
+    source.inputs.clear()
+    destination.inputs.extend(feeds)
+    nodes = list(source)
+    outputs = list(source.outputs)
+    source.outputs.clear()
+    source.remove(nodes)
+    destination.extend(nodes)
+    source.outputs.extend(outputs)

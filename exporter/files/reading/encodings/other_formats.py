@@ -1,0 +1,164 @@
+"""Recognizes model files of other tools by their content, and names the step that leads to an ONNX file."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import zipfile
+from collections.abc import Collection
+
+from .....registration import ModelFileError
+from ...small_files import open_regular
+from . import wire
+
+_HEAD = 2**16
+_FIRST_MODEL_TYPE = 200
+"""Fields of a Core ML model from this number on contain its layers; ONNX has no field above 100."""
+_KERAS = (
+    "load it with keras.models.load_model, write a SavedModel with model.export('folder'), and run "
+    "`opsetta convert folder`"
+)
+_CHECKPOINT = (
+    "it has weights, and no program: write a function that builds the model and loads them, and run "
+    "`opsetta export PATH.py:FUNCTION`"
+)
+_UNPACK = "unpack it, and pass the file that it contains"
+_COMPILED = "it is compiled for one device and cannot be converted: pass the ONNX file that it was made from"
+
+_BY_HEAD: tuple[tuple[bytes, str, str], ...] = (
+    (rb"version https://git-lfs", "a git-lfs pointer", "fetch the file itself with `git lfs pull`"),
+    (rb"\x1f\x8b", "compressed by gzip", "unpack it with gunzip, and pass the file that it contains"),
+    (rb"BZh[1-9]|\xfd7zXZ\0|\x28\xb5\x2f\xfd|7z\xbc\xaf\x27\x1c", "a compressed archive", _UNPACK),
+    (rb"(?s:.{257})ustar", "a tar archive", _UNPACK),
+    (
+        rb"(?si)\s*(<!--.*?-->\s*)?<(!doctype )?html",
+        "an HTML page",
+        "a download gave a web page instead of the file: download the raw file",
+    ),
+    (rb"\x89HDF\r\n", "an HDF5 file, such as a Keras model (.h5)", _KERAS),
+    (
+        rb"(?s:..)\0\0TFL3",
+        "a TensorFlow Lite model",
+        "pass the SavedModel that it was made from, or convert it with "
+        "`python -m tf2onnx.convert --tflite FILE --output model.onnx`",
+    ),
+    (rb"(?s:..)\0\0ORTM", "a model in onnxruntime's ORT format", "pass the ONNX file that it was made from"),
+    (
+        rb"GGUF",
+        "a GGUF file of llama.cpp",
+        "export the Hugging Face folder that it was made from: `opsetta export --hf FOLDER`",
+    ),
+    (
+        rb'(?s:...)\0{5}\{\s*"',
+        "a safetensors file",
+        "it has weights, and no program: write a function that builds the model on the meta device, and run "
+        "`opsetta export PATH.py:FUNCTION --weights FILE`",
+    ),
+    (rb"ftrt|ptrt", "a TensorRT engine", _COMPILED),
+    (rb"RKNN|CYPTRKNN", "a model for Rockchip's NPU (RKNN)", _COMPILED),
+    (
+        rb"(?s)\s*(<\?xml[^>]*>\s*)?<net\s",
+        "an OpenVINO model (.xml)",
+        "pass the ONNX, TensorFlow or PyTorch model that it was made from",
+    ),
+    (rb"\x93NUMPY", "a numpy array (.npy)", "pass the model that uses it"),
+    (
+        rb"(?s)[\s#\w].*\nlayers?\s*\{",
+        "a Caffe 1 network",
+        "convert it with a tool such as caffe2onnx or MMdnn",
+    ),
+    (
+        # The first block of a ProgramDesc has the number 0, and the parent -1.
+        rb"\n[\x80-\xff]*[\0-\x7f]\x08\0\x10\xff{9}\x01",
+        "a PaddlePaddle program",
+        "convert it with paddle2onnx, and its result with `opsetta convert`",
+    ),
+    (rb"7767517\b", "an ncnn model", "pass the model that it was made from"),
+    (
+        rb"\x80[\x02-\x05]",
+        "a pickle of Python objects",
+        "load it in Python, and export the model: `opsetta export PATH.py:FUNCTION`",
+    ),
+)
+"""The first bytes of files of other formats, what the files are, and the next step."""
+
+
+def refuse_other_formats(path: str | os.PathLike[str]) -> None:
+    """Raise an error for a file or folder that is known to be a model of a format that is not converted.
+
+    Raises:
+        ModelFileError: the message names the format, and the command or tool for the next step.
+    """
+    description = describe_format(path)
+    if description is not None:
+        raise ModelFileError(f"'{os.fspath(path)!s}' is {description}")
+
+
+def describe_format(path: str | os.PathLike[str]) -> str | None:
+    """The format of a file or folder and the next step; None for other and for unreadable files."""
+    try:
+        location = pathlib.Path(os.fsdecode(path))
+        if location.is_dir():
+            return _describe_folder(location)
+        with open_regular(location) as file:
+            head = file.read(_HEAD)
+            if head.startswith(b"PK\x03\x04"):
+                with zipfile.ZipFile(file) as archive:
+                    return _describe_archive(archive.namelist(), location)
+            size = os.fstat(file.fileno()).st_size
+    except (OSError, ValueError, zipfile.BadZipFile):
+        # The reader of the file reports why it cannot be read.
+        return None
+    for pattern, format_name, next_step in _BY_HEAD:
+        if re.match(pattern, head):
+            return f"{format_name}: {next_step}"
+    if _is_core_ml(head, size):
+        return "a Core ML model: pass the PyTorch or TensorFlow model that it was made from"
+    return None
+
+
+def _describe_folder(folder: pathlib.Path) -> str | None:
+    # TensorFlow models of the Hugging Face hub have both.
+    if any((folder / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt")):
+        return None
+    if (folder / "Manifest.json").is_file() and (folder / "Data").is_dir():
+        return "a Core ML package: pass the PyTorch or TensorFlow model that it was made from"
+    if (folder / "config.json").is_file():
+        return f"a Hugging Face folder: run `opsetta export --hf {folder} -o OUTPUT`"
+    models = sorted(entry.name for entry in folder.glob("*.onnx"))
+    if models:
+        return f"a folder: pass one of its files, such as {folder / models[0]}"
+    return None
+
+
+def _describe_archive(names: Collection[str], path: pathlib.Path) -> str:
+    # PyTorch puts everything into one folder of the archive, with a name of its own.
+    inner_names = {name.partition("/")[2] or name for name in names}
+    if "constants.pkl" in inner_names:
+        command = f"`opsetta export {path} --input 'float32[1,3,224,224]' -o model.onnx`"
+        return f"a TorchScript file: run {command}, with an --input for each input"
+    if "archive_format" in inner_names or "serialized_exported_program.json" in names:
+        return f"a program of torch.export.save: run `opsetta export {path} -o model.onnx`"
+    if "data.pkl" in inner_names:
+        return f"a checkpoint of torch.save: {_CHECKPOINT}"
+    if {"config.json", "metadata.json"} <= set(names):
+        return f"a Keras model (.keras): {_KERAS}"
+    if names and all(name.endswith(".npy") for name in names):
+        return "an archive of numpy arrays (.npz): pass the model that uses them"
+    models = [name for name in names if name.endswith((".onnx", ".pb"))]
+    return f"a zip archive: {_UNPACK}" + (f", such as {models[0]}" if models else "")
+
+
+def _is_core_ml(head: bytes, size: int) -> bool:
+    """Whether bytes are the fields of Core ML's Model: a version, a description, and a type of model."""
+    position, field_numbers = 0, []
+    while position < len(head):
+        tag, position = wire.varint(head, position, len(head))
+        number, position = wire.varint(head, position, len(head)) if position >= 0 else (0, -1)
+        if position < 0 or tag & 7 not in (0, 2):
+            return False
+        field_numbers.append(tag >> 3)
+        position += number if tag & 7 == 2 else 0
+    is_whole = position >= size or position > len(head)
+    return is_whole and field_numbers[:2] == [1, 2] and field_numbers[-1] >= _FIRST_MODEL_TYPE

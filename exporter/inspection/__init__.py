@@ -1,0 +1,1 @@
+"""Looks into ONNX models: costs of nodes, differences between two models, the smallest part that fails."""

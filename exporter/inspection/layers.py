@@ -1,0 +1,71 @@
+"""Compares the values of two models of one function, tensor by tensor, to find where they part."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import onnx_ir as ir
+
+from ...registration import UsageError
+from ..files.reading import Bounds
+from ..lowering.conversion.preparation import source_of
+from ..running.runner import Runner
+from ..running.verification import TOLERANCES, OutputReport, compare
+
+_FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
+
+
+def compare_layers(
+    first: ir.Model,
+    second: ir.Model,
+    feed: Mapping[str, np.ndarray],
+    bounds: Bounds,
+    rtol: float | None = None,
+    atol: float | None = None,
+) -> tuple[OutputReport, ...]:
+    """The errors of all tensors that both models compute under one name, in the order of the first.
+
+    Args:
+        feed: arrays by the names of the first model's inputs; the second takes them in order.
+        bounds: limits on the inference of element types.
+        rtol, atol: tolerances; by default those of the element type.
+
+    Raises:
+        UsageError: the models have other numbers of inputs, or no name in common.
+        InferenceError: onnxruntime refuses one of the models.
+    """
+    sources = source_of(first, bounds), source_of(second, bounds)
+    tables = [
+        {str(v.name): v for node in source.graph for v in node.outputs if v.name and v.dtype is not None}
+        for source in sources
+    ]
+    names = []
+    for name, value in tables[0].items():
+        twin = tables[1].get(name)
+        if twin is not None and (value.dtype == twin.dtype or {value.dtype, twin.dtype} <= _FLOATS):
+            names.append(name)
+    if not names:
+        raise UsageError("the models compute no tensor of the same name and element type")
+    runners = []
+    for source, table in zip(sources, tables, strict=True):
+        source.graph.outputs.clear()
+        source.graph.outputs.extend(table[name] for name in names)
+        runners.append(Runner.of_model(source))
+    inputs = [runner.inputs.names for runner in runners]
+    if len(inputs[0]) != len(inputs[1]):
+        raise UsageError(f"one model has {len(inputs[0])} inputs, and the other {len(inputs[1])}")
+    same_names = set(inputs[0]) == set(inputs[1])
+    pairs = zip(inputs[0], inputs[0] if same_names else inputs[1], strict=True)
+    feeds = feed, {second_name: feed[name] for name, second_name in pairs}
+    results = [runner.arrays(values) for runner, values in zip(runners, feeds, strict=True)]
+    reports = []
+    for name, expected, actual in zip(names, *results, strict=True):
+        if isinstance(expected, np.ndarray) and isinstance(actual, np.ndarray):
+            # Half precision is compared in the type of the first file, as exactly as the shorter type allows.
+            shorter = min(expected.dtype, actual.dtype, key=lambda dtype: dtype.itemsize)
+            default_rtol, default_atol = TOLERANCES.get(shorter.name, (None, None))
+            tolerances = default_rtol if rtol is None else rtol, default_atol if atol is None else atol
+            converted = actual.astype(expected.dtype)
+            reports.append(compare(name, converted, expected, *tolerances, expected_by="the first file"))
+    return tuple(reports)

@@ -1,0 +1,162 @@
+"""Puts the steps before and after a vision model into its graph: pixels to floats, scores to classes.
+
+1. An input of pixels is cast, transposed to the model's layout, resized to the model's sizes, divided, and
+   normalized; steps that change nothing are left out.
+2. An output of scores becomes probabilities, the largest class, or the k largest with their classes.
+3. Nodes are emitted at the model's opset; a step that it cannot express is refused.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, GraphError, Registry, UsageError
+from .rewriting import Rewriter
+
+PIXEL_TYPES = {"uint8": DataType.UINT8, "float32": DataType.FLOAT, "float16": DataType.FLOAT16}
+LAYOUTS = ("NCHW", "NHWC")
+STEPS = ("softmax", "argmax", "topk")
+
+
+@dataclasses.dataclass(frozen=True)
+class PixelInput:
+    """The pixels that a caller feeds, and how they become the input of the model.
+
+    Attributes:
+        dtype: their element type, "uint8", "float32" or "float16".
+        layout: "NHWC" or "NCHW"; the model takes NCHW.
+        maximum: pixels are divided by it.
+        mean, std: subtracted and divided by afterwards, per channel.
+        resizes: whether images of any size are resized, linearly, to the sizes of the model.
+    """
+
+    dtype: str = "uint8"
+    layout: str = "NHWC"
+    maximum: float = 255.0
+    mean: Sequence[float] = (0.0,)
+    std: Sequence[float] = (1.0,)
+    resizes: bool = False
+
+
+class AddPixelInput(ir.passes.InPlacePass):
+    """Replaces the only image input of a model by one of pixels, under the same name."""
+
+    def __init__(self, pixels: PixelInput, registry: Registry):
+        if pixels.dtype not in PIXEL_TYPES or pixels.layout not in LAYOUTS or pixels.maximum <= 0:
+            raise UsageError(f"pixels are {', '.join(PIXEL_TYPES)}, in NCHW or NHWC, not {pixels}")
+        self._pixels = pixels
+        self._registry = registry
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Add the steps in front of the model.
+
+        Raises:
+            GraphError: the model has no input of shape [N, C, H, W], or several, or its sizes vary.
+        """
+        graph = model.graph
+        images = [
+            (value, value.shape)
+            for value in graph.inputs
+            if value.dtype is not None and value.shape is not None and len(value.shape) == 4
+        ]
+        if len(images) != 1:
+            raise GraphError(f"the model needs one input of shape [N, C, H, W], and has {len(images)}")
+        (image, shape), pixels = images[0], self._pixels
+        batch, channels, *sizes = shape
+        if pixels.resizes and not all(isinstance(size, int) for size in sizes):
+            raise GraphError(f"'{image.name}' has no fixed height and width to resize to: set them first")
+        for numbers in (pixels.mean, pixels.std):
+            if len(numbers) not in (1, channels):
+                raise GraphError(f"mean and std need one number, or one for each of {channels} channels")
+        name = str(image.name)
+        seam = ir.node("Identity", [image], name=f"{name}/Pixels")
+        seam.outputs[0].name, seam.outputs[0].type, seam.outputs[0].shape = None, image.type, image.shape
+        readers = list(image.uses())
+        for reader, input_index in readers:
+            if reader is not seam:
+                reader.replace_input_with(input_index, seam.outputs[0])
+        graph.insert_before(graph[0], seam)
+        free = ("height", "width") if pixels.resizes else sizes
+        dims = [batch, channels, *free] if pixels.layout == "NCHW" else [batch, *free, channels]
+        image.shape, image.type = ir.Shape(dims), ir.TensorType(PIXEL_TYPES[pixels.dtype])
+        rewriter = Rewriter(model, self._registry)
+        dtype = seam.outputs[0].dtype or DataType.FLOAT
+        with rewriter.before(seam, f"{name}/Pixels") as g:
+            result = self._emit(g, image, dtype, [size for size in sizes if isinstance(size, int)])
+        rewriter.replace(seam, [result])
+        return ir.passes.PassResult(model, True)
+
+    def _emit(self, g: GraphContext, image: ir.Value, dtype: DataType, sizes: list[int]) -> ir.Value:
+        pixels = self._pixels
+        result = g.cast(image, dtype)
+        if pixels.layout == "NHWC":
+            result = g.op("Transpose", result, perm=[0, 3, 1, 2])
+        if pixels.resizes:
+            shape = g.op("Shape", result)
+            leading = g.op("Slice", shape, starts=[0], ends=[2], axes=[0])
+            sizes_of_result = g.op("Concat", leading, g.constant(sizes, DataType.INT64), axis=0)
+            result = g.op(
+                "Resize",
+                result,
+                sizes=sizes_of_result,
+                mode="linear",
+                coordinate_transformation_mode="half_pixel",
+            )
+        if pixels.maximum != 1:
+            result = g.op("Div", result, g.constant(pixels.maximum, dtype))
+        for operator, numbers, neutral in (("Sub", pixels.mean, 0), ("Div", pixels.std, 1)):
+            if any(number != neutral for number in numbers):
+                per_channel = [[[float(number)]] for number in numbers]
+                result = g.op(operator, result, g.constant(per_channel, dtype))
+        return result
+
+
+class AddScoreOutput(ir.passes.InPlacePass):
+    """Replaces the first output of a model, scores on the last axis, by what they say.
+
+    Args:
+        step: "softmax" for probabilities, "argmax" for classes, "topk" for the largest with their classes.
+        count: how many of "topk".
+    """
+
+    def __init__(self, step: str, registry: Registry, count: int = 5):
+        if step not in STEPS or count < 1:
+            raise UsageError(f"the step after the model is {', '.join(STEPS)}, not '{step}' of {count}")
+        self._step = step
+        self._count = count
+        self._registry = registry
+
+    def call(self, model: ir.Model) -> ir.passes.PassResult:
+        """Add the step behind the model.
+
+        Raises:
+            GraphError: the model has an output of the new name.
+        """
+        graph = model.graph
+        scores = graph.outputs[0]
+        new_names = {"softmax": ["probabilities"], "argmax": ["classes"], "topk": ["scores", "classes"]}
+        names = new_names[self._step]
+        taken_names = {str(value.name) for value in graph.outputs[1:]}.intersection(names)
+        if taken_names:
+            raise GraphError(f"the model has an output '{taken_names.pop()}' already")
+        seam = ir.node("Identity", [scores], name=f"{scores.name}/{self._step}")
+        graph.append(seam)
+        rewriter = Rewriter(model, self._registry)
+        with rewriter.before(seam) as g:
+            if self._step == "softmax":
+                results = [g.op("Softmax", scores, axis=-1)]
+            elif self._step == "argmax":
+                results = [g.op("ArgMax", scores, axis=-1, keepdims=0)]
+            else:
+                results = list(g.op("TopK", scores, k=self._count, axis=-1, outputs=2))
+        graph.remove(seam, safe=True)
+        graph.outputs[0] = results[0]
+        graph.outputs[1:1] = results[1:]
+        if scores.name in names:
+            scores.name = rewriter.unique(f"{scores.name}/all")
+        for result, name in zip(results, names, strict=True):
+            result.name = name
+        return ir.passes.PassResult(model, True)

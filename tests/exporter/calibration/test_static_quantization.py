@@ -1,0 +1,152 @@
+"""Models quantized by calibration, compared with their float models and onnxruntime's own result."""
+
+import json
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+import opsetta
+from opsetta.exporter.command_line import cli
+
+GRAPH = """
+<ir_version: 8, opset_import: ["" : 13]>
+net (float[batch, 3, 8, 8] x) => (float[batch, 5] scores) {
+  c = Conv<pads = [1, 1, 1, 1]>(x, w)
+  n = BatchNormalization(c, scale, bias, mean, variance)
+  r = Relu(n)
+  pooled = GlobalAveragePool(r)
+  flat = Flatten(pooled)
+  scores = Gemm(flat, head)
+}
+"""
+RANDOM = np.random.default_rng(0)
+WEIGHTS = {
+    "w": RANDOM.standard_normal((8, 3, 3, 3)),
+    "scale": RANDOM.uniform(0.5, 2, 8),
+    "bias": RANDOM.standard_normal(8),
+    "mean": RANDOM.standard_normal(8),
+    "variance": RANDOM.uniform(0.5, 2, 8),
+    "head": RANDOM.standard_normal((8, 5)),
+}
+SAMPLES = RANDOM.standard_normal((20, 3, 8, 8)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    path = tmp_path_factory.mktemp("quantize")
+    model = onnx.parser.parse_model(GRAPH)
+    for name, array in WEIGHTS.items():
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
+    onnx.save(model, path / "m.onnx")
+    np.savez(path / "data.npz", x=SAMPLES, labels=np.zeros(20))
+    (path / "arrays").mkdir()
+    for index in range(2):
+        np.save(path / "arrays" / f"{index}.npy", SAMPLES[10 * index :][:10])
+    (path / "data.py").write_text(
+        "import numpy\ndef batches():\n    yield from ({'x': x[None]} for x in numpy.load('data.npz')['x'])\n"
+    )
+    return path
+
+
+def operators(model):
+    return [node.op_type for node in model.model.graph]
+
+
+@pytest.mark.parametrize("opset", [13, 17, 21])
+@pytest.mark.parametrize("scheme", [{}, {"per_channel": True}, {"activations": "uint8", "symmetric": True}])
+def test_the_opset_stays_and_the_error_is_small(folder, opset, scheme):
+    model = opsetta.load(folder / "m.onnx").lower(opset)
+    quantized = model.quantize(folder / "data.npz", **scheme)
+    assert (quantized.opset, dict(quantized.model.graph.opset_imports)) == (opset, {"": opset})
+    assert "BatchNormalization" not in operators(quantized)
+    accuracy = quantized.accuracy
+    assert (accuracy.calibrated, accuracy.measured, accuracy.outputs[0].name) == (16, 4, "scores")
+    assert accuracy.outputs[0].relative_error < 0.03
+    expected, actual = model(SAMPLES), quantized(SAMPLES)
+    assert np.linalg.norm(actual - expected) < 0.03 * np.linalg.norm(expected)
+    losses = [loss.own_decibels for loss in accuracy.tensors]
+    assert losses == sorted(losses)
+    assert {"Conv", "Relu"} & {loss.operator for loss in accuracy.tensors}
+
+
+@pytest.mark.parametrize("source", ["npz", "folder", "function", "batches", "arrays"])
+def test_data_comes_from_files_functions_and_arrays(folder, source):
+    batches = [{"x": sample[None]} for sample in SAMPLES]
+    data = {
+        "npz": folder / "data.npz",
+        "folder": folder / "arrays",
+        "function": lambda: iter(batches),
+        "batches": batches,
+        "arrays": [batch["x"] for batch in batches],
+    }[source]
+    quantized = opsetta.load(folder / "m.onnx").quantize(data)
+    assert (quantized.accuracy.calibrated, quantized.accuracy.measured) == (16, 4)
+
+
+def test_integer_operators_and_excluded_ones(folder):
+    model = opsetta.load(folder / "m.onnx")
+    assert "QLinearConv" in operators(model.quantize(folder / "data.npz", form="qoperator"))
+    quantized = model.quantize(folder / "data.npz", exclude=["Conv"])
+    conv = next(node for node in quantized.model.graph if node.op_type == "Conv")
+    assert conv.inputs[1].is_initializer()
+    with pytest.raises(opsetta.UsageError, match="no operator or node Foo"):
+        model.quantize(folder / "data.npz", exclude=["Foo"])
+
+
+@pytest.mark.parametrize(
+    ("opset", "scheme", "message"),
+    [
+        (9, {}, "needs opset 11 or higher"),
+        (12, {"per_channel": True}, "per channel need opset 13"),
+        (17, {"activations": "int16"}, "16-bit activations need opset 21"),
+        (13, {"form": "int8"}, "format must be qdq or qoperator"),
+        (13, {"rounding": 1}, "no argument rounding"),
+    ],
+)
+def test_a_scheme_that_the_opset_lacks_is_refused(folder, opset, scheme, message):
+    with pytest.raises(opsetta.UsageError, match=message):
+        opsetta.load(folder / "m.onnx").lower(opset).quantize(folder / "data.npz", **scheme)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ([], "no calibration data"),
+        ("missing.npz", "no calibration data at 'missing.npz'"),
+        ([{"y": SAMPLES}], "no array for input 'x', only for y"),
+    ],
+)
+def test_data_that_does_not_fit_is_refused(folder, data, message):
+    with pytest.raises(opsetta.UsageError, match=message):
+        opsetta.load(folder / "m.onnx").quantize(data)
+
+
+def test_images_are_resized_and_normalized(folder, tmp_path):
+    images = pytest.importorskip("PIL.Image")
+    for index in range(3):
+        images.new("RGB", (20, 10), (255, 0, 128)).save(tmp_path / f"{index}.png")
+    model = opsetta.load(folder / "m.onnx")
+    quantized = model.quantize(tmp_path, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
+    assert quantized.accuracy.measured == 1
+
+
+@pytest.mark.parametrize("data", ["data.npz", "data.py:batches"])
+def test_the_command_follows_the_wishes_of_the_target(folder, data, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    arguments = ["quantize", "m.onnx", "--calibrate", data, "-o", "q.onnx", "--target", "tensorrt", "--json"]
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code in (0, None)
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["outputs"][0]["relative_error"] < 0.03
+    zero_points = [
+        entry.inputs[2].const_value.numpy()
+        for entry in opsetta.load("q.onnx").model.graph
+        if entry.op_type == "QuantizeLinear"
+    ]
+    # TensorRT wants symmetric int8.
+    assert {str(array.dtype) for array in zero_points} == {"int8"}
+    assert not any(array.any() for array in zero_points)

@@ -1,0 +1,215 @@
+"""Sizes, names, parts and element types of ONNX models, compared in onnxruntime with the original."""
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+
+import opsetta
+
+GRAPH = """
+<ir_version: 8, opset_import: ["" : 13]>
+net (float[batch, 3, h, w] images) => (float[batch, n, 4] boxes, float[batch, 4] mean)
+<float[4, 3, 1, 1] weight = {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}, int64[3] flat = {0, 4, -1}>
+{
+  conv = Conv(images, weight)
+  active = Relu(conv)
+  rows = Reshape(active, flat)
+  boxes = Transpose<perm = [0, 2, 1]>(rows)
+  mean = ReduceMean<axes = [2, 3], keepdims = 0>(active)
+}
+"""
+IMAGES = np.random.default_rng(0).standard_normal((2, 3, 4, 6)).astype(np.float32)
+
+
+def load(tmp_path, text=GRAPH):
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    return opsetta.load(tmp_path / "m.onnx")
+
+
+@pytest.fixture
+def model(tmp_path):
+    return load(tmp_path)
+
+
+def shapes(model):
+    return [list(map(str, value.shape)) for value in (*model.model.graph.inputs, *model.model.graph.outputs)]
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"dims": {"batch": 2, "h": 4, "w": 6}}, [["2", "3", "4", "6"], ["2", "24", "4"], ["2", "4"]]),
+        ({"shapes": {"images": (2, 3, 4, 6)}}, [["2", "3", "4", "6"], ["2", "24", "4"], ["2", "4"]]),
+        ({"shapes": {"images": ("b", 3, 4, 6)}}, [["b", "3", "4", "6"], ["b", "24", "4"], ["b", "4"]]),
+    ],
+)
+@pytest.mark.parametrize("opset", [9, 13, 18])
+def test_sizes_reach_every_shape(model, changes, expected, opset):
+    changed = model.lower(opset, **changes)
+    assert shapes(changed) == expected
+    changed.verify([IMAGES])
+
+
+def test_formulas_and_conditions_keep_the_other_dimensions(model):
+    model.model.metadata_props["opsetta.dimensions"] = (
+        '[{"condition": "h + batch <= 8", "reason": "r", "line": ""}, '
+        '{"condition": "batch >= 1", "reason": "r", "line": ""}]'
+    )
+    changed = model.lower(13, dims={"batch": 2})
+    assert "h + 2 <= 8" in changed.model.metadata_props["opsetta.dimensions"]
+    assert "batch" not in changed.model.metadata_props["opsetta.dimensions"]
+    with pytest.raises(opsetta.OpsettaError, match="not valid for these sizes: it needs batch >= 1"):
+        model.lower(13, dims={"batch": 0})
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dims": {"depth": 1}}, "no dynamic dimension 'depth': its dynamic dimensions are batch, h, w"),
+        ({"dims": {"batch": -1}}, "must be 0 or more"),
+        ({"shapes": {"image": (1,)}}, "no input 'image': its inputs are images"),
+        ({"shapes": {"images": (1, 3)}}, "has 4 dimensions"),
+        ({"dims": {"h": 4}, "shapes": {"images": (1, 3, 5, 6)}}, "several sizes"),
+        ({"rename": {"foo": "bar"}}, "no input or output 'foo'"),
+        ({"rename": {"images": "boxes"}}, "taken"),
+    ],
+)
+def test_names_and_sizes_that_do_not_fit_are_refused(model, changes, message):
+    with pytest.raises(opsetta.UsageError, match=message):
+        model.lower(13, **changes)
+
+
+def test_names_are_changed_and_swapped(model):
+    renamed = model.lower(13, rename={"images": "x", "boxes": "mean", "mean": "boxes"})
+    assert (renamed.input_names, renamed.output_names) == (["x"], ["mean", "boxes"])
+    np.testing.assert_array_equal(renamed.run({"x": IMAGES})[1], model(IMAGES)[1])
+
+
+FIXED = """
+<ir_version: 8, opset_import: ["" : 13]>
+net (float[2, 3] x) => (float[2, 1, 3] y)
+<int64[3] shape = {2, 1, 3}> { z = Reshape(x, shape) y = OPERATOR(z) }
+"""
+
+
+def test_a_batch_is_made_dynamic(tmp_path):
+    batched = load(tmp_path, FIXED.replace("OPERATOR", "Relu")).lower(13, dynamic="n")
+    assert shapes(batched) == [["n", "3"], ["n", "1", "3"]]
+    assert batched(np.ones((5, 3), np.float32)).shape == (5, 1, 3)
+
+
+def test_a_model_that_mixes_its_batch_keeps_it(tmp_path):
+    with pytest.raises(opsetta.OpsettaError, match="cannot be dynamic: output 'y'"):
+        load(tmp_path, FIXED.replace("OPERATOR", "Softmax<axis = 0>")).lower(13, dynamic="n")
+
+
+def test_a_size_that_a_constant_shape_excludes_is_refused(tmp_path):
+    with pytest.raises(opsetta.OpsettaError, match=r"the Reshape of 'z' gets 9 elements, .* shape of 6"):
+        load(tmp_path, FIXED.replace("OPERATOR", "Relu")).lower(13, shapes={"x": (3, 3)})
+
+
+def test_a_target_that_takes_fixed_sizes_names_the_option(model):
+    with pytest.raises(opsetta.TargetError, match=r"--dim batch=1 --dim h=… --dim w=… or lower\(dims=…\)"):
+        model.lower(target="rknn")
+
+
+@pytest.mark.parametrize("cut", ["conv", "active"])
+def test_parts_joined_again_are_the_model(model, cut):
+    first, second = model.extract(outputs=[cut]), model.extract(inputs=[cut])
+    assert (first.input_names, second.output_names) == (["images"], ["boxes", "mean"])
+    joined = first.join(second, {cut: cut}, keep_outputs=True)
+    assert joined.output_names == [cut, "boxes", "mean"]
+    for result, expected in zip(joined(IMAGES)[1:], model(IMAGES), strict=True):
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_equal_names_of_joined_models_are_told_apart(model):
+    # Every name of the first model occurs in the second, too.
+    relu = model.extract(inputs=["conv"], outputs=["active"]).lower(
+        13, shapes={"conv": (2, 3, 4, 6)}, rename={"conv": "images"}
+    )
+    joined = relu.join(model, {"active": "images"})
+    for result, expected in zip(joined(IMAGES), model(np.maximum(IMAGES, 0)), strict=True):
+        np.testing.assert_array_equal(result, expected)
+
+
+def test_models_that_do_not_fit_are_not_joined(model):
+    with pytest.raises(opsetta.UsageError, match="no output 'foo': it has boxes, mean"):
+        model.join(model, {"foo": "images"})
+    with pytest.raises(opsetta.UsageError, match="opset 13, and the second 12"):
+        model.join(model.lower(12), {"boxes": "images"})
+    with pytest.raises(opsetta.UsageError, match=r"shape \[batch,n,4\], and input 'images'"):
+        model.join(model, {"boxes": "images"})
+
+
+def test_inputs_are_fixed_and_outputs_removed(model):
+    sized = model.lower(13, shapes={"images": (2, 3, 4, 6)})
+    for contents in (1, np.ones((2, 3, 4, 6)).tolist()):
+        fixed = sized.edit(constants={"images": contents}, drop_outputs=["boxes"])
+        assert (fixed.input_names, fixed.output_names) == ([], ["mean"])
+        expected = model(np.ones((2, 3, 4, 6), np.float32))[1]
+        np.testing.assert_allclose(fixed.run({})[0], expected, rtol=1e-6)
+    with pytest.raises(opsetta.UsageError, match="give it a size first"):
+        model.edit(constants={"images": 0})
+    with pytest.raises(opsetta.UsageError, match="at least one output"):
+        model.edit(drop_outputs=["boxes", "mean"])
+
+
+@pytest.mark.parametrize("options", [{}, {"keep_io": False}, {"exclude": ["Conv"]}])
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+def test_half_precision_keeps_or_converts_the_interface(model, dtype, options):
+    half = model.convert_types(dtype, **options)
+    interface = {str(v.dtype) for v in (*half.model.graph.inputs, *half.model.graph.outputs)}
+    name = {"fp16": "FLOAT16", "bf16": "BFLOAT16"}[dtype]
+    assert interface == ({name} if options.get("keep_io") is False else {"FLOAT"})
+    weights = half.model.graph.initializers["weight"].const_value.dtype
+    assert str(weights) == ("FLOAT" if "exclude" in options else name)
+    if dtype == "fp16":
+        images = IMAGES if interface == {"FLOAT"} else IMAGES.astype(np.float16)
+        np.testing.assert_allclose(half(images)[1], model(IMAGES)[1], atol=0.2)
+
+
+def test_numbers_beyond_half_precision_are_reported(tmp_path):
+    model = load(tmp_path, GRAPH.replace("{1, 2,", "{100000, -100000,"))
+    with pytest.warns(UserWarning, match=r"beyond the range of fp16 .*'weight' \(2\)"):
+        model.convert_types("fp16")
+    with pytest.raises(opsetta.UsageError, match="no operator or node Softmax"):
+        model.convert_types("fp16", exclude=["Softmax"])
+
+
+PIXELS = np.random.default_rng(1).integers(0, 256, (2, 4, 6, 3), np.uint8)
+
+
+@pytest.mark.parametrize("opset", [9, 10, 11, 13, 18])
+def test_pixels_are_transposed_resized_and_normalized(model, opset):
+    sized = model.lower(opset, shapes={"images": (2, 3, 4, 6)})
+    mean, std = (0.5, 0.25, 0.125), (0.5, 0.25, 2.0)
+    images = (PIXELS / 255 - np.array(mean)) / np.array(std)
+    expected = sized(images.transpose(0, 3, 1, 2).astype(np.float32))[1]
+    with_pixels = sized.preprocess(mean=mean, std=std)
+    assert (with_pixels.input_names, with_pixels.opset) == (["images"], opset)
+    np.testing.assert_allclose(with_pixels(PIXELS)[1], expected, rtol=1e-4, atol=1e-4)
+    resized = sized.preprocess(mean=mean, std=std, resizes=True)
+    # An image of the model's own size stays as it is.
+    np.testing.assert_allclose(resized(PIXELS)[1], expected, rtol=1e-4, atol=1e-4)
+    assert resized(np.zeros((2, 9, 5, 3), np.uint8))[1].shape == (2, 4)
+    with pytest.raises(opsetta.OpsettaError, match="no fixed height and width"):
+        model.preprocess(resizes=True)
+
+
+@pytest.mark.parametrize("opset", [9, 11, 13])
+def test_scores_become_probabilities_classes_or_the_largest(model, opset):
+    lowered = model.lower(opset)
+    scores = lowered(IMAGES)[0]
+    exponentials = np.exp(scores - scores.max(-1, keepdims=True))
+    probabilities = lowered.postprocess("softmax")
+    assert probabilities.output_names == ["probabilities", "mean"]
+    expected = exponentials / exponentials.sum(-1, keepdims=True)
+    np.testing.assert_allclose(probabilities(IMAGES)[0], expected, rtol=1e-4, atol=1e-6)
+    np.testing.assert_array_equal(lowered.postprocess("argmax")(IMAGES)[0], scores.argmax(-1))
+    largest = lowered.postprocess("topk", 2)
+    assert largest.output_names == ["scores", "classes", "mean"]
+    np.testing.assert_array_equal(largest(IMAGES)[0], -np.sort(-scores)[..., :2])
+    with pytest.raises(opsetta.UsageError, match="softmax, argmax, topk"):
+        lowered.postprocess("nms")

@@ -1,0 +1,88 @@
+import io
+import json
+import zipfile
+
+import numpy as np
+import onnx
+import pytest
+
+import opsetta
+
+
+def archive(*names):
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as written:
+        for name in names:
+            written.writestr(name, "")
+    return buffer.getvalue()
+
+
+def arrays():
+    buffer = io.BytesIO()
+    np.savez(buffer, x=np.ones(2))
+    return buffer.getvalue()
+
+
+SAFETENSORS = json.dumps({"w": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}).encode()
+FORMATS = [
+    (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n", "git-lfs pointer.*git lfs pull"),
+    (b"\x1f\x8b\x08\0\0\0\0\0", "gzip.*gunzip"),
+    (b"\xfd7zXZ\0\0\4", "compressed archive"),
+    (b"\n<!DOCTYPE html><html><body>404</body></html>", "HTML page.*raw file"),
+    (b"\x89HDF\r\n\x1a\n\0", "HDF5.*model.export"),
+    (b"\x1c\0\0\0TFL3\x14\0", "TensorFlow Lite.*tf2onnx"),
+    (b"\x24\0\0\0ORTM\0\0", "ORT format.*ONNX file"),
+    (b"GGUF\3\0\0\0" + bytes(16), "GGUF.*export --hf"),
+    (len(SAFETENSORS).to_bytes(8, "little") + SAFETENSORS + bytes(4), "safetensors.*--weights"),
+    (b"ftrt\0\0\0\0", "TensorRT engine.*made from"),
+    (b"RKNN\0\0\0\0", "RKNN.*made from"),
+    (b'<?xml version="1.0"?>\n<net name="g" version="11">', "OpenVINO"),
+    (b'name: "n"\nlayer {\n  name: "c"\n  type: "Convolution"\n}\n', "Caffe 1"),
+    (b"7767517\n3 3\nInput data 0 1 data\n", "ncnn"),
+    (b"\x93NUMPY\1\0", "numpy array"),
+    (b"\x80\4\x95\0\0\0\0", "pickle.*opsetta export PATH.py:FUNCTION"),
+    # Version 5, a description, and the field 502 of an ML program.
+    (b"\x08\5\x12\2\x0a\0\xb2\x1f\0", "Core ML"),
+    (b"\n\x0f\x08\0\x10" + b"\xff" * 9 + b"\x01\x1a\0", "PaddlePaddle.*paddle2onnx"),
+    (archive("m/constants.pkl", "m/code/x.py"), "TorchScript.*opsetta export .*model.any"),
+    (archive("m/data.pkl", "m/version"), "torch.save.*opsetta export PATH.py:FUNCTION"),
+    (archive("p/archive_format", "p/models/model.json"), "torch.export.save.*opsetta export"),
+    (archive("config.json", "metadata.json", "model.weights.h5"), "Keras.*opsetta convert"),
+    (archive("sub/model.onnx", "readme"), "zip archive.*sub/model.onnx"),
+    (arrays(), "npz"),
+]
+
+
+@pytest.mark.parametrize(("content", "message"), FORMATS, ids=[message[:14] for _, message in FORMATS])
+def test_a_file_of_another_format_is_named_with_the_next_step(tmp_path, content, message):
+    # The name says nothing: the content decides.
+    path = tmp_path / "model.any"
+    path.write_bytes(content)
+    with pytest.raises(opsetta.ModelFileError, match=message):
+        opsetta.load(path)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        (["config.json", "model.safetensors"], "Hugging Face folder.*export --hf"),
+        (["Manifest.json", "Data/model"], "Core ML package"),
+        (["a.onnx"], "a folder: pass one of its files, such as .*a.onnx"),
+        ([], "folder"),
+    ],
+)
+def test_a_folder_is_named_with_the_next_step(tmp_path, files, message):
+    for name in files:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    with pytest.raises(opsetta.ModelFileError, match=message):
+        opsetta.load(tmp_path)
+
+
+@pytest.mark.parametrize("producer", ["TFL3", "", "RKNN"])
+def test_an_onnx_file_is_read_whatever_its_producer_is_called(tmp_path, producer):
+    value = onnx.helper.make_tensor_value_info("x", 1, [2])
+    output = onnx.helper.make_tensor_value_info("y", 1, [2])
+    graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [value], [output])
+    onnx.save(onnx.helper.make_model(graph, producer_name=producer), tmp_path / "m.tflite")
+    assert opsetta.load(tmp_path / "m.tflite").input_names == ["x"]

@@ -1,0 +1,145 @@
+"""Costs of nodes, differences, layers side by side, and the smallest part that fails."""
+
+import json
+import sys
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+
+import opsetta
+from opsetta.exporter.command_line import cli
+
+GRAPH = """
+<ir_version: 8, opset_import: ["" : 13]>
+net (float[batch, 3, 8, 8] x) => (float[batch, 5] scores) {
+  c = Conv<pads = [1, 1, 1, 1]>(x, w)
+  r = Relu(c)
+  pooled = GlobalAveragePool(r)
+  flat = Flatten(pooled)
+  scores = Gemm(flat, head)
+}
+"""
+WEIGHTS = {"w": np.ones((8, 3, 3, 3), np.float32), "head": np.full((8, 5), 0.5, np.float32)}
+
+
+def store(path, text=GRAPH, **weights):
+    model = onnx.parser.parse_model(text)
+    for name, array in {**WEIGHTS, **weights}.items():
+        model.graph.initializer.append(numpy_helper.from_array(array, name))
+    onnx.save(model, path)
+    return opsetta.load(path)
+
+
+@pytest.fixture
+def model(tmp_path):
+    return store(tmp_path / "m.onnx")
+
+
+@pytest.fixture
+def run(capsys, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+    def call(*arguments):
+        with pytest.raises(SystemExit) as caught:
+            cli.main([str(argument) for argument in arguments])
+        return caught.value.code or 0, capsys.readouterr().out
+
+    return call
+
+
+@pytest.mark.parametrize(
+    ("batch", "conv", "total"), [(None, "13824*batch", "13864*batch"), (2, 27648, 27728)]
+)
+def test_multiplications_are_numbers_or_formulas(model, batch, conv, total):
+    sized = model if batch is None else model.lower(13, dims={"batch": batch})
+    costs = sized.costs()
+    assert (costs.nodes[0].operator, costs.nodes[0].macs, costs.macs) == ("Conv", conv, total)
+    assert costs.parameters == 8 * 27 + 40
+    assert costs.weight_bytes_by("operator") == {"Conv": 4 * 216, "Gemm": 160}
+
+
+OPERATORS = [
+    ("(float[2, 3] x, float[3, 4] w) => (y) { y = MatMul(x, w) }", 24),
+    ("(float[3, 2] x, float[3, 4] w) => (y) { y = Gemm<transA = 1>(x, w) }", 24),
+    ("(float[1, 2, 4] x, float[2, 3, 2] w) => (y) { y = ConvTranspose(x, w) }", 1 * 2 * 4 * 3 * 2),
+    (
+        "(float[5, 2, 3] x, float[1, 4, 3] w, float[1, 4, 4] r) => (y) { y = RNN<hidden_size = 4>(x, w, r) }",
+        280,
+    ),
+    ("(float[5, 2] x) => (y) { y = Relu(x) }", 0),
+]
+
+
+@pytest.mark.parametrize(("text", "macs"), OPERATORS)
+def test_multiplications_follow_the_operator(tmp_path, text, macs):
+    text = '<ir_version: 8, opset_import: ["" : 13]>\nnet ' + text.replace("(y)", "(float[] y)")
+    proto = onnx.parser.parse_model(text)
+    proto.graph.output[0].type.tensor_type.ClearField("shape")
+    onnx.save(proto, tmp_path / "m.onnx")
+    assert opsetta.load(tmp_path / "m.onnx").costs().macs == macs
+
+
+def test_differences_of_nodes_weights_and_names(model, tmp_path, run):
+    assert not model.differences(opsetta.load(tmp_path / "m.onnx"))
+    other = store(
+        tmp_path / "o.onnx", GRAPH.replace("Relu(c)", "LeakyRelu<alpha = 0.5>(c)"), w=WEIGHTS["w"] * 2
+    )
+    differences = model.differences(other)
+    assert [line[:12] for line in differences.lines if line[0] in "+-"] == ["-Relu[] (flo", "+LeakyRelu[a"]
+    assert differences.weights == {"w": "differs by 1 at most"}
+    renamed = model.lower(13, rename={"scores": "logits"})
+    assert [line for line in model.differences(renamed).lines if line[0] == "+"] == [
+        "+output logits: float[batch,5]"
+    ]
+    assert run("diff", "m.onnx", "m.onnx") == (0, "no differences\n")
+    code, out = run("diff", "m.onnx", "o.onnx", "--json")
+    assert (code, json.loads(out)["weights"]) == (1, differences.weights)
+
+
+def test_layers_show_where_two_files_part(model, tmp_path, run):
+    other = store(
+        tmp_path / "o.onnx", GRAPH.replace("Relu(c)", "LeakyRelu<alpha = 0.5>(c)"), head=WEIGHTS["head"]
+    )
+    feed = {"x": np.full((1, 3, 8, 8), -1, np.float32)}
+    reports = model.compare_layers(other, feed)
+    assert [(report.name, report.within_tolerance) for report in reports][:2] == [("c", True), ("r", False)]
+    half = model.compare_layers(model.convert_types("fp16"), feed)
+    assert {report.name for report in half} >= {"c", "scores"}
+    assert all(report.within_tolerance for report in half)
+    code, out = run("compare", "m.onnx", "o.onnx", "--layers", "--json")
+    assert (code, json.loads(out)["first_outside_tolerance"]) == (1, "r")
+    assert run("compare", "m.onnx", "m.onnx", "--layers")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("operators", "expected"),
+    [
+        ({"Relu"}, ["Relu"]),
+        ({"GlobalAveragePool"}, ["GlobalAveragePool"]),
+        ({"Relu", "Flatten"}, ["Relu", "GlobalAveragePool", "Flatten"]),
+        ({"Conv", "Gemm"}, ["Conv", "Relu", "GlobalAveragePool", "Flatten", "Gemm"]),
+    ],
+)
+def test_the_smallest_part_that_fails(model, operators, expected):
+    reduced = model.reduce(lambda part: operators <= {node.op_type for node in part.model.graph})
+    assert [node.op_type for node in reduced.model.graph] == expected
+    with pytest.raises(opsetta.UsageError, match="does not fail"):
+        model.reduce(lambda part: False)
+
+
+def test_commands_reduce_simplify_and_list_nodes(model, tmp_path, run):
+    (tmp_path / "fail.py").write_text(
+        "import sys\nsys.exit(3 if b'GlobalAveragePool' in open(sys.argv[1], 'rb').read() else 0)\n"
+    )
+    command = f"{sys.executable} fail.py {{}}"
+    code, out = run("reduce", "m.onnx", "--keep-failing", command, "-o", "r.onnx")
+    assert (code, out.split(", ")[1]) == (0, "1 node")
+    assert run("reduce", "m.onnx", "--keep-failing", f"{sys.executable} -c 0", "-o", "r.onnx")[0] != 0
+    code, out = run("simplify", "m.onnx", "-o", "s.onnx", "--json")
+    assert (code, json.loads(out)["opset"]) == (0, 13)
+    code, out = run("info", "m.onnx", "--nodes", "--json")
+    assert (code, json.loads(out)["macs"]) == (0, "13864*batch")
+    assert "13824*batch" in run("info", "m.onnx", "--nodes")[1]
