@@ -131,21 +131,8 @@ def _capture_module(
             _capture_at_sizes, model, args, kwargs, leaves, (preserved, remembered), ways
         )
 
-        def find_limits(candidate: CapturedProgram, candidate_values: list[object]) -> size_limits.SizeLimits:
-            candidate_names = symbol_names(candidate, leaves.dimension_names())
-            return _limits(
-                model,
-                candidate,
-                leaves,
-                candidate_values,
-                candidate_names,
-                structure,
-                preserved,
-                remembered,
-                follow,
-            )
-
-        limits = find_limits(program, values)
+        find_limits = functools.partial(_limits, model, leaves, structure, preserved, remembered, follow)
+        limits = find_limits(program, values, isinstance(program, RecordedProgram))
         if limits.general_points and isinstance(program, RecordedProgram):
             at_values = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
             capture_at = functools.partial(
@@ -237,20 +224,22 @@ def _export(
 
 def _limits(
     model: torch.nn.Module,
-    program: CapturedProgram,
     leaves: shapes.Leaves,
-    values: list[object],
-    names: Mapping[object, str],
     structure: pytree.TreeSpec,
     preserved: Preserved,
     remembered: RememberedTensors,
     follow: Callable[[list[object]], list[object] | None],
+    program: CapturedProgram,
+    values: list[object],
+    until_general: bool = False,
 ) -> size_limits.SizeLimits:
     """The sizes for which the program is valid; refuses two names for dimensions that must be equal.
 
     Args:
         follow: captures the model with other leaves; returns the placeholders, or None if that fails.
+        until_general: stop if a capture at other sizes may be valid for more of them.
     """
+    names = symbol_names(program, leaves.dimension_names())
     captured = _placeholders(program)
     shapes.check_names(leaves, captured, functools.partial(size_limits.lines_of_equality, captured))
     # Without a named dimension there is nothing that a restriction could be about.
@@ -268,7 +257,7 @@ def _limits(
         with boundary(quiet(), preserved, remembered):
             return trial(tracer)
 
-    branches = trace(search.run)
+    branches = trace(functools.partial(search.run, until_general=until_general))
     while branches:
         # Branches are captured with the real weights, and tried with fake ones.
         followed = [

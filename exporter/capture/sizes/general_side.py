@@ -6,13 +6,38 @@ with the padding is valid for all heights, and one without it for even ones only
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from ...captured_graph.dimensions import evaluate
 from ..fx_import.captured_program import CapturedProgram
-from .guards import Point
+from .guards import Guard, Point
 from .size_limits import SizeLimits
 
 _MOST_CAPTURES = 3
+_MOST_STEPS = 256
+"""The largest distance from the example's sizes at which all conditions may take the other side."""
+
+
+def point_of_other_sides(
+    guards: Sequence[Guard], base: Point, point_at: Callable[[Point], Point], limits: SizeLimits
+) -> Point | None:
+    """Sizes near the example's at which no condition holds, and which the model supports; None without them.
+
+    Args:
+        guards: the conditions.
+        base: the example's sizes.
+        point_at: completes and clamps sizes to the caller's range.
+        limits: the restrictions found.
+    """
+    names = set().union(*(guard.names for guard in guards))
+    of_model = [entry.condition for entry in limits.restrictions if entry not in limits.unlike_model]
+    for step in range(1, _MOST_STEPS):
+        point = point_at({name: base[name] + step for name in names})
+        if not any(guard.holds(point) for guard in guards) and all(
+            evaluate(condition, point) is not False for condition in of_model
+        ):
+            return {name: point[name] for name in names}
+    return None
 
 
 def choose_side(
@@ -32,6 +57,15 @@ def choose_side(
         find_limits: finds the limits of a capture with its leaves.
     """
     example = limits.captured_sizes
+    if limits.is_partial:
+        # Most models agree with the graph of the other sides at all sizes; then nothing else is needed.
+        [point, *_] = limits.general_points
+        general = capture(point)
+        if general is not None:
+            general_limits = find_limits(*general)
+            if not general_limits.unlike_model and not general_limits.refuse(example):
+                return general[0], general_limits
+        limits = find_limits(program, values)
     for point in _points(limits.general_points):
         general = capture(point)
         if general is None:

@@ -131,10 +131,18 @@ class GraphTrace:
         module: the graph, with the attributes that it names.
         kernels: results to reuse in further runs; None if results depend on other than these properties.
         copies: the calls that must copy exactly if they copy in the graph; without kernels.
+        written: the nodes with values to whose memory the graph writes.
     """
 
-    def __init__(self, module: Any, kernels: Kernels | None, copies: Container[torch.fx.Node] = ()):
+    def __init__(
+        self,
+        module: Any,
+        kernels: Kernels | None,
+        copies: Container[torch.fx.Node] = (),
+        written: Container[torch.fx.Node] = (),
+    ):
         self._module = module
+        self._written = written
         self._nodes = list(module.graph.nodes)
         self._kernels = kernels
         self._copies = copies
@@ -198,7 +206,7 @@ class GraphTrace:
             return tensor if self._kernels is None else describe_value(tensor, recorder)
         if self._kernels is None or not isinstance(target, OpOverload):
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
-            return kernel_run(target, args, kwargs)
+            return _run_operator(target, args, kwargs, node in self._written)
         arguments = _Arguments(
             [argument(item, values) for item in node.args],
             {name: argument(item, values) for name, item in node.kwargs.items()},
@@ -207,7 +215,7 @@ class GraphTrace:
         key = _key(target, arguments, origins)
         kernel = None if key is None else self._kernels.get(key)
         if kernel is None:
-            kernel = _run(target, arguments, origins, recorder)
+            kernel = _run(target, arguments, origins, recorder, node in self._written)
             if key is not None and all(
                 r.is_determined for r in kernel.results if isinstance(r, TracedTensor)
             ):
@@ -252,7 +260,7 @@ def _make_tensors(item: object) -> object:
 
 
 def _run(
-    target: OpOverload, arguments: _Arguments, origins: list[object], run: OperatorRecorder
+    target: OpOverload, arguments: _Arguments, origins: list[object], run: OperatorRecorder, is_written: bool
 ) -> _TracedKernel:
     """Run an operator, and record the operators that it runs, by positions of its arguments."""
     args = [_make_tensors(item) for item in arguments.args]
@@ -265,13 +273,29 @@ def _run(
     kernel = _TracedKernel(trace.steps, [], None)
     try:
         with recorder:
-            result = kernel_run(target, tuple(args), kwargs)
+            result = _run_operator(target, tuple(args), kwargs, is_written)
     except Exception:
         _replay(kernel, origins, run.trace)
         raise
     results, kernel.structure = pytree.tree_flatten(result)
     kernel.results = [describe_value(leaf, recorder) for leaf in results]
     return kernel
+
+
+def _run_operator(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any], is_written: bool) -> object:
+    """Run an operator.
+
+    Args:
+        is_written: whether the graph writes to the memory of the result.
+    """
+    try:
+        return kernel_run(target, args, kwargs)
+    except (RuntimeError, ValueError):
+        if target is not torch.ops.aten.view.default or is_written:
+            raise
+    # `contiguous` copies at some sizes only, so the graph may lack the copy that the view needs at these. In
+    # the file a view is a Reshape, which takes any tensor.
+    return kernel_run(target, (args[0].clone(memory_format=torch.contiguous_format), *args[1:]), kwargs)
 
 
 def _replay(kernel: _TracedKernel, origins: list[object], trace: Trace) -> object:

@@ -29,6 +29,7 @@ from .operator_trace import (
     is_same_memory,
     normalize_arguments,
     slice_arguments,
+    written_arguments,
 )
 from .written_values import COPIES
 
@@ -47,7 +48,6 @@ class GraphWalk:
         inputs: the values of its placeholders.
         run: calls an operator with its arguments.
         same_value: operators whose result counts as the same value as their argument.
-        written: the nodes with values to whose memory the graph writes.
         sizes: the sizes that the graph promises in this run.
 
     Attributes:
@@ -62,7 +62,6 @@ class GraphWalk:
         inputs: Sequence[object],
         run: Run,
         same_value: Container[str],
-        written: Sequence[torch.fx.Node],
         sizes: PromisedSizes,
     ):
         self.trace = Trace()
@@ -71,14 +70,13 @@ class GraphWalk:
         self._inputs = iter(inputs)
         self._run = run
         self._same_value = same_value
-        self._written = written
         self._sizes = sizes
         self._values: dict[torch.fx.Node, Any] = {}
         self.difference: Exception | None = None
         # By the id of a copy or alias: the tensor with the same value, and the copy, which keeps its id.
         self._aliases: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
         self._created: dict[int | None, torch.Tensor] = {}
-        self._copied: list[torch.Tensor] = []
+        self._copied: set[int | None] = set()
 
     def call(self, func: OpOverload, args: tuple[Any, ...], kwargs: Kwargs) -> object:
         """Call an operator of the model."""
@@ -129,9 +127,6 @@ class GraphWalk:
             raise OtherCalls("other results")
         if self.trace.other_rank is not None:
             raise OtherCalls("another rank of a result")
-        written = {id(self._original(self._values[node])) for node in self._written}
-        if any(id(copied_tensor) in written for copied_tensor in self._copied):
-            raise OtherCalls("the model copies what the graph writes to")
 
     def _follow(self, func: OpOverload, name: str, args: Sequence[Any], kwargs: Kwargs, result: Any) -> None:
         """Find the node of a call.
@@ -143,12 +138,14 @@ class GraphWalk:
             # The captured graph has the number of this constant tensor instead of the operator.
             return
         is_same = name in self._same_value or (name in VIEWS and has_shape_of(result, args[0]))
-        if is_same or self._is_neutral(name, args):
+        if is_same or (may_be_neutral(name) and is_neutral(name, args)):
             original = self._original(args[0])
             self._aliases[id(result)] = original, result
-            if name in COPIES:
-                self._copied.append(original)
+            if name in COPIES or not is_same:
+                self._copied |= {storage_of(original), storage_of(result)}
             return
+        if self._copied and any(storage_of(leaf) in self._copied for leaf in written_arguments(func, args)):
+            raise OtherCalls("the model writes to a copy, or to what it has copied")
         node = self._next()
         if node.op == "output":
             raise OtherCalls(f"{func} after the graph's last operator")
@@ -198,18 +195,15 @@ class GraphWalk:
             return True
         is_candidate = name in VIEWS or may_be_neutral(name)
         args = [argument(item, values) for item in node.args] if is_candidate else []
-        if (
-            name in self._same_value
-            or (name in VIEWS and _is_whole(name, args))
-            or self._is_neutral(name, args)
-        ):
-            self._store(node, argument(node.args[0], values))
+        is_skipped = may_be_neutral(name) and is_neutral(name, args)
+        if name in self._same_value or (name in VIEWS and _is_whole(name, args)) or is_skipped:
+            source = argument(node.args[0], values)
+            if is_skipped:
+                # The graph's value is a copy, the model's is not.
+                self._copied.add(storage_of(source))
+            self._store(node, source)
             return True
         return False
-
-    def _is_neutral(self, name: str, args: Sequence[object]) -> bool:
-        """Whether a call returns its argument, in a graph that writes to nothing."""
-        return not self._written and may_be_neutral(name) and is_neutral(name, args)
 
     def _store(self, node: torch.fx.Node, value: object) -> None:
         """Store the value of a node, and compare its sizes with those that the graph promises."""

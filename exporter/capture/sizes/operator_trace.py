@@ -104,6 +104,8 @@ class OperatorRecorder(TorchDispatchMode):
         same_value: operators whose result counts as the same value as their argument.
         unbacked: the order of data-dependent sizes; shared by the recorders of one run.
         run: calls an operator with its arguments.
+        writes_before_copies: copies count as the same value, unless the model then writes to one, or to the
+            original.
     """
 
     def __init__(
@@ -113,11 +115,15 @@ class OperatorRecorder(TorchDispatchMode):
         same_value: Container[str],
         unbacked: dict[str, int] | None = None,
         run: Run | None = None,
+        writes_before_copies: bool = False,
     ):
         super().__init__()  # type: ignore[no-untyped-call]
         self._run = run or kernel_run
         self.trace = trace
         self._same_value = same_value
+        self._writes_before_copies = writes_before_copies
+        self._copied: set[int | None] = set()
+        """The storages of copies and originals."""
         self._unbacked = {} if unbacked is None else unbacked
         self._origins: dict[int, object] = dict(origins)
         self._created: dict[int | None, torch.Tensor] = {}
@@ -142,12 +148,18 @@ class OperatorRecorder(TorchDispatchMode):
             return result
         results = [leaf for leaf in flatten_values((result,)) if isinstance(leaf, torch.Tensor)]
         is_same = name in self._same_value or (name in VIEWS and has_shape_of(result, args[0]))
-        if is_same or (COPY in self._same_value and is_neutral(name, args)):
+        is_skipped = COPY in self._same_value and is_neutral(name, args)
+        if self._writes_before_copies and (name == COPY or is_skipped):
+            self._copied |= {storage_of(args[0]), storage_of(result)}
+        if is_same or is_skipped:
             self._note(results, [origins[0]] * len(results))
             return result
         if name in ALIKE and _removes_leading_ones(args[0], result):
             self._note(results, [(WITHOUT_ONES, origins[0], result.ndim)])
             return result
+        if self._copied and any(storage_of(leaf) in self._copied for leaf in written_arguments(func, args)):
+            self.trace.steps.append((COPY,))
+            self.trace.lines.append(_line())
         number = len(self.trace.steps)
         # A written tensor keeps its origin; the step records the write.
         new_tensors = [leaf for leaf in results if id(leaf) not in self._origins]
@@ -171,7 +183,9 @@ class OperatorRecorder(TorchDispatchMode):
 
     def of_operator(self, trace: Trace, origins: Mapping[int, object]) -> OperatorRecorder:
         """A recorder for one operator of this run."""
-        return OperatorRecorder(trace, origins, self._same_value, self._unbacked, self._run)
+        return OperatorRecorder(
+            trace, origins, self._same_value, self._unbacked, self._run, self._writes_before_copies
+        )
 
     def origin(self, leaf: object) -> object:
         """An argument or result in a form comparable between runs: a tensor by its origin or contents."""
@@ -202,6 +216,16 @@ class OperatorRecorder(TorchDispatchMode):
             for symbol in sorted(unbacked, key=lambda symbol: int(symbol.name[1:]))
         }
         return str(expression.xreplace(renamed))
+
+
+def written_arguments(func: OpOverload, args: Sequence[object]) -> list[FakeTensor]:
+    """The tensors to which a call writes."""
+    arguments = schema_of(func).arguments if schema_of(func).is_mutable else []
+    return [
+        actual
+        for formal, actual in zip(arguments, args, strict=False)
+        if formal.alias_info is not None and formal.alias_info.is_write and isinstance(actual, FakeTensor)
+    ]
 
 
 @functools.cache

@@ -24,6 +24,7 @@ from ...torch_boundary.symbolic_sizes import ShapeEnv
 from .branches import OF_MODEL, Branch, BranchSearch, Failure, Trials, is_about_one
 from .critical_sizes import find_boundary
 from .example_sizes import leaf_at_sizes
+from .general_side import point_of_other_sides
 from .guards import Guard, Point
 from .neutral_calls import adds_neutral_call
 from .operator_trace import Trace, line_of_guard
@@ -69,12 +70,14 @@ class Search:
         self.limits = SizeLimits(captured_sizes=self.base)
         self._tried: dict[tuple[int, ...], Failure | None] = {}
         self._knows_rows = True
+        self._general_guards: list[Guard] = []
 
-    def run(self, tracer: Tracer) -> list[Branch]:
+    def run(self, tracer: Tracer, until_general: bool = False) -> list[Branch]:
         """Find the limits; returns branches of the model's code to follow.
 
         Args:
             tracer: runs the model and the graph.
+            until_general: stop if another capture may be valid for more sizes; the limits are partial then.
         """
         self._tracer = tracer
         for name, (lower, upper) in self._declared.items():
@@ -83,6 +86,12 @@ class Search:
         for guard in self._guards:
             if not self._is_bound(guard):
                 self._try_relation(guard)
+        if until_general and self._general_guards:
+            point = point_of_other_sides(self._general_guards, self.base, self._point_at, self.limits)
+            if point is not None:
+                self.limits.general_points.insert(0, point)
+                self.limits.is_partial = True
+                return []
         small = [size for size in (1, 0) if not self._is_valid_for_all(size)]
         for name in self.base:
             self._search_below(name, small)
@@ -219,7 +228,10 @@ class Search:
                 smallest_valid = size
                 continue
             if boundary is not None and size < boundary:
-                size = self._first_failure(name, boundary, size) or size
+                # Most models fail only at the smallest sizes.
+                next_size = self._next_allowed(name, size + 1, boundary)
+                if next_size is None or self._failure_at(self._point_at({name: next_size})) is not None:
+                    size = self._first_failure(name, boundary, size) or size
             self._restrict(name, size, f"{name} >= {size + 1}")
             return
 
@@ -305,7 +317,7 @@ class Search:
         where its sides are equal, and then beyond, because both forms may run the same operators where they
         are equal: for m == n, the slice `x[:m]` has all n rows of x.
         """
-        is_tried = False
+        is_tried, number = False, len(self.limits.general_points)
         for count, points in self._nearby_points(guard):
             if is_tried and count > 1:
                 return
@@ -318,6 +330,8 @@ class Search:
                 point = self._first_allowed(points, guard)
                 failure = None if point is None else self._failure_at(point)
             if failure is not None:
+                if len(self.limits.general_points) > number:
+                    self._general_guards.append(guard)
                 self._add_restriction(guard.text, failure, [guard.line])
                 return
             is_tried = is_tried or point is not None

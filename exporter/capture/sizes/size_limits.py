@@ -27,6 +27,7 @@ class SizeLimits:
         unproven: axes of values whose size in the graph is not reliable, by name of the value.
         general_points: sizes other than the example's at which the model calls an operator that changes
             nothing at other sizes, and that the graph does not have.
+        is_partial: whether the search stopped when it had found such points.
         captured_sizes: the sizes of the captured dimensions.
     """
 
@@ -34,6 +35,7 @@ class SizeLimits:
     unlike_model: list[SizeRestriction] = dataclasses.field(default_factory=list)
     unproven: dict[str, set[int]] = dataclasses.field(default_factory=dict)
     general_points: list[Point] = dataclasses.field(default_factory=list)
+    is_partial: bool = False
     captured_sizes: Point = dataclasses.field(default_factory=dict)
 
     def refuse(self, sizes: Point) -> bool:

@@ -35,7 +35,7 @@ from ..fx_import.captured_program import CapturedProgram
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels, PromisedSizes, shapes_of
 from .graph_walk import GraphWalk, infers_sizes
-from .operator_trace import OperatorRecorder, Trace
+from .operator_trace import COPY, OperatorRecorder, Trace
 from .recorded_answers import AnsweringEnvironment
 from .written_values import WrittenValues
 
@@ -106,9 +106,14 @@ class Tracer:
             schema_of(operator).is_mutable and schema_of(operator).name not in _SAME_VALUE
             for operator in operators
         )
-        # Whether a reshape copies depends on sizes, and is irrelevant if nothing is written to.
-        self._same_value = _SAME_VALUE if self.mutates else _SAME_VALUE | {"aten::clone"}
         self._written = WrittenValues(program.graph if self.mutates else torch.fx.Graph())
+        # Whether a reshape copies depends on sizes, and is irrelevant if nothing is written to, or if the
+        # graph writes only to new tensors, and before they are copied.
+        self._writes_before_copies = self.mutates and not self._written.copies
+        self._writes_before_copies &= all(node.op == "call_function" for node in self._written.tensors)
+        self._same_value = _SAME_VALUE
+        if self._writes_before_copies or not self.mutates:
+            self._same_value = _SAME_VALUE | {COPY}
         # Kernels are keyed by the visible properties of tensors. They are not reused if an operator depends
         # on storages or changes the shape of its argument.
         reaches_storage = bool(self._written.copies or self._loop_nodes) or any(
@@ -119,7 +124,8 @@ class Tracer:
         self._has_kernels_of_rows = False
         self._kernels: Kernels | None = None if reaches_storage else {}
         self.infers_sizes = infers_sizes(program.graph)
-        self._graph = GraphTrace(program.graph_module, self._kernels, self._written.copies)
+        written = set(self._written.tensors)
+        self._graph = GraphTrace(program.graph_module, self._kernels, self._written.copies, written)
         self._quick_run = None if reaches_storage else quick_run(self._mode)
         self._run = self._quick_run or kernel_run
         # Whether the calls of the model may be compared with the graph's nodes; the graph need not run then.
@@ -193,7 +199,7 @@ class Tracer:
         def run(recorder: OperatorRecorder, call_leaves: list[object]) -> None:
             inputs = self._inputs(call_leaves)
             module, same_value = self._program.graph_module, _SAME_VALUE | _COPIES_OF_ALL
-            walk = GraphWalk(module, inputs, self._run, same_value, self._written.tensors, sizes)
+            walk = GraphWalk(module, inputs, self._run, same_value, sizes)
             walks.append(walk)
             with observe_operators(walk.call):
                 results = self._call_model(call_leaves, walk.assign)
@@ -220,7 +226,13 @@ class Tracer:
             }
             before = self._before
             self._environment.restart()
-            recorder = OperatorRecorder(trace, self._origins | inputs, self._same_value, run=self._run)
+            recorder = OperatorRecorder(
+                trace,
+                self._origins | inputs,
+                self._same_value,
+                run=self._run,
+                writes_before_copies=self._writes_before_copies,
+            )
             try:
                 with self._mode:
                     run(recorder, call_leaves)

@@ -9,6 +9,7 @@ import torch.fx
 
 from ....passes.inplace.views import DROPOUTS
 from ...torch_boundary.operators.overloads import OpOverload, schema_of
+from .neutral_calls import may_be_neutral
 
 COPIES = frozenset(f"aten::{name}" for name in "clone contiguous flatten ravel reshape reshape_as".split())
 """Operators that copy, or return their argument or a view of it: sizes may decide which."""
@@ -21,8 +22,8 @@ class WrittenValues:
 
     Attributes:
         tensors: these values.
-        copies: the calls of `COPIES` among them to whose memory an operator writes later, so that it matters
-            whether they copy.
+        copies: the calls among them to whose memory an operator writes later, so that it matters whether they
+            copy.
     """
 
     def __init__(self, graph: torch.fx.Graph):
@@ -40,7 +41,7 @@ class WrittenValues:
         self.tensors = (
             [node for node in self._parents if self._root(node) in last_writes] if last_writes else []
         )
-        copies = (node for node in self.tensors if _name(node) in COPIES)
+        copies = (node for node in self.tensors if _may_copy(_name(node)))
         self.copies = {node for node in copies if positions[node] < last_writes[self._root(node)]}
 
     def _follow(self, node: torch.fx.Node) -> Iterator[torch.fx.Node]:
@@ -51,7 +52,7 @@ class WrittenValues:
                 self._join(node, input_node)
             return
         schema = schema_of(target)
-        is_copy = schema.name in COPIES
+        is_copy = _may_copy(schema.name)
         names = [formal.name for formal in schema.arguments]
         arguments: dict[str, Any] = dict(zip(names, node.args, strict=False)) | node.kwargs
         is_idle = schema.name in _DROPOUTS and not arguments["train"]
@@ -78,6 +79,11 @@ class WrittenValues:
         for member in path:
             self._parents[member] = node
         return node
+
+
+def _may_copy(name: str | None) -> bool:
+    """Whether an operator copies, or the model skips it at some sizes, because it changes nothing there."""
+    return name is not None and (name in COPIES or may_be_neutral(name))
 
 
 def _name(node: torch.fx.Node) -> str | None:

@@ -34,11 +34,25 @@ class Atoms(Protocol):
         """Numbers between which a polynomial lies."""
 
 
+def shorten(atoms: Atoms, polynomial: Polynomial[int]) -> Polynomial[int]:
+    """A sum with fewer terms: `h - h % 4` is `4 * (h // 4)`, and `h + h % 2` is `2 * ((h + 1) // 2)`."""
+    for atom in polynomial.atoms:
+        for form in _forms_of_remainder(atoms, atom):
+            shorter = polynomial.substitute({atom: form})
+            if len(shorter.terms) < len(polynomial.terms):
+                return shorten(atoms, shorter)
+    return polynomial
+
+
 def short_quotient(atoms: Atoms, dividend: Polynomial[int], divisor: int) -> Polynomial[int] | None:
     """The quotient of a polynomial by a positive number, rounded down; None where it needs a new atom."""
     quotient = dividend.divide_down(divisor)
+    if quotient is not None:
+        return quotient
     # (h + 4 - h % 4) // 4 is 1 + h // 4.
-    return quotient or _without_remainders(atoms, dividend, divisor).divide_down(divisor)
+    remainders = [atom for atom in dividend.atoms if _dividend_modulo(atoms, atom, divisor) is not None]
+    forms = {atom: _forms_of_remainder(atoms, atom)[0] for atom in remainders}
+    return dividend.substitute(forms).divide_down(divisor) if forms else None
 
 
 def divide_down(atoms: Atoms, dividend: Polynomial[int], divisor: int) -> Polynomial[int]:
@@ -149,16 +163,20 @@ def quotient_of_multiple(
     return dividend - Polynomial.of_number(divisor) * quotient
 
 
-def _without_remainders(atoms: Atoms, polynomial: Polynomial[int], divisor: int) -> Polynomial[int]:
-    """A polynomial with `x - divisor * (x // divisor)` for each `x % divisor` in it."""
-    parts: dict[int, Polynomial[int]] = {}
-    for atom in polynomial.atoms:
-        dividend = _dividend_modulo(atoms, atom, divisor)
-        if dividend is not None:
-            _, modulus = atoms.atom_expression(atom).args
-            quotient = divide_down(atoms, dividend, int(modulus))
-            parts[atom] = dividend - _number(modulus) * quotient
-    return polynomial.substitute(parts) if parts else polynomial
+def _forms_of_remainder(atoms: Atoms, atom: int) -> list[Polynomial[int]]:
+    """A remainder by a positive number in terms of quotients; nothing for other atoms."""
+    expression = atoms.atom_expression(atom)
+    if not isinstance(expression, _REMAINDERS) or not expression.args[1].is_Integer:
+        return []
+    dividend, divisor = atoms.polynomial(expression.args[0]), int(expression.args[1])
+    if divisor <= 0:
+        return []
+    forms = [dividend - Polynomial.of_number(divisor) * divide_down(atoms, dividend, divisor)]
+    if divisor == 2:
+        # A number is odd exactly if its negative is.
+        raised = divide_down(atoms, dividend + Polynomial.of_number(1), divisor)
+        forms.append(Polynomial.of_number(divisor) * raised - dividend)
+    return forms
 
 
 def _dividend_modulo(atoms: Atoms, atom: int, divisor: int) -> Polynomial[int] | None:

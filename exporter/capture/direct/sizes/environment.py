@@ -11,13 +11,20 @@ from typing import Any
 import sympy
 import torch
 
-from .....registration.size_algebra.polynomials import Bounds, Polynomial
+from .....registration.size_algebra.polynomials import Bounds, Polynomial, decide
 from ....torch_boundary import symbolic_numbers as numbers
-from ....torch_boundary.size_questions import note
-from ....torch_boundary.symbolic_sizes import FLOAT_ARITHMETIC, INTEGER_DIVISION
+from ....torch_boundary.size_questions import note, user_frame
+from ....torch_boundary.symbolic_sizes import FLOAT_ARITHMETIC, INTEGER_DIVISION, FloorDiv
 from ...sizes.operator_trace import is_internal
 from ..checks import is_caught
-from .divisions import multiples_in, quotient_of_multiple, remainder, rounded_up, short_quotient
+from .atom_bounds import bounds_without_quotients, smallest_values
+from .divisions import (
+    multiples_in,
+    quotient_of_multiple,
+    remainder,
+    rounded_up,
+    short_quotient,
+)
 from .nodes import SizeNode
 
 
@@ -53,7 +60,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         self._other_nodes: dict[tuple[Any, ...], SizeNode] = {}
         self._all_nodes: list[SizeNode] = []
         self._multiples: dict[int, Polynomial[int]] = {}
-        self._positive_atoms: set[int] = set()
+        self._smallest_values: dict[int, int] = {}
         self._atoms_of_multiples: dict[int, Polynomial[int] | None] = {}
         super().__init__(**settings)
 
@@ -84,7 +91,11 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         """The node of the integer that a polynomial gives."""
         node = self._sizes.get(polynomial)
         if node is None:
-            node = SizeNode(self, int, self._hint(polynomial), polynomial=polynomial)
+            try:
+                hint = polynomial.value(self._hint_of_atom)
+            except LookupError:
+                hint = None
+            node = SizeNode(self, int, hint, polynomial=polynomial)
             self._sizes[polynomial] = node
             self._all_nodes.append(node)
         return node
@@ -126,12 +137,19 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         if name == "ceil":
             return rounded_up(self, operands[0].expr)
         polynomials = [operand.polynomial for operand in operands]
-        if name not in ("mod", "int_floordiv") or None in polynomials:
+        if name not in _SHORTENED or None in polynomials:
             return None
+        if name in ("sym_max", "sym_min"):
+            first, second = polynomials
+            is_larger = decide("ge", first, second, self._bounds_from_zero)
+            return None if is_larger is None else polynomials[is_larger is not (name == "sym_max")]
         dividend, divisor = polynomials
-        if name == "int_floordiv" and divisor.number is None:
+        if divisor.number is None:
             low, _ = self.bounds(divisor)
-            return self.reduce(dividend).divide(self.reduce(divisor)) if low is not None and low > 0 else None
+            quotient = self.reduce(dividend).divide(self.reduce(divisor))
+            if quotient is None or low is None or low <= 0:
+                return None
+            return quotient if name == "int_floordiv" else Polynomial.of_number(0)
         if divisor.number is None or divisor.number <= 0:
             return None
         return (remainder if name == "mod" else short_quotient)(self, dividend, divisor.number)
@@ -223,6 +241,22 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
             self._atoms_of_multiples[atom] = None if part == Polynomial.of_atom(atom) else part
         return self._atoms_of_multiples[atom]
 
+    def _learn_from(self, node: SizeNode) -> None:
+        """Note what the answer of a comparison, which a guard now holds, says about sizes."""
+        name, *operands = node.relation or ("",)
+        polynomials = [operand.polynomial for operand in operands]
+        if len(polynomials) != 2 or None in polynomials or node.answer is None:
+            return
+        equality = node.equality()
+        if equality is not None:
+            self._learn_multiples(*equality)
+        difference = polynomials[0] - polynomials[1]
+        for atom, smallest in smallest_values(name, difference, node.answer, self.bounds).items():
+            low, _ = self.bounds(Polynomial.of_atom(atom))
+            if low is None or low < smallest:
+                self._smallest_values[atom] = smallest
+                self._learn()
+
     def _learn_multiples(self, first: Polynomial[int], second: Polynomial[int]) -> None:
         """Note which sizes are multiples of numbers if two numbers are equal."""
         multiples = multiples_in(self, first, second)
@@ -232,7 +266,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
                 low, _ = self.bounds(Polynomial.of_atom(atom))
                 for quotient in multiple.atoms if low is not None and low > 0 else ():
                     # A multiple that is not 0 has a quotient that is not 0.
-                    self._positive_atoms.add(quotient)
+                    self._smallest_values[quotient] = max(1, self._smallest_values.get(quotient, 1))
             self._atoms_of_multiples.clear()
             self._learn()
 
@@ -247,8 +281,29 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         """Numbers between which a polynomial lies for all sizes in their ranges."""
         interval = self._bounds.get(polynomial)
         if interval is None:
-            interval = self._bounds[polynomial] = polynomial.bounds(self._bounds_of_atom)
+            low, high = polynomial.bounds(self._bounds_of_atom)
+            if len(polynomial.terms) > 1:
+                other_low, other_high = bounds_without_quotients(self, polynomial, self._bounds_of_atom)
+                low = other_low if low is None or (other_low is not None and other_low > low) else low
+                high = other_high if high is None or (other_high is not None and other_high < high) else high
+            interval = self._bounds[polynomial] = low, high
         return interval
+
+    def _bounds_from_zero(self, polynomial: Polynomial[int]) -> Bounds:
+        """Bounds that also hold where sizes are 0 or 1, which the range of a symbol leaves out."""
+
+        def range_of(atom: int) -> Bounds:
+            low, high = self._bounds_of_atom(atom)
+            expression = self._expressions[atom]
+            if isinstance(expression, FloorDiv) and expression.args[1].is_Integer and expression.args[1] > 0:
+                low, _ = self._bounds_from_zero(self.polynomial(expression.args[0]))
+                low = low if low is None else low // int(expression.args[1])
+            elif low is not None and (low <= 2 or not expression.is_Symbol):
+                # A range from 3 on is that of a guard.
+                low = min(low, 0)
+            return self._smallest_values.get(atom, low), high
+
+        return polynomial.bounds(range_of)
 
     def _bounds_of_atom(self, atom: int) -> Bounds:
         interval = self._atom_bounds.get(atom)
@@ -262,20 +317,15 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
                 if sympy_range is None
                 else (_finite(sympy_range.lower), _finite(sympy_range.upper))
             )
-            if atom in self._positive_atoms:
-                interval = (max(1, interval[0] or 1), interval[1])
+            smallest = self._smallest_values.get(atom)
+            if smallest is not None and (interval[0] is None or interval[0] < smallest):
+                interval = (smallest, interval[1])
             self._atom_bounds[atom] = interval
         return interval
 
     def _is_nonnegative(self, node: SizeNode) -> bool:
         low = self.bounds(node.polynomial)[0] if node.polynomial is not None else None
         return bool(node.expr.is_nonnegative) or (low is not None and low >= 0)
-
-    def _hint(self, polynomial: Polynomial[int]) -> int | None:
-        try:
-            return polynomial.value(self._hint_of_atom)
-        except LookupError:
-            return None
 
     def _hint_of_atom(self, atom: int) -> int:
         expression = self._expressions[atom]
@@ -298,19 +348,22 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         if answer is not None:
             note(self, sym_node, answer)
             return answer
-        has_fallback = self.keeps_ones and is_own and fallback_value not in (None, sym_node._hint)
-        if has_fallback and sym_node.is_about_computed_one():
-            self.has_kept_ones = True
-            return fallback_value
+        if self.keeps_ones and is_own and sym_node.is_about_computed_one():
+            general = fallback_value
+            # A kernel that cannot go on without an answer gets that of other sizes. If the user's code asks,
+            # the two answers may lead to different results.
+            if general is None and not sym_node.is_about_zero() and user_frame() is None:
+                general = sym_node.relation[0] == "ne"
+            if general not in (None, sym_node._hint):
+                self.has_kept_ones = True
+                return general
         value = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
         note(self, sym_node, value)
         # Without a hint the answer may be the fallback; without a guard it holds for the example only.
         is_settled = is_own and sym_node._hint is not None and not self._suppress_guards_tls()
         if is_settled and sym_node.pytype is bool:
             sym_node.answer = bool(value)
-            equality = sym_node.equality() if sym_node.relation is not None else None
-            if equality is not None:
-                self._learn_multiples(*equality)
+            self._learn_from(sym_node)
         return value
 
     def guard_or_defer_runtime_assert(self, *args: Any, **kwargs: Any) -> bool:
@@ -381,6 +434,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         return frame
 
 
+_SHORTENED = frozenset(("mod", "int_floordiv", "sym_max", "sym_min"))
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 
 

@@ -17,6 +17,7 @@ import sympy
 
 from .....registration.size_algebra.polynomials import Polynomial, decide
 from ....torch_boundary import symbolic_numbers as numbers
+from .divisions import shorten
 
 _MOST_TERMS = 64
 
@@ -216,6 +217,11 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         pairs = ((first.polynomial, second.polynomial), (second.polynomial, first.polynomial))
         return any(product.divide(factor) is not None for product, factor in pairs)
 
+    def is_about_zero(self) -> bool:
+        """Whether a comparison of integers has 0 on one side."""
+        _, *operands = self.relation or ("",)
+        return any(operand.constant == 0 for operand in operands)
+
     def guard_bool(self, file: str, line: int) -> bool:
         """The value of a boolean, with a guard if it depends on sizes."""
         return bool(self.shape_env.evaluate_sym_node(self))
@@ -268,11 +274,15 @@ def _decide_relation(relation: tuple[Any, ...], environment: Any) -> bool | None
 
 
 def _sum(first: SizeNode, second: SizeNode) -> Polynomial[int] | None:
-    return first.polynomial + second.polynomial if _are_expanded(first, second) else None
+    if not _are_expanded(first, second):
+        return None
+    return shorten(first.shape_env, first.polynomial + second.polynomial)
 
 
 def _difference(first: SizeNode, second: SizeNode) -> Polynomial[int] | None:
-    return first.polynomial - second.polynomial if _are_expanded(first, second) else None
+    if not _are_expanded(first, second):
+        return None
+    return shorten(first.shape_env, first.polynomial - second.polynomial)
 
 
 def _product(first: SizeNode, second: SizeNode) -> Polynomial[int] | None:
