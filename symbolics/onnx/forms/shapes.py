@@ -1,4 +1,4 @@
-"""Reshape, Gather, Slice, Tile and SpaceToDepth as operators that consumers read in more cases."""
+"""Concat, Reshape, Gather, Slice, Tile and SpaceToDepth as operators that consumers read in more cases."""
 
 import itertools
 
@@ -46,6 +46,23 @@ def reshape_as_transpose(
     )
     order = [unit_axes.pop(0) if size == 1 else larger_axes.pop(0) for size in target]
     return data if order == sorted(order) else g.op("Transpose", data, perm=order)
+
+
+@onnx_symbolic("form::Concat.first_dimension")
+def concat_along_first_dimension(g: GraphContext, inputs: list[Value], axis: int) -> Value:
+    """Dimensions of size 1 before the axis are removed from the operands, and added to the result."""
+    shape = g.shape(inputs[0])
+    leading = None if shape is None else range(g.axis(axis, len(shape)))
+    if not leading or any(shape[position] != 1 for position in leading):
+        raise g.refuse("a dimension before the axis is not of size 1, or there is none")
+    operands = [
+        g.op("Squeeze", operand, axes=list(leading))
+        if (array := g.constant_value(operand)) is None
+        else g.constant(array.reshape(array.shape[len(leading) :]))
+        for operand in inputs
+    ]
+    result: Value = g.op("Unsqueeze", g.op("Concat", *operands, axis=0), axes=list(leading))
+    return result
 
 
 @onnx_symbolic("form::Gather.slice")

@@ -67,6 +67,7 @@ CASES = [
     ("InstanceNormalization.four_dimensions", nn.InstanceNorm1d(3, affine=True), ROWS, {"Squeeze"}),
     ("InstanceNormalization.moments", nn.InstanceNorm2d(3, affine=True), IMAGE, {"ReduceMean"}),
     ("BatchNormalization.convolution", _statistics(), IMAGE, {"Conv"}),
+    ("Concat.first_dimension", _of(lambda x: torch.cat((torch.ones(1, 2, 3), x), 1)), STEPS, {"Squeeze", "Concat"}),
     ("Gather.slice", _of(lambda x: x[:, -1] + x.select(1, 0)), IMAGE, {"Slice"}),
     ("Gather.convolution", _of(lambda x: x[:, [2, 0, 2]]), IMAGE, {"Conv"}),
     ("Slice.gather", _of(lambda x: x.flip(3)[..., 1::2]), IMAGE, {"Gather"}),
