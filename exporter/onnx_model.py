@@ -112,12 +112,14 @@ class OnnxModel:
         registry_of_target = used_registry
         if resolved_target is not None:
             registry_of_target = with_forms(registry_or_default(used_registry), resolved_target)
+        omitted = () if resolved_target is None else resolved_target.conventions.omitted_passes
         bounds = bounds_of(self.trusted)
 
         def convert_source(keeps_weights: bool, observation: Observation | None = None) -> ir.Model:
             new_model = convert(
-                self.source, requested_opset, registry_of_target, bounds, level, keeps_weights, observation
-            )
+                self.source, requested_opset, registry_of_target, bounds, level, keeps_weights, observation,
+                omitted,
+            )  # fmt: skip
             write_for(new_model, resolved_target)
             return new_model
 

@@ -155,6 +155,7 @@ class SourceModel:
             decompose=decompose.at(opset) if isinstance(decompose, Decompositions) else decompose,
             keep=keep,
             level=level,
+            omitted_passes=target.conventions.omitted_passes if target is not None else (),
             keeps_weights=keeps_weights,
             observation=observation,
             bounds=bounds_of(self._capture.trusted),

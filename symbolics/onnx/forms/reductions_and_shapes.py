@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....registration.dtypes import FLOATS
 from ..support import integers
 
 _EXACT = (DataType.FLOAT, DataType.DOUBLE)
@@ -198,6 +199,22 @@ def reduce_mean_single(
     for axis in reversed(ordered):
         data = g.op("ReduceMean", data, axes=[axis], keepdims=keepdims)
     return data
+
+
+@onnx_symbolic("form::ReduceSum.mean")
+def reduce_sum(
+    g: GraphContext,
+    data: Value,
+    axes: Value | list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Value:
+    """The mean along one axis, times the number of its elements."""
+    listed = integers(g, axes)
+    size = g.size(data, listed[0]) if listed and len(listed) == 1 else None
+    if not isinstance(size, int) or size < 1 or g.dtype(data) not in FLOATS:
+        raise g.refuse("it is not a sum of floats along one axis of known size")
+    return g.op("Mul", g.op("ReduceMean", data, axes=listed, keepdims=keepdims), float(size))
 
 
 @onnx_symbolic("form::ReduceMean.last")
