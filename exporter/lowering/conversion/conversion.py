@@ -72,12 +72,10 @@ def convert(
 
     Args:
         model: an ONNX model at any opset; nodes of `ai.onnx.ml` and of custom domains stay untouched.
-        opset: the opset to write.
-        registry: symbolic functions to convert with; by default the default registry.
+        opset, registry: the opset to write, and symbolic functions other than the default ones.
         level: of optimization; by default that of `DEFAULT_LEVEL`, and none for a model that has the opset.
         keeps_weights: whether initializers keep their names and contents.
-        observation: filled with the origins of the new nodes, unless the model is copied.
-        omitted_passes: the names of ONNX passes that do not run.
+        observation, omitted_passes: the origins of the new nodes, and ONNX passes that do not run.
 
     Raises:
         OpsetError: an opset that opsetta does not write.
