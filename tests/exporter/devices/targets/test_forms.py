@@ -79,6 +79,7 @@ CASES = [
     ("Slice.gather", _of(lambda x: x.flip(3)[..., 1::2]), IMAGE, {"Gather"}),
     ("Slice.pooling", _of(lambda x: x[:, :, 1::2, :7:3]), IMAGE, {"MaxPool"}),
     ("Slice.runs", _of(lambda x: x[:, 1::3, ::2]), IMAGE, {"Reshape"}),
+    ("Pow.mul", _of(lambda x: x**3 + x**2), IMAGE, {"Mul"}),
     ("Max.relu", _of(lambda x: F.normalize(x, dim=1, eps=2.0)), IMAGE, {"Relu"}),
     ("ReduceSum.product", _of(lambda x: x.sum((0, 2))), IMAGE, {"Transpose", "MatMul"}),
     ("ReduceMean.product", _of(lambda x: x.mean((2, 3), keepdim=True).exp()), IMAGE, {"MatMul"}),
