@@ -138,10 +138,11 @@ class OnnxModel:
         """
         used_registry = registry if registry is not None else self.registry
         level = None if optimize is None else check_level(optimize)
-        requested_opset, resolved_target = resolve_target(opset, target)
+        new_opset, resolved_target = resolve_target(opset, target)
         registry_of_target = used_registry
         if resolved_target is not None:
             registry_of_target = with_forms(registry_or_default(used_registry), resolved_target)
+        omitted = () if resolved_target is None else resolved_target.conventions.omitted_passes
         bounds = bounds_of(self.trusted)
         source = self.source
         changes = InterfaceChanges(shapes or {}, dims or {}, dynamic, rename or {})
@@ -152,7 +153,14 @@ class OnnxModel:
 
         def convert_source(keeps_weights: bool, observation: Observation | None = None) -> ir.Model:
             new_model = convert(
-                source, requested_opset, registry_of_target, bounds, level, keeps_weights, observation
+                source,
+                new_opset,
+                registry_of_target,
+                bounds,
+                level,
+                keeps_weights,
+                observation,
+                omitted,
             )
             write_for(new_model, resolved_target)
             return new_model

@@ -155,6 +155,7 @@ class SourceModel:
             decompose=decompose.at(opset) if isinstance(decompose, Decompositions) else decompose,
             keep=keep,
             level=level,
+            omitted_passes=target.conventions.omitted_passes if target is not None else (),
             keeps_weights=keeps_weights,
             observation=observation,
             bounds=bounds_of(self._capture.trusted),
@@ -177,9 +178,7 @@ class SourceModel:
         Args:
             path: the HTML file; None writes nothing.
             opset: the ONNX opset to write.
-            registry: as for `export`.
-            optimize: as for `export`.
-            target: as for `export`.
+            registry, optimize, target: as for `export`.
             options: `title`, `opsets`, `compare`, `latency` and `progress`, as for `export_report`.
         """
         from .report.captured import Choices, report_capture

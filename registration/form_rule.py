@@ -29,6 +29,8 @@ class FormRule:
         at_output: whether the first output must be an output of the model.
         at_emission: whether the form is written already where the operator is emitted: before the graph is
             optimized, and at opsets that lack the operator. Such a rule has no conditions.
+        outcome: what the target does with nodes that match and that the form can write: "refused", or "wrong"
+            results without an error; "" if that is not known.
     """
 
     operator: str
@@ -45,6 +47,7 @@ class FormRule:
     maximum_first_size: int | None = None
     at_output: bool = False
     at_emission: bool = False
+    outcome: str = ""
 
 
 COMPOSITION = "composition"

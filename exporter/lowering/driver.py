@@ -9,7 +9,7 @@ from __future__ import annotations
 import abc
 import dataclasses
 from collections import Counter
-from collections.abc import Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, MutableMapping, Sequence
 from typing import Any, Generic, TypeVar
 
 import onnx_ir as ir
@@ -112,6 +112,7 @@ class Driver(abc.ABC, Generic[S]):
         keeps_weights: whether the values of `state` keep their names and contents.
         is_frozen: whether `state` has constants of a graph, whose names do not stand for their contents.
         level: of optimization.
+        omitted_passes: the names of ONNX passes that do not run.
         observation: filled during the lowering; None records nothing.
         known_invalid: nodes that the source has at the same opset, and that are not valid there.
     """
@@ -130,6 +131,7 @@ class Driver(abc.ABC, Generic[S]):
         self.keeps_weights = False
         self.is_frozen = False
         self.level = DEFAULT_LEVEL
+        self.omitted_passes: Collection[str] = ()
         self.observation: Observation | None = None
         self.known_invalid: Sequence[InvalidNode] = ()
         self._failures: list[_Failure] = []
@@ -196,7 +198,7 @@ class Driver(abc.ABC, Generic[S]):
         mutated = {value for value in self.state if facts_of(value).mutated}
         fixed_weights = self.state if self.keeps_weights else mutated
         initializers = Initializers(model, fixed_weights, () if self.is_frozen else self.state)
-        optimize(model, initializers, self.level)
+        optimize(model, initializers, self.level, self.omitted_passes)
         self.state |= initializers.derived
 
     @property

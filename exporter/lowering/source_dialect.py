@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import ChainMap
-from collections.abc import Callable, Iterable, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterable, MutableMapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -71,6 +71,7 @@ def lower(
     decompose: Decompose | None = None,
     keep: Iterable[Value] = (),
     level: str = DEFAULT_LEVEL,
+    omitted_passes: Collection[str] = (),
     keeps_weights: bool = False,
     observation: Observation | None = None,
     bounds: Bounds = TRUSTED,
@@ -85,6 +86,7 @@ def lower(
         decompose: returns a graph of other operators for an operator without a symbolic function.
         keep: source values to add as further outputs, for comparing intermediate results.
         level: of optimization, one of `passes.onnx_graph.levels.LEVELS`.
+        omitted_passes: the names of ONNX passes that do not run.
         keeps_weights: whether weights keep their names and contents, as in a graph for training.
         observation: filled with the origins of the ONNX nodes.
         bounds: what may be made of the graph.
@@ -101,6 +103,7 @@ def lower(
     driver.observation = observation
     driver.construction.limits = limits_of_source(source, bounds)
     driver.level, driver.keeps_weights = level, driver.keeps_weights or keeps_weights
+    driver.omitted_passes = omitted_passes
     with rare_for(len(source.graph)):
         model = driver.run()
         annotate_inplace(model)

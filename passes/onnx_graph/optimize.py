@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import onnx_ir as ir
 
 from .constants.chosen_branches import ChooseBranches
@@ -101,7 +103,12 @@ _MAXIMUM_OUTPUTS = 512
 for each removed node."""
 
 
-def optimize(model: ir.Model, initializers: Initializers | None = None, level: str = DEFAULT_LEVEL) -> bool:
+def optimize(
+    model: ir.Model,
+    initializers: Initializers | None = None,
+    level: str = DEFAULT_LEVEL,
+    omitted: Collection[str] = (),
+) -> bool:
     """Run the ONNX passes of a level; docs/optimization.md describes each.
 
     Names of graph outputs may move to other values; inputs stay. A graph of more than 512 outputs keeps its
@@ -110,6 +117,7 @@ def optimize(model: ir.Model, initializers: Initializers | None = None, level: s
     Args:
         initializers: the constants that may be folded; by default all initializers.
         level: one of `levels.LEVELS`.
+        omitted: the names of passes that do not run.
 
     Returns:
         Whether the graph changed.
@@ -119,7 +127,7 @@ def optimize(model: ir.Model, initializers: Initializers | None = None, level: s
     """
     initializers = initializers or Initializers(model)
     is_small = len(model.graph.outputs) <= _MAXIMUM_OUTPUTS
-    passes = _passes_of(level if is_small else "none", initializers)
+    passes = _passes_of(level if is_small else "none", initializers, omitted)
 
     def remedy_for(failed: ir.passes.PassBase) -> str:
         lower = [name for name in reversed(LEVELS) if LEVELS.index(name) < LEVELS.index(level)]
@@ -129,7 +137,8 @@ def optimize(model: ir.Model, initializers: Initializers | None = None, level: s
     return run_in_order(model, passes, remedy_for)
 
 
-def _passes_of(level: str, initializers: Initializers) -> list[OnnxPass]:
+def _passes_of(level: str, initializers: Initializers, omitted: Collection[str] = ()) -> list[OnnxPass]:
     """The passes of a level, in order."""
     included = LEVELS[: LEVELS.index(level) + 1]
-    return [run.create(initializers) for run in _RUNS if run.run.level in included]
+    runs = [run for run in _RUNS if run.run.level in included and run.pass_type.__name__ not in omitted]
+    return [run.create(initializers) for run in runs]

@@ -181,14 +181,14 @@ class _Reader:
         table = self.table("conventions", content)
         self.check_keys("conventions.", table, _keys(Conventions))
         fields: dict[str, Any] = {"float_exponents": self.flag("float_exponents", table, False)}
-        names = self.texts("conventions.explicit_attributes", table.get("explicit_attributes"))
-        for name in names:
-            self.one_of("conventions.explicit_attributes", name, _attributes())
-        fields["explicit_attributes"] = names
-        names = self.texts("conventions.unshared_constants", table.get("unshared_constants"))
-        for name in names:
-            self.one_of("conventions.unshared_constants", name, _operators())
-        fields["unshared_constants"] = names
+        for key, known in (
+            ("explicit_attributes", _attributes),
+            ("unshared_constants", _operators),
+            ("omitted_passes", _optimization_passes),
+        ):
+            fields[key] = self.texts(f"conventions.{key}", table.get(key))
+            for name in fields[key]:
+                self.one_of(f"conventions.{key}", name, known())
         for key, values in _CONVENTIONS.items():
             if key in table:
                 self.one_of(f"conventions.{key}", table[key], values)
@@ -258,7 +258,8 @@ class _Reader:
         rule = FormRule(
             operator, form, rows, outputs=outputs, ranks=tuple(ranks), at_emission=at_emission,
             maximum_first_size=self.number("maximum_first_size", entry),
-            at_output=self.flag("at_output", entry, False), **names,
+            at_output=self.flag("at_output", entry, False),
+            outcome=self.outcome(key, entry) if "outcome" in entry else "", **names,
         )  # fmt: skip
         if at_emission and rule != FormRule(operator, form, at_emission=True):
             self.fail(f"{key}.at_emission", "has no conditions beside it")
@@ -402,6 +403,14 @@ def _attributes() -> frozenset[str]:
 
     schemas = (s for s in onnx.defs.get_all_schemas_with_history() if s.domain == "")
     return frozenset(f"{schema.name}.{name}" for schema in schemas for name in schema.attributes)
+
+
+@functools.cache
+def _optimization_passes() -> frozenset[str]:
+    """Every pass of the optimization."""
+    from ....passes.onnx_graph.optimize import PASSES
+
+    return frozenset(pass_type.__name__ for pass_type in PASSES)
 
 
 @functools.cache

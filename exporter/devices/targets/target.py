@@ -94,6 +94,7 @@ class Conventions:
         gemm_weights: "transposed" if Gemm needs a constant weight with `transB`.
         recurrent_outputs: "all" if LSTM, GRU and RNN need all of their outputs.
         vector_inputs: "reshaped" if inputs of rank 1, which the target reads as columns, pass a Reshape.
+        omitted_passes: passes of the optimization whose graphs the target does not read.
     """
 
     constants: str | None = None
@@ -108,6 +109,7 @@ class Conventions:
     gemm_weights: str | None = None
     recurrent_outputs: str | None = None
     vector_inputs: str | None = None
+    omitted_passes: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

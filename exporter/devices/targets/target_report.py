@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from ....registration import InvalidNode, TargetProblem
+from .form_problems import find_form_problems
 from .load_target import target_at
 from .target import Target
 from .target_problems import find_problems, nodes_on_host
@@ -63,6 +64,8 @@ def report_on_target(
     """
     invalid_nodes = None if invalid is None else list(invalid)
     problems = find_problems(model, target, is_file=is_file, invalid=invalid_nodes)
+    if not invalid_nodes:
+        problems += find_form_problems(model, target)
     operators = collections.Counter(
         node.op_type
         for node in ir.traversal.RecursiveGraphIterator(model.graph)
@@ -89,7 +92,9 @@ def _oldest_version(
         if version_key(version) > version_key(target.version) or other_target(target.content, version):
             continue
         older = target_at(target.name.partition("@")[0], target.content, version)
-        if find_problems(model, older, is_file=is_file, invalid=invalid or ()):
+        if find_problems(model, older, is_file=is_file, invalid=invalid or ()) or find_form_problems(
+            model, older
+        ):
             break
         oldest = version
     return oldest if len(target.measured_versions) > 1 else ""

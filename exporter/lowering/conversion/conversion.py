@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import ChainMap, Counter
-from collections.abc import Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Mapping, MutableMapping, Sequence
 
 import onnx_ir as ir
 from onnx_ir import AttributeType, Value
@@ -66,16 +66,16 @@ def convert(
     level: str | None = None,
     keeps_weights: bool = False,
     observation: Observation | None = None,
+    omitted_passes: Collection[str] = (),
 ) -> ir.Model:
     """Convert a model to another opset; the model is not changed, and weights are shared.
 
     Args:
         model: an ONNX model at any opset; nodes of `ai.onnx.ml` and of custom domains stay untouched.
-        opset: the opset to write.
-        registry: symbolic functions to convert with; by default the default registry.
+        opset, registry: the opset to write, and symbolic functions other than the default ones.
         level: of optimization; by default that of `DEFAULT_LEVEL`, and none for a model that has the opset.
         keeps_weights: whether initializers keep their names and contents.
-        observation: filled with the origins of the new nodes, unless the model is copied.
+        observation, omitted_passes: the origins of the new nodes, and ONNX passes that do not run.
 
     Raises:
         OpsetError: an opset that opsetta does not write.
@@ -98,7 +98,7 @@ def convert(
     shapes = WrittenShapes(model, opset, bounds)
     conversion = Conversion(source, opset, registry_or_default(registry), bounds, shapes)
     conversion.known_invalid = check_source(source, source_opset, opset, conversion.registry)
-    conversion.observation = observation
+    conversion.observation, conversion.omitted_passes = observation, omitted_passes
     conversion.level, conversion.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
     return _attach_carried(model, with_contents(conversion.run()))
 

@@ -176,6 +176,26 @@ def hard_sigmoid(g: GraphContext, X: Value, alpha: float = 0.2, beta: float = 0.
     return g.op("Clip", line, min=_number(g, 0, X), max=_number(g, 1, X))
 
 
+@onnx_symbolic("form::Pow.mul")
+def pow_mul(g: GraphContext, X: Value, Y: Value) -> Value:
+    """The square or the cube as products."""
+    exponent = g.constant_value(Y)
+    if exponent is None or exponent.size != 1 or exponent.item() not in (2, 3) or exponent.ndim > 1:
+        raise g.refuse("the exponent is neither 2 nor 3")
+    square = g.op("Mul", X, X)
+    return square if exponent.item() == 2 else g.op("Mul", square, X)
+
+
+@onnx_symbolic("form::Max.relu")
+def max_relu(g: GraphContext, data_0: list[Value]) -> Value:
+    """Relu of the distance to a constant, plus the constant, which is at most 256."""
+    constants = [value for value in data_0 if g.constant_value(value) is not None]
+    operands = [value for value in data_0 if g.constant_value(value) is None]
+    if len(constants) != 1 or len(operands) != 1:
+        raise g.refuse("it is not the maximum of a tensor and a constant")
+    return clip_relu(g, operands[0], min=constants[0])
+
+
 @onnx_symbolic("form::Clip.relu")
 def clip_relu(
     g: GraphContext, input: Value, min: Value | float | None = None, max: Value | float | None = None

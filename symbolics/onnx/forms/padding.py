@@ -23,10 +23,9 @@ def average_pool(
     **attributes: Any,
 ) -> Value:
     """Padding that counts, as zeros in front of the operator."""
-    if auto_pad != "NOTSET" or ceil_mode or not count_include_pad:
+    if auto_pad != "NOTSET" or ceil_mode or not count_include_pad or pads is None or not any(pads):
         raise g.refuse("only padding that is known, and that counts, is written as a Pad")
-    padded = X if pads is None or not any(pads) else _pad(g, X, pads)
-    result: Value = g.op("AveragePool", padded, kernel_shape=kernel_shape, **attributes)
+    result: Value = g.op("AveragePool", _pad(g, X, pads), kernel_shape=kernel_shape, **attributes)
     return result
 
 

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ....registration.dtypes import FLOATS
 from ..support import integers
 
 _EXACT = (DataType.FLOAT, DataType.DOUBLE)
@@ -200,6 +201,22 @@ def reduce_mean_single(
     return data
 
 
+@onnx_symbolic("form::ReduceSum.mean")
+def reduce_sum(
+    g: GraphContext,
+    data: Value,
+    axes: Value | list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Value:
+    """The mean along one axis, times the number of its elements."""
+    listed = integers(g, axes)
+    size = g.size(data, listed[0]) if listed and len(listed) == 1 else None
+    if not isinstance(size, int) or size < 1 or g.dtype(data) not in FLOATS:
+        raise g.refuse("it is not a sum of floats along one axis of known size")
+    return g.op("Mul", g.op("ReduceMean", data, axes=listed, keepdims=keepdims), float(size))
+
+
 @onnx_symbolic("form::ReduceMean.last")
 def reduce_mean_last(
     g: GraphContext,
@@ -219,6 +236,37 @@ def reduce_mean_last(
     moved = g.op("Transpose", data, perm=[*unreduced, *reduced])
     result = g.op("ReduceMean", moved, axes=list(range(len(unreduced), rank)), keepdims=0)
     return g.op("Unsqueeze", result, axes=reduced) if keepdims else result
+
+
+def _register_product(op_type: str, is_mean: bool) -> None:
+    @onnx_symbolic(f"form::{op_type}.product")
+    def reduce_by_product(
+        g: GraphContext,
+        data: Value,
+        axes: Value | list[int] | None = None,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+        result_shape: list[int] | None = None,
+    ) -> Value:
+        """A product of the matrix of the reduced elements with a vector of equal weights."""
+        shape, listed, dtype = g.shape(data), integers(g, axes), g.dtype(data)
+        sizes = [size for size in shape or () if isinstance(size, int)]
+        if not listed or shape is None or len(sizes) < len(shape) or result_shape is None or 0 in sizes:
+            raise g.refuse("the axes or the sizes are unknown")
+        if dtype not in FLOATS:
+            raise g.refuse("it is not of floats")
+        reduced = sorted({axis % len(sizes) for axis in listed})
+        order = [*(axis for axis in range(len(sizes)) if axis not in reduced), *reduced]
+        count = math.prod(sizes[axis] for axis in reduced)
+        moved = data if order == sorted(order) else g.op("Transpose", data, perm=order)
+        rows = g.op("Reshape", moved, [math.prod(sizes) // count, count])
+        weights = g.constant(np.full((count, 1), 1 / count if is_mean else 1, np.float32), dtype)
+        result: Value = g.op("Reshape", g.op("MatMul", rows, weights), result_shape)
+        return result
+
+
+_register_product("ReduceMean", True)
+_register_product("ReduceSum", False)
 
 
 @onnx_symbolic("form::LayerNormalization.instance_normalization")

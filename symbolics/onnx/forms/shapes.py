@@ -1,4 +1,4 @@
-"""Reshape, Gather, Slice, Tile and SpaceToDepth as operators that consumers read in more cases."""
+"""Concat, Reshape, Gather, Slice, Tile and SpaceToDepth as operators that consumers read in more cases."""
 
 import itertools
 
@@ -46,6 +46,24 @@ def reshape_as_transpose(
     )
     order = [unit_axes.pop(0) if size == 1 else larger_axes.pop(0) for size in target]
     return data if order == sorted(order) else g.op("Transpose", data, perm=order)
+
+
+@onnx_symbolic("form::Concat.first_dimension")
+def concat_along_first_dimension(g: GraphContext, inputs: list[Value], axis: int) -> Value:
+    """Dimensions of size 1 before the axis are removed from the operands, and added to the result."""
+    shape = g.shape(inputs[0])
+    if shape is None or not (leading := range(g.axis(axis, len(shape)))):
+        raise g.refuse("the axis is the first dimension, or the rank is unknown")
+    if any(shape[position] != 1 for position in leading):
+        raise g.refuse("a dimension before the axis is not of size 1")
+    operands = [
+        g.op("Squeeze", operand, axes=list(leading))
+        if (array := g.constant_value(operand)) is None
+        else g.constant(array.reshape(array.shape[len(leading) :]))
+        for operand in inputs
+    ]
+    result: Value = g.op("Unsqueeze", g.op("Concat", *operands, axis=0), axes=list(leading))
+    return result
 
 
 @onnx_symbolic("form::Gather.slice")
@@ -148,6 +166,30 @@ def slice_as_pooling(
     starts_of_part, ends_of_part = zip(*bounds.values(), strict=True)
     part = g.op("Slice", data, starts=[*starts_of_part], ends=[*ends_of_part], axes=[*bounds])
     return g.op("MaxPool", part, kernel_shape=[1, 1], strides=[strides.get(2, 1), strides.get(3, 1)])
+
+
+@onnx_symbolic("form::Slice.runs")
+def slice_as_runs(
+    g: GraphContext,
+    data: Value,
+    starts: Value,
+    ends: Value,
+    axes: Value | None = None,
+    steps: Value | None = None,
+) -> Value:
+    """Forward steps that divide a dimension: the first elements of runs, which join the next dimension."""
+    regions = _regions(g, data, starts, ends, axes, steps)
+    for axis, region in regions.items():
+        sizes, step = _static_shape(g, data), region.step
+        first, count = region.start, len(region)
+        if step == 1 and count == sizes[axis]:
+            continue
+        if step < 1 or axis + 1 == len(sizes) or sizes[axis] % step or count * step != sizes[axis]:
+            raise g.refuse("the steps are backward, of the last dimension, or do not divide the dimension")
+        width = sizes[axis + 1]
+        runs = g.op("Reshape", data, [*sizes[:axis], count, step * width, *sizes[axis + 2 :]])
+        data = g.op("Slice", runs, starts=[first * width], ends=[(first + 1) * width], axes=[axis + 1])
+    return data
 
 
 @onnx_symbolic("form::Tile.concat")

@@ -7,6 +7,7 @@ from torch.nn import functional as F
 
 import opsetta
 from opsetta.exporter.devices.targets.load_target import load_target, parse_target, target_names
+from opsetta.exporter.devices.targets.target_report import report_on_target
 from opsetta.registration import UsageError
 
 
@@ -67,10 +68,22 @@ CASES = [
     ("InstanceNormalization.four_dimensions", nn.InstanceNorm1d(3, affine=True), ROWS, {"Squeeze"}),
     ("InstanceNormalization.moments", nn.InstanceNorm2d(3, affine=True), IMAGE, {"ReduceMean"}),
     ("BatchNormalization.convolution", _statistics(), IMAGE, {"Conv"}),
+    (
+        "Concat.first_dimension",
+        _of(lambda x: torch.cat((torch.ones(1, 2, 3), x), 1)),
+        STEPS,
+        {"Squeeze", "Concat", "Unsqueeze"},
+    ),
     ("Gather.slice", _of(lambda x: x[:, -1] + x.select(1, 0)), IMAGE, {"Slice"}),
     ("Gather.convolution", _of(lambda x: x[:, [2, 0, 2]]), IMAGE, {"Conv"}),
     ("Slice.gather", _of(lambda x: x.flip(3)[..., 1::2]), IMAGE, {"Gather"}),
     ("Slice.pooling", _of(lambda x: x[:, :, 1::2, :7:3]), IMAGE, {"MaxPool"}),
+    ("Slice.runs", _of(lambda x: x[:, 1::3, ::2]), IMAGE, {"Reshape"}),
+    ("Pow.mul", _of(lambda x: x**3 + x**2), IMAGE, {"Mul"}),
+    ("Max.relu", _of(lambda x: F.normalize(x, dim=1, eps=2.0)), IMAGE, {"Relu"}),
+    ("ReduceSum.product", _of(lambda x: x.sum((0, 2))), IMAGE, {"Transpose", "MatMul"}),
+    ("ReduceMean.product", _of(lambda x: x.mean((2, 3), keepdim=True).exp()), IMAGE, {"MatMul"}),
+    ("ReduceSum.mean", _of(lambda x: x.sum(1) - x.sum(1, keepdim=True)[0]), IMAGE, {"ReduceMean"}),
     ("Tile.concat", _of(lambda x: x.repeat(1, 3, 1, 2)), IMAGE, {"Concat"}),
     ("SpaceToDepth.convolution", _of(lambda x: F.pixel_unshuffle(x, 2)), IMAGE, {"Conv"}),
     ("Einsum.products", _of(lambda x: torch.einsum("bchw,w->bch", x, x[0, 0, 0])), IMAGE, set()),
@@ -205,3 +218,27 @@ def test_initializers_and_gelu_are_written_as_the_conventions_say():
 
 def test_the_forms_of_all_targets_are_known():
     assert sum(len(load_target(name).forms) for name in target_names()) >= 20
+
+
+def test_a_check_names_the_nodes_that_have_another_form():
+    rule = '[[forms]]\noperator = "AveragePool"\nform = "separate_pad"\noutcome = "wrong"'
+    model = nn.Sequential(nn.AvgPool2d(3, 1, 1), nn.AvgPool2d(2)).eval()
+    program = opsetta.export(model, (torch.randn(IMAGE),), opset=17)
+    (problem,) = report_on_target(program.model, _target(rule)).problems
+    assert (problem.operator, problem.module, problem.outcome) == ("AveragePool", "0", "wrong")
+    assert "'separate_pad'" in problem.reason
+    written = program.lower(17, target=_target(rule)).model
+    assert report_on_target(written, _target(rule)).problems == ()
+
+
+def test_a_target_omits_passes_of_the_optimization():
+    layers = [nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2)]
+    model, x = nn.Sequential(*layers).eval(), torch.randn(2, 5, 3)
+    target = _target("", 'omitted_passes = ["FlattenRows"]')
+    program = opsetta.export(model, (x,), opset=17, target=target)
+    program.verify()
+    written = {node.op_type for node in program.model.graph}
+    assert written == {"MatMul", "Add", "Relu"}
+    assert "Gemm" in {node.op_type for node in program.lower(17).model.graph}
+    with pytest.raises(UsageError, match="did you mean 'FlattenRows'"):
+        _target("", 'omitted_passes = ["FlattenRow"]')

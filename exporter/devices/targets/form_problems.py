@@ -1,0 +1,65 @@
+"""Finds the nodes of which a target takes another form, and refuses this one or computes it wrongly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import onnx_ir as ir
+from onnx_ir.passes.common import ShapeInferencePass
+
+from ....passes.realizers.compose_operators import ComposeOperators
+from ....passes.realizers.form_matching import rule_matches
+from ....registration import MODULE, TargetProblem, default_registry
+from ....registration.form_rule import STEPS, FormRule
+from ....registration.schemas import operator_schema
+from .target import Target
+
+
+def find_form_problems(model: ir.Model, target: Target) -> list[TargetProblem]:
+    """A problem for each node that a rule with an outcome is about. The model is not changed, and is valid.
+
+    A node that a form refuses is none: the conditions of a rule may include nodes that need no other form.
+    """
+    operators = {node.op_type for node in model.graph.all_nodes() if not node.domain}
+    rules = [rule for rule in target.forms if rule.outcome and rule.operator in operators]
+    if not rules:
+        return []
+    # The importer of the forms needs the symbolic functions only for such rules.
+    from .... import symbolics  # noqa: F401
+
+    # Files of other exporters may lack the shapes that the conditions are about.
+    inferred = ShapeInferencePass()(model.clone()).model
+    problems: dict[str, TargetProblem] = {}
+    for rule in rules:
+        for node in _nodes_of_rule(inferred, target, rule):
+            effect = "its results are wrong" if rule.outcome == "wrong" else "it is refused in this form"
+            reason = f"{effect}; `opsetta convert --target` writes the form '{rule.form}'"
+            module = node.metadata_props.get(MODULE, "")
+            problem = TargetProblem(reason, node.name or "", node.op_type, module, rule.outcome)
+            problems.setdefault(node.name or str(len(problems)), problem)
+    return list(problems.values())
+
+
+def _nodes_of_rule(model: ir.Model, target: Target, rule: FormRule) -> list[ir.Node]:
+    """The nodes that a rule matches and that its form can write."""
+    matches = _matcher(model, rule)
+    nodes = [node for node in model.graph.all_nodes() if matches(node)]
+    if not nodes or rule.form == STEPS:
+        return nodes
+    rewritten = model.clone()
+    copies = [node for node in rewritten.graph.all_nodes() if _matcher(rewritten, rule)(node)]
+    ComposeOperators(target.operators.__contains__, default_registry, [rule], replaces_refused=False)(
+        rewritten
+    )
+    # The pass removes the nodes that it replaces from their graphs.
+    return [node for node, copy in zip(nodes, copies, strict=True) if copy.graph is None]
+
+
+def _matcher(model: ir.Model, rule: FormRule) -> Callable[[ir.Node], bool]:
+    schema = operator_schema(rule.operator, model.graph.opset_imports.get("", 0))
+
+    def matches(node: ir.Node) -> bool:
+        is_of_rule = node.op_type == rule.operator and not node.domain
+        return is_of_rule and schema is not None and rule_matches(rule, node, schema)
+
+    return matches
