@@ -34,6 +34,17 @@ def checked(program: opsetta.Program, opset: int) -> opsetta.Program:
     return program
 
 
+def emission(program: opsetta.Program) -> tuple[bytes, frozenset[tuple[str, int]]]:
+    """What a program emits: its graph, and the versions that its operators have at its opset."""
+    versions = set()
+    for node in program.model.graph.all_nodes():
+        if node.domain == "":
+            version = onnx.defs.get_schema(node.op_type, program.opset).since_version
+            versions.add((node.op_type, version))
+    graph = ir.to_proto(program.model).graph.SerializeToString(deterministic=True)
+    return graph, frozenset(versions)
+
+
 def changes(program: opsetta.Program, opsets: Iterable[int]) -> Iterator[tuple[int, opsetta.Program]]:
     """A program at those opsets where its graph is another than at the one before; at all in a full run."""
     before = None

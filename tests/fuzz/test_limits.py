@@ -8,22 +8,13 @@ from . import limits
 
 QUICK = [
     "range",
-    "tile of an input",
     "expand",
     "ones of shape",
-    "Hann window",
     "sum along what was concatenated",
-    "sliced",
-    "where",
-    "transform",
-    "pooling",
     "loop",
     "ranks that double",
-    "lengths that double",
     "14 levels of two calls",
-    "90 levels of two calls",
     "calls in branches",
-    "a large function called often",
     "a chain of 10000 functions",
     "an initializer without contents",
     "1000 graphs deep",
@@ -38,7 +29,6 @@ QUICK = [
     "300 dimensions with names of two words",
     "an array of 16 TB",
     "source of a million names of outputs",
-    "source of arguments 5000 deep",
 ]
 """One of each kind; all others in full runs."""
 

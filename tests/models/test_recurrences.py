@@ -14,8 +14,15 @@ from .recurrences import FAMILIES, make_family
 LENGTHS = (1, 21, 150)
 
 
+# One of each kind: chunks with decay by head, by key, and fixed, Mamba 1 and 2, RG-LRU, RWKV, mLSTM.
+QUICK = ("qwen3_next", "kimi_linear", "minimax", "mamba", "mamba2", "recurrent_gemma", "rwkv", "xlstm")
+
+
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in QUICK else pytest.mark.sweep) for name in FAMILIES],
+)
 def test_any_length_agrees(name: str) -> None:
     model = make_family(name)
     # xLSTM splits sequences of more than 16,384 tokens.

@@ -11,7 +11,7 @@ import torch
 import opsetta
 
 from ..default_attributes import written_defaults
-from ..opsets import HIGHEST, is_full_run, named
+from ..opsets import HIGHEST, emission, is_full_run, named
 
 EVERYWHERE = (7, 8, 9, 13, HIGHEST)
 BASE = (9, 13, HIGHEST)
@@ -89,11 +89,17 @@ def check(record: Record, others: Iterable[tuple[Any, ...]] = ()) -> None:
         others: further arguments to compare with.
     """
     program = _program(record)
+    compared = None
     for opset in opsets_of(record):
         with named(opset):
             lowered = _lowered(program, record, opset)
             if lowered is None:
                 continue
+            emitted = emission(lowered)
+            # The same nodes of the same versions run the same kernels.
+            if emitted == compared and not is_full_run():
+                continue
+            compared = emitted
             for inputs in (record.inputs, *others):
                 lowered.verify(inputs, rtol=record.rtol, atol=record.atol)
 

@@ -12,7 +12,7 @@ from torch.testing._internal.hop_db import hop_db
 
 import opsetta
 
-from ..opsets import is_full_run, named
+from ..opsets import emission, is_full_run, named
 from .higher_order_models import CASES, OPSETS, Case
 from .records import lowered_from
 
@@ -114,13 +114,18 @@ def _database() -> Iterator[Any]:
 def lowered_at(
     program: opsetta.Program, opsets: Iterable[int], lowest: int
 ) -> Iterator[tuple[int, opsetta.Program]]:
-    """The program at each opset, without those below the lowest where it is refused."""
+    """The program at each opset where what it emits changes, unless it is refused below the lowest."""
+    before = None
     for opset in opsets:
         if opset in (8, 28) and not is_full_run():
             continue
         lowered = lowered_from(program, opset, lowest)
-        if lowered is not None:
+        if lowered is None:
+            continue
+        emitted = emission(lowered)
+        if emitted != before or is_full_run():
             yield opset, lowered
+        before = emitted
 
 
 def _checked(program: opsetta.Program) -> opsetta.Program:

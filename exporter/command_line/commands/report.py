@@ -17,7 +17,7 @@ from ..options import export as options
 from ..options.user_code import capture_options, load, names, quiet_stdout, torch_boundary
 from ..terminal.output import say
 from ..terminal.progress import stages
-from ..terminal.tables import print_json
+from ..terminal.tables import count_text, print_json
 
 if TYPE_CHECKING:
     from ...factories import Example
@@ -156,7 +156,7 @@ def _summary(written_report: Report) -> str:
     if written_report.written is None:
         listed = ", ".join(problem.subject for problem in written_report.problems)
         return f"opset {written_report.asked['opset']} is not possible: {listed}"
-    text = f"opset {written_report.asked['opset']}, {written_report.written.nodes} nodes"
+    text = f"opset {written_report.asked['opset']}, {count_text(written_report.written.nodes, 'node')}"
     if written_report.parity is None or written_report.parity.agrees is None:
         return text
     worst = max((output.error for output in written_report.parity.outputs), default=math.nan)

@@ -60,7 +60,7 @@ def test_a_file(run, tmp_path):
     assert "opset 18" in out
     assert "agrees with the original file" in out
     code, out, _ = run("model.onnx", "-o", "same.html", *FAST)
-    assert (code, out) == (0, "same.html: opset 9, 1 nodes\n")
+    assert (code, out) == (0, "same.html: opset 9, 1 node\n")
 
 
 @pytest.mark.parametrize(
