@@ -276,7 +276,8 @@ class OnnxModel:
         Args:
             data: an .npz file with an array of samples for each input; a folder of .npy, .npz or image files;
                 or batches, or a function that returns them: mappings by input name, sequences or arrays.
-            mean, std: of images, whose pixels are divided by 255 first.
+            mean: of each channel of images, whose pixels are divided by 255 first.
+            std: the standard deviation of each channel.
             scheme: fields of `QuantizationScheme`: `form`, `activations`, `weights`, `per_channel`,
                 `symmetric`, `method` and `exclude`; by default what the target of the model wants.
 
@@ -404,10 +405,10 @@ class OnnxModel:
         bounds = bounds_of(self.trusted)
         return self._with(reduce_model(self.model, lambda part: fails(self._with(part)), bounds))
 
-    def check(self) -> ModelCheck:
-        """Check that the nodes are valid, whether onnxruntime runs the model, and which targets take it."""
+    def check(self, *, run: bool = False) -> ModelCheck:
+        """Check the nodes, which targets take the model, and on request whether onnxruntime runs it."""
         invalid = invalid_nodes(source_of(self.model, bounds_of(self.trusted)))
-        return check_everywhere(self.model, invalid)
+        return check_everywhere(self.model, invalid, run=run)
 
     def run(self, inputs: Mapping[str, object]) -> list[Any]:
         """Run the model with onnxruntime on arrays by input name.

@@ -178,7 +178,9 @@ class SourceModel:
         Args:
             path: the HTML file; None writes nothing.
             opset: the ONNX opset to write.
-            registry, optimize, target: as for `export`.
+            registry: as for `export`.
+            optimize: as for `export`.
+            target: as for `export`.
             options: `title`, `opsets`, `compare`, `latency` and `progress`, as for `export_report`.
         """
         from .report.captured import Choices, report_capture

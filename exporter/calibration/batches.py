@@ -31,7 +31,8 @@ def read_batches(data: Data, inputs: ModelInputs, mean: Sequence[float], std: Se
         data: an .npz file with an array of samples for each input; a folder of .npy, .npz or image files; or
             batches, or a function that returns them. A batch is a mapping by input name, a sequence in the
             order of the inputs, or one array.
-        mean, std: of images, whose pixels are divided by 255 first.
+        mean: of each channel of images, whose pixels are divided by 255 first.
+        std: the standard deviation of each channel.
 
     Raises:
         UsageError: the data cannot be read, is empty, or does not fit the inputs.

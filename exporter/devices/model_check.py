@@ -1,9 +1,8 @@
-"""Checks a model as its users would: its nodes, whether onnxruntime runs it, and which targets take it."""
+"""Checks a model as its users would: its nodes, which targets take it, and whether onnxruntime runs it."""
 
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 from collections.abc import Sequence
 
 import onnx_ir as ir
@@ -21,9 +20,9 @@ class ModelCheck:
 
     Attributes:
         invalid: the nodes that are not valid at the model's opset.
-        runtime: the version of onnxruntime; "" if none is installed.
-        runtime_error: why onnxruntime refuses it, or fails; "" if it runs on random inputs.
-        skipped: why it was not run: no onnxruntime, or inputs without a shape; "" if it was.
+        runtime: the version of onnxruntime that ran it; "" if none did.
+        runtime_error: why onnxruntime refuses it, or fails; "" if it does not.
+        skipped: why it was not run, or "" if it was.
         problems: what each target does not support, by the name of the target; none for those that take it.
     """
 
@@ -35,7 +34,7 @@ class ModelCheck:
 
     @property
     def is_good(self) -> bool:
-        """Whether every node is valid, and onnxruntime, if it is installed, runs the model."""
+        """Whether every node is valid, and onnxruntime, if it was asked, runs the model."""
         return not self.invalid and not self.runtime_error
 
     def lines(self) -> list[str]:
@@ -52,28 +51,30 @@ class ModelCheck:
         return lines
 
 
-def check_everywhere(model: ir.Model, invalid: Sequence[InvalidNode]) -> ModelCheck:
-    """Run a model in onnxruntime, and check it against all targets that come with opsetta.
+def check_everywhere(model: ir.Model, invalid: Sequence[InvalidNode], *, run: bool = False) -> ModelCheck:
+    """Check a model against all targets that come with opsetta.
 
     Args:
         invalid: its nodes that are not valid.
+        run: load it in onnxruntime, too, and run it on random inputs. What a file of somebody else computes
+            may take any time and memory, also while it is loaded.
     """
     runtime = error_text = ""
-    skipped = "it is not installed"
-    if importlib.util.find_spec("onnxruntime") is not None:
-        import onnxruntime
-
-        runtime, skipped = onnxruntime.__version__, ""
-        runner = Runner.of_model(model)
+    skipped = "it was not asked for (--run)"
+    if run:
         try:
-            feed = random_inputs(runner.inputs)
+            import onnxruntime
+
+            runtime = onnxruntime.__version__
+            runner = Runner.of_model(model)
+            runner.run(random_inputs(runner.inputs))
+            skipped = ""
+        except ImportError:
+            skipped = "it is not installed"
+        except InferenceError as error:
+            error_text = str(error)
         except OpsettaError as error:
             skipped = str(error)
-        else:
-            try:
-                runner.run(feed)
-            except InferenceError as error:
-                error_text = str(error)
     problems = {
         name: tuple(find_problems(model, load_target(name), is_file=True, invalid=invalid))
         for name in target_names()

@@ -13,7 +13,7 @@ QUICK = [
     "sum along what was concatenated",
     "loop",
     "ranks that double",
-    "14 levels of two calls",
+    "90 levels of two calls",
     "calls in branches",
     "a chain of 10000 functions",
     "an initializer without contents",

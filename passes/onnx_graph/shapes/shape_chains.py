@@ -6,6 +6,7 @@
 3. A Reshape to a computed shape stays if it computes an output. Before opset 11, branches of an If end in
    such a Reshape, because onnxruntime takes the shape of one branch for that of both.
 4. An intermediate value that has other readers, or is an output, stays for those.
+5. A Reshape to the sum of a Shape and something else stays: it checks sizes, see `sym::require`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration import dtypes
-from ..node_pass import ConstantPass, removable_producer, replace_node
+from ..node_pass import ConstantPass, producer_of, removable_producer, replace_node
 from ..pass_order import Run
 
 _SHAPES = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
@@ -48,7 +49,7 @@ class MergeShapeChains(ConstantPass):
         if inner is None or inner.inputs[0] is None:
             return False
         target = reshape_target(node.outputs[0].shape)
-        if target is None:
+        if target is None or _is_check(node) or _is_check(inner):
             return False
         if node.op_type == "Reshape":
             shape_tensor = (
@@ -64,6 +65,12 @@ class MergeShapeChains(ConstantPass):
         sizes = self.initializers.make(np.array(target, dtype=np.int64), "merged_shape")
         replace_node(node, "Reshape", [inner.inputs[0], sizes])
         return True
+
+
+def _is_check(node: ir.Node) -> bool:
+    """Whether a node is a Reshape that fails where the term that is added to the shape is not zero."""
+    total = producer_of(node.inputs[1], "Add") if node.op_type == "Reshape" and len(node.inputs) > 1 else None
+    return total is not None and any(producer_of(term, "Shape") is not None for term in total.inputs)
 
 
 def reshape_target(shape: ir.Shape | None) -> list[int] | None:

@@ -182,7 +182,8 @@ def test_info_in_words_and_json(run, exported):
 
 
 def test_check_says_what_is_valid_runs_and_is_taken(run, exported):
-    code, out, errors = run("check", exported[0])
+    assert "the model was not run" in run("check", exported[0])[1]
+    code, out, errors = run("check", exported[0], "--run")
     assert (code, errors) == (0, "")
     assert "every node is valid at opset 12\nonnxruntime" in out
     assert re.search(r"targets without known problems: .*onnxruntime", out)
@@ -191,11 +192,11 @@ def test_check_says_what_is_valid_runs_and_is_taken(run, exported):
     relu = next(node for node in model.graph.node if node.op_type == "Relu")
     relu.op_type = "Gelu"
     onnx.save(model, "wrong.onnx")
-    code, out, _ = run("check", "wrong.onnx", "--json")
+    code, out, _ = run("check", "wrong.onnx", "--json", "--run")
     facts = json.loads(out)
     assert (code, facts["valid"], len(facts["invalid"])) == (1, False, 1)
     assert "Gelu" in facts["runtime_error"]
-    checked = opsetta.load("wrong.onnx").check()
+    checked = opsetta.load("wrong.onnx").check(run=True)
     assert [node.operator for node in checked.invalid] == ["Gelu"]
     assert set(checked.problems) == set(facts["problems"])
 

@@ -170,13 +170,13 @@ def _are_equal_attributes(
     nodes, nodes_of_second = list(first.graph.nodes), list(second.graph.nodes)
     counterparts = dict(zip(nodes, nodes_of_second, strict=False))
 
-    def are_same(one: torch.fx.Node, other: torch.fx.Node) -> bool:
-        if one.op == "get_attr":
-            return _are_equal_attributes(one, other, first, second)
-        return counterparts[one] is other
+    def are_same(node: torch.fx.Node, node_of_second: torch.fx.Node) -> bool:
+        if node.op == "get_attr":
+            return _are_equal_attributes(node, node_of_second, first, second)
+        return counterparts[node] is node_of_second
 
     return len(nodes) == len(nodes_of_second) and all(
-        _is_same_call(one, other, are_same) for one, other in counterparts.items()
+        _is_same_call(node, counterpart, are_same) for node, counterpart in counterparts.items()
     )
 
 

@@ -107,8 +107,8 @@ def _counter_of(statement: ast.While, frame: types.FrameType) -> _Counter | None
     sides = (test.left, type(test.ops[0]), test.comparators[0])
     flipped = (sides[2], _FLIPPED.get(sides[1]), sides[0])
     for name, sign_of_step, step_expression in _steps(statement.body):
-        for left, relation, right in (sides, flipped):
-            offsets = _offsets(left, name)
+        for counter, relation, right in (sides, flipped):
+            offsets = _offsets(counter, name)
             reads_name = any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(right))
             if offsets is None or reads_name or type(variables.get(name)) not in (int, torch.SymInt):
                 continue
