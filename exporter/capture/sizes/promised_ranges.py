@@ -73,9 +73,9 @@ def _demands_multiple(condition: str, names: Sequence[str]) -> bool:
     # Most conditions are bounds, which allow two sizes in a row; the others need not be tried then.
     if step < 2:
         return False
-    others = list(allowed)
+    later_sizes = list(allowed)
     expected = [size for size in sizes if size % step == first % step]
-    return len(others) > 0 and [first, second, *others] == expected
+    return len(later_sizes) > 0 and [first, second, *later_sizes] == expected
 
 
 def _excludes_any(condition: str, dimensions: Sequence[Dimension], example: Point) -> bool:
