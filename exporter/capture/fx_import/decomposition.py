@@ -6,10 +6,9 @@ operators that ONNX has.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import onnx_ir as ir
 import sympy
@@ -47,8 +46,8 @@ Rules = dict[OpOverload, Callable[..., object]]
 
 _SIZES = (7, 11, 13, 17, 19, 23, 29, 31)
 """The sizes in a trace; primes, so that no size divides another."""
-_SCALES = (1, 16, 256)
-_LARGEST_SCALE = 1 << 16
+_SCALES = (1, 16, 256, 1 << 16)
+"""The factors of these sizes to try in turn: a size such as `n // 64` is 0 or 1 unless `n` is large."""
 
 
 @dataclasses.dataclass
@@ -134,19 +133,22 @@ class _Fakes:
         self.names: dict[sympy.Symbol, str] = {}
         self._symbols: dict[str, sympy.Symbol] = {}
         self._sizes = itertools.cycle(
-            size if scale == 1 else sympy.nextprime(size * scale) for size in _SIZES
+            (size if scale == 1 else sympy.nextprime(size * scale), sympy.nextprime(size * scale * 16))
+            for size in _SIZES
         )
-        self._hints: dict[sympy.Symbol, int] = {}
+        self.hints: dict[sympy.Symbol, int] = {}
+        self._larger_sizes: dict[sympy.Symbol, int] = {}
 
     def symbol(self, name: str) -> sympy.Symbol:
         if name not in self._symbols:
-            size = next(self._sizes)
+            size, larger_size = next(self._sizes)
             symbol = new_symbol(self.environment, f"opsetta_{len(self._symbols)}", size)
-            self._symbols[name], self.names[symbol], self._hints[symbol] = symbol, name, size
+            self._symbols[name], self.names[symbol], self.hints[symbol] = symbol, name, size
+            self._larger_sizes[symbol] = larger_size
         return self._symbols[name]
 
     def number(self, expression: sympy.Expr) -> Size:
-        hint = int(expression.subs(self._hints))
+        hint = int(expression.subs(self.hints))
         if hint < 2:
             raise _TooSmall(f"the size {expression} is {hint} in the trace")
         return self.environment.create_symintnode(expression, hint=hint)
@@ -184,6 +186,29 @@ class _Fakes:
                 return torch.empty(shape[:-1], dtype=dtype.to_complex())
             return torch.empty(shape, dtype=dtype)
 
+    def arguments_of(self, node: ir.Node) -> dict[str, object]:
+        """The arguments of a node with fake values.
+
+        Raises:
+            GraphError: a size is 0 or 1 in the trace, or an argument is of unknown type.
+        """
+        # ATen operators on complex values work on the real pairs that represent them.
+        as_complex = node.domain != "aten"
+        call: dict[str, object] = pytree.tree_map(
+            lambda item: self.fake_value(item, as_complex) if isinstance(item, ir.Value) else item,
+            arguments(node),
+        )
+        return call
+
+    def decides_for_all_sizes(self) -> bool:
+        """Whether torch fixed no size in the trace, and took no branch that larger sizes would not take.
+
+        A trace broadcasts a size such as `(n - 2) // 8 + 1` as a 1 where the size is 1 in the trace.
+        """
+        return not self.environment.replacements and all(
+            guard.expr.xreplace(self._larger_sizes) != sympy.false for guard in self.environment.guards
+        )
+
 
 def _recording_rules(met: set[OperatorBase], unknown: frozenset[OperatorBase]) -> Rules:
     """Torch's table, which decomposes only unknown operators, and adds each traced operator to `met`."""
@@ -199,10 +224,26 @@ def _recording_rules(met: set[OperatorBase], unknown: frozenset[OperatorBase]) -
 
 
 def _trace_operator(node: ir.Node, operator: OpOverload, rules: Rules) -> ir.Graph | None:
-    try:
-        fakes, fake_arguments = _fake_arguments(node)
-    except GraphError:
-        return None
+    for scale in _SCALES:
+        fakes = _Fakes(scale)
+        try:
+            traced = _trace_call(operator, fakes.arguments_of(node), fakes, rules)
+        except _TooSmall:
+            continue
+        except GraphError:
+            return None
+        if traced is not None and fakes.decides_for_all_sizes():
+            return _import_trace(traced, node, fakes)
+        # Other sizes change nothing in a trace without symbolic ones.
+        if not fakes.hints:
+            return None
+    return None
+
+
+def _trace_call(
+    operator: OpOverload, fake_arguments: Mapping[str, object], fakes: _Fakes, rules: Rules
+) -> torch.fx.GraphModule | None:
+    """The trace of a decomposition; None if torch cannot trace it with these arguments."""
     # A node of another library's operator returns its results, then the new values of tensors it writes to.
     written_names = () if operator.namespace == "aten" else written_arguments(schema_of(operator))
     leaves, structure = pytree.tree_flatten(fake_arguments)
@@ -230,33 +271,7 @@ def _trace_operator(node: ir.Node, operator: OpOverload, rules: Rules) -> ir.Gra
         # Treat a decomposition that torch cannot trace as missing: the caller reports the operator as
         # unsupported.
         return None
-    # torch fixed a symbolic size, so the decomposition is valid for some sizes only.
-    if fakes.environment.replacements:
-        return None
-    return _import_trace(traced, node, fakes)
-
-
-def _fake_arguments(node: ir.Node) -> tuple[_Fakes, dict[str, object]]:
-    """Fake values, and the arguments of the node with them; all sizes are over 1 in the trace.
-
-    Raises:
-        GraphError: a size is 0 or 1 however large the others are, or an argument is of unknown type.
-    """
-    # ATen operators on complex values work on the real pairs that represent them.
-    as_complex = node.domain != "aten"
-
-    def make_fakes(scale: int) -> tuple[_Fakes, dict[str, object]]:
-        fakes = _Fakes(scale)
-        return fakes, pytree.tree_map(
-            lambda item: fakes.fake_value(item, as_complex) if isinstance(item, ir.Value) else item,
-            arguments(node),
-        )
-
-    # A size such as `n // 64` is 0 or 1 unless `n` is large.
-    for scale in _SCALES:
-        with contextlib.suppress(_TooSmall):
-            return make_fakes(scale)
-    return make_fakes(_LARGEST_SCALE)
+    return traced
 
 
 def _known_overload(operator: OperatorBase, is_known: IsKnown, dialect: str) -> bool:

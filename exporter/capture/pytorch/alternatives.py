@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import io
+import re
 import sys
 import threading
 import time
@@ -39,6 +40,7 @@ _FORMS = {
 }
 
 
+_GRADIENTS = re.compile("grad|deriv|backward", re.IGNORECASE)
 _Change = Callable[[torch.Tensor], torch.Tensor]
 _FRACTIONS: tuple[_Change, ...] = (lambda x: -x, lambda x: x * 0.5 + 1, torch.zeros_like)
 _NUMBERS: tuple[_Change, ...] = (lambda x: x.flip(tuple(range(x.dim()))), lambda x: x // 2, torch.zeros_like)
@@ -213,21 +215,24 @@ def _clone(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _error_of(model: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, Any]) -> Exception | None:
-    """The exception of a call in PyTorch; None if it succeeds as the caller calls it, or without gradients.
+    """The exception of a call in PyTorch; None if it succeeds without gradients, or as the caller calls it.
 
-    A model may differentiate in its forward, and an operator of it may have no derivative.
+    An operator of the model may have no derivative, and a model may differentiate in its forward. Only an
+    error that mentions gradients is a reason to run the model twice.
     """
-    first = None
-    for gradients in dict.fromkeys([torch.is_grad_enabled(), False]):
+    last = None
+    for gradients in dict.fromkeys([False, torch.is_grad_enabled()]):
         try:
             with torch.set_grad_enabled(gradients):
                 model(*args, **kwargs)
         except Exception as error:
             raise_fault(error, "when it ran the model in PyTorch")
-            first = first or error
+            last = error
+            if _GRADIENTS.search(str(error)) is None:
+                break
         else:
             return None
-    return first
+    return last
 
 
 def _bytes(model: torch.nn.Module) -> int:

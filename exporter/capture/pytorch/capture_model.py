@@ -101,7 +101,7 @@ def _capture_module(
     preserved, remembered = Preserved(model, leaves.values), RememberedTensors(model)
     attempt = functools.partial(_export, model, args, kwargs, leaves, (preserved, remembered), source_lines)
     try:
-        program, values = capture_by(by, specialize, attempt, lambda: alternatives(())[0] is not None)
+        program, values = capture_by(by, specialize, attempt, lambda: alternatives(())[0])
     except Failures as failures:
         is_fixed = specialize and failures.reads_values
         if by == "auto" and (is_fixed or torchscript.has_scripted_parts(model)):

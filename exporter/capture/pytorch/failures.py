@@ -95,6 +95,16 @@ _SIZES = FailureKind(
     ),
     (),
 )
+_SHAPELESS = FailureKind(
+    re.compile("no fake impl|UnsupportedOperatorException|register_fake|no meta kernel|abstract impl"),
+    "An operator of the model does not define the shapes of its results.",
+    (
+        "register a function that returns empty tensors with the shapes of its results: "
+        '@torch.library.register_fake("{operator}")',
+        'register a symbolic function for it: @opsetta.onnx_symbolic("{operator}", opset=9)',
+    ),
+    (),
+)
 _KINDS = (
     _NUMBER,
     _DATA,
@@ -106,16 +116,7 @@ _KINDS = (
         ("return tensors, numbers, tuples, lists, dicts or a dataclass of them",),
         (),
     ),
-    FailureKind(
-        re.compile("no fake impl|UnsupportedOperatorException|register_fake|no meta kernel|abstract impl"),
-        "An operator of the model does not define the shapes of its results.",
-        (
-            "register a function that returns empty tensors with the shapes of its results: "
-            '@torch.library.register_fake("{operator}")',
-            'register a symbolic function for it: @opsetta.onnx_symbolic("{operator}", opset=9)',
-        ),
-        (),
-    ),
+    _SHAPELESS,
     FailureKind(
         re.compile(r"\.numpy\(\)|numpy.ndarray|to numpy|numpy\(\) "),
         "The model computes with numpy, which torch.export cannot follow.",
@@ -157,6 +158,11 @@ def is_about_sizes(error: Exception) -> bool:
     return _failure_kind(error) is _SIZES
 
 
+def lacks_shapes(error: Exception) -> bool:
+    """Whether an operator does not define the shapes of its results."""
+    return _failure_kind(error) is _SHAPELESS
+
+
 def is_recognised(error: Exception) -> bool:
     """Whether a failure is of a kind that has an explanation."""
     return isinstance(error, CaptureError) or _failure_kind(error) is not _UNKNOWN
@@ -195,8 +201,9 @@ def explain(
         return f"{subject} could not capture the model: {error}"
     failure = _failure_kind(error)
     user_line = user_line_of(error)
-    # A model that fails in PyTorch as well needs another explanation than torch.export's.
-    eager, tried = attempt(failure.tries)
+    # A model that fails in PyTorch as well needs another explanation than torch.export's. An operator must
+    # define its shapes in any case.
+    eager, tried = attempt(failure.tries) if failure is not _SHAPELESS else (None, [])
     if eager is not None:
         return _of_eager(eager)
     origin = origin_of(error) if failure in (_NUMBER, _DATA, _SIZES) else user_line

@@ -10,7 +10,16 @@ from ....registration import CaptureError
 from ...torch_boundary import probe
 from ...torch_boundary.process.process_state import has_compiled_code
 from ..direct.refusals import LoopRefused, NotRecordable
-from .failures import is_about_sizes, is_caught_assertion, is_decision, is_recognised, may_help, reads_value
+from ..user_lines import user_line_of
+from .failures import (
+    is_about_sizes,
+    is_caught_assertion,
+    is_decision,
+    is_recognised,
+    lacks_shapes,
+    may_help,
+    reads_value,
+)
 
 Result = TypeVar("Result")
 STRICT_SKIPPED = "strict capture was not tried: it would empty the caches of your compiled functions"
@@ -55,7 +64,7 @@ def capture_by(
     by: str,
     specialize: bool,
     attempt: Callable[[str, bool], Result],
-    fails_in_eager: Callable[[], bool],
+    eager_error: Callable[[], Exception | None],
 ) -> Result:
     """Capture by the given way; "auto" tries another way after a failure that it may avoid.
 
@@ -63,7 +72,7 @@ def capture_by(
         by: "auto", "direct", "torch.export" or "strict".
         specialize: fix decisions that depend on inputs, where no way captures the model without.
         attempt: captures by a way; with the values of the example where the second argument is True.
-        fails_in_eager: whether the model fails in PyTorch itself, where that can be tried.
+        eager_error: the error of the model in PyTorch itself, where that can be tried, or None.
 
     Raises:
         Failures: no way captured the model.
@@ -79,19 +88,22 @@ def capture_by(
     for way in ways:
         if errors and not _may_cure(way, errors):
             continue
+        # PyTorch runs a model many times faster than torch.export captures it.
+        if errors and way == "torch.export" and _is_of_model(errors["direct"], eager_error):
+            break
         if errors and way == "strict":
             # Strict capture would empty the caches of functions that the user compiled with torch.compile.
             if has_compiled_code():
                 notes.append(STRICT_SKIPPED)
                 continue
-            if fails_in_eager():
+            if eager_error() is not None:
                 break
         try:
             return attempt(way, False)
         except Exception as error:
             errors[way] = error
             if is_fault(error):
-                _report(error, way, fails_in_eager)
+                _report(error, way, eager_error)
                 break
     # With the values of the example, the model may fail for another reason.
     reads_values = any(map(reads_value, errors.values()))
@@ -101,14 +113,22 @@ def capture_by(
         except Exception as error:
             errors["direct"] = error
             if is_fault(error):
-                _report(error, "direct", fails_in_eager)
+                _report(error, "direct", eager_error)
     raise Failures(errors, notes, reads_values)
 
 
-def _report(error: Exception, way: str, fails_in_eager: Callable[[], bool]) -> None:
+def _report(error: Exception, way: str, eager_error: Callable[[], Exception | None]) -> None:
     """Raise `Fault`, unless the model fails in PyTorch too: then the error is the model's."""
-    if not fails_in_eager():
+    if eager_error() is None:
         raise_fault(error, f"in the capture '{way}' of the model")
+
+
+def _is_of_model(error: Exception, eager_error: Callable[[], Exception | None]) -> bool:
+    """Whether a failure of direct capture is the model's own: PyTorch fails alike, at the same line."""
+    if is_recognised(error):
+        return False
+    eager = eager_error()
+    return type(eager) is type(error) and user_line_of(eager) == user_line_of(error)
 
 
 def _may_cure(way: str, errors: Mapping[str, Exception]) -> bool:
@@ -117,8 +137,9 @@ def _may_cure(way: str, errors: Mapping[str, Exception]) -> bool:
     if way == "torch.export":
         from ...torch_boundary.recording.gradients import OtherGradients
 
-        # torch.export runs the same Python code as direct capture: code that reads a value fails in both.
-        return not (reads_value(last) or isinstance(last, OtherGradients))
+        # torch.export runs the same Python code on the same fake tensors as direct capture: code that reads
+        # a value fails in both, and so does an operator without shapes.
+        return not (reads_value(last) or lacks_shapes(last) or isinstance(last, OtherGradients))
     if isinstance(last, CaptureError) or not may_help("strict", last):
         return False
     # TorchDynamo refuses a branch on values, too, after many times as long.

@@ -82,3 +82,22 @@ def test_a_rule_of_another_shape_than_the_kernel_is_refused(
     monkeypatch.setitem(torch._decomp.decomposition_table, operator, lambda x, target, reduction: change(x))
     with pytest.raises(opsetta.UnsupportedOperatorsError, match="soft_margin_loss"):
         opsetta.export(lambda x: operator(x, x, 0), (torch.randn(shape),), opset=17)
+
+
+def of_two_rows(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Where `x` has the 11 rows of a trace, the image has 2, and quotients and differences of them are 1."""
+    image = F.conv2d(x, torch.ones(2, 3, 1, 1), stride=8)
+    return F.unfold(image, 2, stride=2), torch.cumulative_trapezoid(image, dim=2)
+
+
+def larger_than_the_trace(x: torch.Tensor) -> torch.Tensor:
+    return F.unfold(x, (12, 14), stride=8)
+
+
+@pytest.mark.parametrize("model", [of_two_rows, larger_than_the_trace])
+def test_a_size_within_a_decomposition_is_not_taken_for_1(model: Callable[..., object]) -> None:
+    program = opsetta.export(
+        model, (torch.randn(2, 3, 32, 48),), opset=13, dynamic_shapes=({0: "batch", 2: "h"},)
+    )
+    for shape in [(2, 3, 32, 48), (1, 3, 49, 48), (3, 3, 63, 48)]:
+        program.verify((torch.randn(shape),))

@@ -17,7 +17,8 @@ import torch
 from torch import nn
 
 import opsetta
-from opsetta.exporter.capture.pytorch import ways
+from opsetta.exporter.capture.pytorch import alternatives, capture_model, ways
+from opsetta.exporter.capture.pytorch.capture_call import capture_call
 from opsetta.exporter.captured_graph import specializations
 from opsetta.exporter.captured_graph.specializations import Specialization
 from opsetta.registration import SPECIALIZATIONS
@@ -181,7 +182,7 @@ def test_metadata_of_another_form_is_refused() -> None:
             specializations.read_specializations({SPECIALIZATIONS: text})
 
 
-def tried(error: Exception) -> list[str]:
+def tried(error: Exception, eager_error: Exception | None = None) -> list[str]:
     """The ways that are tried where each raises an error."""
     seen = []
 
@@ -190,7 +191,7 @@ def tried(error: Exception) -> list[str]:
         raise error
 
     with pytest.raises(ways.Failures):
-        ways.capture_by("auto", False, attempt, lambda: False)
+        ways.capture_by("auto", False, attempt, lambda: eager_error)
     return seen
 
 
@@ -200,6 +201,8 @@ def tried(error: Exception) -> list[str]:
         (RuntimeError("Could not guard on data-dependent expression Eq(u0, 1)"), ["direct", "strict"]),
         (RuntimeError(".numpy() is not supported"), ["direct", "torch.export", "strict"]),
         (ValueError("Constraints violated (rows)"), ["direct", "torch.export", "strict"]),
+        (ValueError("the image is too small"), ["direct", "torch.export", "strict"]),
+        (RuntimeError("There was no fake impl registered for a::b"), ["direct"]),
         (opsetta.CaptureError("axis 0 takes no other size"), ["direct", "torch.export"]),
     ],
     ids=lambda item: str(item)[:20],
@@ -207,6 +210,58 @@ def tried(error: Exception) -> list[str]:
 def test_a_way_is_tried_where_it_may_help(error: Exception, expected: list[str], monkeypatch: Any) -> None:
     monkeypatch.setattr(ways, "has_compiled_code", lambda: False)
     assert tried(error) == expected
+
+
+def test_torch_export_is_tried_where_pytorch_fails_otherwise() -> None:
+    """torch.export needs no kernels: a model may fail in PyTorch for the lack of one."""
+    error = ValueError("the image is too small")
+    assert tried(error, RuntimeError("no kernel for half")) == ["direct", "torch.export"]
+
+
+@pytest.mark.parametrize(
+    ("model", "match"),
+    [
+        (lambda x: x @ x.reshape(2, -1), "fails in PyTorch itself"),
+        (lambda x: x.absent, "fails in PyTorch itself(.|\n)*AttributeError: 'Tensor' object"),
+        (lambda x: x if len(x) > 9 else next(iter(())), "fails in PyTorch itself(.|\n)*StopIteration"),
+    ],
+    ids=["shapes", "attribute", "raises"],
+)
+def test_an_error_of_the_model_needs_no_torch_export(model: Any, match: str, monkeypatch: Any) -> None:
+    captured_by: list[str] = []
+
+    def count_captures(*arguments: Any) -> Any:
+        captured_by.append(arguments[-2])
+        return capture_call(*arguments)
+
+    monkeypatch.setattr(capture_model, "capture_call", count_captures)
+    with pytest.raises(opsetta.CaptureError, match=match):
+        opsetta.export(model, (torch.ones(4),))
+    assert captured_by == ["direct"]
+
+
+@pytest.mark.parametrize(
+    ("function", "modes", "error"),
+    [
+        (lambda x: x * 2, [False], None),
+        (lambda x: x.absent, [False], "no attribute 'absent'"),
+        (lambda x: torch.autograd.grad((x * x).sum(), x)[0], [False, True], None),
+        (lambda x: torch.autograd.grad((x * x).sum(), x)[1], [False, True], "tuple index out of range"),
+    ],
+)
+def test_a_model_runs_twice_only_for_an_error_about_gradients(
+    function: Any, modes: list[bool], error: str | None
+) -> None:
+    gradient_modes = []
+
+    def model(x: torch.Tensor) -> torch.Tensor:
+        gradient_modes.append(torch.is_grad_enabled())
+        return function(x)
+
+    with torch.enable_grad():
+        raised = alternatives._error_of(model, (torch.ones(2, requires_grad=True),), {})
+    assert gradient_modes == modes
+    assert (raised is None) if error is None else (error in str(raised))
 
 
 def _by_condition(x: torch.Tensor) -> torch.Tensor:
