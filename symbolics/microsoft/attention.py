@@ -85,6 +85,7 @@ def _attend_projected(
         key, value = append_to_past(g, past_key, key), append_to_past(g, past_value, value)
     first = past_length(g, past, unidirectional)
     result, _ = attend(g, query, key, value, mask, bias, past=first, scale=scale, filter_value=filter_value)
+    # Keys and values of two sizes cannot be stacked, and the operator has no present state then.
     if sizes is not None and sizes[1] != sizes[2]:
         return [result]
     present = [g.op("Unsqueeze", heads, axes=[0]) for heads in (key, value)]
@@ -118,6 +119,7 @@ def multi_head_attention(
     """Queries, keys and values may be packed, and keys and values split into heads."""
     refuse_arguments(g, past_sequence_length=past_sequence_length, cache_indirection=cache_indirection)
     is_packed = known_rank(g, query) == 5 or (key is not None and known_rank(g, key) == 5)
+    # The order of a bias of packed tensors is not stated, and the kernel for CPUs has none of them.
     if bias is not None and is_packed:
         raise g.refuse("argument 'bias' is not supported with packed queries, keys and values")
     if known_rank(g, query) == 5:
@@ -156,4 +158,5 @@ def _split_bias(g: GraphContext, bias: Value | None, tensors: list[Value]) -> li
     if not isinstance(hidden, int) or not isinstance(size, int):
         raise g.refuse("the hidden size and the size of the bias must be known")
     parts = g.op("Split", bias, axis=0, split=[hidden, hidden, size - 2 * hidden], outputs=3)
+    # Keys that are split into heads come from another projection, which has added its bias.
     return parts[:1] if known_rank(g, tensors[1]) == 4 else parts

@@ -29,11 +29,13 @@ def compute_scores(g: GraphContext, query: Value, key: Value, scale: float | Non
         scale: the factor; 0 or None for `1 / sqrt(head size)`.
     """
     product = g.op("MatMul", query, g.op("Transpose", key, perm=[0, 1, 3, 2]))
+    # onnxruntime reads a scale of 0 as none.
     if scale:
         return g.op("Mul", product, scale)
     size = g.size(query, -1)
     if isinstance(size, int):
         return g.op("Mul", product, 1 / math.sqrt(size))
+    # The root of a size is computed in FLOAT, because half precision does not hold all sizes.
     root = g.op("Sqrt", g.cast(size, DataType.FLOAT))
     return g.op("Div", product, g.cast(root, dtype_of(g, product)))
 
@@ -85,6 +87,7 @@ def _keys_between(g: GraphContext, scores: Value, bounds: Value) -> Value:
         return g.op("Unsqueeze", before, axes=[1, 2])
     if not isinstance(count, int) or not isinstance(batch, int) or count != 2 * batch:
         raise g.refuse("a mask of one dimension must have as many elements as the batch, or twice as many")
+    # The vector has all ends first, and then all starts.
     ends, starts = g.op("Split", g.op("Unsqueeze", bounds, axes=[1]), axis=0, split=[batch, batch], outputs=2)
     before = g.op("Less", keys, ends)
     inside = g.op("And", before, g.op("Not", g.op("Less", keys, starts)))
@@ -115,6 +118,7 @@ def attend(
     scores = add_padding_mask(g, compute_scores(g, query, key, scale), mask, filter_value)
     if bias is not None:
         scores = g.op("Add", scores, bias)
+    # After the padding, so that a row without any key still ignores later ones, as in the kernel.
     if past is not None:
         scores = mask_future(g, scores, past)
     weights = g.op("Softmax", scores, axis=-1)

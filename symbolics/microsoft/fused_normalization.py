@@ -60,14 +60,16 @@ def embed_layer_normalization(
     """The second output counts the ones in each row of the mask; without a mask it is 0."""
     if position_ids is None:
         position_ids = positions(g, g.size(input_ids, 1))
+    # The embeddings are added in the order of the kernel, which rounds after each.
     total = g.op("Gather", word_embedding, input_ids, axis=0)
     total = g.op("Add", total, g.op("Gather", position_embedding, position_ids, axis=0))
     if segment_ids is not None and segment_embedding is not None:
         total = g.op("Add", total, g.op("Gather", segment_embedding, segment_ids, axis=0))
     if mask is None:
-        ones = g.op("Mul", g.cast(input_ids, DataType.INT32), 0)
+        # The kernel returns zeros for every row, so that graphs may read the output in any case.
+        is_counted = g.op("Mul", g.cast(input_ids, DataType.INT32), 0)
     else:
-        ones = g.cast(g.op("Equal", mask, 1), DataType.INT32)
-    counts = g.op("ReduceSum", ones, axes=[1], keepdims=0)
+        is_counted = g.cast(g.op("Equal", mask, 1), DataType.INT32)
+    counts = g.op("ReduceSum", is_counted, axes=[1], keepdims=0)
     normalised = g.op("LayerNormalization", total, gamma, beta, axis=-1, epsilon=epsilon)
     return [normalised, counts, total]

@@ -14,6 +14,7 @@ def _transpose_matrices(g: GraphContext, matrices: Value, swaps_last: int, moves
     """
     rank = known_rank(g, matrices) if swaps_last or moves_batch else 0
     perm = list(range(rank))
+    # The first dimension of such a stack is that of the matrix rows, behind which the batch comes.
     if moves_batch and rank > 2:
         perm = [*range(1, rank - 1), 0, rank - 1]
     if swaps_last and rank > 1:

@@ -20,9 +20,11 @@ def _rotate(
     if not isinstance(count, int):
         raise g.refuse("the number of angles in 'cos_cache' must be known")
     cos, sin = (g.op("Unsqueeze", g.op("Gather", cache, position_ids, axis=0), axes=[1]) for cache in caches)
+    # An unknown head size may be larger; the remaining slice is empty if it is not.
     has_rest = size != 2 * count
     rotated = g.op("Slice", heads, starts=[0], ends=[2 * count], axes=[3]) if has_rest else heads
     if interleaved:
+        # Slices with steps would need opset 10.
         pairs = g.op("Reshape", rotated, [0, 0, 0, -1, 2])
         real, imaginary = (g.op("Gather", pairs, index, axis=4) for index in (0, 1))
     else:
@@ -84,17 +86,20 @@ def _join_past(g: GraphContext, past: Value, heads: Value, past_counts: Value, t
     count = g.op("Squeeze", g.op("Max", length, total), axes=[0])
     new = g.size(heads, 2)
     steps = positions(g, count)
+    # A valid position at or after the past reads the new heads, which follow the whole buffer in `both`.
     offsets = g.op("Sub", steps, past_counts)
     ends = g.op("Add", past_counts, new)
     is_valid = g.op("Less", steps, ends)
     behind = g.op("Add", g.op("Where", is_valid, offsets, g.constant(0)), length)
     sources = g.op("Where", g.op("Less", steps, past_counts), steps, behind)
     both = g.op("Concat", past, heads, axis=2)
+    # Gather exists at every opset, and GatherElements from 11 on.
     if g.size(past, 0) == 1:
         joined = g.op("Gather", both, g.op("Squeeze", sources, axes=[0]), axis=2)
     else:
         sizes = g.stack([g.size(past, 0), g.size(past, 1), count, g.size(past, 3)])
         joined = g.op("GatherElements", both, g.op("Expand", _over_heads(g, sources), sizes), axis=2)
+    # The kernel clears what follows the valid positions.
     return g.op("Mul", joined, g.cast(_over_heads(g, is_valid), dtype_of(g, joined)))
 
 
@@ -163,6 +168,7 @@ def group_query_attention(
         axis = g.constant([2])
         key, value = (g.op("Slice", heads, starts=[0], ends=total, axes=axis) for heads in present)
     if num_heads != kv_num_heads:
+        # A matrix product with broadcast heads would need five dimensions, which many devices lack.
         owners = [head * kv_num_heads // num_heads for head in range(num_heads)]
         key, value = (g.op("Gather", heads, owners, axis=1) for heads in (key, value))
     scores = compute_scores(g, query, key, scale)
@@ -207,10 +213,10 @@ def _mask_outside_window(g: GraphContext, scores: Value, rows: Value, window: in
         rows: the positions of the queries, [batch, length].
         window: how many keys a query attends to; -1 for all before it.
     """
-    keys, own = positions(g, g.size(scores, 3)), g.op("Unsqueeze", rows, axes=[1, 3])
-    masked = g.op("Greater", keys, own)
+    keys, position = positions(g, g.size(scores, 3)), g.op("Unsqueeze", rows, axes=[1, 3])
+    masked = g.op("Greater", keys, position)
     if window > 0:
-        masked = g.op("Or", masked, g.op("Less", keys, g.op("Sub", own, window - 1)))
+        masked = g.op("Or", masked, g.op("Less", keys, g.op("Sub", position, window - 1)))
     return g.op("Where", masked, lowest_score(g, scores), scores)
 
 
@@ -218,6 +224,7 @@ def _softmax_with_sink(g: GraphContext, scores: Value, head_sink: Value | None, 
     """Softmax with a further score for every head in its denominator, 0 if it is smooth without one."""
     if head_sink is None and not smooth:
         return g.op("Softmax", scores, axis=-1)
+    # A product with 0 has the sizes of the scores, also where these are dynamic; all scores are finite.
     column = g.op("Mul", leading(g, scores, 1), 0.0)
     if head_sink is not None:
         column = g.op("Add", column, g.op("Reshape", head_sink, [-1, 1, 1]))

@@ -50,6 +50,7 @@ def mat_mul_n_bits(
     integers = _unpack(_constant(g, "B", B).reshape(N, -1), bits)
     if integers.shape != (N, blocks * block_size):
         raise g.refuse("input 'B' has another size than its attributes say")
+    # Without zero points, integers are centred on the middle of their range.
     zeros: Value = g.constant(np.full((N, blocks), 2 ** (bits - 1), np.uint8))
     if zero_points is not None and g.dtype(zero_points) in dtypes.FLOATS:
         zeros = g.op("Reshape", zero_points, [N, blocks])
@@ -58,6 +59,7 @@ def mat_mul_n_bits(
         zeros = g.constant(_unpack(packed, bits)[:, :blocks])
     grid = Grid(g.op("Reshape", scales, [N, blocks]), zeros, 0, 2**bits - 1, axis=1, block=block_size)
     weights = _dequantize_rows(g, integers, grid, dtype)
+    # The last block of a row is filled up.
     if blocks * block_size != K:
         weights = g.op("Slice", weights, starts=[0], ends=[K], axes=[1])
     product = g.op("MatMul", A, g.op("Transpose", weights, perm=[1, 0]))
@@ -73,6 +75,7 @@ def _dequantize_rows(g: GraphContext, integers: np.ndarray, grid: Grid, dtype: D
         if result is not None:
             return result
     rows, width = integers.shape
+    # Zero points of floats have no operator, so the weights become floats, which the optimizer folds.
     groups = g.constant(integers.reshape(rows, -1, grid.block or width))
     scale, zeros = (g.op("Unsqueeze", value, axes=[2]) for value in (grid.scale, grid.zero_point))
     real = g.op("Mul", g.op("Sub", g.cast(groups, dtype), g.cast(zeros, dtype)), g.cast(scale, dtype))
@@ -101,6 +104,7 @@ def gather_block_quantized(
         integers, default = _unpack(integers, bits), 2 ** (bits - 1)
     elif g.dtype(data) not in (DataType.INT4, DataType.UINT4):
         raise g.refuse("the table must have elements of UINT8, INT4 or UINT4")
+    # The table stays in integers, of which only the rows that are read become floats.
     zeros = None
     if zero_points is not None:
         zeros = _constant(g, "zero_points", zero_points)

@@ -63,6 +63,7 @@ def _register_unary(op_type: str, compute: Callable[..., Value]) -> None:
 
 def _softmax(g: GraphContext, value: Value, opset: int, axis: int | None = None) -> Value:
     """The meaning of the ONNX operator at `opset`; before 13 it normalizes over all axes from `axis` on."""
+    # The attribute keeps the opset of the node that was quantized.
     if opset >= 13:
         return g.op("Softmax", value, axis=-1 if axis is None else axis)
     rank = known_rank(g, value)

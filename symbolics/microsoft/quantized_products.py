@@ -14,6 +14,7 @@ def multiply_to_float(
 ) -> Value:
     """The product of two quantized tensors, in the element type of their scales."""
     product = g.op("MatMulInteger", first, second, *zero_points)
+    # The scales are multiplied first, as in the kernel; one of them may have an element for each column.
     real = g.op("Mul", g.cast(product, g.dtype(scales[0]) or DataType.FLOAT), g.op("Mul", *scales))
     return real if bias is None else g.op("Add", real, bias)
 
