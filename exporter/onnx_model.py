@@ -14,6 +14,7 @@ import onnx_ir as ir
 
 from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ..passes.quantization import Quantization
+from ..passes.quantization.forms import MICROSOFT
 from ..passes.realizers import ConvertElementTypes
 from ..passes.realizers.image_interface import AddPixelInput, AddScoreOutput, PixelInput
 from ..registration import OpsettaError, Registry, UsageError
@@ -40,6 +41,7 @@ from .inspection.layers import compare_layers
 from .inspection.node_costs import ModelCosts, model_costs
 from .inspection.reduction import reduce_model
 from .lowering.conversion.conversion import convert
+from .lowering.conversion.foreign_operators import close_domain, with_standard_operators
 from .lowering.conversion.preparation import opset_of, source_of
 from .lowering.driver import Observation
 from .running.runner import Runner
@@ -113,6 +115,7 @@ class OnnxModel:
         dims: Mapping[str, int] | None = None,
         dynamic: str = "",
         rename: Mapping[str, str] | None = None,
+        standard: bool = False,
     ) -> OnnxModel:
         """The model at another opset, higher or lower, with other sizes and names if they are given.
 
@@ -127,6 +130,8 @@ class OnnxModel:
             dynamic: a name for the leading dimension of the inputs, which then varies. onnxruntime checks
                 that a batch gives what its entries give.
             rename: new names of inputs and outputs, by the present ones.
+            standard: write onnxruntime's own operators (`com.microsoft`) as ONNX's, as for a target that
+                lacks them.
 
         Raises:
             UsageError: `optimize` or `target` has an unknown value, or the model lacks a name.
@@ -139,9 +144,9 @@ class OnnxModel:
         used_registry = registry if registry is not None else self.registry
         level = None if optimize is None else check_level(optimize)
         new_opset, resolved_target = resolve_target(opset, target)
-        registry_of_target = used_registry
-        if resolved_target is not None:
-            registry_of_target = with_forms(registry_or_default(used_registry), resolved_target)
+        registry_of_target = with_forms(registry_or_default(used_registry), resolved_target)
+        if standard or (resolved_target is not None and MICROSOFT not in resolved_target.domains):
+            registry_of_target = with_standard_operators(registry_of_target)
         omitted = () if resolved_target is None else resolved_target.conventions.omitted_passes
         bounds = bounds_of(self.trusted)
         source = self.source
@@ -152,16 +157,9 @@ class OnnxModel:
             level = level or DEFAULT_LEVEL
 
         def convert_source(keeps_weights: bool, observation: Observation | None = None) -> ir.Model:
-            new_model = convert(
-                source,
-                new_opset,
-                registry_of_target,
-                bounds,
-                level,
-                keeps_weights,
-                observation,
-                omitted,
-            )
+            arguments = registry_of_target, bounds, level, keeps_weights, observation, omitted
+            new_model = convert(source, new_opset, *arguments)
+            close_domain(new_model, warns=standard)
             write_for(new_model, resolved_target)
             return new_model
 

@@ -50,6 +50,7 @@ def convert(
     outputs_as_nchw: tensorflow.OutputsAsNchw = None,
     optimize: conversion_files.Optimize = None,
     target: options.Target = None,
+    standard: conversion_files.Standard = False,
     force: conversion_files.Force = False,
     fp16: element_types.Fp16 = False,
     bf16: element_types.Bf16 = False,
@@ -69,7 +70,7 @@ def convert(
     target_opset, loaded_target = resolve_target(opset, target, force=force)
     output = _output_path(model, output, target_opset, force)
     is_net = caffe2.is_net_file(model, init_net)
-    changes = interface.interface_arguments(None if is_net else input_shape, dim, dynamic, rename)
+    changes = interface.interface_arguments(None if is_net else input_shape, dim, dynamic, rename, standard)
     steps = {
         "preprocess": image_steps.pixel_arguments(preprocess),
         "postprocess": image_steps.score_arguments(postprocess),

@@ -50,3 +50,11 @@ Optimize = Annotated[
         "already has the opset is copied unchanged."
     ),
 ]
+Standard = Annotated[
+    bool,
+    typer.Option(
+        "--standard",
+        help="Write the operators of onnxruntime's own domain (com.microsoft) as operators of ONNX; a target "
+        "that lacks the domain implies it.",
+    ),
+]

@@ -31,8 +31,9 @@ def interface_arguments(
     dims: Sequence[str] | None,
     dynamic: str,
     rename: Sequence[str] | None,
+    standard: bool = False,
 ) -> dict[str, Any]:
-    """The arguments of `OnnxModel.lower` for sizes and names; none for options that are not used.
+    """The arguments of `OnnxModel.lower` that only ONNX files have; none for options that are not used.
 
     Raises:
         UsageError: an option has another form.
@@ -46,5 +47,6 @@ def interface_arguments(
         "dims": parse_sizes(dims),
         "dynamic": dynamic,
         "rename": parse_values(rename, "--rename", "OLD=NEW"),
+        "standard": standard,
     }
     return {name: value for name, value in arguments.items() if value}

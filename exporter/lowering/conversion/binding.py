@@ -11,8 +11,15 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import AttributeType, Value
 
-from ....registration import GraphContext, Registry, UnsupportedError, schemas
-from ....registration.schemas import OperatorSchema
+from ....registration import (
+    GraphContext,
+    Registry,
+    SymbolicFunction,
+    UnsupportedError,
+    composed_results,
+    schemas,
+)
+from ....registration.schemas import OperatorSchema, inputs_by_name
 
 _EARLIER_MEANING = re.compile(r"before(\d+)::(\w+)")
 _WRITTEN_EARLY = frozenset({"LayerNormalization", "ThresholdedRelu"})
@@ -279,3 +286,19 @@ def refused_type(
             if formals and text and text not in formals[min(index, len(formals) - 1)].types:
                 return text
     return None
+
+
+def call_symbolic(
+    g: GraphContext,
+    symbolic: SymbolicFunction,
+    schema: OperatorSchema,
+    inputs: Sequence[Value | None],
+    named: Mapping[str, object],
+    outputs: int,
+) -> Sequence[Value]:
+    """The results of the function of a version of an operator, called with a node's arguments."""
+    arguments = {**inputs_by_name(schema, inputs), **named}
+    if "outputs" in symbolic.parameters:
+        arguments["outputs"] = outputs
+    results = composed_results(symbolic, symbolic(g, arguments), outputs)
+    return [g.constant(result) for result in results]

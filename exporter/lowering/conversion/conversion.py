@@ -1,6 +1,6 @@
 """Conversion: from an ONNX graph at one opset to one at another, node by node.
 
-A node whose operator has the same version at the target is copied. object other is emitted by
+A node whose operator has the same version at the target is copied. Any other is emitted by
 the names of its arguments, where its operator still means the same, or by a symbolic function:
 
     before13::Softmax     Softmax of versions below 13, expressed with the newest operators
@@ -23,16 +23,14 @@ from ....registration import (
     MAY_OVERWRITE,
     GraphError,
     Registry,
-    SymbolicFunction,
     UnsupportedError,
-    composed_results,
     load_entry_points,
     registry_or_default,
 )
 from ....registration.emission.ladder import at_work
 from ....registration.functions.results import as_list
 from ....registration.opsets import check_opset
-from ....registration.schemas import OperatorSchema, inputs_by_name, omissible, operator_schema
+from ....registration.schemas import OperatorSchema, omissible, operator_schema
 from ....registration.validity.node_check import invalid_nodes
 from ....registration.validity.ranks import VECTORS
 from ...files.garbage_collection import rare_collections
@@ -46,7 +44,7 @@ from .chosen_branches import BranchNames, chosen_branch, infer_shape
 from .file_scope import FileScope
 from .foreign_operators import call_foreign, foreign_function, has_foreign_function, has_versions
 from .preparation import copy_of, opset_of, source_of, with_contents
-from .replacements import describe, nodes_after
+from .replacements import describe, last_node, nodes_after
 from .size import limits_of
 from .source_validity import check_source, warn_of_invalid
 from .vectors import with_vectors
@@ -117,15 +115,9 @@ class Conversion(Driver[FileScope]):
     ):
         # `ai.onnx` is another name of the default domain, and a model may have both.
         imports = {name: version for name, version in source.graph.opset_imports.items() if name != "ai.onnx"}
-        graph = ir.Graph(
-            [],
-            [],
-            nodes=[],
-            opset_imports={**imports, "": opset},
-            name=source.graph.name,
-            doc_string=source.graph.doc_string,
-            metadata_props=dict(source.graph.metadata_props),
-        )
+        graph = ir.Graph([], [], nodes=[], opset_imports={**imports, "": opset}, name=source.graph.name)
+        graph.doc_string = source.graph.doc_string
+        graph.metadata_props.update(source.graph.metadata_props)
         super().__init__(source, graph, registry)
         self.construction.limits = limits_of(source, bounds)
         self._meaning_changes = binding.meaning_changes(registry)
@@ -135,7 +127,9 @@ class Conversion(Driver[FileScope]):
         self._hidden: dict[Value, ir.TensorProtocol] = {}
         self._moved: set[Value] = set()
         self._branch_names = BranchNames(source.graph, self.names)
-        self._has_chosen = False
+        # The file states no shapes behind operators that ONNX does not have.
+        self._infers_shapes = has_foreign_function(source, registry, opset)
+        self.construction.infers = self._infers_shapes
         self._shapes = shapes
 
     def properties(self) -> dict[str, object]:
@@ -189,8 +183,9 @@ class Conversion(Driver[FileScope]):
         attributes = binding.resolve_references(node.attributes, scope.attributes)
         function = self.source.functions.get(node.op_identifier())
         if function is not None:
-            inputs = [self._map_value(v, scope) for v in node.inputs]
-            return self._expand_function(function, inputs, attributes)
+            return self._expand_function(
+                function, [self._map_value(v, scope) for v in node.inputs], attributes
+            )
         schema = binding.schema_of(node.op_type, scope.opset) if node.domain in ("", "ai.onnx") else None
         if schema is None:
             return self._without_schema(node, attributes, scope)
@@ -207,19 +202,11 @@ class Conversion(Driver[FileScope]):
         target = operator_schema(node.op_type, self.opset)
         if scope.copies and target is not None and target.since_version == schema.since_version:
             return list(self._copy_node(node, attributes, scope).outputs)
-        before = self.construction.graph[-1] if len(self.construction.graph) else None
+        before = last_node(self.construction.graph)
         count, emitted = binding.outputs_and_attributes(node, schema, attributes)
         results = list[Value | None](self._express_at_target(schema, scope, inputs, emitted, count))
         results += [None] * (len(node.outputs) - len(results))
-        if scope.copies:
-            results = [
-                None if result is None else self._name_result(output, result)
-                for output, result in zip(node.outputs, results, strict=False)
-            ]
-            nodes = nodes_after(self.construction.graph, before)
-            describe(nodes, node, self._used_names)
-            self._shapes.check_replacement(node, nodes, results)
-        return results
+        return self._name_results(node, results, before, scope)
 
     def _without_schema(
         self, node: ir.Node, attributes: Mapping[str, ir.Attr], scope: FileScope
@@ -228,7 +215,9 @@ class Conversion(Driver[FileScope]):
         symbolic = foreign_function(node, self.registry, self.opset)
         if symbolic is not None:
             inputs = [self._map_value(value, scope) for value in node.inputs]
-            return list(call_foreign(symbolic, self.context, node, inputs, attributes))
+            before = last_node(self.construction.graph)
+            foreign_results = call_foreign(symbolic, self.context, node, inputs, attributes)
+            return self._name_results(node, foreign_results, before, scope)
         if node.domain in ("", "ai.onnx") and self.opset != scope.opset and has_versions(node.op_type):
             raise UnsupportedError(f"ONNX has no operator {node.op_type} at opset {scope.opset}")
         copied = self._copy_node(node, attributes, scope)
@@ -288,9 +277,22 @@ class Conversion(Driver[FileScope]):
         self._bound.update(new_node.outputs)
         self.construction.graph.append(new_node)
         self._shapes.watch(node, [new_node])
-        if self._has_chosen:
+        if self._infers_shapes:
             infer_shape(new_node)
         return new_node
+
+    def _name_results(
+        self, node: ir.Node, results: list[Value | None], before: ir.Node | None, scope: FileScope
+    ) -> list[Value | None]:
+        """The results of the nodes after `before`, which replace a node of the file, under its names."""
+        if not scope.copies:
+            return results
+        pairs = zip(node.outputs, results, strict=False)
+        results = [None if result is None else self._name_result(output, result) for output, result in pairs]
+        nodes = nodes_after(self.construction.graph, before)
+        describe(nodes, node, self._used_names)
+        self._shapes.check_replacement(node, nodes, results)
+        return results
 
     def _name_result(self, output: Value, result: Value) -> Value:
         """A result with the name and shape of the replaced value, if this conversion made it."""
@@ -363,12 +365,12 @@ class Conversion(Driver[FileScope]):
         if source_meaning is not None and not means_same:
             earlier_function = self.registry.lookup(f"before{source_meaning}::{schema.name}", "", self.opset)
             assert earlier_function is not None
-            return self._call_symbolic(earlier_function, schema, inputs, named, outputs)
+            return binding.call_symbolic(self.context, earlier_function, schema, inputs, named, outputs)
         rung = self.registry.rung(schema.name, self.opset)
         named = {**binding.implied_arguments(self.registry, schema), **named}
         if source_meaning is None and rung is not None:
             with at_work(self.context, schema.name):
-                return self._call_symbolic(rung.symbolic, schema, inputs, named, outputs)
+                return binding.call_symbolic(self.context, rung.symbolic, schema, inputs, named, outputs)
         if target is not None and not means_same:
             raise UnsupportedError(
                 f"ONNX operator {schema.name} has another meaning at opset {self.opset}",
@@ -385,20 +387,6 @@ class Conversion(Driver[FileScope]):
                 f"ONNX operator {schema.name} does not have {refused} at opset {self.opset}"
             )
         return results
-
-    def _call_symbolic(
-        self,
-        symbolic: SymbolicFunction,
-        schema: OperatorSchema,
-        inputs: Sequence[Value | None],
-        named: Mapping[str, object],
-        outputs: int,
-    ) -> Sequence[Value]:
-        arguments = {**inputs_by_name(schema, inputs), **named}
-        if "outputs" in symbolic.parameters:
-            arguments["outputs"] = outputs
-        results = composed_results(symbolic, symbolic(self.context, arguments), outputs)
-        return [self.context.constant(item) for item in results]
 
     def _expand_function(
         self, function: ir.Function, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
@@ -424,8 +412,8 @@ class Conversion(Driver[FileScope]):
 
     def _convert_branch(self, branch: ir.Graph, outer: FileScope) -> list[Value | None]:
         """Lower the nodes of the branch that an If takes, instead of the If."""
-        self._has_chosen, graph = True, self.construction.graph
-        before = graph[-1] if len(graph) else None
+        self._infers_shapes, graph = True, self.construction.graph
+        before = last_node(graph)
         values = ChainMap({}, *getattr(outer.values, "maps", [outer.values]))
         self._copy_initializers(branch, graph, values, keeps_names=False)
         scope = dataclasses.replace(outer, values=values)

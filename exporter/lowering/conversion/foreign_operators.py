@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 
 import onnx_ir as ir
 from onnx_ir import Value
 
-from ....registration import GraphContext, Registry, SymbolicFunction, composed_results, registry_or_default
+from ....passes.quantization.forms import MICROSOFT
+from ....registration import (
+    GraphContext,
+    Registry,
+    SymbolicFunction,
+    UnsupportedError,
+    absent_result,
+    registry_or_default,
+    results_of,
+)
+from ....registration.functions.results import as_list
 from ....registration.schemas import operator_schemas
+from ....registration.warning import warn
 
 
 def has_versions(op_type: str) -> bool:
@@ -29,15 +41,63 @@ def has_foreign_function(model: ir.Model, registry: Registry | None, opset: int)
     return any(foreign_function(node, functions, opset) is not None for node in model.graph.all_nodes())
 
 
+def with_standard_operators(registry: Registry) -> Registry:
+    """A registry that also writes onnxruntime's own operators as operators of ONNX.
+
+    Functions that are registered for these operators keep their precedence.
+    """
+    from ....symbolics.microsoft import microsoft_registry
+
+    overlay = registry.fork()
+    for symbolic in microsoft_registry:
+        if not registry.versions(symbolic.name):
+            # Not `register`, which would check the signatures again for every model.
+            overlay.put_first(symbolic)
+    return overlay
+
+
+def close_domain(model: ir.Model, *, warns: bool) -> None:
+    """Remove the import of onnxruntime's domain if no node needs it.
+
+    Args:
+        warns: whether to warn of operators that need it.
+    """
+    names = sorted({node.op_type for node in model.graph.all_nodes() if node.domain == MICROSOFT})
+    if not names:
+        model.graph.opset_imports.pop(MICROSOFT, None)
+    elif warns:
+        warn(f"opsetta has no function for these operators of {MICROSOFT}, which stay: {', '.join(names)}")
+
+
 def call_foreign(
     symbolic: SymbolicFunction,
     g: GraphContext,
     node: ir.Node,
     inputs: Sequence[Value | None],
     attributes: Mapping[str, ir.Attr],
-) -> list[Value]:
-    """The results of a function whose first parameters are the inputs; attributes go by their names."""
-    inputs_by_name = dict(zip(symbolic.parameters, inputs, strict=False))
-    arguments = {**inputs_by_name, **{name: attribute.value for name, attribute in attributes.items()}}
-    results = composed_results(symbolic, symbolic(g, arguments), len(node.outputs))
-    return [g.constant(result) for result in results]
+) -> list[Value | None]:
+    """The results of a function whose first parameters are the inputs; attributes go by their names.
+
+    A parameter that is a list of tensors gets all inputs from its position on.
+
+    Raises:
+        UnsupportedError: the function has no parameter for an input or an attribute, or lacks an output.
+    """
+    inputs_by_name: dict[str, object] = dict(zip(symbolic.parameters, inputs, strict=False))
+    variadic = [p.element_value and not p.value for p in symbolic.parameters.values()][: len(inputs)]
+    if any(variadic):
+        position = variadic.index(True)
+        inputs_by_name = dict(itertools.islice(inputs_by_name.items(), position))
+        inputs_by_name[list(symbolic.parameters)[position]] = list(inputs[position:])
+    elif any(value is not None for value in inputs[len(symbolic.parameters) :]):
+        raise UnsupportedError(f"input {len(symbolic.parameters) + 1} is not supported")
+    arguments = dict(inputs_by_name)
+    for name, attribute in attributes.items():
+        arguments[name] = list(attribute.value) if isinstance(attribute.value, tuple) else attribute.value
+    # The last outputs may be unused, and others have no name if the file leaves them out.
+    returned = as_list(symbolic(g, arguments))[: len(node.outputs)]
+    results = results_of(symbolic, returned, len(node.outputs))
+    for output, result in zip(node.outputs, results, strict=True):
+        if result is None and output.name and (output.uses() or output.is_graph_output()):
+            raise UnsupportedError(absent_result(symbolic, returned, len(node.outputs), output.name))
+    return [None if result is None else g.constant(result) for result in results]

@@ -7,6 +7,11 @@ import itertools
 import onnx_ir as ir
 
 
+def last_node(graph: ir.Graph) -> ir.Node | None:
+    """The last node of a graph; None if it has none."""
+    return graph[-1] if len(graph) else None
+
+
 def nodes_after(graph: ir.Graph, before: ir.Node | None) -> list[ir.Node]:
     """The nodes of a graph after one of them, in order; all of them after None."""
     nodes = list(itertools.takewhile(lambda node: node is not before, reversed(graph)))

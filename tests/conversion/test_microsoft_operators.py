@@ -1,0 +1,273 @@
+"""onnxruntime's own operators, written as operators of ONNX: the results are those of its kernels."""
+
+import numpy as np
+import onnx
+import onnx_ir as ir
+import pytest
+from onnx import TensorProto, helper
+
+from opsetta import TargetError, UnsupportedOperatorsError, default_registry, onnx_symbolic
+from opsetta.exporter.onnx_model import OnnxModel
+
+from .test_conversion import model, operators, run, value
+
+RANDOM = np.random.default_rng(0)
+DOMAIN = "com.microsoft"
+
+
+def reals(*shape):
+    return RANDOM.normal(size=shape).astype(np.float32)
+
+
+def integers(low, high, *shape, dtype=np.int32):
+    return RANDOM.integers(low, high, shape).astype(dtype)
+
+
+def number(amount, dtype=np.float32):
+    return np.array(amount, dtype)
+
+
+X, BYTES = reals(2, 3, 8), integers(0, 255, 2, 3, 8, dtype=np.uint8)
+SCALES = [number(0.02), number(100, np.uint8), number(0.03), number(90, np.uint8)]
+MASK = number([[1, 1, 0], [1, 0, 0]], np.int32)
+IDS = integers(0, 5, 2, 3)
+ANGLES = reals(10, 8)
+IMAGE, KERNEL = reals(1, 2, 6, 6), reals(3, 2, 3, 3)
+PROJECTION = [reals(8, 24), reals(24)]
+BLOCKS = [reals(2, 3, 40), integers(0, 255, 5, 3, 8, dtype=np.uint8), np.abs(reals(5, 3))]
+BLOCKS_OF_BYTES = [BLOCKS[0], integers(0, 255, 5, 3, 16, dtype=np.uint8), BLOCKS[2]]
+TABLE = [integers(0, 255, 6, 16, dtype=np.uint8), number([[1, -2], [5, 0]], np.int64), np.abs(reals(6, 2))]
+PACKED_SIZES = {"K": 40, "N": 5, "block_size": 16}
+
+
+def queries(heads, length, past, lengths=None, **attributes):
+    """GroupQueryAttention of two sequences, with the positions of past keys."""
+    ends = number(lengths or [past + length] * 2, np.int32)
+    tensors = [reals(2, length, heads * 16), reals(2, length, 32), reals(2, length, 32)]
+    buffers = [reals(2, 2, past, 16), reals(2, 2, past, 16)]
+    inputs = [*tensors, *buffers, ends - 1, number([ends.max()], np.int32), np.cos(ANGLES), np.sin(ANGLES)]
+    return "GroupQueryAttention", inputs, {"num_heads": heads, "kv_num_heads": 2, **attributes}, 3
+
+
+# Operator, inputs, attributes, number of outputs. Without the outputs for keys and values, the kernel of
+# GroupQueryAttention forgets the past.
+RECORDS = {
+    "Gelu": ("Gelu", [X], {}, 1),
+    "BiasGelu": ("BiasGelu", [X, reals(8)], {}, 1),
+    "FastGelu": ("FastGelu", [X, reals(8)], {}, 1),
+    "QuickGelu": ("QuickGelu", [X], {"alpha": 1.5}, 1),
+    "sum and norm": ("SkipLayerNormalization", [X, reals(3, 8), reals(8), reals(8), reals(8)], {}, 4),
+    "sum and root": ("SkipSimplifiedLayerNormalization", [X, reals(2, 3, 8), reals(8)], {"epsilon": 1e-5}, 4),
+    "embeddings": (
+        "EmbedLayerNormalization",
+        [IDS, IDS % 2, reals(5, 8), reals(6, 8), reals(2, 8), reals(8), reals(8), MASK],
+        {},
+        2,
+    ),
+    "embeddings without segments": (
+        "EmbedLayerNormalization",
+        [IDS, None, reals(5, 8), reals(6, 8), None, reals(8), reals(8), None, IDS],
+        {},
+        3,
+    ),
+    "attention": ("Attention", [X, *PROJECTION], {"num_heads": 2, "unidirectional": 1}, 2),
+    "attention with a mask": ("Attention", [X, *PROJECTION, MASK], {"num_heads": 2}, 1),
+    "attention without keys": (
+        "Attention",
+        [X, *PROJECTION, 0 * MASK],
+        {"num_heads": 2, "unidirectional": 1, "mask_filter_value": -3.0},
+        1,
+    ),
+    "attention to a length": ("Attention", [X, *PROJECTION, number([2, 3], np.int32)], {"num_heads": 2}, 1),
+    "attention between": ("Attention", [X, *PROJECTION, number([2, 3, 0, 1], np.int32)], {"num_heads": 2}, 1),
+    "attention with a past": (
+        "Attention",
+        [X, *PROJECTION, integers(0, 2, 2, 3, 5), reals(2, 2, 2, 2, 4)],
+        {"num_heads": 2, "scale": 0.3},
+        2,
+    ),
+    "attention of sizes": (
+        "Attention",
+        [X, reals(8, 20), reals(20)],
+        {"num_heads": 2, "qkv_hidden_sizes": [8, 8, 4]},
+        1,
+    ),
+    "quantized attention": (
+        "QAttention",
+        [BYTES, integers(-99, 99, 8, 24, dtype=np.int8), reals(24), SCALES[0], SCALES[2], MASK, SCALES[1]],
+        {"num_heads": 2},
+        1,
+    ),
+    "heads": ("MultiHeadAttention", [X, reals(2, 4, 8), reals(2, 4, 6), reals(22)], {"num_heads": 2}, 1),
+    "heads with a past": (
+        "MultiHeadAttention",
+        [X, X, X, None, integers(0, 2, 2, 8), None, reals(2, 2, 5, 4), reals(2, 2, 5, 4)],
+        {"num_heads": 2, "unidirectional": 1},
+        3,
+    ),
+    "split heads": ("MultiHeadAttention", [X, reals(2, 2, 5, 4), reals(2, 2, 5, 4)], {"num_heads": 2}, 1),
+    "rotation": ("RotaryEmbedding", [reals(2, 3, 32), IDS.astype(np.int64), ANGLES, ANGLES], {}, 1),
+    "rotation of pairs": (
+        "RotaryEmbedding",
+        [reals(2, 3, 40), number([5], np.int64), ANGLES, ANGLES],
+        {"num_heads": 2, "rotary_embedding_dim": 16, "interleaved": 1},
+        1,
+    ),
+    "prompt": queries(4, 3, 0, do_rotary=1),
+    "one step": queries(4, 1, 4, [5, 3], do_rotary=1, rotary_interleaved=1),
+    "window": queries(2, 5, 0, local_window_size=2, softcap=5.0, smooth_softmax=1),
+    "FusedMatMul": (
+        "FusedMatMul",
+        [reals(2, 4, 3), reals(2, 5, 4)],
+        {"transA": 1, "transB": 1, "alpha": 0.5},
+        1,
+    ),
+    "moved batch": ("FusedMatMul", [reals(3, 2, 4), reals(2, 3, 5)], {"transBatchA": 1, "transA": 1}, 1),
+    "FusedGemm": (
+        "FusedGemm",
+        [X[0], reals(8, 5), reals(5)],
+        {"activation": "LeakyRelu", "activation_alpha": 0.1},
+        1,
+    ),
+    "FusedConv": ("FusedConv", [IMAGE, KERNEL, reals(3)], {"activation": "Relu", "pads": [1] * 4}, 1),
+    "FusedConv with a sum": (
+        "FusedConv",
+        [IMAGE, KERNEL, reals(3), reals(1, 3, 4, 4)],
+        {"activation": "HardSigmoid", "activation_params": [0.3, 0.4]},
+        1,
+    ),
+    "four bits": ("MatMulNBits", BLOCKS, {**PACKED_SIZES, "bits": 4}, 1),
+    "four bits around zeros": (
+        "MatMulNBits",
+        [*BLOCKS, integers(0, 255, 5, 2, dtype=np.uint8), None, reals(5)],
+        {**PACKED_SIZES, "bits": 4},
+        1,
+    ),
+    "eight bits": ("MatMulNBits", BLOCKS_OF_BYTES, {**PACKED_SIZES, "bits": 8}, 1),
+    "rows of blocks": ("GatherBlockQuantized", TABLE, {"block_size": 16}, 1),
+    "product of integers": (
+        "MatMulIntegerToFloat",
+        [
+            BYTES,
+            integers(-99, 99, 8, 5, dtype=np.int8),
+            SCALES[0],
+            np.abs(reals(5)),
+            SCALES[1],
+            None,
+            reals(5),
+        ],
+        {},
+        1,
+    ),
+    "dynamic product": (
+        "DynamicQuantizeMatMul",
+        [X, integers(-99, 99, 8, 5, dtype=np.int8), SCALES[0]],
+        {},
+        1,
+    ),
+    "QLinearAdd": ("QLinearAdd", [BYTES, *SCALES[:2], BYTES[0], *SCALES], {}, 1),
+    "QLinearMul": ("QLinearMul", [BYTES, *SCALES[:2], BYTES[0], *SCALES], {}, 1),
+    "QLinearSigmoid": ("QLinearSigmoid", [BYTES, *SCALES], {}, 1),
+    "QLinearLeakyRelu": ("QLinearLeakyRelu", [BYTES, *SCALES], {"alpha": 0.2}, 1),
+    "QLinearSoftmax": ("QLinearSoftmax", [BYTES, *SCALES], {"axis": 1, "opset": 11}, 1),
+    "QLinearConcat": ("QLinearConcat", [*SCALES[:2], BYTES, *SCALES[:2], BYTES, *SCALES[2:]], {"axis": 1}, 1),
+    "QLinearAveragePool": (
+        "QLinearAveragePool",
+        [BYTES[None], *SCALES],
+        {"kernel_shape": [2, 3], "pads": [0, 1, 0, 1], "channels_last": 1},
+        1,
+    ),
+    "QLinearGlobalAveragePool": ("QLinearGlobalAveragePool", [BYTES[None], *SCALES], {}, 1),
+    "QLinearWhere": (
+        "QLinearWhere",
+        [BYTES > 100, BYTES, *SCALES[:2], BYTES[0], *SCALES[:2], *SCALES[2:]],
+        {},
+        1,
+    ),
+    "QuantizeLinear": ("QuantizeLinear", [X, *SCALES[:2]], {}, 1),
+    "DequantizeLinear": ("DequantizeLinear", [BYTES, *SCALES[:2]], {}, 1),
+}
+LOWEST = {"dynamic product": 11}
+# Inputs that are computed in models; all others are weights.
+COMPUTED = {
+    "Attention": (0, 3, 4, 5),
+    "QAttention": (0, 5),
+    "GroupQueryAttention": range(7),
+    "QLinearConcat": (2, 5),
+}
+COMPUTED |= {"MultiHeadAttention": (0, 1, 2, 4, 6, 7), "EmbedLayerNormalization": (0, 1, 7, 8)}
+COMPUTED |= {"RotaryEmbedding": (0, 1), "GatherBlockQuantized": (1,), "QLinearWhere": (0, 1, 4)}
+
+
+def model_of(operator, inputs, attributes, outputs):
+    """A model of one node, and its feeds."""
+    names = ["" if tensor is None else f"input{position}" for position, tensor in enumerate(inputs)]
+    results = [f"output{position}" for position in range(outputs)]
+    if operator.startswith("Skip"):
+        results[1:3] = "", ""
+    computed = [names[position] for position in COMPUTED.get(operator, (0,)) if position < len(names)]
+    tensors = {name: tensor for name, tensor in zip(names, inputs, strict=True) if name}
+    feeds = {name: tensor for name, tensor in tensors.items() if name in computed}
+    node = helper.make_node(operator, names, results, domain=DOMAIN, **attributes)
+    declared = [value(n, t.shape, helper.np_dtype_to_tensor_dtype(t.dtype)) for n, t in feeds.items()]
+    weights = {name: tensor for name, tensor in tensors.items() if name not in feeds}
+    returned = [onnx.ValueInfoProto(name=name) for name in results if name]
+    return model(17, [node], declared, returned, weights, imports=[(DOMAIN, 1)]), feeds
+
+
+@pytest.mark.parametrize("name", RECORDS)
+def test_standard_operators_give_what_the_kernel_gives(name):
+    operator, inputs, attributes, outputs = RECORDS[name]
+    proto, feeds = model_of(operator, inputs, attributes, outputs)
+    expected = run(proto, **feeds)
+    for output, array in zip(proto.graph.output, expected, strict=True):
+        element_type = helper.np_dtype_to_tensor_dtype(array.dtype)
+        output.CopyFrom(value(output.name, [None] * array.ndim, element_type))
+    for opset in (LOWEST.get(name, 9), 13, 21):
+        lowered = OnnxModel(ir.from_proto(proto)).lower(opset, standard=True)
+        written = lowered.model_proto
+        onnx.checker.check_model(written, full_check=True)
+        assert [entry.domain for entry in written.opset_import] == [""]
+        for array, kernel_result in zip(lowered.run(feeds), expected, strict=True):
+            step = 1 if array.dtype.kind in "iu" else 1e-3
+            assert array.dtype == kernel_result.dtype
+            np.testing.assert_allclose(array.astype(float), kernel_result.astype(float), rtol=1e-4, atol=step)
+
+
+def gelu():
+    node = helper.make_node("Gelu", ["x"], ["h"], domain=DOMAIN)
+    nodes = [node, helper.make_node("Identity", ["h"], ["y"])]
+    return model(17, nodes, [value("x", X.shape)], [value("y", X.shape)], imports=[(DOMAIN, 1)])
+
+
+def test_targets_without_the_domain_get_standard_operators():
+    source = OnnxModel(ir.from_proto(gelu()))
+    assert DOMAIN not in source.lower(target="openvino").model.graph.opset_imports
+    assert operators(source.lower(13, target="onnxruntime").model_proto) == ["Gelu"]
+    assert operators(source.lower(13).model_proto) == ["Gelu"]
+
+
+def test_a_users_function_comes_first():
+    registry = default_registry.fork()
+
+    @onnx_symbolic("com.microsoft::Gelu", registry=registry)
+    def negated(g, X):
+        return g.op("Neg", X)
+
+    lowered = OnnxModel(ir.from_proto(gelu())).lower(13, standard=True, registry=registry)
+    assert operators(lowered.model_proto) == ["Neg"]
+
+
+def test_what_has_no_standard_form_is_named():
+    attention = model_of("Attention", [X, *PROJECTION], {"num_heads": 2, "do_rotary": 1}, 1)[0]
+    with pytest.raises(UnsupportedOperatorsError, match="'do_rotary' is not supported"):
+        OnnxModel(ir.from_proto(attention)).lower(13, standard=True)
+    unknown = helper.make_node("Inverse", ["x"], ["y"], domain=DOMAIN)
+    tensors = [value("x", (2, 2))], [value("y", (2, 2), TensorProto.FLOAT)]
+    source = OnnxModel(ir.from_proto(model(17, [unknown], *tensors, imports=[(DOMAIN, 1)])))
+    with pytest.warns(
+        UserWarning, match="no function for these operators of com.microsoft, which stay: Inverse"
+    ):
+        assert operators(source.lower(13, standard=True).model_proto) == ["Inverse"]
+    with pytest.raises(TargetError, match="its domain is not taken"):
+        source.lower(target="openvino")
