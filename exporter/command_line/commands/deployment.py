@@ -69,7 +69,7 @@ def prepack(
     as_json: options.Json = False,
 ) -> None:
     """Write a folder with a model's weights packed for this machine, and the portable model beside them."""
-    from ...devices.prepack.manifest import MANIFEST, PACKED, Manifest
+    from ...devices.prepack.manifest import MANIFEST, PACKED, PLAIN, Manifest
     from ...load_model import load
     from ...onnx_model import OnnxModel
 
@@ -80,6 +80,11 @@ def prepack(
         source.save(output, prepack=True, layout=layout)
     else:
         source.lower(DEFAULT_OPSET if opset is None else opset).save(output, prepack=True, layout=layout)
+    if not (output / MANIFEST).is_file():
+        # A warning has said that onnxruntime packs no weight.
+        facts = {"folder": str(output), "layout": layout, "packed_weights": 0}
+        say(json.dumps(facts) if as_json else f"{output / PLAIN}: no packed weights")
+        return
     manifest = Manifest.from_folder(output)
     size = sum(blob.size for blob in manifest.blobs)
     if as_json:

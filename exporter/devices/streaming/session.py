@@ -17,7 +17,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration import PlanError, UsageError
-from ...running.model_inputs import Feed, inputs_of_message, shape_of
+from ...running.input_sizes import shape_of
+from ...running.model_inputs import Feed, inputs_of_message
 from ...running.runner import Runner
 from ...running.session import OpenSession, RuntimeValue, open_session, session_options
 from ..memory_amounts import memory_amount
