@@ -30,6 +30,9 @@ def plan(
     html: Annotated[
         bool, typer.Option("--html", help="Also write plan.html, a page with the picture.")
     ] = False,
+    prefix: Annotated[
+        str, typer.Option(help="The beginning of the names in plan.h; one for each plan in a program.")
+    ] = "opsetta",
     trusted: options.Trusted = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
 ) -> None:
@@ -43,7 +46,7 @@ def plan(
     source = load(model, trusted=trusted)
     onnx_model = source if isinstance(source, OnnxModel) else source.lower()
     planned = onnx_model.plan(mode=mode, budget=limit, dimensions=dimensions, alignment=alignment)
-    planned.save(output, html=html)
+    planned.save(output, html=html, prefix=prefix)
     if as_json:
         print(planned.to_json())
     else:
