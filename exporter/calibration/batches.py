@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...registration import UsageError
-from ..running.model_inputs import DeclaredInput, ModelInputs
+from ..running.input_sizes import DeclaredInput
+from ..running.model_inputs import ModelInputs
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -9,14 +9,16 @@ import dataclasses
 import keyword
 import re
 from collections.abc import Iterable, Mapping, Sequence
-
-import onnx_ir as ir
+from typing import TYPE_CHECKING
 
 from ...registration import DIMENSIONS, RANGES, DimensionError
 from ...registration.json_text import parse_json
 from .json_entries import read_entries, write_entries
 from .size_expressions import evaluate as evaluate
 from .size_expressions import is_about_remainder as is_about_remainder
+
+if TYPE_CHECKING:
+    import onnx_ir as ir
 
 _LONGEST_SHOWN = 240
 """The number of characters of a condition in a message; metadata has all of it."""
@@ -151,7 +153,7 @@ def mentions(condition: str, name: str) -> bool:
 def inputs_of(model: ir.Model, names: Sequence[str]) -> list[Input]:
     """The declared inputs of a model, by the caller's names."""
     return [
-        (name, [dim.value if isinstance(dim, ir.SymbolicDim) else dim for dim in value.shape or ()])
+        (name, [dim if isinstance(dim, int) else dim.value for dim in value.shape or ()])
         for name, value in zip(names, model.graph.inputs, strict=False)
     ]
 

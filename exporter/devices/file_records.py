@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...registration import OpsettaError
@@ -30,18 +30,24 @@ class FileRecord:
         path = folder / name
         return cls(name, path.stat().st_size, file_digest(path))
 
-    def problem(self, folder: pathlib.Path, verify: str) -> str | None:
+    def problem(
+        self,
+        folder: pathlib.Path,
+        verify: str,
+        digest_of: Callable[[pathlib.Path], str] = file_digest,
+    ) -> str | None:
         """Describe a change of the file; None if there is none.
 
         Args:
             verify: `"full"` compares its SHA-256, `"size"` only its size.
+            digest_of: computes the SHA-256 of a file.
         """
         try:
             size = (folder / self.name).stat().st_size
             # The size costs nothing, and tells most changes without reading the file.
             if size != self.size:
                 return f"'{self.name}' has {size} bytes instead of {self.size}"
-            if verify == "full" and file_digest(folder / self.name) != self.sha256:
+            if verify == "full" and digest_of(folder / self.name) != self.sha256:
                 return f"'{self.name}' does not have the contents that were saved"
         except OSError as error:
             return f"'{self.name}' cannot be read: {error.strerror}"

@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import enum
 import errno
+import os
 import time
+from collections.abc import Iterator
 
 try:
     import fcntl
@@ -45,6 +47,23 @@ def acquire(descriptor: int, *, wait: bool = False) -> Lock:
         if not wait or time.monotonic() > deadline:
             return Lock.BUSY
         time.sleep(0.002)
+
+
+@contextlib.contextmanager
+def lock_folder(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Lock a folder, so that its files change together; without a lock where the system has none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+    except OSError:
+        # Windows opens no folders; a folder that only others may list cannot be locked either.
+        yield
+        return
+    try:
+        acquire(descriptor, wait=True)
+        yield
+    finally:
+        release(descriptor)
+        os.close(descriptor)
 
 
 def release(descriptor: int) -> None:

@@ -89,7 +89,7 @@ def publish(
         write_into(target, lambda file: write(file, None))
         return
     if data_name is not None:
-        _check_fixed(target, data_name)
+        check_data_name(target, data_name)
     try:
         remove_abandoned(target.folder)
         _check_space(target, weight_bytes)
@@ -123,7 +123,7 @@ def _publish(
         write(graph.file, location)
         graph.finish()
         if data is not None and location is not None and data_name is not None:
-            _check_fixed(target, data_name)
+            check_data_name(target, data_name)
             data.replace(os.path.join(target.folder, data_name))
         graph.replace(target.path)
         graph.flush_folder()
@@ -471,7 +471,7 @@ def find_mentions(paths: Iterable[str], needles: Iterable[bytes]) -> set[bytes]:
     return named
 
 
-def _check_fixed(target: Target, name: str) -> None:
+def check_data_name(target: Target, name: str) -> None:
     """Refuse a fixed name that belongs to another file."""
     # A model written on one system may be read on another, so the rules of all systems apply.
     windows = os.path.splitdrive(name)[0] or ":" in name

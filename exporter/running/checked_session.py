@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from .model_inputs import inputs_of_session, shape_of
+from .input_sizes import shape_of, sizes_of_session
 
 
 @functools.cache
@@ -26,7 +26,7 @@ def checked_session_class() -> type:
 
         def __init__(self, *args: object, **kwargs: object) -> None:
             super().__init__(*args, **kwargs)
-            self._model_inputs = inputs_of_session(self)
+            self._model_inputs = sizes_of_session(self)
 
         def run(self, output_names: object, input_feed: object, run_options: object = None) -> object:
             self._check(input_feed)

@@ -6,8 +6,6 @@ refused everywhere.
 
 from __future__ import annotations
 
-import dataclasses
-import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard
@@ -16,9 +14,10 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ...registration import DIMENSIONS, DimensionError, UsageError
-from ..captured_graph.dimensions import SizeCheck, evaluate
+from ...registration import UsageError
+from ..captured_graph.dimensions import evaluate
 from ..files.reading.carried import carried_by
+from .input_sizes import TENSOR, DeclaredInput, InputSizes, shape_of
 from .session import RuntimeValue
 
 if TYPE_CHECKING:
@@ -27,28 +26,7 @@ if TYPE_CHECKING:
 
 Feed: TypeAlias = dict[str, RuntimeValue]
 """Checked values by input name, as onnxruntime takes them."""
-PRODUCER = "opsetta"
-_TENSOR = re.compile(r"tensor\((\w+)\)")
 _MOST_LISTED = 20
-
-
-@dataclasses.dataclass(frozen=True)
-class DeclaredInput:
-    """An input as a model declares it.
-
-    Attributes:
-        name: its name.
-        dtype: its element type; None if it is unknown, or if the input is no tensor.
-        shape: sizes, names of dimensions or expressions of them, or None; None if the rank is unknown.
-        is_tensor: whether it is a tensor, not a sequence, map or optional.
-        is_optional: whether the model has a value for it.
-    """
-
-    name: str
-    dtype: ir.DataType | None
-    shape: tuple[int | str | None, ...] | None
-    is_tensor: bool = True
-    is_optional: bool = False
 
 
 def inputs_of_model(
@@ -105,7 +83,7 @@ def inputs_of_session(session: onnxruntime.InferenceSession) -> ModelInputs:
     """
     declared = []
     for entry in session.get_inputs():
-        is_tensor = _TENSOR.fullmatch(entry.type) is not None
+        is_tensor = TENSOR.fullmatch(entry.type) is not None
         dtype = element_type_of(entry.type)
         declared.append(DeclaredInput(entry.name, dtype, tuple(entry.shape) or None, is_tensor))
     facts = session.get_modelmeta()
@@ -114,7 +92,7 @@ def inputs_of_session(session: onnxruntime.InferenceSession) -> ModelInputs:
 
 def element_type_of(name: str) -> ir.DataType | None:
     """The element type of a type by onnxruntime's name, `tensor(float16)`; None for other types."""
-    tensor = _TENSOR.fullmatch(name)
+    tensor = TENSOR.fullmatch(name)
     return None if tensor is None else ir.DataType.__members__.get(tensor[1].upper())
 
 
@@ -124,37 +102,8 @@ def _dims(shape: ir.Shape | None) -> tuple[int | str | None, ...] | None:
     return tuple(dim.value if isinstance(dim, ir.SymbolicDim) else int(dim) for dim in shape)
 
 
-class ModelInputs:
-    """The inputs of a model, and the sizes for which it is valid.
-
-    Equal names of dimensions must have equal sizes, and `2*n` must be twice `n`, only in models that opsetta
-    wrote. Other exporters write names that say less: optimum writes `past_sequence_length + 1` for a mask of
-    any length.
-
-    Attributes:
-        declared: the inputs by name, in order.
-        names: names of the inputs that a caller has to pass.
-        sizes: the check of sizes; None if sizes are restricted by the declared shapes only.
-
-    Args:
-        declared: the inputs in order.
-        metadata: the metadata of the model.
-        producer: the name of the program that wrote the model.
-
-    Raises:
-        DimensionError: the metadata does not have the documented form.
-    """
-
-    def __init__(
-        self, declared: Sequence[DeclaredInput], metadata: Mapping[str, str], producer: str = PRODUCER
-    ):
-        self.declared = {entry.name: entry for entry in declared}
-        self.names = [entry.name for entry in declared if not entry.is_optional]
-        self.sizes: SizeCheck | None = None
-        # See the class: equal names in files of other exporters need not mean equal sizes.
-        if producer == PRODUCER or DIMENSIONS in metadata:
-            checked = [entry for entry in declared if not entry.is_optional]
-            self.sizes = SizeCheck([(entry.name, entry.shape or ()) for entry in checked], metadata)
+class ModelInputs(InputSizes):
+    """The inputs of a model, which binds and converts the values of a call; see `InputSizes`."""
 
     @property
     def dimension_names(self) -> list[str]:
@@ -220,45 +169,6 @@ class ModelInputs:
         converted = {name: _convert_value(self.declared[name], value) for name, value in values.items()}
         self.check_sizes({name: shape_of(value) for name, value in converted.items()})
         return converted
-
-    def check_sizes(self, shapes: Mapping[str, Sequence[int] | None]) -> None:
-        """Refuse shapes for which the model is not valid.
-
-        Args:
-            shapes: by input name; None for an input that is no tensor.
-
-        Raises:
-            DimensionError: a size is not the declared one, or outside of its dimension's range.
-        """
-        for name, shape in shapes.items():
-            _check_shape(self.declared[name], shape)
-        if self.sizes is not None:
-            self.sizes([shapes[name] or () for name in self.names])
-
-
-def shape_of(value: object) -> Sequence[int] | None:
-    """The shape of a value that `ModelInputs.feed` returned; None if it is no tensor."""
-    import onnxruntime
-
-    if isinstance(value, np.ndarray):
-        return tuple(value.shape)
-    if isinstance(value, onnxruntime.OrtValue) and value.is_tensor():
-        return tuple(value.shape())
-    return None
-
-
-def _check_shape(declared: DeclaredInput, shape: Sequence[int] | None) -> None:
-    if declared.shape is None or shape is None:
-        return
-    if len(declared.shape) == len(shape):
-        for dim, size in zip(declared.shape, shape, strict=True):
-            # A negative size in a file stands for an unknown one.
-            if type(dim) is int and 0 <= dim != size:
-                break
-        else:
-            return
-    shape_text = ", ".join("?" if dim is None else str(dim) for dim in declared.shape)
-    raise DimensionError(f"input '{declared.name}' must have the shape [{shape_text}], not {list(shape)}")
 
 
 def is_torch_tensor(value: object) -> TypeGuard[torch.Tensor]:

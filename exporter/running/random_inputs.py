@@ -10,7 +10,8 @@ import onnx_ir as ir
 
 from ...registration import DimensionError, OpsettaError
 from ..captured_graph.dimensions import Dimension
-from .model_inputs import DeclaredInput, ModelInputs
+from .input_sizes import DeclaredInput
+from .model_inputs import ModelInputs
 
 _BOUND = 2
 """Random integers are 0 or 1, which embeddings and masks take."""

@@ -9,14 +9,12 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-import ml_dtypes
 import numpy as np
-import onnx_ir as ir
 
 from ...registration import InferenceError
-from ..files import writing
 
 if TYPE_CHECKING:
+    import onnx_ir as ir
     import onnxruntime
 
 RuntimeValue: TypeAlias = "onnxruntime.OrtValue | np.ndarray | list[object] | dict[object, object]"
@@ -101,6 +99,9 @@ class Session:
         return self._session.run(inputs)
 
     def _open(self) -> onnxruntime.InferenceSession:
+        # Opening a file needs onnxruntime alone; onnx and onnx-ir take longer to import.
+        from ..files import writing
+
         options = session_options(self._threads)
         payload = writing.to_bytes(self._model)
         if payload is not None:
@@ -167,6 +168,8 @@ def as_python(value: RuntimeValue) -> Any:
         return value
     if value.data_type() != "tensor(bfloat16)":
         return value.numpy()
+    import ml_dtypes
+
     # onnxruntime converts no element types that numpy lacks.
     shape = value.shape()
     count = math.prod(shape)

@@ -30,6 +30,9 @@ def plan(
     html: Annotated[
         bool, typer.Option("--html", help="Also write plan.html, a page with the picture.")
     ] = False,
+    prefix: Annotated[
+        str, typer.Option(help="The beginning of the names in plan.h; one for each plan in a program.")
+    ] = "opsetta",
     trusted: options.Trusted = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
 ) -> None:
@@ -43,7 +46,7 @@ def plan(
     source = load(model, trusted=trusted)
     onnx_model = source if isinstance(source, OnnxModel) else source.lower()
     planned = onnx_model.plan(mode=mode, budget=limit, dimensions=dimensions, alignment=alignment)
-    planned.save(output, html=html)
+    planned.save(output, html=html, prefix=prefix)
     if as_json:
         print(planned.to_json())
     else:
@@ -69,7 +72,7 @@ def prepack(
     as_json: options.Json = False,
 ) -> None:
     """Write a folder with a model's weights packed for this machine, and the portable model beside them."""
-    from ...devices.prepack.manifest import MANIFEST, PACKED, Manifest
+    from ...devices.prepack.manifest import MANIFEST, PACKED, PLAIN, Manifest
     from ...load_model import load
     from ...onnx_model import OnnxModel
 
@@ -80,6 +83,11 @@ def prepack(
         source.save(output, prepack=True, layout=layout)
     else:
         source.lower(DEFAULT_OPSET if opset is None else opset).save(output, prepack=True, layout=layout)
+    if not (output / MANIFEST).is_file():
+        # A warning has said that onnxruntime packs no weight.
+        facts = {"folder": str(output), "layout": layout, "packed_weights": 0}
+        say(json.dumps(facts) if as_json else f"{output / PLAIN}: no packed weights")
+        return
     manifest = Manifest.from_folder(output)
     size = sum(blob.size for blob in manifest.blobs)
     if as_json:

@@ -1,5 +1,7 @@
 """A plan for engines in C: a header with tables, and the same tables as a flat binary.
 
+Every name in the header begins with a prefix, so that a program may include the headers of several plans.
+
 The binary is little-endian: the magic `OPLN`, then 32-bit unsigned numbers: format, number of nodes, of
 buffers; then 64-bit unsigned peak and alignment; then per buffer 64-bit offset and size and 32-bit first and
 last node; then per node the 32-bit number of outputs, and per output the 32-bit buffer (2**32 - 1: none).
@@ -7,11 +9,15 @@ last node; then per node the 32-bit number of outputs, and per output the 32-bit
 
 from __future__ import annotations
 
+import hashlib
+import re
 import struct
 
-from ....registration import PlanError
+from ....registration import PlanError, UsageError
 from .records import PlanFacts
 
+PREFIX = "opsetta"
+_IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 MAGIC = b"OPLN"
 FORMAT = 1
 _NONE = 2**32 - 1
@@ -20,8 +26,12 @@ _BUFFER = struct.Struct("<QQII")
 
 _TYPES = """\
 /* Execution order and memory of a model, planned by opsetta. Node names are in plan.json. */
-#ifndef OPSETTA_PLAN_H
-#define OPSETTA_PLAN_H
+#ifdef {macro}_PLAN_H
+#if {macro}_PLAN_H != {digest}
+#error "two plans have the prefix {prefix}: write them with other prefixes"
+#endif
+#else
+#define {macro}_PLAN_H {digest}
 
 #include <stddef.h>
 #include <stdint.h>
@@ -31,34 +41,54 @@ typedef struct {{
   uint64_t size;   /* bytes */
   uint32_t first;  /* the first node that needs it */
   uint32_t last;   /* the last node that needs it, inclusive */
-}} opsetta_buffer;
+}} {prefix}_buffer;
 
 typedef struct {{
   const char *op_type;
   const char *name;
   uint32_t output_count;
-  const uint32_t *outputs; /* indices into opsetta_buffers; UINT32_MAX: none */
-}} opsetta_node;
+  const uint32_t *outputs; /* indices into {prefix}_buffers; UINT32_MAX: none */
+}} {prefix}_node;
 
-enum {{ OPSETTA_NODE_COUNT = {nodes}, OPSETTA_BUFFER_COUNT = {buffers} }};
-#define OPSETTA_PEAK UINT64_C({peak})
-#define OPSETTA_ALIGNMENT UINT64_C({alignment})
+enum {{ {macro}_NODE_COUNT = {nodes}, {macro}_BUFFER_COUNT = {buffers} }};
+#define {macro}_PEAK UINT64_C({peak})
+#define {macro}_ALIGNMENT UINT64_C({alignment})
 """
 
 
-def header(plan: PlanFacts) -> str:
+def check_prefix(prefix: object) -> None:
+    """Refuse a prefix with which names are no identifiers of C."""
+    if not isinstance(prefix, str) or _IDENTIFIER.fullmatch(prefix) is None:
+        raise UsageError(f"prefix must be a letter, then letters, digits and underscores, not {prefix!r}")
+
+
+def header(plan: PlanFacts, prefix: str = PREFIX) -> str:
     """The C header.
+
+    Args:
+        prefix: begins every name; macros have it in capital letters.
 
     Raises:
         PlanError: sizes are formulas.
+        UsageError: the prefix is no identifier of C.
     """
-    _check(plan)
+    check_prefix(prefix)
+    tables = binary(plan)
+    # Operators and names of nodes are not in the binary.
+    texts = "\0".join(text for node in plan.nodes for text in (node.op_type, node.name))
+    digest = hashlib.sha256(tables + texts.encode()).hexdigest()[:8]
     lines = [
         _TYPES.format(
-            nodes=len(plan.nodes), buffers=len(plan.buffers), peak=plan.peak, alignment=plan.alignment
+            nodes=len(plan.nodes),
+            buffers=len(plan.buffers),
+            peak=plan.peak,
+            alignment=plan.alignment,
+            prefix=prefix,
+            macro=prefix.upper(),
+            digest=f"0x{digest}UL",
         )
     ]
-    lines.append("static const opsetta_buffer opsetta_buffers[] = {")
+    lines.append(f"static const {prefix}_buffer {prefix}_buffers[] = {{")
     for buffer in plan.buffers:
         extent = f"UINT64_C({buffer.offset}), UINT64_C({buffer.size})"
         lines.append(f"  {{{extent}, {buffer.lifetime[0]}, {buffer.lifetime[1]}}},")
@@ -66,11 +96,13 @@ def header(plan: PlanFacts) -> str:
     lines += [*([] if plan.buffers else ["  {0, 0, 0, 0},"]), "};", ""]
     for node, outputs in zip(plan.nodes, _outputs(plan), strict=True):
         indices = ", ".join("UINT32_MAX" if index == _NONE else str(index) for index in outputs)
-        lines.append(f"static const uint32_t opsetta_outputs_{node.index}[] = {{{indices or 'UINT32_MAX'}}};")
-    lines += ["", "static const opsetta_node opsetta_nodes[] = {"]
+        lines.append(
+            f"static const uint32_t {prefix}_outputs_{node.index}[] = {{{indices or 'UINT32_MAX'}}};"
+        )
+    lines += ["", f"static const {prefix}_node {prefix}_nodes[] = {{"]
     for node in plan.nodes:
         names = f"{_quote(node.op_type)}, {_quote(node.name)}"
-        lines.append(f"  {{{names}, {len(node.outputs)}, opsetta_outputs_{node.index}}},")
+        lines.append(f"  {{{names}, {len(node.outputs)}, {prefix}_outputs_{node.index}}},")
     lines += [*([] if plan.nodes else ["  {0, 0, 0, 0},"]), "};", "", "#endif", ""]
     return "\n".join(lines)
 

@@ -15,7 +15,8 @@ from ....registration.arguments import blocks
 from ...files.reading import TRUSTED
 from ...lowering.conversion.preparation import copy_of, source_of
 from ...running.model_inputs import inputs_of_model
-from . import json_form
+from . import c_form, json_form
+from .declared_sizes import check_declared_sizes
 from .graph_plan import plan_graph
 from .records import ALIGNMENT, PlanFacts, PlannedWeight
 from .saving import save_plan
@@ -38,16 +39,20 @@ class Plan(PlanFacts):
         """
         return cls(**json_form.from_json(text))
 
-    def save(self, folder: str | bytes | os.PathLike[str], *, html: bool = False) -> None:
+    def save(
+        self, folder: str | bytes | os.PathLike[str], *, html: bool = False, prefix: str = c_form.PREFIX
+    ) -> None:
         """Write `plan.json`, its schema, a picture, the C forms, and the model with the plan as metadata.
 
         Args:
             html: write `plan.html`, the picture with details on a page, too.
+            prefix: begins every name in `plan.h`; one for each plan in a program.
 
         Raises:
+            UsageError: the prefix is no identifier of C.
             ModelFileError: the folder cannot be written.
         """
-        save_plan(self, folder, html=html)
+        save_plan(self, folder, html=html, prefix=prefix)
 
 
 def make_plan(
@@ -67,8 +72,8 @@ def make_plan(
         alignment: a power of two that every offset is a multiple of.
 
     Raises:
-        PlanError: a value has no size that is known before the model runs; or the model to train is no
-            training graph.
+        PlanError: a value has no size that is known before the model runs, or another one than the file
+            declares; or the model to train is no training graph.
         UsageError: an argument is none of these.
         DimensionError: the model is not valid for the sizes.
     """
@@ -138,8 +143,11 @@ def _prepare(model: ir.Model, dimensions: Mapping[str, int]) -> ir.Model:
             )
     if any(execution_order(graph) != list(graph) for graph in (copy.graph, *copy.graph.subgraphs())):
         copy.graph.sort()
+    # Inference replaces some of the declared shapes.
+    declared = {value.name or "": value.shape for node in copy.graph for value in node.outputs}
     prepared = source_of(copy, TRUSTED)
     _name_nodes(prepared.graph)
+    check_declared_sizes(prepared, declared, dimensions)
     annotate_inplace(prepared)
     return prepared
 

@@ -13,12 +13,16 @@ from .metadata import annotate
 from .records import PlanFacts
 
 
-def save_plan(plan: PlanFacts, folder: str | bytes | os.PathLike[str], *, html: bool = False) -> None:
+def save_plan(
+    plan: PlanFacts, folder: str | bytes | os.PathLike[str], *, html: bool, prefix: str = c_form.PREFIX
+) -> None:
     """Write a plan's files; see `Plan.save`.
 
     Raises:
+        UsageError: the prefix is no identifier of C.
         ModelFileError: the folder cannot be written.
     """
+    c_form.check_prefix(prefix)
     folder_path = folder_of(folder)
     texts: dict[str, str | bytes] = {
         "plan.json": json_form.to_json(plan),
@@ -28,7 +32,7 @@ def save_plan(plan: PlanFacts, folder: str | bytes | os.PathLike[str], *, html: 
     if html:
         texts["plan.html"] = picture.html(plan)
     if plan.peak is not None:
-        texts["plan.h"] = c_form.header(plan)
+        texts["plan.h"] = c_form.header(plan, prefix)
         texts["plan.bin"] = c_form.binary(plan)
     for name, text in texts.items():
         _write(folder_path / name, text.encode() if isinstance(text, str) else text)

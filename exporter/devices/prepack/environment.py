@@ -18,13 +18,16 @@ Fingerprint = dict[str, Any]
 LIMITS = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "ONEDNN_CPU_ISA_HINTS")
 """Environment variables that keep libraries from using instructions that the processor has."""
 
+PACKING_ENTRY = "session.disable_prepacking"
+"""The entry with which a session reads its weights where they are, and packs none."""
+
 SESSION_ENTRIES = (
     "mlas.enable_gemm_fastmath_arm64_bfloat16",
     "mlas.use_lut_gemm",
     "optimization.disable_specified_optimizers",
     "optimization.enable_gelu_approximation",
     "optimization.enable_mixed_gemm_int8_activations",
-    "session.disable_prepacking",
+    PACKING_ENTRY,
     "session.disable_quant_qdq",
     "session.qdqisint8allowed",
     "session.set_denormal_as_zero",
@@ -84,7 +87,7 @@ def session(options: Any, providers: Sequence[object], level: str) -> Fingerprin
         "onnxruntime_build": onnxruntime.get_build_info(),
         "providers": [_provider(provider) for provider in providers],
         "graph_optimization_level": level,
-        "session_entries": _entries(options),
+        "session_entries": session_entries(options),
         "threads": options.intra_op_num_threads,
     }
 
@@ -143,7 +146,8 @@ def _provider(provider: Any) -> list[Any]:
     return [name, {str(key): str(value) for key, value in sorted(options.items())}]
 
 
-def _entries(options: Any) -> dict[str, str]:
+def session_entries(options: Any) -> dict[str, str]:
+    """The entries of a session's options that differ from the default and change its graph or weights."""
     entries = {}
     for key in SESSION_ENTRIES:
         try:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
+from collections.abc import Callable
 
 from ....registration import PrepackError
-from ...files.digests import blob_digest
+from ...files.digests import blob_digest, file_digest
 from ...files.small_files import open_regular
 from ..file_records import FileRecord, is_beside, read_signed, sign_json
 from .environment import Difference, Fingerprint
@@ -14,9 +15,11 @@ from .environment import Difference, Fingerprint
 PLAIN = "model.onnx"
 PACKED = "model.prepacked.onnx"
 MANIFEST = "prepack.json"
-FORMAT = 1
+VERIFIED = "prepack.verified.json"
+FORMAT = 2
 LAYOUTS = ("portable", "native")
 VERIFICATIONS = ("full", "size")
+PROVIDERS = ("CPUExecutionProvider",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,11 +44,12 @@ class PrepackStatus:
 
 @dataclasses.dataclass(frozen=True)
 class Blob:
-    """The packed form of one weight, bytes of the data file of `model.prepacked.onnx`.
+    """One weight, packed or plain, as bytes of the data file of `model.prepacked.onnx`.
 
     Attributes:
         weight: the name of the initializer.
-        kernel: the kernel that packed it and onnxruntime's hash of the result, `Gemm+1546…`.
+        kernel: the kernel that packed it and onnxruntime's hash of the result, `Gemm+1546…`; empty if the
+            weight is plain.
         offset, size: its bytes.
     """
 
@@ -63,9 +67,10 @@ class Manifest:
     Attributes:
         fingerprint: the environment that packed the weights.
         layout: `"portable"`, or `"native"` if the graph itself is laid out for one processor.
-        plain: the files of the portable model.
+        plain: the files of the portable model, without a data file that it shares with the packed graph.
         packed: the graph with packed weights, and its data file.
         blobs: the packed weights.
+        shared: the plain weights that the portable model reads from the data file of the packed graph.
     """
 
     fingerprint: Fingerprint
@@ -73,6 +78,7 @@ class Manifest:
     plain: tuple[FileRecord, ...]
     packed: tuple[FileRecord, ...]
     blobs: tuple[Blob, ...] = ()
+    shared: tuple[Blob, ...] = ()
 
     def to_bytes(self) -> bytes:
         """The JSON text, with a digest of the rest as its last member."""
@@ -89,29 +95,50 @@ class Manifest:
         try:
             body = read_signed(path, FORMAT, PrepackError)
             plain, packed = (tuple(FileRecord(**entry) for entry in body[key]) for key in ("plain", "packed"))
-            blobs = tuple(Blob(**entry) for entry in body["blobs"])
-            manifest = cls(dict(body["fingerprint"]), body["layout"], plain, packed, blobs)
+            blobs, shared = (tuple(Blob(**entry) for entry in body[key]) for key in ("blobs", "shared"))
+            manifest = cls(dict(body["fingerprint"]), body["layout"], plain, packed, blobs, shared)
         except FileNotFoundError as error:
             raise PrepackError(f"there is no file '{path}'") from error
         except (ValueError, TypeError, LookupError) as error:
             raise PrepackError(f"'{path}' is damaged: {error}") from error
         if manifest.layout not in LAYOUTS or not all(map(is_beside, (*plain, *packed))):
             raise PrepackError(f"'{path}' is damaged: it names files outside of the folder")
+        for name, records in ((PLAIN, plain), (PACKED, packed)):
+            if name not in {record.name for record in records}:
+                raise PrepackError(f"'{path}' is damaged: it does not list '{name}'")
+        # The native layout changes the weights themselves, so it may have none that are packed.
+        if not blobs and manifest.layout == "portable":
+            raise PrepackError(f"'{path}' is damaged: it lists no packed weights")
         return manifest
 
-    def damage(self, folder: pathlib.Path, verify: str) -> str | None:
-        """Describe damage to the packed files and the affected weights; None if there is none."""
-        for record in self.packed:
-            problem = record.problem(folder, verify)
-            if problem is not None:
-                return f"{problem}{self._damaged_weights(folder, record)}"
-        return None
+    def damage(
+        self, folder: pathlib.Path, verify: str, digest_of: Callable[[pathlib.Path], str] = file_digest
+    ) -> str | None:
+        """Describe damage to the packed files and the affected weights; None if there is none.
 
-    def _damaged_weights(self, folder: pathlib.Path, record: FileRecord) -> str:
-        if record.name == PACKED or record.problem(folder, "size") is not None:
-            return ""
-        with open_regular(folder / record.name) as file:
-            names = [
-                blob.weight for blob in self.blobs if blob_digest(file, blob.offset, blob.size) != blob.sha256
-            ]
-        return f" (packed weights: {', '.join(names)})" if names else " (a copy of the plain weights)"
+        Raises:
+            PrepackError: the damage affects weights that the portable model reads too.
+        """
+        for record in self.packed:
+            problem = record.problem(folder, verify, digest_of)
+            if problem is None:
+                continue
+            if record.name == PACKED:
+                return problem
+            if record.problem(folder, "size") is not None:
+                if self.shared:
+                    raise PrepackError(f"{problem}; '{PLAIN}' reads it too: save it again")
+                return problem
+            with open_regular(folder / record.name) as file:
+                packed, plain = (
+                    [
+                        blob.weight
+                        for blob in blobs
+                        if blob_digest(file, blob.offset, blob.size) != blob.sha256
+                    ]
+                    for blobs in (self.blobs, self.shared)
+                )
+            if plain:
+                raise PrepackError(f"{problem} (weights of '{PLAIN}': {', '.join(plain)}): save it again")
+            return f"{problem} (packed weights: {', '.join(packed)})" if packed else problem
+        return None

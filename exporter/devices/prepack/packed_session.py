@@ -5,37 +5,51 @@ from __future__ import annotations
 import os
 import pathlib
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ....registration import InferenceError, PrepackError, UsageError
 from ....registration.warning import warn
-from ...running import session
+from ...files.locks import lock_folder
 from ...running.checked_session import checked_session_class
+from ...running.session import Providers, open_session, session_options
 from . import environment
-from .manifest import MANIFEST, PACKED, PLAIN, VERIFICATIONS, Manifest, PrepackStatus
-from .saving import PROVIDERS
+from .manifest import MANIFEST, PACKED, PLAIN, PROVIDERS, VERIFICATIONS, Manifest, PrepackStatus
+from .verified_files import VerifiedFiles
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 ON_MISMATCH = ("fallback", "error")
+MEMORY = ("auto", "fast", "low")
+_COMPARES_PACKED_WEIGHTS = (1, 32)
+"""The onnxruntime from which on it compares packed weights in a file with those that it would pack."""
 
 
 def load_session(
-    folder: str | bytes | os.PathLike[str],
+    path: str | bytes | os.PathLike[str],
     *,
-    providers: Sequence[object] | None = None,
-    session_options: object = None,
+    memory: str = "auto",
+    providers: Providers | None = None,
+    session_options: onnxruntime.SessionOptions | None = None,
     on_mismatch: str = "fallback",
-    verify: str = "full",
-) -> Any:
-    """Open a folder that `save(..., prepack=True)` or `opsetta prepack` wrote.
+    verify: str | None = None,
+) -> onnxruntime.InferenceSession:
+    """Open a folder that `save(..., prepack=True)` or `opsetta prepack` wrote, or an ONNX file.
 
     Args:
-        folder: the folder.
+        path: the folder, or the file.
+        memory: `"fast"` uses the packed weights of a folder, or has onnxruntime pack the plain ones. `"low"`
+            reads plain weights where they are, mapped if they are external data, and packs none: runs take
+            longer. `"auto"` uses packed weights if they are valid, else as `"low"`.
         providers: execution providers, as for `onnxruntime.InferenceSession`; by default the CPU's.
-        session_options: an `onnxruntime.SessionOptions`.
+        session_options: an `onnxruntime.SessionOptions`, which is not changed: for `"low"`, its entry
+            `session.disable_prepacking` must be `"1"`.
         on_mismatch: where the packed weights are not valid, `"fallback"` warns once and takes the plain
             model, and `"error"` raises.
-        verify: `"full"` compares the SHA-256 of every file, which takes about 1 s per GB. `"size"` compares
-            the sizes only: wrong bytes in a packed weight then give wrong numbers.
+        verify: `"size"` compares the sizes of files, and leaves it to onnxruntime to compare packed weights
+            with those that it packs. `"full"` also compares the SHA-256 of every file of the folder, which
+            takes about 1 s per GB, once until the file changes or the computer restarts. By default
+            `"size"`, but `"full"` with onnxruntime before 1.32, which compares nothing.
 
     Returns:
         An `onnxruntime.InferenceSession`. Its attribute `prepack_status` is a `PrepackStatus`. Its methods
@@ -45,39 +59,95 @@ def load_session(
     Raises:
         UsageError: an argument is none of these.
         PrepackError: the plain model is not the one that was saved, or `on_mismatch` is `"error"` and the
-            packed weights are not valid here.
+            packed weights are not valid here; or `path` is a file, and `memory` is `"fast"`.
         InferenceError: onnxruntime is not installed, or refuses the model.
     """
+    check_choice("memory", memory, MEMORY)
     check_choice("on_mismatch", on_mismatch, ON_MISMATCH)
-    check_choice("verify", verify, VERIFICATIONS)
-    if not isinstance(folder, (str, bytes, os.PathLike)):
-        raise UsageError(f"folder must be a path, not {type(folder).__name__}")
-    folder_path = pathlib.Path(os.fsdecode(folder))
-    if not folder_path.is_dir():
-        raise PrepackError(f"there is no folder '{folder_path}'")
-    options = session.session_options()
-    if session_options is not None:
-        if not isinstance(session_options, type(options)):
-            type_name = type(session_options).__name__
-            raise UsageError(f"session_options must be onnxruntime.SessionOptions, not {type_name}")
-        options = session_options
-    used = list(providers) if providers is not None else list(PROVIDERS)
+    if verify is not None:
+        check_choice("verify", verify, VERIFICATIONS)
+    if not isinstance(path, (str, bytes, os.PathLike)):
+        raise UsageError(f"path must be a path, not {type(path).__name__}")
+    model_path = pathlib.Path(os.fsdecode(path))
+    options = _check_options(session_options, memory)
+    providers_used: Providers = list(providers) if providers is not None else list(PROVIDERS)
 
-    status = _status(folder_path, options, used, verify)
+    if model_path.is_file():
+        if memory == "fast":
+            raise PrepackError(
+                f"'{model_path}' is a file, which has no packed weights: memory='fast' needs a folder from "
+                "save(..., prepack=True)"
+            )
+        status = PrepackStatus(False, reason="a file has plain weights")
+        options = _unpacked_options(session_options)
+        return _open(model_path, options, providers_used, status)
+    if not model_path.is_dir():
+        raise PrepackError(f"there is no file and no folder '{model_path}'")
+    level = verify or ("size" if _compares_packed_weights() else "full")
+    # A save into the folder must not replace files between the checks of two of them.
+    with lock_folder(model_path):
+        status = _status(model_path, options, providers_used, level, memory)
     if status.used:
         try:
-            return _open(folder_path / PACKED, options, used, status)
+            return _open(model_path / PACKED, options, providers_used, status)
         # onnxruntime itself may refuse what the fingerprint lets through; the plain model still runs.
         except InferenceError as error:
             status = PrepackStatus(False, reason=str(error))
-    message = f"packed weights of '{folder_path}' are not used: {status.reason}"
-    if on_mismatch == "error":
-        raise PrepackError(message)
-    warn(message, UserWarning)
-    return _open(folder_path / PLAIN, options, used, status)
+    if memory != "low":
+        message = f"packed weights of '{model_path}' are not used: {status.reason}"
+        if on_mismatch == "error":
+            raise PrepackError(message)
+        warn(message, UserWarning)
+    if memory != "fast":
+        options = _unpacked_options(session_options)
+    return _open(model_path / PLAIN, options, providers_used, status)
 
 
-def _status(folder: pathlib.Path, options: Any, providers: Sequence[object], verify: str) -> PrepackStatus:
+def _check_options(options: object, memory: str) -> onnxruntime.SessionOptions:
+    """The caller's options, or new ones.
+
+    Raises:
+        UsageError: they are no `onnxruntime.SessionOptions`, or let onnxruntime pack weights with `"low"`.
+    """
+    new_options = session_options()
+    if options is None:
+        return new_options
+    if not isinstance(options, type(new_options)):
+        raise UsageError(f"session_options must be onnxruntime.SessionOptions, not {type(options).__name__}")
+    key = environment.PACKING_ENTRY
+    if memory == "low" and environment.session_entries(options).get(key) != "1":
+        raise UsageError(
+            f"memory='low' needs session_options with the entry {key}: call "
+            f"add_session_config_entry('{key}', '1')"
+        )
+    return options
+
+
+def _unpacked_options(
+    options: onnxruntime.SessionOptions | None,
+) -> onnxruntime.SessionOptions:
+    """The caller's options unchanged, or new ones with which mapped weights stay where they are."""
+    if options is not None:
+        return options
+    new_options = session_options()
+    new_options.add_session_config_entry(environment.PACKING_ENTRY, "1")
+    return new_options
+
+
+def _compares_packed_weights() -> bool:
+    import onnxruntime
+
+    version = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
+    return version >= _COMPARES_PACKED_WEIGHTS
+
+
+def _status(
+    folder: pathlib.Path,
+    options: onnxruntime.SessionOptions,
+    providers: Sequence[object],
+    verify: str,
+    memory: str,
+) -> PrepackStatus:
     """Whether the packed weights of a folder are valid in this process.
 
     Raises:
@@ -89,26 +159,33 @@ def _status(folder: pathlib.Path, options: Any, providers: Sequence[object], ver
         if not (folder / PLAIN).is_file():
             raise PrepackError(f"'{folder}' is not a prepacked folder: it has no '{PLAIN}'") from error
         return PrepackStatus(False, reason=str(error))
+    digest_of = VerifiedFiles(folder).digest_of
     # Without an intact plain model there is nothing to fall back to.
     for record in manifest.plain:
-        problem = record.problem(folder, verify)
+        problem = record.problem(folder, verify, digest_of)
         if problem is not None:
             raise PrepackError(f"{problem}; '{MANIFEST}' describes another model: save it again")
-    level = options.graph_optimization_level.name
-    current = environment.session(options, providers, level)
-    saved = manifest.fingerprint
-    different = tuple(environment.differences(saved, current))
+    # Damage to weights that both models read is an error wherever they are used.
+    damage = manifest.damage(folder, verify, digest_of)
+    if memory == "low":
+        return PrepackStatus(False, reason="memory='low' uses the plain weights")
+    current = environment.session(options, providers, options.graph_optimization_level.name)
+    different = tuple(environment.differences(manifest.fingerprint, current))
     if different:
-        return PrepackStatus(False, different, f"{', '.join(map(str, different))}")
-    damage = manifest.damage(folder, verify)
+        return PrepackStatus(False, different, ", ".join(map(str, different)))
     if damage is not None:
         return PrepackStatus(False, reason=damage)
-    return PrepackStatus(True, notes=tuple(map(str, environment.advisory(saved, current))))
+    notes = environment.advisory(manifest.fingerprint, current)
+    return PrepackStatus(True, notes=tuple(map(str, notes)))
 
 
-def _open(path: pathlib.Path, options: Any, providers: Sequence[Any], status: PrepackStatus) -> Any:
-    checked = checked_session_class()
-    opened = session.open_session(os.fspath(path), f"'{path}'", providers, options, checked)
+def _open(
+    path: pathlib.Path,
+    options: onnxruntime.SessionOptions,
+    providers: Providers,
+    status: PrepackStatus,
+) -> onnxruntime.InferenceSession:
+    opened = open_session(os.fspath(path), f"'{path}'", providers, options, checked_session_class())
     opened.prepack_status = status
     return opened
 

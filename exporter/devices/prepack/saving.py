@@ -2,29 +2,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
-import shutil
 import tempfile
+from collections.abc import Sequence
 from typing import IO, Any
 
 import onnx
 import onnx_ir as ir
 
 from ....registration import ModelFileError, PrepackError, UsageError
+from ....registration.warning import warn
 from ...files import writing
 from ...files.digests import blob_digest
 from ...files.garbage_collection import rare_collections
-from ...files.publishing import DataFile, publish
-from ...files.reading.external_data.prepacked import PREFIX, parse_entry
+from ...files.locks import lock_folder
+from ...files.publishing import DataFile, check_data_name, publish, remove_unnamed
+from ...files.reading.external_data.prepacked import NATIVE_DOMAIN, PREFIX, parse_entry
 from ...files.reading.subgraphs import with_subgraphs
-from ...files.targets import folder_of, unwritable
+from ...files.targets import folder_of, resolve, unwritable
 from ...running.session import open_session, session_options
 from ..file_records import FileRecord
 from . import environment
-from .manifest import LAYOUTS, MANIFEST, PACKED, PLAIN, Blob, Manifest
+from .manifest import LAYOUTS, MANIFEST, PACKED, PLAIN, PROVIDERS, VERIFIED, Blob, Manifest
 
-PROVIDERS = ("CPUExecutionProvider",)
 LOADED_LEVEL = "ORT_ENABLE_ALL"
 """The graph optimization level of `load_session` by default."""
 _SAVED_LEVELS = {"portable": "ORT_ENABLE_EXTENDED", "native": "ORT_ENABLE_ALL"}
@@ -63,11 +65,16 @@ def save_prepacked(
 ) -> None:
     """Write a model and its weights packed for this machine into a folder.
 
+    The files are complete before the first one enters the folder, and enter it together: of several
+    processes that save into one folder, the last one's files stay. If onnxruntime packs no weight, a warning
+    says so, and the folder has the portable model only.
+
     Args:
         folder: the folder; it is made if it does not exist.
         layout: `"portable"` packs the weights of matrix products. `"native"` also lays convolutions out for
             the processor, and is used on processors with the same instructions only.
-        external_data: as in `Program.save`, for the portable model.
+        external_data: by default, the portable model reads its weights from the data file of the packed one.
+            False or the name of a data file gives it a copy of its own, as in `Program.save`.
 
     Raises:
         UsageError: an unknown layout.
@@ -84,34 +91,43 @@ def save_prepacked(
         )
     folder_path = folder_of(folder)
     try:
-        # Without a manifest, readers take the plain model: no reader sees new files with old digests.
-        (folder_path / MANIFEST).unlink(missing_ok=True)
-        writing.save(model, folder_path / PLAIN, external_data=external_data)
-        with tempfile.TemporaryDirectory(prefix=".opsetta-", dir=folder_path) as staging:
-            options = _pack(folder_path / PLAIN, pathlib.Path(staging), layout)
-            blobs = _publish(pathlib.Path(staging), folder_path)
-        fingerprint = environment.session(options, PROVIDERS, LOADED_LEVEL)
-        manifest = Manifest(
-            fingerprint,
-            layout,
-            tuple(FileRecord.of(folder_path, name) for name in _files(folder_path, PLAIN)),
-            tuple(FileRecord.of(folder_path, name) for name in _files(folder_path, PACKED)),
-            blobs,
-        )
-        publish(folder_path / MANIFEST, lambda file, _: file.write(manifest.to_bytes()))
+        with tempfile.TemporaryDirectory(prefix=".opsetta-", dir=folder_path) as name:
+            staging, raw = pathlib.Path(name, "files"), pathlib.Path(name, "onnxruntime")
+            staging.mkdir()
+            raw.mkdir()
+            shares = external_data is None or external_data is True
+            writing.save(model, staging / PLAIN, external_data=shares or external_data)
+            options = _pack(staging / PLAIN, raw, layout)
+            packed = onnx.load(os.fspath(raw / PACKED), load_external_data=False)
+            if _is_packed(packed):
+                blobs, shared = _stage(packed, raw, staging, shares)
+                manifest = Manifest(
+                    environment.session(options, PROVIDERS, LOADED_LEVEL),
+                    layout,
+                    tuple(FileRecord.of(staging, file) for file in _files(staging, PLAIN, shared)),
+                    tuple(FileRecord.of(staging, file) for file in _files(staging, PACKED)),
+                    blobs,
+                    shared,
+                )
+                (staging / MANIFEST).write_bytes(manifest.to_bytes())
+            else:
+                has_convolutions = any(node.op_type == "Conv" for node in model.graph.all_nodes())
+                remedy = "; layout='native' packs those of convolutions" if has_convolutions else ""
+                warn(f"onnxruntime packs no weight of this model: '{folder_path}' has it plain{remedy}")
+            _replace_files(staging, folder_path)
     except OSError as error:
         if isinstance(error, ModelFileError):
             raise
         raise unwritable(str(folder_path), error) from error
 
 
-def _pack(model: pathlib.Path, staging: pathlib.Path, layout: str) -> Any:
+def _pack(model: pathlib.Path, folder: pathlib.Path, layout: str) -> Any:
     """Let onnxruntime write its optimized model with packed weights; return the options of a session."""
     options = session_options()
     import onnxruntime
 
     options.graph_optimization_level = getattr(onnxruntime.GraphOptimizationLevel, _SAVED_LEVELS[layout])
-    options.optimized_model_filepath = os.fspath(staging / PACKED)
+    options.optimized_model_filepath = os.fspath(folder / PACKED)
     for key, value in {
         "session.optimized_model_external_initializers_file_name": f"{PACKED}.data",
         "session.optimized_model_external_initializers_min_size_in_bytes": str(_PACKED_FROM),
@@ -123,46 +139,112 @@ def _pack(model: pathlib.Path, staging: pathlib.Path, layout: str) -> Any:
     return session_options()
 
 
-class _Bytes:
-    """A file with the interface of a tensor for `DataFile.append`."""
+def _is_packed(proto: onnx.ModelProto) -> bool:
+    """Whether a model that onnxruntime wrote has packed weights, or convolutions in the native layout."""
+    return any(
+        entry.key.startswith(PREFIX) for tensor in _external(proto) for entry in tensor.external_data
+    ) or any(node.domain == NATIVE_DOMAIN for graph in with_subgraphs(proto.graph) for node in graph.node)
 
-    def __init__(self, path: pathlib.Path):
-        self._path = path
-        self.nbytes = path.stat().st_size
+
+@dataclasses.dataclass(frozen=True)
+class _FileRange:
+    """Bytes of a file, with the interface of a tensor for `DataFile.append`."""
+
+    path: pathlib.Path
+    offset: int
+    nbytes: int
 
     def tofile(self, file: IO[bytes]) -> None:
-        """Copy the file."""
-        with open(self._path, "rb") as source:
-            shutil.copyfileobj(source, file, 1 << 20)
+        """Copy the bytes."""
+        with open(self.path, "rb") as source:
+            source.seek(self.offset)
+            remaining = self.nbytes
+            while remaining and (block := source.read(min(remaining, 1 << 20))):
+                file.write(block)
+                remaining -= len(block)
 
 
-def _publish(staging: pathlib.Path, folder: pathlib.Path) -> tuple[Blob, ...]:
-    """Move onnxruntime's files to the folder; name the data file after its contents."""
-    proto = onnx.load(os.fspath(staging / PACKED), load_external_data=False)
-    data = staging / f"{PACKED}.data"
+def _stage(
+    packed: onnx.ModelProto, raw: pathlib.Path, staging: pathlib.Path, shares: bool
+) -> tuple[tuple[Blob, ...], tuple[Blob, ...]]:
+    """Write the packed model beside the plain one; name its data file after the contents.
 
-    def stream(file: DataFile) -> None:
-        if data.exists() and data.stat().st_size:
-            file.append(_Bytes(data))
+    Args:
+        raw: the folder of onnxruntime's files.
+        shares: whether the plain model reads its weights from the same data file.
+
+    Returns:
+        The packed weights, and the plain ones that both models read.
+    """
+    data = raw / f"{PACKED}.data"
+    blobs: list[Blob] = []
+    offsets: dict[tuple[int, str], int] = {}
+    with open(data, "rb") as file:
+        for tensor in _external(packed):
+            facts = {entry.key: entry.value for entry in tensor.external_data}
+            offset, size = int(facts.get("offset", 0)), int(facts["length"])
+            offsets.setdefault((size, blob_digest(file, offset, size)), offset)
+            blobs += [
+                Blob(tensor.name, kernel, start, length, blob_digest(file, start, length))
+                for key, entry in facts.items()
+                if key.startswith(PREFIX)
+                for kernel, start, length in parse_entry(entry)
+            ]
+    plain = onnx.load(os.fspath(staging / PLAIN), load_external_data=False)
+    plain_tensors = _external(plain) if shares else []
+    shared: list[Blob] = []
+
+    def stream(output: DataFile) -> None:
+        # onnxruntime's own offsets stay valid, because its data comes first.
+        output.append(_FileRange(data, 0, data.stat().st_size))
+        for tensor in plain_tensors:
+            facts = {entry.key: entry.value for entry in tensor.external_data}
+            source, offset = staging / facts["location"], int(facts.get("offset", 0))
+            size = int(facts["length"])
+            with open(source, "rb") as file:
+                digest = blob_digest(file, offset, size)
+            # onnxruntime changes some weights when it fuses nodes; those are written again.
+            if (size, digest) not in offsets:
+                offsets[size, digest] = output.append(_FileRange(source, offset, size))
+            shared.append(Blob(tensor.name, "", offsets[size, digest], size, digest))
 
     def write(file: IO[bytes], location: str | None) -> None:
-        for tensor in _external(proto):
+        for tensor in _external(packed):
             for entry in tensor.external_data:
                 if entry.key == "location" and location is not None:
                     entry.value = location
-        file.write(proto.SerializeToString(deterministic=True))
+        file.write(packed.SerializeToString(deterministic=True))
+        for tensor, blob in zip(plain_tensors, shared, strict=True):
+            del tensor.external_data[:]
+            entries = {"location": location or "", "offset": str(blob.offset), "length": str(blob.size)}
+            for key, text in entries.items():
+                tensor.external_data.add(key=key, value=text)
 
-    publish(folder / PACKED, write, weights=stream)
-    if not data.exists():
-        return ()
-    with open(data, "rb") as file:
-        return tuple(
-            Blob(tensor.name, kernel, offset, size, blob_digest(file, offset, size))
-            for tensor in _external(proto)
-            for entry in tensor.external_data
-            if entry.key.startswith(PREFIX)
-            for kernel, offset, size in parse_entry(entry.value)
-        )
+    publish(staging / PACKED, write, weights=stream)
+    if plain_tensors:
+        publish(staging / PLAIN, lambda file, _: file.write(plain.SerializeToString(deterministic=True)))
+    return tuple(blobs), tuple(shared)
+
+
+def _replace_files(staging: pathlib.Path, folder: pathlib.Path) -> None:
+    """Move complete files into the folder, and remove those of an earlier save."""
+    names = {path.name for path in staging.iterdir()}
+    for name in names - {PLAIN, PACKED, MANIFEST}:
+        if not name.startswith((f"{PLAIN}.", f"{PACKED}.")):
+            # A data file with the caller's own name must not replace one of another model.
+            check_data_name(resolve(folder / PLAIN), name)
+    with lock_folder(folder):
+        # Without a manifest, readers take the plain model: no reader sees new files with old digests.
+        for name in (MANIFEST, VERIFIED):
+            (folder / name).unlink(missing_ok=True)
+        # Data files first: a graph never refers to a file that is not there yet.
+        for name in (*sorted(names - {PLAIN, PACKED, MANIFEST}), PACKED, PLAIN, MANIFEST):
+            if name in names:
+                os.replace(staging / name, folder / name)
+        if PACKED not in names:
+            (folder / PACKED).unlink(missing_ok=True)
+        for graph in (PLAIN, PACKED):
+            remove_unnamed(os.fspath(folder), graph)
 
 
 def _external(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
@@ -171,8 +253,10 @@ def _external(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
     return [tensor for graph in graphs for tensor in graph.initializer if tensor.external_data]
 
 
-def _files(folder: pathlib.Path, name: str) -> list[str]:
-    """A model's file, and the data files that it names."""
+def _files(folder: pathlib.Path, name: str, shared: Sequence[Blob] = ()) -> list[str]:
+    """A model's file, and the data files that it names, unless the packed model has them."""
+    if shared:
+        return [name]
     proto = onnx.load(os.fspath(folder / name), load_external_data=False)
     locations = {
         entry.value: None

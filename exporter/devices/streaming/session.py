@@ -16,8 +16,10 @@ from typing import Any
 import numpy as np
 import onnx_ir as ir
 
-from ....registration import PlanError, UsageError
-from ...running.model_inputs import Feed, inputs_of_message, shape_of
+from ....registration import TRAINING, PlanError, UsageError
+from ....registration.warning import warn
+from ...running.input_sizes import shape_of
+from ...running.model_inputs import Feed, inputs_of_message
 from ...running.runner import Runner
 from ...running.session import OpenSession, RuntimeValue, open_session, session_options
 from ..memory_amounts import memory_amount
@@ -92,6 +94,9 @@ class StreamingSession:
         threads = _count("threads", threads, 1)
         with tempfile.TemporaryDirectory(prefix="opsetta-") as staging:
             opened = open_model(model, pathlib.Path(staging), verify, trusted)
+        if any(entry.key == TRAINING for entry in opened.parts.proto.metadata_props):
+            # Only initializers are in files; the caller holds the inputs of a step in memory.
+            warn("parameters and state of a training graph are inputs, and are not streamed", UserWarning)
         structure = Structure(opened.parts, {name: w.size for name, w in opened.weights.items()})
         self._parts = opened.parts
         self._weights = opened.weights

@@ -194,6 +194,82 @@ def test_the_binary_and_the_header_agree(program, tmp_path):
     assert printed == [str(top), str(len(plan.nodes)), plan.nodes[0].op_type]
 
 
+def test_two_headers_in_one_program(program, tmp_path):
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    plans = [program.plan(dimensions={"batch": size}) for size in (2, 3)]
+    main = '#include "a/plan.h"\n#include "b/plan.h"\n#include "b/plan.h"\nint main(void) { return 0; }\n'
+    (tmp_path / "main.c").write_text(main)
+    command = [compiler, "-Wall", "-Wno-unused-const-variable", "-Werror", "main.c", "-o", "main"]
+    for prefixes, error in (
+        (("first", "second"), None),
+        (("both", "both"), "two plans have the prefix both"),
+    ):
+        for plan, name, prefix in zip(plans, "ab", prefixes, strict=True):
+            plan.save(tmp_path / name, prefix=prefix)
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert (done.returncode == 0) == (error is None)
+        assert error is None or error in done.stderr
+    for prefix in ("", "1st", "a-b", "é", None):
+        with pytest.raises(UsageError, match="prefix"):
+            plans[0].save(tmp_path / "none", prefix=prefix)
+    assert not (tmp_path / "none").exists()
+
+
+_DECLARED = [
+    ("float[64, 64] x", "float[2, 3] y", "y = Relu(x)", r"'y' is declared .*\[2, 3\].*\[64, 64\]"),
+    ("float[64, 64] x", "float[1, 8] y", "y = Softmax(x)", r"\[1, 8\].*\[64, 64\]"),
+    ("float[64, 64] x", "float[64] y", "y = Relu(x)", r"\[64\].*\[64, 64\]"),
+    (
+        "float[1, 3, 32, 32] x, float[8, 3, 3, 3] w",
+        "float[1, 8, 10, 10] y",
+        "y = Conv(x, w)",
+        r"\[1, 8, 30, 30\]",
+    ),
+    ("float[2, 4] x, float[5, 3] w", "float[2, 3] y", "y = MatMul(x, w)", "MatMul.*contradict each other"),
+    ("float[n, 4] x", "float[6, 4] y", "y = Relu(x)", r"\[6, 4\].*\[2, 4\]"),
+    ("float[n, 4] x", "float[2*n] y", "m = int64[1] {-1} y = Reshape(x, m)", r"\[2\*n\].*\[8\]"),
+    ("float[n, 4] x", "float[4*n] y", "m = int64[1] {-1} y = Reshape(x, m)", None),
+    (
+        "bool c, float[4] x",
+        "float[4] y",
+        "y = If(c)<then_branch=t() => (float[3] a) {a = Neg(x)},"
+        " else_branch=e() => (float[4] b) {b = Abs(x)}>",
+        r"'a' is declared with the shape \[3\]",
+    ),
+]
+
+
+@pytest.mark.parametrize(("inputs", "output", "nodes", "message"), _DECLARED)
+def test_declared_sizes_are_compared_with_computed_ones(inputs, output, nodes, message):
+    nodes = nodes.replace("m = int64[1] {-1} ", "m = Constant<value = int64[1] {-1}>() ")
+    text = f'<ir_version: 9, opset_import: ["": 17]> g({inputs}) => ({output}) {{{nodes}}}'
+    model = opsetta.OnnxModel(
+        ir.from_proto(parser.parse_model(text.replace("2*n", "d0").replace("4*n", "d1")))
+    )
+    [declared] = model.model.graph.outputs
+    names = {"d0": "2*n", "d1": "4*n"}
+    declared.shape = ir.Shape([names.get(getattr(dim, "value", ""), dim) for dim in declared.shape])
+    dimensions = {"n": 2} if "n, " in inputs else None
+    if message is None:
+        assert model.plan(dimensions=dimensions).buffer_of("y").size == 32
+        return
+    with pytest.raises(PlanError, match=message):
+        model.plan(dimensions=dimensions)
+
+
+def test_an_edited_batch_is_refused(program):
+    batches = opsetta.OnnxModel(program.lower(17).model).model.clone()
+    batches.graph.inputs[0].shape = ir.Shape([4, 3, 8, 8])
+    for node in batches.graph:
+        for value in node.outputs:
+            if value.shape is not None:
+                value.shape = ir.Shape([dim if isinstance(dim, int) else 1 for dim in value.shape])
+    with pytest.raises(PlanError, match="is declared with the shape"):
+        opsetta.OnnxModel(batches).plan()
+
+
 def test_the_model_is_not_changed(program):
     before = program.model_proto.SerializeToString(deterministic=True)
     plan = program.plan(dimensions={"batch": 2})

@@ -21,7 +21,8 @@ import opsetta
 from opsetta.exporter.captured_graph.dimensions import SizeCheck
 from opsetta.exporter.running.comparison import compare_files
 from opsetta.exporter.running.file_verification import verify_file
-from opsetta.exporter.running.model_inputs import DeclaredInput, ModelInputs
+from opsetta.exporter.running.input_sizes import DeclaredInput
+from opsetta.exporter.running.model_inputs import ModelInputs
 from opsetta.exporter.running.random_inputs import random_inputs
 
 
@@ -103,7 +104,7 @@ def doors(case: Case, folder: pathlib.Path) -> dict[str, Callable[[list[tuple[in
     again = opsetta.load(folder / "converted.onnx")
     source = opsetta.load(folder / "source.onnx").lower(9)
     streamed = opsetta.StreamingSession(folder / "streamed")
-    packed = opsetta.load_session(folder / "packed", on_mismatch="error")
+    packed = opsetta.load_session(folder / "packed", memory="low")
     names = program.input_names
 
     def by_name(shapes: list[tuple[int, ...]]) -> dict[str, np.ndarray]:

@@ -385,3 +385,12 @@ def test_verify_sees_a_wrong_update():
     program.signature.learning_rates["lr"] = 0.25
     with pytest.raises(opsetta.VerificationError, match="updated"):
         program.verify()
+
+
+def test_streaming_says_that_parameters_are_not_streamed(tmp_path):
+    program = momentum()
+    opsetta.save_streaming(program, tmp_path / "streamed")
+    with pytest.warns(UserWarning, match="training graph are inputs, and are not streamed"):
+        session = opsetta.StreamingSession(tmp_path / "streamed")
+    assert set(session.input_names) >= set(program.state)
+    session.close()

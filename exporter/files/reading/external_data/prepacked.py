@@ -1,7 +1,8 @@
 """onnxruntime's entries for packed weights in the external data of a tensor.
 
 `prepacked_0` has the value `kernel+hash|offset;size;checksum|…`: the kernel that packed the weight, a hash of
-the result, and where its buffers are in the data file. The checksum is 0, and nothing reads it.
+the result, and where its buffers are in the data file. The checksum is 0, and nothing reads it:
+onnxruntime 1.32 compares the bytes with those that its kernel packs, and earlier versions compare nothing.
 """
 
 from __future__ import annotations

@@ -1,0 +1,85 @@
+"""Compares the sizes that a file declares for results with those that its nodes compute."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from ....passes.onnx_graph.inplace.memory_sharing import STANDARD_DOMAINS
+from ....registration import PlanError
+from ....registration.arguments import qualified_name
+from ...captured_graph.dimensions import evaluate
+from ...files.reading import TRUSTED
+from ...lowering.conversion.preparation import copy_of, message_without_weights, source_of
+from ...lowering.inference import InferenceError, infer_shapes
+
+
+def check_declared_sizes(
+    model: ir.Model, declared: Mapping[str, ir.Shape | None], sizes: Mapping[str, int]
+) -> None:
+    """Refuse a model whose declared sizes are not those that follow from its inputs and weights.
+
+    A tool that edits the inputs of a file may leave the sizes of results as they were. Sizes that onnx cannot
+    infer are not compared.
+
+    Args:
+        model: with functions inlined.
+        declared: the shapes in the file by name, some of which the model has no more.
+        sizes: of symbolic dimensions.
+
+    Raises:
+        PlanError: a declared size differs, or the sizes of a node's operands contradict each other.
+    """
+    undeclared = copy_of(model)
+    for node in undeclared.graph.all_nodes():
+        for value in node.outputs:
+            value.shape = None
+    inferred = source_of(undeclared, TRUSTED)
+    for node, inferred_node in zip(model.graph.all_nodes(), inferred.graph.all_nodes(), strict=True):
+        for value, inferred_value in zip(node.outputs, inferred_node.outputs, strict=True):
+            shape = declared.get(value.name or "") or value.shape
+            if shape is not None and inferred_value.shape is not None:
+                _compare(value.name or "", shape, inferred_value.shape, sizes)
+        if _is_refused(inferred_node):
+            _check_operands(undeclared, node)
+
+
+def _compare(name: str, declared: ir.Shape, computed: ir.Shape, sizes: Mapping[str, int]) -> None:
+    pairs = list(zip(declared, computed, strict=False))
+    numbers = [
+        [dim if isinstance(dim, int) else evaluate(dim.value or "", sizes) for dim in pair] for pair in pairs
+    ]
+    if len(declared) != len(computed) or any(
+        isinstance(a, int) and isinstance(b, int) and a != b for a, b in numbers
+    ):
+        declared_text, computed_text = (
+            ", ".join("?" if dim is None else str(dim) for dim in shape) for shape in (declared, computed)
+        )
+        raise PlanError(
+            f"'{name}' is declared with the shape [{declared_text}], but the inputs give it "
+            f"[{computed_text}]: remove or correct the shapes that the file declares for results"
+        )
+
+
+def _is_refused(node: ir.Node) -> bool:
+    """Whether onnx infers nothing for an operator of its own, although all operands have sizes."""
+    return (
+        node.domain in STANDARD_DOMAINS
+        and all(value.shape is None for value in node.outputs)
+        and all(
+            value is None or (value.shape is not None and all(isinstance(dim, int) for dim in value.shape))
+            for value in node.inputs
+        )
+    )
+
+
+def _check_operands(model: ir.Model, node: ir.Node) -> None:
+    """Refuse a model that onnx's strict inference refuses; onnx infers some operators in no model."""
+    try:
+        infer_shapes(message_without_weights(model), strict=True, bounds=TRUSTED)
+    except (InferenceError, RuntimeError, ValueError) as error:
+        cause = " ".join(str(error).split())
+        raise PlanError(
+            f"the sizes of node '{node.name}' ({qualified_name(node)}) contradict each other: {cause}"
+        ) from error
