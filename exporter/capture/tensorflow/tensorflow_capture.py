@@ -13,6 +13,7 @@ from .freezing.scope_analysis import HANDLE_READERS, RESOURCE
 from .graph.graph_capture import VARIABLES, Names, capture_graph
 from .graph_reading import GraphFile, read_graph
 from .messages import GraphDef
+from .node_messages import OPTIONAL_PLACEHOLDER, parse_result_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +132,7 @@ def _freeze_if_needed(
     has_values = file.checkpoint_prefix is not None or reads_handles
     if options.checkpoint is None and not (has_values and (VARIABLES | HANDLE_READERS) & operators):
         return file.graph_def
-    return freeze(
+    frozen = freeze(
         file,
         options.checkpoint,
         outputs,
@@ -139,3 +140,24 @@ def _freeze_if_needed(
         allow_links=options.allow_links,
         trusted=bounds is TRUSTED,
     )
+    if inputs is not None:
+        _restore_defaults(frozen, file.graph_def)
+    return frozen
+
+
+def _restore_defaults(frozen: GraphDef, original: GraphDef) -> None:
+    """Give the placeholders that were inputs with a default their constant defaults again."""
+    original_nodes = {node.name: node for node in original.node}
+    names = {node.name for node in frozen.node}
+    for placeholder in list(frozen.node):
+        node = original_nodes.get(placeholder.name)
+        if placeholder.op != "Placeholder" or node is None or node.op != OPTIONAL_PLACEHOLDER:
+            continue
+        default = original_nodes.get(parse_result_name(node.input[0]).node) if node.input else None
+        # Freezing keeps the contents of constants, so one that is still there is the same.
+        if default is not None and default.op == "Const":
+            placeholder.op = OPTIONAL_PLACEHOLDER
+            placeholder.input.append(default.name)
+            if default.name not in names:
+                names.add(default.name)
+                frozen.node.add().CopyFrom(default)

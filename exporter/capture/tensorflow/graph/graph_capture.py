@@ -96,6 +96,11 @@ def capture_graph(
     def add_input(edge: Edge, sizes: Sizes) -> ir.Value:
         sizes = sizes if sizes is not None else _stated_shape(edge, message.versions.producer)
         graph_inputs[edge] = _make_input(scope, edge, sizes, edge in nchw_edges)
+        default = edge.node.inputs[0].node if edge.node.op == OPTIONAL_PLACEHOLDER else None
+        # A default that is computed, or has another layout than the input, is not a tensor of the file.
+        if default is not None and default.op == "Const" and edge not in nchw_edges:
+            graph_inputs[edge].const_value = emitter.constant(default, "").const_value
+            graph.initializers.add(graph_inputs[edge])
         return (
             scope.transpose_value(graph_inputs[edge], _TO_NHWC) if edge in nchw_edges else graph_inputs[edge]
         )

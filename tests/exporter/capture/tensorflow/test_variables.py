@@ -166,3 +166,33 @@ def test_a_constant_that_is_read_as_a_handle_is_its_value(reader, tmp_path):
         graph.call("AddV2", "y", ["x", "b"])
     program = load(graph, tmp_path).lower(13)
     np.testing.assert_array_equal(program(weights), weights * 2)
+
+
+@pytest.mark.parametrize("opset", [8, 13])
+@pytest.mark.parametrize("with_variable", [False, True])
+def test_an_input_with_a_default_may_be_left_out(with_variable, opset, tmp_path):
+    graph = Graph()
+    graph.placeholder("x", [2])
+    graph.constant("one", np.float32([1, 1]))
+    graph.add("PlaceholderWithDefault", "shift", ["one"], dtype=FLOAT, shape=[-1])
+    graph.call("Add", "y", ["x", "shift"])
+    outputs, options = ["y"], {}
+    x = total = np.float32([3, 4])
+    if with_variable:
+        graph.add("VarHandleOp", "v", dtype=FLOAT, shape=[2], shared_name="v")
+        graph.add("ReadVariableOp", "read", ["v"], dtype=FLOAT)
+        graph.call("Add", "z", ["y", "read"])
+        files.write_bundle(tmp_path / "c", {"v": np.float32([10, 20])})
+        outputs, options, total = ["z"], {"checkpoint": tmp_path / "c"}, x + np.float32([10, 20])
+    program = load(graph, tmp_path, outputs=outputs, inputs=["x", "shift"], **options).lower(opset)
+    assert program.input_names == ["x", "shift"]
+    # Before opset 9 (IR version 4) an initializer cannot be replaced, so the input must be passed.
+    shift = {"shift": np.float32([5, 6])}
+    np.testing.assert_array_equal(program(x=x, **shift), total + shift["shift"])
+    if opset > 8:
+        np.testing.assert_array_equal(program(x), total + 1)
+    onnx.checker.check_model(program.model_proto, full_check=True)
+    # An input that the caller does not name is its default.
+    program = load(graph, tmp_path, outputs=outputs, inputs=["x"], **options).lower(opset)
+    assert program.input_names == ["x"]
+    np.testing.assert_array_equal(program(x), total + 1)
