@@ -192,6 +192,10 @@ def test_an_input_with_a_default_may_be_left_out(with_variable, opset, tmp_path)
     if opset > 8:
         np.testing.assert_array_equal(program(x), total + 1)
     onnx.checker.check_model(program.model_proto, full_check=True)
+    # A source file keeps the default.
+    source = load(graph, tmp_path, outputs=outputs, inputs=["x", "shift"], **options)
+    source.save_source(tmp_path / "source.onnx")
+    np.testing.assert_array_equal(opsetta.load(tmp_path / "source.onnx").lower(13)(x), total + 1)
     # An input that the caller does not name is its default.
     program = load(graph, tmp_path, outputs=outputs, inputs=["x"], **options).lower(opset)
     assert program.input_names == ["x"]
