@@ -215,9 +215,11 @@ class _SourceDriver(Driver[_SourceScope]):
             inlined = self._lower_decomposition(node, values, module)
             if inlined is not None:
                 return inlined
+            reason = "no symbolic function is registered for it at this opset"
+            if self.decompose is not None:
+                reason += ", and torch cannot decompose it into operators that have one"
             raise UnsupportedError(
-                "no symbolic function is registered for it at this opset, and torch cannot decompose it "
-                "into operators that have one",
+                reason,
                 first_opset=self.registry.first_opset(qualified_name(node), node.overload),
             )
         self.construction.enter(

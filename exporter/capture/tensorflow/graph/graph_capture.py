@@ -210,7 +210,7 @@ def _check_variables(output_edges: Sequence[Edge], input_edges: Sequence[Edge]) 
         names = listed([f"'{name}'" for name in variables], 3)
         raise CaptureError(
             f"the outputs depend on variables, whose values are in a checkpoint ({names}): give the "
-            "checkpoint, and name the outputs"
+            "checkpoint (checkpoint= or --checkpoint), and name the outputs"
         )
 
 

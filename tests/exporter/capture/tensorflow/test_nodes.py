@@ -356,3 +356,16 @@ def test_channels_may_come_first_at_inputs_and_outputs():
         [0, 3, 1, 2],
     ]
     assert capture.output_names == ["y"]
+
+
+def test_errors_name_the_options_of_tensorflow_files(tmp_path):
+    graph = Graph()
+    graph.call("BiasAdd", "biased", [graph.placeholder("x"), graph.constant("b", [1.0])], data_format="NCHW")
+    graph.add("MyOperator", "y", ["biased"])
+    (tmp_path / "graph.pb").write_bytes(graph.message.SerializeToString())
+    with pytest.raises(
+        opsetta.UnsupportedOperatorsError, match=r"give .* `--inputs x\[1,224,224,3\]`"
+    ) as error:
+        opsetta.load(tmp_path / "graph.pb").lower(13)
+    assert "torch" not in str(error.value)
+    assert "dynamic_shapes" not in str(error.value)
