@@ -20,7 +20,15 @@ X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 OPSETS = (9, 13, 23)
 
 
-def result_of(op: str, operands: dict[str, Any], opset: int, *, sizes_known: bool = True, **attributes: Any):
+def result_of(
+    op: str,
+    operands: dict[str, Any],
+    opset: int,
+    *,
+    sizes_known: bool = True,
+    unknown_ranks: tuple[str, ...] = (),
+    **attributes: Any,
+):
     """The result of a node whose operands are inputs of the graph; None is an absent operand."""
     values, feed = {}, {}
     for name, operand in operands.items():
@@ -29,6 +37,8 @@ def result_of(op: str, operands: dict[str, Any], opset: int, *, sizes_known: boo
         sizes = array.shape if sizes_known or array.dtype == np.int32 else [None] * array.ndim
         dtype = FLOAT if array.dtype == np.float32 else INT32
         values[name] = ir.Value(name=name, type=ir.TensorType(dtype), shape=ir.Shape(sizes))
+        if name in unknown_ranks:
+            values[name].shape = None
         feed[name] = array
     result = ir.Value(name="result", type=ir.TensorType(FLOAT))
     node = source_node(f"tf::{op}", {**values, **attributes}, outputs=[result])
@@ -107,3 +117,15 @@ def test_the_number_of_a_diagonal(k, opset):
         operands["padding_value"] = np.float32(7)
         found = result_of("MatrixDiagV3", operands, opset, sizes_known=False)
         np.testing.assert_array_equal(found, matrix)
+
+
+@pytest.mark.parametrize("opset", OPSETS)
+@pytest.mark.parametrize("ids", [[1, 0], [[2, -1, 0], [0, 2, 2]]])
+def test_segments_of_rows_of_unknown_rank(ids, opset):
+    operands = {"data": X, "segment_ids": ids, "num_segments": 3}
+    found = result_of("UnsortedSegmentSum", operands, opset, unknown_ranks=("data",))
+    expected = np.zeros((3, *X.shape[np.ndim(ids) :]), np.float32)
+    for index, number in np.ndenumerate(ids):
+        if number >= 0:
+            expected[number] += X[index]
+    np.testing.assert_allclose(found, expected)

@@ -15,6 +15,7 @@ from ...compositions.size_arithmetic import (
     static_size,
 )
 from .._common import (
+    END,
     as_vector,
     elements,
     flatten,
@@ -23,9 +24,6 @@ from .._common import (
     set_shape,
     traced_elements,
 )
-
-END = 2**63 - 1
-"""The end of a slice that takes all remaining elements."""
 
 
 @onnx_symbolic("tf::Slice")
