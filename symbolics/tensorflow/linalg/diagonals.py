@@ -144,9 +144,9 @@ def _square(g: GraphContext, diagonal: Value, filler: Value) -> Value:
 
 
 def _write_diagonal(
-    g: GraphContext, diagonal: Value, k: Size, shape: tuple[Size, Size], other: Value
+    g: GraphContext, diagonal: Value, k: Size, shape: tuple[Size, Size], background: Value
 ) -> Value:
-    """Matrices with a diagonal, and `other` elsewhere; all sizes may be computed."""
+    """Matrices with a diagonal, and `background` elsewhere; all sizes may be computed."""
     row, column = (g.constant(g.call("sym::range", start=0, end=size)) for size in shape)
     row = g.op("Unsqueeze", row, axes=[1])
     is_diagonal = g.op("Equal", g.op("Sub", column, row), g.constant(k))
@@ -155,7 +155,7 @@ def _write_diagonal(
     # Elements outside of the diagonal read any of its elements, which the mask excludes.
     position = g.call("sym::min", a=g.call("sym::min", a=row, b=column), b=last)
     gathered = g.op("Gather", diagonal, position, axis=rank - 1)
-    return g.call("composed::where", condition=is_diagonal, self=gathered, other=other)
+    return g.call("composed::where", condition=is_diagonal, self=gathered, other=background)
 
 
 def _matrix(
@@ -195,18 +195,18 @@ def _computed_sizes_of_matrix(
     square = compute(g, "max", *least)
     rows, columns = shape
     completed = []
-    for size, other, least_size in ((rows, columns, least[0]), (columns, rows, least[1])):
+    for size, opposite_size, least_size in ((rows, columns, least[0]), (columns, rows, least[1])):
         # -1 leaves a size out; without both sizes the matrix is square.
-        default = _if_negative(g, other, square, least_size)
+        default = _if_negative(g, opposite_size, square, least_size)
         completed.append(_if_negative(g, size, default, size))
     return completed[0], completed[1]
 
 
-def _if_negative(g: GraphContext, size: Size, negative: Size, other: Size) -> Size:
+def _if_negative(g: GraphContext, size: Size, negative: Size, non_negative: Size) -> Size:
     if isinstance(size, Value):
-        result: Size = g.call("sym::ite", cond=g.call("sym::lt", a=size, b=0), a=negative, b=other)
+        result: Size = g.call("sym::ite", cond=g.call("sym::lt", a=size, b=0), a=negative, b=non_negative)
         return result
-    return negative if size < 0 else other
+    return negative if size < 0 else non_negative
 
 
 def _sizes_of_matrix(longest: int, band: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:

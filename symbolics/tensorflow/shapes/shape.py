@@ -78,13 +78,13 @@ def expand_dims(g: GraphContext, input: Value, dim: Value) -> Value:
     count = known_rank(g, input) + 1
     axis = g.call("sym::mod", a=g.call("sym::add", a=constant_axis, b=count), b=count)
     positions = g.constant(np.arange(count), DataType.INT64)
-    one = g.constant([1], DataType.INT64)
+    unit = g.constant([1], DataType.INT64)
     # Sizes before the new axis keep their positions, and those behind it move by one.
     shape = g.op(
         "Where",
         g.op("Less", positions, axis),
-        g.op("Concat", sizes, one, axis=0),
-        g.op("Where", g.op("Equal", positions, axis), one, g.op("Concat", one, sizes, axis=0)),
+        g.op("Concat", sizes, unit, axis=0),
+        g.op("Where", g.op("Equal", positions, axis), unit, g.op("Concat", unit, sizes, axis=0)),
     )
     return set_shape(g.call("aten::reshape", self=input, shape=shape), [None] * count)
 
