@@ -11,6 +11,13 @@ from .printable import printable
 _NEEDS_SHAPE = re.compile(
     r"\b(sizes?|ranks?|shapes?|number of \w+)\b[^;:]*\b((is|are) unknown|must be known)"
 )
+_SHAPE_REMEDIES = {
+    "": "leave its axis out of dynamic_shapes, or give the inputs of the file their shapes",
+    "tf": "give the inputs their shapes: `--inputs x[1,224,224,3]`, or inputs={'x': [1, 224, 224, 3]}",
+    "caffe2": "give the inputs their shapes: `--input-shape data=1,3,224,224`, or "
+    "shapes={'data': [1, 3, 224, 224]}",
+}
+"""How a caller makes sizes known, by the dialect of the operators."""
 _MIXED_TYPES = re.compile("takes inputs of one type")
 
 _MAXIMUM_LISTED = 20
@@ -305,10 +312,9 @@ class UnsupportedOperatorsError(OpsettaError):
                 "(see CONTRIBUTING.md)."
             )
         if any(_NEEDS_SHAPE.search(operator.reason) for operator in self.operators):
-            lines.append(
-                "To make an unknown size known, leave its axis out of dynamic_shapes, or give the inputs of "
-                "the file their shapes."
-            )
+            dialect = self.operators[0].name.partition("::")[0]
+            remedy = _SHAPE_REMEDIES.get(dialect, _SHAPE_REMEDIES[""])
+            lines.append(f"To make an unknown size known, {remedy}.")
         # An opset is worth naming only if it can express every operator.
         lower = [o.first_opset for o in self.operators if o.first_opset is not None]
         if len(lower) == count:

@@ -107,6 +107,7 @@ class Driver(abc.ABC, Generic[S]):
             `context` emits into it.
         names: the names that the ONNX graph uses.
         output_names: names for the outputs of the graph, in order.
+        defaults: the defaults of inputs, which become initializers with their names.
         state: the model's parameters, buffers and initializers in the ONNX graph, without the constants that
             lowering makes.
         keeps_weights: whether the values of `state` keep their names and contents.
@@ -128,6 +129,7 @@ class Driver(abc.ABC, Generic[S]):
         self.names = self.construction.names
         self.output_names: list[str] = []
         self.state: set[Value] = set()
+        self.defaults: dict[Value, ir.TensorProtocol] = {}
         self.keeps_weights = False
         self.is_frozen = False
         self.level = DEFAULT_LEVEL
@@ -185,6 +187,13 @@ class Driver(abc.ABC, Generic[S]):
             raise UnsupportedOperatorsError(self.opset, _group_failures(self._failures))
         model = ir.Model(self.graph, ir_version=ir_version(self.opset), **self.properties())
         self._optimize(model)
+        # Only now, because symbolic functions and passes take a value with contents for a constant. Before IR
+        # version 4 callers cannot replace an initializer, so they have to pass the input.
+        defaults = self.defaults if model.ir_version >= FREE_INITIALIZERS else {}
+        for value, tensor in defaults.items():
+            value.const_value = tensor
+            self.graph.initializers.add(value)
+            self.state.add(value)
         self._finish_outputs()
         check_nodes(model, self.known_invalid)
         if model.ir_version < FREE_INITIALIZERS:

@@ -160,11 +160,14 @@ class _SourceDriver(Driver[_SourceScope]):
         # A buffer that the model writes to must keep its name and contents: callers read it back.
         mutated = {output.metadata_props.get(MUTATES) for output in self.source.graph.outputs}
         for value in self.source.graph.initializers.data.values():
-            self._declare_state(value, value.name in mutated)
+            if not value.is_graph_input():
+                self._declare_state(value, value.name in mutated)
         for name, value in zip(names, self.source.graph.inputs, strict=True):
             copy = ir.Value(name=name, type=value.type, shape=value.shape)
             self.graph.inputs.append(copy)
             self.values[value] = copy
+            if value.const_value is not None:
+                self.defaults[copy] = value.const_value
         return _SourceScope(self.values)
 
     def _declare_state(self, value: Value, mutated: bool) -> None:
@@ -212,9 +215,11 @@ class _SourceDriver(Driver[_SourceScope]):
             inlined = self._lower_decomposition(node, values, module)
             if inlined is not None:
                 return inlined
+            reason = "no symbolic function is registered for it at this opset"
+            if self.decompose is not None:
+                reason += ", and torch cannot decompose it into operators that have one"
             raise UnsupportedError(
-                "no symbolic function is registered for it at this opset, and torch cannot decompose it "
-                "into operators that have one",
+                reason,
                 first_opset=self.registry.first_opset(qualified_name(node), node.overload),
             )
         self.construction.enter(

@@ -39,6 +39,24 @@ def conv(
     return from_channels_first(g, result, order, rank)
 
 
+@onnx_symbolic("caffe2::ConvRelu")
+def conv_relu(
+    g: GraphContext,
+    X: Value,
+    filter: Value,
+    bias: Value | None = None,
+    kernels: Sequence[int] = (),
+    strides: Sequence[int] = (),
+    pads: Sequence[int] = (),
+    dilations: Sequence[int] = (),
+    legacy_pad: int = 0,
+    group: int = 1,
+    order: str = "NCHW",
+) -> Value:
+    result = conv(g, X, filter, bias, kernels, strides, pads, dilations, legacy_pad, group, order)
+    return g.op("Relu", result)
+
+
 @onnx_symbolic("caffe2::ConvTranspose")
 def conv_transpose(
     g: GraphContext,

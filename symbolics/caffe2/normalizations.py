@@ -89,6 +89,24 @@ def layer_norm(
     return results[: max(len(g.expected), 1)]
 
 
+@onnx_symbolic("caffe2::RMSNorm")
+def rms_norm(
+    g: GraphContext, X: Value, gamma: Value, beta: Value, axis: int = 1, eps: float = 0.0
+) -> list[Value]:
+    """Also returns the reciprocal of the root of the mean square, [dimensions before the axis]."""
+    rows = as_matrix(g, X, axis)
+    mean_square = g.op("ReduceMean", g.op("Mul", rows, rows), axes=[1], keepdims=1)
+    reciprocal = g.op("Reciprocal", g.op("Sqrt", g.op("Add", mean_square, eps)))
+    scaled = g.op("Mul", g.op("Mul", rows, reciprocal), g.op("Reshape", gamma, [-1]))
+    shifted = g.op("Add", scaled, g.op("Reshape", beta, [-1]))
+    full_shape = g.op("Shape", X)
+    results = [set_shape_like(g.op("Reshape", shifted, full_shape), X)]
+    if len(g.expected) > 1:
+        outer_sizes = g.op("Slice", full_shape, starts=[0], ends=[axis_from_front(g, X, axis)], axes=[0])
+        results.append(g.op("Reshape", reciprocal, outer_sizes))
+    return results
+
+
 @onnx_symbolic("caffe2::LRN")
 def lrn(
     g: GraphContext,

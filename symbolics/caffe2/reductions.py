@@ -19,6 +19,24 @@ def _register_position(name: str) -> None:
         return g.op(name, X, axis=axis_from_front(g, X, axis), keepdims=int(bool(keepdims)))
 
 
+def _register_reduction_of_dimensions(name: str, op_type: str, is_front: bool) -> None:
+    @onnx_symbolic(f"caffe2::{name}")
+    def reduction_of_dimensions(
+        g: GraphContext, X: Value, lengths: Value | None = None, num_reduce_dim: int = 1
+    ) -> Value:
+        """Reduces the first or the last dimensions."""
+        if lengths is not None:
+            raise g.refuse("lengths that limit the reduced elements are not supported")
+        if num_reduce_dim == 0:
+            return X
+        # Before opset 11 axes cannot count from the end, so the rank must be known.
+        first = 0 if is_front else axis_from_front(g, X, -num_reduce_dim)
+        return g.op(op_type, X, axes=list(range(first, first + num_reduce_dim)), keepdims=0)
+
+
+for _name in ("Sum", "Mean"):
+    _register_reduction_of_dimensions(f"ReduceFront{_name}", f"Reduce{_name}", is_front=True)
+    _register_reduction_of_dimensions(f"ReduceBack{_name}", f"Reduce{_name}", is_front=False)
 for _name in ("ReduceL1", "ReduceL2", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceSum"):
     _register_reduction(_name)
 for _name in ("ArgMax", "ArgMin"):

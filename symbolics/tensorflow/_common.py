@@ -11,6 +11,9 @@ from ...registration.size_algebra.dimensions import broadcast
 from ..compositions.integers import widen_integers
 from ..compositions.size_arithmetic import Size, dimension, fold_size, same_size
 
+END = 2**63 - 1
+"""The end of a slice that takes all remaining elements."""
+
 
 def is_integral(g: GraphContext, value: Value) -> bool:
     """Whether the element type is known to be an integer type."""

@@ -33,7 +33,7 @@ Gelu: X | fast_gelu
 PRelu: X Slope | order
 Softmax LogSoftmax: X | axis
 Dropout: X | ratio is_test
-Conv Conv1D Conv2D Conv3D: X filter bias | kernels strides pads dilations legacy_pad group order
+Conv Conv1D Conv2D Conv3D ConvRelu: X filter bias | kernels strides pads dilations legacy_pad group order
 ConvTranspose: X filter bias | kernels strides pads adjs legacy_pad group order
 MaxPool MaxPool1D MaxPool2D MaxPool3D: X | kernels strides pads dilations legacy_pad global_pooling order
 AveragePool AveragePool1D AveragePool2D AveragePool3D: X
@@ -64,6 +64,17 @@ BatchGather: DATA INDICES
 Tile: X tiles axis | tiles axis
 Shape: X | axes
 ConstantFill: input | value dtype extra_shape input_as_shape
+Log1p: X
+Logit: X | eps
+Mod: DATA | divisor sign_follow_divisor
+ReplaceNaN: input | value
+Bucketize: X | boundaries
+BatchBoxCox: data lambda1 lambda2
+ElementwiseLinear: X w b | axis
+DotProduct: X Y
+LpNorm: X | p average
+RMSNorm: X gamma beta | axis eps
+ReduceBackSum ReduceBackMean ReduceFrontSum ReduceFrontMean: X lengths | num_reduce_dim
 ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum: X | axes keepdims
 ArgMax ArgMin: X | axis keepdims
 TopK: X k | k axis
@@ -119,6 +130,7 @@ def table() -> dict[str, Schema]:
 
 
 INTEGER_INPUTS = {
+    "Mod": ("DATA",),
     "BatchGather": ("INDICES",),
     "Gather": ("INDICES",),
     "Int8Reshape": ("new_shape",),

@@ -2,15 +2,18 @@
 
 import dataclasses
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from ....registration import UsageError
 from ...captured_graph.capture import Capture
 from ...files.reading.bounds import BOUNDS, TRUSTED, Bounds
 from .freezing import freeze
+from .freezing.inputs import placeholder_name
+from .freezing.scope_analysis import HANDLE_READERS, RESOURCE
 from .graph.graph_capture import VARIABLES, Names, capture_graph
 from .graph_reading import GraphFile, read_graph
 from .messages import GraphDef
+from .node_messages import OPTIONAL_PLACEHOLDER, parse_result_name
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,11 +94,19 @@ def capture_file(
         inputs, input_names = list(file.inputs.values()), list(file.inputs)
     if outputs is None and file.outputs:
         outputs, output_names = list(file.outputs.values()), list(file.outputs)
+    graph = _freeze_if_needed(file, options, inputs, outputs, bounds)
+    inputs_as_nchw = options.inputs_as_nchw
+    if graph is not file.graph_def and inputs is not None:
+        # A result that is an input has become a placeholder of its own.
+        input_names = input_names or [*inputs]
+        shapes = inputs if isinstance(inputs, Mapping) else dict.fromkeys(inputs)
+        inputs = {placeholder_name(name): shape for name, shape in shapes.items()}
+        inputs_as_nchw = [placeholder_name(name) for name in inputs_as_nchw]
     capture = capture_graph(
-        _freeze_if_needed(file, options, inputs, outputs, bounds),
+        graph,
         inputs=inputs,
         outputs=outputs,
-        inputs_as_nchw=options.inputs_as_nchw,
+        inputs_as_nchw=inputs_as_nchw,
         outputs_as_nchw=options.outputs_as_nchw,
         define=file.definitions,
         bounds=bounds,
@@ -111,13 +122,17 @@ def _freeze_if_needed(
     bounds: Bounds,
 ) -> GraphDef:
     """The GraphDef of a file, with the values of its variables if there is a checkpoint."""
-    nodes = [file.graph_def.node, *(function.node_def for function in file.graph_def.library.function)]
-    has_variables = any(node.op in VARIABLES for body in nodes for node in body)
-    has_checkpoint = options.checkpoint is not None or file.checkpoint_prefix is not None
-    # A graph without variables needs no checkpoint, even if there is one.
-    if options.checkpoint is None and not (has_variables and has_checkpoint):
+    functions = file.graph_def.library.function
+    nodes = [file.graph_def.node, *(function.node_def for function in functions)]
+    operators = {node.op for body in nodes for node in body}
+    passes_handles = any(argument.type == RESOURCE for f in functions for argument in f.signature.input_arg)
+    # Without a checkpoint the handles may be constants, or the outputs may not need them. A ReadVariableOp
+    # of a constant needs no freezing.
+    reads_handles = passes_handles or HANDLE_READERS - {"ReadVariableOp"} & operators
+    has_values = file.checkpoint_prefix is not None or reads_handles
+    if options.checkpoint is None and not (has_values and (VARIABLES | HANDLE_READERS) & operators):
         return file.graph_def
-    return freeze(
+    frozen = freeze(
         file,
         options.checkpoint,
         outputs,
@@ -125,3 +140,24 @@ def _freeze_if_needed(
         allow_links=options.allow_links,
         trusted=bounds is TRUSTED,
     )
+    if inputs is not None:
+        _restore_defaults(frozen, file.graph_def)
+    return frozen
+
+
+def _restore_defaults(frozen: GraphDef, original: GraphDef) -> None:
+    """Give the placeholders that were inputs with a default their constant defaults again."""
+    original_nodes = {node.name: node for node in original.node}
+    names = {node.name for node in frozen.node}
+    for placeholder in list(frozen.node):
+        node = original_nodes.get(placeholder.name)
+        if placeholder.op != "Placeholder" or node is None or node.op != OPTIONAL_PLACEHOLDER:
+            continue
+        default = original_nodes.get(parse_result_name(node.input[0]).node) if node.input else None
+        # Freezing keeps the contents of constants, so one that is still there is the same.
+        if default is not None and default.op == "Const":
+            placeholder.op = OPTIONAL_PLACEHOLDER
+            placeholder.input.append(default.name)
+            if default.name not in names:
+                names.add(default.name)
+                frozen.node.add().CopyFrom(default)

@@ -223,7 +223,14 @@ class GraphReader:
     def _check_tensor(value: ir.Value) -> None:
         tensor = value.const_value
         assert tensor is not None
-        declared = value.shape is None or list(value.shape) == list(tensor.shape)
+        # The default of an input with dynamic sizes has one of the shapes that the input may have.
+        declared = value.shape is None or (
+            len(value.shape) == len(tensor.shape)
+            and all(
+                dim == size or not isinstance(dim, int)
+                for dim, size in zip(value.shape, tensor.shape, strict=True)
+            )
+        )
         if not declared or (value.dtype is not None and value.dtype != tensor.dtype):
             raise ModelFileError(
                 f"initializer '{value.name}' is {tensor.dtype.name}{list(tensor.shape)}, but the file "

@@ -7,20 +7,23 @@ import numpy as np
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import Size, compute, known_rank, product, sizes_of, static_size
-from .._common import constant_integer, constant_integers, integers, number
+from .._common import constant_integers, integers, number
 
 _LEFT_ALIGNED = "LEFT_LEFT"
 """The alignment of the diagonals in the operators before version 3, which have no attribute for it."""
 
 
-def _range_of(g: GraphContext, k: Value | None) -> tuple[int, int]:
-    """The lowest and the highest diagonal; None stands for the main diagonal."""
+def _diagonal_number(g: GraphContext, k: Value | None) -> Size | tuple[int, int]:
+    """A single diagonal, or the lowest and the highest one; None stands for the main diagonal."""
     if k is None:
-        return 0, 0
+        return 0
+    # A computed operand of two elements does not say whether they differ, on which the rank depends.
+    if integers(g, k) is None and (g.rank(k) == 0 or static_size(g, k, 0) == 1):
+        return number(g, k)
     diagonals = constant_integers(g, k, "k")
     if len(diagonals) not in (1, 2) or diagonals[0] > diagonals[-1]:
         raise g.refuse(f"'k' must be one number, or two in order, not {diagonals}")
-    return diagonals[0], diagonals[-1]
+    return diagonals[0] if diagonals[0] == diagonals[-1] else (diagonals[0], diagonals[-1])
 
 
 def _matrix_positions(
@@ -65,18 +68,23 @@ def _known_sizes(g: GraphContext, value: Value) -> tuple[int, int] | None:
     return None if rows is None or columns is None else (rows, columns)
 
 
-def _read_diagonals(g: GraphContext, input: Value, band: tuple[int, int], filler: Value, align: str) -> Value:
+def _read_diagonals(
+    g: GraphContext, input: Value, k: Size | tuple[int, int], filler: Value, align: str
+) -> Value:
     sizes = _known_sizes(g, input)
-    single = band[0] == band[1]
-    if sizes is not None:
+    if sizes is not None and not isinstance(k, Value):
+        band = k if isinstance(k, tuple) else (k, k)
         positions = _matrix_positions(g, *sizes, band, align)
-        return _gather_positions(g, _flatten_last(g, input), positions[0] if single else positions, filler)
-    if not single:
+        if not isinstance(k, tuple):
+            positions = positions[0]
+        return _gather_positions(g, _flatten_last(g, input), positions, filler)
+    if isinstance(k, tuple):
         raise g.refuse("the sizes of the matrices must be known for several diagonals")
-    k = band[0]
     rows, columns = sizes_of(g, input)[-2:]
-    length = compute(g, "min", compute(g, "add", rows, min(k, 0)), compute(g, "sub", columns, max(k, 0)))
-    start = compute(g, "mul", columns, -k) if k < 0 else k
+    above, below = compute(g, "max", k, 0), compute(g, "min", k, 0)
+    length = compute(g, "min", compute(g, "add", rows, below), compute(g, "sub", columns, above))
+    # A negative diagonal starts in a lower row, another one in a later column.
+    start = compute(g, "sub", above, compute(g, "mul", columns, below))
     steps = g.op("Mul", g.call("sym::range", start=0, end=length), g.constant(compute(g, "add", columns, 1)))
     computed_positions = g.op("Add", steps, g.constant(start))
     return g.op("Gather", _flatten_last(g, input), computed_positions, axis=known_rank(g, input) - 2)
@@ -95,7 +103,7 @@ def matrix_diag_part(
     align: str = "RIGHT_LEFT",
 ) -> Value:
     filler = _zero(g, input) if padding_value is None else padding_value
-    return _read_diagonals(g, input, _range_of(g, k), filler, align)
+    return _read_diagonals(g, input, _diagonal_number(g, k), filler, align)
 
 
 register_variant("tf::MatrixDiagPart", matrix_diag_part, k=None, padding_value=None, align=_LEFT_ALIGNED)
@@ -109,7 +117,7 @@ def diag_part(g: GraphContext, input: Value) -> Value:
     half = sizes[: len(sizes) // 2]
     count = product(g, half)
     flat = g.call("aten::reshape", self=input, shape=[count, count])
-    diagonal = _read_diagonals(g, flat, (0, 0), _zero(g, input), _LEFT_ALIGNED)
+    diagonal = _read_diagonals(g, flat, 0, _zero(g, input), _LEFT_ALIGNED)
     return g.call("aten::reshape", self=diagonal, shape=half)
 
 
@@ -135,20 +143,70 @@ def _square(g: GraphContext, diagonal: Value, filler: Value) -> Value:
     return g.call("composed::where", condition=is_diagonal, self=column, other=filler)
 
 
+def _write_diagonal(
+    g: GraphContext, diagonal: Value, k: Size, shape: tuple[Size, Size], background: Value
+) -> Value:
+    """Matrices with a diagonal, and `background` elsewhere; all sizes may be computed."""
+    row, column = (g.constant(g.call("sym::range", start=0, end=size)) for size in shape)
+    row = g.op("Unsqueeze", row, axes=[1])
+    is_diagonal = g.op("Equal", g.op("Sub", column, row), g.constant(k))
+    rank = known_rank(g, diagonal)
+    last = compute(g, "sub", g.size(diagonal, rank - 1), 1)
+    # Elements outside of the diagonal read any of its elements, which the mask excludes.
+    position = g.call("sym::min", a=g.call("sym::min", a=row, b=column), b=last)
+    gathered = g.op("Gather", diagonal, position, axis=rank - 1)
+    return g.call("composed::where", condition=is_diagonal, self=gathered, other=background)
+
+
 def _matrix(
-    g: GraphContext, diagonal: Value, band: tuple[int, int], shape: tuple[int, int], filler: Value, align: str
+    g: GraphContext,
+    diagonal: Value,
+    k: Size | tuple[int, int],
+    shape: tuple[Size, Size],
+    filler: Value,
+    align: str,
 ) -> Value:
     rank = known_rank(g, diagonal)
     longest = static_size(g, diagonal, rank - 1)
-    if band == (0, 0) and shape == (-1, -1):
+    if k == 0 and shape == (-1, -1):
         return _square(g, diagonal, filler)
-    if longest is None:
-        raise g.refuse("the length of the diagonals must be known")
-    rows, columns = _sizes_of_matrix(longest, band, shape)
-    dims = 1 if band[0] == band[1] else 2
+    rows, columns = shape
+    if longest is None or isinstance(k, Value) or isinstance(rows, Value) or isinstance(columns, Value):
+        if isinstance(k, tuple):
+            raise g.refuse("the length of the diagonals and the sizes of the matrix must be known")
+        sizes = _computed_sizes_of_matrix(g, g.size(diagonal, rank - 1), k, shape)
+        return _write_diagonal(g, diagonal, k, sizes, filler)
+    band = k if isinstance(k, tuple) else (k, k)
+    rows, columns = _sizes_of_matrix(longest, band, (rows, columns))
+    dims = 2 if isinstance(k, tuple) else 1
     return _gather_positions(
         g, _flatten_last(g, diagonal, dims), _diagonal_positions(g, rows, columns, band, align), filler
     )
+
+
+def _computed_sizes_of_matrix(
+    g: GraphContext, length: Size, k: Size, shape: tuple[Size, Size]
+) -> tuple[Size, Size]:
+    """Like `_sizes_of_matrix`, where sizes or the diagonal are computed; a computed size may be -1."""
+    least = (
+        compute(g, "sub", length, compute(g, "min", k, 0)),
+        compute(g, "add", length, compute(g, "max", k, 0)),
+    )
+    square = compute(g, "max", *least)
+    rows, columns = shape
+    completed = []
+    for size, opposite_size, least_size in ((rows, columns, least[0]), (columns, rows, least[1])):
+        # -1 leaves a size out; without both sizes the matrix is square.
+        default = _if_negative(g, opposite_size, square, least_size)
+        completed.append(_if_negative(g, size, default, size))
+    return completed[0], completed[1]
+
+
+def _if_negative(g: GraphContext, size: Size, negative: Size, non_negative: Size) -> Size:
+    if isinstance(size, Value):
+        result: Size = g.call("sym::ite", cond=g.call("sym::lt", a=size, b=0), a=negative, b=non_negative)
+        return result
+    return negative if size < 0 else non_negative
 
 
 def _sizes_of_matrix(longest: int, band: tuple[int, int], shape: tuple[int, int]) -> tuple[int, int]:
@@ -170,10 +228,10 @@ def matrix_diag(
     padding_value: Value | None = None,
     align: str = "RIGHT_LEFT",
 ) -> Value:
-    rows = -1 if num_rows is None else constant_integer(g, num_rows, "num_rows")
-    columns = -1 if num_cols is None else constant_integer(g, num_cols, "num_cols")
+    rows = -1 if num_rows is None else number(g, num_rows)
+    columns = -1 if num_cols is None else number(g, num_cols)
     filler = _zero(g, diagonal) if padding_value is None else padding_value
-    return _matrix(g, diagonal, _range_of(g, k), (rows, columns), filler, align)
+    return _matrix(g, diagonal, _diagonal_number(g, k), (rows, columns), filler, align)
 
 
 _NO_OPERANDS = dict.fromkeys(("k", "num_rows", "num_cols", "padding_value"))
@@ -193,25 +251,18 @@ def diag(g: GraphContext, diagonal: Value) -> Value:
 def matrix_set_diag(
     g: GraphContext, input: Value, diagonal: Value, k: Value | None = None, align: str = "RIGHT_LEFT"
 ) -> Value:
-    band = _range_of(g, k)
+    diagonals = _diagonal_number(g, k)
     sizes = _known_sizes(g, input)
-    dims = 1 if band[0] == band[1] else 2
-    if sizes is not None:
+    if sizes is not None and not isinstance(diagonals, Value):
+        band = diagonals if isinstance(diagonals, tuple) else (diagonals, diagonals)
         sources = _diagonal_positions(g, *sizes, band, align)
-        flat = _flatten_last(g, diagonal, dims)
+        flat = _flatten_last(g, diagonal, 2 if isinstance(diagonals, tuple) else 1)
         gathered = g.op("Gather", flat, np.maximum(sources, 0), axis=known_rank(g, flat) - 1)
         return g.call("composed::where", condition=g.constant(sources >= 0), self=gathered, other=input)
-    if band != (0, 0):
+    if isinstance(diagonals, tuple):
         raise g.refuse("the sizes of the matrices must be known to write several diagonals")
     rows, columns = sizes_of(g, input)[-2:]
-    row_numbers, column_numbers = (g.call("sym::range", start=0, end=size) for size in (rows, columns))
-    is_diagonal = g.op("Equal", g.op("Unsqueeze", row_numbers, axes=[1]), column_numbers)
-    last = compute(g, "sub", compute(g, "min", rows, columns), 1)
-    # Rows below the square part read any element, which the mask excludes.
-    position = g.call("sym::min", a=row_numbers, b=last)
-    rank = known_rank(g, diagonal)
-    column = g.op("Unsqueeze", g.op("Gather", diagonal, position, axis=rank - 1), axes=[rank])
-    return g.call("composed::where", condition=is_diagonal, self=column, other=input)
+    return _write_diagonal(g, diagonal, diagonals, (rows, columns), input)
 
 
 register_variant("tf::MatrixSetDiag", matrix_set_diag, k=None, align=_LEFT_ALIGNED)

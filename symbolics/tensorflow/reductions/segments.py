@@ -6,7 +6,7 @@ from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx
 from ...compositions.integers import widen_integers
 from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import Size, compute, known_rank, product, sizes_of
-from .._common import number, restore_dtype
+from .._common import END, number, restore_dtype, set_shape
 
 _REDUCTIONS = {"Sum": "add", "Prod": "mul", "Max": "max", "Min": "min"}
 
@@ -21,6 +21,13 @@ def _rows(g: GraphContext, data: Value, segment_ids: Value) -> tuple[Value, Valu
     count = product(g, sizes_of(g, data)[:rank])
     rows = g.call("aten::reshape", self=data, shape=[count if isinstance(count, int) else -1, *row_sizes])
     return rows, g.op("Reshape", numbers, [-1]), row_sizes
+
+
+def _restore_rows(g: GraphContext, result: Value, data: Value, rank: int) -> Value:
+    """Reshape a matrix of segments to rows with the dimensions of the data from `rank` on."""
+    segment_count = g.op("Slice", g.op("Shape", result), starts=[0], ends=[1], axes=[0])
+    row_shape = g.op("Slice", g.op("Shape", data), starts=[rank], ends=[END], axes=[0])
+    return g.op("Reshape", result, g.op("Concat", segment_count, row_shape, axis=0))
 
 
 def _reduce_rows(
@@ -78,7 +85,17 @@ def _register_unsorted(name: str) -> None:
     @onnx_symbolic(f"tf::UnsortedSegment{name}")
     def reduce_unsorted(g: GraphContext, data: Value, segment_ids: Value, num_segments: Value) -> Value:
         """Rows with a negative number are ignored."""
+        if g.rank(data) is None:
+            rank = known_rank(g, segment_ids)
+            rows = set_shape(g.op("Flatten", data, axis=rank), [None, None])
+            ids = segment_ids if rank == 1 else set_shape(g.op("Reshape", segment_ids, [-1]), [None])
+            return _restore_rows(g, reduce_unsorted(g, rows, ids, num_segments), data, rank)
         return _reduce_segments(g, name, data, segment_ids, number(g, num_segments))
+
+
+def _as_vector(g: GraphContext, ids: Value) -> Value:
+    # Sorted segment numbers have one dimension, also where it is not known.
+    return ids if g.rank(ids) == 1 else set_shape(g.op("Reshape", ids, [-1]), [None])
 
 
 def _number_of_segments(g: GraphContext, segment_ids: Value) -> Size:
@@ -93,6 +110,9 @@ def _register_sorted(name: str) -> None:
     @onnx_symbolic(f"tf::Segment{name}")
     def of_sorted(g: GraphContext, data: Value, segment_ids: Value) -> Value:
         """Segments without rows are 0, or 1 for a product."""
+        if g.rank(data) is None:
+            rows = set_shape(g.op("Flatten", data, axis=1), [None, None])
+            return _restore_rows(g, of_sorted(g, rows, _as_vector(g, segment_ids)), data, 1)
         count = _number_of_segments(g, segment_ids)
         result = _reduce_segments(g, name, data, segment_ids, count)
         if name in ("Sum", "Prod"):
@@ -124,6 +144,9 @@ def _mean(
 
 @onnx_symbolic("tf::SegmentMean")
 def segment_mean(g: GraphContext, data: Value, segment_ids: Value) -> Value:
+    if g.rank(data) is None:
+        rows = set_shape(g.op("Flatten", data, axis=1), [None, None])
+        return _restore_rows(g, segment_mean(g, rows, _as_vector(g, segment_ids)), data, 1)
     return _mean(g, data, segment_ids, _number_of_segments(g, segment_ids))
 
 
@@ -138,6 +161,10 @@ def _register_sparse(name: str) -> None:
         sparse_gradient: bool = False,
     ) -> Value:
         """Reduce rows of the data, selected by the indices, in sorted segments."""
+        if g.rank(data) is None:
+            matrix = set_shape(g.op("Flatten", data, axis=1), [None, None])
+            ids = _as_vector(g, segment_ids)
+            return _restore_rows(g, sparse(g, matrix, _as_vector(g, indices), ids, num_segments), data, 1)
         count = _number_of_segments(g, segment_ids) if num_segments is None else number(g, num_segments)
         rows = g.op("Gather", data, indices, axis=0)
         if name == "Sum":

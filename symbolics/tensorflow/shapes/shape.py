@@ -7,8 +7,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.size_arithmetic import Size, known_rank
-from .._common import constant_integer, constant_integers, elements, front_axis, integers, set_shape, sizes
+from ...compositions.size_arithmetic import Size, known_rank, product
+from .._common import constant_integers, elements, front_axis, integers, number, set_shape, sizes
 
 
 @onnx_symbolic("tf::Shape")
@@ -71,15 +71,58 @@ def squeeze(g: GraphContext, input: Value, squeeze_dims: list[int] = []) -> Valu
 
 @onnx_symbolic("tf::ExpandDims")
 def expand_dims(g: GraphContext, input: Value, dim: Value) -> Value:
-    axis = front_axis(g, constant_integer(g, dim, "dim"), input, added=1)
-    return g.op("Unsqueeze", input, axes=[axis])
+    constant_axis = number(g, dim)
+    if not isinstance(constant_axis, Value):
+        return g.op("Unsqueeze", input, axes=[front_axis(g, constant_axis, input, added=1)])
+    sizes = g.op("Shape", input)
+    count = known_rank(g, input) + 1
+    axis = g.call("sym::mod", a=g.call("sym::add", a=constant_axis, b=count), b=count)
+    positions = g.constant(np.arange(count), DataType.INT64)
+    unit = g.constant([1], DataType.INT64)
+    # Sizes before the new axis keep their positions, and those behind it move by one.
+    shape = g.op(
+        "Where",
+        g.op("Less", positions, axis),
+        g.op("Concat", sizes, unit, axis=0),
+        g.op("Where", g.op("Equal", positions, axis), unit, g.op("Concat", unit, sizes, axis=0)),
+    )
+    return set_shape(g.call("aten::reshape", self=input, shape=shape), [None] * count)
 
 
 @onnx_symbolic(["tf::Transpose", "tf::ConjugateTranspose"])
 def transpose(g: GraphContext, x: Value, perm: Value) -> Value:
-    order = constant_integers(g, perm, "perm")
+    order = integers(g, perm)
+    if order is None:
+        return _transpose_by_computed_order(g, x, perm)
     # An empty permutation belongs to a scalar.
     return g.call("aten::permute", self=x, dims=order) if order else x
+
+
+def _transpose_by_computed_order(g: GraphContext, x: Value, perm: Value) -> Value:
+    """Gather the elements of the flattened tensor: ONNX's Transpose has a constant order only."""
+    known_sizes = g.shape(perm)
+    count = g.rank(x)
+    if count is None and known_sizes is not None and isinstance(known_sizes[0], int):
+        count = known_sizes[0]
+    if count is None:
+        raise g.refuse("'perm' must be constant, or its size must be known")
+    order = g.cast(perm, DataType.INT64)
+    sizes = g.op("Shape", x)
+    items = [g.op("Gather", sizes, axis, axis=0) for axis in range(count)]
+    # The distance of neighbours along each axis in the flattened tensor.
+    strides = g.stack([product(g, items[axis + 1 :]) for axis in range(count)])
+    shape, steps = (g.op("Gather", vector, order, axis=0) for vector in (sizes, strides))
+    positions: Value | None = None
+    for axis in range(count):
+        size, step = (g.op("Gather", vector, axis, axis=0) for vector in (shape, steps))
+        offsets = g.op("Mul", g.constant(g.call("sym::range", start=0, end=size)), step)
+        later_axes = list(range(1, count - axis))
+        offsets = g.op("Unsqueeze", offsets, axes=later_axes) if later_axes else offsets
+        positions = offsets if positions is None else g.op("Add", positions, offsets)
+    if positions is None:
+        return x
+    flat = g.op("Reshape", x, [-1])
+    return set_shape(g.op("Gather", flat, positions, axis=0), [None] * count)
 
 
 @onnx_symbolic("tf::InvertPermutation")

@@ -1,6 +1,7 @@
 """Slices: Slice by sizes, StridedSlice with all of its masks, and writes to a strided slice."""
 
 import dataclasses
+import functools
 from collections.abc import Sequence
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
@@ -14,17 +15,15 @@ from ...compositions.size_arithmetic import (
     static_size,
 )
 from .._common import (
+    END,
     as_vector,
-    constant_integers,
     elements,
     flatten,
     integers,
     known_elements,
+    set_shape,
     traced_elements,
 )
-
-END = 2**63 - 1
-"""The end of a slice that takes all remaining elements."""
 
 
 @onnx_symbolic("tf::Slice")
@@ -163,10 +162,50 @@ def _successor(g: GraphContext, bound: Size) -> Size:
     return g.call("sym::ite", cond=g.call("sym::eq", a=bound, b=-1), a=END, b=following)
 
 
+def _slice_by_computed_steps(
+    g: GraphContext, input: Value, begin: Value, end: Value, strides: Value, masks: _Masks
+) -> Value:
+    """Slice where the sign of a step is not known: the bounds that a mask leaves out depend on it."""
+    operands = begin, end, strides
+    # One operand of known length says the length of all.
+    count = next((len(items) for items in map(functools.partial(elements, g), operands) if items), None)
+    starts, ends, steps = (known_elements(g, operand, count) for operand in operands)
+    plan = _plan_slices(g, input, len(steps), masks)
+    sliced = {axis: index for axis, index in plan.bound_indices.items() if axis not in plan.removed_axes}
+    first: list[Size] = []
+    last: list[Size] = []
+    for index in sliced.values():
+        is_backward = g.call("sym::lt", a=steps[index], b=0)
+        # Slice clamps bounds that are out of range, as TensorFlow does.
+        for bounds, bound, mask, limits in (
+            (first, starts, masks.begin, (END, 0)),
+            (last, ends, masks.end, (-END, END)),
+        ):
+            limit = g.call("sym::ite", cond=is_backward, a=limits[0], b=limits[1])
+            bounds.append(limit if mask >> index & 1 else bound[index])
+    value = input
+    if sliced:
+        value = g.op(
+            "Slice",
+            input,
+            starts=g.stack(first),
+            ends=g.stack(last),
+            axes=list(sliced),
+            steps=g.stack([steps[index] for index in sliced.values()]),
+        )
+        set_shape(value, None if g.rank(input) is None else [None] * known_rank(g, input))
+    for axis in sorted(plan.removed_axes, reverse=True):
+        value = g.call("aten::select", self=value, dim=axis, index=starts[plan.bound_indices[axis]])
+    return g.op("Unsqueeze", value, axes=plan.new_axes) if plan.new_axes else value
+
+
 def _slice_strided(
     g: GraphContext, input: Value, begin: Value, end: Value, strides: Value, masks: _Masks
 ) -> Value:
-    steps = constant_integers(g, strides, "strides")
+    step_sizes = elements(g, strides)
+    steps = [step for step in step_sizes or () if isinstance(step, int)]
+    if step_sizes is None or len(steps) < len(step_sizes):
+        return _slice_by_computed_steps(g, input, begin, end, strides, masks)
     starts, ends = known_elements(g, begin, len(steps)), known_elements(g, end, len(steps))
     plan = _plan_slices(g, input, len(steps), masks)
     ranges: list[_AxisSlice] = []

@@ -153,12 +153,10 @@ def _segments():
     ids = array_of([0, 0, 1, 3, 3])
     shuffled = array_of([2, 0, -1, 2, 0])
     for name in ("Sum", "Mean", "Max", "Min", "Prod"):
-        yield record(f"Segment{name}", "gap", data=rows, segment_ids=ids, needs_rank=True)
-        yield record(
-            f"Segment{name}", "vector", data=floats(5), segment_ids=ids.astype(np.int64), needs_rank=True
-        )
+        yield record(f"Segment{name}", "gap", data=rows, segment_ids=ids)
+        yield record(f"Segment{name}", "vector", data=floats(5), segment_ids=ids.astype(np.int64))
     for name in ("Sum", "Max", "Min"):
-        yield record(f"Segment{name}", "int32", data=integers(5, 2), segment_ids=ids, needs_rank=True)
+        yield record(f"Segment{name}", "int32", data=integers(5, 2), segment_ids=ids)
     for name in ("Sum", "Max", "Min", "Prod"):
         yield record(
             f"UnsortedSegment{name}",
@@ -199,7 +197,6 @@ def _segments():
             data=rows,
             indices=array_of([4, 0, 0, 2]),
             segment_ids=array_of([0, 0, 1, 3]),
-            needs_rank=True,
         )
         yield record(
             f"SparseSegment{name}WithNumSegments",
@@ -208,7 +205,6 @@ def _segments():
             indices=array_of([4, 0, 0, 2]),
             segment_ids=array_of([0, 0, 1, 3]),
             num_segments=const(5),
-            needs_rank=True,
         )
 
 

@@ -14,12 +14,11 @@ from .bodies import freeze_scope
 from .handles import plan_handles, set_types
 from .plans import NodePlan, copy_without_inputs, make_node
 from .ranges import ElementRange
-from .scope_analysis import ScopeAnalysis, VariableReference, analyze_scope
+from .scope_analysis import RESOURCE, ScopeAnalysis, VariableReference, analyze_scope
 
 _BRANCHES = {"If": ("then_branch", "else_branch"), "StatelessIf": ("then_branch", "else_branch")}
 _CASES = frozenset({"Case", "StatelessCase"})
 _LOOPS = frozenset({"While", "StatelessWhile"})
-_RESOURCE = 20
 _MAXIMUM_CALL_DEPTH = 60
 _MAXIMUM_VERSIONS = 10_000
 _MAXIMUM_NODES = 1_000_000
@@ -80,7 +79,7 @@ class Functions:
             # None stays there during the analysis, so that a recursive call is noticed.
             self._written_arguments[name] = None
             arguments = argument_names(function)
-            handles = {i for i, a in enumerate(function.signature.input_arg) if a.type == _RESOURCE}
+            handles = {i for i, a in enumerate(function.signature.input_arg) if a.type == RESOURCE}
             written_arguments: tuple[int, ...] = ()
             if handles:
                 scope = MessageScope.of_function(function)

@@ -23,7 +23,7 @@ from .frozen_graph import FrozenGraph
 from .inputs import ALL_PLACEHOLDERS, feed_results, set_placeholders
 from .plans import has_no_results, make_node
 from .scope_analysis import WRITING_OPERATORS, VariableReference
-from .variables import GraphVariable, StoredVariable, VariableKeys, variables_of
+from .variables import GraphVariable, StoredVariable, VariableKeys, handle_constants, variables_of
 
 Names = str | Iterable[str]
 """Names, or one text of names with commas between them."""
@@ -86,7 +86,7 @@ def frozen_graph(
     variable_references = {
         ResultName(variable.node, ""): VariableReference(variable.dtype, variable.node, variable.is_handle)
         for variable in variables.values()
-    }
+    } | handle_constants(scope)
     frozen = freeze_scope(
         scope,
         output_names,
@@ -150,7 +150,7 @@ def output_results(scope: MessageScope, file: GraphFile, outputs: Names | None) 
 
 
 def _unread_nodes(scope: MessageScope) -> list[str]:
-    """The unread nodes that depend on a placeholder."""
+    """The unread nodes that depend on a placeholder; if there are none, other unread nodes."""
     readers: dict[str, list[str]] = {}
     for node in scope.nodes.values():
         for result in node.inputs:
@@ -162,11 +162,13 @@ def _unread_nodes(scope: MessageScope) -> list[str]:
             if reader not in reached:
                 reached.add(reader)
                 pending.append(reader)
-    return [
-        node.name
-        for node in scope.nodes.values()
-        if node.name in reached and node.name not in readers and not has_no_results(node)
-    ]
+    unread = [n for n in scope.nodes.values() if n.name not in readers and not has_no_results(n)]
+    computed = [node.name for node in unread if node.op not in ALL_PLACEHOLDERS]
+    return (
+        [name for name in computed if name in reached]
+        or computed
+        or [node.name for node in unread if node.name in reached]
+    )
 
 
 _TRAINING_OPERATORS = re.compile(rf"{WRITING_OPERATORS.pattern}|Save.*|Restore.*|.*Grad.*")

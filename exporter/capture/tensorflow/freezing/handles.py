@@ -43,6 +43,14 @@ def plan_handles(node: MessageNode, analysis: ScopeAnalysis, names: Names) -> No
         message = copy_without_inputs(node)
         set_types(message, "T", dtypes)
         return NodePlan(message, inputs)
+    if all(
+        origin is not None and origin.op == "Const"
+        for variable in input_variables
+        if variable is not None
+        for origin in [analysis.scope.nodes.get(variable.origin)]
+    ):
+        # The handle was a variable before another tool replaced it; this node reads the constant itself.
+        return None
     raise CaptureError(f"{node.label} has the handle of a variable as an input, which is not supported")
 
 

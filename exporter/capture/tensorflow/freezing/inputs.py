@@ -40,7 +40,7 @@ def feed_results(scope: MessageScope, definitions: Definitions, inputs: Iterable
             raise UsageError(
                 f"inputs names {quoted(text)}, which is not a result of the graph with a known type"
             )
-        name = f"{node.name}_{index}" if index else node.name
+        name = placeholder_name(text)
         if index and name in scope.nodes:
             raise UsageError(f"the input {quoted(text)} would have the name {quoted(name)} of another node")
         message = make_node(name, "Placeholder", node.message.device, dtype=types[index])
@@ -56,6 +56,12 @@ def feed_results(scope: MessageScope, definitions: Definitions, inputs: Iterable
             inputs_of_node = tuple(placeholder_of_result.get(result, result) for result in node.inputs)
             scope.nodes[node.name] = node._replace(inputs=inputs_of_node)
     return [placeholder.node for placeholder in placeholder_of_result.values()]
+
+
+def placeholder_name(text: str) -> str:
+    """The name of the placeholder for a result."""
+    result = parse_result_name(text)
+    return f"{result.node}_{result.port}" if result.port else result.node
 
 
 def set_placeholders(scope: MessageScope, values: Mapping[str, object]) -> None:

@@ -202,10 +202,11 @@ class Planner:
             )
         for result in node.inputs:
             variable = self._analysis.variables.get(result)
+            # A call that itself changes the variable is checked when its function is frozen.
             if (
                 variable is not None
                 and variable.origin in self._analysis.written_variables
-                and node.name in self._analysis.after_writes
+                and self._analysis.runs_after_write(node)
             ):
                 raise CaptureError(
                     f"{node.label} reads the variable {quoted(variable.origin)} after the graph has changed "

@@ -13,14 +13,13 @@ from .....registration import ModelFileError
 from ..messages import FunctionDef
 from ..node_messages import CALLS, MessageNode, MessageScope, ResultName, argument_names
 from ..tensor_protos import array_of
-from .scope_analysis import HANDLE_VARIABLES, REFERENCE_VARIABLES
+from .scope_analysis import HANDLE_VARIABLES, REFERENCE_VARIABLES, RESOURCE
 
 _IDENTITIES = frozenset("Identity ReadVariableOp Cast DisableCopyOnRead RefIdentity".split())
 _ASSIGNS = frozenset({"Assign", "AssignVariableOp"})
 _SAVES = {"SaveV2": 3, "Save": 2, "SaveSlices": 3}
 """The index of the first input that is a variable."""
 _RESTORES = frozenset({"RestoreV2", "Restore", "RestoreSlice"})
-_RESOURCE = 20
 _MOST_STEPS = 100
 
 
@@ -65,7 +64,7 @@ def _saver_scopes(graph: MessageScope, functions: Iterable[FunctionDef]) -> list
         for function in functions
         if any(node.op in _RESTORES or node.op in _SAVES for node in function.node_def)
         # Without handles as arguments, a function cannot restore variables of the graph.
-        and any(argument.type == _RESOURCE for argument in function.signature.input_arg)
+        and any(argument.type == RESOURCE for argument in function.signature.input_arg)
     }
     scopes = [_SaverScope(graph, {})]
     for node in graph.nodes.values():

@@ -31,6 +31,10 @@ from .ranges import ElementRange, constant_range, infer_range
 REFERENCE_VARIABLES = frozenset({"Variable", "VariableV2", "AutoReloadVariable"})
 """Operators whose result is a reference to a variable, which the nodes that take it read."""
 HANDLE_VARIABLES = frozenset({"VarHandleOp"})
+RESOURCE = 20
+"""The number of the element type of handles."""
+HANDLE_READERS = frozenset("ReadVariableOp ResourceGather ResourceGatherNd VariableShape".split())
+"""Operators whose first input is the handle of a variable, which they read."""
 WRITING_OPERATORS = re.compile(
     r"Assign.*|(Resource)?(Sparse)?Apply[A-Z].*|(Resource)?CountUpTo|(Resource)?StridedSliceAssign"
     r"|(Resource)?Scatter(Nd)?(Update|Add|Sub|Mul|Div|Min|Max)|DestroyResourceOp"
@@ -38,7 +42,7 @@ WRITING_OPERATORS = re.compile(
 """Operators that change the variables whose handles or references they take."""
 SECOND_RESULTS = frozenset({"1", "output_true:0", "value_index:0"})
 """The second result of a Switch or a Merge."""
-_REFERENCE_PASSING = frozenset(
+REFERENCE_PASSING = frozenset(
     "Identity Switch Merge Enter Exit NextIteration RefIdentity RefSwitch RefMerge RefEnter RefExit "
     "RefNextIteration DisableCopyOnRead".split()
 )
@@ -117,6 +121,11 @@ class ScopeAnalysis:
         ):
             result = node.inputs[0]
         return result
+
+    def runs_after_write(self, node: MessageNode) -> bool:
+        """Whether a node takes its inputs, or waits for a node, after one that changes a variable."""
+        predecessors = [*(r.node for r in node.inputs), *node.controls]
+        return any(name in self.after_writes for name in predecessors)
 
     def result(self, name: str, index: int) -> ResultName:
         """A result of an operator whose results are the list `output`."""
@@ -251,7 +260,7 @@ def _pass_on_variables(analysis: ScopeAnalysis, node: MessageNode) -> None:
     variable = next((variable for variable in input_variables if variable is not None), None)
     if (
         variable is None
-        or node.op not in _REFERENCE_PASSING
+        or node.op not in REFERENCE_PASSING
         or not (variable.is_handle or node.op.startswith("Ref"))
     ):
         return
@@ -270,6 +279,5 @@ def _note_writes(analysis: ScopeAnalysis, node: MessageNode, written_inputs: Wri
         if index < len(node.inputs) and (variable := analysis.variables.get(node.inputs[index])) is not None
     ]
     analysis.written_variables.update(written_origins)
-    predecessors = [*(r.node for r in node.inputs), *node.controls]
-    if written_origins or any(name in analysis.after_writes for name in predecessors):
+    if written_origins or analysis.runs_after_write(node):
         analysis.after_writes.add(node.name)

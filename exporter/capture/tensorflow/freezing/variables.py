@@ -14,9 +14,16 @@ from ....files.reading.names import listed, quoted
 from ..checkpoints import Checkpoint, Region, keys_by_name
 from ..element_types import numpy_type, type_name
 from ..messages import FunctionDef
-from ..node_messages import MessageScope
+from ..node_messages import MessageScope, ResultName
 from .saver_keys import CheckpointKey, saver_keys
-from .scope_analysis import HANDLE_VARIABLES, REFERENCE_VARIABLES
+from .scope_analysis import (
+    HANDLE_READERS,
+    HANDLE_VARIABLES,
+    REFERENCE_PASSING,
+    REFERENCE_VARIABLES,
+    RESOURCE,
+    VariableReference,
+)
 
 _EXTENT = re.compile(r"(\d{1,18}),(\d{1,18})")
 _REFERENCE_OFFSET = 100
@@ -63,6 +70,27 @@ def variables_of(graph: MessageScope) -> dict[str, GraphVariable]:
             name = shared_name or node.name
             variables[node.name] = GraphVariable(node.name, name, dtype, shape, node.op in HANDLE_VARIABLES)
     return variables
+
+
+def handle_constants(graph: MessageScope) -> dict[ResultName, VariableReference]:
+    """The constants of a graph that nodes read as handles: other tools froze it, but not its functions."""
+    references = {}
+    for node in graph.nodes.values():
+        types = list(node.attribute("Tin").list.type) or list(node.attribute("T").list.type)
+        first = len(node.inputs) - len(types)
+        handles = node.inputs[:1] if node.op in HANDLE_READERS else ()
+        handles += tuple(r for r, dtype in zip(node.inputs[first:], types, strict=False) if dtype == RESOURCE)
+        for result in handles:
+            origin = graph.nodes.get(result.node)
+            visited = set()
+            # A damaged graph may have a cycle.
+            while origin is not None and origin.op in REFERENCE_PASSING and origin.name not in visited:
+                visited.add(origin.name)
+                origin = graph.nodes.get(origin.inputs[0].node) if origin.inputs else None
+            if origin is not None and origin.op == "Const":
+                dtype = origin.attribute("dtype").type
+                references[ResultName(origin.name, "")] = VariableReference(dtype, origin.name, True)
+    return references
 
 
 class VariableKeys:

@@ -96,6 +96,11 @@ def capture_graph(
     def add_input(edge: Edge, sizes: Sizes) -> ir.Value:
         sizes = sizes if sizes is not None else _stated_shape(edge, message.versions.producer)
         graph_inputs[edge] = _make_input(scope, edge, sizes, edge in nchw_edges)
+        default = edge.node.inputs[0].node if edge.node.op == OPTIONAL_PLACEHOLDER else None
+        # A default that is computed, or has another layout than the input, is not a tensor of the file.
+        if default is not None and default.op == "Const" and edge not in nchw_edges:
+            graph_inputs[edge].const_value = emitter.constant(default, "").const_value
+            graph.initializers.add(graph_inputs[edge])
         return (
             scope.transpose_value(graph_inputs[edge], _TO_NHWC) if edge in nchw_edges else graph_inputs[edge]
         )
@@ -184,8 +189,12 @@ def _default_outputs(nodes: Mapping[str, GraphNode]) -> list[Edge]:
             1 if node.definition is None or node.op.startswith("FusedBatchNorm") else len(node.result_types())
         )
         output_edges += [Edge(node, index) for index in range(count)]
+    if not output_edges:
+        read_nodes = {edge.node for node in nodes.values() for edge in node.inputs}
+        unread = [node for node in nodes.values() if node not in read_nodes]
     for op in _LAST_RESORT:
-        # A graph may consist of a loop or of constants alone; then their results are the outputs.
+        # A graph may consist of a loop or of constants alone; then their results are the outputs, even if
+        # other nodes wait for them.
         output_edges = output_edges or [Edge(node, 0) for node in unread if node.op == op]
     if not output_edges:
         reason = "has no results" if unread else "has nodes, but every result is read by another node"
@@ -201,7 +210,7 @@ def _check_variables(output_edges: Sequence[Edge], input_edges: Sequence[Edge]) 
         names = listed([f"'{name}'" for name in variables], 3)
         raise CaptureError(
             f"the outputs depend on variables, whose values are in a checkpoint ({names}): give the "
-            "checkpoint, and name the outputs"
+            "checkpoint (checkpoint= or --checkpoint), and name the outputs"
         )
 
 
@@ -236,6 +245,8 @@ def _stated_shape(edge: Edge, producer: int) -> Sizes:
         # Older versions write the same shape for a scalar and for an unknown rank.
         if sizes is not None and (sizes or node.op != "Placeholder" or producer > _SCALAR_IS_UNKNOWN):
             return sizes
+    if node.op == "Const":
+        return shape_of(node.attribute("value").tensor.tensor_shape)
     if "_output_shapes" in node.stated_attributes:
         shapes = node.attribute("_output_shapes").list.shape
         return shape_of(shapes[edge.output]) if edge.output < len(shapes) else None

@@ -23,6 +23,8 @@ _CHECKPOINT = (
     "it has weights, and no program: write a function that builds the model and loads them, and run "
     "`opsetta export PATH.py:FUNCTION`"
 )
+_SAVED_MODELS = ("saved_model.pb", "saved_model.pbtxt")
+_PARTS_OF_SAVED_MODELS = ("variables/variables.index", "fingerprint.pb", "keras_metadata.pb")
 _UNPACK = "unpack it, and pass the file that it contains"
 _COMPILED = "it is compiled for one device and cannot be converted: pass the ONNX file that it was made from"
 
@@ -74,6 +76,16 @@ _BY_HEAD: tuple[tuple[bytes, str, str], ...] = (
         "a PaddlePaddle program",
         "convert it with paddle2onnx, and its result with `opsetta convert`",
     ),
+    (
+        rb"(\s*#.*\n)*\s*item\s*:?\s*\{",
+        "a label map of TensorFlow's Object Detection API",
+        "pass the model that it belongs to, a frozen_inference_graph.pb or the folder of a saved_model.pb",
+    ),
+    (
+        rb"(\s*#.*\n)*\s*model\s*:?\s*\{\s*(#.*\s*)*(ssd|faster_rcnn|center_net)\b",
+        "a training configuration of TensorFlow's Object Detection API",
+        "pass the model that it belongs to, a frozen_inference_graph.pb or the folder of a saved_model.pb",
+    ),
     (rb"7767517\b", "an ncnn model", "pass the model that it was made from"),
     (
         rb"\x80[\x02-\x05]",
@@ -120,8 +132,15 @@ def describe_format(path: str | os.PathLike[str]) -> str | None:
 
 def _describe_folder(folder: pathlib.Path) -> str | None:
     # TensorFlow models of the Hugging Face hub have both.
-    if any((folder / name).is_file() for name in ("saved_model.pb", "saved_model.pbtxt")):
-        return None
+    graph_file = next((folder / name for name in _SAVED_MODELS if (folder / name).is_file()), None)
+    if graph_file is not None:
+        file_format = describe_format(graph_file)
+        return None if file_format is None else f"a SavedModel whose {graph_file.name} is {file_format}"
+    if any((folder / name).exists() for name in _PARTS_OF_SAVED_MODELS):
+        return "a SavedModel without its saved_model.pb: fetch all files of the folder"
+    saved_models = sorted(path.parent for name in _SAVED_MODELS for path in folder.glob(f"*/{name}"))
+    if saved_models:
+        return f"a folder: pass one of its SavedModels, such as {saved_models[-1]}"
     if (folder / "Manifest.json").is_file() and (folder / "Data").is_dir():
         return "a Core ML package: pass the PyTorch or TensorFlow model that it was made from"
     if (folder / "config.json").is_file():

@@ -207,6 +207,7 @@ def _convolutions() -> list[Record]:
     conv = ref.conv
     nets = [
         record("Conv", [X, W33, BIAS], conv(X, W33, BIAS), (1, 2), kernel=3),
+        record("ConvRelu", [X, W33, BIAS], np.maximum(conv(X, W33, BIAS), 0), (1, 2), kernel=3),
         record(
             "Conv",
             [X, W33],
@@ -646,6 +647,48 @@ def _sample(image: np.ndarray, y: float, x: float) -> np.ndarray:
     return upper * (1 - dy) + lower * dy
 
 
+def _features() -> list[Record]:
+    x, p, w, b = X, positive(3, 7), real(7), real(7)
+    with_nan = np.where(ROWS > 0, ROWS, np.float32(np.nan))
+    integers = np.arange(-6, 6, dtype=np.int64).reshape(3, 4)
+    powers = np.float32([0, 0.5, 1, 2, -1, 0, 3])
+    shifted = np.maximum(p + b, np.float32(1e-6))
+    box_cox = np.where(powers == 0, np.log(shifted), (shifted**powers - 1) / np.where(powers == 0, 1, powers))
+    unit = np.float32([[0.2, 0.7], [1.5, -0.5]])
+    clipped = np.clip(unit, np.float32(0.1), np.float32(0.9))
+    limits = np.float32([-0.5, 0.25, 1.0])
+    flat = x.reshape(2, -1)
+    gamma, beta = real(4, 6, 5), real(4, 6, 5)
+    reciprocal = 1 / np.sqrt(np.mean(flat**2, -1) + np.float32(0.01))
+    normalized = (flat * reciprocal[:, None]).reshape(x.shape) * gamma + beta
+    return [
+        record("Log1p", p, np.log1p(p)),
+        record("Logit", unit, np.log(clipped / (1 - clipped)), eps=0.1),
+        record("Mod", integers, np.fmod(integers, 4), divisor=4),
+        record("Mod", integers, np.mod(integers, 4), divisor=4, sign_follow_divisor=1),
+        record("ReplaceNaN", with_nan, np.nan_to_num(with_nan, nan=-2.0), value=-2.0),
+        record(
+            "Bucketize",
+            np.append(ROWS[0], limits),
+            np.searchsorted(limits, np.append(ROWS[0], limits)).astype(np.int32),
+            needs_rank=True,
+            boundaries=[-0.5, 0.25, 1.0],
+        ),
+        record("BatchBoxCox", [p, powers, b], box_cox.astype(np.float32), weights=(1, 2)),
+        record("ElementwiseLinear", [ROWS, w, b], ROWS * w + b, weights=(1, 2)),
+        record("ElementwiseLinear", [x, real(5), real(5)], lambda v, a, c: v * a + c, axis=3),
+        record("DotProduct", [x, 2 * x], (2 * x * x).reshape(2, -1).sum(-1)),
+        record("DotProduct", [w, b], w * b),
+        record("LpNorm", w, np.sum(w**2, keepdims=True)),
+        record("LpNorm", w, np.mean(np.abs(w), keepdims=True), p=1, average=1),
+        record("RMSNorm", [x, gamma, beta], [normalized, reciprocal], weights=(1, 2), eps=0.01),
+        record("ReduceFrontSum", x, x.sum(0)),
+        record("ReduceFrontMean", x, x.mean((0, 1)), num_reduce_dim=2),
+        record("ReduceBackSum", x, x.sum((2, 3)), num_reduce_dim=2, needs_rank=True),
+        record("ReduceBackMean", x, x.mean(3), needs_rank=True),
+    ]
+
+
 RECORDS = [
     *_elementwise(),
     *_binary(),
@@ -657,4 +700,5 @@ RECORDS = [
     *_shapes(),
     *_reductions(),
     *_images(),
+    *_features(),
 ]

@@ -295,6 +295,21 @@ def test_variables_ask_for_a_checkpoint():
         capture_graph(graph.message)
 
 
+def test_a_constant_that_other_nodes_only_wait_for_is_the_output():
+    graph = Graph()
+    graph.constant("weights", np.float32([[1, 2]]))
+    graph.add("NoOp", "done", ["^weights"])
+    assert capture_graph(graph.message).output_names == ["weights"]
+
+
+def test_a_constant_that_is_named_as_an_input_has_its_shape():
+    graph = Graph()
+    graph.constant("weights", np.ones((2, 3), np.float32))
+    graph.call("Relu", "y", ["weights"])
+    [value] = capture_graph(graph.message, inputs=["weights"]).source.graph.inputs
+    assert value.shape == [2, 3]
+
+
 def test_an_empty_graph_has_no_outputs():
     with pytest.raises(opsetta.CaptureError, match="name the outputs"):
         capture_graph(message_type("GraphDef")())
@@ -341,3 +356,16 @@ def test_channels_may_come_first_at_inputs_and_outputs():
         [0, 3, 1, 2],
     ]
     assert capture.output_names == ["y"]
+
+
+def test_errors_name_the_options_of_tensorflow_files(tmp_path):
+    graph = Graph()
+    graph.call("BiasAdd", "biased", [graph.placeholder("x"), graph.constant("b", [1.0])], data_format="NCHW")
+    graph.add("MyOperator", "y", ["biased"])
+    (tmp_path / "graph.pb").write_bytes(graph.message.SerializeToString())
+    with pytest.raises(
+        opsetta.UnsupportedOperatorsError, match=r"give .* `--inputs x\[1,224,224,3\]`"
+    ) as error:
+        opsetta.load(tmp_path / "graph.pb").lower(13)
+    assert "torch" not in str(error.value)
+    assert "dynamic_shapes" not in str(error.value)

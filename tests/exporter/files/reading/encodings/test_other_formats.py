@@ -38,6 +38,8 @@ FORMATS = [
     (b"RKNN\0\0\0\0", "RKNN.*made from"),
     (b'<?xml version="1.0"?>\n<net name="g" version="11">', "OpenVINO"),
     (b'name: "n"\nlayer {\n  name: "c"\n  type: "Convolution"\n}\n', "Caffe 1"),
+    (b"# Classes\nitem {\n  id: 1\n  name: 'cat'\n}\n", "label map.*saved_model.pb"),
+    (b"model {\n  ssd {\n    num_classes: 3\n  }\n}\n", "training configuration.*frozen_inference_graph.pb"),
     (b"7767517\n3 3\nInput data 0 1 data\n", "ncnn"),
     (b"\x93NUMPY\1\0", "numpy array"),
     (b"\x80\4\x95\0\0\0\0", "pickle.*opsetta export PATH.py:FUNCTION"),
@@ -68,6 +70,8 @@ def test_a_file_of_another_format_is_named_with_the_next_step(tmp_path, content,
         (["config.json", "model.safetensors"], "Hugging Face folder.*export --hf"),
         (["Manifest.json", "Data/model"], "Core ML package"),
         (["a.onnx"], "a folder: pass one of its files, such as .*a.onnx"),
+        (["variables/variables.index"], "a SavedModel without its saved_model.pb: fetch"),
+        (["saved_model/saved_model.pb"], "a folder: pass one of its SavedModels, such as .*saved_model"),
         ([], "folder"),
     ],
 )
@@ -86,3 +90,13 @@ def test_an_onnx_file_is_read_whatever_its_producer_is_called(tmp_path, producer
     graph = onnx.helper.make_graph([onnx.helper.make_node("Relu", ["x"], ["y"])], "g", [value], [output])
     onnx.save(onnx.helper.make_model(graph, producer_name=producer), tmp_path / "m.tflite")
     assert opsetta.load(tmp_path / "m.tflite").input_names == ["x"]
+
+
+def test_a_pointer_in_a_saved_model_is_named(tmp_path):
+    (tmp_path / "saved_model.pb").write_text(
+        "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 9\n"
+    )
+    with pytest.raises(
+        opsetta.ModelFileError, match="a SavedModel whose saved_model.pb is a git-lfs pointer"
+    ):
+        opsetta.load(tmp_path)
