@@ -31,11 +31,13 @@ class StopStrings:
         window = max(len(string.encode()) for string in self._strings) + 1
         tail = tokens[:, -window:]
         texts = self._tokenizer.decode(list(tail))
-        shorter_texts = self._tokenizer.decode(list(tail[:, :-1]))
-        return np.array([self._ends(*pair) for pair in zip(texts, shorter_texts, strict=True)])
-
-    def _ends(self, text: str, shorter_text: str) -> bool:
-        """Whether one of the strings is in a text, and not before its last token."""
-        return any(
-            text.find(string, max(0, len(shorter_text) - len(string) + 1)) >= 0 for string in self._strings
+        starts = map(len, self._tokenizer.decode(list(tail[:, :-1])))
+        # A string that was there before the last token has not ended the text, and does not now.
+        return np.array(
+            [
+                any(
+                    text.find(string, max(0, len(shorter) - len(string) + 1)) >= 0 for string in self._strings
+                )
+                for text, start in zip(texts, starts, strict=True)
+            ]
         )

@@ -83,7 +83,10 @@ def load_session(
         return _open(model_path, options, providers_used, status)
     if not model_path.is_dir():
         raise PrepackError(f"there is no file and no folder '{model_path}'")
-    level = verify or ("size" if _compares_packed_weights() else "full")
+    import onnxruntime
+
+    version = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
+    level = verify or ("size" if version >= _COMPARES_PACKED_WEIGHTS else "full")
     # A save into the folder must not replace files between the checks of two of them.
     with lock_folder(model_path):
         status = _status(model_path, options, providers_used, level, memory)
@@ -132,13 +135,6 @@ def _unpacked_options(
     new_options = session_options()
     new_options.add_session_config_entry(environment.PACKING_ENTRY, "1")
     return new_options
-
-
-def _compares_packed_weights() -> bool:
-    import onnxruntime
-
-    version = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
-    return version >= _COMPARES_PACKED_WEIGHTS
 
 
 def _status(

@@ -61,18 +61,15 @@ def _merge_nodes(graph: ir.Graph, opset: int | None) -> bool:
         for candidate in (earlier, node):
             contents = _contents(candidate)
             equal = node if contents is None else by_contents.setdefault(contents, candidate)
-        if equal is not node and all(_can_be_merged(output, graph_outputs) for output in node.outputs):
+        returned = [output for output in node.outputs if output.is_graph_output()]
+        # Identity, which copies what is returned twice, takes lists from opset 14 on only.
+        if equal is not node and all(
+            output in graph_outputs and not isinstance(output.type, (ir.SequenceType, ir.OptionalType))
+            for output in returned
+        ):
             _merge(graph, node, equal)
             modified = True
     return modified
-
-
-def _can_be_merged(output: ir.Value, graph_outputs: set[ir.Value]) -> bool:
-    """Whether an equal value can take the place of an output of a node."""
-    if not output.is_graph_output():
-        return True
-    # Identity copies lists from opset 14 on only.
-    return output in graph_outputs and not isinstance(output.type, (ir.SequenceType, ir.OptionalType))
 
 
 def _contents(node: ir.Node) -> tuple[object, ...] | None:
