@@ -35,9 +35,7 @@ class StopStrings:
         # A string that was there before the last token has not ended the text, and does not now.
         return np.array(
             [
-                any(
-                    text.find(string, max(0, len(shorter) - len(string) + 1)) >= 0 for string in self._strings
-                )
+                any(text.find(string, max(0, start - len(string) + 1)) >= 0 for string in self._strings)
                 for text, start in zip(texts, starts, strict=True)
             ]
         )
