@@ -11,13 +11,7 @@ import onnx
 import onnx_ir as ir
 
 from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
-from ..registration import (
-    FIXED_WEIGHTS,
-    Registry,
-    default_registry,
-    load_entry_points,
-    registry_or_default,
-)
+from ..registration import FIXED_WEIGHTS, Registry, default_registry, load_entry_points, registry_or_default
 from .captured_graph import dimensions as sizes
 from .captured_graph import specializations as decisions
 from .captured_graph.capture import Capture, Interface
