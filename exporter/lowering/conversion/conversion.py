@@ -54,6 +54,10 @@ _MAXIMUM_REFUSED = 20
 """After so many refused nodes of one operator, its further nodes are refused without an attempt."""
 
 
+_TRUST_NAMES_OF_SIZES = ("ShareSizes",)
+"""ONNX passes for models that opsetta captured: in a file, two sizes of one name may differ, and it runs."""
+
+
 @random_state_preserved()
 @rare_collections()
 def convert(
@@ -96,7 +100,8 @@ def convert(
     shapes = WrittenShapes(model, opset, bounds)
     conversion = Conversion(source, opset, registry_or_default(registry), bounds, shapes)
     conversion.known_invalid = check_source(source, source_opset, opset, conversion.registry)
-    conversion.observation, conversion.omitted_passes = observation, omitted_passes
+    conversion.observation = observation
+    conversion.omitted_passes = (*omitted_passes, *_TRUST_NAMES_OF_SIZES)
     conversion.level, conversion.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
     return _attach_carried(model, with_contents(conversion.run()))
 

@@ -4,8 +4,9 @@
 
 1. A Gather of one size of a Shape reads the size of that name that an earlier Gather reads.
 2. A Shape of a tensor whose sizes all have names reads the first tensor with the same sizes.
-3. The names are those of inputs, or expressions of them such as `2*length`: other names, such as those of the
-   outputs of a foreign file, may stand for several sizes. Nodes of sub-graphs stay.
+3. The names are those of inputs, or expressions of them such as `2*length`: other names may stand for several
+   sizes. Nodes of sub-graphs stay.
+4. Conversions of files omit the pass: a file may give one name to sizes that differ.
 """
 
 from __future__ import annotations
