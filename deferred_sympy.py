@@ -1,6 +1,6 @@
 """Imports onnx_ir without sympy, which only arithmetic with symbolic dimensions needs.
 
-onnx_ir imports sympy with itself, which takes longer than everything else in reading a small file.
+`import onnx_ir` imports sympy, which takes longer than all other work on a small file.
 """
 
 import importlib
@@ -19,7 +19,8 @@ class _ModuleAtFirstUse(ModuleType):
     """Stands for a module in the one that imports it; the module itself is imported at its first use."""
 
     def __getattr__(self, name: str) -> object:
-        # While onnx_ir is being imported this object has the module's name, and would be found again.
+        # While onnx_ir is being imported, this object stands under the module's name in `sys.modules`, and an
+        # import of the module would return it.
         if sys.modules.get(self.__name__) is self:
             del sys.modules[self.__name__]
         return getattr(importlib.import_module(self.__name__), name)
@@ -58,9 +59,9 @@ class _OnnxIrFinder(importlib.abc.MetaPathFinder):
 
 
 def defer_sympy() -> None:
-    """Let the next import of onnx_ir leave sympy to the first use of it.
+    """Make the coming import of onnx_ir delay that of sympy until a dimension is computed.
 
-    Nothing is changed if onnx_ir is imported already. sympy itself is imported as ever by everybody else.
+    It does nothing if onnx_ir is imported already. Other code imports sympy as usual.
     """
     if "onnx_ir" not in sys.modules:
         sys.meta_path.insert(0, _OnnxIrFinder())

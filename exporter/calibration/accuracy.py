@@ -99,8 +99,8 @@ def tensor_losses(
         for node in onnx.load(original, load_external_data=False).graph.node
         for name in node.output
     }
-    # A Relu is folded into the quantization of its input, whose values before it say nothing about the loss.
-    # The noise of a tensor alone is never more than all noise.
+    # A Relu is folded into the quantization of its input, so the input's values before the Relu say nothing
+    # about the loss: the noise of one tensor is at most that of the whole model.
     losses = [
         TensorLoss(
             name,

@@ -126,7 +126,7 @@ def quantize_model(
             _quantize_file(original, quantized, folded.graph, scheme, batches)
         bounds = bounds_of(True)
         message = read_model(quantized, bounds)
-        # The quantizer leaves the types of values that it removed.
+        # The quantizer removes values, but not their entries in value_info.
         message.graph.ClearField("value_info")
         result = to_ir(message, ModelFolder.of(quantized), bounds)
         # The temporary files go away, so the weights are read now.

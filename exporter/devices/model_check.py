@@ -60,7 +60,7 @@ def check_everywhere(model: ir.Model, invalid: Sequence[InvalidNode], *, run: bo
             may take any time and memory, also while it is loaded.
     """
     runtime = error_text = ""
-    skipped = "it was not asked for (--run)"
+    skipped = "it runs on request (--run, or run=True)"
     if run:
         try:
             import onnxruntime

@@ -189,10 +189,10 @@ class _FolderJob:
     def lower_variants(
         self, dtype: str, settings: Mapping[str, Any]
     ) -> Iterator[tuple[Variant, list[LoweredGraph]]]:
-        """The variants of the layout, each with the graphs in its type of weights.
+        """Each variant of the layout, with its graphs lowered in the element type of its weights.
 
         Args:
-            dtype: of variants without an own one.
+            dtype: the element type of variants that state none.
             settings: arguments of `lower_graph`.
         """
         by_dtype: dict[str, list[LoweredGraph]] = {}

@@ -104,7 +104,7 @@ def test_the_number_of_a_diagonal(k, opset):
     filled[:, rows, columns] = -diagonal
     operands = {"input": X, "diagonal": -diagonal, "k": k}
     np.testing.assert_array_equal(result_of("MatrixSetDiagV3", operands, opset, sizes_known=False), filled)
-    # -1 leaves a size out: the smallest that fits, or a square if both are left out.
+    # A size of -1 is chosen by the operator: the smallest that fits, or a square if both are -1.
     side = length + abs(offset)
     for shape, sizes in (
         ((3, 4), (3, 4)),

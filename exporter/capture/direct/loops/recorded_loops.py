@@ -74,7 +74,7 @@ class RecordedLoop:
         )
 
     def iterations(self) -> list[list[torch.fx.Node]]:
-        """The nodes of each iteration; the first one is that of the index."""
+        """The nodes of each iteration; the first node of an iteration is its index."""
         iterations: list[list[torch.fx.Node]] = []
         for node, end in zip(self.markers, self.markers[1:], strict=False):
             iterations.append([])

@@ -127,7 +127,7 @@ def _counter_of(statement: ast.While, frame: types.FrameType) -> _Counter | None
 
 
 def _steps(body: list[ast.stmt]) -> Iterator[tuple[str, int, ast.expr]]:
-    """The variables to which a body always adds, and the sign and the expression of what it adds."""
+    """Each variable that a body increases or decreases, with the sign and the expression of the step."""
     for statement in body:
         if isinstance(statement, ast.AugAssign):
             target: ast.expr = statement.target
