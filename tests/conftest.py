@@ -26,7 +26,7 @@ INDEPENDENT = (
 )
 """Files of long tests that share nothing with each other: each may run in any test process."""
 
-hypothesis.settings.register_profile("quick", max_examples=50, deadline=None, derandomize=True)
+hypothesis.settings.register_profile("quick", max_examples=30, deadline=None, derandomize=True)
 hypothesis.settings.register_profile("sweep", max_examples=1000, deadline=None)
 
 

@@ -8,7 +8,7 @@ import collections
 import re
 import sys
 
-from .test_floors import FILES, ROOT, tree_of
+from .test_floors import FILES, ROOT, forget_trees, nodes_of  # noqa: F401
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -62,7 +62,7 @@ def test_few_helpers_have_one_caller():
     calls = collections.Counter()
     helpers = []
     for path in FILES:
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 is_private = node.name.startswith("_") and not node.name.startswith("__")
                 if is_private and node.end_lineno - node.lineno < 6:

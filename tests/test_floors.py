@@ -3,6 +3,7 @@
 import ast
 import collections
 import functools
+import gc
 import graphlib
 import pathlib
 import re
@@ -52,10 +53,31 @@ def tree_of(path: pathlib.Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"))
 
 
-def imports_of(path: pathlib.Path, tree: ast.AST) -> Iterator[str]:
+@functools.cache
+def nodes_of(path: pathlib.Path) -> list[ast.AST]:
+    """All nodes of a file's syntax tree."""
+    return list(ast.walk(tree_of(path)))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def forget_trees() -> Iterator[None]:
+    """Drop the trees after the last test: a million objects slow every collection of garbage down."""
+    gc.disable()
+    yield
+    gc.enable()
+    for cached in (nodes_of, imports_of, tree_of):
+        cached.cache_clear()
+
+
+@functools.cache
+def imports_of(path: pathlib.Path) -> list[str]:
     """Every module that a file imports, lazily or not; those of the package as `opsetta.floor…`."""
+    return list(_imports(path))
+
+
+def _imports(path: pathlib.Path) -> Iterator[str]:
     folder = path.relative_to(ROOT).parent.parts
-    for node in ast.walk(tree):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom) and not node.level:
@@ -72,9 +94,9 @@ def test_a_floor_imports_only_what_lies_below_it():
     found = []
     for path in FILES:
         floor = floor_of(path)
-        reached = {
-            name.split(".")[1] for name in imports_of(path, tree_of(path)) if name.startswith("opsetta.")
-        } & set(ALLOWED)
+        reached = {name.split(".")[1] for name in imports_of(path) if name.startswith("opsetta.")} & set(
+            ALLOWED
+        )
         if floor and reached - {floor} - ALLOWED[floor]:
             found.append(f"{path.relative_to(ROOT)}: {sorted(reached - {floor} - ALLOWED[floor])}")
     assert found == []
@@ -93,7 +115,7 @@ def test_folders_of_the_exporter_import_only_what_lies_below_them():
         if floor_of(path) != "exporter":
             continue
         level = level_of(path.relative_to(ROOT / "exporter").with_suffix("").parts)
-        for name in imports_of(path, tree_of(path)):
+        for name in imports_of(path):
             if name.startswith("opsetta.exporter.") and level_of(tuple(name.split(".")[2:])) > level:
                 found.append(f"{path.relative_to(ROOT)}: {name}")
     assert found == []
@@ -113,7 +135,7 @@ def test_no_modules_import_each_other_in_a_circle():
     named = modules()
     graph = {}
     for name, path in named.items():
-        reached = set(imports_of(path, tree_of(path)))
+        reached = set(imports_of(path))
         graph[name] = {other for other in reached if other in named and other != name}
         # `from .folder import name` of a submodule is an import of that module, not of the folder.
         folders = {other.rpartition(".")[0] for other in graph[name]} & set(named)
@@ -130,7 +152,7 @@ def test_no_folders_import_each_other_in_a_circle():
     folders = collections.defaultdict(set)
     for path in named.values():
         folder = path.parent
-        for imported in imports_of(path, tree_of(path)):
+        for imported in imports_of(path):
             target = named[imported].parent if imported in named else folder
             if folder not in (target, *target.parents) and target not in folder.parents:
                 folders[str(folder.relative_to(ROOT))].add(str(target.relative_to(ROOT)))
@@ -144,7 +166,7 @@ def test_imports_inside_the_package_are_relative():
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in FILES
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         for name in absolute_imports(node)
         if name.split(".")[0] == "opsetta"
     ]
@@ -165,7 +187,7 @@ def test_torch_is_imported_by_the_exporter_and_torch_onnx_alone():
         f"{path.relative_to(ROOT)}: {name}"
         for path in FILES
         if floor_of(path) not in ("exporter", "torch_onnx")
-        for name in imports_of(path, tree_of(path))
+        for name in imports_of(path)
         if name.split(".")[0] in heavy
     ]
     assert found == []
@@ -181,22 +203,27 @@ def is_private(name: str) -> bool:
     return any(part.startswith("_") and not part.endswith("__") for part in name.split("."))
 
 
-def docstrings(tree: ast.Module) -> set[ast.AST]:
-    """The strings that stand alone: docstrings of modules, classes, functions and constants."""
-    return {node.value for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+def dotted_name(node: ast.AST) -> str:
+    """The name `torch.nn.Module` of attributes of a variable or its items; "" of other expressions."""
+    parts: list[str] = []
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        if isinstance(node, ast.Attribute):
+            parts.append(node.attr)
+        node = node.value
+    return ".".join([node.id, *reversed(parts)]) if isinstance(node, ast.Name) else ""
 
 
 def torch_names(path: pathlib.Path) -> set[str]:
     """The names of torch that a file imports, spells out or has in strings: `torch.nn.Module`."""
-    tree = tree_of(path)
-    names = list(imports_of(path, tree))
-    documentation = docstrings(tree)
-    for node in ast.walk(tree):
+    names = list(imports_of(path))
+    # Strings that stand alone: docstrings of modules, classes, functions and constants.
+    documentation = {node.value for node in nodes_of(path) if isinstance(node, ast.Expr)}
+    for node in nodes_of(path):
         if isinstance(node, ast.ImportFrom) and not node.level:
             names += [f"{node.module}.{alias.name}" for alias in node.names]
-        elif isinstance(node, ast.Attribute) and "(" not in ast.unparse(node):
-            names.append(ast.unparse(node))
-        elif isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module"):
+        elif isinstance(node, ast.Attribute):
+            names.append(dotted_name(node))
+        elif isinstance(node, ast.Call) and dotted_name(node.func).endswith("import_module"):
             names.append(str(getattr(node.args[0], "value", "")))
         elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in documentation:
             names += re.findall(r"\btorch(?:\.\w+)+", node.value)
@@ -226,7 +253,7 @@ def test_the_probe_knows_every_private_name_of_torch():
 def test_private_attributes_outside_of_the_boundary_are_our_own():
     own, used = set(), {}
     for path in FILES:
-        nodes = list(ast.walk(tree_of(path)))
+        nodes = nodes_of(path)
         defined = {node.name for node in nodes if isinstance(node, (ast.FunctionDef, ast.ClassDef))}
         own |= defined
         for node in nodes:
@@ -254,7 +281,7 @@ def test_files_and_functions_stay_short():
             found.append(f"{path.relative_to(ROOT)}: {lines} lines")
         found += [
             f"{path.relative_to(ROOT)}: {node.name} has {length(node)} lines"
-            for node in ast.walk(tree_of(path))
+            for node in nodes_of(path)
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and length(node) > MAXIMUM_FUNCTION
         ]
     assert found == []
@@ -324,7 +351,7 @@ def test_no_floor_names_the_opset_it_is_at():
         f"{path.relative_to(ROOT)}:{node.lineno}"
         for path in FILES
         if floor_of(path) == "symbolics"
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.Compare)
         for side in [node.left, *node.comparators]
         if isinstance(side, ast.Attribute) and side.attr == "opset"

@@ -8,8 +8,9 @@ import collections
 import functools
 import pathlib
 import re
+from collections.abc import Iterator
 
-from .test_floors import FILES, ROOT, tree_of
+from .test_floors import FILES, ROOT, forget_trees, nodes_of, tree_of  # noqa: F401
 
 EMPTY_NAMES = frozenset(
     "found given made known own at place places shown kind each rest wanted held kept said other others "
@@ -33,16 +34,12 @@ def lines() -> int:
     return sum(path.read_text(encoding="utf-8").count("\n") for path in FILES)
 
 
-@functools.cache
-def nodes() -> list[tuple[pathlib.Path, ast.AST]]:
+def nodes() -> Iterator[tuple[pathlib.Path, ast.AST]]:
     """The definitions and bound names of the package, with their files."""
     kinds = (ast.Name, ast.arg, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-    return [
-        (path.relative_to(ROOT), node)
-        for path in FILES
-        for node in ast.walk(tree_of(path))
-        if isinstance(node, kinds)
-    ]
+    for path in FILES:
+        relative = path.relative_to(ROOT)
+        yield from ((relative, node) for node in nodes_of(path) if isinstance(node, kinds))
 
 
 def test_few_names_say_nothing():

@@ -17,6 +17,7 @@ import opsetta
 from opsetta.exporter.lowering.conversion import convert
 
 from ..models import zoo
+from ..opsets import is_full_run
 from ..trained_weights import FirstTensor
 
 
@@ -52,7 +53,7 @@ def test_an_exported_model_agrees_at_other_opsets(name, export):
     proto = export(architecture.build(), inputs, architecture)
     feeds = {key: tensor.numpy() for key, tensor in inputs.items()}
     expected = _run(proto, feeds)
-    for opset in (9, 11, 13, 23):
+    for opset in (9, 11, 13, 23) if is_full_run() else (9, 23):
         found = ir.to_proto(convert(ir.from_proto(proto), opset))
         onnx.checker.check_model(found, full_check=True)
         for one, other in zip(_run(found, feeds), expected, strict=True):

@@ -19,14 +19,14 @@ PRESENT = [
 ]
 
 
-QUICK = {"sizes": 10}
-"""The number of programs in quick runs, by generator; 30 of others. Those of sizes are called 30 times."""
+QUICK = 10
+"""The number of programs in quick runs, by generator."""
 
 
 @pytest.mark.parametrize(
     ("name", "first"),
     [
-        pytest.param(name, first, marks=[pytest.mark.sweep] if first >= QUICK.get(name, 30) else [])
+        pytest.param(name, first, marks=[pytest.mark.sweep] if first >= QUICK else [])
         for name in PRESENT
         for first in range(0, 60, 10)
     ],

@@ -27,7 +27,7 @@ from .inplace_programs import Program, random_program
 
 NAMES = ("a", "b", "index", "n")
 OPSETS = (11, 13, 18, 24)
-QUICK, SWEEP = 40, 2000
+QUICK, SWEEP = 25, 2000
 
 
 def _copied(arguments: Sequence[Any]) -> tuple[Any, ...]:

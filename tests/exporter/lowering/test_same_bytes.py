@@ -102,5 +102,5 @@ def test_bytes_do_not_depend_on_the_seed_of_hashes_the_folder_or_the_user(tmp_pa
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    runs = [("0", "ann"), ("1", "ann"), ("12345", "bob")]
+    runs = [("0", "ann"), ("12345", "bob")]
     assert len({hashes(seed, user) for seed, user in runs}) == 1

@@ -91,7 +91,9 @@ MINIMALLOC = {
 """Of each published instance: how many buffers, and the lower bound in units of 1024 bytes."""
 
 
-@pytest.mark.parametrize("instance", MINIMALLOC)
+@pytest.mark.parametrize(
+    "instance", [pytest.param(name, marks=[] if name in "AEK" else pytest.mark.sweep) for name in MINIMALLOC]
+)
 def test_published_instances_are_placed_within_a_quarter(instance):
     with (DATA / "minimalloc.csv").open(newline="") as lines:
         buffers = [
