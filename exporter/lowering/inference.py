@@ -36,7 +36,10 @@ _DIMENSION = 64
 """Bytes of a dimension, and of a propagated element."""
 
 _CHILD = """
-import json, resource, sys
+import json, os, resource, sys
+# What imported modules print must not mix with the answer.
+answer = os.fdopen(os.dup(1), "wb")
+os.dup2(2, 1)
 sys.path[:] = json.loads(sys.argv[1])
 import onnx.shape_inference
 model = sys.stdin.buffer.read()
@@ -45,13 +48,14 @@ with open("/proc/self/statm") as file:
 for kind, most in ((resource.RLIMIT_AS, held + int(sys.argv[2])), (resource.RLIMIT_CPU, int(sys.argv[3]))):
     resource.setrlimit(kind, (most, most))
 try:
-    found = onnx.shape_inference.infer_shapes(
+    inferred = onnx.shape_inference.infer_shapes(
         model, data_prop=bool(int(sys.argv[4])), strict_mode=bool(int(sys.argv[5]))
     )
 except onnx.shape_inference.InferenceError as error:
-    sys.stdout.buffer.write(b"-" + str(error).encode()[:1000])
+    answer.write(b"-" + str(error).encode()[:1000])
 else:
-    sys.stdout.buffer.write(b"+" + found.SerializeToString())
+    answer.write(b"+" + inferred.SerializeToString())
+answer.close()
 """
 
 

@@ -149,3 +149,14 @@ def test_a_size_that_ends_the_process_is_an_error():
     graph += "s = Constant<value_ints = [0]>() e = Constant<value_ints = [5]>() y = Slice(v, s, e, a) }"
     with pytest.raises(InferenceError, match="crashes"):
         infer_shapes(model(graph), data_prop=True)
+
+
+def test_what_imported_modules_print_is_not_taken_for_the_answer(tmp_path, monkeypatch):
+    """A module of the user's folder may have the name of a standard one that onnx imports."""
+    # It prints, and then stands for the installed module.
+    code = f"print('hello')\nimport sys\nsys.path.remove({str(tmp_path)!r})\n"
+    code += "del sys.modules['ml_dtypes']\nimport ml_dtypes\n"
+    (tmp_path / "ml_dtypes.py").write_text(code, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    risky = model("(float[2,2] x) => (y) { y = Softmax(x, x) }")
+    assert infer_shapes(risky) == onnx.shape_inference.infer_shapes(risky)
