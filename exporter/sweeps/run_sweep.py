@@ -201,7 +201,8 @@ def _list_zoo(path: str, engine: LocalEngine) -> Zoo:
     from .jobs import python_models
     from .zoo.python_files import list_models_or_error
 
-    engine.imports = python_models.IMPORTS
+    # The file imports PyTorch; the rest is imported when there are jobs to run.
+    engine.imports = ("torch", list_models_or_error.__module__)
     # The user's file may crash, hang or start threads, which would keep this process from forking.
     ended = engine.call(list_models_or_error, path, Limits(_LISTING_SECONDS))
     if ended.problem:
@@ -210,7 +211,7 @@ def _list_zoo(path: str, engine: LocalEngine) -> Zoo:
         raise OpsettaError(ended.result)
     zoo: Zoo = ended.result
     # Servers import what all models need once, and each job's fork has it at once.
-    engine.imports = (*engine.imports, *zoo.imports)
+    engine.imports = (*python_models.IMPORTS, *zoo.imports)
     return zoo
 
 
