@@ -1,0 +1,251 @@
+"""Accuracy of calibrated int8 files beside onnxruntime's own tool, on models trained for handwritten digits.
+
+Four small networks of the usual families (ResNet, MobileNet V3, ViT, BERT) are trained on scikit-learn's
+digits, exported at each opset, and quantized by `opsetta quantize`'s function and by onnxruntime's
+`quant_pre_process` and `quantize_static`, with the same samples and options. The accuracy is that on samples
+which neither training nor calibration has seen. Needs scikit-learn.
+
+    python benchmarks/int8_accuracy.py [--opsets 13 17] [--epochs 30] [--models resnet ...] [--json]
+"""
+
+import argparse
+import copy
+import json
+import logging
+import pathlib
+import tempfile
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import onnxruntime
+import torch
+from onnxruntime import quantization
+from onnxruntime.quantization.shape_inference import quant_pre_process
+from torch import Tensor, nn
+
+import opsetta
+
+CLASSES, CALIBRATION = 10, 200
+
+
+class SqueezeExcitation(nn.Module):
+    """Scales of channels from their means."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.reduce, self.expand = nn.Conv2d(channels, channels // 4, 1), nn.Conv2d(channels // 4, channels, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        scale = self.expand(torch.relu(self.reduce(x.mean((2, 3), keepdim=True))))
+        return x * nn.functional.hardsigmoid(scale)
+
+
+class InvertedResidual(nn.Module):
+    """A block of MobileNet V3: expanded, filtered by channel, excited and projected."""
+
+    def __init__(self, channels: int, expanded: int):
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(channels, expanded, 1, bias=False),
+            nn.BatchNorm2d(expanded),
+            nn.Hardswish(),
+            nn.Conv2d(expanded, expanded, 3, padding=1, groups=expanded, bias=False),
+            nn.BatchNorm2d(expanded),
+            nn.Hardswish(),
+            SqueezeExcitation(expanded),
+            nn.Conv2d(expanded, channels, 1, bias=False),
+            nn.BatchNorm2d(channels),
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x + self.layers(x)
+
+
+class Logits(nn.Module):
+    """A model of transformers that returns its logits alone.
+
+    Args:
+        as_tokens: whether the pixels are given as a row of tokens, their brightness.
+    """
+
+    def __init__(self, model: nn.Module, as_tokens: bool = False):
+        super().__init__()
+        self.model, self.as_tokens = model, as_tokens
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.as_tokens:
+            return self.model(input_ids=(images.flatten(1) * 16).long()).logits
+        return self.model(pixel_values=images).logits
+
+
+def resnet() -> nn.Module:
+    from transformers import ResNetConfig, ResNetForImageClassification
+
+    configuration = ResNetConfig(
+        num_channels=1,
+        embedding_size=16,
+        hidden_sizes=[16, 32],
+        depths=[2, 2],
+        layer_type="basic",
+        num_labels=CLASSES,
+    )
+    return Logits(ResNetForImageClassification(configuration))
+
+
+def mobilenet() -> nn.Module:
+    return nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1, bias=False),
+        nn.BatchNorm2d(16),
+        nn.Hardswish(),
+        InvertedResidual(16, 64),
+        InvertedResidual(16, 64),
+        nn.AvgPool2d(2),
+        InvertedResidual(16, 72),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(16, 64),
+        nn.Hardswish(),
+        nn.Linear(64, CLASSES),
+    )
+
+
+def vit() -> nn.Module:
+    from transformers import ViTConfig, ViTForImageClassification
+
+    configuration = ViTConfig(
+        hidden_size=48,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=96,
+        image_size=8,
+        patch_size=2,
+        num_channels=1,
+        num_labels=CLASSES,
+    )
+    return Logits(ViTForImageClassification(configuration))
+
+
+def bert() -> nn.Module:
+    from transformers import BertConfig, BertForSequenceClassification
+
+    configuration = BertConfig(
+        vocab_size=17,
+        hidden_size=48,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        intermediate_size=96,
+        max_position_embeddings=64,
+        num_labels=CLASSES,
+        attn_implementation="eager",
+    )
+    return Logits(BertForSequenceClassification(configuration), as_tokens=True)
+
+
+MODELS: dict[str, Callable[[], nn.Module]] = {
+    "resnet": resnet,
+    "mobilenet-v3": mobilenet,
+    "vit": vit,
+    "bert": bert,
+}
+
+
+def digits() -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Images and labels: those to train with, and those to measure with."""
+    from sklearn.datasets import load_digits
+
+    data = load_digits()
+    images = torch.tensor(data.images, dtype=torch.float32)[:, None] / 16
+    labels = torch.tensor(data.target, dtype=torch.int64)
+    order = torch.randperm(len(labels), generator=torch.Generator().manual_seed(0))
+    images, labels = images[order], labels[order]
+    return images[:1000], labels[:1000], images[1000:], labels[1000:]
+
+
+def train(model: nn.Module, images: Tensor, labels: Tensor, epochs: int) -> None:
+    optimizer = torch.optim.AdamW(model.parameters(), 2e-3)
+    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 4e-3, total_steps=epochs * (len(images) // 50))
+    model.train()
+    for _ in range(epochs):
+        for batch in torch.randperm(len(images)).split(50):
+            optimizer.zero_grad()
+            nn.functional.cross_entropy(model(images[batch]), labels[batch]).backward()
+            optimizer.step()
+            schedule.step()
+    model.eval()
+
+
+def accuracy(path: pathlib.Path, images: Tensor, labels: Tensor) -> float:
+    """The share of images that a file labels rightly."""
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    name = session.get_inputs()[0].name
+    results = np.concatenate([session.run(None, {name: part.numpy()})[0] for part in images.split(50)])
+    return float((results.argmax(1) == labels.numpy()).mean())
+
+
+def quantize_with_onnxruntime(source: pathlib.Path, path: pathlib.Path, samples: list[np.ndarray]) -> None:
+    prepared = path.with_suffix(".prepared.onnx")
+    quant_pre_process(source, prepared)
+    name = onnxruntime.InferenceSession(prepared).get_inputs()[0].name
+    remaining = iter(samples)
+
+    class Reader(quantization.CalibrationDataReader):
+        def get_next(self) -> dict[str, np.ndarray] | None:
+            sample = next(remaining, None)
+            return None if sample is None else {name: sample}
+
+    quantization.quantize_static(
+        prepared,
+        path,
+        Reader(),
+        per_channel=True,
+        activation_type=quantization.QuantType.QInt8,
+        weight_type=quantization.QuantType.QInt8,
+    )
+
+
+def measure(name: str, opsets: list[int], epochs: int) -> Iterator[dict]:
+    images, labels, held_out, held_labels = digits()
+    torch.manual_seed(0)
+    model = MODELS[name]()
+    train(model, images, labels, epochs)
+    samples = [part.numpy() for part in images[:CALIBRATION].split(10)]
+    with tempfile.TemporaryDirectory() as folder:
+        for opset in opsets:
+            plain, ours, theirs = (pathlib.Path(folder, f"{part}-{opset}.onnx") for part in ("f", "o", "t"))
+            program = opsetta.export(
+                copy.deepcopy(model), (images[:2],), opset=opset, dynamic_shapes=({0: "batch"},)
+            )
+            program.save(plain)
+            # A fifth of the batches that it is given is not used for calibration.
+            opsetta.load(plain).quantize(samples + samples[: len(samples) // 4], per_channel=True).save(ours)
+            quantize_with_onnxruntime(plain, theirs, samples)
+            yield {
+                "model": name,
+                "opset": opset,
+                "float": accuracy(plain, held_out, held_labels),
+                "opsetta": accuracy(ours, held_out, held_labels),
+                "onnxruntime": accuracy(theirs, held_out, held_labels),
+            }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--opsets", type=int, nargs="+", default=[13, 17])
+    parser.add_argument("--epochs", type=int, default=30)
+    parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    logging.disable(logging.WARNING)
+    rows = []
+    for name in options.models:
+        for row in measure(name, options.opsets, options.epochs):
+            rows.append(row)
+            if not options.json:
+                shares = "  ".join(f"{key} {row[key]:.1%}" for key in ("float", "opsetta", "onnxruntime"))
+                print(f"{name:13} opset {row['opset']}  {shares}", flush=True)
+    if options.json:
+        print(json.dumps(rows, indent=2))
+
+
+if __name__ == "__main__":
+    main()
