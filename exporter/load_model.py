@@ -41,6 +41,7 @@ def load(
     input_format: str | None = None,
     inputs_as_nchw: Sequence[str] = (),
     outputs_as_nchw: Sequence[str] = (),
+    keep_parse_example: bool = False,
 ) -> SourceModel | OnnxModel:
     """Read a source file, which `save_source` wrote, or a file of ONNX, TensorFlow or Caffe2.
 
@@ -73,6 +74,8 @@ def load(
         inputs_as_nchw: inputs that TensorFlow takes as [batch, height, width, channels], and the ONNX model
             is to take as [batch, channels, height, width].
         outputs_as_nchw: likewise for outputs.
+        keep_parse_example: of a TensorFlow file, refuse parsers of serialized `tf.train.Example` messages;
+            otherwise the parsed features are inputs.
 
     Raises:
         UsageError: `path` is not a path, or an option does not fit the kind of file.
@@ -91,6 +94,7 @@ def load(
         input_format,
         inputs_as_nchw,
         outputs_as_nchw,
+        keep_parse_example,
         allow_links,
     )
     # First, because the text of a git-lfs pointer begins like that of a GraphDef.

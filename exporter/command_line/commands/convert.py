@@ -48,6 +48,7 @@ def convert(
     checkpoint: tensorflow.Checkpoint = None,
     inputs_as_nchw: tensorflow.InputsAsNchw = None,
     outputs_as_nchw: tensorflow.OutputsAsNchw = None,
+    keep_parse_example: tensorflow.KeepParseExample = False,
     optimize: conversion_files.Optimize = None,
     target: options.Target = None,
     standard: conversion_files.Standard = False,
@@ -81,7 +82,15 @@ def convert(
     written = Output(output)
     begin = time.perf_counter()
     load_arguments = caffe2.load_options(init_net, input_shape if is_net else None) | tensorflow.load_options(
-        inputs, outputs, input_format, tag, signature, checkpoint, inputs_as_nchw, outputs_as_nchw
+        inputs,
+        outputs,
+        input_format,
+        tag,
+        signature,
+        checkpoint,
+        inputs_as_nchw,
+        outputs_as_nchw,
+        keep_parse_example,
     )
     source = _load(model, target_opset, changes, allow_links=allow_links, trusted=trusted, **load_arguments)
     lowered = source.lower(target_opset, optimize=optimize, target=loaded_target, **changes)

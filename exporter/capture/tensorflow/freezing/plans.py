@@ -30,10 +30,12 @@ _EFFECT_OPERATORS = re.compile(
 )
 """Operators without results, besides those that change variables."""
 _EXTERNAL_OPERATORS = re.compile(
-    r".*HashTable.*|LookupTable.*|.*Iterator.*|.*Queue.*|.*Dataset.*|.*Reader(V2)?|Reader.*|Barrier.*|Stack(V2)?"
+    r".*Iterator.*|.*Queue.*|.*Dataset.*|.*Reader(V2)?|Reader.*|Barrier.*|Stack(V2)?"
     r"|Restore.*|ReadFile|.*PyFunc.*|Stage|Unstage|.*ConditionalAccumulator|.*Recv|.*Summary(V2)?"
 )
 """Operators whose results come from outside the graph and its variables."""
+TABLE_OPERATORS = re.compile(r".*HashTable.*|LookupTable.*")
+"""Operators that create or read lookup tables, which a graph fills when it is initialized."""
 _REFERENCE_OPERATORS = frozenset(
     "RefIdentity RefSwitch RefMerge RefEnter RefExit RefNextIteration RefSelect".split()
 )
