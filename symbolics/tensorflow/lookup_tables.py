@@ -4,12 +4,11 @@ A key becomes its position in the table, by the LabelEncoder of `ai.onnx.ml` or 
 values are gathered by position. Source of the semantics: tensorflow/core/ops/lookup_ops.cc.
 """
 
-import functools
-
 import numpy as np
 from onnx import helper
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ..compositions.size_arithmetic import known_rank
 from ._common import set_shape
 
 _ML = "ai.onnx.ml"
@@ -19,11 +18,10 @@ _MOST_COMPARISONS = 1024
 """Integer keys that are compared one by one where the domain's version has no LabelEncoder for them."""
 
 
-@functools.cache
-def _ml_version(opset: int) -> int:
-    """The version of `ai.onnx.ml` that was released with an opset."""
-    versions = [row[3] for row in helper.VERSION_TABLE if row[2] <= opset]
-    return int(versions[-1])
+def _takes_all_types(g: GraphContext) -> bool:
+    """Import the version of `ai.onnx.ml` that was released with the opset; whether it maps all types."""
+    versions = [row[3] for row in helper.VERSION_TABLE if row[2] <= g.opset]
+    return g.construction.opset_import(_ML, int(versions[-1])) >= _KEYS_OF_ALL_TYPES
 
 
 @onnx_symbolic("tf::LookupTableFind")
@@ -38,16 +36,18 @@ def lookup_table_find(
         raise g.refuse(f"the table has keys of shape {key_array.shape} and values of {value_array.shape}")
     # A key that occurs again replaces its value.
     rows = {key: position for position, key in enumerate(key_array.reshape(-1).tolist())}
-    value_rows = value_array.reshape(key_array.size, *value_array.shape[key_array.ndim :])[list(rows.values())]
+    value_rows = value_array.reshape(key_array.size, *value_array.shape[key_array.ndim :])[
+        list(rows.values())
+    ]
     dtype = g.dtype(table_values) or DataType.INT64
     default_array = g.constant_value(default_value)
     if g.dtype(keys) == DataType.STRING:
-        version = g.construction.opset_import(_ML, _ml_version(g.opset))
-        names = [_text(g, key) for key in rows]
-        if dtype == DataType.INT64 and default_array is not None and version >= _KEYS_OF_ALL_TYPES and names:
-            if value_rows.ndim == 1:
-                return _encode(g, keys, names, value_rows.tolist(), int(default_array.reshape(-1)[0]))
-        positions = _positions_of_strings(g, keys, names, version)
+        names = [string_of(g, key) for key in rows]
+        is_direct = dtype == DataType.INT64 and default_array is not None and value_rows.ndim == 1
+        if is_direct and names and _takes_all_types(g):
+            assert default_array is not None
+            return _encode(g, keys, names, value_rows.tolist(), int(default_array.reshape(-1)[0]))
+        positions = positions_of_strings(g, keys, names)
     else:
         positions = _positions_of_integers(g, keys, [int(key) for key in rows])
     table = _table_with_default(g, value_rows, default_value, dtype)
@@ -64,7 +64,8 @@ def lookup_table_size(g: GraphContext, table_keys: Value, table_values: Value) -
     return g.constant(len(set(key_array.reshape(-1).tolist())))
 
 
-def _text(g: GraphContext, key: bytes | str) -> str:
+def string_of(g: GraphContext, key: bytes | str) -> str:
+    """The text of a string of TensorFlow, which may be any bytes."""
     try:
         return key.decode() if isinstance(key, bytes) else key
     except UnicodeDecodeError:
@@ -80,11 +81,11 @@ def _encode(g: GraphContext, keys: Value, names: list[str], values: list[int], d
     return set_shape(result, g.shape(keys))
 
 
-def _positions_of_strings(g: GraphContext, keys: Value, names: list[str], version: int) -> Value:
+def positions_of_strings(g: GraphContext, keys: Value, names: list[str]) -> Value:
     """The positions of strings in a list; its length for other strings."""
     if not names:
         return _zeros(g, keys)
-    if version >= _KEYS_OF_ALL_TYPES:
+    if _takes_all_types(g):
         return _encode(g, keys, names, list(range(len(names))), len(names))
     result = g.op(f"{_ML}::LabelEncoder", keys, classes_strings=names, default_int64=len(names))
     result.dtype = DataType.INT64
@@ -99,7 +100,9 @@ def _zeros(g: GraphContext, keys: Value) -> Value:
 def _positions_of_integers(g: GraphContext, keys: Value, numbers: list[int]) -> Value:
     """The positions of integers in a list; its length for other integers."""
     if g.dtype(keys) not in dtypes.INTEGERS:
-        raise g.refuse(f"a table with keys of {g.dtype(keys)} is not supported; only strings and integers are")
+        raise g.refuse(
+            f"a table with keys of {g.dtype(keys)} is not supported; only strings and integers are"
+        )
     if not numbers:
         return _zeros(g, keys)
     int64_keys = g.cast(keys, DataType.INT64)
@@ -113,8 +116,7 @@ def _positions_of_integers(g: GraphContext, keys: Value, numbers: list[int]) -> 
         if order == list(range(count)):
             return position
         return g.op("Gather", g.constant(np.array([*order, count], np.int64)), position, axis=0)
-    version = g.construction.opset_import(_ML, _ml_version(g.opset))
-    if version >= _KEYS_OF_ALL_TYPES:
+    if _takes_all_types(g):
         result = g.op(
             f"{_ML}::LabelEncoder",
             int64_keys,
@@ -126,12 +128,13 @@ def _positions_of_integers(g: GraphContext, keys: Value, numbers: list[int]) -> 
         return set_shape(result, g.shape(keys))
     if count > _MOST_COMPARISONS:
         raise g.refuse(f"a table of {count} integers needs the LabelEncoder of ai.onnx.ml 2", first_opset=11)
-    matches = g.op("Equal", g.op("Unsqueeze", int64_keys, axes=[-1]), g.constant(np.array(numbers, np.int64)))
+    rank = known_rank(g, keys)
+    matches = g.op(
+        "Equal", g.op("Unsqueeze", int64_keys, axes=[rank]), g.constant(np.array(numbers, np.int64))
+    )
     # At most one key matches, so the sum is its position less the number of keys, or 0.
     distances = g.constant(np.arange(count) - count)
-    sums = g.op(
-        "ReduceSum", g.op("Mul", g.cast(matches, DataType.INT64), distances), axes=[-1], keepdims=0
-    )
+    sums = g.op("ReduceSum", g.op("Mul", g.cast(matches, DataType.INT64), distances), axes=[rank], keepdims=0)
     return g.op("Add", sums, count)
 
 

@@ -1,8 +1,9 @@
 """Gives the lookup tables of a graph their contents: the keys and values become inputs of the table's node.
 
-A graph fills its tables when it is initialized: from tensors (LookupTableImport, InitializeTable), from a text
-file among the assets of the SavedModel (InitializeTableFromTextFile), or from the checkpoint (a Restore of a
-table that has learned its vocabulary). In TensorFlow 2, functions do that, which get the table as an argument.
+A graph fills its tables when it is initialized: from tensors (LookupTableImport, InitializeTable), from a
+text file among the assets of the SavedModel (InitializeTableFromTextFile), or from the checkpoint (a Restore
+of a table that has learned its vocabulary). In TensorFlow 2, functions fill tables, which are their
+arguments.
 
 Source of the semantics: tensorflow/core/kernels/lookup_util.cc and the text of the operators.
 """
@@ -125,9 +126,7 @@ class _TableContents:
                 body = self._body(callee)
                 origins = [self._origin(scope, result, arguments) for result in node.inputs]
                 formals = argument_names(self._functions[callee])
-                yield from self._find_initializers(
-                    body, dict(zip(formals, origins, strict=False)), depth + 1
-                )
+                yield from self._find_initializers(body, dict(zip(formals, origins, strict=False)), depth + 1)
 
     @functools.cache  # noqa: B019, the object lives for one call of `attach_tables`.
     def _fills_tables(self, name: str, depth: int) -> bool:
@@ -161,7 +160,9 @@ class _TableContents:
             elif node.op == "VarHandleOp":
                 # A variable with the path of an asset is assigned once, from a placeholder.
                 assigned = [n for n in scope.nodes.values() if n.op == "AssignVariableOp" and n.inputs]
-                sources = [n.inputs[1] for n in assigned if n.inputs[0].node == node.name and len(n.inputs) > 1]
+                sources = [
+                    n.inputs[1] for n in assigned if n.inputs[0].node == node.name and len(n.inputs) > 1
+                ]
                 if len(sources) != 1:
                     return _Origin(scope, node, result.port)
                 result = sources[0]
@@ -221,7 +222,9 @@ class _TableContents:
         size = initializer.attribute("vocab_size").i
         lines = lines[skipped:]
         if size > len(lines):
-            raise ModelFileError(f"the file of the table {quoted(table.name)} has {len(lines)} lines, not {size}")
+            raise ModelFileError(
+                f"the file of the table {quoted(table.name)} has {len(lines)} lines, not {size}"
+            )
         lines = lines if size <= 0 else lines[:size]
         delimiter = initializer.attribute("delimiter").s or b"\t"
         columns: list[np.ndarray] = []
@@ -230,8 +233,10 @@ class _TableContents:
                 lines, int(initializer.attribute(index).i), delimiter, f"the table {quoted(table.name)}"
             )
             columns.append(_convert_column(column, table, dtype))
-        keys, values = (self._constant(f"{table.name}/{name}", column) for name, column in
-                        zip(("keys", "values"), columns, strict=True))
+        keys, values = (
+            self._constant(f"{table.name}/{name}", column)
+            for name, column in zip(("keys", "values"), columns, strict=True)
+        )
         return keys, values
 
     def _lines(self, table: MessageNode, filename: _Origin | None) -> list[bytes]:
@@ -264,7 +269,9 @@ def _read_column(lines: list[bytes], index: int, delimiter: bytes, label: str) -
     for number, line in enumerate(lines):
         parts = line.split(delimiter)
         if not 0 <= index < len(parts):
-            raise ModelFileError(f"line {number + 1} of {label} has {len(parts)} columns, and {index} is read")
+            raise ModelFileError(
+                f"line {number + 1} of {label} has {len(parts)} columns, and {index} is read"
+            )
         column.append(parts[index])
     return column
 
@@ -279,6 +286,8 @@ def _convert_column(column: list[bytes] | range, table: MessageNode, attribute: 
         array[:] = [item if isinstance(item, bytes) else b"%d" % item for item in column]
         return array
     try:
-        return np.array([item if isinstance(item, int) else dtype.type(item.decode()) for item in column], dtype)
+        return np.array(
+            [item if isinstance(item, int) else dtype.type(item.decode()) for item in column], dtype
+        )
     except (ValueError, OverflowError) as error:
         raise ModelFileError(f"{table.label} is read from a text that has no numbers: {error}") from None

@@ -1,12 +1,12 @@
-"""Replaces ParseExample by inputs: the features that it would read from serialized `tf.train.Example` messages.
+"""Replaces parsers of serialized `tf.train.Example` messages by inputs: the features that they read.
 
 ONNX has no operator that parses messages, so the caller parses them. A feature is an input of its name:
 
 - dense: `name`, [batch, *dense_shape];
-- sparse: `name/indices` [count, 2], `name/values` [count] and `name/dense_shape` [2], as in `tf.SparseTensor`;
+- sparse: `name/indices` [count, 2], `name/values` [count], `name/dense_shape` [2], as in `tf.SparseTensor`;
 - ragged: `name/values` [count] and `name/row_splits` [batch + 1], as in `tf.RaggedTensor`.
 
-Source of the semantics: the text of ParseExample, ParseExampleV2 and ParseSingleExample in TensorFlow's OpDefs.
+Source of the semantics: TensorFlow's OpDefs of ParseExample, ParseExampleV2 and ParseSingleExample.
 """
 
 import dataclasses
@@ -86,7 +86,8 @@ class ParsedFeatures:
             more = [f"and {hidden} more"] if hidden > 0 else []
             warn(
                 f"{node.label} parses serialized tf.train.Example messages, which ONNX cannot: the features "
-                f"that it reads are inputs of the model instead: {'; '.join([*lines[:_MAXIMUM_SHOWN], *more])}"
+                "that it reads are inputs of the model instead: "
+                + "; ".join([*lines[:_MAXIMUM_SHOWN], *more])
             )
             if message in graph.inputs and not message.uses() and not message.is_graph_output():
                 graph.inputs.remove(message)
@@ -102,8 +103,8 @@ class ParsedFeatures:
         node = edge.node
         if scope.graph is not scope.emitter.graph:
             raise CaptureError(
-                f"{node.label} parses messages within a loop or a branch; only parsers outside of them become "
-                "inputs"
+                f"{node.label} parses messages within a loop or a branch; only parsers outside of them "
+                "become inputs"
             )
         names = node.definition.input_arg if node.definition is not None else ()
         serialized = scope.values[node.inputs[[argument.name for argument in names].index("serialized")]]
@@ -154,7 +155,9 @@ class ParsedFeatures:
             else:
                 dims.append(batch if size is None else size if size >= 0 else f"{stem}_{position}")
         value.shape = ir.Shape(dims)
-        default = None if feature.default is None else _constant_of(scope.values[node.inputs[feature.default]])
+        default = (
+            None if feature.default is None else _constant_of(scope.values[node.inputs[feature.default]])
+        )
         if default is not None and default.size:
             self._set_default(scope, value, default, dims)
         return value
@@ -164,7 +167,9 @@ class ParsedFeatures:
     ) -> None:
         """Record the default of a dense feature; where all sizes are known, a caller may leave it out."""
         text = ", ".join(_text_of_element(item) for item in default.reshape(-1)[:4])
-        self.defaults[value] = f"[{text}, …]" if default.size > 4 else f"[{text}]" if default.size > 1 else text
+        self.defaults[value] = (
+            f"[{text}, …]" if default.size > 4 else f"[{text}]" if default.size > 1 else text
+        )
         sizes = [size for size in dims if isinstance(size, int)]
         if len(sizes) < len(dims) or np.prod(sizes[1:], dtype=int) != default.size:
             return
