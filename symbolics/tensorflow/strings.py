@@ -43,16 +43,10 @@ def reduce_join(
         if not size:
             raise g.refuse(f"dimension {axis} is empty")
         parts = [
-            set_shape(g.op("Gather", result, [index], axis=axis), _with_size(g, result, axis, 1))
-            for index in range(size)
+            g.call("aten::slice", self=result, dim=axis, start=index, end=index + 1) for index in range(size)
         ]
         result = string_join(g, parts, separator)
     return result if keep_dims or not axes else g.op("Squeeze", result, axes=sorted(axes))
-
-
-def _with_size(g: GraphContext, value: Value, axis: int, size: int) -> list[object] | None:
-    shape = g.shape(value)
-    return None if shape is None else [*shape[:axis], size, *shape[axis + 1 :]]
 
 
 @onnx_symbolic("tf::StaticRegexFullMatch")
@@ -108,7 +102,7 @@ def _register_case(name: str, action: str) -> None:
     @onnx_symbolic(f"tf::String{name}")
     def change_case(g: GraphContext, input: Value, encoding: str = "") -> Value:
         """Letters of ASCII; with the encoding UTF-8, also those of other scripts."""
-        arguments = {"case_change_action": action, "is_case_sensitive": 1}
+        locale = None
         if encoding:
             warn(
                 f"String{name} becomes StringNormalizer, which changes letters outside of ASCII by the rules "
@@ -116,11 +110,14 @@ def _register_case(name: str, action: str) -> None:
             )
         else:
             # In this locale, letters outside of ASCII have no case.
-            arguments["locale"] = "C"
+            locale = "C"
         # Without elements the operator returns an empty string: another one is added, and removed later.
         flat = set_shape(g.op("Reshape", input, [-1]), [None])
         padded = g.op("Concat", flat, g.constant(np.array(["-"], dtype=object)), axis=0)
-        changed = set_shape(g.op("StringNormalizer", padded, **arguments), [None])
+        changed = set_shape(
+            g.op("StringNormalizer", padded, case_change_action=action, is_case_sensitive=1, locale=locale),
+            [None],
+        )
         result = g.op("Slice", changed, starts=[0], ends=[-1], axes=[0])
         if g.rank(input) == 1:
             return set_shape(result, g.shape(input))

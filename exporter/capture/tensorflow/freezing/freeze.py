@@ -13,15 +13,15 @@ from ....files.reading.names import listed, quoted
 from ..checkpoints import Checkpoint, open_checkpoint
 from ..element_types import numpy_type
 from ..graph_reading import GraphFile, read_graph
-from ..messages import FunctionDef, GraphDef, NodeDef, message_type
+from ..messages import FunctionDef, GraphDef, message_type
 from ..node_messages import MessageScope, ResultName, parse_result_name
 from ..operator_definitions import Definitions
 from ..tensor_protos import set_header
-from .bodies import UnfrozenGraph, freeze_scope
+from .bodies import freeze_scope
 from .calls import Functions
 from .frozen_graph import FrozenGraph
 from .inputs import ALL_PLACEHOLDERS, feed_results, set_placeholders
-from .plans import TABLE_OPERATORS, has_no_results, make_node
+from .plans import has_no_results, make_node
 from .scope_analysis import WRITING_OPERATORS, VariableReference
 from .variables import GraphVariable, StoredVariable, VariableKeys, handle_constants, variables_of
 
@@ -84,7 +84,7 @@ def frozen_graph(
     set_placeholders(scope, values or {})
     output_names = output_results(scope, file, outputs)
     variables = variables_of(scope)
-    calls = Functions(functions)
+    calls = Functions(functions, keep_tables)
     variable_references = {
         ResultName(variable.node, ""): VariableReference(variable.dtype, variable.node, variable.is_handle)
         for variable in variables.values()
@@ -96,14 +96,13 @@ def frozen_graph(
         ranges={},
         written_inputs=calls.written_inputs,
         plan_call=calls.plan,
+        keep_tables=keep_tables,
         # The contents follow later, when it is known which variables the frozen graph needs.
         constants={
             variable.node: make_node(variable.node, "Const", dtype=variable.dtype)
             for variable in variables.values()
         },
     )
-    if not keep_tables:
-        _refuse_tables([*frozen.nodes, *(node for f in calls.definitions for node in f.node_def)])
     needed = [variables[node.name] for node in frozen.nodes if node.name in variables]
     message = message_type("GraphDef")(versions=file.graph_def.versions)
     message.node.extend(frozen.nodes)
@@ -116,18 +115,6 @@ def frozen_graph(
     )
     weights = _set_weights(message, stored)
     return FrozenGraph(message, weights, [str(result) for result in frozen.results])
-
-
-def _refuse_tables(nodes: Iterable[NodeDef]) -> None:
-    """Refuse nodes that create or read lookup tables."""
-    problems = [
-        f"node {quoted(node.name)} ({node.op}) cannot be frozen: its results come from outside of the graph; "
-        "name them as inputs, or name other outputs"
-        for node in nodes
-        if TABLE_OPERATORS.fullmatch(node.op)
-    ]
-    if problems:
-        raise UnfrozenGraph(problems)
 
 
 def graph_file(graph: object, *, signature: str | None = None, trusted: bool = False) -> GraphFile:

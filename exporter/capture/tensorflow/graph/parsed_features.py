@@ -77,11 +77,18 @@ class ParsedFeatures:
 
         The user is told which inputs the model has instead.
         """
-        if not self.inputs:
-            return []
+        # A call needs all results of its function, of which the outputs may need few.
+        for key, (value, _) in list(self.inputs.items()):
+            if not value.uses() and not value.is_graph_output():
+                del self.inputs[key]
+                graph.initializers.pop(value.name or "", None)
         order = sorted(self.inputs, key=lambda key: self.inputs[key][1].order)
         for message, node in self.messages.items():
             lines = [self._describe(self.inputs[key][0]) for key in order if key[0] is message]
+            if message in graph.inputs and not message.uses() and not message.is_graph_output():
+                graph.inputs.remove(message)
+            if not lines:
+                continue
             hidden = len(lines) - _MAXIMUM_SHOWN
             more = [f"and {hidden} more"] if hidden > 0 else []
             warn(
@@ -89,8 +96,6 @@ class ParsedFeatures:
                 "that it reads are inputs of the model instead: "
                 + "; ".join([*lines[:_MAXIMUM_SHOWN], *more])
             )
-            if message in graph.inputs and not message.uses() and not message.is_graph_output():
-                graph.inputs.remove(message)
         return [self.inputs[key][0] for message in self.messages for key in order if key[0] is message]
 
     def _describe(self, value: ir.Value) -> str:
@@ -159,11 +164,17 @@ class ParsedFeatures:
             None if feature.default is None else _constant_of(scope.values[node.inputs[feature.default]])
         )
         if default is not None and default.size:
-            self._set_default(scope, value, default, dims)
+            default_rank = sum(size is not None for size in feature.sizes)
+            self._set_default(scope, value, default, dims, default_rank)
         return value
 
     def _set_default(
-        self, scope: GraphScope, value: ir.Value, default: np.ndarray, dims: Sequence[int | str]
+        self,
+        scope: GraphScope,
+        value: ir.Value,
+        default: np.ndarray,
+        dims: Sequence[int | str],
+        default_rank: int,
     ) -> None:
         """Record the default of a dense feature; where all sizes are known, a caller may leave it out."""
         text = ", ".join(_text_of_element(item) for item in default.reshape(-1)[:4])
@@ -171,10 +182,11 @@ class ParsedFeatures:
             f"[{text}, …]" if default.size > 4 else f"[{text}]" if default.size > 1 else text
         )
         sizes = [size for size in dims if isinstance(size, int)]
-        if len(sizes) < len(dims) or np.prod(sizes[1:], dtype=int) != default.size:
+        # One example has no batch; the default is that of one example.
+        of_example = sizes[len(dims) - default_rank :]
+        if len(sizes) < len(dims) or np.prod(of_example, dtype=int) != default.size:
             return
-        scope.emitter.charge(None, 1)
-        array = np.broadcast_to(default.reshape(sizes[1:]), sizes)
+        array = np.broadcast_to(default.reshape(of_example), sizes)
         if default.dtype.hasobject:
             value.const_value = ir.StringTensor(np.ascontiguousarray(array), name=value.name)
         else:
