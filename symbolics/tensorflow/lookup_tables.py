@@ -5,13 +5,14 @@ values are gathered by position. Source of the semantics: tensorflow/core/ops/lo
 """
 
 import numpy as np
-from onnx import helper
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ..compositions.size_arithmetic import known_rank
 from ._common import set_shape
 
 _ML = "ai.onnx.ml"
+_ML_COLUMN = 3
+"""The column of `ai.onnx.ml` in onnx's table of releases."""
 _KEYS_OF_ALL_TYPES = 2
 """The version of `ai.onnx.ml` from which LabelEncoder maps strings and integers to any of both."""
 _MOST_COMPARISONS = 1024
@@ -20,13 +21,17 @@ _MOST_COMPARISONS = 1024
 
 def _takes_all_types(g: GraphContext) -> bool:
     """Import the version of `ai.onnx.ml` that was released with the opset; whether it maps all types."""
-    versions = [row[3] for row in helper.VERSION_TABLE if row[2] <= g.opset]
-    return g.construction.opset_import(_ML, int(versions[-1])) >= _KEYS_OF_ALL_TYPES
+    return g.construction.import_released(_ML, _ML_COLUMN) >= _KEYS_OF_ALL_TYPES
 
 
-@onnx_symbolic("tf::LookupTableFind")
+@onnx_symbolic(["tf::LookupTableFind", "tf::LookupTableFindV2"])
 def lookup_table_find(
-    g: GraphContext, table_keys: Value, table_values: Value, keys: Value, default_value: Value
+    g: GraphContext,
+    table_handle: Value,
+    keys: Value,
+    default_value: Value,
+    table_keys: Value,
+    table_values: Value,
 ) -> Value:
     """The values of keys; the default for keys that the table lacks."""
     key_array, value_array = g.constant_value(table_keys), g.constant_value(table_values)
@@ -56,8 +61,8 @@ def lookup_table_find(
     return set_shape(result, None if known_shape is None else [*known_shape, *value_rows.shape[1:]])
 
 
-@onnx_symbolic("tf::LookupTableSize")
-def lookup_table_size(g: GraphContext, table_keys: Value, table_values: Value) -> Value:
+@onnx_symbolic(["tf::LookupTableSize", "tf::LookupTableSizeV2"])
+def lookup_table_size(g: GraphContext, table_handle: Value, table_keys: Value, table_values: Value) -> Value:
     key_array = g.constant_value(table_keys)
     if key_array is None:
         raise g.refuse("the table is filled with computed keys")

@@ -253,7 +253,7 @@ class _TableContents:
                 "SavedModel: save the model with its assets, or name the result of the lookup as an input"
             )
         folder = self._folder if self._folder.is_dir() else self._folder.parent
-        files = ExternalFiles(ModelFolder(os.path.abspath(folder / "assets")), lambda kind, title: None)
+        files = ExternalFiles(ModelFolder(os.path.abspath(folder / "assets")), lambda subject, title: None)
         content = files.whole(asset, f"the asset {quoted(asset)} of the table {quoted(table.name)}")
         # TensorFlow's reader of lines drops each carriage return.
         lines = content.tobytes().replace(b"\r", b"").split(b"\n")

@@ -1,4 +1,4 @@
-"""Ragged tensors as dense and sparse ones, their rows, and ranges of different lengths.
+"""Ragged tensors as dense and sparse units, their rows, and ranges of different lengths.
 
 Source of the semantics: tensorflow/core/kernels/ragged_*_op.cc.
 """
@@ -96,9 +96,9 @@ def ragged_tensor_to_tensor(
                 fits = g.op("Less", column, g.constant(size, DataType.INT64))
                 inside = fits if inside is None else g.op("And", inside, fits)
         assert inside is not None
-        kept = where_true(g, g.cast(inside, DataType.INT64))
-        columns = [g.op("Gather", column, kept, axis=0) for column in columns]
-        values = g.op("Gather", values, kept, axis=0)
+        selection = where_true(g, g.cast(inside, DataType.INT64))
+        columns = [g.op("Gather", column, selection, axis=0) for column in columns]
+        values = g.op("Gather", values, selection, axis=0)
     dtype = g.dtype(values) or DataType.FLOAT
     base = g.op("Expand", g.cast(default_value, dtype), g.stack([*ragged_sizes, *inner_sizes]))
     base = set_shape(base, [None] * (len(columns) + value_rank - 1))
@@ -196,8 +196,8 @@ def ragged_range(
     splits = splits_of(g, lengths)
     row_ids = row_ids_of(g, splits, last_of(g, splits))
     positions = g.cast(positions_in_rows(g, splits, row_ids), wide)
-    ones = g.call("aten::ones_like", lengths)
-    of_rows = [g.op("Mul", value, g.cast(ones, wide)) for value in (start, delta)]
+    units = g.call("aten::ones_like", lengths)
+    of_rows = [g.op("Mul", value, g.cast(units, wide)) for value in (start, delta)]
     first, step = (g.op("Gather", value, row_ids, axis=0) for value in of_rows)
     values = g.op("Add", first, g.op("Mul", positions, step))
     return [g.cast(splits, Tsplits), g.cast(values, dtype)]
@@ -259,10 +259,10 @@ def _count_in_rows(
     if weight_shape is None or not all(isinstance(dim, int) for dim in weight_shape):
         raise g.refuse("the shape of 'weights' is unknown")
     is_weighted = bool(np.prod([dim for dim in weight_shape if isinstance(dim, int)], dtype=int))
-    kept = where_true(g, g.cast(g.op("Less", numbers, g.constant(bins, DataType.INT64)), DataType.INT64))
-    row_ids, numbers = g.op("Gather", row_ids, kept, axis=0), g.op("Gather", numbers, kept, axis=0)
+    selection = where_true(g, g.cast(g.op("Less", numbers, g.constant(bins, DataType.INT64)), DataType.INT64))
+    row_ids, numbers = g.op("Gather", row_ids, selection, axis=0), g.op("Gather", numbers, selection, axis=0)
     if is_weighted and not binary_output:
-        added = g.op("Gather", flatten(g, weights), kept, axis=0)
+        added = g.op("Gather", flatten(g, weights), selection, axis=0)
     else:
         added = g.call("composed::full", size=[g.size(numbers, 0)], fill_value=1, dtype=dtype)
     flat = g.op("Add", g.op("Mul", row_ids, g.constant(bins, DataType.INT64)), numbers)

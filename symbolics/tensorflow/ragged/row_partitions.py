@@ -36,8 +36,8 @@ def splits_of(g: GraphContext, lengths: Value) -> Value:
 def count_per_row(g: GraphContext, row_ids: Value, rows: Size) -> Value:
     """How often each row occurs in row numbers."""
     zeros = g.call("composed::full", size=[rows], fill_value=0, dtype=DataType.INT64)
-    ones = g.call("composed::full", size=[g.size(row_ids, 0)], fill_value=1, dtype=DataType.INT64)
-    return set_shape(g.call("composed::accumulate_rows", zeros, row_ids, ones), [None])
+    units = g.call("composed::full", size=[g.size(row_ids, 0)], fill_value=1, dtype=DataType.INT64)
+    return set_shape(g.call("composed::accumulate_rows", zeros, row_ids, units), [None])
 
 
 def row_ids_of(g: GraphContext, splits: Value, count: Size) -> Value:

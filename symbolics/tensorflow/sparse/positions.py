@@ -57,7 +57,7 @@ def unravel(g: GraphContext, flat: Value, sizes: Sequence[Size]) -> Value:
 def sparse_reshape(
     g: GraphContext, input_indices: Value, input_shape: Value, new_shape: Value
 ) -> list[Value]:
-    """One size of -1 follows from the others."""
+    """One size of -1 follows from the remaining_size."""
     sizes = sparse_sizes(g, input_shape, input_indices)
     stated = elements(g, new_shape)
     if stated is None:
@@ -70,14 +70,14 @@ def sparse_reshape(
         # A computed size may be -1, too: the sizes are those that agree with the number of elements.
         new_sizes = _infer_computed_sizes(g, new_sizes, product(g, sizes))
     for dim in unknown:
-        others = product(g, [size for index, size in enumerate(stated) if index != dim])
-        new_sizes[dim] = compute(g, "floordiv", product(g, sizes), others)
+        remaining_size = product(g, [size for index, size in enumerate(stated) if index != dim])
+        new_sizes[dim] = compute(g, "floordiv", product(g, sizes), remaining_size)
     positions = unravel(g, flat_positions(g, input_indices, sizes), new_sizes)
     return [positions, g.stack(new_sizes)]
 
 
 def _infer_computed_sizes(g: GraphContext, sizes: list[Size], total: Size) -> list[Size]:
-    """Replace a computed -1 by the size that follows from the others."""
+    """Replace a computed -1 by the size that follows from the remaining_size."""
     computed = [dim for dim, size in enumerate(sizes) if isinstance(size, Value)]
     if not computed:
         return sizes
@@ -135,8 +135,8 @@ def sparse_fill_empty_rows(
     all_values = g.op("Concat", value_vector, set_shape(defaults, [None]), axis=0)
     # The inverse of the order states where each value went.
     total = g.size(order, 0)
-    places = g.call("composed::full", size=[total], fill_value=0, dtype=DataType.INT64)
-    inverse = g.call("composed::write_rows", places, order, range_vector(g, total))
+    targets = g.call("composed::full", size=[total], fill_value=0, dtype=DataType.INT64)
+    inverse = g.call("composed::write_rows", targets, order, range_vector(g, total))
     return [
         set_shape(g.op("Gather", all_indices, order, axis=0), [None, len(sizes)]),
         set_shape(g.op("Gather", all_values, order, axis=0), [None]),
@@ -189,10 +189,10 @@ def sparse_slice(
         columns.append(shifted)
         new_sizes.append(length)
     assert inside is not None
-    kept = where_true(g, g.cast(inside, DataType.INT64))
-    positions = g.op("Gather", join_columns(g, columns), kept, axis=0)
+    selection = where_true(g, g.cast(inside, DataType.INT64))
+    positions = g.op("Gather", join_columns(g, columns), selection, axis=0)
     return [
         set_shape(positions, [None, len(sizes)]),
-        g.op("Gather", flatten(g, values), kept, axis=0),
+        g.op("Gather", flatten(g, values), selection, axis=0),
         g.stack(new_sizes),
     ]

@@ -29,7 +29,7 @@ _RESHAPING = frozenset({"Identity", "Reshape", "ExpandDims", "Squeeze"})
 
 
 @dataclasses.dataclass(frozen=True)
-class Feature:
+class ParsedFeature:
     """One result of a parser.
 
     Attributes:
@@ -61,7 +61,7 @@ class ParsedFeatures:
         messages: the values of serialized messages.
     """
 
-    inputs: dict[tuple[ir.Value, str, ir.DataType], tuple[ir.Value, Feature]] = dataclasses.field(
+    inputs: dict[tuple[ir.Value, str, ir.DataType], tuple[ir.Value, ParsedFeature]] = dataclasses.field(
         default_factory=dict
     )
     messages: dict[ir.Value, GraphNode] = dataclasses.field(default_factory=dict)
@@ -138,7 +138,7 @@ class ParsedFeatures:
         scope: GraphScope,
         node: GraphNode,
         message: ir.Value,
-        feature: Feature,
+        feature: ParsedFeature,
         element_type: ir.DataType,
     ) -> ir.Value:
         value = ir.Value(
@@ -177,7 +177,8 @@ class ParsedFeatures:
         default_rank: int,
     ) -> None:
         """Record the default of a dense feature; where all sizes are known, a caller may leave it out."""
-        text = ", ".join(_text_of_element(item) for item in default.reshape(-1)[:4])
+        items = default.reshape(-1)[:4]
+        text = ", ".join(repr(text_of(item)) if isinstance(item, bytes) else str(item) for item in items)
         self.defaults[value] = (
             f"[{text}, …]" if default.size > 4 else f"[{text}]" if default.size > 1 else text
         )
@@ -192,10 +193,6 @@ class ParsedFeatures:
         else:
             value.const_value = ir.Tensor(np.ascontiguousarray(array), name=value.name)
         scope.emitter.graph.initializers.add(value)
-
-
-def _text_of_element(item: object) -> str:
-    return repr(text_of(item)) if isinstance(item, bytes) else str(item)
 
 
 def _trace_message(serialized: ir.Value) -> tuple[ir.Value, int | None]:
@@ -216,7 +213,7 @@ def _constant_of(value: ir.Value) -> np.ndarray | None:
     return None if value.const_value is None else value.const_value.numpy()
 
 
-def _feature_of(scope: GraphScope, edge: Edge, *, is_batch: bool) -> Feature:
+def _feature_of(scope: GraphScope, edge: Edge, *, is_batch: bool) -> ParsedFeature:
     """The feature of a result."""
     node = edge.node
     # An argument that is a list stands at several positions.
@@ -254,7 +251,7 @@ def _feature_of(scope: GraphScope, edge: Edge, *, is_batch: bool) -> Feature:
             sizes = [*lead, *shape]
             default = next(iter(offsets["dense_defaults"][position : position + 1]), None)
         # The parts of one feature belong together, other than in the order of results.
-        return Feature(keys[position], part, (before + position, part_number), default, sizes)
+        return ParsedFeature(keys[position], part, (before + position, part_number), default, sizes)
     raise ModelFileError(f"{node.label} has no result {edge.output}")
 
 

@@ -43,11 +43,11 @@ def _read_table(scope: GraphScope, node: GraphNode) -> None:
             f"{node.label} reads, in a loop or a branch, a table of computed keys or values, which is not "
             "supported"
         )
-    arguments: dict[str, object] = {"table_keys": keys, "table_values": values}
+    arguments: dict[str, object] = {"table_handle": handle, "table_keys": keys, "table_values": values}
     if node.op.startswith("LookupTableFind"):
         arguments |= {"keys": scope.values[node.inputs[1]], "default_value": scope.values[node.inputs[2]]}
     outputs = [scope.value(Edge(node, 0).label, node.result_type(0))]
-    scope.add(node, arguments, outputs, op=node.op.removesuffix("V2"))
+    scope.add(node, arguments, outputs)
     scope.define(node, outputs)
 
 
