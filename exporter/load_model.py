@@ -9,6 +9,7 @@ from ..registration import ModelFileError, UsageError
 from .capture.caffe2.input_descriptions import ShapeArgument
 from .capture.caffe2.net_capture import load_nets
 from .capture.caffe2.net_reading import is_net
+from .capture.tensorflow.keras_files import export_keras_file, is_keras_file
 from .capture.tensorflow.recognition import recognise
 from .capture.tensorflow.tensorflow_capture import TensorFlowOptions, capture_file
 from .files.garbage_collection import rare_collections
@@ -98,6 +99,9 @@ def load(
         allow_links,
     )
     # First, because the text of a git-lfs pointer begins like that of a GraphDef.
+    if is_keras_file(path):
+        with export_keras_file(path) as folder:
+            return _load_tensorflow(folder, options, weights, trusted)
     refuse_other_formats(path)
     for attempt in range(_ATTEMPTS):
         # Read before the file: a replacement during the read must show.
