@@ -4,9 +4,9 @@ import numpy as np
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...registration.warning import warn
+from ..compositions.row_partitions import longest
 from ..compositions.size_arithmetic import known_rank, sizes_of
 from ._common import concatenate_strings, constant_integers, flatten, range_vector, set_shape
-from .ragged.row_partitions import longest
 
 _NO_BYTES = (
     "ONNX has no operator that reads the bytes of strings: compute it before the model, and name its result "

@@ -81,6 +81,20 @@ TopK: X k | k axis
 ResizeNearest UpsampleBilinear: X scales | width_scale height_scale order
 PadImage: X | pads mode value order
 RoIAlign: X RoIs | spatial_scale pooled_h pooled_w sampling_ratio aligned order
+LengthsSum LengthsMean LengthsMax: DATA LENGTHS
+SparseLengthsSum SparseLengthsMean SparseLengthsMax: DATA INDICES LENGTHS
+SparseLengthsWeightedSum: DATA WEIGHTS INDICES LENGTHS
+SparseLengthsSumFused8BitRowwise SparseLengthsMeanFused8BitRowwise: DATA INDICES LENGTHS
+SparseLengthsSumFused4BitRowwise SparseLengthsMeanFused4BitRowwise: DATA INDICES LENGTHS
+SparseLengthsWeightedSumFused8BitRowwise: DATA WEIGHTS INDICES LENGTHS
+SparseLengthsWeightedSumFused4BitRowwise: DATA WEIGHTS INDICES LENGTHS
+SparseLengthsSum8BitsRowwise: DATA INDICES LENGTHS scale_bias
+LengthsToRanges LengthsRangeFill LengthsToSegmentIds: lengths
+GatherRanges: DATA RANGES
+SparseToDense: indices sparse_values data_to_infer_dim
+BatchSparseToDense: lengths indices values output_dim | dense_last_dim default_value
+SparseToDenseMask: indices values default_value lengths | mask return_presence_mask max_skipped_indices
+FillExamplesWithIndicator: data indicator
 Int8Quantize: X | Y_scale Y_zero_point
 Int8Dequantize: X
 Int8Conv Int8ConvRelu Int8ConvTranspose: X filter bias
@@ -129,7 +143,13 @@ def table() -> dict[str, Schema]:
     return schemas
 
 
+_SEGMENTS = ("INDICES", "LENGTHS", "lengths")
 INTEGER_INPUTS = {
+    **{name: _SEGMENTS for name in table() if "Lengths" in name},
+    "GatherRanges": ("RANGES",),
+    "SparseToDense": ("indices",),
+    "BatchSparseToDense": ("lengths", "indices"),
+    "SparseToDenseMask": ("lengths", "indices"),
     "Mod": ("DATA",),
     "BatchGather": ("INDICES",),
     "Gather": ("INDICES",),
@@ -142,7 +162,12 @@ INTEGER_INPUTS = {
     "TopK": ("k",),
 }
 """Inputs that are positions or sizes."""
-BOOL_INPUTS = {"Conditional": ("Condition",), "Not": ("X",), "Where": ("C",)}
+BOOL_INPUTS = {
+    "Conditional": ("Condition",),
+    "FillExamplesWithIndicator": ("indicator",),
+    "Not": ("X",),
+    "Where": ("C",),
+}
 """Inputs that are booleans."""
 WINDOWS = frozenset(
     name for name, schema in table().items() if schema.arguments & {"kernels", "pads", "strides"}

@@ -6,10 +6,7 @@ Source of the semantics: tensorflow/core/kernels/ragged_*_op.cc.
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ...compositions.size_arithmetic import Size, compute, known_rank, product, sizes_of, where_true
-from .._common import flatten, integers, number, range_vector, set_shape, traced_elements
-from .row_partitions import (
-    as_splits,
+from ...compositions.row_partitions import (
     count_per_row,
     last_of,
     lengths_of,
@@ -18,6 +15,13 @@ from .row_partitions import (
     row_ids_of,
     splits_of,
 )
+from ...compositions.size_arithmetic import Size, compute, known_rank, product, sizes_of, where_true
+from .._common import flatten, integers, number, range_vector, set_shape, traced_elements
+
+
+def _as_splits(g: GraphContext, splits: Value) -> Value:
+    """Cast splits to INT64."""
+    return flatten(g, g.cast(splits, DataType.INT64))
 
 
 class _Level:
@@ -37,11 +41,11 @@ def _levels(
         rows: Size = g.op("Reshape", g.cast(tensors[0], DataType.INT64), g.constant([], DataType.INT64))
         types, tensors = types[1:], tensors[1:]
     else:
-        rows = compute(g, "sub", g.size(as_splits(g, tensors[0]), 0), 1)
+        rows = compute(g, "sub", g.size(_as_splits(g, tensors[0]), 0), 1)
     levels: list[_Level] = []
     row_count = rows
     for index, (name, tensor) in enumerate(zip(types, tensors, strict=True)):
-        vector = as_splits(g, tensor)
+        vector = _as_splits(g, tensor)
         # The rows of the next dimension are the values of this one.
         is_last = index == len(types) - 1
         if name == "VALUE_ROWIDS":
@@ -162,7 +166,7 @@ def ragged_gather(
     selected = flatten(g, g.cast(indices, DataType.INT64))
     nested: list[Value] = []
     for tensor in params_nested_splits:
-        splits = as_splits(g, tensor)
+        splits = _as_splits(g, tensor)
         lengths = g.op("Gather", lengths_of(g, splits), selected, axis=0)
         new_splits = splits_of(g, lengths)
         row_ids = row_ids_of(g, new_splits, last_of(g, new_splits))
@@ -213,7 +217,7 @@ def ragged_bincount(
     binary_output: bool = False,
 ) -> Value:
     """Counts of the values of each row, or sums of their weights; values from `size` on are ignored."""
-    row_splits, numbers = as_splits(g, splits), flatten(g, g.cast(values, DataType.INT64))
+    row_splits, numbers = _as_splits(g, splits), flatten(g, g.cast(values, DataType.INT64))
     rows = compute(g, "sub", g.size(row_splits, 0), 1)
     row_ids = row_ids_of(g, row_splits, g.size(numbers, 0))
     return _count_in_rows(g, row_ids, numbers, rows, size, weights, binary_output)

@@ -7,9 +7,9 @@ tensorflow/core/kernels/sparse_*_op.cc.
 from collections.abc import Sequence
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.row_partitions import count_per_row
 from ...compositions.size_arithmetic import Size, compute, fold_size, product, where_true
 from .._common import elements, flatten, range_vector, set_shape
-from ..ragged.row_partitions import count_per_row
 
 
 def sparse_sizes(g: GraphContext, dense_shape: Value, indices: Value | None = None) -> list[Size]:

@@ -689,6 +689,105 @@ def _features() -> list[Record]:
     ]
 
 
+def _segments() -> list[Record]:
+    lengths, indices = np.int32([2, 0, 3]), np.int32([4, 0, 1, 1, 2])
+    table, weights = real(5, 4), real(5)
+    rows = table[indices]
+
+    def reduced(values: np.ndarray, function: Any) -> np.ndarray:
+        parts = np.split(values, np.cumsum(lengths)[:-1])
+        zero = np.zeros(values.shape[1:], np.float32)
+        return np.stack([function(part, 0) if len(part) else zero for part in parts])
+
+    codes = np.random.default_rng(1).integers(0, 256, (5, 4)).astype(np.uint8)
+    scales = np.stack([positive(5), real(5)], 1)
+    dense = codes * scales[:, :1] + scales[:, 1:]
+    fused = np.concatenate([codes, scales.view(np.uint8).reshape(5, 8)], 1)
+    half = scales.astype(np.float16)
+    nibbles = np.stack([codes & 15, codes >> 4], -1).reshape(5, 8) * half[:, :1].astype(np.float32)
+    nibbles = (nibbles + half[:, 1:].astype(np.float32)).astype(np.float32)
+    fused4 = np.concatenate([codes, half.view(np.uint8).reshape(5, 4)], 1)
+    ranges = np.int32([[[0, 1], [2, 2]], [[4, 1], [0, 0]]])
+    segments = [indices, lengths]
+    by_column = weights[:, None]
+    sums = {"needs_rank": True}
+    return [
+        *[
+            record(f"Lengths{name}", [rows, lengths], reduced(rows, function), **sums)
+            for name, function in (("Sum", np.sum), ("Mean", np.mean), ("Max", np.max))
+        ],
+        record("SparseLengthsSum", [table, *segments], reduced(rows, np.sum), weights=(0,)),
+        record("SparseLengthsMean", [table, *segments], reduced(rows, np.mean), weights=(0,)),
+        record("SparseLengthsMax", [table, *segments], reduced(rows, np.max), weights=(0,)),
+        record(
+            "SparseLengthsWeightedSum",
+            [table, weights, *segments],
+            reduced(rows * by_column, np.sum),
+            weights=(0,),
+        ),
+        *[
+            record(f"SparseLengths{name}Fused{bits}BitRowwise", [data, *segments], wanted, weights=(0,))
+            for bits, data, floats in ((8, fused, dense), (4, fused4, nibbles))
+            for name, wanted in (
+                ("Sum", reduced(floats[indices], np.sum)),
+                ("Mean", reduced(floats[indices], np.mean)),
+            )
+        ],
+        *[
+            record(
+                f"SparseLengthsWeightedSumFused{bits}BitRowwise",
+                [data, weights, *segments],
+                reduced(floats[indices] * by_column, np.sum),
+                weights=(0,),
+            )
+            for bits, data, floats in ((8, fused, dense), (4, fused4, nibbles))
+        ],
+        record(
+            "SparseLengthsSum8BitsRowwise",
+            [codes, *segments, scales],
+            reduced(dense[indices], np.sum),
+            weights=(0, 3),
+        ),
+        record("LengthsToRanges", lengths, np.int32([[0, 2], [2, 0], [2, 3]])),
+        record("LengthsRangeFill", lengths, np.int32([0, 1, 0, 1, 2])),
+        record("LengthsToSegmentIds", lengths, np.int32([0, 0, 2, 2, 2])),
+        record("GatherRanges", [weights, ranges], [weights[[0, 2, 3, 4]], np.int32([3, 1])]),
+        record(
+            "SparseToDense",
+            [np.int32([2, 0, 2]), rows[:3], real(4, 1)],
+            np.stack([rows[1], 0 * rows[0], rows[0] + rows[2], 0 * rows[0]]),
+            needs_rank=True,
+        ),
+        record(
+            "SparseToDense",
+            [np.int32([1, 0]), rows[:2]],
+            rows[[1, 0]],
+            needs_rank=True,
+        ),
+        record(
+            "BatchSparseToDense",
+            [np.int32([2, 0, 1]), np.int64([1, 0, 2]), np.float32([5, 6, 7])],
+            np.float32([[6, 5, -1], [-1, -1, -1], [-1, -1, 7]]),
+            dense_last_dim=3,
+            default_value=-1.0,
+        ),
+        record(
+            "SparseToDenseMask",
+            [np.int64([5, 9, 3, 7]), np.float32([1, 2, 3, 4]), np.array(-1, np.float32), np.int32([2, 2])],
+            [np.float32([[-1, 1], [3, -1]]), np.bool_([[False, True], [True, False]])],
+            mask=[3, 5],
+            return_presence_mask=1,
+            needs_rank=True,
+        ),
+        record(
+            "FillExamplesWithIndicator",
+            [rows[:2], np.bool_([True, False, True])],
+            np.stack([rows[0], 0 * rows[0], rows[1]]),
+            needs_rank=True,
+        ),
+    ]
+
+
 RECORDS = [
     *_elementwise(),
     *_binary(),
@@ -701,4 +800,5 @@ RECORDS = [
     *_reductions(),
     *_images(),
     *_features(),
+    *_segments(),
 ]

@@ -4,22 +4,27 @@ All are INT64 vectors. `splits` [rows + 1] begins with 0 and has the end of each
 each value.
 """
 
-from ....registration import DataType, GraphContext, Value
-from ...compositions.size_arithmetic import Size, compute
-from .._common import END, flatten, range_vector, set_shape
+import onnx_ir as ir
+
+from ...registration import DataType, GraphContext, Value
+from .size_arithmetic import Size, compute
+
+_END = 2**63 - 1
 
 
-def as_splits(g: GraphContext, splits: Value) -> Value:
-    """Cast splits to INT64."""
-    return flatten(g, g.cast(splits, DataType.INT64))
+def _vector(value: Value) -> Value:
+    """Set the shape of a vector if emission did not infer it."""
+    if value.shape is None:
+        value.shape = ir.Shape([None])
+    return value
 
 
 def all_but_first(g: GraphContext, values: Value) -> Value:
-    return set_shape(g.op("Slice", values, starts=[1], ends=[END], axes=[0]), [None])
+    return _vector(g.op("Slice", values, starts=[1], ends=[_END], axes=[0]))
 
 
 def all_but_last(g: GraphContext, values: Value) -> Value:
-    return set_shape(g.op("Slice", values, starts=[0], ends=[-1], axes=[0]), [None])
+    return _vector(g.op("Slice", values, starts=[0], ends=[-1], axes=[0]))
 
 
 def lengths_of(g: GraphContext, splits: Value) -> Value:
@@ -30,14 +35,14 @@ def lengths_of(g: GraphContext, splits: Value) -> Value:
 def splits_of(g: GraphContext, lengths: Value) -> Value:
     """The splits of rows with these lengths."""
     ends = g.call("aten::cumsum", self=lengths, dim=0)
-    return set_shape(g.op("Concat", g.constant([0]), ends, axis=0), [None])
+    return _vector(g.op("Concat", g.constant([0]), ends, axis=0))
 
 
 def count_per_row(g: GraphContext, row_ids: Value, rows: Size) -> Value:
     """How often each row occurs in row numbers."""
     zeros = g.call("composed::full", size=[rows], fill_value=0, dtype=DataType.INT64)
     units = g.call("composed::full", size=[g.size(row_ids, 0)], fill_value=1, dtype=DataType.INT64)
-    return set_shape(g.call("composed::accumulate_rows", zeros, row_ids, units), [None])
+    return _vector(g.call("composed::accumulate_rows", zeros, row_ids, units))
 
 
 def row_ids_of(g: GraphContext, splits: Value, count: Size) -> Value:
@@ -51,7 +56,9 @@ def row_ids_of(g: GraphContext, splits: Value, count: Size) -> Value:
 def positions_in_rows(g: GraphContext, splits: Value, row_ids: Value) -> Value:
     """The position of each value within its row."""
     count = g.size(row_ids, 0)
-    return g.op("Sub", range_vector(g, count), g.op("Gather", splits, row_ids, axis=0))
+    return g.op(
+        "Sub", g.constant(g.call("sym::range", start=0, end=count)), g.op("Gather", splits, row_ids, axis=0)
+    )
 
 
 def longest(g: GraphContext, lengths: Value) -> Value:
@@ -62,5 +69,5 @@ def longest(g: GraphContext, lengths: Value) -> Value:
 
 def last_of(g: GraphContext, splits: Value) -> Value:
     """The number of values, a scalar."""
-    last = g.op("Slice", splits, starts=[-1], ends=[END], axes=[0])
+    last = g.op("Slice", splits, starts=[-1], ends=[_END], axes=[0])
     return g.op("Reshape", last, g.constant([], DataType.INT64))
