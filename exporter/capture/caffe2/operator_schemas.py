@@ -81,6 +81,19 @@ TopK: X k | k axis
 ResizeNearest UpsampleBilinear: X scales | width_scale height_scale order
 PadImage: X | pads mode value order
 RoIAlign: X RoIs | spatial_scale pooled_h pooled_w sampling_ratio aligned order
+GenerateProposals GenerateProposalsCPP: scores bbox_deltas im_info anchors
+    | spatial_scale pre_nms_topN post_nms_topN nms_thresh min_size correct_transform_coords legacy_plus_one
+    angle_bound_on angle_bound_lo angle_bound_hi clip_angle_thresh
+BBoxTransform: rois deltas im_info
+    | weights apply_scale correct_transform_coords rotated legacy_plus_one
+    angle_bound_on angle_bound_lo angle_bound_hi clip_angle_thresh
+BoxWithNMSLimit: scores boxes batch_splits
+    | score_thresh nms detections_per_im soft_nms_enabled soft_nms_method soft_nms_sigma
+    soft_nms_min_score_thres rotated cls_agnostic_bbox_reg input_boxes_include_bg_cls
+    output_classes_include_bg_cls legacy_plus_one
+CollectAndDistributeFpnRpnProposals: inputs*
+    | roi_canonical_scale roi_canonical_level roi_max_level roi_min_level
+    rpn_max_level rpn_min_level rpn_post_nms_topN legacy_plus_one
 LengthsSum LengthsMean LengthsMax: DATA LENGTHS
 SparseLengthsSum SparseLengthsMean SparseLengthsMax: DATA INDICES LENGTHS
 SparseLengthsWeightedSum: DATA WEIGHTS INDICES LENGTHS
@@ -128,8 +141,8 @@ class Schema:
 def table() -> dict[str, Schema]:
     """The schema of each operator, by its type."""
     schemas = {}
-    # Arguments may follow on an indented line of their own.
-    for line in _TABLE.replace("\n    |", " |").strip().splitlines():
+    # Arguments may follow on indented lines of their own.
+    for line in _TABLE.replace("\n    ", " ").strip().splitlines():
         names, _, signature = line.partition(":")
         inputs, _, arguments = signature.partition("|")
         # An asterisk marks a variadic input, which is the last one.

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from . import detection_reference as detection
 from . import reference as ref
 
 _RANDOM = np.random.default_rng(7)
@@ -64,6 +65,8 @@ def record(
     inputs = inputs if isinstance(inputs, list) else [inputs]
     expected = expected(*inputs) if callable(expected) else expected
     expected = expected if isinstance(expected, list) else [expected]
+    # `weights` names inputs that are weights, so an argument of that name ends with an underscore.
+    arguments = {key.rstrip("_"): value for key, value in arguments.items()}
     name = "-".join([kind, *[f"{key}={value}" for key, value in arguments.items()]])[:80]
     return Record(kind, inputs, expected, arguments, weights, lowest, highest, needs_rank, needs_sizes, name)
 
@@ -788,6 +791,70 @@ def _segments() -> list[Record]:
     ]
 
 
+def _detection() -> list[Record]:
+    random = np.random.default_rng(3)
+    scores = random.random((2, 3, 4, 5)).astype(np.float32)
+    deltas = (random.standard_normal((2, 12, 4, 5)) * 0.3).astype(np.float32)
+    im_info = np.float32([[60, 75, 1.5], [50, 70, 1.0]])
+    anchors = np.float32([[-8, -8, 23, 23], [-20, -4, 35, 19], [-2, -2, 5, 5]])
+    proposals = detection.generate_proposals(scores, deltas, im_info, anchors, 1 / 16, 40, 9, 0.5, 8.0)
+    corners = random.random((6, 2)) * 30
+    boxes = np.concatenate([corners, corners + 5 + random.random((6, 2)) * 30], 1)
+    rois = np.concatenate([[[0], [0], [1], [0], [1], [1]], boxes], 1).astype(np.float32)
+    changes = (random.standard_normal((6, 12)) * 0.4).astype(np.float32)
+    weights = (10.0, 10.0, 5.0, 5.0)
+    class_scores = random.random((6, 3)).astype(np.float32)
+    class_boxes = np.tile(boxes, (1, 3)).astype(np.float32) + random.random((6, 12)).astype(np.float32)
+    parts = [np.concatenate([rois[:, :1], boxes * size], 1).astype(np.float32) for size in (1, 4, 12)]
+    part_scores = [random.random(6).astype(np.float32) for _ in parts]
+    return [
+        record(
+            "GenerateProposals",
+            [scores, deltas, im_info, anchors],
+            proposals,
+            spatial_scale=1 / 16,
+            pre_nms_topN=40,
+            post_nms_topN=9,
+            nms_thresh=0.5,
+            min_size=8.0,
+            correct_transform_coords=1,
+            weights=(3,),
+            lowest=11,
+        ),
+        *[
+            record(
+                "BBoxTransform",
+                [given, changes, infos],
+                detection.bbox_transform(given, changes, infos, weights, scaled),
+                apply_scale=int(scaled),
+                needs_sizes=True,
+                weights_=list(weights),
+            )
+            for given, infos, scaled in ((rois, im_info, True), (rois[:, 1:].copy(), im_info[:1], False))
+        ],
+        record(
+            "BoxWithNMSLimit",
+            [class_scores, class_boxes, np.float32([6])],
+            detection.box_with_nms_limit(class_scores, class_boxes, 0.2, 0.5, 5),
+            score_thresh=0.2,
+            nms=0.5,
+            detections_per_im=5,
+            lowest=10,
+            needs_sizes=True,
+        ),
+        record(
+            "CollectAndDistributeFpnRpnProposals",
+            [*parts, *part_scores],
+            detection.collect_and_distribute(parts, part_scores, 12, 2, 4),
+            rpn_min_level=2,
+            rpn_max_level=4,
+            roi_min_level=2,
+            roi_max_level=4,
+            rpn_post_nms_topN=12,
+        ),
+    ]
+
+
 RECORDS = [
     *_elementwise(),
     *_binary(),
@@ -801,4 +868,5 @@ RECORDS = [
     *_images(),
     *_features(),
     *_segments(),
+    *_detection(),
 ]
