@@ -55,7 +55,7 @@ def _register_reduction(reduction: str) -> None:
         return _reduce(g, g.op("Gather", DATA, INDICES, axis=0), LENGTHS, reduction)
 
 
-def _weighted(g: GraphContext, rows: Value, weights: Value) -> Value:
+def _weight_rows(g: GraphContext, rows: Value, weights: Value) -> Value:
     """Rows times a weight for each of them."""
     axes = list(range(1, known_rank(g, rows)))
     return g.op("Mul", rows, g.op("Unsqueeze", weights, axes=axes) if axes else weights)
@@ -72,7 +72,7 @@ def _register_fused(bits: int) -> None:
     def reduce_weighted_fused(
         g: GraphContext, DATA: Value, WEIGHTS: Value, INDICES: Value, LENGTHS: Value
     ) -> Value:
-        return _reduce(g, _weighted(g, _gather_fused(g, DATA, INDICES, bits), WEIGHTS), LENGTHS, "Sum")
+        return _reduce(g, _weight_rows(g, _gather_fused(g, DATA, INDICES, bits), WEIGHTS), LENGTHS, "Sum")
 
 
 for _name in _REDUCTIONS:
@@ -108,7 +108,7 @@ def _scale_rows(g: GraphContext, codes: Value, scale_and_bias: Value) -> Value:
 def sparse_lengths_weighted_sum(
     g: GraphContext, DATA: Value, WEIGHTS: Value, INDICES: Value, LENGTHS: Value
 ) -> Value:
-    return _reduce(g, _weighted(g, g.op("Gather", DATA, INDICES, axis=0), WEIGHTS), LENGTHS, "Sum")
+    return _reduce(g, _weight_rows(g, g.op("Gather", DATA, INDICES, axis=0), WEIGHTS), LENGTHS, "Sum")
 
 
 @onnx_symbolic("caffe2::SparseLengthsSum8BitsRowwise")

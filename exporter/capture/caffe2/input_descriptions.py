@@ -91,8 +91,8 @@ def _parse_quantization(
     # Caffe2's Int8 blobs are unsigned bytes.
     if dtype != ir.DataType.UINT8 or not 0 < scale < math.inf or zero_point > 255:
         raise UsageError(
-            f"the scale of '{name}' must have the form uint8[1,3,224,224]@0.05:128, with a positive scale and "
-            "a zero point of at most 255"
+            f"the scale of '{name}' must have the form uint8[1,3,224,224]@0.05:128, with a positive scale "
+            "and a zero point of at most 255"
         )
     return scale, zero_point
 

@@ -12,16 +12,17 @@ import dataclasses
 import functools
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from ....registration import CaptureError, ModelFileError, Names
+from ...files.reading.bounds import BOUNDS, REMEDY, Bounds
 from ...files.reading.external_data.files import ExternalFiles, ModelFolder
 from ...files.reading.names import quoted
 from .checkpoints import Checkpoint
 from .element_types import numpy_type, type_number
-from .graph.nodes import TABLES
+from .graph.nodes import PROBLEM, TABLES
 from .graph_reading import GraphFile
 from .messages import message_type
 from .node_messages import CALLS, IDENTITIES, MessageNode, MessageScope, ResultName, argument_names
@@ -34,6 +35,10 @@ INITIALIZERS = frozenset(
 _TEXT_FILE = "InitializeTableFromTextFile"
 _RESTORES = frozenset({"RestoreV2"})
 _MAXIMUM_DEPTH = 60
+_BYTES_PER_BYTE = 64
+"""Bytes of memory that a byte of a text takes in lines of one letter."""
+_MAXIMUM_SCOPES = 100_000
+"""Bounds on the calls of functions that fill tables."""
 _WHOLE_LINE, _LINE_NUMBER = -2, -1
 _READS = frozenset({"ReadVariableOp"}) | IDENTITIES
 
@@ -52,7 +57,10 @@ _Arguments = Mapping[str, _Origin | None]
 
 
 def attach_tables(
-    file: GraphFile, path: str | os.PathLike[str], open_checkpoint: Callable[[], Checkpoint | None]
+    file: GraphFile,
+    path: str | os.PathLike[str],
+    open_checkpoint: Callable[[], Checkpoint | None],
+    bounds: Bounds = BOUNDS,
 ) -> None:
     """Add the keys and the values of each table of the graph to the inputs of its node.
 
@@ -62,13 +70,13 @@ def attach_tables(
         file: the graph, whose message is changed.
         path: the file or the folder that it was read from.
         open_checkpoint: opens the checkpoint of the graph; called if a table's contents are in it.
+        bounds: bounds on memory.
 
     Raises:
         ModelFileError: an asset is missing or is malformed.
-        CaptureError: a table is filled in a way that is not supported.
     """
     if any(node.op in TABLES for node in file.graph_def.node):
-        _TableContents(file, path, functools.cache(open_checkpoint)).attach()
+        _TableContents(file, path, functools.cache(open_checkpoint), bounds).attach()
 
 
 class _TableContents:
@@ -77,11 +85,14 @@ class _TableContents:
         file: GraphFile,
         path: str | os.PathLike[str],
         open_checkpoint: Callable[[], Checkpoint | None],
+        bounds: Bounds,
     ):
+        self._bounds = bounds
         self._graph = file.graph_def
         self._scope = MessageScope(file.graph_def.node, "the graph")
         self._functions = {f.signature.name: f for f in file.graph_def.library.function}
         self._bodies: dict[str, MessageScope] = {}
+        self._visited_scopes = 0
         self._open_checkpoint = open_checkpoint
         self._folder = pathlib.Path(path)
         self._assets: dict[str, str] = {}
@@ -94,6 +105,7 @@ class _TableContents:
     def attach(self) -> None:
         """Add the contents of all tables."""
         contents: dict[str, tuple[str, str]] = {}
+        problems: dict[str, str] = {}
         for scope, node, arguments in list(self._find_initializers(self._scope, {}, 0)):
             origins = [self._origin(scope, result, arguments) for result in node.inputs]
             table = origins[0] if origins else None
@@ -103,19 +115,37 @@ class _TableContents:
             # Assigned again, a table of a text file or of constants has the same contents.
             if name in contents:
                 continue
-            if node.op.startswith(_TEXT_FILE):
-                contents[name] = self._read_text(table.node, node, origins[1] if len(origins) > 1 else None)
-            elif len(origins) == 3:
-                keys, values = (self._result(origin, node) for origin in origins[1:])
-                contents[name] = keys, values
+            try:
+                contents[name] = self._contents(table.node, node, origins)
+            except CaptureError as error:
+                # The outputs may not need the table: the error is raised where a node reads it.
+                problems[name] = str(error)
         for message in self._graph.node:
             if message.name in contents and not message.input:
                 message.input.extend(contents[message.name])
+            elif message.name in problems:
+                message.attr[PROBLEM].s = problems[message.name].encode()
+
+    def _contents(
+        self, table: MessageNode, initializer: MessageNode, origins: Sequence[_Origin | None]
+    ) -> tuple[str, str]:
+        """The names of the results with the keys and the values of a table."""
+        if initializer.op.startswith(_TEXT_FILE):
+            return self._read_text(table, initializer, origins[1] if len(origins) > 1 else None)
+        if len(origins) != 3:
+            raise ModelFileError(f"{initializer.label} has {len(origins)} inputs instead of 3")
+        return self._result(origins[1], initializer), self._result(origins[2], initializer)
 
     def _find_initializers(
         self, scope: MessageScope, arguments: _Arguments, depth: int
     ) -> Iterator[tuple[MessageScope, MessageNode, _Arguments]]:
         """The nodes that fill tables, also in called functions."""
+        # A function may call itself, or another one twice, and so on.
+        self._visited_scopes += 1
+        if depth > _MAXIMUM_DEPTH or self._visited_scopes > _MAXIMUM_SCOPES:
+            raise ModelFileError(
+                "the functions that fill its tables are nested too deep, or called too often"
+            )
         for node in scope.nodes.values():
             if node.op in INITIALIZERS:
                 yield scope, node, arguments
@@ -159,16 +189,22 @@ class _TableContents:
                 result = node.inputs[0]
             elif node.op == "VarHandleOp":
                 # A variable with the path of an asset is assigned once, from a placeholder.
-                assigned = [n for n in scope.nodes.values() if n.op == "AssignVariableOp" and n.inputs]
-                sources = [
-                    n.inputs[1] for n in assigned if n.inputs[0].node == node.name and len(n.inputs) > 1
-                ]
+                sources = self._assigned_results(scope).get(node.name, [])
                 if len(sources) != 1:
                     return _Origin(scope, node, result.port)
                 result = sources[0]
             else:
                 return _Origin(scope, node, result.port)
         return None
+
+    @functools.cache  # noqa: B019, the object lives for one call of `attach_tables`.
+    def _assigned_results(self, scope: MessageScope) -> dict[str, list[ResultName]]:
+        """The results that are assigned to variables, by the names of the variables' nodes."""
+        results: dict[str, list[ResultName]] = {}
+        for node in scope.nodes.values():
+            if node.op == "AssignVariableOp" and len(node.inputs) > 1:
+                results.setdefault(node.inputs[0].node, []).append(node.inputs[1])
+        return results
 
     def _result(self, origin: _Origin | None, initializer: MessageNode) -> str:
         """The name of a result of the graph with the keys or values of a table."""
@@ -250,11 +286,15 @@ class _TableContents:
             # A path that a file names is not opened: the file may come from anybody.
             raise CaptureError(
                 f"the table {quoted(table.name)} is read from the file{stated}, which is not an asset of the "
-                "SavedModel: save the model with its assets, or name the result of the lookup as an input"
+                "SavedModel"
             )
         folder = self._folder if self._folder.is_dir() else self._folder.parent
         files = ExternalFiles(ModelFolder(os.path.abspath(folder / "assets")), lambda subject, title: None)
         content = files.whole(asset, f"the asset {quoted(asset)} of the table {quoted(table.name)}")
+        if content.size > self._bounds.memory // _BYTES_PER_BYTE:
+            raise ModelFileError(
+                f"the asset {quoted(asset)} has {content.size} bytes, more than a table may take; {REMEDY}"
+            )
         # TensorFlow's reader of lines drops each carriage return.
         lines = content.tobytes().replace(b"\r", b"").split(b"\n")
         return lines if lines[-1] else lines[:-1]

@@ -98,7 +98,9 @@ def capture_file(
         inputs, input_names = list(file.inputs.values()), list(file.inputs)
     if outputs is None and file.outputs:
         outputs, output_names = list(file.outputs.values()), list(file.outputs)
-    attach_tables(file, path, lambda: checkpoint_of_graph(file, options.checkpoint, options.allow_links))
+    attach_tables(
+        file, path, lambda: checkpoint_of_graph(file, options.checkpoint, options.allow_links), bounds
+    )
     graph = _freeze_if_needed(file, options, inputs, outputs, bounds)
     inputs_as_nchw = options.inputs_as_nchw
     if graph is not file.graph_def and inputs is not None:

@@ -20,6 +20,8 @@ TABLES = frozenset(
     "AnonymousMutableHashTable".split()
 )
 """The operators that create a lookup table."""
+PROBLEM = "_problem"
+"""The attribute with the reason why the contents of a table are not known."""
 
 
 class Edge(NamedTuple):

@@ -78,7 +78,7 @@ class Emitter:
         library: the functions and operators.
         begin: begins to convert a result, by its operator.
         placeholder: makes the graph input for a placeholder; returns None if it must not become one.
-        tables: the keys and values of lookup tables, by their handles; None if the file has no contents.
+        tables: the keys and values of lookup tables, by their handles; or the reason why they are unknown.
     """
 
     def __init__(self, graph: ir.Graph, library: Library, begin: Begin, bounds: Bounds, node_count: int):
@@ -92,7 +92,7 @@ class Emitter:
         self.begin = begin
         self.names = Names()
         self.placeholder: Callable[[GraphNode], ir.Value | None] = lambda node: None
-        self.tables: dict[ir.Value, tuple[ir.Value, ir.Value] | None] = {}
+        self.tables: dict[ir.Value, tuple[ir.Value, ir.Value] | str] = {}
         self._bounds = bounds
         self._constants: dict[GraphNode, ir.Value] = {}
         expanded = min(bounds.expanded_nodes + 16 * node_count, max(bounds.expanded_nodes, _MOST_EXPANDED))

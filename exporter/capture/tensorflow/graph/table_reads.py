@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .....registration import CaptureError
-from .nodes import TABLES, Edge, GraphNode
+from .nodes import PROBLEM, TABLES, Edge, GraphNode
 from .scope import GraphScope, Unit
 
 TABLE_READERS = frozenset("LookupTableFind LookupTableFindV2 LookupTableSize LookupTableSizeV2".split())
@@ -25,18 +25,19 @@ def _define_table(scope: GraphScope, node: GraphNode) -> None:
     tables = scope.emitter.tables
     handle = scope.emitter.number(f"{scope.prefix}{node.name}", np.array(len(tables), np.int64))
     contents = [scope.values[edge] for edge in node.inputs]
-    tables[handle] = (contents[0], contents[1]) if len(contents) == 2 else None
+    problem = node.attribute(PROBLEM).s.decode(errors="replace") if node.has(PROBLEM) else ""
+    tables[handle] = (contents[0], contents[1]) if len(contents) == 2 else problem
     scope.define(node, [handle])
 
 
 def _read_table(scope: GraphScope, node: GraphNode) -> None:
     """Append a node that reads a table."""
     handle = scope.values[node.inputs[0]] if node.inputs else None
-    contents = None if handle is None else scope.emitter.tables.get(_origin(handle))
-    if contents is None:
-        raise CaptureError(
-            f"{node.label} reads a table whose contents are not in the file: name its result as an input"
-        )
+    contents = "" if handle is None else scope.emitter.tables.get(_origin(handle), "")
+    if isinstance(contents, str):
+        reason = contents or "a node reads a table whose contents are not in the file"
+        raise CaptureError(f"{node.label}: {reason}: name its result as an input")
+    assert handle is not None
     keys, values = contents
     if scope.graph is not scope.emitter.graph and not (keys.is_initializer() and values.is_initializer()):
         raise CaptureError(

@@ -180,6 +180,39 @@ def test_a_missing_asset_is_named(models: pathlib.Path, tmp_path: pathlib.Path):
         opsetta.load(tmp_path)
 
 
+def test_a_table_that_no_output_needs_may_have_no_contents(tmp_path: pathlib.Path):
+    path = _table_graph(tmp_path, initializer="file")
+    message = message_type("GraphDef").FromString(path.read_bytes())
+    message.node.add(name="y", op="Identity", input=["x"]).attr["T"].type = 7
+    path.write_bytes(message.SerializeToString())
+    program = opsetta.load(path, outputs=["y"]).lower(13)
+    assert program(np.array(["a"], object)).tolist() == ["a"]
+
+
+def test_an_asset_outside_of_the_folder_is_refused(models: pathlib.Path, tmp_path: pathlib.Path):
+    message = message_type("SavedModel").FromString((models / "assets" / "saved_model.pb").read_bytes())
+    for asset in message.meta_graphs[0].asset_file_def:
+        asset.filename = "../secret.txt"
+    folder = tmp_path / "model"
+    (folder / "assets").mkdir(parents=True)
+    (folder / "secret.txt").write_text("a\n")
+    (folder / "saved_model.pb").write_bytes(message.SerializeToString())
+    with pytest.raises(opsetta.ModelFileError, match="'../secret.txt'"):
+        opsetta.load(folder)
+
+
+def test_functions_that_fill_tables_may_not_call_themselves(models: pathlib.Path, tmp_path: pathlib.Path):
+    message = message_type("SavedModel").FromString((models / "tables" / "saved_model.pb").read_bytes())
+    library = message.meta_graphs[0].graph_def.library
+    for function in library.function:
+        if "initializer" in function.signature.name:
+            call = function.node_def.add(name="again", op=function.signature.name)
+            call.input.extend(argument.name for argument in function.signature.input_arg)
+    (tmp_path / "saved_model.pb").write_bytes(message.SerializeToString())
+    with pytest.raises(opsetta.ModelFileError, match="nested too deep"):
+        opsetta.load(tmp_path)
+
+
 def test_freezing_does_not_keep_tables(models: pathlib.Path):
     with pytest.raises(opsetta.CaptureError, match="cannot be frozen: its results come from outside"):
         freeze(models / "tables")
