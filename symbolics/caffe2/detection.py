@@ -66,7 +66,7 @@ def _scalar(g: GraphContext, matrix: Value, index: int, rank: int) -> Formula:
     return Formula(g, g.op("Unsqueeze", column, axes=list(range(1, rank))))
 
 
-@onnx_symbolic(["caffe2::GenerateProposals", "caffe2::GenerateProposalsCPP"])
+@onnx_symbolic("caffe2::GenerateProposals")
 def generate_proposals(
     g: GraphContext,
     scores: Value,
@@ -228,7 +228,7 @@ def bbox_transform(
     zeros = g.call("composed::full", size=[images], fill_value=0.0, dtype=DataType.FLOAT)
     units = g.call("composed::full", size=[count], fill_value=1.0, dtype=DataType.FLOAT)
     splits = g.call("composed::accumulate_rows", zeros, image, units)
-    return [g.call("aten::reshape", self=result, shape=[count, -1]), splits]
+    return [g.call("aten::reshape", self=result, shape=[count, -1]), splits][: len(g.expected)]
 
 
 @onnx_symbolic("caffe2::BoxWithNMSLimit")
@@ -294,7 +294,7 @@ def box_with_nms_limit(
     zeros = g.call("composed::full", size=[class_total], fill_value=0, dtype=DataType.INT64)
     units = g.call("aten::ones_like", found_classes)
     sizes = g.call("composed::accumulate_rows", zeros, set_shape(found_classes, [None]), units)
-    return [
+    results = [
         set_shape(found_scores, [None]),
         set_shape(found_boxes, [None, 4]),
         g.cast(found_classes, DataType.FLOAT),
@@ -302,6 +302,8 @@ def box_with_nms_limit(
         keeps,
         g.cast(sizes, DataType.INT32),
     ]
+    # The last results are optional.
+    return results[: len(g.expected)]
 
 
 @onnx_symbolic("caffe2::CollectAndDistributeFpnRpnProposals")

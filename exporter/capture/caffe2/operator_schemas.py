@@ -81,7 +81,7 @@ TopK: X k | k axis
 ResizeNearest UpsampleBilinear: X scales | width_scale height_scale order
 PadImage: X | pads mode value order
 RoIAlign: X RoIs | spatial_scale pooled_h pooled_w sampling_ratio aligned order
-GenerateProposals GenerateProposalsCPP: scores bbox_deltas im_info anchors
+GenerateProposals: scores bbox_deltas im_info anchors
     | spatial_scale pre_nms_topN post_nms_topN nms_thresh min_size correct_transform_coords legacy_plus_one
     angle_bound_on angle_bound_lo angle_bound_hi clip_angle_thresh
 BBoxTransform: rois deltas im_info

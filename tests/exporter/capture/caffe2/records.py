@@ -843,6 +843,12 @@ def _detection() -> list[Record]:
             needs_sizes=True,
         ),
         record(
+            "BoxWithNMSLimit",
+            [class_scores, class_boxes],
+            detection.box_with_nms_limit(class_scores, class_boxes, 0.05, 0.3, 100)[:3],
+            lowest=10,
+        ),
+        record(
             "CollectAndDistributeFpnRpnProposals",
             [*parts, *part_scores],
             detection.collect_and_distribute(parts, part_scores, 12, 2, 4),
