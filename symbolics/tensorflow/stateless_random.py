@@ -51,40 +51,34 @@ def _philox(state: State, groups: int) -> np.ndarray:
     return words.reshape(-1)
 
 
-def _state_of_seed(seed: tuple[int, int]) -> State:
-    """The state that TensorFlow derives from a seed of two numbers."""
-    counter = (seed[0] % 2**64) | (seed[1] % 2**64) << 64
-    mixed = [int(word) for word in _philox((_SCRAMBLING_KEY[0] | _SCRAMBLING_KEY[1] << 32, counter), 1)]
-    return mixed[0] | mixed[1] << 32, mixed[2] << 64 | mixed[3] << 96
-
-
 def _wide(words: np.ndarray) -> np.ndarray:
-    """Numbers of 64 bits from pairs."""
+    """Numbers of 64 bits from pairs, the lower half first."""
     pairs = words.reshape(-1, 2)
-    return pairs[:, 0] | pairs[:, 1] << np.uint64(32)
+    joined: np.ndarray = pairs[:, 0] | pairs[:, 1] << np.uint64(32)
+    return joined
 
 
 def _uniform(words: np.ndarray, dtype: DataType) -> np.ndarray:
     """Numbers from 0 to below 1: the low bits are the fraction of a number from 1 to below 2."""
+    numbers: np.ndarray
     if dtype == DataType.DOUBLE:
         pairs = words.reshape(-1, 2)
         fraction = (pairs[:, 0] & np.uint64(0xFFFFF)) << np.uint64(32) | pairs[:, 1]
-        return (fraction | np.uint64(1023 << 52)).view(np.float64) - 1.0
-    if dtype == DataType.FLOAT16:
-        return ((words & np.uint64(0x3FF)) | np.uint64(15 << 10)).astype(np.uint16).view(
-            np.float16
-        ) - np.float16(1)
-    fraction = (words & np.uint64(0x7FFFFF)) | np.uint64(127 << 23)
-    return fraction.astype(np.uint32).view(np.float32) - np.float32(1)
+        numbers = (fraction | np.uint64(1023 << 52)).view(np.float64) - 1.0
+        return numbers
+    bits, exponent, narrow = (10, 15, np.uint16) if dtype == DataType.FLOAT16 else (23, 127, np.uint32)
+    patterns = (words & np.uint64(2**bits - 1)) | np.uint64(exponent << bits)
+    real_type = dtype.numpy()
+    numbers = patterns.astype(narrow).view(real_type) - real_type.type(1)
+    return numbers
 
 
 def _normal(words: np.ndarray, dtype: DataType) -> np.ndarray:
     """Normal numbers by the transformation of Box and Muller: two of two uniform ones."""
     uniform = _uniform(words, dtype).reshape(-1, 2)
-    kind = uniform.dtype.type
-    least = kind(_LEAST_UNIFORM)
-    radius = np.sqrt(kind(-2.0) * np.log(np.maximum(uniform[:, 0], least)))
-    angle = kind(2.0 * math.pi) * uniform[:, 1]
+    number = uniform.dtype.type
+    radius = np.sqrt(number(-2.0) * np.log(np.maximum(uniform[:, 0], number(_LEAST_UNIFORM))))
+    angle = number(2.0 * math.pi) * uniform[:, 1]
     return np.stack([np.sin(angle) * radius, np.cos(angle) * radius], axis=1).reshape(-1)
 
 
@@ -106,10 +100,14 @@ def _draw(
 
 
 def _state_of_operand(g: GraphContext, seed: Value) -> State:
+    """The state that TensorFlow derives from a seed of two numbers."""
     numbers = constant_integers(g, seed, "seed")
     if len(numbers) != 2:
         raise g.refuse(f"'seed' must have two numbers, not {len(numbers)}")
-    return _state_of_seed((numbers[0], numbers[1]))
+    # TensorFlow scrambles the seed, so that seeds that differ in few bits give unrelated numbers.
+    counter = (numbers[0] % 2**64) | (numbers[1] % 2**64) << 64
+    mixed = [int(word) for word in _philox((_SCRAMBLING_KEY[0] | _SCRAMBLING_KEY[1] << 32, counter), 1)]
+    return mixed[0] | mixed[1] << 32, mixed[2] << 64 | mixed[3] << 96
 
 
 def _state_of_key(g: GraphContext, key: Value, counter: Value, alg: Value) -> State:
@@ -175,7 +173,8 @@ def _in_range(g: GraphContext, minval: Value, maxval: Value, dtype: DataType) ->
 
     def convert(words: np.ndarray) -> np.ndarray:
         bits = _wide(words) if _words_per_number(dtype) == 2 else words
-        return (bits % np.uint64(size)).astype(np.int64) + low
+        numbers: np.ndarray = (bits % np.uint64(size)).astype(np.int64) + low
+        return numbers
 
     return convert
 

@@ -174,8 +174,10 @@ def _matrix(
     rows, columns = shape
     if longest is None or isinstance(k, Value) or isinstance(rows, Value) or isinstance(columns, Value):
         if isinstance(k, tuple):
-            band_sizes = _computed_sizes_of_band(g, g.size(diagonal, rank - 1), k, shape)
-            return write_band(g, diagonal, k, band_sizes, filler, align)
+            length = g.size(diagonal, rank - 1)
+            # The longest diagonal is the one that is nearest to the main one.
+            least = compute(g, "sub", length, min(k[1], 0)), compute(g, "add", length, max(k[0], 0))
+            return write_band(g, diagonal, k, _complete_sizes(g, least, shape), filler, align)
         sizes = _computed_sizes_of_matrix(g, g.size(diagonal, rank - 1), k, shape)
         return _write_diagonal(g, diagonal, k, sizes, filler)
     band = k if isinstance(k, tuple) else (k, k)
@@ -194,14 +196,6 @@ def _computed_sizes_of_matrix(
         compute(g, "sub", length, compute(g, "min", k, 0)),
         compute(g, "add", length, compute(g, "max", k, 0)),
     )
-    return _complete_sizes(g, least, shape)
-
-
-def _computed_sizes_of_band(
-    g: GraphContext, longest: Size, band: tuple[int, int], shape: tuple[Size, Size]
-) -> tuple[Size, Size]:
-    """Like `_computed_sizes_of_matrix`, for several diagonals."""
-    least = compute(g, "sub", longest, min(band[1], 0)), compute(g, "add", longest, max(band[0], 0))
     return _complete_sizes(g, least, shape)
 
 
