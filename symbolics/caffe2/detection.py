@@ -96,6 +96,7 @@ def generate_proposals(
     deltas = g.call(
         "aten::reshape", self=g.op("Transpose", bbox_deltas, perm=[0, 2, 3, 1]), shape=[images, -1, 4]
     )
+    # The anchors of a cell are shifted by the distance of cells in the image.
     step = 1.0 / spatial_scale
     shifts = [
         g.op("Mul", g.cast(g.constant(g.call("sym::range", start=0, end=size)), DataType.FLOAT), step)
@@ -273,6 +274,7 @@ def box_with_nms_limit(
     selected = _suppress(g, _columns(g, parts, 2), by_class, 0, nms, score_thresh, plus_one)
     class_numbers = g.op("Slice", selected, starts=[0], ends=[1], axes=[1])
     numbers = _box_numbers(g, selected)
+    # Classes are the batches of NonMaxSuppression: it returns the class and the box of each detection.
     flat = g.op("Add", g.op("Mul", class_numbers, g.constant(count, DataType.INT64)), numbers)
     flat = set_shape(g.op("Reshape", flat, [-1]), [None])
     found_scores = g.op("Gather", g.op("Reshape", by_class, [-1]), flat, axis=0)
@@ -332,6 +334,7 @@ def collect_and_distribute_fpn_rpn_proposals(
     plus_one = float(bool(legacy_plus_one))
     x1, y1, x2, y2 = _columns(g, g.op("Slice", best, starts=[1], ends=[5], axes=[1]), 1)
     size = ((x2 - x1 + plus_one) * (y2 - y1 + plus_one)).sqrt()
+    # A proposal belongs to the level whose cells have about its size.
     exponent = (size / float(roi_canonical_scale) + 1e-6).log() * (1.0 / math.log(2.0))
     level = (exponent + float(roi_canonical_level)).floor()
     level = level.op("Min", float(roi_max_level)).op("Max", float(roi_min_level))

@@ -191,6 +191,7 @@ def batch_sparse_to_dense(
         raise g.refuse("it needs a fourth input or the argument dense_last_dim")
     row_ids, _ = _places(g, lengths)
     columns = g.cast(indices, DataType.INT64)
+    # A flat index serves every opset; ScatterND with two of them begins at 11.
     flat = g.op("Add", g.op("Mul", row_ids, g.constant(width, DataType.INT64)), columns)
     dtype, rows = g.dtype(values) or DataType.FLOAT, g.size(lengths, 0)
     filled = g.call(
@@ -214,6 +215,7 @@ def sparse_to_dense_mask(
     """The value of each index in the mask, for each segment; other indices are skipped."""
     if not mask:
         raise g.refuse("it needs the argument mask")
+    # An index matches at most one entry of the mask, whose position is then its column.
     numbers = g.constant(np.array(mask, np.int64))
     positions = g.cast(indices, DataType.INT64)
     matches = g.op("Equal", g.op("Unsqueeze", positions, axes=[1]), numbers)

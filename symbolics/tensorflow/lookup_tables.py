@@ -131,6 +131,7 @@ def _positions_of_integers(g: GraphContext, keys: Value, numbers: list[int]) -> 
         )
         result.dtype = DataType.INT64
         return set_shape(result, g.shape(keys))
+    # Each element is compared with each key, which takes memory for all pairs.
     if count > _MOST_COMPARISONS:
         raise g.refuse(f"a table of {count} integers needs the LabelEncoder of ai.onnx.ml 2", first_opset=11)
     rank = known_rank(g, keys)
@@ -152,5 +153,6 @@ def _table_with_default(
     if default_array is not None:
         last = np.broadcast_to(default_array, row_shape).reshape(1, *row_shape)
         return g.constant(np.concatenate([value_rows, last]), dtype)
+    # A computed default becomes the row that unknown keys select.
     last_row = g.op("Reshape", g.cast(default_value, dtype), [1, *row_shape])
     return g.op("Concat", g.constant(value_rows, dtype), last_row, axis=0) if len(value_rows) else last_row

@@ -34,6 +34,7 @@ def _philox(state: State, groups: int) -> np.ndarray:
     words = words.reshape(groups, 4)
     key_words = [key & _MASK, key >> 32 & _MASK]
     mask, half = np.uint64(_MASK), np.uint64(32)
+    # Products of two numbers of 32 bits fit into 64.
     for _ in range(_ROUNDS):
         first, second = (
             words[:, column] * np.uint64(m) for column, m in zip((0, 2), _MULTIPLIERS, strict=True)

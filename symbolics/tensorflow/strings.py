@@ -144,6 +144,7 @@ def string_split_v2(g: GraphContext, input: Value, sep: Value, maxsplit: int = -
         parts = set_shape(g.op("Concat", parts, blank, axis=1), [None, None])
         counts = g.call("aten::clamp_min", counts, 1)
     width = longest(g, counts)
+    # Rows are padded to the longest one; the mask keeps the parts that each string has.
     columns = range_vector(g, width)
     mask = g.op("Less", g.op("Unsqueeze", columns, axes=[0]), g.op("Unsqueeze", counts, axes=[1]))
     positions = set_shape(g.op("Transpose", g.op("NonZero", mask), perm=[1, 0]), [None, 2])

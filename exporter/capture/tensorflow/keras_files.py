@@ -60,6 +60,7 @@ def export_keras_file(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
     with tempfile.TemporaryDirectory(prefix="opsetta-keras-") as name:
         folder = pathlib.Path(name) / "saved_model"
         problems: list[str] = []
+        # Keras 3 refuses many files of Keras 2, so the older package is tried after it.
         for package in _installed_packages():
             problem = _run_keras(os.path.abspath(os.fsdecode(path)), folder, package, name)
             if problem is None:

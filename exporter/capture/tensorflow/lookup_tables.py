@@ -210,6 +210,7 @@ class _TableContents:
         """The name of a result of the graph with the keys or values of a table."""
         if origin is not None and origin.scope is self._scope and origin.node.op not in _RESTORES:
             return str(ResultName(origin.node.name, origin.port))
+        # A constant within a function moves to the graph, where the table is.
         if origin is not None and origin.node.op == "Const":
             message = message_type("NodeDef")()
             message.CopyFrom(origin.node.message)
@@ -254,6 +255,7 @@ class _TableContents:
     ) -> tuple[str, str]:
         """Constants with the columns of a text file."""
         lines = self._lines(table, filename)
+        # A negative size reads the whole file.
         skipped = initializer.attribute("offset").i
         size = initializer.attribute("vocab_size").i
         lines = lines[skipped:]

@@ -97,15 +97,18 @@ def _weights(
 ) -> Value:
     """The weights [count, size] of the pixels of one dimension."""
     kernel, radius = _KERNELS[kernel_type]
+    # TensorFlow multiplies by the inverse of the scale, also to undo the translation.
     inverse = 1.0 / scale
     width = inverse.op("Max", 1.0) if antialias else inverse * 0.0 + 1.0
     targets, sources = (
         Formula(g, g.op("Unsqueeze", g.cast(range_vector(g, n), DataType.FLOAT), axes=[axis])) + 0.5
         for n, axis in ((count, 1), (size, 0))
     )
+    # The positions of the result's pixels in the image.
     samples = targets * inverse - inverse * translation
     unscaled = kernel(abs((sources - samples) / width), radius)
     total = Formula(g, g.op("ReduceSum", unscaled.value, axes=[1], keepdims=1))
     end = Formula(g, g.constant(size, DataType.FLOAT))
+    # A pixel outside of the image is 0, and so is one whose weights cancel out.
     is_outside = (samples < 0.0) | (samples > end) | (abs(total) < _LEAST_SUM)
     return is_outside.chosen(0.0, unscaled / is_outside.chosen(1.0, total)).value

@@ -187,6 +187,7 @@ def ragged_range(
     # TensorFlow computes the lengths in the type of the operands; integers cannot overflow in INT64.
     wide = DataType.INT64 if is_integral else dtype
     start, limit, delta = (flatten(g, g.cast(value, wide)) for value in (starts, limits, deltas))
+    # A row whose step leads away from its limit is empty: its length would be negative.
     distance = g.op("Sub", limit, start)
     if is_integral:
         sign = g.op("Sign", delta)
@@ -269,6 +270,7 @@ def _count_in_rows(
         added = g.op("Gather", flatten(g, weights), selection, axis=0)
     else:
         added = g.call("composed::full", size=[g.size(numbers, 0)], fill_value=1, dtype=dtype)
+    # One flat index of row and bin, because the fallbacks of ScatterND scatter into one dimension.
     flat = g.op("Add", g.op("Mul", row_ids, g.constant(bins, DataType.INT64)), numbers)
     zeros = g.call("composed::full", size=[compute(g, "mul", rows, bins)], fill_value=0, dtype=dtype)
     function = "composed::write_rows" if binary_output else "composed::accumulate_rows"

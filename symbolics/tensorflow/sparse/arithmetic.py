@@ -23,6 +23,7 @@ def _dense(g: GraphContext, indices: Value, values: Value, shape: Value) -> Valu
 def _with_dense(op_type: str) -> Callable[..., Value]:
     def combine(g: GraphContext, sp_indices: Value, sp_values: Value, sp_shape: Value, dense: Value) -> Value:
         """Combine the values with the elements of the dense tensor, broadcast, at their positions."""
+        # The dense tensor is broadcast to the sparse one, never the other way round.
         sizes = sparse_sizes(g, sp_shape, sp_indices)
         expanded = g.op("Expand", dense, g.stack(sizes)) if known_rank(g, dense) else dense
         if known_rank(g, dense):

@@ -20,6 +20,7 @@ def dense_to_dense_set_operation(
     rank = known_rank(g, set1)
     first, second = g.cast(set1, DataType.INT64), g.cast(set2, DataType.INT64)
     candidates, _ = g.call_outputs("aten::sort", g.op("Concat", first, second, axis=rank - 1), rank - 1)
+    # Each candidate is compared with the members of its row, because ONNX has no search in rows.
     in_first, in_second = _is_in(g, candidates, first), _is_in(g, candidates, second)
     belongs = {
         "a-b": lambda: g.op("And", in_first, g.op("Not", in_second)),
