@@ -9,6 +9,7 @@ from ..registration import ModelFileError, UsageError
 from .capture.caffe2.input_descriptions import ShapeArgument
 from .capture.caffe2.net_capture import load_nets
 from .capture.caffe2.net_reading import is_net
+from .capture.tensorflow.keras_files import export_keras_file, is_keras_file
 from .capture.tensorflow.recognition import recognise
 from .capture.tensorflow.tensorflow_capture import TensorFlowOptions, capture_file
 from .files.garbage_collection import rare_collections
@@ -41,6 +42,7 @@ def load(
     input_format: str | None = None,
     inputs_as_nchw: Sequence[str] = (),
     outputs_as_nchw: Sequence[str] = (),
+    keep_parse_example: bool = False,
 ) -> SourceModel | OnnxModel:
     """Read a source file, which `save_source` wrote, or a file of ONNX, TensorFlow or Caffe2.
 
@@ -73,6 +75,8 @@ def load(
         inputs_as_nchw: inputs that TensorFlow takes as [batch, height, width, channels], and the ONNX model
             is to take as [batch, channels, height, width].
         outputs_as_nchw: likewise for outputs.
+        keep_parse_example: of a TensorFlow file, refuse parsers of serialized `tf.train.Example` messages;
+            otherwise the parsed features are inputs.
 
     Raises:
         UsageError: `path` is not a path, or an option does not fit the kind of file.
@@ -91,9 +95,13 @@ def load(
         input_format,
         inputs_as_nchw,
         outputs_as_nchw,
+        keep_parse_example,
         allow_links,
     )
     # First, because the text of a git-lfs pointer begins like that of a GraphDef.
+    if is_keras_file(path):
+        with export_keras_file(path) as folder:
+            return _load_tensorflow(folder, options, weights, trusted)
     refuse_other_formats(path)
     for attempt in range(_ATTEMPTS):
         # Read before the file: a replacement during the read must show.

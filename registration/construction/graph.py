@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
+from onnx import helper
 from onnx_ir import Value
 
 from .. import arguments as convention
@@ -219,6 +220,20 @@ class Construction:
             product = " by ".join(map(str, sizes))
             text = f"it would take a constant of {product} elements, more than are made of a file"
             raise UnsupportedError(self.limits.beyond(text))
+
+    def import_released(self, domain: str, column: int) -> int:
+        """Import a domain at the version that was released with the opset, unless it is imported already.
+
+        Args:
+            domain: such as `ai.onnx.ml`.
+            column: the domain's column in onnx's table of releases.
+
+        Returns:
+            The version that the graph imports.
+        """
+        versions = [row[column] for row in helper.VERSION_TABLE if row[2] <= self.opset]
+        imported = self._opset_imports.get(domain)
+        return self.opset_import(domain, int(versions[-1])) if imported is None else imported
 
     def opset_import(self, domain: str, wanted: int | None = None) -> int:
         """The version of another domain that the graph imports; imported at its newest when first used.

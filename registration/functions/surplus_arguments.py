@@ -15,7 +15,8 @@ ATEN_HINTS = frozenset(
     "sparse_grad stable unsafe".split()
 )
 TENSORFLOW_HINTS = frozenset(
-    "N use_cudnn_on_gpu validate_indices validate_shape parallel_iterations "
+    "N use_cudnn_on_gpu validate_indices validate_shape parallel_iterations RAGGED_RANK PARAMS_RAGGED_RANK "
+    "num_row_partition_tensors "
     "grad_a grad_b grad_x grad_y".split()
 )
 """Arguments that change no result."""

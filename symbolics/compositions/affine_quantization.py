@@ -387,7 +387,8 @@ def integer_type_for(g: GraphContext, grid: Grid, constant: bool) -> DataType | 
         dtype for dtype in _TYPES if constant or _has_operator(g, "QuantizeLinear", dtype, grid)
     ]
     for dtype in candidates:
-        if limits(dtype) == (low, high) and not (constant and dtype in _LIMITS):
+        # onnxruntime's fusions around QuantizeLinear (level 2) fail to load four-bit types.
+        if limits(dtype) == (low, high) and dtype not in _LIMITS:
             return dtype
     for dtype in candidates:
         least, most = limits(dtype)

@@ -1,6 +1,7 @@
 """Random numbers: ONNX's generators, which draw other numbers from the same distribution.
 
-Stateless operators return the same numbers for the same seed, which no ONNX operator does: they are refused.
+Stateless operators return the same numbers for the same seed, which no ONNX operator does: see
+`stateless_random`.
 """
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic

@@ -1,6 +1,6 @@
 """Runs the records in TensorFlow, and writes the results that the tests compare with.
 
-At the root of the repository, in an environment with TensorFlow (2.21 wrote what is committed):
+At the root of the repository, in an environment with opsetta and TensorFlow (2.21 wrote what is committed):
 
     python -m tests.tensorflow.generate            # the records that are new or changed
     python -m tests.tensorflow.generate --all      # every record

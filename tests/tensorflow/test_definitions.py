@@ -16,6 +16,8 @@ from .support import page
 DOMAINS = ("tf::", "tf_complex::")
 WITH_BLOCKS = {"tf::If", "tf::Case", "tf::While"}
 """Their attributes are functions, which are blocks in the source graph."""
+TABLE_CONTENTS = ("table_keys", "table_values")
+"""What capture adds to the arguments of operators that read a table."""
 SYMBOLICS = [function for function in default_registry if function.name.startswith(DOMAINS)]
 
 
@@ -47,7 +49,8 @@ def parameter_problems(symbolic: SymbolicFunction) -> Iterator[str]:
     for name in attributes if symbolic.name not in WITH_BLOCKS else ():
         if name not in symbolic.parameters and name not in decided and name not in TENSORFLOW_HINTS:
             yield f"{symbolic.name} has no parameter for attribute '{name}'"
-    for name in set(symbolic.parameters) - {*inputs, *attributes}:
+    contents = TABLE_CONTENTS if "table_handle" in inputs else ()
+    for name in set(symbolic.parameters) - {*inputs, *attributes, *contents}:
         yield f"{symbolic.name} has a parameter '{name}', which the operator does not have"
 
 

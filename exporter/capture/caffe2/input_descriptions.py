@@ -5,6 +5,7 @@ have: `{"data": [1, [1, 3, 224, 224]]}`, where 1 is ONNX's number of the element
 """
 
 import dataclasses
+import math
 import os
 import pathlib
 import re
@@ -23,7 +24,8 @@ _TYPES = {
     name: ir.DataType.from_numpy(np.dtype(name))
     for name in "float16 float32 float64 int8 int16 int32 int64 uint8 bool".split()
 }
-_TEXT = re.compile(r"\s*(?:(\w+)\s*\[)?\s*([^\[\]]*?)\s*(\])?\s*")
+_TEXT = re.compile(r"\s*(?:(\w+)\s*\[)?\s*([^\[\]@]*?)\s*(\])?\s*(?:@\s*([^:@]*?)\s*(?::\s*(\d{1,3}))?)?\s*")
+"""An element type, sizes, and the scale and zero point of an Int8 input."""
 _NAME = re.compile(r"[A-Za-z_]\w*")
 
 ShapeArgument = Sequence[int | str | None] | str
@@ -32,17 +34,21 @@ ShapeArgument = Sequence[int | str | None] | str
 
 @dataclasses.dataclass(frozen=True)
 class Description:
-    """The element type of an input, if known, and its sizes; a name or None for a dynamic size."""
+    """The element type of an input, if known, and its sizes; a name or None for a dynamic size.
+
+    An Int8 input also has a scale and a zero point.
+    """
 
     dtype: ir.DataType | None
     shape: tuple[int | str | None, ...]
+    quantization: tuple[float, int] | None = None
 
 
 def parse_descriptions(shapes: Mapping[str, ShapeArgument] | None) -> dict[str, Description]:
     """Parse the shapes of inputs that a caller states, by name.
 
     The form of a text is `1,3,224,224`, with names for dynamic sizes (`batch,3,224,224`), or with the element
-    type, `int64[batch,7]`.
+    type, `int64[batch,7]`. An Int8 input has its scale and its zero point at the end, `uint8[1,3]@0.05:128`.
 
     Raises:
         UsageError: a shape has another form.
@@ -68,7 +74,27 @@ def _parse_description(name: str, shape: ShapeArgument) -> Description:
         raise UsageError(f"there is no element type '{match[1]}' (known: {', '.join(_TYPES)})")
     dtype = _TYPES[match[1]] if match[1] is not None else None
     sizes = [part.strip() for part in match[2].split(",")] if match[2] else []
-    return Description(dtype, tuple(_parse_size(name, int(s) if s.isdecimal() else s) for s in sizes))
+    shape_of_input = tuple(_parse_size(name, int(s) if s.isdecimal() else s) for s in sizes)
+    return Description(dtype, shape_of_input, _parse_quantization(name, dtype, match[4], match[5]))
+
+
+def _parse_quantization(
+    name: str, dtype: ir.DataType | None, scale_text: str | None, zero_point_text: str | None
+) -> tuple[float, int] | None:
+    if scale_text is None:
+        return None
+    try:
+        scale = float(scale_text)
+    except ValueError:
+        scale = math.nan
+    zero_point = int(zero_point_text or 0)
+    # Caffe2's Int8 blobs are unsigned bytes.
+    if dtype != ir.DataType.UINT8 or not 0 < scale < math.inf or zero_point > 255:
+        raise UsageError(
+            f"the scale of '{name}' must have the form uint8[1,3,224,224]@0.05:128, with a positive scale "
+            "and a zero point of at most 255"
+        )
+    return scale, zero_point
 
 
 def _parse_size(name: str, size: object) -> int | str | None:

@@ -164,6 +164,8 @@ class _Net:
             shape = None if rank is None else ir.Shape([None] * rank)
         value = ir.Value(name=self._names.unique(name), type=ir.TensorType(dtype), shape=shape)
         self._graph.inputs.append(value)
+        if description is not None and description.quantization is not None:
+            self._quantization[value] = description.quantization
         return value
 
     def _find_outputs(self, predict: NetDef, operators: list[OperatorDef]) -> list[str]:
@@ -284,7 +286,12 @@ class _Net:
         plain_inputs = INTEGER_INPUTS.get(operator_type, ())
         for index, (value, quantization) in enumerate(zip(values, quantizations, strict=True)):
             if quantization is None and names[min(index, len(names) - 1)] not in plain_inputs:
-                raise CaptureError(f"{label} reads blob '{value.name}', which is not Int8")
+                hint = (
+                    f"; if it is an Int8 input, give its scale and zero point: {value.name}=uint8[…]@0.05:128"
+                    if value in self._graph.inputs
+                    else ""
+                )
+                raise CaptureError(f"{label} reads blob '{value.name}', which is not Int8{hint}")
         # An input that is not quantized needs an entry, so that both lists match the inputs.
         pairs = [quantization if quantization is not None else (1.0, 0) for quantization in quantizations]
         bound["input_scales"] = [scale for scale, _ in pairs]

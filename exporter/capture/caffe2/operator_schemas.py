@@ -81,6 +81,33 @@ TopK: X k | k axis
 ResizeNearest UpsampleBilinear: X scales | width_scale height_scale order
 PadImage: X | pads mode value order
 RoIAlign: X RoIs | spatial_scale pooled_h pooled_w sampling_ratio aligned order
+GenerateProposals: scores bbox_deltas im_info anchors
+    | spatial_scale pre_nms_topN post_nms_topN nms_thresh min_size correct_transform_coords legacy_plus_one
+    angle_bound_on angle_bound_lo angle_bound_hi clip_angle_thresh
+BBoxTransform: rois deltas im_info
+    | weights apply_scale correct_transform_coords rotated legacy_plus_one
+    angle_bound_on angle_bound_lo angle_bound_hi clip_angle_thresh
+BoxWithNMSLimit: scores boxes batch_splits
+    | score_thresh nms detections_per_im soft_nms_enabled soft_nms_method soft_nms_sigma
+    soft_nms_min_score_thres rotated cls_agnostic_bbox_reg input_boxes_include_bg_cls
+    output_classes_include_bg_cls legacy_plus_one
+CollectAndDistributeFpnRpnProposals: inputs*
+    | roi_canonical_scale roi_canonical_level roi_max_level roi_min_level
+    rpn_max_level rpn_min_level rpn_post_nms_topN legacy_plus_one
+LengthsSum LengthsMean LengthsMax: DATA LENGTHS
+SparseLengthsSum SparseLengthsMean SparseLengthsMax: DATA INDICES LENGTHS
+SparseLengthsWeightedSum: DATA WEIGHTS INDICES LENGTHS
+SparseLengthsSumFused8BitRowwise SparseLengthsMeanFused8BitRowwise: DATA INDICES LENGTHS
+SparseLengthsSumFused4BitRowwise SparseLengthsMeanFused4BitRowwise: DATA INDICES LENGTHS
+SparseLengthsWeightedSumFused8BitRowwise: DATA WEIGHTS INDICES LENGTHS
+SparseLengthsWeightedSumFused4BitRowwise: DATA WEIGHTS INDICES LENGTHS
+SparseLengthsSum8BitsRowwise: DATA INDICES LENGTHS scale_bias
+LengthsToRanges LengthsRangeFill LengthsToSegmentIds: lengths
+GatherRanges: DATA RANGES
+SparseToDense: indices sparse_values data_to_infer_dim
+BatchSparseToDense: lengths indices values output_dim | dense_last_dim default_value
+SparseToDenseMask: indices values default_value lengths | mask return_presence_mask max_skipped_indices
+FillExamplesWithIndicator: data indicator
 Int8Quantize: X | Y_scale Y_zero_point
 Int8Dequantize: X
 Int8Conv Int8ConvRelu Int8ConvTranspose: X filter bias
@@ -114,8 +141,8 @@ class Schema:
 def table() -> dict[str, Schema]:
     """The schema of each operator, by its type."""
     schemas = {}
-    # Arguments may follow on an indented line of their own.
-    for line in _TABLE.replace("\n    |", " |").strip().splitlines():
+    # Arguments may follow on indented lines of their own.
+    for line in _TABLE.replace("\n    ", " ").strip().splitlines():
         names, _, signature = line.partition(":")
         inputs, _, arguments = signature.partition("|")
         # An asterisk marks a variadic input, which is the last one.
@@ -129,7 +156,13 @@ def table() -> dict[str, Schema]:
     return schemas
 
 
+_SEGMENTS = ("INDICES", "LENGTHS", "lengths")
 INTEGER_INPUTS = {
+    **{name: _SEGMENTS for name in table() if "Lengths" in name},
+    "GatherRanges": ("RANGES",),
+    "SparseToDense": ("indices",),
+    "BatchSparseToDense": ("lengths", "indices"),
+    "SparseToDenseMask": ("lengths", "indices"),
     "Mod": ("DATA",),
     "BatchGather": ("INDICES",),
     "Gather": ("INDICES",),
@@ -142,7 +175,12 @@ INTEGER_INPUTS = {
     "TopK": ("k",),
 }
 """Inputs that are positions or sizes."""
-BOOL_INPUTS = {"Conditional": ("Condition",), "Not": ("X",), "Where": ("C",)}
+BOOL_INPUTS = {
+    "Conditional": ("Condition",),
+    "FillExamplesWithIndicator": ("indicator",),
+    "Not": ("X",),
+    "Where": ("C",),
+}
 """Inputs that are booleans."""
 WINDOWS = frozenset(
     name for name, schema in table().items() if schema.arguments & {"kernels", "pads", "strides"}

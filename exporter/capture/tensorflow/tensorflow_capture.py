@@ -8,10 +8,12 @@ from ....registration import UsageError
 from ...captured_graph.capture import Capture
 from ...files.reading.bounds import BOUNDS, TRUSTED, Bounds
 from .freezing import freeze
+from .freezing.freeze import checkpoint_of_graph
 from .freezing.inputs import placeholder_name
 from .freezing.scope_analysis import HANDLE_READERS, RESOURCE
 from .graph.graph_capture import VARIABLES, Names, capture_graph
 from .graph_reading import GraphFile, read_graph
+from .lookup_tables import attach_tables
 from .messages import GraphDef
 from .node_messages import OPTIONAL_PLACEHOLDER, parse_result_name
 
@@ -32,6 +34,7 @@ class TensorFlowOptions:
         inputs_as_nchw: inputs of the graph, [batch, height, width, channels], that a caller feeds as [batch,
             channels, height, width].
         outputs_as_nchw: likewise for outputs.
+        keep_parse_example: refuse parsers of serialized messages, whose features are inputs otherwise.
         allow_links: follow links out of the folder of the checkpoint.
     """
 
@@ -43,6 +46,7 @@ class TensorFlowOptions:
     input_format: str | None = None
     inputs_as_nchw: Sequence[str] = ()
     outputs_as_nchw: Sequence[str] = ()
+    keep_parse_example: bool = False
     allow_links: bool = False
 
     def __post_init__(self) -> None:
@@ -94,6 +98,9 @@ def capture_file(
         inputs, input_names = list(file.inputs.values()), list(file.inputs)
     if outputs is None and file.outputs:
         outputs, output_names = list(file.outputs.values()), list(file.outputs)
+    attach_tables(
+        file, path, lambda: checkpoint_of_graph(file, options.checkpoint, options.allow_links), bounds
+    )
     graph = _freeze_if_needed(file, options, inputs, outputs, bounds)
     inputs_as_nchw = options.inputs_as_nchw
     if graph is not file.graph_def and inputs is not None:
@@ -108,9 +115,14 @@ def capture_file(
         outputs=outputs,
         inputs_as_nchw=inputs_as_nchw,
         outputs_as_nchw=options.outputs_as_nchw,
+        keep_parse_example=options.keep_parse_example,
         define=file.definitions,
         bounds=bounds,
     )
+    if input_names is not None and inputs is not None:
+        # The features of parsed messages may have replaced inputs.
+        names = {str(parse_result_name(text)): name for text, name in zip(inputs, input_names, strict=True)}
+        input_names = [names.get(name, name) for name in capture.interface.parameter_names]
     return CapturedFile(capture, input_names, output_names)
 
 
@@ -139,6 +151,7 @@ def _freeze_if_needed(
         inputs=None if inputs is None else list(inputs),
         allow_links=options.allow_links,
         trusted=bounds is TRUSTED,
+        keep_tables=True,
     )
     if inputs is not None:
         _restore_defaults(frozen, file.graph_def)

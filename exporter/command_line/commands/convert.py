@@ -48,6 +48,7 @@ def convert(
     checkpoint: tensorflow.Checkpoint = None,
     inputs_as_nchw: tensorflow.InputsAsNchw = None,
     outputs_as_nchw: tensorflow.OutputsAsNchw = None,
+    keep_parse_example: tensorflow.KeepParseExample = False,
     optimize: conversion_files.Optimize = None,
     target: options.Target = None,
     standard: conversion_files.Standard = False,
@@ -78,11 +79,10 @@ def convert(
     }
     check_level(DEFAULT_LEVEL if optimize is None else optimize)
     quantized = quantization.arguments(quantize, block_size, asymmetric, quantize_embeddings, keep_lm_head)
-    written = Output(output)
-    begin = time.perf_counter()
-    load_arguments = caffe2.load_options(init_net, input_shape if is_net else None) | tensorflow.load_options(
-        inputs, outputs, input_format, tag, signature, checkpoint, inputs_as_nchw, outputs_as_nchw
-    )
+    written, begin = Output(output), time.perf_counter()
+    graph = inputs, outputs, input_format, tag, signature, checkpoint, inputs_as_nchw, outputs_as_nchw
+    load_arguments = caffe2.load_options(init_net, input_shape if is_net else None)
+    load_arguments |= tensorflow.load_options(*graph, keep_parse_example)
     source = _load(model, target_opset, changes, allow_links=allow_links, trusted=trusted, **load_arguments)
     lowered = source.lower(target_opset, optimize=optimize, target=loaded_target, **changes)
     largest_error = _verify(model, lowered) if verify else None

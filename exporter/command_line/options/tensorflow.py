@@ -47,6 +47,14 @@ OutputsAsNchw = Annotated[
     ),
 ]
 
+KeepParseExample = Annotated[
+    bool,
+    typer.Option(
+        "--keep-parse-example",
+        help="Refuse parsers of tf.train.Example messages, whose features are inputs otherwise.",
+    ),
+]
+
 
 def load_options(
     inputs: Sequence[str] | None,
@@ -57,6 +65,7 @@ def load_options(
     checkpoint: pathlib.Path | None,
     inputs_as_nchw: Sequence[str] | None,
     outputs_as_nchw: Sequence[str] | None,
+    keep_parse_example: bool = False,
 ) -> dict[str, Any]:
     """The arguments of `load` from those of a command; without those that are not given.
 
@@ -74,6 +83,7 @@ def load_options(
         "checkpoint": checkpoint,
         "inputs_as_nchw": _names(inputs_as_nchw),
         "outputs_as_nchw": _names(outputs_as_nchw),
+        "keep_parse_example": keep_parse_example or None,
     }
     return {name: value for name, value in arguments.items() if value is not None}
 

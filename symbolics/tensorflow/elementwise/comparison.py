@@ -5,7 +5,8 @@ from collections.abc import Callable
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.integers import widen_integers
 from ...compositions.operator_tables import register_functions
-from .._common import binary, select_elements
+from .._common import END, binary, select_elements, set_shape
+from ..lookup_tables import positions_of_strings, string_of
 
 
 def _comparable(g: GraphContext, value: Value) -> Value:
@@ -43,7 +44,33 @@ def equal(g: GraphContext, x: Value, y: Value, incompatible_shape_error: bool = 
     """Shapes that do not broadcast are unequal, a scalar false, if `incompatible_shape_error` is false."""
     if not incompatible_shape_error and not _may_broadcast(g, x, y):
         return g.constant(False)
+    if g.dtype(x) == DataType.STRING and not g.has("Equal", dtype=DataType.STRING):
+        x, y = _number_strings(g, x, y)
     return g.call("aten::eq", _comparable(g, x), _comparable(g, y))
+
+
+def _number_strings(g: GraphContext, x: Value, y: Value) -> tuple[Value, Value]:
+    """Integers that are equal where strings are: the Equal of older opsets does not compare strings."""
+    first, second = g.constant_value(x), g.constant_value(y)
+    if first is not None or second is not None:
+        constant = second if first is None else first
+        assert constant is not None
+        names = list(dict.fromkeys(string_of(g, item) for item in constant.reshape(-1).tolist()))
+        return positions_of_strings(g, x, names), positions_of_strings(g, y, names)
+    if not g.has("Unique"):
+        raise g.refuse("it compares computed strings", first_opset=11)
+    flat = [g.op("Reshape", value, [-1]) for value in (x, y)]
+    numbers = g.op("Unique", g.op("Concat", *flat, axis=0), outputs=3)[2]
+    count = g.op("Reshape", g.op("Size", x), [1])
+    parts = (
+        g.op("Slice", numbers, starts=[0], ends=count, axes=[0]),
+        g.op("Slice", numbers, starts=count, ends=[END], axes=[0]),
+    )
+    first_numbers, second_numbers = (
+        set_shape(g.op("Reshape", part, g.op("Shape", value)), g.shape(value))
+        for part, value in zip(parts, (x, y), strict=True)
+    )
+    return first_numbers, second_numbers
 
 
 @onnx_symbolic("tf::NotEqual")

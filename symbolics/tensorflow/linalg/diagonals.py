@@ -8,6 +8,7 @@ from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import Size, compute, known_rank, product, sizes_of, static_size
 from .._common import constant_integers, integers, number
+from .bands import read_band, write_band
 
 _LEFT_ALIGNED = "LEFT_LEFT"
 """The alignment of the diagonals in the operators before version 3, which have no attribute for it."""
@@ -79,7 +80,7 @@ def _read_diagonals(
             positions = positions[0]
         return _gather_positions(g, _flatten_last(g, input), positions, filler)
     if isinstance(k, tuple):
-        raise g.refuse("the sizes of the matrices must be known for several diagonals")
+        return read_band(g, input, k, filler, align)
     rows, columns = sizes_of(g, input)[-2:]
     above, below = compute(g, "max", k, 0), compute(g, "min", k, 0)
     length = compute(g, "min", compute(g, "add", rows, below), compute(g, "sub", columns, above))
@@ -173,7 +174,10 @@ def _matrix(
     rows, columns = shape
     if longest is None or isinstance(k, Value) or isinstance(rows, Value) or isinstance(columns, Value):
         if isinstance(k, tuple):
-            raise g.refuse("the length of the diagonals and the sizes of the matrix must be known")
+            length = g.size(diagonal, rank - 1)
+            # The longest diagonal is the one that is nearest to the main one.
+            least = compute(g, "sub", length, min(k[1], 0)), compute(g, "add", length, max(k[0], 0))
+            return write_band(g, diagonal, k, _complete_sizes(g, least, shape), filler, align)
         sizes = _computed_sizes_of_matrix(g, g.size(diagonal, rank - 1), k, shape)
         return _write_diagonal(g, diagonal, k, sizes, filler)
     band = k if isinstance(k, tuple) else (k, k)
@@ -192,6 +196,11 @@ def _computed_sizes_of_matrix(
         compute(g, "sub", length, compute(g, "min", k, 0)),
         compute(g, "add", length, compute(g, "max", k, 0)),
     )
+    return _complete_sizes(g, least, shape)
+
+
+def _complete_sizes(g: GraphContext, least: tuple[Size, Size], shape: tuple[Size, Size]) -> tuple[Size, Size]:
+    """The stated sizes; the least ones, or a square, in place of -1."""
     square = compute(g, "max", *least)
     rows, columns = shape
     completed = []
@@ -260,7 +269,9 @@ def matrix_set_diag(
         gathered = g.op("Gather", flat, np.maximum(sources, 0), axis=known_rank(g, flat) - 1)
         return g.call("composed::where", condition=g.constant(sources >= 0), self=gathered, other=input)
     if isinstance(diagonals, tuple):
-        raise g.refuse("the sizes of the matrices must be known to write several diagonals")
+        return write_band(
+            g, diagonal, diagonals, (sizes_of(g, input)[-2], sizes_of(g, input)[-1]), input, align
+        )
     rows, columns = sizes_of(g, input)[-2:]
     return _write_diagonal(g, diagonal, diagonals, (rows, columns), input)
 

@@ -1,6 +1,6 @@
 """Inverses, determinants, linear systems, Cholesky factors, eigenvalues and singular values."""
 
-from ....registration import GraphContext, Value, onnx_symbolic
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.matrices import transpose
 from ...compositions.operator_tables import register_table
 from .._common import set_shape
@@ -23,6 +23,13 @@ def log_matrix_determinant(g: GraphContext, input: Value) -> list[Value]:
 
 
 register_table("tf", "input: Cholesky=aten::linalg_cholesky")
+
+
+@onnx_symbolic("tf::Lu")
+def lu(g: GraphContext, input: Value, output_idx_type: DataType = DataType.INT32) -> list[Value]:
+    """The packed factors, and the row of the input at each row of their product."""
+    packed, _, order = g.call_outputs("composed::lu", input)
+    return [packed, g.cast(order, output_idx_type)]
 
 
 @onnx_symbolic("tf::MatrixSolve")

@@ -105,25 +105,27 @@ def _diagonals():
         yield record(op, "", input=matrix, **more, needs_rank=True)
     zero = {"padding_value": const(9.0)}
     yield record("MatrixDiagPartV2", "above", input=matrix, k=const(1), **zero, needs_rank=True)
-    yield record("MatrixDiagPartV2", "band", input=matrix, k=const([-1, 2]), **zero, needs_sizes=True)
+    yield record("MatrixDiagPartV2", "band", input=matrix, k=const([-1, 2]), **zero, needs_rank=True)
     for align in ("RIGHT_LEFT", "LEFT_RIGHT", "LEFT_LEFT", "RIGHT_RIGHT"):
         yield record(
-            "MatrixDiagPartV3", align, input=matrix, k=const([-2, 1]), **zero, align=align, needs_sizes=True
+            "MatrixDiagPartV3", align, input=matrix, k=const([-2, 1]), **zero, align=align, needs_rank=True
         )
     yield record("MatrixDiagPartV3", "below", input=matrix, k=const(-1), **zero, needs_rank=True)
     yield record("MatrixDiag", "", diagonal=floats(2, 3), needs_rank=True)
     yield record("MatrixDiag", "ints", diagonal=integers(3), needs_rank=True)
     given = {"num_rows": const(-1), "num_cols": const(-1), "padding_value": const(0.5)}
     yield record("MatrixDiagV2", "", diagonal=floats(2, 3), k=const(0), **given, needs_rank=True)
-    yield record("MatrixDiagV2", "above", diagonal=floats(2, 3), k=const(1), **given, needs_sizes=True)
+    yield record("MatrixDiagV2", "above", diagonal=floats(2, 3), k=const(1), **given, needs_rank=True)
     shaped = {"num_rows": const(3), "num_cols": const(5), "padding_value": const(0.5)}
-    yield record("MatrixDiagV3", "sized", diagonal=floats(2, 3), k=const(0), **shaped, needs_sizes=True)
+    yield record("MatrixDiagV3", "sized", diagonal=floats(2, 3), k=const(0), **shaped, needs_rank=True)
     band = {"k": const([-1, 1]), "num_rows": const(-1), "num_cols": const(-1), "padding_value": const(0.0)}
     for align in ("RIGHT_LEFT", "LEFT_RIGHT"):
-        yield record("MatrixDiagV3", align, diagonal=floats(2, 3, 4), **band, align=align, needs_sizes=True)
+        yield record("MatrixDiagV3", align, diagonal=floats(2, 3, 4), **band, align=align, needs_rank=True)
+    yield record("Lu", "", input=floats(2, 4, 4, seed=5), needs_rank=True)
+    yield record("Lu", "int64", input=floats(3, 3, seed=6), output_idx_type="int64", needs_rank=True)
     yield record("MatrixSetDiag", "", input=matrix, diagonal=floats(2, 3, seed=1), needs_rank=True)
     yield record(
-        "MatrixSetDiagV2", "above", input=matrix, diagonal=floats(2, 3, seed=1), k=const(1), needs_sizes=True
+        "MatrixSetDiagV2", "above", input=matrix, diagonal=floats(2, 3, seed=1), k=const(1), needs_rank=True
     )
     yield record(
         "MatrixSetDiagV3",
@@ -131,7 +133,7 @@ def _diagonals():
         input=square,
         diagonal=floats(2, 3, 3, seed=1),
         k=const([-1, 1]),
-        needs_sizes=True,
+        needs_rank=True,
     )
     yield record("Diag", "", diagonal=floats(3), needs_rank=True)
     yield record("Diag", "matrix", diagonal=floats(2, 3), needs_rank=True)

@@ -133,4 +133,30 @@ def _transforms():
     )
 
 
-RECORDS = [*_resizing(), *_colours(), *_crops(), *_transforms()]
+def _scaling():
+    scale, shift = np.float32([0.4, 1.7]), np.float32([0.0, 0.5])
+    images = {"images": floats(2, 6, 7, 2)}
+    for kernel in ("lanczos1", "lanczos3", "lanczos5", "gaussian", "box", "triangle", "keyscubic"):
+        yield record(
+            "ScaleAndTranslate",
+            kernel,
+            **images,
+            size=const([3, 11]),
+            scale=const(scale),
+            translation=const(shift),
+            kernel_type=kernel,
+            atol=1e-5,
+        )
+    cubic = {"kernel_type": "mitchellcubic", "antialias": False, "atol": 1e-5}
+    yield record(
+        "ScaleAndTranslate",
+        "computed",
+        **images,
+        size=array_of([4, 5]),
+        scale=scale,
+        translation=-shift,
+        **cubic,
+    )
+
+
+RECORDS = [*_resizing(), *_scaling(), *_colours(), *_crops(), *_transforms()]

@@ -34,6 +34,7 @@ def freeze_scope(
     written_inputs: WrittenInputs,
     plan_call: Callable[[MessageNode, ScopeAnalysis, Names], NodePlan | None],
     constants: Mapping[str, NodeDef] | None = None,
+    keep_tables: bool = False,
 ) -> FrozenScope:
     """Freeze the nodes that results depend on; an error names all nodes that cannot be frozen.
 
@@ -42,6 +43,7 @@ def freeze_scope(
         ranges: the known ranges of arguments, by name.
         plan_call: plans nodes that take handles or call functions.
         constants: the Const nodes of variables, by the names of the variables' nodes.
+        keep_tables: keep lookup tables, instead of refusing them.
     """
     order = scope.order(result.node for result in results)
     analysis = analyze_scope(scope, order, variables, ranges, written_inputs)
@@ -51,7 +53,8 @@ def freeze_scope(
     names = Names()
     for name in (*scope.nodes, *scope.arguments):
         names.take(name)
-    plans = Planner(analysis, constants or {}, replace_full_dropout(analysis, order), plan_call, names)
+    simplified = replace_full_dropout(analysis, order)
+    plans = Planner(analysis, constants or {}, simplified, plan_call, names, keep_tables=keep_tables)
     return _Freezer(analysis, plans).freeze(results)
 
 

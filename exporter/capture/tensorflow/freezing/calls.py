@@ -42,7 +42,8 @@ class Version:
 class Functions:
     """The functions of a graph; `definitions` has those that are specialized, in the order of their calls."""
 
-    def __init__(self, library: Iterable[FunctionDef]):
+    def __init__(self, library: Iterable[FunctionDef], keep_tables: bool = False):
+        self._keep_tables = keep_tables
         self.definitions: list[FunctionDef] = []
         self._functions = {function.signature.name: function for function in library}
         self._versions: dict[tuple[str, Dtypes, Flags, bool], Version | None] = {}
@@ -250,6 +251,7 @@ class Functions:
             ranges=ranges,
             written_inputs=self.written_inputs,
             plan_call=self.plan,
+            keep_tables=self._keep_tables,
         )
         self._nodes += len(frozen.nodes)
         if self._nodes > _MAXIMUM_NODES:

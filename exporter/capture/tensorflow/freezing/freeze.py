@@ -53,6 +53,7 @@ def frozen_graph(
     signature: str | None = None,
     allow_links: bool = False,
     trusted: bool = False,
+    keep_tables: bool = False,
 ) -> FrozenGraph:
     """Freeze a graph. Neither the graph nor the checkpoint is changed.
 
@@ -69,6 +70,7 @@ def frozen_graph(
         signature: the signature that has the outputs.
         allow_links: follow links out of the checkpoint's folder.
         trusted: lift the bounds on the size of the graph file.
+        keep_tables: keep lookup tables, whose contents a frozen graph does not have by itself.
 
     Raises:
         ModelFileError: a file cannot be read, or is damaged.
@@ -82,7 +84,7 @@ def frozen_graph(
     set_placeholders(scope, values or {})
     output_names = output_results(scope, file, outputs)
     variables = variables_of(scope)
-    calls = Functions(functions)
+    calls = Functions(functions, keep_tables)
     variable_references = {
         ResultName(variable.node, ""): VariableReference(variable.dtype, variable.node, variable.is_handle)
         for variable in variables.values()
@@ -94,6 +96,7 @@ def frozen_graph(
         ranges={},
         written_inputs=calls.written_inputs,
         plan_call=calls.plan,
+        keep_tables=keep_tables,
         # The contents follow later, when it is known which variables the frozen graph needs.
         constants={
             variable.node: make_node(variable.node, "Const", dtype=variable.dtype)

@@ -30,10 +30,12 @@ _EFFECT_OPERATORS = re.compile(
 )
 """Operators without results, besides those that change variables."""
 _EXTERNAL_OPERATORS = re.compile(
-    r".*HashTable.*|LookupTable.*|.*Iterator.*|.*Queue.*|.*Dataset.*|.*Reader(V2)?|Reader.*|Barrier.*|Stack(V2)?"
+    r".*Iterator.*|.*Queue.*|.*Dataset.*|.*Reader(V2)?|Reader.*|Barrier.*|Stack(V2)?"
     r"|Restore.*|ReadFile|.*PyFunc.*|Stage|Unstage|.*ConditionalAccumulator|.*Recv|.*Summary(V2)?"
 )
 """Operators whose results come from outside the graph and its variables."""
+_TABLE_OPERATORS = re.compile(r".*HashTable.*|LookupTable.*")
+"""Operators that create or read lookup tables, which a graph fills when it is initialized."""
 _REFERENCE_OPERATORS = frozenset(
     "RefIdentity RefSwitch RefMerge RefEnter RefExit RefNextIteration RefSelect".split()
 )
@@ -109,6 +111,7 @@ class Planner:
         constants: the Const nodes of variables, by the names of the variables' nodes.
         simplified: the replacements of dropout nodes without effect.
         plan_handles: plans a node that takes handles or calls a function; returns None for other nodes.
+        keep_tables: keep nodes that create or read lookup tables.
     """
 
     def __init__(
@@ -118,7 +121,10 @@ class Planner:
         simplified: Mapping[str, DropoutReplacement],
         plan_handles: Callable[[MessageNode, ScopeAnalysis, Names], NodePlan | None],
         names: Names,
+        *,
+        keep_tables: bool = False,
     ):
+        self._keep_tables = keep_tables
         self._analysis, self._constants, self._simplified = analysis, constants, simplified
         self._plan_handles, self._names = plan_handles, names
         self._plans: dict[str, NodePlan] = {}
@@ -195,7 +201,8 @@ class Planner:
             raise CaptureError(
                 f"{node.label} in {self._analysis.scope.label} is a variable within a function"
             )
-        if _EXTERNAL_OPERATORS.fullmatch(node.op):
+        is_lookup = not self._keep_tables and _TABLE_OPERATORS.fullmatch(node.op)
+        if is_lookup or _EXTERNAL_OPERATORS.fullmatch(node.op):
             raise CaptureError(
                 f"{node.label} cannot be frozen: its results come from outside of the graph; name them as "
                 "inputs, or name other outputs"

@@ -3,6 +3,7 @@
 import difflib
 import re
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import onnx_ir as ir
 from onnx_ir.passes import common
@@ -19,8 +20,9 @@ from .attributes import shape_of
 from .frozen_handles import read_constants
 from .function_library import Library
 from .node_conversion import begin, flow_of
-from .nodes import Define, Edge, GraphNode, ancestors, edge_of, nodes_of
-from .scope import Emitter, GraphScope
+from .nodes import TABLES, Define, Edge, GraphNode, ancestors, edge_of, nodes_of
+from .parsed_features import PARSERS, ParsedFeatures
+from .scope import Emitter, GraphScope, Unit
 from .tensor_lists import find_lists
 
 Names = Sequence[str] | Mapping[str, Sequence[int] | None]
@@ -58,6 +60,7 @@ def capture_graph(
     outputs: Sequence[str] | None = None,
     inputs_as_nchw: Sequence[str] = (),
     outputs_as_nchw: Sequence[str] = (),
+    keep_parse_example: bool = False,
     define: Define = definition,
     bounds: Bounds = BOUNDS,
 ) -> Capture:
@@ -71,6 +74,8 @@ def capture_graph(
         inputs_as_nchw: inputs, [batch, height, width, channels] in the graph, that a caller feeds as [batch,
             channels, height, width].
         outputs_as_nchw: likewise for outputs.
+        keep_parse_example: keep parsers of serialized messages, which lowering refuses, instead of taking
+            their features as inputs.
         define: the definitions of operators.
         bounds: bounds on nodes and memory.
 
@@ -88,7 +93,10 @@ def capture_graph(
     _check_variables(output_edges, input_edges)
     node_count = len(message.node) + sum(len(function.node_def) for function in message.library.function)
     graph = ir.Graph([], [], nodes=[], name="main_graph", opset_imports={"tf": 1})
-    emitter = Emitter(graph, library, begin, bounds, node_count)
+    features = ParsedFeatures()
+    emitter = Emitter(
+        graph, library, begin if keep_parse_example else partial(_begin, features), bounds, node_count
+    )
     scope = GraphScope(emitter, graph, flow_of(output_edges, nodes, dict.fromkeys(input_edges)))
     nchw_edges = _find_edges("inputs_as_nchw", inputs_as_nchw, nodes)
     graph_inputs: dict[Edge, ir.Value] = {}
@@ -126,8 +134,14 @@ def capture_graph(
     metadata = {UNSHAPED: "true", FROZEN: "true"}
     model = ir.Model(graph, ir_version=10, producer_name="opsetta", metadata_props=metadata)
     common.RemoveUnusedNodesPass()(model)
+    graph.inputs.extend(features.close(graph))
     real_pairs(model)
     return Capture(model, _interface(graph), output_names=[edge.label for edge in output_edges])
+
+
+def _begin(features: ParsedFeatures, scope: GraphScope, edge: Edge) -> Unit | None:
+    """Like `begin`; the features of serialized messages become inputs."""
+    return features.begin(scope, edge) if edge.node.op in PARSERS else begin(scope, edge)
 
 
 def _interface(graph: ir.Graph) -> Interface:
@@ -180,7 +194,7 @@ def _default_outputs(nodes: Mapping[str, GraphNode]) -> list[Edge]:
     output_edges: list[Edge] = []
     unread = [node for node in nodes.values() if node not in read_nodes]
     for node in unread:
-        if node.op in _NO_RESULTS:
+        if node.op in _NO_RESULTS or node.op in TABLES:
             continue
         if node.op.startswith(_NO_RESULTS_BEGIN) or node.op.endswith(_NO_RESULTS_END):
             continue

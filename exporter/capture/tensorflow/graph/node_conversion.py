@@ -10,8 +10,9 @@ from ..node_messages import OPTIONAL_PLACEHOLDER, PLACEHOLDERS
 from . import raising
 from .flow import OPERATORS, Flow
 from .function_library import FunctionBody
-from .nodes import ARGUMENT, Edge, GraphNode
+from .nodes import ARGUMENT, TABLES, Edge, GraphNode
 from .scope import GraphScope, Unit, check_type
+from .table_reads import TABLE_READERS, begin_table
 
 _Call = tuple[str, Mapping[str, AttrValue]]
 
@@ -25,6 +26,8 @@ def begin(scope: GraphScope, edge: Edge) -> Unit | None:
         return None
     if node.op in OPERATORS:
         return raising.begin(scope, edge)
+    if node.op in TABLES or node.op in TABLE_READERS:
+        return begin_table(scope, node)
     callee = scope.emitter.library.callee(node)
     if callee is not None:
         return Unit(node, node.inputs, lambda: _inline(scope, node, callee))
@@ -98,9 +101,11 @@ def _block(
     )
     inner = scope.call(node, body.name, flow, graph)
     formals = []
-    for formal in body.arguments:
+    for formal, actual in zip(body.arguments, inputs, strict=True):
         value = inner.value(formal.node.name, formal.node.result_type(formal.output))
-        inner.values[formal] = value
+        # The handle of a table is an initializer, which blocks can read: the table is known within them.
+        outer = scope.values[actual]
+        inner.values[formal] = outer if outer in scope.emitter.tables else value
         formals.append(value)
     return inner.close(formals, inner.demand(body.results))
 

@@ -15,6 +15,13 @@ Define = Callable[[str], "OpDef | None"]
 """Finds the OpDef of an operator by its name; returns None for an unknown operator."""
 ARGUMENT = "_Arg"
 """The operator of the nodes that represent the arguments of a function."""
+TABLES = frozenset(
+    "HashTable HashTableV2 AnonymousHashTable MutableHashTable MutableHashTableV2 "
+    "AnonymousMutableHashTable".split()
+)
+"""The operators that create a lookup table."""
+PROBLEM = "_problem"
+"""The attribute with the reason why the contents of a table are not known."""
 
 
 class Edge(NamedTuple):

@@ -22,7 +22,7 @@ from ..tensor_protos import array_of
 from .attributes import attributes_of, shape_of
 from .flow import Flow, cycle_error
 from .function_library import Library
-from .nodes import Edge, GraphNode
+from .nodes import TABLES, Edge, GraphNode
 
 DEVICE = "device"
 """Metadata key of source nodes: the device on which TensorFlow places the node."""
@@ -78,6 +78,7 @@ class Emitter:
         library: the functions and operators.
         begin: begins to convert a result, by its operator.
         placeholder: makes the graph input for a placeholder; returns None if it must not become one.
+        tables: the keys and values of lookup tables, by their handles; or the reason why they are unknown.
     """
 
     def __init__(self, graph: ir.Graph, library: Library, begin: Begin, bounds: Bounds, node_count: int):
@@ -91,6 +92,7 @@ class Emitter:
         self.begin = begin
         self.names = Names()
         self.placeholder: Callable[[GraphNode], ir.Value | None] = lambda node: None
+        self.tables: dict[ir.Value, tuple[ir.Value, ir.Value] | str] = {}
         self._bounds = bounds
         self._constants: dict[GraphNode, ir.Value] = {}
         expanded = min(bounds.expanded_nodes + 16 * node_count, max(bounds.expanded_nodes, _MOST_EXPANDED))
@@ -219,8 +221,9 @@ class GraphScope:
         return [self.values[edge] for edge in edges]
 
     def _begin(self, edge: Edge) -> Unit | None:
-        # Blocks can read the initializers of the model: a Const needs no block input.
-        slot = self.region.slot(edge) if self.region is not None and edge.node.op != "Const" else None
+        # Blocks can read the initializers of the model: a Const or a table needs no block input.
+        is_initializer = edge.node.op == "Const" or edge.node.op in TABLES
+        slot = self.region.slot(edge) if self.region is not None and not is_initializer else None
         if slot is not None:
             self.values[edge] = self.formal(slot)
             return None

@@ -16,8 +16,8 @@ _HEAD = 2**16
 _FIRST_MODEL_TYPE = 200
 """Fields of a Core ML model from this number on contain its layers; ONNX has no field above 100."""
 _KERAS = (
-    "load it with keras.models.load_model, write a SavedModel with model.export('folder'), and run "
-    "`opsetta convert folder`"
+    "install `opsetta[keras]` to read it here, or load it with keras.models.load_model, write a SavedModel "
+    "with model.export('folder'), and run `opsetta convert folder`"
 )
 _CHECKPOINT = (
     "it has weights, and no program: write a function that builds the model and loads them, and run "

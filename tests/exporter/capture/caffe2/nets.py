@@ -15,6 +15,7 @@ from opsetta.exporter.capture.caffe2.messages import message_type
 OPSETS = (7, 9, 11, 13, 18, 24)
 _FILLERS = {
     "float32": "GivenTensorFill",
+    "uint8": "GivenTensorUInt8Fill",
     "float64": "GivenTensorDoubleFill",
     "int32": "GivenTensorIntFill",
     "int64": "GivenTensorInt64Fill",

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from . import detection_reference as detection
 from . import reference as ref
 
 _RANDOM = np.random.default_rng(7)
@@ -64,6 +65,8 @@ def record(
     inputs = inputs if isinstance(inputs, list) else [inputs]
     expected = expected(*inputs) if callable(expected) else expected
     expected = expected if isinstance(expected, list) else [expected]
+    # `weights` names inputs that are weights, so an argument of that name ends with an underscore.
+    arguments = {key.rstrip("_"): value for key, value in arguments.items()}
     name = "-".join([kind, *[f"{key}={value}" for key, value in arguments.items()]])[:80]
     return Record(kind, inputs, expected, arguments, weights, lowest, highest, needs_rank, needs_sizes, name)
 
@@ -689,6 +692,175 @@ def _features() -> list[Record]:
     ]
 
 
+def _segments() -> list[Record]:
+    lengths, indices = np.int32([2, 0, 3]), np.int32([4, 0, 1, 1, 2])
+    table, weights = real(5, 4), real(5)
+    rows = table[indices]
+
+    def reduced(values: np.ndarray, function: Any) -> np.ndarray:
+        parts = np.split(values, np.cumsum(lengths)[:-1])
+        zero = np.zeros(values.shape[1:], np.float32)
+        return np.stack([function(part, 0) if len(part) else zero for part in parts])
+
+    codes = np.random.default_rng(1).integers(0, 256, (5, 4)).astype(np.uint8)
+    scales = np.stack([positive(5), real(5)], 1)
+    dense = codes * scales[:, :1] + scales[:, 1:]
+    fused = np.concatenate([codes, scales.view(np.uint8).reshape(5, 8)], 1)
+    half = scales.astype(np.float16)
+    nibbles = np.stack([codes & 15, codes >> 4], -1).reshape(5, 8) * half[:, :1].astype(np.float32)
+    nibbles = (nibbles + half[:, 1:].astype(np.float32)).astype(np.float32)
+    fused4 = np.concatenate([codes, half.view(np.uint8).reshape(5, 4)], 1)
+    ranges = np.int32([[[0, 1], [2, 2]], [[4, 1], [0, 0]]])
+    segments = [indices, lengths]
+    by_column = weights[:, None]
+    sums = {"needs_rank": True}
+    return [
+        *[
+            record(f"Lengths{name}", [rows, lengths], reduced(rows, function), **sums)
+            for name, function in (("Sum", np.sum), ("Mean", np.mean), ("Max", np.max))
+        ],
+        record("SparseLengthsSum", [table, *segments], reduced(rows, np.sum), weights=(0,)),
+        record("SparseLengthsMean", [table, *segments], reduced(rows, np.mean), weights=(0,)),
+        record("SparseLengthsMax", [table, *segments], reduced(rows, np.max), weights=(0,)),
+        record(
+            "SparseLengthsWeightedSum",
+            [table, weights, *segments],
+            reduced(rows * by_column, np.sum),
+            weights=(0,),
+        ),
+        *[
+            record(f"SparseLengths{name}Fused{bits}BitRowwise", [data, *segments], wanted, weights=(0,))
+            for bits, data, floats in ((8, fused, dense), (4, fused4, nibbles))
+            for name, wanted in (
+                ("Sum", reduced(floats[indices], np.sum)),
+                ("Mean", reduced(floats[indices], np.mean)),
+            )
+        ],
+        *[
+            record(
+                f"SparseLengthsWeightedSumFused{bits}BitRowwise",
+                [data, weights, *segments],
+                reduced(floats[indices] * by_column, np.sum),
+                weights=(0,),
+            )
+            for bits, data, floats in ((8, fused, dense), (4, fused4, nibbles))
+        ],
+        record(
+            "SparseLengthsSum8BitsRowwise",
+            [codes, *segments, scales],
+            reduced(dense[indices], np.sum),
+            weights=(0, 3),
+        ),
+        record("LengthsToRanges", lengths, np.int32([[0, 2], [2, 0], [2, 3]])),
+        record("LengthsRangeFill", lengths, np.int32([0, 1, 0, 1, 2])),
+        record("LengthsToSegmentIds", lengths, np.int32([0, 0, 2, 2, 2])),
+        record("GatherRanges", [weights, ranges], [weights[[0, 2, 3, 4]], np.int32([3, 1])]),
+        record(
+            "SparseToDense",
+            [np.int32([2, 0, 2]), rows[:3], real(4, 1)],
+            np.stack([rows[1], 0 * rows[0], rows[0] + rows[2], 0 * rows[0]]),
+            needs_rank=True,
+        ),
+        record(
+            "SparseToDense",
+            [np.int32([1, 0]), rows[:2]],
+            rows[[1, 0]],
+            needs_rank=True,
+        ),
+        record(
+            "BatchSparseToDense",
+            [np.int32([2, 0, 1]), np.int64([1, 0, 2]), np.float32([5, 6, 7])],
+            np.float32([[6, 5, -1], [-1, -1, -1], [-1, -1, 7]]),
+            dense_last_dim=3,
+            default_value=-1.0,
+        ),
+        record(
+            "SparseToDenseMask",
+            [np.int64([5, 9, 3, 7]), np.float32([1, 2, 3, 4]), np.array(-1, np.float32), np.int32([2, 2])],
+            [np.float32([[-1, 1], [3, -1]]), np.bool_([[False, True], [True, False]])],
+            mask=[3, 5],
+            return_presence_mask=1,
+            needs_rank=True,
+        ),
+        record(
+            "FillExamplesWithIndicator",
+            [rows[:2], np.bool_([True, False, True])],
+            np.stack([rows[0], 0 * rows[0], rows[1]]),
+            needs_rank=True,
+        ),
+    ]
+
+
+def _detection() -> list[Record]:
+    random = np.random.default_rng(3)
+    scores = random.random((2, 3, 4, 5)).astype(np.float32)
+    deltas = (random.standard_normal((2, 12, 4, 5)) * 0.3).astype(np.float32)
+    im_info = np.float32([[60, 75, 1.5], [50, 70, 1.0]])
+    anchors = np.float32([[-8, -8, 23, 23], [-20, -4, 35, 19], [-2, -2, 5, 5]])
+    proposals = detection.generate_proposals(scores, deltas, im_info, anchors, 1 / 16, 40, 9, 0.5, 8.0)
+    corners = random.random((6, 2)) * 30
+    boxes = np.concatenate([corners, corners + 5 + random.random((6, 2)) * 30], 1)
+    rois = np.concatenate([[[0], [0], [1], [0], [1], [1]], boxes], 1).astype(np.float32)
+    changes = (random.standard_normal((6, 12)) * 0.4).astype(np.float32)
+    weights = (10.0, 10.0, 5.0, 5.0)
+    class_scores = random.random((6, 3)).astype(np.float32)
+    class_boxes = np.tile(boxes, (1, 3)).astype(np.float32) + random.random((6, 12)).astype(np.float32)
+    parts = [np.concatenate([rois[:, :1], boxes * size], 1).astype(np.float32) for size in (1, 4, 12)]
+    part_scores = [random.random(6).astype(np.float32) for _ in parts]
+    return [
+        record(
+            "GenerateProposals",
+            [scores, deltas, im_info, anchors],
+            proposals,
+            spatial_scale=1 / 16,
+            pre_nms_topN=40,
+            post_nms_topN=9,
+            nms_thresh=0.5,
+            min_size=8.0,
+            correct_transform_coords=1,
+            weights=(3,),
+            lowest=11,
+        ),
+        *[
+            record(
+                "BBoxTransform",
+                [given, changes, infos],
+                detection.bbox_transform(given, changes, infos, weights, scaled),
+                apply_scale=int(scaled),
+                needs_sizes=True,
+                weights_=list(weights),
+            )
+            for given, infos, scaled in ((rois, im_info, True), (rois[:, 1:].copy(), im_info[:1], False))
+        ],
+        record(
+            "BoxWithNMSLimit",
+            [class_scores, class_boxes, np.float32([6])],
+            detection.box_with_nms_limit(class_scores, class_boxes, 0.2, 0.5, 5),
+            score_thresh=0.2,
+            nms=0.5,
+            detections_per_im=5,
+            lowest=10,
+            needs_sizes=True,
+        ),
+        record(
+            "BoxWithNMSLimit",
+            [class_scores, class_boxes],
+            detection.box_with_nms_limit(class_scores, class_boxes, 0.05, 0.3, 100)[:3],
+            lowest=10,
+        ),
+        record(
+            "CollectAndDistributeFpnRpnProposals",
+            [*parts, *part_scores],
+            detection.collect_and_distribute(parts, part_scores, 12, 2, 4),
+            rpn_min_level=2,
+            rpn_max_level=4,
+            roi_min_level=2,
+            roi_max_level=4,
+            rpn_post_nms_topN=12,
+        ),
+    ]
+
+
 RECORDS = [
     *_elementwise(),
     *_binary(),
@@ -701,4 +873,6 @@ RECORDS = [
     *_reductions(),
     *_images(),
     *_features(),
+    *_segments(),
+    *_detection(),
 ]

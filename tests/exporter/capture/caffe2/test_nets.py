@@ -61,18 +61,18 @@ def test_source_nodes_have_the_names_of_the_schema(tmp_path):
 def test_unknown_operators_are_all_named(tmp_path):
     net = Net()
     net.add("Relu", "data", "a")
-    net.add("GenerateProposals", ["a"], "b", pre_nms_topN=6000)
-    net.add("BoxWithNMSLimit", ["b", "a"], ["c", "d"])
-    net.add("GenerateProposals", ["c"], "e")
+    net.add("Swirl", ["a"], "b", pre_nms_topN=6000)
+    net.add("Twist", ["b", "a"], ["c", "d"])
+    net.add("Swirl", ["c"], "e")
     net.message.op[1].name = "rpn"
     model = converted(tmp_path, net.finish(["data"], ["e"]))
     with pytest.raises(opsetta.UnsupportedOperatorsError) as error:
         model.lower(13)
     assert {each.name for each in error.value.operators} == {
-        "caffe2::GenerateProposals",
-        "caffe2::BoxWithNMSLimit",
+        "caffe2::Swirl",
+        "caffe2::Twist",
     }
-    assert "caffe2::GenerateProposals (2 times, in rpn, e)" in str(error.value)
+    assert "caffe2::Swirl (2 times, in rpn, e)" in str(error.value)
 
 
 def test_a_symbolic_function_of_ones_own(tmp_path):

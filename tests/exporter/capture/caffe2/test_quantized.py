@@ -288,10 +288,25 @@ def test_movements_keep_the_quantization(kind, arguments, tmp_path):
         model.lower(13)
 
 
+def test_an_int8_input_has_its_scale_in_its_description(tmp_path):
+    net = Net()
+    net.add("Int8Relu", "x", "r", Y_scale=SCALE, Y_zero_point=ZERO)
+    net.add("Int8Dequantize", "r", "y")
+    message = net.finish(["x"], ["y"])
+    x = bytes_of(2, 3)
+    model = converted(tmp_path, message, shapes={"x": f"uint8[2,3]@{SCALE}:{ZERO}"})
+    for opset in OPSETS:
+        [found] = run(model.lower(opset), {"x": x})
+        np.testing.assert_allclose(found, np.maximum(x.astype(np.float32) - ZERO, 0) * SCALE, rtol=1e-6)
+    for text in ("uint8[2,3]@0:1", "uint8[2,3]@x", "uint8[2,3]@0.5:300", "float32[2,3]@0.5:3"):
+        with pytest.raises(opsetta.UsageError, match="the scale of 'x' must have the form"):
+            converted(tmp_path, message, shapes={"x": text})
+
+
 def test_the_kinds_of_blobs_are_checked(tmp_path):
     net = Net()
     net.add("Int8Relu", "x", "y", Y_scale=1.0, Y_zero_point=0)
-    with pytest.raises(opsetta.CaptureError, match="reads blob 'x', which is not Int8"):
+    with pytest.raises(opsetta.CaptureError, match=r"reads blob 'x', which is not Int8; .* x=uint8"):
         converted(tmp_path, net.finish(["x"], ["y"]))
     net = Net()
     net.add("Int8Quantize", "x", "q", Y_scale=1.0, Y_zero_point=0)

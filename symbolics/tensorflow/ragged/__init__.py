@@ -1,0 +1,1 @@
+"""Ragged tensors: values with the splits of their rows."""

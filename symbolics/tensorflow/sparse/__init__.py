@@ -1,0 +1,1 @@
+"""Sparse tensors: positions, values and a dense shape."""
