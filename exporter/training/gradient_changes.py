@@ -28,7 +28,7 @@ class GradientOptions:
     accumulate: bool = False
 
     @classmethod
-    def read(
+    def from_arguments(
         cls, clip_value: float | None, clip_norm: float | tuple[float, float] | None, accumulate: bool
     ) -> GradientOptions:
         """Check the arguments of `export_training`.

@@ -11,12 +11,12 @@ from collections.abc import Mapping
 import numpy as np
 from onnx_ir import DataType, Value
 
-from .update_rules import Rule, Updated
+from .update_rules import Updated, UpdateRule
 from .updates import GroupScalars, UpdateBuilder
 
 
 @dataclasses.dataclass(frozen=True)
-class _Moments(Rule):
+class _Moments(UpdateRule):
     """A rule with an average of gradients and one of their squares."""
 
     betas: tuple[float, float]
@@ -76,8 +76,8 @@ class Adam(_Moments):
             correction = write.bias_correction(scalars, first)
             return write.unary("neg", write.div(write.to_double(scalars.rate), correction))
 
-        step = write.shared(scalars, "step", dtype, negative_step)
-        root = write.shared(
+        step = write.share_scalar(scalars, "step", dtype, negative_step)
+        root = write.share_scalar(
             scalars, "root", dtype, lambda: write.unary("sqrt", write.bias_correction(scalars, second))
         )
         denominator = write.add(write.div(write.unary("sqrt", squares), root), self.eps)
@@ -86,7 +86,7 @@ class Adam(_Moments):
 
 
 @dataclasses.dataclass(frozen=True)
-class Adamax(Rule):
+class Adamax(UpdateRule):
     """`torch.optim.Adamax`."""
 
     betas: tuple[float, float]
@@ -115,7 +115,7 @@ class Adamax(Rule):
             correction = write.bias_correction(scalars, first)
             return write.unary("neg", write.div(write.to_double(scalars.rate), correction))
 
-        step = write.shared(scalars, "step", parameter.dtype, negative_step)
+        step = write.share_scalar(scalars, "step", parameter.dtype, negative_step)
         change = write.div(write.mul(average, step), largest)
         return write.add(parameter, change), {"exp_avg": average, "exp_inf": largest}
 
@@ -142,7 +142,7 @@ class NAdam(_Moments):
         dtype, product = parameter.dtype, state["mu_product"]
         parameter, gradient = self.decay(write, scalars, parameter, gradient)
         new_state = self.average(write, gradient, state)
-        correction = write.shared(
+        correction = write.share_scalar(
             scalars, "correction", dtype, lambda: write.bias_correction(scalars, self.betas[1])
         )
         root = write.unary("sqrt", write.div(new_state["exp_avg_sq"], correction))
@@ -172,7 +172,7 @@ class NAdam(_Moments):
             shrunk = write.rsub(write.mul(write.power_of(0.96, exponent), 0.5), 1.0)
             return write.mul(shrunk, self.betas[0])
 
-        return write.shared(scalars, f"momentum_{later}", steps.dtype, momentum)
+        return write.share_scalar(scalars, f"momentum_{later}", steps.dtype, momentum)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -192,7 +192,7 @@ class RAdam(_Moments):
         dtype = parameter.dtype
         parameter, gradient = self.decay(write, scalars, parameter, gradient)
         new_state = self.average(write, gradient, state)
-        correction = write.shared(
+        correction = write.share_scalar(
             scalars, "correction_1", dtype, lambda: write.bias_correction(scalars, first)
         )
         corrected = write.div(new_state["exp_avg"], correction)
@@ -204,17 +204,17 @@ class RAdam(_Moments):
             return write.rsub(write.div(write.mul(power, 2.0), write.bias_correction(scalars, second)), limit)
 
         def rectification() -> Value:
-            rho = write.shared(scalars, "length", DataType.DOUBLE, length)
+            rho = write.share_scalar(scalars, "length", DataType.DOUBLE, length)
             product = write.mul(write.sub(rho, 4.0), write.sub(rho, 2.0))
             ratio = write.div(write.mul(product, limit), write.mul(rho, (limit - 4.0) * (limit - 2.0)))
             # Below 5 the rectification is not used; the root of a negative number would be NaN.
             return write.unary("sqrt", write.clamp(ratio, 0.0, None))
 
-        root = write.shared(
+        root = write.share_scalar(
             scalars, "root", dtype, lambda: write.unary("sqrt", write.bias_correction(scalars, second))
         )
-        rectified = write.shared(scalars, "rectification", dtype, rectification)
-        rate = write.shared(scalars, "rate", dtype, lambda: write.to_double(scalars.rate))
+        rectified = write.share_scalar(scalars, "rectification", dtype, rectification)
+        rate = write.share_scalar(scalars, "rate", dtype, lambda: write.to_double(scalars.rate))
         plain = write.mul(corrected, rate)
         denominator = write.add(write.unary("sqrt", new_state["exp_avg_sq"]), self.eps)
         adaptive = write.mul(write.div(write.mul(plain, root), denominator), rectified)

@@ -12,7 +12,7 @@ from ...registration import UsageError
 from ...registration.warning import warn
 from .moment_rules import Adam, Adamax, NAdam, RAdam
 from .square_rules import Adadelta, Adafactor, Adagrad, RmsProp
-from .update_rules import Asgd, Lion, Rprop, Rule, Sgd
+from .update_rules import Asgd, LionRule, Rprop, Sgd, UpdateRule
 
 if TYPE_CHECKING:
     import torch
@@ -21,7 +21,7 @@ _WITHOUT_EFFECT = frozenset("foreach fused capturable initial_lr min_lr max_lr".
 """Options of implementations, and what schedulers note: no result depends on them."""
 _CYCLED = frozenset("base_momentum max_momentum".split())
 """What schedulers note that also change the momentum."""
-_RULES: Mapping[str, type[Rule]] = {
+_RULES: Mapping[str, type[UpdateRule]] = {
     "SGD": Sgd,
     "Adam": Adam,
     "AdamW": Adam,
@@ -34,7 +34,7 @@ _RULES: Mapping[str, type[Rule]] = {
     "Adafactor": Adafactor,
     "ASGD": Asgd,
     "Rprop": Rprop,
-    "Lion": Lion,
+    "Lion": LionRule,
 }
 """The rule of each class of torch.optim, and of `Lion`."""
 OPTIMIZERS = tuple(name.lower() for name in _RULES)
@@ -53,7 +53,7 @@ class Group:
         options: the options of the optimizer's group.
     """
 
-    rule: Rule
+    rule: UpdateRule
     learning_rate: float
     parameters: tuple[str, ...]
     maximize: bool
@@ -154,14 +154,14 @@ def _optimizer_class(class_name: str) -> type[torch.optim.Optimizer] | None:
     import torch
 
     if class_name == "Lion":
-        from .lion import Lion as LionOptimizer
+        from .lion import Lion
 
-        return LionOptimizer
+        return Lion
     optimizer_class: type[torch.optim.Optimizer] | None = getattr(torch.optim, class_name, None)
     return optimizer_class
 
 
-def _read_rule(rule_class: type[Rule], class_name: str, group: Mapping[str, object]) -> Rule:
+def _read_rule(rule_class: type[UpdateRule], class_name: str, group: Mapping[str, object]) -> UpdateRule:
     """The rule of a group of an optimizer: its options are the fields of the rule.
 
     Raises:
@@ -191,7 +191,7 @@ def _read_rule(rule_class: type[Rule], class_name: str, group: Mapping[str, obje
 def _as_number(option: object) -> object:
     """An option as a number of Python, or a tuple of numbers; torch accepts tensors, too."""
     if isinstance(option, (tuple, list)):
-        return tuple(map(_as_number, option))
+        return tuple(_as_number(item) for item in option)
     return option if option is None or isinstance(option, bool) else float(np.asarray(option))
 
 

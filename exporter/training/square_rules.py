@@ -14,12 +14,12 @@ import numpy as np
 from onnx_ir import DataType, Value
 
 from ...passes.source_builder import sizes_of
-from .update_rules import Rule, Updated, subtract_multiple
+from .update_rules import Updated, UpdateRule, subtract_multiple
 from .updates import GroupScalars, UpdateBuilder
 
 
 @dataclasses.dataclass(frozen=True)
-class RmsProp(Rule):
+class RmsProp(UpdateRule):
     """`torch.optim.RMSprop`."""
 
     alpha: float
@@ -74,7 +74,7 @@ class RmsProp(Rule):
 
 
 @dataclasses.dataclass(frozen=True)
-class Adagrad(Rule):
+class Adagrad(UpdateRule):
     """`torch.optim.Adagrad`."""
 
     lr_decay: float
@@ -110,13 +110,13 @@ class Adagrad(Rule):
             earlier = write.sub(write.to_double(scalars.steps), 1.0)
             return write.div(rate, write.add(write.mul(earlier, self.lr_decay), 1.0))
 
-        step = write.shared(scalars, "step", parameter.dtype, negative_step)
+        step = write.share_scalar(scalars, "step", parameter.dtype, negative_step)
         change = write.div(write.mul(gradient, step), denominator)
         return write.add(parameter, change), {"sum": total}
 
 
 @dataclasses.dataclass(frozen=True)
-class Adadelta(Rule):
+class Adadelta(UpdateRule):
     """`torch.optim.Adadelta`."""
 
     rho: float
@@ -153,7 +153,7 @@ class Adadelta(Rule):
 
 
 @dataclasses.dataclass(frozen=True)
-class Adafactor(Rule):
+class Adafactor(UpdateRule):
     """`torch.optim.Adafactor`, which keeps the squares of a matrix as a row times a column."""
 
     beta2_decay: float
@@ -211,7 +211,7 @@ class Adafactor(Rule):
             inverse = write.unary("reciprocal", write.unary("sqrt", write.to_double(steps)))
             return write.emit("minimum", "default", write.to_double(scalars.rate), other=inverse)
 
-        return write.shared(scalars, "relative_step", DataType.DOUBLE, smaller)
+        return write.share_scalar(scalars, "relative_step", DataType.DOUBLE, smaller)
 
     def _average(
         self, write: UpdateBuilder, scalars: GroupScalars, gradient: Value, state: Mapping[str, Value]
@@ -219,7 +219,7 @@ class Adafactor(Rule):
         """The new averages of squares."""
         assert scalars.steps is not None
         steps = scalars.steps
-        weight = write.shared(
+        weight = write.share_scalar(
             scalars, "weight", gradient.dtype, lambda: write.power(write.to_double(steps), self.beta2_decay)
         )
         if "variance" in state:

@@ -107,7 +107,7 @@ def export_training(
     if not model.training:
         warn("the model is exported in evaluation mode; for training, call model.train() first")
     used = None if optimizer is None else read_optimizer(optimizer, hyperparameters, model)
-    gradient_options = GradientOptions.read(clip_value, clip_norm, accumulate)
+    gradient_options = GradientOptions.from_arguments(clip_value, clip_norm, accumulate)
     if used is None and hyperparameters:
         raise UsageError("hyperparameters need an optimizer")
     if used is None and gradient_options != GradientOptions():

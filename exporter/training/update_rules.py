@@ -21,7 +21,7 @@ Updated: TypeAlias = tuple[Value, dict[str, Value]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Rule(abc.ABC):
+class UpdateRule(abc.ABC):
     """The rule of an optimizer.
 
     Attributes:
@@ -76,7 +76,7 @@ class Rule(abc.ABC):
         def factor() -> Value:
             return write.rsub(write.mul(write.to_double(scalars.rate), self.weight_decay), 1.0)
 
-        return write.mul(parameter, write.shared(scalars, "decay", parameter.dtype, factor))
+        return write.mul(parameter, write.share_scalar(scalars, "decay", parameter.dtype, factor))
 
 
 def subtract_multiple(
@@ -87,12 +87,12 @@ def subtract_multiple(
     def negative_rate() -> Value:
         return write.unary("neg", write.to_double(scalars.rate))
 
-    rate = write.shared(scalars, "negative_rate", parameter.dtype, negative_rate)
+    rate = write.share_scalar(scalars, "negative_rate", parameter.dtype, negative_rate)
     return write.add(parameter, write.mul(direction, rate))
 
 
 @dataclasses.dataclass(frozen=True)
-class Sgd(Rule):
+class Sgd(UpdateRule):
     """`torch.optim.SGD`."""
 
     momentum: float
@@ -144,11 +144,11 @@ class Sgd(Rule):
             first = write.to_double(write.compare("le", steps, 1.0))
             return write.add(write.mul(first, self.dampening), 1.0 - self.dampening)
 
-        return write.mul(gradient, write.shared(scalars, "damping", gradient.dtype, share))
+        return write.mul(gradient, write.share_scalar(scalars, "damping", gradient.dtype, share))
 
 
 @dataclasses.dataclass(frozen=True)
-class Asgd(Rule):
+class Asgd(UpdateRule):
     """`torch.optim.ASGD`."""
 
     lambd: float
@@ -199,13 +199,13 @@ class Asgd(Rule):
             return write.unary("reciprocal", excess)
 
         # The state keeps scalars in its own element type, which need not be that of the parameter.
-        eta = write.shared(scalars, "eta", state["eta"].dtype, next_length)
-        mu = write.shared(scalars, "mu", state["mu"].dtype, next_weight)
+        eta = write.share_scalar(scalars, "eta", state["eta"].dtype, next_length)
+        mu = write.share_scalar(scalars, "mu", state["mu"].dtype, next_weight)
         return parameter, {"eta": eta, "mu": mu, "ax": average}
 
 
 @dataclasses.dataclass(frozen=True)
-class Rprop(Rule):
+class Rprop(UpdateRule):
     """`torch.optim.Rprop`, which has no weight decay."""
 
     etas: tuple[float, float]
@@ -250,7 +250,7 @@ class Rprop(Rule):
 
 
 @dataclasses.dataclass(frozen=True)
-class Lion(Rule):
+class LionRule(UpdateRule):
     """Lion of Chen et al. (arXiv 2302.06675), algorithm 2."""
 
     betas: tuple[float, float]

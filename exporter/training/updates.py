@@ -154,7 +154,7 @@ class UpdateBuilder:
         """The value in float64, in which torch.optim computes scalars: they are numbers of Python."""
         return self.cast(value, DataType.DOUBLE)
 
-    def shared(
+    def share_scalar(
         self, scalars: GroupScalars, name: str, dtype: DataType | None, make: Callable[[], Value]
     ) -> Value:
         """A scalar of a group, computed once, in the element type of a parameter."""

@@ -18,7 +18,7 @@ from .gradient_changes import GradientOptions
 from .optimizers import Group, Optimizer
 from .signature import Signature
 from .step_runner import StepRunner
-from .update_rules import Lion, Sgd
+from .update_rules import LionRule, Sgd
 
 _NOISE = 1e-5
 """Gradients below this share of the largest one may be nothing but rounding."""
@@ -104,12 +104,12 @@ class _Eager:
             gradients = {name: self._tensors[name].grad for name in self._signature.gradients}
             # Outputs are the gradients before clipping, which works in place.
             gradients = {name: None if item is None else item.clone() for name, item in gradients.items()}
-            self._clip()
+            self._clip_gradients()
             for trainer in trainers:
                 trainer.step()
         return self._expected_outputs(result, gradients, trainers, results)
 
-    def _clip(self) -> None:
+    def _clip_gradients(self) -> None:
         options = self._gradient_options
         trained = [self._tensors[name] for group in self._groups for name in group.parameters]
         if options.clip_value is not None:
@@ -176,6 +176,6 @@ def _trainer(
             continue
         stored = {key: torch.from_numpy(np.array(state[f"{name}.{key}"])) for key in initial}
         optimizer.state[parameter].update(stored)
-        if not isinstance(group.rule, (Sgd, Lion)):
+        if not isinstance(group.rule, (Sgd, LionRule)):
             optimizer.state[parameter]["step"] = torch.tensor(float(state.get("step", 1.0)))
     return optimizer
