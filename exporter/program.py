@@ -364,12 +364,24 @@ class Program:
         budget: int | None = None,
         dimensions: Mapping[str, int] | None = None,
         alignment: int = ALIGNMENT,
+        in_place: bool = True,
+        reorder: bool = True,
+        states: Mapping[str, str] | None = None,
     ) -> Plan:
         """Plan execution order, lifetimes, results in place, and memory offsets; see docs/plan.md.
 
         Arguments and errors are those of `OnnxModel.plan`.
         """
-        return make_plan(self.model, mode=mode, budget=budget, dimensions=dimensions, alignment=alignment)
+        return make_plan(
+            self.model,
+            mode=mode,
+            budget=budget,
+            dimensions=dimensions,
+            alignment=alignment,
+            in_place=in_place,
+            reorder=reorder,
+            states=states,
+        )
 
     def save_source(
         self,

@@ -33,6 +33,12 @@ def plan(
     prefix: Annotated[
         str, typer.Option(help="The beginning of the names in plan.h; one for each plan in a program.")
     ] = "opsetta",
+    in_place: Annotated[
+        bool, typer.Option("--in-place/--no-in-place", help="Whether nodes overwrite operands.")
+    ] = True,
+    reorder: Annotated[
+        bool, typer.Option("--reorder/--keep-order", help="Whether to sort nodes anew for less memory.")
+    ] = True,
     trusted: options.Trusted = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
 ) -> None:
@@ -45,7 +51,14 @@ def plan(
     limit = None if budget is None else memory_amount(budget)
     source = load(model, trusted=trusted)
     onnx_model = source if isinstance(source, OnnxModel) else source.lower()
-    planned = onnx_model.plan(mode=mode, budget=limit, dimensions=dimensions, alignment=alignment)
+    planned = onnx_model.plan(
+        mode=mode,
+        budget=limit,
+        dimensions=dimensions,
+        alignment=alignment,
+        in_place=in_place,
+        reorder=reorder,
+    )
     planned.save(output, html=html, prefix=prefix)
     if as_json:
         print(planned.to_json())
