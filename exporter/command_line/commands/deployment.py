@@ -68,6 +68,25 @@ def plan(
         raise typer.Exit(1)
 
 
+def build(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to build.")],
+    output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The folder to write.")],
+    dim: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=SIZE", help="The size of a dimension; may be repeated.")
+    ] = None,
+    trusted: options.Trusted = False,
+) -> None:
+    """Write a model for a device with a runtime in C99, which `make` compiles."""
+    from ...load_model import load
+    from ...onnx_model import OnnxModel
+
+    source = load(model, trusted=trusted)
+    onnx_model = source if isinstance(source, OnnxModel) else source.lower()
+    planned = onnx_model.plan(dimensions=parse_sizes(dim))
+    planned.build(output)
+    say(f"{output}: arena of {planned.peak} bytes, {len(planned.nodes)} nodes; compile it with make")
+
+
 def prepack(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to pack.")],
     output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The folder to write.")],

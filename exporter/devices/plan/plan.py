@@ -16,6 +16,7 @@ from ...files.reading import TRUSTED
 from ...lowering.conversion.preparation import copy_of, source_of
 from ...running.model_inputs import inputs_of_model
 from . import c_form, json_form
+from .application import build_application
 from .declared_sizes import check_declared_sizes
 from .graph_plan import plan_graph
 from .records import ALIGNMENT, PlanFacts, PlannedWeight
@@ -55,6 +56,15 @@ class Plan(PlanFacts):
             ModelFileError: the folder cannot be written.
         """
         save_plan(self, folder, html=html, prefix=prefix)
+
+    def build(self, folder: str | bytes | os.PathLike[str]) -> None:
+        """Write a folder that `make` turns into a program: model, weights, and a runtime in C99.
+
+        Raises:
+            PlanError: sizes are formulas, the opset is below 13, or the runtime lacks operators of the model.
+            ModelFileError: the folder cannot be written.
+        """
+        build_application(self, folder)
 
 
 def make_plan(
