@@ -343,26 +343,15 @@ class OnnxModel:
             budget: bytes that values and weights may take; `Plan.fits` says whether they do.
             dimensions: sizes of symbolic dimensions; without them sizes stay formulas.
             alignment: a power of two that every offset is a multiple of.
-            in_place: whether nodes overwrite operands.
-            reorder: whether nodes are sorted anew if that needs less memory; never those of training graphs.
-            states: inputs by the output that is their next value, such as caches: a run may overwrite them.
-                By default those of a training graph.
+            in_place, reorder: whether nodes overwrite operands, and are sorted anew for less memory.
+            states: inputs by the output that is their next value; a run may overwrite them.
 
         Raises:
             PlanError: a value has no size that is known before the model runs.
             DimensionError: the model is not valid for the sizes.
             UsageError: an argument is none of these.
         """
-        return make_plan(
-            self.model,
-            mode=mode,
-            budget=budget,
-            dimensions=dimensions,
-            alignment=alignment,
-            in_place=in_place,
-            reorder=reorder,
-            states=states,
-        )
+        return make_plan(self.model, mode, budget, dimensions, alignment, in_place, reorder, states)
 
     def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
         """Write a page about the model, beside the file that it was converted from; see docs/report.md.

@@ -372,16 +372,7 @@ class Program:
 
         Arguments and errors are those of `OnnxModel.plan`.
         """
-        return make_plan(
-            self.model,
-            mode=mode,
-            budget=budget,
-            dimensions=dimensions,
-            alignment=alignment,
-            in_place=in_place,
-            reorder=reorder,
-            states=states,
-        )
+        return make_plan(self.model, mode, budget, dimensions, alignment, in_place, reorder, states)
 
     def save_source(
         self,

@@ -208,11 +208,11 @@ class StepGraph:
     ) -> dict[str, tuple[Value, Value]]:
         """The new values in a step that applies the gradients, else the old ones."""
         assert self._apply is not None
-        kept = {}
+        applied = {}
         for name, (value, old) in new.items():
-            kept[name] = write.where(self._apply, value, old), old
+            applied[name] = write.where(self._apply, value, old), old
             write.label_as_update_of(value)
-        return kept
+        return applied
 
     def _state_inputs(self, group: Group, name: str, optimizer: Optimizer) -> dict[str, Value]:
         """Make inputs for the optimizer state of a parameter: the existing state, or the initial one."""

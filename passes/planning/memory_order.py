@@ -1,10 +1,10 @@
 """Searches an execution order whose live values need little memory.
 
 The problem is NP-hard. The search goes through sets of nodes that have run, with the peak so far: for small
-graphs best-first with pruning by the best known peak, which is exact; otherwise as a beam search, whose time
-is proportional to the number of nodes. Both run a node at once if it frees at least what it needs, because
-that is never worse. See Ahn et al., "Ordering Chaos: Memory-Aware Scheduling of Irregularly Wired Neural
-Networks for Edge Devices" (2020).
+graphs best-first with pruning by the best peak, which is exact; otherwise as a beam search, whose time is
+proportional to the number of nodes. Both run a node at once if it frees at least what it needs, because that
+is never worse. See Ahn et al., "Ordering Chaos: Memory-Aware Scheduling of Irregularly Wired Neural Networks
+for Edge Devices" (2020).
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class _State:
 
 
 def find_order(
-    steps: Sequence[Step], sizes: Sequence[int], initial: frozenset[int], kept: frozenset[int]
+    steps: Sequence[Step], sizes: Sequence[int], initial: frozenset[int], lasting: frozenset[int]
 ) -> list[int] | None:
     """An order of the nodes that needs less memory than theirs; None if the search has none.
 
@@ -81,9 +81,9 @@ def find_order(
         steps: the nodes, in an order that is valid.
         sizes: the bytes of the values.
         initial: values that are there before the first node.
-        kept: values that are needed after the last node.
+        lasting: values that are needed after the last node.
     """
-    search = _Search(steps, sizes, initial, kept)
+    search = _Search(steps, sizes, initial, lasting)
     state = search.start()
     for number in range(len(steps)):
         state = search.run(state, number)
@@ -99,7 +99,7 @@ class _Search:
     """The nodes and values of a graph, and searches through its orders."""
 
     def __init__(
-        self, steps: Sequence[Step], sizes: Sequence[int], initial: frozenset[int], kept: frozenset[int]
+        self, steps: Sequence[Step], sizes: Sequence[int], initial: frozenset[int], lasting: frozenset[int]
     ):
         self._steps, self._sizes, self._initial = steps, sizes, initial
         self._all = (1 << len(steps)) - 1
@@ -109,7 +109,7 @@ class _Search:
             for value in step.reads:
                 self._readers[value] |= 1 << number
         # A value that stays has a reader that never runs.
-        for value in kept:
+        for value in lasting:
             self._readers[value] |= 1 << len(steps)
         self._required = [sum(1 << earlier for earlier in step.after) for step in steps]
         self._followers: list[list[int]] = [[] for _ in steps]
@@ -153,7 +153,7 @@ class _Search:
         """The state after another node."""
         executed = state.executed | 1 << number
         during, after = self._cost(executed, number)
-        ready = [other for other in state.ready if other != number]
+        ready = [later for later in state.ready if later != number]
         ready += [
             follower for follower in self._followers[number] if not self._required[follower] & ~executed
         ]
@@ -170,7 +170,7 @@ class _Search:
             if after <= 0 and state.live + during <= state.peak:
                 before = set(state.ready)
                 state = self.run(state, number)
-                waiting.extend(other for other in state.ready if other not in before)
+                waiting.extend(later for later in state.ready if later not in before)
         return state
 
     def _following(self, state: _State, bound: int, most: int | None = None) -> Iterator[_State]:
@@ -229,10 +229,10 @@ class _Search:
             levels[level] = {}
             for state in states:
                 for following in self._following(state, bound, _MOST_TRIED):
-                    others = levels[following.executed.bit_count()]
-                    known = others.get(following.executed)
-                    if known is None or _rank(following) < _rank(known):
-                        others[following.executed] = following
+                    level_states = levels[following.executed.bit_count()]
+                    same_set = level_states.get(following.executed)
+                    if same_set is None or _rank(following) < _rank(same_set):
+                        level_states[following.executed] = following
         return min(levels[count].values(), key=_rank, default=None)
 
 

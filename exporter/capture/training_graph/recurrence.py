@@ -263,9 +263,12 @@ def _run_layers(
         outputs = []
         for side in range(directions):
             number = layer * directions + side
-            own = params[number * per_direction : (number + 1) * per_direction]
+            parameters = params[number * per_direction : (number + 1) * per_direction]
             # A projection comes after the biases.
-            weights, biases = (*own[:2], *own[2 + 2 * has_biases :]), own[2 : 2 + 2 * has_biases]
+            weights, biases = (
+                (*parameters[:2], *parameters[2 + 2 * has_biases :]),
+                parameters[2 : 2 + 2 * has_biases],
+            )
             first = [state[number] for state in first_states]
             states, *final = direction(x.flip(0) if side else x, first, weights, biases)
             outputs.append(states.flip(0) if side else states)

@@ -145,11 +145,11 @@ class _Writer:
             count = 1
             for size in sizes:
                 count *= size
-            place, offset = self._place(value)
+            location, offset = self._place(value)
             # Elements below a byte are packed.
             size = -(-count * round(value.dtype.itemsize * 8) // 8)
             self._values.append(
-                _VALUE.pack(int(value.dtype), len(sizes), self._add_numbers(sizes), place, offset, size)
+                _VALUE.pack(int(value.dtype), len(sizes), self._add_numbers(sizes), location, offset, size)
             )
             self._indices[value] = len(self._values) - 1
         return self._indices[value]

@@ -69,7 +69,6 @@ class Plan(PlanFacts):
 
 def make_plan(
     model: ir.Model,
-    *,
     mode: str = "inference",
     budget: int | None = None,
     dimensions: Mapping[str, int] | None = None,

@@ -35,12 +35,12 @@ def reorder_for_memory(
     nodes = list(graph)
     workspaces = _workspaces(graph, nodes, dimensions, alignment)
     try:
-        steps, sizes, initial, kept = _problem(graph, nodes, workspaces, dimensions, alignment)
+        steps, sizes, initial, lasting = _problem(graph, nodes, workspaces, dimensions, alignment)
         if consumed is None:
             steps = [dataclasses.replace(step, overwrites=()) for step in steps]
     except PlanError:
         return
-    order = find_order(steps, sizes, initial, kept)
+    order = find_order(steps, sizes, initial, lasting)
     if order is None:
         return
     before = _live_bytes(graph, nodes, workspaces, dimensions, alignment)
@@ -87,7 +87,7 @@ def _live_bytes(
 ) -> int:
     """The most bytes that are needed at one node."""
     intervals = [
-        Interval(_aligned(buffer_size(buffer, dimensions), alignment), buffer.first, buffer.last)
+        Interval(_align(buffer_size(buffer, dimensions), alignment), buffer.first, buffer.last)
         for buffer in buffers_of(graph, nodes).buffers
     ]
     positions = {node: index for index, node in enumerate(nodes)}
@@ -95,7 +95,7 @@ def _live_bytes(
     return lower_bound(intervals)
 
 
-def _aligned(size: object, alignment: int) -> int:
+def _align(size: object, alignment: int) -> int:
     """A size in whole units of the alignment.
 
     Raises:
@@ -121,10 +121,10 @@ def _problem(
     # Values in one buffer only because a node overwrites the other are separate here: the order decides.
     memory = buffers_of(graph, nodes, overwrites=False)
     buffers = {id(buffer): number for number, buffer in enumerate(memory.buffers)}
-    sizes = [_aligned(buffer_size(buffer, dimensions), alignment) for buffer in memory.buffers]
+    sizes = [_align(buffer_size(buffer, dimensions), alignment) for buffer in memory.buffers]
     of = {value: buffers[id(buffer)] for value, buffer in memory.of.items()}
     positions = {node: index for index, node in enumerate(nodes)}
-    kept = frozenset(of[value] for value in graph.outputs if value in of)
+    lasting = frozenset(of[value] for value in graph.outputs if value in of)
     initial = frozenset(of[value] for value in graph.inputs if value in of)
     steps = []
     for node in nodes:
@@ -147,7 +147,7 @@ def _problem(
                 workspaces.get(node, 0),
             )
         )
-    return steps, sizes, initial, kept
+    return steps, sizes, initial, lasting
 
 
 def _overwritable(node: ir.Node, graph: ir.Graph, dimensions: Dimensions) -> list[ir.Value]:
