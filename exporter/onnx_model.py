@@ -130,8 +130,7 @@ class OnnxModel:
             dynamic: a name for the leading dimension of the inputs, which then varies. onnxruntime checks
                 that a batch gives what its entries give.
             rename: new names of inputs and outputs, by the present ones.
-            standard: write onnxruntime's own operators (`com.microsoft`) as ONNX's, as for a target that
-                lacks them.
+            standard: write onnxruntime's own operators (`com.microsoft`) as ONNX's.
 
         Raises:
             UsageError: `optimize` or `target` has an unknown value, or the model lacks a name.
@@ -343,7 +342,8 @@ class OnnxModel:
             budget: bytes that values and weights may take; `Plan.fits` says whether they do.
             dimensions: sizes of symbolic dimensions; without them sizes stay formulas.
             alignment: a power of two that every offset is a multiple of.
-            in_place, reorder: whether nodes overwrite operands, and are sorted anew for less memory.
+            in_place: whether nodes overwrite operands.
+            reorder: whether nodes are sorted anew for less memory; those of training graphs never are.
             states: inputs by the output that is their next value; a run may overwrite them.
 
         Raises:
