@@ -130,8 +130,7 @@ class OnnxModel:
             dynamic: a name for the leading dimension of the inputs, which then varies. onnxruntime checks
                 that a batch gives what its entries give.
             rename: new names of inputs and outputs, by the present ones.
-            standard: write onnxruntime's own operators (`com.microsoft`) as ONNX's, as for a target that
-                lacks them.
+            standard: write onnxruntime's own operators (`com.microsoft`) as ONNX's.
 
         Raises:
             UsageError: `optimize` or `target` has an unknown value, or the model lacks a name.
@@ -332,6 +331,9 @@ class OnnxModel:
         budget: int | None = None,
         dimensions: Mapping[str, int] | None = None,
         alignment: int = ALIGNMENT,
+        in_place: bool = True,
+        reorder: bool = True,
+        states: Mapping[str, str] | None = None,
     ) -> Plan:
         """Plan execution order, lifetimes, results in place, and memory offsets; see docs/plan.md.
 
@@ -340,13 +342,16 @@ class OnnxModel:
             budget: bytes that values and weights may take; `Plan.fits` says whether they do.
             dimensions: sizes of symbolic dimensions; without them sizes stay formulas.
             alignment: a power of two that every offset is a multiple of.
+            in_place: whether nodes overwrite operands.
+            reorder: whether nodes are sorted anew for less memory; those of training graphs never are.
+            states: inputs by the output that is their next value; a run may overwrite them.
 
         Raises:
             PlanError: a value has no size that is known before the model runs.
             DimensionError: the model is not valid for the sizes.
             UsageError: an argument is none of these.
         """
-        return make_plan(self.model, mode=mode, budget=budget, dimensions=dimensions, alignment=alignment)
+        return make_plan(self.model, mode, budget, dimensions, alignment, in_place, reorder, states)
 
     def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
         """Write a page about the model, beside the file that it was converted from; see docs/report.md.

@@ -364,12 +364,15 @@ class Program:
         budget: int | None = None,
         dimensions: Mapping[str, int] | None = None,
         alignment: int = ALIGNMENT,
+        in_place: bool = True,
+        reorder: bool = True,
+        states: Mapping[str, str] | None = None,
     ) -> Plan:
         """Plan execution order, lifetimes, results in place, and memory offsets; see docs/plan.md.
 
         Arguments and errors are those of `OnnxModel.plan`.
         """
-        return make_plan(self.model, mode=mode, budget=budget, dimensions=dimensions, alignment=alignment)
+        return make_plan(self.model, mode, budget, dimensions, alignment, in_place, reorder, states)
 
     def save_source(
         self,

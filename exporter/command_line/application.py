@@ -9,7 +9,7 @@ import typer
 
 from .commands.compare import compare
 from .commands.convert import convert
-from .commands.deployment import plan, prepack, stream
+from .commands.deployment import build, plan, prepack, stream
 from .commands.editing import edit, extract, join
 from .commands.export import export, verify
 from .commands.freeze import freeze
@@ -54,6 +54,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     reduce,
     plan,
     prepack,
+    build,
     stream,
     generate,
 )

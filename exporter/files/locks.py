@@ -28,15 +28,17 @@ class Lock(enum.Enum):
     """The system or the file system has no locks."""
 
 
-def acquire(descriptor: int, *, wait: bool = False) -> Lock:
+def acquire(descriptor: int, *, wait: bool = False, patience: float = _PATIENCE) -> Lock:
     """Lock an open file until `release`, or until the process ends.
 
     Args:
-        wait: whether to wait some seconds for another process to release the lock.
+        wait: whether to wait for another process to release the lock.
+        patience: the seconds to wait.
     """
     if fcntl is None:
         return Lock.UNSUPPORTED
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + patience
+    pause = 0.002
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -46,7 +48,9 @@ def acquire(descriptor: int, *, wait: bool = False) -> Lock:
                 return Lock.UNSUPPORTED
         if not wait or time.monotonic() > deadline:
             return Lock.BUSY
-        time.sleep(0.002)
+        time.sleep(pause)
+        # Long waits are for slow work, which does not end within milliseconds.
+        pause = min(2.0 * pause, 0.1)
 
 
 @contextlib.contextmanager

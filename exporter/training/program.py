@@ -19,6 +19,7 @@ from ..program import Program, SourceModel
 from ..running.model_inputs import Feed
 from ..running.verification import VerificationReport
 from ..torch_boundary.requirements import need_torch
+from .gradient_changes import GradientOptions
 from .optimizers import Optimizer
 from .signature import Signature
 from .step_runner import StepRunner
@@ -44,11 +45,13 @@ class TrainingProgram(Program):
         state: Mapping[str, np.ndarray],
         optimizer: Optimizer | None,
         optimize: str = DEFAULT_LEVEL,
+        gradient_options: GradientOptions | None = None,
     ):
         super().__init__(source_model, opset, registry, optimize)
         self.signature = signature
         self.state = dict(state)
         self._optimizer = optimizer
+        self._gradient_options = gradient_options or GradientOptions()
         signature.write(self.model)
         # Plans and readers of the file see forward, backward and update as three parts.
         order_by_phase(self.model.graph, signature.forward, list(signature.gradients.values()))
@@ -95,6 +98,7 @@ class TrainingProgram(Program):
             self.state,
             self._optimizer,
             level,
+            self._gradient_options,
         )
 
     def __call__(self, *args: object, **kwargs: object) -> dict[str, np.ndarray]:
@@ -161,7 +165,7 @@ class TrainingProgram(Program):
         # `export_training` captures nothing else.
         assert isinstance(module, LossModule)
         feed = self._step_feed(*call)
-        trial = Trial(module, self._optimizer, self.signature, call, feed, self.state)
+        trial = Trial(module, self._optimizer, self._gradient_options, self.signature, call, feed, self.state)
         return verify_steps(self._steps, trial, steps, rtol, atol)
 
     def save_source(self, *args: object, **kwargs: object) -> None:

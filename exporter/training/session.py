@@ -72,6 +72,7 @@ class TrainingSession:
         targets: object = None,
         *,
         learning_rate: LearningRates = None,
+        apply_update: bool = True,
     ) -> float:
         """Run one step; the state becomes the new one.
 
@@ -79,18 +80,20 @@ class TrainingSession:
             inputs: an array or a torch tensor for each input of the model: one, a tuple in order, or a dict.
             targets: likewise for the targets.
             learning_rate: instead of the optimizer's; one for all groups, or a dict by input name.
+            apply_update: False only adds the gradients to those of the steps since the last update. The graph
+                must have been exported with `accumulate=True`.
 
         Returns:
             The loss, before the update.
 
         Raises:
-            UsageError: the inputs are not those of the graph.
+            UsageError: the inputs are not those of the graph, or it applies the gradients of each step.
             DimensionError: the graph is not valid for a size.
             InferenceError: onnxruntime refuses the step; the state stays.
         """
         data = _values_by_name("inputs", self.signature.inputs, inputs)
         data |= _values_by_name("targets", self.signature.targets, targets)
-        results = self._runner.run(self._runner.make_feed(data, learning_rate), self.state)
+        results = self._runner.run(self._runner.make_feed(data, learning_rate, apply_update), self.state)
         # The state changes only after the whole step has succeeded.
         for new, old in self.signature.updates.items():
             self.state[old] = results.pop(new)

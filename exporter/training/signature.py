@@ -30,6 +30,8 @@ class Signature:
         results: outputs of the model.
         gradients: per parameter, the output with its gradient.
         updates: per output with a new value, the input that takes it in the next step.
+        apply_update: the input that says whether the step applies the gradients or only adds them up; None if
+            each step applies them.
     """
 
     inputs: tuple[str, ...]
@@ -42,6 +44,7 @@ class Signature:
     results: tuple[str, ...]
     gradients: Mapping[str, str]
     updates: Mapping[str, str]
+    apply_update: str | None = None
 
     @property
     def state(self) -> tuple[str, ...]:

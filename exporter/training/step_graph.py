@@ -10,9 +10,10 @@ from onnx_ir import DataType, Value
 
 from ...registration import KIND, MUTATES, CaptureError, Names
 from ..running.verification import as_array
+from .gradient_changes import GradientOptions, clip_gradients
 from .optimizers import Group, Optimizer
 from .signature import Signature
-from .updates import Rates, UpdateBuilder
+from .updates import GroupScalars, UpdateBuilder
 
 
 class StepGraph:
@@ -29,18 +30,22 @@ class StepGraph:
         results: Sequence[str],
         gradients: Sequence[str],
         optimizer: Optimizer | None,
+        gradient_options: GradientOptions,
     ):
         """Split the outputs of a graph: loss, results, gradients, then new values of buffers.
 
         Args:
             results: the names of the model's results.
             gradients: the names of the parameters that have gradients.
+            gradient_options: how gradients are changed before the update.
 
         Raises:
             CaptureError: the model writes to a parameter or to an input.
         """
         self._graph = model.graph
         self._optimizer = optimizer
+        self._gradient_options = gradient_options
+        self._apply: Value | None = None
         self._names = Names()
         for value in (*model.graph.inputs, *model.graph.initializers.values()):
             self._names.take(value.name or "")
@@ -100,6 +105,7 @@ class StepGraph:
             tuple(result_names),
             grads,
             updates,
+            None if self._apply is None else self._apply.name,
         )
 
     def _as_input(self, name: str) -> Value:
@@ -126,44 +132,93 @@ class StepGraph:
         self.output_names.append(self._names.unique(name))
         return self.output_names[-1]
 
+    def _scalar_input(self, name: str, dtype: DataType) -> Value:
+        """A new input that the caller chooses for each step."""
+        value = Value(name=self._names.unique(name), type=ir.TensorType(dtype), shape=ir.Shape(()))
+        self._graph.inputs.append(value)
+        return value
+
     def _update(
         self, optimizer: Optimizer, parameters: Mapping[str, Value], rates: dict[str, float]
     ) -> tuple[dict[str, tuple[Value, Value]], dict[str, tuple[Value, Value]]]:
         """Append the update; return the new and old values of parameters and optimizer state."""
-        build = UpdateBuilder(self._graph)
+        write = UpdateBuilder(self._graph)
         # The loss need not depend on every parameter of the optimizer.
         groups = [group for group in optimizer.groups if set(group.parameters) & set(parameters)]
+        trained = {name for group in groups for name in group.parameters}
+        gradients = {name: value for name, value in self._gradients.items() if name in trained}
+        accumulators: dict[str, Value] = {}
+        if self._gradient_options.accumulate:
+            accumulators, gradients = self._accumulate(write, gradients)
+        totals = gradients
+        gradients = clip_gradients(write, gradients, self._gradient_options)
         new_parameters: dict[str, tuple[Value, Value]] = {}
         new_state: dict[str, tuple[Value, Value]] = {}
         steps = None
         # All groups share one counter, as they step together; torch keeps one for each parameter.
         if any(group.rule.counts for group in groups):
             old = self._input("step", np.asarray(optimizer.steps, np.float32))
-            steps = build.count_step(old)
+            steps = write.add(old, 1.0)
+            write.label()
             new_state[old.name or ""] = steps, old
         for number, group in enumerate(groups):
-            rate = Value(
-                name=self._names.unique("lr" if len(groups) == 1 else f"lr_{number}"),
-                type=ir.TensorType(DataType.FLOAT),
-                shape=ir.Shape(()),
-            )
-            self._graph.inputs.append(rate)
-            rates[rate.name or ""] = group.learning_rate
-            shared = Rates(rate, steps)
+            rate = None
+            if group.rule.has_rate:
+                rate = self._scalar_input("lr" if len(groups) == 1 else f"lr_{number}", DataType.FLOAT)
+                rates[rate.name or ""] = group.learning_rate
+            shared = GroupScalars(rate, steps)
             for name in group.parameters:
                 if name not in parameters:
                     continue
                 state = self._state_inputs(group, name, optimizer)
-                value, after = build.update(group, shared, parameters[name], self._gradients[name], state)
+                gradient = gradients[name]
+                if group.maximize:
+                    gradient = write.unary("neg", gradient)
+                value, after = group.rule.update(write, shared, parameters[name], gradient, state)
+                # An update belongs to the layer whose gradient it uses.
+                write.label_as_update_of(self._gradients[name])
                 new_parameters[name] = value, parameters[name]
                 new_state.update({old.name or "": (after[key], old) for key, old in state.items()})
+        if self._apply is None:
+            return new_parameters, new_state
+        new_parameters = self._only_if_applied(write, new_parameters)
+        new_state = self._only_if_applied(write, new_state)
+        for name, accumulator in accumulators.items():
+            nothing = write.mul(accumulator, 0.0)
+            # Not a product: an infinite gradient times zero would stay in the sum as NaN.
+            new_state[accumulator.name or ""] = write.where(self._apply, nothing, totals[name]), accumulator
+            write.label_as_update_of(self._gradients[name])
         return new_parameters, new_state
 
+    def _accumulate(
+        self, write: UpdateBuilder, gradients: Mapping[str, Value]
+    ) -> tuple[dict[str, Value], dict[str, Value]]:
+        """Inputs for the sums of gradients since the last update, and these sums with the new gradients."""
+        self._apply = self._scalar_input("apply_update", DataType.BOOL)
+        accumulators, sums = {}, {}
+        for name, gradient in gradients.items():
+            zeros = np.zeros_like(self.state[name])
+            accumulators[name] = self._input(f"{name}.accumulated", zeros)
+            sums[name] = write.add(accumulators[name], gradient)
+            write.label_as_update_of(gradient)
+        return accumulators, sums
+
+    def _only_if_applied(
+        self, write: UpdateBuilder, new: Mapping[str, tuple[Value, Value]]
+    ) -> dict[str, tuple[Value, Value]]:
+        """The new values in a step that applies the gradients, else the old ones."""
+        assert self._apply is not None
+        applied = {}
+        for name, (value, old) in new.items():
+            applied[name] = write.where(self._apply, value, old), old
+            write.label_as_update_of(value)
+        return applied
+
     def _state_inputs(self, group: Group, name: str, optimizer: Optimizer) -> dict[str, Value]:
-        """Make inputs for the optimizer state of a parameter, initially the existing state or zeros."""
+        """Make inputs for the optimizer state of a parameter: the existing state, or the initial one."""
         inputs = {}
-        for key in group.rule.state:
+        for key, initial in group.rule.initial_state(self.state[name], group.learning_rate).items():
             stored = optimizer.state.get(name, {}).get(key)
-            array = np.zeros_like(self.state[name]) if stored is None else np.array(as_array(stored))
+            array = initial if stored is None else np.array(as_array(stored))
             inputs[key] = self._input(f"{name}.{key}", array)
         return inputs

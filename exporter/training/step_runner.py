@@ -33,21 +33,37 @@ class StepRunner:
         self._runner = Runner.of_model(model, data, providers=providers)
         # The metadata of the model restricts the sizes of the data only.
         self.state = inputs_of_model(model, [by_name[name] for name in signature.state], metadata={})
-        self._rates = inputs_of_model(
-            model, [by_name[name] for name in signature.learning_rates], metadata={}
-        )
+        self._scalars = inputs_of_model(model, [by_name[name] for name in self._choices], metadata={})
 
-    def make_feed(self, data: Mapping[str, object], learning_rates: LearningRates = None) -> Feed:
+    @property
+    def _choices(self) -> tuple[str, ...]:
+        """The inputs that the caller chooses for each step besides the data."""
+        apply_update = self.signature.apply_update
+        return *self.signature.learning_rates, *(() if apply_update is None else (apply_update,))
+
+    def make_feed(
+        self,
+        data: Mapping[str, object],
+        learning_rates: LearningRates = None,
+        apply_update: bool = True,
+    ) -> Feed:
         """The data of a step and its learning rates, as onnxruntime values by input name.
 
         Args:
             learning_rates: one for all groups, or some by input name; others have the values of the export.
+            apply_update: whether the step applies the gradients, or only adds them up.
 
         Raises:
-            UsageError: an input is missing or unknown, or has another element type.
+            UsageError: an input is missing or unknown, or has another element type; or the graph applies the
+                gradients of each step.
             DimensionError: the graph is not valid for a size.
         """
-        return {**self._runner.inputs.feed(data), **self._rates.feed(self._learning_rates(learning_rates))}
+        choices: dict[str, object] = dict(self._learning_rates(learning_rates))
+        if self.signature.apply_update is not None:
+            choices[self.signature.apply_update] = np.asarray(bool(apply_update))
+        elif not apply_update:
+            raise UsageError("the graph applies the gradients of each step: export it with accumulate=True")
+        return {**self._runner.inputs.feed(data), **self._scalars.feed(choices)}
 
     def run(self, feed: Feed, state: Mapping[str, object]) -> dict[str, np.ndarray]:
         """Run a step from a state; return the outputs by name.

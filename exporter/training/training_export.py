@@ -24,6 +24,7 @@ from ..export_arguments import model_call
 from ..program import SourceModel
 from ..torch_boundary import probe
 from ..torch_boundary.requirements import need_torch
+from .gradient_changes import GradientOptions
 from .optimizers import Optimizer, read_optimizer
 from .program import TrainingProgram
 from .signature import Signature
@@ -47,6 +48,9 @@ def export_training(
     narrow: bool | Collection[str] = False,
     results: bool = False,
     gradients: bool = False,
+    clip_value: float | None = None,
+    clip_norm: float | tuple[float, float] | None = None,
+    accumulate: bool = False,
     registry: Registry | None = None,
 ) -> TrainingProgram:
     """Export one training step of a model to ONNX: loss, gradients, and the optimizer's update.
@@ -63,8 +67,10 @@ def export_training(
             takes the model's result alone.
         loss: a function or module of the model's result and the targets, which returns one number. None if
             the model returns its loss.
-        optimizer: `"sgd"`, `"adam"` or `"adamw"`; an instance of `torch.optim.SGD`, `Adam` or `AdamW`, whose
-            groups, hyper-parameters and state count; or None for gradients without an update.
+        optimizer: `"sgd"`, `"adam"`, `"adamw"`, `"adamax"`, `"nadam"`, `"radam"`, `"rmsprop"`, `"adagrad"`,
+            `"adadelta"`, `"adafactor"`, `"asgd"`, `"rprop"` or `"lion"`; an instance of one of these classes
+            of torch.optim, whose groups, hyper-parameters and state count; or None for gradients without
+            an update.
         hyperparameters: arguments of the optimizer's class, `{"lr": 0.1, "momentum": 0.9}`, if it is given by
             its name.
         kwargs: example keyword arguments.
@@ -73,10 +79,16 @@ def export_training(
         narrow: as for `export`.
         results: return the model's results, too.
         gradients: return the gradients, too.
+        clip_value: clip each element of the gradients to this magnitude before the update, as
+            `torch.nn.utils.clip_grad_value_` does.
+        clip_norm: scale the gradients of all trained parameters together to this norm if theirs is larger, as
+            `torch.nn.utils.clip_grad_norm_` does; a pair of the norm and its order (`norm_type`).
+        accumulate: steps can add up gradients instead of applying them; see `TrainingSession.step`.
         registry: the symbolic functions to lower with; by default the default registry.
 
     Raises:
-        UsageError: the model is no module, or the optimizer or one of its options is not supported.
+        UsageError: the model is no module; the optimizer or one of its options is not supported; or clipping
+            has a number that is not positive.
         CaptureError: torch.export could not capture the model; the loss is not one number; no parameter that
             the loss depends on is trained; or the model writes to a parameter or an input.
         UnsupportedOperatorsError: the opset cannot express the graph; lists all such operators.
@@ -95,8 +107,11 @@ def export_training(
     if not model.training:
         warn("the model is exported in evaluation mode; for training, call model.train() first")
     used = None if optimizer is None else read_optimizer(optimizer, hyperparameters, model)
+    gradient_options = GradientOptions.from_arguments(clip_value, clip_norm, accumulate)
     if used is None and hyperparameters:
         raise UsageError("hyperparameters need an optimizer")
+    if used is None and gradient_options != GradientOptions():
+        raise UsageError("clip_value, clip_norm and accumulate need an optimizer")
     capture, signature, state = _capture_step(
         model,
         args,
@@ -104,6 +119,7 @@ def export_training(
         targets,
         loss,
         used,
+        gradient_options,
         dynamic_shapes=dynamic_shapes,
         narrow=narrow,
         outputs={"results": results, "gradients": gradients or used is None},
@@ -113,7 +129,7 @@ def export_training(
 
     load_entry_points()
     source = SourceModel(capture, output_names=capture.output_names, decompose=Decomposer())
-    return TrainingProgram(source, opset, registry, signature, state, used)
+    return TrainingProgram(source, opset, registry, signature, state, used, gradient_options=gradient_options)
 
 
 def _capture_step(
@@ -123,6 +139,7 @@ def _capture_step(
     targets: object,
     loss: Callable[..., object] | None,
     optimizer: Optimizer | None,
+    gradient_options: GradientOptions,
     *,
     dynamic_shapes: object,
     narrow: bool | Collection[str],
@@ -159,7 +176,7 @@ def _capture_step(
         joint.model.metadata_props[FIXED_WEIGHTS] = "true"
         # New values of buffers become outputs, which the next step takes as inputs.
         run_source_passes(joint.model, "outputs")
-        graph = StepGraph(joint.model, names[1:], joint.gradients, optimizer)
+        graph = StepGraph(joint.model, names[1:], joint.gradients, optimizer, gradient_options)
         inputs = [
             joint.inputs[input_name] for input_name in forward.interface.inputs if input_name is not None
         ]

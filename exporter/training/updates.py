@@ -8,7 +8,7 @@ decay in another order than torch, and are a preview.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import onnx_ir as ir
 from onnx_ir import DataType, Value
@@ -16,168 +16,170 @@ from onnx_ir import DataType, Value
 from ...passes.planning import APPLY_GRADIENT
 from ...passes.source_builder import SourceBuilder
 from ...registration import MODULE, PLAN_PHASE
-from .optimizers import Adam, Group, Sgd
 
 
 @dataclasses.dataclass
-class Rates:
+class GroupScalars:
     """Scalars that all parameters of a group share.
 
     Attributes:
-        rate: the learning rate.
+        learning_rate: the learning rate, or None if the rule has none.
         steps: the number of steps with this one, or None.
         scalars: scalars computed from them, by name and element type.
     """
 
-    rate: Value
+    learning_rate: Value | None
     steps: Value | None
     scalars: dict[tuple[str, DataType | None], Value] = dataclasses.field(default_factory=dict)
 
+    @property
+    def rate(self) -> Value:
+        """The learning rate of a rule that has one."""
+        assert self.learning_rate is not None
+        return self.learning_rate
+
 
 class UpdateBuilder:
-    """Appends updates to a source graph whose gradients are known."""
+    """Appends updates to a source graph whose gradients are known.
+
+    Results have the element type and shape of the first operand. Operands of other values are scalars of the
+    same element type, or of the same shape.
+    """
 
     def __init__(self, graph: ir.Graph):
         self._build = SourceBuilder(graph)
 
-    def count_step(self, steps: Value) -> Value:
-        """The number of steps with this one."""
-        count = self._scalar("add", steps, 1.0)
-        self._label(0)
-        return count
-
-    def update(
-        self, group: Group, rates: Rates, parameter: Value, gradient: Value, state: Mapping[str, Value]
-    ) -> tuple[Value, dict[str, Value]]:
-        """The new value of a parameter, and those of its state by torch's names."""
-        rule = group.rule
-        if isinstance(rule, Sgd):
-            result = self._sgd(rule, rates, parameter, gradient, state)
-        else:
-            result = self._adam(rule, rates, parameter, gradient, state)
-        # An update belongs to the layer whose gradient it uses.
-        producer = gradient.producer()
-        self._label(0, producer.metadata_props.get(MODULE, "") if producer is not None else "")
-        return result
-
-    def _sgd(
-        self, rule: Sgd, rates: Rates, parameter: Value, gradient: Value, state: Mapping[str, Value]
-    ) -> tuple[Value, dict[str, Value]]:
-        new_state = {}
-        if rule.weight_decay:
-            gradient = self._add(gradient, parameter, rule.weight_decay)
-        if rule.momentum:
-            decayed = self._mul(state["momentum_buffer"], rule.momentum)
-            buffer = self._add(decayed, self._apply_dampening(rule, rates, gradient))
-            new_state["momentum_buffer"] = buffer
-            # Nesterov looks ahead along the buffer instead of taking it as the step.
-            gradient = self._add(gradient, buffer, rule.momentum) if rule.nesterov else buffer
-        rate = self._once(rates, "rate", parameter.dtype, lambda: self._scalar("neg", rates.rate))
-        return self._add(parameter, self._mul(gradient, rate)), new_state
-
-    def _apply_dampening(self, rule: Sgd, rates: Rates, gradient: Value) -> Value:
-        """The gradient scaled by the dampening; unscaled in the first step."""
-        if not rule.dampening:
-            return gradient
-        assert rates.steps is not None
-        steps = rates.steps
-
-        # torch copies the first gradient into the momentum buffer without dampening.
-        def share() -> Value:
-            first = self._build.emit(
-                "aten::le",
-                {"self": steps, "other": 1.0},
-                "Scalar",
-                dtype=DataType.BOOL,
-                shape=ir.Shape(()),
-            )
-            excess = self._scalar("mul", self._build.cast(first, DataType.DOUBLE), rule.dampening)
-            return self._scalar("add", excess, 1.0 - rule.dampening)
-
-        return self._mul(gradient, self._once(rates, "damping", gradient.dtype, share))
-
-    def _adam(
-        self, rule: Adam, rates: Rates, parameter: Value, gradient: Value, state: Mapping[str, Value]
-    ) -> tuple[Value, dict[str, Value]]:
-        first, second = rule.betas
-        dtype = parameter.dtype
-        # AdamW shrinks the parameter itself; Adam's decay goes through the averages.
-        if rule.weight_decay and rule.decoupled:
-
-            def decay() -> Value:
-                lost = self._scalar("mul", self._to_double(rates.rate), rule.weight_decay)
-                return self._scalar("rsub", lost, 1.0)
-
-            parameter = self._mul(parameter, self._once(rates, "decay", dtype, decay))
-        elif rule.weight_decay:
-            gradient = self._add(gradient, parameter, rule.weight_decay)
-        # torch computes the averages with lerp and addcmul; other formulas would round differently.
-        average = self._emit("lerp", "Scalar", state["exp_avg"], end=gradient, weight=1.0 - first)
-        squares = self._emit(
-            "addcmul",
-            "default",
-            self._mul(state["exp_avg_sq"], second),
-            tensor1=gradient,
-            tensor2=gradient,
-            value=1.0 - second,
-        )
-
-        def negative_step() -> Value:
-            size = self._scalar("div", self._to_double(rates.rate), self._correction(rates, first))
-            return self._scalar("neg", size)
-
-        step = self._once(rates, "step", dtype, negative_step)
-        root = self._once(rates, "root", dtype, lambda: self._scalar("sqrt", self._correction(rates, second)))
-        divided = self._emit("div", "Tensor", self._emit("sqrt", "default", squares), other=root)
-        denominator = self._emit("add", "Tensor", divided, other=rule.eps)
-        step_vector = self._emit("div", "Tensor", self._mul(average, step), other=denominator)
-        return self._add(parameter, step_vector), {"exp_avg": average, "exp_avg_sq": squares}
-
-    def _correction(self, rates: Rates, beta: float) -> Value:
-        """1 - beta**steps in float64, as Python computes it: float32 would lose most of the digits."""
-        assert rates.steps is not None
-        wide = self._to_double(rates.steps)
-        power = self._build.emit(
-            "aten::pow", {"self": beta, "exponent": wide}, "Scalar", dtype=DataType.DOUBLE, shape=ir.Shape(())
-        )
-        return self._scalar("rsub", power, 1.0)
-
-    def _to_double(self, value: Value) -> Value:
-        return self._build.cast(value, DataType.DOUBLE)
-
-    def _once(self, rates: Rates, name: str, dtype: DataType | None, make: Callable[[], Value]) -> Value:
-        """A scalar of a group, computed once, in the element type of a parameter."""
-        key = (name, dtype)
-        if key not in rates.scalars:
-            begin = len(self._build.inserted_nodes)
-            # Scalars are computed in float64 once, and cast for each element type.
-            if (name, None) not in rates.scalars:
-                rates.scalars[name, None] = make()
-            value = rates.scalars[name, None]
-            assert dtype is not None
-            rates.scalars[key] = value if dtype == value.dtype else self._build.cast(value, dtype)
-            self._label(begin)
-        return rates.scalars[key]
-
-    def _scalar(self, name: str, value: Value, operand: Value | float | None = None) -> Value:
-        arguments: dict[str, object] = {"self": value}
-        overload = "default"
-        if operand is not None:
-            arguments["other"] = operand
-            overload = "Scalar" if name == "rsub" else "Tensor"
-        return self._build.emit(f"aten::{name}", arguments, overload, like=value)
-
-    def _emit(self, name: str, overload: str, value: Value, /, **arguments: object) -> Value:
+    def emit(self, name: str, overload: str, value: Value, /, **arguments: object) -> Value:
+        """A node of ATen whose first argument is `self`."""
         return self._build.emit(f"aten::{name}", {"self": value, **arguments}, overload, like=value)
 
-    def _mul(self, value: Value, operand: Value | float) -> Value:
-        return self._emit("mul", "Tensor", value, other=operand)
+    def mul(self, value: Value, operand: Value | float) -> Value:
+        """The product."""
+        return self.emit("mul", "Tensor", value, other=operand)
 
-    def _add(self, value: Value, operand: Value, alpha: float = 1.0) -> Value:
-        return self._emit("add", "Tensor", value, other=operand, **({} if alpha == 1.0 else {"alpha": alpha}))
+    def div(self, value: Value, operand: Value | float) -> Value:
+        """The quotient."""
+        return self.emit("div", "Tensor", value, other=operand)
 
-    def _label(self, begin: int, module: str = "") -> None:
-        """Mark the nodes from a position on as updates: of the layer of a gradient, or shared by all."""
+    def add(self, value: Value, operand: Value | float, alpha: float = 1.0) -> Value:
+        """The sum of a value and a multiple of the operand."""
+        return self.emit("add", "Tensor", value, other=operand, **({} if alpha == 1.0 else {"alpha": alpha}))
+
+    def sub(self, value: Value, operand: Value | float) -> Value:
+        """The difference."""
+        return self.emit("sub", "Tensor", value, other=operand)
+
+    def rsub(self, value: Value, number: float) -> Value:
+        """A number minus a value."""
+        return self.emit("rsub", "Scalar", value, other=number)
+
+    def unary(self, name: str, value: Value) -> Value:
+        """An operator of one operand: `sqrt`, `sign`, `neg`, `abs`, `rsqrt`."""
+        return self.emit(name, "default", value)
+
+    def maximum(self, value: Value, operand: Value) -> Value:
+        """The larger of two values for each element."""
+        return self.emit("maximum", "default", value, other=operand)
+
+    def clamp(self, value: Value, low: float | None, high: float | None) -> Value:
+        """The value within bounds."""
+        return self.emit("clamp", "default", value, min=low, max=high)
+
+    def lerp(self, value: Value, end: Value, weight: Value | float) -> Value:
+        """A point between a value and the end."""
+        overload = "Tensor" if isinstance(weight, Value) else "Scalar"
+        return self.emit("lerp", overload, value, end=end, weight=weight)
+
+    def average_squares(self, value: Value, root: Value, decay: float) -> Value:
+        """The moving average of the squares of `root`, which `value` has so far."""
+        # torch computes averages with lerp and addcmul; other formulas would round differently.
+        return self.emit(
+            "addcmul", "default", self.mul(value, decay), tensor1=root, tensor2=root, value=1.0 - decay
+        )
+
+    def compare(self, name: str, value: Value, number: float) -> Value:
+        """A BOOL: the comparison (`gt`, `lt`, `le`, `eq`) of a value with a number."""
+        arguments = {"self": value, "other": number}
+        return self._build.emit(f"aten::{name}", arguments, "Scalar", dtype=DataType.BOOL, shape=value.shape)
+
+    def where(self, condition: Value, value: Value, other: Value | float) -> Value:
+        """The value where the condition is true, else the other one."""
+        overload = "self" if isinstance(other, Value) else "ScalarOther"
+        arguments = {"condition": condition, "self": value, "other": other}
+        return self._build.emit("aten::where", arguments, overload, like=value)
+
+    def power_of(self, base: float, exponent: Value) -> Value:
+        """A number to the power of a value, in float64."""
+        wide = self.to_double(exponent)
+        return self._build.emit("aten::pow", {"self": base, "exponent": wide}, "Scalar", like=wide)
+
+    def power(self, value: Value, exponent: float) -> Value:
+        """A value to the power of a number."""
+        return self.emit("pow", "Tensor_Scalar", value, exponent=exponent)
+
+    def norm(self, value: Value, order: float = 2.0, dim: int | None = None) -> Value:
+        """The norm of all elements as a scalar, or along a dimension, which keeps the size 1."""
+        shape = [] if dim is None else list(value.shape or ())
+        arguments: dict[str, object] = {"self": value, "ord": order}
+        if dim is not None:
+            shape[dim] = 1
+            arguments |= {"dim": [dim], "keepdim": True}
+        return self._build.emit(
+            "aten::linalg_vector_norm", arguments, dtype=value.dtype, shape=ir.Shape(shape)
+        )
+
+    def mean(self, value: Value, dim: int) -> Value:
+        """The mean along a dimension, which keeps the size 1."""
+        shape = list(value.shape or ())
+        shape[dim] = 1
+        arguments = {"self": value, "dim": [dim], "keepdim": True}
+        return self._build.emit("aten::mean", arguments, "dim", dtype=value.dtype, shape=ir.Shape(shape))
+
+    def matmul(self, value: Value, operand: Value, like: Value) -> Value:
+        """The product of matrices, in the shape of `like`."""
+        return self._build.emit("aten::matmul", {"self": value, "other": operand}, like=like)
+
+    def stack(self, values: list[Value]) -> Value:
+        """Scalars as one vector."""
+        return self._build.emit(
+            "aten::stack", {"tensors": values}, dtype=values[0].dtype, shape=ir.Shape([len(values)])
+        )
+
+    def cast(self, value: Value, dtype: DataType | None) -> Value:
+        """The value in an element type."""
+        assert dtype is not None
+        return value if value.dtype == dtype else self._build.cast(value, dtype)
+
+    def to_double(self, value: Value) -> Value:
+        """The value in float64, in which torch.optim computes scalars: they are numbers of Python."""
+        return self.cast(value, DataType.DOUBLE)
+
+    def share_scalar(
+        self, scalars: GroupScalars, name: str, dtype: DataType | None, make: Callable[[], Value]
+    ) -> Value:
+        """A scalar of a group, computed once, in the element type of a parameter."""
+        key = (name, dtype)
+        if key not in scalars.scalars:
+            begin = len(self._build.inserted_nodes)
+            # Scalars are computed in float64 once, and cast for each element type.
+            if (name, None) not in scalars.scalars:
+                scalars.scalars[name, None] = make()
+            scalars.scalars[key] = self.cast(scalars.scalars[name, None], dtype)
+            self.label(begin)
+        return scalars.scalars[key]
+
+    def bias_correction(self, scalars: GroupScalars, beta: float) -> Value:
+        """1 - beta**steps in float64, as Python computes it: float32 would lose most of the digits."""
+        assert scalars.steps is not None
+        return self.rsub(self.power_of(beta, scalars.steps), 1.0)
+
+    def label_as_update_of(self, gradient: Value) -> None:
+        """Mark new nodes as an update of the layer that computes a gradient."""
+        producer = gradient.producer()
+        self.label(0, producer.metadata_props.get(MODULE, "") if producer is not None else "")
+
+    def label(self, begin: int = 0, module: str = "") -> None:
+        """Mark new nodes from a position on as updates: of a layer, or shared by all."""
         for node in self._build.inserted_nodes[begin:]:
             node.metadata_props[PLAN_PHASE] = APPLY_GRADIENT
             if module:

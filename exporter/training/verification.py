@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 import torch
@@ -15,14 +14,14 @@ from ..running.model_inputs import Feed
 from ..running.verification import VerificationReport, as_array, check
 from ..torch_boundary.boundary import boundary
 from ..torch_boundary.containers import pytree
-from .optimizers import Adam, Group, Optimizer
+from .gradient_changes import GradientOptions
+from .optimizers import Group, Optimizer
 from .signature import Signature
 from .step_runner import StepRunner
+from .update_rules import LionRule, Sgd
 
 _NOISE = 1e-5
 """Gradients below this share of the largest one may be nothing but rounding."""
-_FARTHEST = 4.0
-"""The learning rates that two runs may be apart after a step of Adam, which moves by 3.2 at most."""
 
 Arrays = dict[str, np.ndarray]
 
@@ -40,6 +39,7 @@ class Trial:
 
     module: LossModule
     optimizer: Optimizer | None
+    gradient_options: GradientOptions
     signature: Signature
     call: tuple[tuple[object, ...], Mapping[str, object]]
     feed: Feed
@@ -81,13 +81,15 @@ class _Eager:
         inner = self._module.loss
         if isinstance(inner, torch.nn.Module):
             self._tensors |= {f"loss.{name}": item for name, item in _tensors_of(inner).items()}
+        self._gradient_options = trial.gradient_options
         self._groups = () if trial.optimizer is None else trial.optimizer.groups
 
     def step(self, state: Mapping[str, np.ndarray], results: Arrays) -> Arrays:
         """Run a step in PyTorch; return the expected outputs of the graph.
 
-        Adam divides a gradient by its own size: where it is nothing but rounding, as of a bias before a batch
-        norm, the parameter moves in any direction. There onnxruntime's result is accepted if it is near.
+        Adam and others divide a gradient by its own size: where it is nothing but rounding, as of a bias
+        before a batch norm, the parameter moves in any direction. There onnxruntime's result is accepted if
+        it is near.
         """
         with boundary(torch.enable_grad()):
             with torch.no_grad():
@@ -99,17 +101,33 @@ class _Eager:
             trainers = [_trainer(group, self._tensors, state) for group in self._groups]
             result = self._module(*self._call[0], **self._call[1])
             result["loss"].backward()
+            gradients = {name: self._tensors[name].grad for name in self._signature.gradients}
+            # Outputs are the gradients before clipping, which works in place.
+            gradients = {name: None if item is None else item.clone() for name, item in gradients.items()}
+            self._clip_gradients()
             for trainer in trainers:
                 trainer.step()
-        return self._expected_outputs(result, trainers, results)
+        return self._expected_outputs(result, gradients, trainers, results)
+
+    def _clip_gradients(self) -> None:
+        options = self._gradient_options
+        trained = [self._tensors[name] for group in self._groups for name in group.parameters]
+        if options.clip_value is not None:
+            torch.nn.utils.clip_grad_value_(trained, options.clip_value)
+        if options.clip_norm is not None:
+            torch.nn.utils.clip_grad_norm_(trained, options.clip_norm, options.norm_type)
 
     def _expected_outputs(
-        self, result: object, trainers: list[torch.optim.Optimizer], results: Arrays
+        self,
+        result: object,
+        gradients: Mapping[str, torch.Tensor | None],
+        trainers: list[torch.optim.Optimizer],
+        results: Arrays,
     ) -> Arrays:
         leaves = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
         names_of_results = [self._signature.loss, *self._signature.results]
         expected: dict[str, object] = dict(zip(names_of_results, leaves, strict=False))
-        expected |= {new: self._tensors[name].grad for name, new in self._signature.gradients.items()}
+        expected |= {new: gradients[name] for name, new in self._signature.gradients.items()}
         names = {parameter: name for name, parameter in self._tensors.items()}
         new_tensors = dict(self._tensors)
         for trainer in trainers:
@@ -123,7 +141,7 @@ class _Eager:
         arrays = {name: as_array(item) for name, item in expected.items()}
         for new, old in updates.items():
             group = next((group for group in self._groups if old in group.parameters), None)
-            if group is not None and isinstance(group.rule, Adam):
+            if group is not None and group.rule.noise_steps:
                 arrays[new] = self._without_noise(old, group, arrays[new], results[new])
         return arrays
 
@@ -133,7 +151,7 @@ class _Eager:
         ]
         gradient = as_array(self._tensors[name].grad)
         # The signs of both sides may differ, so the distance is bounded, not the relative error.
-        near = np.abs(result - expected) <= _FARTHEST * group.learning_rate
+        near = np.abs(result - expected) <= group.rule.noise_steps * group.learning_rate
         return np.where((np.abs(gradient) <= _NOISE * float(max(sizes))) & near, result, expected)
 
 
@@ -144,27 +162,20 @@ def _tensors_of(module: torch.nn.Module) -> dict[str, torch.Tensor]:
 def _trainer(
     group: Group, tensors: Mapping[str, torch.Tensor], state: Mapping[str, np.ndarray]
 ) -> torch.optim.Optimizer:
-    """Torch's optimizer of a group at a state."""
-    rule = group.rule
+    """The optimizer of a group at a state."""
     parameters = [tensors[name] for name in group.parameters]
-    options: dict[str, Any] = {"lr": group.learning_rate, "weight_decay": rule.weight_decay}
-    if isinstance(rule, Adam):
-        optimizer_class = torch.optim.AdamW if rule.decoupled else torch.optim.Adam
-        optimizer: torch.optim.Optimizer = optimizer_class(
-            parameters, betas=rule.betas, eps=rule.eps, **options
-        )
-    else:
-        options |= {"dampening": rule.dampening, "nesterov": rule.nesterov}
-        optimizer = torch.optim.SGD(parameters, momentum=rule.momentum, **options)
-    # Before the first step torch's optimizers have no state, and treat that step differently.
-    begun = float(state.get("step", 1.0)) > 0
+    optimizer = group.optimizer_class(parameters, lr=group.learning_rate)
+    # Not arguments of the class: it refuses options that it writes into the group itself.
+    optimizer.param_groups[0].update(group.options)
+    # Before the first step SGD has no state, and treats that step differently.
+    if isinstance(group.rule, Sgd) and not float(state.get("step", 1.0)) > 0:
+        return optimizer
     for name, parameter in zip(group.parameters, parameters, strict=True):
-        arrays = {key: state.get(f"{name}.{key}") for key in rule.state if begun}
-        initial_state = {
-            key: torch.from_numpy(np.array(array)) for key, array in arrays.items() if array is not None
-        }
-        if initial_state:
-            optimizer.state[parameter].update(initial_state)
-            if isinstance(rule, Adam):
-                optimizer.state[parameter]["step"] = torch.tensor(float(state["step"]))
+        initial = group.rule.initial_state(np.array(as_array(parameter)), group.learning_rate)
+        if not initial or not all(f"{name}.{key}" in state for key in initial):
+            continue
+        stored = {key: torch.from_numpy(np.array(state[f"{name}.{key}"])) for key in initial}
+        optimizer.state[parameter].update(stored)
+        if not isinstance(group.rule, (Sgd, LionRule)):
+            optimizer.state[parameter]["step"] = torch.tensor(float(state.get("step", 1.0)))
     return optimizer

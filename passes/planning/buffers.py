@@ -51,7 +51,9 @@ class GraphBuffers:
     in_place: dict[ir.Node, int]
 
 
-def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool = False) -> GraphBuffers:
+def buffers_of(
+    graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool = False, overwrites: bool = True
+) -> GraphBuffers:
     """The buffers of a graph whose nodes run in the given order.
 
     Views share the memory of their input. A node overwrites an operand if its annotation
@@ -61,6 +63,7 @@ def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool 
     Args:
         keeps_inputs: whether inputs are needed until the end, because the graph is repeated and its results
             become the next inputs.
+        overwrites: whether nodes overwrite operands.
     """
     memory = GraphBuffers(list(nodes), [], {}, {}, {})
     # Weights and constants live outside the planned memory; views of them do too.
@@ -78,14 +81,16 @@ def buffers_of(graph: ir.Graph, nodes: Sequence[ir.Node], *, keeps_inputs: bool 
                 memory.of[value].last = index
         for position, value in enumerate(node.outputs):
             if value.name:
-                _define(memory, fixed, node, position, index)
+                _define(memory, fixed, node, position, index, overwrites)
     for value in (*graph.outputs, *(graph.inputs if keeps_inputs else ())):
         if value in memory.of:
             memory.of[value].last = max(0, len(nodes) - 1)
     return memory
 
 
-def _define(memory: GraphBuffers, fixed: set[ir.Value], node: ir.Node, position: int, index: int) -> None:
+def _define(
+    memory: GraphBuffers, fixed: set[ir.Value], node: ir.Node, position: int, index: int, overwrites: bool
+) -> None:
     """Assign a buffer to output `position` of the node at `index`."""
     value = node.outputs[position]
     if position == 0 and _is_view(node):
@@ -99,7 +104,8 @@ def _define(memory: GraphBuffers, fixed: set[ir.Value], node: ir.Node, position:
             memory.views[node] = source
             _join(memory, value, memory.of[source], index)
             return
-    overwritten = (pair.split(":") for pair in node.metadata_props.get(MAY_OVERWRITE, "").split())
+    annotation = node.metadata_props.get(MAY_OVERWRITE, "") if overwrites else ""
+    overwritten = (pair.split(":") for pair in annotation.split())
     input_index = {int(output): int(operand) for output, operand in overwritten}.get(position)
     operand = node.inputs[input_index] if input_index is not None else None
     if input_index is not None and operand is not None and operand in memory.of:

@@ -16,6 +16,7 @@ import torch.fx
 from onnx_ir import tensor_adapters
 from torch.autograd.graph import Node
 from torch.fx.experimental.proxy_tensor import get_proxy_mode, make_fx
+from torch.fx.node import Argument, Target
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from ....passes.faults import raise_fault
@@ -37,6 +38,8 @@ from ...torch_boundary.fake_tensors import FakeTensor
 from ...torch_boundary.process.silence import quiet
 from ..fx_import.higher_order import Importer
 from ..fx_import.source_values import NamedDimensions
+from .loss_functions import LOSSES
+from .recurrence import differentiable_layer
 
 _STACK = "nn_module_stack"
 
@@ -248,6 +251,15 @@ class _ScopeRecorder(torch.fx.Interpreter):
             self.scopes[node.name] = self._stack
         self._last = newest or self._last
         self._stack = stack
+
+    def call_function(
+        self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument]
+    ) -> object:
+        """Run an operator, or what stands for one whose derivative torch lacks."""
+        replacement = LOSSES.get(target) or differentiable_layer(target, args)
+        if replacement is not None:
+            return replacement(*args, **kwargs)
+        return super().call_function(target, args, kwargs)
 
     def run_node(self, n: torch.fx.Node) -> object:
         stack = n.meta.get(_STACK)

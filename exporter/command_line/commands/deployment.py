@@ -33,6 +33,12 @@ def plan(
     prefix: Annotated[
         str, typer.Option(help="The beginning of the names in plan.h; one for each plan in a program.")
     ] = "opsetta",
+    in_place: Annotated[
+        bool, typer.Option("--in-place/--no-in-place", help="Whether nodes overwrite operands.")
+    ] = True,
+    reorder: Annotated[
+        bool, typer.Option("--reorder/--keep-order", help="Whether to sort nodes anew for less memory.")
+    ] = True,
     trusted: options.Trusted = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
 ) -> None:
@@ -45,7 +51,14 @@ def plan(
     limit = None if budget is None else memory_amount(budget)
     source = load(model, trusted=trusted)
     onnx_model = source if isinstance(source, OnnxModel) else source.lower()
-    planned = onnx_model.plan(mode=mode, budget=limit, dimensions=dimensions, alignment=alignment)
+    planned = onnx_model.plan(
+        mode=mode,
+        budget=limit,
+        dimensions=dimensions,
+        alignment=alignment,
+        in_place=in_place,
+        reorder=reorder,
+    )
     planned.save(output, html=html, prefix=prefix)
     if as_json:
         print(planned.to_json())
@@ -53,6 +66,25 @@ def plan(
         say(f"{output}: {summary(planned)}")
     if planned.fits is False:
         raise typer.Exit(1)
+
+
+def build(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to build.")],
+    output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The folder to write.")],
+    dim: Annotated[
+        list[str] | None, typer.Option(metavar="NAME=SIZE", help="The size of a dimension; may be repeated.")
+    ] = None,
+    trusted: options.Trusted = False,
+) -> None:
+    """Write a model for a device with a runtime in C99, which `make` compiles."""
+    from ...load_model import load
+    from ...onnx_model import OnnxModel
+
+    source = load(model, trusted=trusted)
+    onnx_model = source if isinstance(source, OnnxModel) else source.lower()
+    planned = onnx_model.plan(dimensions=parse_sizes(dim))
+    planned.build(output)
+    say(f"{output}: arena of {planned.peak} bytes, {len(planned.nodes)} nodes; compile it with make")
 
 
 def prepack(

@@ -166,11 +166,11 @@ def _buffer(graph: ir.Graph, buffer: Buffer, dimensions: Dimensions) -> PlannedB
     role = "input" if buffer.values[0] in inputs else "intermediate"
     if any(value in outputs for value in buffer.values) and role != "input":
         role = "output"
-    size, lifetime = _size(buffer, dimensions), (buffer.first, buffer.last)
+    size, lifetime = buffer_size(buffer, dimensions), (buffer.first, buffer.last)
     return PlannedBuffer(buffer.name, None, size, lifetime, _names(buffer.values), role)
 
 
-def _size(buffer: Buffer, dimensions: Dimensions) -> Size:
+def buffer_size(buffer: Buffer, dimensions: Dimensions) -> Size:
     """The bytes of a buffer: of the largest value in it."""
     sizes = [bytes_of(value, dimensions) for value in buffer.values]
     numbers = [size for size in sizes if isinstance(size, int)]

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.resources
 import json
 from typing import Any
 
 from ....registration import PlanError
 from ....registration.json_text import parse_json
-from .records import PlanFacts, PlannedBody, PlannedBuffer, PlannedGraph, PlannedNode, PlannedWeight
+from .records import (
+    PlanFacts,
+    PlannedBody,
+    PlannedBuffer,
+    PlannedGraph,
+    PlannedNode,
+    PlannedState,
+    PlannedWeight,
+)
 
 FORMAT = 1
 SCHEMA = "plan.schema.json"
@@ -37,6 +46,7 @@ def to_json(plan: PlanFacts) -> str:
                 {"name": weight.name, "size": weight.size, "lifetime": list(weight.lifetime)}
                 for weight in plan.weights
             ],
+            "states": [dataclasses.asdict(state) for state in plan.states],
         },
         indent=1,
     )
@@ -106,6 +116,11 @@ def from_json(text: str) -> dict[str, Any]:
             "weights": tuple(
                 PlannedWeight(entry["name"], entry["size"], _span(entry["lifetime"]))
                 for entry in form["weights"]
+            ),
+            # Plans of earlier releases have no states.
+            "states": tuple(
+                PlannedState(entry["input"], entry["output"], bool(entry["in_place"]))
+                for entry in form.get("states", ())
             ),
         }
     except (ValueError, TypeError, LookupError, AttributeError) as error:

@@ -10,16 +10,19 @@ import onnx_ir as ir
 from ....passes.onnx_graph.inplace.annotations import annotate_inplace
 from ....passes.planning import FORWARD, execution_order
 from ....passes.planning.order import reads
-from ....registration import PLAN_PHASE, PlanError, UsageError
+from ....registration import MAY_OVERWRITE, PLAN_PHASE, PlanError, UsageError
 from ....registration.arguments import blocks
 from ...files.reading import TRUSTED
 from ...lowering.conversion.preparation import copy_of, source_of
 from ...running.model_inputs import inputs_of_model
 from . import c_form, json_form
+from .application import build_application
 from .declared_sizes import check_declared_sizes
 from .graph_plan import plan_graph
 from .records import ALIGNMENT, PlanFacts, PlannedWeight
+from .reordering import reorder_for_memory
 from .saving import save_plan
+from .states import planned_states, states_of
 from .value_bytes import Dimensions
 
 
@@ -54,14 +57,25 @@ class Plan(PlanFacts):
         """
         save_plan(self, folder, html=html, prefix=prefix)
 
+    def build(self, folder: str | bytes | os.PathLike[str]) -> None:
+        """Write a folder that `make` turns into a program: model, weights, and a runtime in C99.
+
+        Raises:
+            PlanError: sizes are formulas, the opset is below 13, or the runtime lacks operators of the model.
+            ModelFileError: the folder cannot be written.
+        """
+        build_application(self, folder)
+
 
 def make_plan(
     model: ir.Model,
-    *,
     mode: str = "inference",
     budget: int | None = None,
     dimensions: Mapping[str, int] | None = None,
     alignment: int = ALIGNMENT,
+    in_place: bool = True,
+    reorder: bool = True,
+    states: Mapping[str, str] | None = None,
 ) -> Plan:
     """Plan a model; it is not changed.
 
@@ -70,6 +84,11 @@ def make_plan(
         budget: bytes that block and weights may take; the plan says whether they do.
         dimensions: sizes of symbolic dimensions. Without them sizes stay formulas, and there are no offsets.
         alignment: a power of two that every offset is a multiple of.
+        in_place: whether nodes overwrite operands.
+        reorder: whether the nodes are sorted anew if that needs less memory; those of training graphs never
+            are, because their phases have an order.
+        states: inputs by the output that is their next value: a run may overwrite them. By default those of a
+            training graph.
 
     Raises:
         PlanError: a value has no size that is known before the model runs, or another one than the file
@@ -87,7 +106,14 @@ def make_plan(
             "mode='train' needs a model from opsetta.export_training: the nodes of this one have no phases"
         )
     input_dimensions = _check_dimensions(model, dimensions)
-    prepared = _prepare(model, input_dimensions.sizes)
+    next_values = states_of(model, mode, states)
+    consumed = next_values if in_place else {}
+    prepared = _prepare(model, input_dimensions.sizes, consumed)
+    if not in_place:
+        for node in prepared.graph.all_nodes():
+            node.metadata_props.pop(MAY_OVERWRITE, None)
+    if reorder and mode == "inference":
+        reorder_for_memory(prepared, input_dimensions, alignment, consumed if in_place else None)
     graph = prepared.graph
     phases = {
         node.name or "": node.metadata_props.get(PLAN_PHASE, FORWARD) if mode == "train" else FORWARD
@@ -105,6 +131,7 @@ def make_plan(
         alignment=alignment,
         budget=budget,
         dimensions=input_dimensions.sizes,
+        states=planned_states(next_values, planned.buffers),
         model=prepared,
     )
 
@@ -130,7 +157,7 @@ def _check_dimensions(model: ir.Model, sizes: Mapping[str, int] | None) -> Dimen
     return Dimensions(dict(sizes or {}), frozenset(names))
 
 
-def _prepare(model: ir.Model, dimensions: Mapping[str, int]) -> ir.Model:
+def _prepare(model: ir.Model, dimensions: Mapping[str, int], consumed: Mapping[str, str]) -> ir.Model:
     """A copy in execution order, with sizes, types and in-place annotations."""
     copy = copy_of(model)
     for value in copy.graph.inputs:
@@ -148,7 +175,7 @@ def _prepare(model: ir.Model, dimensions: Mapping[str, int]) -> ir.Model:
     prepared = source_of(copy, TRUSTED)
     _name_nodes(prepared.graph)
     check_declared_sizes(prepared, declared, dimensions)
-    annotate_inplace(prepared)
+    annotate_inplace(prepared, consumed)
     return prepared
 
 

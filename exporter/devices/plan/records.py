@@ -71,6 +71,20 @@ class PlannedWeight:
 
 
 @dataclasses.dataclass(frozen=True)
+class PlannedState:
+    """An input that takes the value of an output in the next run.
+
+    Attributes:
+        in_place: whether both are in one buffer, so that the value is there already. Otherwise the caller
+            copies it after the run.
+    """
+
+    input: str
+    output: str
+    in_place: bool
+
+
+@dataclasses.dataclass(frozen=True)
 class PlannedGraph:
     """Execution order, lifetimes, results in place and offsets of a graph.
 
@@ -120,6 +134,7 @@ class PlanFacts(PlannedGraph):
         alignment: what every offset is a multiple of, in bytes.
         budget: the bytes that the caller allows for block and weights, or None.
         dimensions: the sizes that the caller gave to symbolic dimensions.
+        states: the inputs that take the values of outputs in the next run. A run may overwrite them.
         model: the model that was planned, in execution order.
     """
 
@@ -128,6 +143,7 @@ class PlanFacts(PlannedGraph):
     alignment: int = ALIGNMENT
     budget: int | None = None
     dimensions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    states: tuple[PlannedState, ...] = ()
     model: ir.Model | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property

@@ -35,10 +35,11 @@ def save_plan(
         texts["plan.h"] = c_form.header(plan, prefix)
         texts["plan.bin"] = c_form.binary(plan)
     for name, text in texts.items():
-        _write(folder_path / name, text.encode() if isinstance(text, str) else text)
+        write_file(folder_path / name, text.encode() if isinstance(text, str) else text)
     if plan.model is not None:
         writing.save(annotate(plan), folder_path / "model.onnx")
 
 
-def _write(path: pathlib.Path, content: bytes) -> None:
+def write_file(path: pathlib.Path, content: bytes) -> None:
+    """Write a file, which appears whole or not at all."""
     publish(path, lambda file, _: file.write(content))

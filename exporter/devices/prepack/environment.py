@@ -6,6 +6,7 @@ import dataclasses
 import os
 import pathlib
 import platform
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -38,7 +39,19 @@ SESSION_ENTRIES = (
 
 _ADVISORY = frozenset({"threads"})
 """Fields that are noted, but do not keep packed weights from being used."""
-_KERNEL_FLAGS = pathlib.Path("/proc/cpuinfo")
+_CPUINFO = pathlib.Path("/proc/cpuinfo")
+_INSTRUCTION_SETS = {"processor_features", "processor_flags"}
+_USED_BY_KERNELS = re.compile(
+    # x86: vectors, fused products, half precision, and tiles; `pni` is SSE3.
+    r"(sse|ssse3|pni$|avx|fma|f16c$|amx|xop$"
+    # Arm: vectors, half precision, dot products, matrix products, and scalable vectors.
+    r"|neon|asimd|fphp$|bf16$|i8mm$|sve|sme)",
+    re.IGNORECASE,
+)
+"""The instruction sets for which onnxruntime's MLAS, oneDNN and ATen have kernels.
+
+Kernels and the versions of numpy list others, which no format of weights depends on.
+"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,6 +110,8 @@ def differences(saved: Mapping[str, object], current: Mapping[str, object]) -> l
     changed = []
     for field in [*current, *(name for name in saved if name not in current)]:
         before, after = saved.get(field), current.get(field)
+        if field in _INSTRUCTION_SETS:
+            before, after = _kernel_sets(before), _kernel_sets(after)
         # An unknown field may differ, so it counts as different even from another unknown one.
         if field in _ADVISORY or (before == after and before is not None):
             continue
@@ -104,6 +119,13 @@ def differences(saved: Mapping[str, object], current: Mapping[str, object]) -> l
             Difference(field, _describe_difference(before, after), _describe_difference(after, before))
         )
     return changed
+
+
+def _kernel_sets(names: object) -> object:
+    """The instruction sets of a list that kernels use; the whole list of an unknown architecture."""
+    if not isinstance(names, list):
+        return names
+    return [name for name in names if isinstance(name, str) and _USED_BY_KERNELS.match(name)] or names
 
 
 def advisory(saved: Mapping[str, object], current: Mapping[str, object]) -> list[Difference]:
@@ -128,7 +150,7 @@ def _features() -> list[str] | None:
 def _flags() -> list[str] | None:
     """The processor's flags as Linux lists them; None elsewhere."""
     try:
-        text = _KERNEL_FLAGS.read_text(encoding="utf-8", errors="replace")
+        text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
     for line in text.splitlines():

@@ -16,6 +16,7 @@ PLAIN = "model.onnx"
 PACKED = "model.prepacked.onnx"
 MANIFEST = "prepack.json"
 VERIFIED = "prepack.verified.json"
+UNPACKED = "prepack.unpacked.json"
 FORMAT = 2
 LAYOUTS = ("portable", "native")
 VERIFICATIONS = ("full", "size")

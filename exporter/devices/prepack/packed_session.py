@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import pathlib
 from collections.abc import Sequence
@@ -14,12 +15,13 @@ from ...running.checked_session import checked_session_class
 from ...running.session import Providers, open_session, session_options
 from . import environment
 from .manifest import MANIFEST, PACKED, PLAIN, PROVIDERS, VERIFICATIONS, Manifest, PrepackStatus
+from .repacking import NOTHING_TO_PACK, can_help, has_nothing_to_pack, lock_packing, repack
 from .verified_files import VerifiedFiles
 
 if TYPE_CHECKING:
     import onnxruntime
 
-ON_MISMATCH = ("fallback", "error")
+ON_MISMATCH = ("fallback", "error", "repack")
 MEMORY = ("auto", "fast", "low")
 _COMPARES_PACKED_WEIGHTS = (1, 32)
 """The onnxruntime from which on it compares packed weights in a file with those that it would pack."""
@@ -45,7 +47,9 @@ def load_session(
         session_options: an `onnxruntime.SessionOptions`, which is not changed: for `"low"`, its entry
             `session.disable_prepacking` must be `"1"`.
         on_mismatch: where the packed weights are not valid, `"fallback"` warns once and takes the plain
-            model, and `"error"` raises.
+            model, and `"error"` raises. `"repack"` packs the plain weights here and keeps them in the folder:
+            the first start in an environment takes longer, and later ones use them. Processes that start
+            together wait for the first one. If the folder cannot be written, it is as `"fallback"`.
         verify: `"size"` compares the sizes of files, and leaves it to onnxruntime to compare packed weights
             with those that it packs. `"full"` also compares the SHA-256 of every file of the folder, which
             takes about 1 s per GB, once until the file changes or the computer restarts. By default
@@ -87,16 +91,16 @@ def load_session(
 
     version = tuple(map(int, onnxruntime.__version__.split(".")[:2]))
     level = verify or ("size" if version >= _COMPARES_PACKED_WEIGHTS else "full")
-    # A save into the folder must not replace files between the checks of two of them.
-    with lock_folder(model_path):
-        status = _status(model_path, options, providers_used, level, memory)
+    status = _locked_status(model_path, options, providers_used, level, memory)
+    if not status.used and on_mismatch == "repack" and memory != "low":
+        status = _repack(model_path, options, providers_used, level, status)
     if status.used:
         try:
             return _open(model_path / PACKED, options, providers_used, status)
         # onnxruntime itself may refuse what the fingerprint lets through; the plain model still runs.
         except InferenceError as error:
             status = PrepackStatus(False, reason=str(error))
-    if memory != "low":
+    if memory != "low" and (on_mismatch != "repack" or status.reason != NOTHING_TO_PACK):
         message = f"packed weights of '{model_path}' are not used: {status.reason}"
         if on_mismatch == "error":
             raise PrepackError(message)
@@ -135,6 +139,57 @@ def _unpacked_options(
     new_options = session_options()
     new_options.add_session_config_entry(environment.PACKING_ENTRY, "1")
     return new_options
+
+
+def _locked_status(
+    folder: pathlib.Path,
+    options: onnxruntime.SessionOptions,
+    providers: Sequence[object],
+    verify: str,
+    memory: str,
+) -> PrepackStatus:
+    # A save into the folder must not replace files between the checks of two of them.
+    with lock_folder(folder):
+        return _status(folder, options, providers, verify, memory)
+
+
+def _repack(
+    folder: pathlib.Path,
+    options: onnxruntime.SessionOptions,
+    providers: Sequence[object],
+    verify: str,
+    status: PrepackStatus,
+) -> PrepackStatus:
+    """Pack the weights of a folder for this environment, unless another process has just done so.
+
+    Args:
+        status: the status before.
+
+    Raises:
+        PrepackError: the plain model is not the one that was saved.
+    """
+    current = environment.session(options, providers, options.graph_optimization_level.name)
+    default_level = session_options().graph_optimization_level.name
+    if not can_help(current, default_level):
+        reason = f"{status.reason}; packing them again does not help, because the caller's options differ"
+        return dataclasses.replace(status, reason=reason)
+    if has_nothing_to_pack(folder, current):
+        return PrepackStatus(False, reason=NOTHING_TO_PACK)
+    try:
+        with lock_packing(folder):
+            after_waiting = _locked_status(folder, options, providers, verify, "fast")
+            if after_waiting.used:
+                return after_waiting
+            if has_nothing_to_pack(folder, current):
+                return PrepackStatus(False, reason=NOTHING_TO_PACK)
+            failure = repack(folder, default_level)
+    except PrepackError as error:
+        return dataclasses.replace(status, reason=f"{status.reason}; {error}")
+    if failure is not None:
+        reason = failure if failure == NOTHING_TO_PACK else f"{status.reason}; {failure}"
+        return dataclasses.replace(status, reason=reason)
+    repacked = _locked_status(folder, options, providers, verify, "fast")
+    return dataclasses.replace(repacked, notes=(*repacked.notes, f"packed again: {status.reason}"))
 
 
 def _status(

@@ -19,7 +19,7 @@ from . import environment
 from .environment import Fingerprint
 from .manifest import PrepackStatus
 from .memory_descriptor import MemoryDescriptor
-from .packed_session import ON_MISMATCH, check_choice
+from .packed_session import check_choice
 
 if TYPE_CHECKING:
     import torch
@@ -131,7 +131,7 @@ class PackedWeight:
             PrepackError: the environment differs, and `on_mismatch` is `"error"`.
             PrepackUnavailable: there is no oneDNN here.
         """
-        check_choice("on_mismatch", on_mismatch, ON_MISMATCH)
+        check_choice("on_mismatch", on_mismatch, ("fallback", "error"))
         need_torch("packed weights")
         path_text = os.fsdecode(path)
         header, tensors = _read_file(path_text)

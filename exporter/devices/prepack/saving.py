@@ -25,7 +25,7 @@ from ...files.targets import folder_of, resolve, unwritable
 from ...running.session import open_session, session_options
 from ..file_records import FileRecord
 from . import environment
-from .manifest import LAYOUTS, MANIFEST, PACKED, PLAIN, PROVIDERS, VERIFIED, Blob, Manifest
+from .manifest import LAYOUTS, MANIFEST, PACKED, PLAIN, PROVIDERS, UNPACKED, VERIFIED, Blob, Manifest
 
 LOADED_LEVEL = "ORT_ENABLE_ALL"
 """The graph optimization level of `load_session` by default."""
@@ -235,7 +235,7 @@ def _replace_files(staging: pathlib.Path, folder: pathlib.Path) -> None:
             check_data_name(resolve(folder / PLAIN), name)
     with lock_folder(folder):
         # Without a manifest, readers take the plain model: no reader sees new files with old digests.
-        for name in (MANIFEST, VERIFIED):
+        for name in (MANIFEST, VERIFIED, UNPACKED):
             (folder / name).unlink(missing_ok=True)
         # Data files first: a graph never refers to a file that is not there yet.
         for name in (*sorted(names - {PLAIN, PACKED, MANIFEST}), PACKED, PLAIN, MANIFEST):

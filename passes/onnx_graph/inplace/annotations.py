@@ -3,7 +3,8 @@
 A node gets the annotation `opsetta.may_overwrite`, `0:1` for "output 0 over input 1", where
 
 1. the operator can work in place on that input (`memory_sharing`), with the same element type and size;
-2. the input was computed by a node of the same graph; it is no graph input, initializer, constant or output;
+2. the input was computed by a node of the same graph, or is an input that the caller gives up; it is no other
+   graph input, initializer, constant or output;
 3. no later node in the graph's order, sub-graphs included, reads the input;
 4. the same holds for every value that may share the input's memory: views (Reshape, Identity, ...), and
    values that If, Loop, Scan and sequences may pass by reference;
@@ -30,20 +31,29 @@ _Graph = ir.Graph | ir.Function
 
 
 class AnnotateInplace(ir.passes.InPlacePass):
-    """Annotates every graph and function of a finished model."""
+    """Annotates every graph and function of a finished model.
+
+    Args:
+        consumed: names of inputs of the main graph that may be overwritten, each with the output that is its
+            next value. Where operands differ in this only, the one in the memory of that input is chosen.
+    """
+
+    def __init__(self, consumed: Mapping[str, str] | None = None):
+        super().__init__()
+        self._consumed = dict(consumed or {})
 
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Annotate the nodes and report whether anything changed."""
         opset = model.opset_imports.get("", model.opset_imports.get("ai.onnx", 0))
-        modified = _annotate(model.graph, opset, model.functions)
+        modified = _annotate(model.graph, opset, model.functions, self._consumed)
         for function in model.functions.values():
-            modified |= _annotate(function, function.opset_imports.get("", 0), model.functions)
+            modified |= _annotate(function, function.opset_imports.get("", 0), model.functions, {})
         return ir.passes.PassResult(model, modified)
 
 
-def annotate_inplace(model: ir.Model) -> bool:
+def annotate_inplace(model: ir.Model, consumed: Mapping[str, str] | None = None) -> bool:
     """Annotate a finished ONNX model in place; return whether anything changed. See `AnnotateInplace`."""
-    return AnnotateInplace().call(model).modified
+    return AnnotateInplace(consumed).call(model).modified
 
 
 def record_inplace(
@@ -63,8 +73,10 @@ def record_inplace(
             producer.metadata_props[INPLACE] = "true"
 
 
-def _annotate(graph: _Graph, opset: int, functions: Iterable[ir.OperatorIdentifier]) -> bool:
-    lifetimes = _Lifetimes(functions)
+def _annotate(
+    graph: _Graph, opset: int, functions: Iterable[ir.OperatorIdentifier], consumed: Mapping[str, str]
+) -> bool:
+    lifetimes = _Lifetimes(functions, consumed)
     lifetimes.define(graph, 0)
     lifetimes.find_last_readers(graph, 0)
     return _write_annotations(graph, 0, opset, lifetimes)
@@ -81,6 +93,8 @@ def _write_annotations(graph: _Graph, depth: int, opset: int, lifetimes: _Lifeti
                 del node.metadata_props[MAY_OVERWRITE]
             else:
                 node.metadata_props[MAY_OVERWRITE] = annotation
+        if input_index is not None:
+            lifetimes.move_memory(node.inputs[input_index], node.outputs[0])
         for block in lifetimes.blocks.get(node, ()):
             modified |= _write_annotations(block, depth + 1, opset, lifetimes)
     return modified
@@ -95,13 +109,14 @@ def _overwritable_input(
     if not candidates or node.domain not in ("", "ai.onnx") or lifetimes.is_function(node):
         return None
     is_view = lifetimes.is_view(node)
-    for input_index in candidates:
+    # The next value of an input that is given up belongs into the memory of that input.
+    for input_index in sorted(candidates, key=lambda index: not lifetimes.continues(inputs[index], node)):
         value = inputs[input_index]
         if value is None:
             continue
         # A view shares the memory and may be read later; only the input itself must have no later reader.
         ended = lifetimes.is_alone(value, node) if is_view else lifetimes.ends(value, position, depth)
-        if not ended:
+        if not ended or lifetimes.must_not_move(value, node):
             continue
         other_inputs = {i: v for i, v in enumerate(inputs) if v is not None and i != input_index}
         root = lifetimes.classes.root(value)
@@ -146,7 +161,9 @@ class _Lifetimes:
         blocks: the sub-graphs of every node that has some.
     """
 
-    def __init__(self, functions: Iterable[ir.OperatorIdentifier]):
+    def __init__(self, functions: Iterable[ir.OperatorIdentifier], consumed: Mapping[str, str]):
+        self._consumed = consumed
+        self._memory_of: dict[ir.Value, str] = {}
         self.blocks: dict[ir.Node, list[ir.Graph]] = {}
         self._functions = frozenset(functions)
         self.classes = DisjointSets[ir.Value]()
@@ -165,6 +182,21 @@ class _Lifetimes:
         """Whether a value's memory belongs to this graph, and the node at `position` reads it last."""
         root = self.classes.root(value)
         return self._last[root] == position and self._depth[root] == depth and root not in self._pinned
+
+    def move_memory(self, value: ir.Value | None, result: ir.Value) -> None:
+        """Note that a result takes the memory of an operand."""
+        if value in self._memory_of:
+            self._memory_of[result] = self._memory_of[value]
+
+    def continues(self, value: ir.Value | None, node: ir.Node) -> bool:
+        """Whether an operand is in the memory of the input whose next value a node computes."""
+        state = None if value is None else self._memory_of.get(value)
+        return state is not None and self._consumed[state] == node.outputs[0].name
+
+    def must_not_move(self, value: ir.Value, node: ir.Node) -> bool:
+        """Whether a result would end in the memory of an input whose next value it is not."""
+        is_output = self.classes.root(node.outputs[0]) in self._pinned
+        return is_output and value in self._memory_of and not self.continues(value, node)
 
     def is_alone(self, value: ir.Value, reader: ir.Node) -> bool:
         """Whether a value's memory belongs to the reader's graph, holds only this value, has one reader."""
@@ -201,7 +233,11 @@ class _Lifetimes:
         self._never_overwritten.extend(constants)
         # Inputs of a sub-graph are bound to values of its node (see `_connect`).
         if depth == 0:
-            self._never_overwritten.extend(graph.inputs)
+            for value in graph.inputs:
+                if value.name is not None and value.name in self._consumed:
+                    self._memory_of[value] = value.name
+                else:
+                    self._never_overwritten.append(value)
         for node in graph:
             for value in node.outputs:
                 self._depth[value] = depth

@@ -117,7 +117,9 @@ def _shared(
     plan: dict[str, Any], buffer: dict[str, Any], graph: onnx.GraphProto, span: dict[str, list[int]]
 ) -> Iterator[str]:
     """Values in one buffer: each is a view of an earlier one, or overwrites what nothing reads any more."""
-    kept = {item.name for item in (*graph.input, *graph.output)}
+    # A run may overwrite an input that takes the value of an output in the next one.
+    states = {state["input"] for state in plan.get("states", ())}
+    kept = {item.name for item in (*graph.input, *graph.output)} - states
     before: list[str] = []
     bytes_before: set[str] = set()
     for name in buffer["values"]:

@@ -119,7 +119,8 @@ def test_sizes_stay_formulas_without_dimensions(program):
         c_form.binary(plan)
     with pytest.raises(PlanError, match="sizes of all dimensions"):
         opsetta.run_in_arena(plan, {})
-    known = program.plan(dimensions={"batch": 5})
+    # Without sizes the nodes keep their order.
+    known = program.plan(dimensions={"batch": 5}, reorder=False)
     assert known.buffers[0].size == 768 * 5
     assert [b.lifetime for b in known.buffers] == [b.lifetime for b in plan.buffers]
 

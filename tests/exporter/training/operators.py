@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 
 LABELS = torch.tensor([1, 0, 4, 2])
+LABEL_SETS = torch.tensor([[1, 0, -1, 2, 3], [2, -1, 0, 0, 0], [0, 1, 2, 3, 4], [-1, 3, -1, 0, 0]])
 SIGNS = torch.tensor([1.0, -1.0, -1.0, 1.0])
 NEAR = torch.linspace(0.1, 0.9, 20).reshape(4, 5)
 TOKENS = torch.tensor([[1, 3, 3], [0, 2, 1]])
@@ -44,12 +45,23 @@ LOSSES = {
     "cross_entropy_smoothed": (lambda x: F.cross_entropy(x, LABELS, label_smoothing=0.1), (4, 5)),
     "cross_entropy_sum": (lambda x: F.cross_entropy(x, LABELS, reduction="sum"), (4, 5)),
     "cross_entropy_weighted": (lambda x: F.cross_entropy(x, LABELS, weight=NEAR[0]), (4, 5)),
+    "gaussian_nll": (lambda x: F.gaussian_nll_loss(x, NEAR, x.exp(), full=True), (4, 5)),
+    "hinge_embedding": (lambda x: F.hinge_embedding_loss(x, SIGNS[:, None].expand(4, 5)), (4, 5)),
     "huber": (lambda x: F.huber_loss(x, NEAR), (4, 5)),
     "kl_div": (lambda x: F.kl_div(x.log_softmax(-1), NEAR, reduction="batchmean"), (4, 5)),
     "l1": (lambda x: F.l1_loss(x, NEAR), (4, 5)),
+    "margin_ranking": (lambda x: F.margin_ranking_loss(x[:, 0], x[:, 1], SIGNS, margin=0.5), (4, 5)),
     "mse": (lambda x: F.mse_loss(x, NEAR), (4, 5)),
+    "multi_margin": (lambda x: F.multi_margin_loss(x, LABELS, p=2, margin=0.7, weight=NEAR[0]), (4, 5)),
+    "multilabel_margin": (lambda x: F.multilabel_margin_loss(x, LABEL_SETS), (4, 5)),
+    "multilabel_margin_none": (lambda x: F.multilabel_margin_loss(x, LABEL_SETS, reduction="none"), (4, 5)),
+    "multilabel_margin_one": (lambda x: F.multilabel_margin_loss(x, LABEL_SETS[0]), (5,)),
+    "multilabel_soft_margin": (lambda x: F.multilabel_soft_margin_loss(x, NEAR.round()), (4, 5)),
+    "nll": (lambda x: F.nll_loss(x.log_softmax(-1), LABELS), (4, 5)),
+    "poisson_nll": (lambda x: F.poisson_nll_loss(x, NEAR + 1.0, full=True), (4, 5)),
     "smooth_l1": (lambda x: F.smooth_l1_loss(x, NEAR), (4, 5)),
     "soft_margin": (lambda x: F.soft_margin_loss(x, SIGNS[:, None].expand(4, 5)), (4, 5)),
+    "triplet_margin": (lambda x: F.triplet_margin_loss(x, NEAR, x.flip(0), swap=True), (4, 5)),
 }
 NORMS = {
     "batch_norm": (lambda x: F.batch_norm(x, None, None, x[0, :, 0], x[1, :, 0], training=True), (3, 4, 5)),
