@@ -27,6 +27,7 @@ from ..kinds import has_value, is_value
 from ..printable import shortened
 from ..schemas import OperatorSchema, Parameter
 from . import ladder
+from .nonnegative_axes import NEGATIVE_AXES, attributes_from_front
 from .omitted_arguments import check_omitted
 from .operand_checks import check_operands
 from .result_types import formal_outputs, result_types
@@ -99,6 +100,8 @@ def emit(
             # Prefer the composition's error when it names an opset that supports the operator.
             raise (error if error.first_opset is not None else refusal) from None
     check_operands(op_type, schema.input_index, inputs, attributes)
+    if not domain and version < NEGATIVE_AXES:
+        attributes = attributes_from_front(op_type, inputs, attributes)
     # Sources without shapes compute sizes with operators of several outputs, such as Split.
     if outputs == 1 or construction.infers:
         folded = _fold(g, op_type, inputs, attributes, types)

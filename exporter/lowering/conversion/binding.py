@@ -19,6 +19,7 @@ from ....registration import (
     composed_results,
     schemas,
 )
+from ....registration.emission.nonnegative_axes import NEGATIVE_AXES, count_from_front
 from ....registration.schemas import OperatorSchema, inputs_by_name
 
 _EARLIER_MEANING = re.compile(r"before(\d+)::(\w+)")
@@ -208,10 +209,6 @@ def type_message(value: Value | None) -> bytes:
     return result
 
 
-# Negative axes begin at this opset.
-NEGATIVE_AXES = 11
-
-
 def attributes_from_front(
     g: GraphContext, op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
 ) -> dict[str, ir.Attr]:
@@ -257,9 +254,7 @@ def _nonnegative(
         raise UnsupportedError(
             "an axis counts from the end of a tensor of unknown rank", first_opset=NEGATIVE_AXES
         )
-    # Their axes count from the end of the result, which has more dimensions.
-    rank += len(axes) if op_type == "Unsqueeze" else 1 if op_type in ("OneHot", "ConcatFromSequence") else 0
-    return [axis + rank if axis < 0 else axis for axis in axes]
+    return count_from_front(op_type, rank, axes)
 
 
 def type_text(value_type: ir.TypeProtocol | None) -> str:

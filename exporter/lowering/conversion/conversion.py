@@ -353,7 +353,7 @@ class Conversion(Driver[FileScope]):
         outputs: int,
     ) -> Sequence[Value]:
         attributes = binding.without_defaults(schema, attributes)
-        if self.opset < binding.NEGATIVE_AXES:
+        if self.opset < NEGATIVE_AXES:
             attributes = binding.attributes_from_front(self.context, schema.name, inputs, attributes)
             inputs = binding.inputs_from_front(self.context, schema.name, schema, inputs)
         named = binding.attributes_by_name(schema, attributes)
