@@ -93,11 +93,16 @@ def check_library(folder: pathlib.Path) -> None:
             f"'{folder}' is a model of diffusers, {config.get('_class_name', '')}: load it with its "
             "from_pretrained, and export it with opsetta.export"
         )
-    if "architecture" in config and "model_type" not in config:
-        raise UsageError(
-            f"'{folder}' is a model of timm: make it with timm.create_model('local-dir:{folder}', "
-            "pretrained=True), and export it with opsetta.export"
-        )
+
+
+def is_timm(folder: pathlib.Path) -> bool:
+    """Whether the configuration of a folder is one of timm.
+
+    Raises:
+        ModelFileError: it cannot be read.
+    """
+    config = read_json(folder / CONFIG)
+    return "architecture" in config and "model_type" not in config
 
 
 def task_of_modules(folder: pathlib.Path) -> str | None:

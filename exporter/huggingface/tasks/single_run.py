@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ....registration import UsageError
 from ..graphs import Axes, ExampleCall, Inputs, Pairs, TaskModel, trial_run
+from ..libraries.timm_models import has_fixed_images
 from .example_inputs import MakeInput, make_inputs, vision_config
 
 if TYPE_CHECKING:
@@ -82,7 +83,8 @@ def example_calls(
         return tuple(results[name] for name in returned)
 
     # Where the configuration names a size, positions are counted for it.
-    fixed_sizes = "pixel_values" in examples and hasattr(vision_config(source), "image_size")
+    names_size = hasattr(vision_config(source), "image_size") or has_fixed_images(source.config)
+    fixed_sizes = "pixel_values" in examples and names_size
     return [ExampleCall(call, examples, outputs=returned, has_fixed_sizes=fixed_sizes)]
 
 

@@ -1,0 +1,1 @@
+"""Folders of other libraries than transformers: timm, peft and diffusers."""
