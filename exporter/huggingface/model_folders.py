@@ -14,9 +14,9 @@ import onnx_ir as ir
 
 from ...registration import CaptureError, ModelFileError, OpsettaError, UsageError
 from .folder import is_timm
-from .libraries.timm_models import MODEL_TYPE, complete_timm_config, need_timm
 from .tasks.record import Task
 from .tasks.selection import auto_class_of
+from .timm_models import MODEL_TYPE, complete_timm_config, need_timm
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
@@ -126,12 +126,16 @@ def load(folder: pathlib.Path, config: PretrainedConfig, task: Task, dtype: str)
 
     def build() -> PreTrainedModel:
         has_table = hasattr(auto, "from_config")
-        return auto.from_config(config, dtype=torch_dtype) if has_table else auto(config).to(torch_dtype)
+        model: PreTrainedModel = (
+            auto.from_config(config, dtype=torch_dtype) if has_table else auto(config).to(torch_dtype)
+        )
+        return model
 
     def read() -> tuple[PreTrainedModel, LoadingInfo]:
-        return auto.from_pretrained(
+        model, loading_info = auto.from_pretrained(
             folder, config=config, dtype=torch_dtype, local_files_only=True, output_loading_info=True
         )
+        return model, loading_info
 
     with translate_errors(folder, config.model_type, task.name):
         return load_lazily(folder, build, read)
@@ -196,9 +200,7 @@ def translate_errors(folder: pathlib.Path, model_type: str, task: str) -> Iterat
     except (ValueError, KeyError, RuntimeError) as error:
         # transformers has no exception of its own for this.
         if "Unrecognized configuration class" in str(error):
-            raise UsageError(
-                f"models of type '{model_type}' have no task {task} in transformers"
-            ) from error
+            raise UsageError(f"models of type '{model_type}' have no task {task} in transformers") from error
         raise CaptureError(f"'{folder}' cannot be loaded: {' '.join(str(error).split())}") from error
     except OSError as error:
         raise ModelFileError(f"'{folder}' cannot be loaded: {' '.join(str(error).split())}") from error

@@ -1,1 +1,1 @@
-"""Folders of other libraries than transformers: timm, peft and diffusers."""
+"""Folders of peft and diffusers."""

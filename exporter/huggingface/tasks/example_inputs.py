@@ -18,7 +18,7 @@ from ..graphs import (
     TaskModel,
     random_tensor,
 )
-from ..libraries.timm_models import timm_image_shape
+from ..timm_models import timm_image_shape
 
 if TYPE_CHECKING:
     import torch

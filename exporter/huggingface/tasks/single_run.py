@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from ....registration import UsageError
 from ..graphs import Axes, ExampleCall, Inputs, Pairs, TaskModel, trial_run
-from ..libraries.timm_models import has_fixed_images
+from ..timm_models import has_fixed_images
 from .example_inputs import MakeInput, make_inputs, vision_config
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 
 from .. import decoders, encoder_decoders
-from ..graphs import BATCH, PAST, SEQUENCE, SOURCE, TOTAL, Axes, GraphFile
+from ..graphs import BATCH, DECODER_FILES, PAST, SEQUENCE, SOURCE, TOTAL, Axes, GraphFile
 from . import sentences, single_run
 from .example_inputs import (
     CHOICES,
@@ -60,12 +60,12 @@ def _encoder_decoder_files(
     return (
         GraphFile("encoder_model.onnx", encoder_inputs, ("last_hidden_state",)),
         GraphFile(
-            "decoder_model.onnx",
+            DECODER_FILES[0],
             {"input_ids": tokens, **mask, "encoder_hidden_states": encoded},
             _DECODER_OUTPUTS,
         ),
         GraphFile(
-            "decoder_with_past_model.onnx",
+            DECODER_FILES[1],
             # Later steps process one token per sequence.
             {"input_ids": {0: BATCH}, **mask, **past},
             ("logits", *_SELF_CACHE),

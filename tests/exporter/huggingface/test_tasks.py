@@ -202,26 +202,6 @@ def test_a_configuration_without_the_size_of_an_input_is_refused(tmp_path):
         make_inputs(source, {"input_features": {0: "batch_size"}})
 
 
-@pytest.mark.parametrize(
-    ("files", "message"),
-    [
-        ({"model_index.json": {}}, "pipeline of diffusers"),
-        (
-            {"config.json": {"_class_name": "UNet2DModel", "_diffusers_version": "0"}},
-            "diffusers, UNet2DModel",
-        ),
-        ({"config.json": {"architecture": "resnet50"}}, "timm.create_model"),
-        ({"adapter_config.json": {}}, "merge_and_unload"),
-    ],
-)
-def test_folders_of_other_libraries_name_the_next_step(files, message, tmp_path):
-    for name, content in files.items():
-        (tmp_path / name).write_text(json.dumps(content))
-    with pytest.raises(opsetta.UsageError, match=message):
-        opsetta.export_huggingface(tmp_path, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
-
-
 def test_each_task_has_a_model():
     tested = {task for task, _, _ in MODELS.values()}
     elsewhere = {"text-generation", "text2text-generation", "image-to-text", "sentence-similarity"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import types
 
-from ....registration import OpsettaError
+from ...registration import OpsettaError
 
 
 def need_package(name: str, folders: str) -> types.ModuleType:
