@@ -131,27 +131,27 @@ def load(folder: pathlib.Path, config: PretrainedConfig, task: Task, dtype: str)
         )
         return model
 
-    def read() -> tuple[PreTrainedModel, LoadingInfo]:
+    def load_weights() -> tuple[PreTrainedModel, LoadingInfo]:
         model, loading_info = auto.from_pretrained(
             folder, config=config, dtype=torch_dtype, local_files_only=True, output_loading_info=True
         )
         return model, loading_info
 
     with translate_errors(folder, config.model_type, task.name):
-        return load_lazily(folder, build, read)
+        return load_lazily(folder, build, load_weights)
 
 
 def load_lazily(
     folder: pathlib.Path,
     build: Callable[[], PreTrainedModel],
-    read: Callable[[], tuple[PreTrainedModel, LoadingInfo]],
+    load_weights: Callable[[], tuple[PreTrainedModel, LoadingInfo]],
 ) -> Loaded:
     """A model whose weights stay in their files, if the checkpoint has all of them by the model's names.
 
     Args:
         folder: with the checkpoint.
         build: makes the model with any weights.
-        read: loads the model with its weights, and says which ones the checkpoint lacks.
+        load_weights: loads the model with its weights, and says which ones the checkpoint lacks.
 
     Raises:
         ModelFileError: the weights cannot be read.
@@ -166,7 +166,7 @@ def load_lazily(
     weights = _by_name(model, open_weights(folder))
     if weights is not None and _is_complete(model, weights):
         return Loaded(model, weights, folder)
-    model, loading_info = read()
+    model, loading_info = load_weights()
     return Loaded(model.eval(), None, folder, missing_weights(model, loading_info))
 
 

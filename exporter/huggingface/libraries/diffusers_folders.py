@@ -186,13 +186,13 @@ def _load(folder: pathlib.Path, class_name: str, dtype: str) -> Loaded:
         torch.nn.Module.to(model, torch_dtype)
         return model
 
-    def read() -> tuple[PreTrainedModel, LoadingInfo]:
+    def load_weights() -> tuple[PreTrainedModel, LoadingInfo]:
         model, loading_info = model_class.from_pretrained(
             folder, torch_dtype=torch_dtype, local_files_only=True, output_loading_info=True
         )
         return model, loading_info
 
     if getattr(model_class, "_keep_in_fp32_modules", None) and torch_dtype != torch.float32:
-        model, loading_info = read()
+        model, loading_info = load_weights()
         return Loaded(model.eval(), None, folder, missing_weights(model, loading_info))
-    return load_lazily(folder, build, read)
+    return load_lazily(folder, build, load_weights)
