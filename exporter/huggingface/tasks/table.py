@@ -174,12 +174,12 @@ _TASKS = (
         # The number of patches of an image is fixed.
         _encoder_decoder_files({"pixel_values": {0: BATCH}}, {0: BATCH}, {0: BATCH}),
     ),
-    _single(
+    Task(
         "text-classification",
-        "SequenceClassification",
-        "SEQUENCE_CLASSIFICATION",
-        _PAGE,
-        ("logits",),
+        "AutoModelForSequenceClassification",
+        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+        functools.partial(single_run.text_classes, inputs=_PAGE),
+        (GraphFile("model.onnx", _PAGE, ("logits",), _OPTIONAL_AXES),),
         sentence_transformers_name="sequence-classification",
     ),
     _single("token-classification", "TokenClassification", "TOKEN_CLASSIFICATION", _PAGE, ("logits",)),
