@@ -150,7 +150,16 @@ def read_adapter(folder: pathlib.Path, base_model: str | os.PathLike[str] | None
         raise ModelFileError(
             f"'{folder}' has an adapter without weights: there is no {' or '.join(_WEIGHTS)}"
         )
-    base = _base_folder(folder, settings.get("base_model_name_or_path"), base_model)
+    has_base_weights = any(any(folder.glob(pattern)) for pattern in _BASE_WEIGHTS)
+    base = folder
+    if base_model is not None or not has_base_weights:
+        base = _base_folder(folder, settings.get("base_model_name_or_path"), base_model)
+    if is_adapter(base):
+        # transformers would add this adapter too when it loads the base model.
+        raise UsageError(
+            f"the folder of the base model, '{base}', contains an adapter itself ({ADAPTER}): move the files "
+            "of the adapter to a folder of their own, and pass --base-model"
+        )
     weights = {name.removeprefix(_PREFIX): tensor for name, tensor in open_weights(path).items()}
     return Adapter(folder, base, _TASKS.get(str(settings.get("task_type"))), weights)
 
@@ -166,8 +175,6 @@ def _base_folder(
     """
     if base_model is not None:
         return folder_at(base_model)
-    if (folder / CONFIG).is_file() and any(any(folder.glob(pattern)) for pattern in _BASE_WEIGHTS):
-        return folder
     if isinstance(name, str) and (pathlib.Path(name) / CONFIG).is_file():
         return pathlib.Path(name)
     hub = need_package("huggingface_hub", "adapters")

@@ -460,7 +460,8 @@ def test_an_adapter_beside_the_weights_is_refused(llama, tmp_path):
     folder = tmp_path / "folder"
     shutil.copytree(llama, folder)
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
-    with pytest.raises(opsetta.UsageError, match="merge_and_unload"):
+    shutil.copy(folder / "model.safetensors", folder / "adapter_model.safetensors")
+    with pytest.raises(opsetta.UsageError, match="move the files of the adapter to a folder of their own"):
         opsetta.export_huggingface(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
