@@ -65,7 +65,7 @@ def text_classes(source: TaskModel, inputs: Mapping[str, Axes]) -> list[ExampleC
         states = model.base_model(**inputs, **decoder_inputs, use_cache=False)[0]
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         last = (tokens.eq(model.config.eos_token_id) * positions).argmax(dim=1)
-        return (model.classification_head(token_at(states, last)),)
+        return (model.get_submodule("classification_head")(token_at(states, last)),)
 
     return [dataclasses.replace(example, call=call)]
 
