@@ -49,6 +49,7 @@ class TransformersFolder:
         elif base_model is not None:
             raise UsageError(f"'{folder}' contains no adapter, so it has no base model: leave it out")
         self.config = read_config(folder_at(self.folder))
+        # The task of an adapter is stated in its own file, and may differ from that of its base model.
         name = task or (self.adapter.task if self.adapter is not None else None)
         module_task = task_of_modules(self.folder)
         if name is not None:

@@ -73,6 +73,7 @@ class Adapter:
             rows = int(tensor.shape.numpy()[0])
             if embeddings is not None and parameter is embeddings.weight:
                 config.get_text_config(decoder=True).vocab_size = entries["vocab_size"] = rows
+            # A head has a row for each class.
             elif parameter.shape[0] == config.num_labels:
                 config.num_labels = rows
                 entries |= {"id2label": config.id2label, "label2id": config.label2id}
@@ -121,6 +122,7 @@ class Adapter:
                     "weights: export the model with opsetta.export"
                 )
             merged: PreTrainedModel = adapted.merge_and_unload()
+        # The base model of a classifier lacks the head, which the adapter has.
         return Loaded(merged.eval(), None, self.base, missing.difference(self.weights))
 
 

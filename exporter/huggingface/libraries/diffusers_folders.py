@@ -114,6 +114,7 @@ class DiffusersFolder:
         for name, class_name in self._classes.items():
             config = self.folder / name / CONFIG
             is_autoencoder = class_name.startswith("Autoencoder")
+            # optimum reads a configuration beside each file.
             for part in ("vae_encoder", "vae_decoder") if is_autoencoder else (name,):
                 sources[pathlib.PurePosixPath(part, CONFIG).as_posix()] = config
         for path, source in sources.items():
@@ -136,6 +137,7 @@ def _classes_of(folder: pathlib.Path, index: dict[str, object]) -> dict[str, str
         # The names are those of folders, and the file may be untrusted.
         if not re.fullmatch(r"\w+", name):
             raise ModelFileError(f"'{folder / PIPELINE}' names a folder outside of its own: {name!r}")
+        # Schedulers, tokenizers and processors have configurations of other names.
         if not (folder / name / CONFIG).is_file():
             continue
         if name in _NOT_NEEDED:

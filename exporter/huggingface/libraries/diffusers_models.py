@@ -83,6 +83,7 @@ def _unet(model: PreTrainedModel, file: str) -> Calls:
         "timestep": ({}, torch.tensor(7.0)),
     }
     if settings.get("cross_attention_dim") is not None:
+        # A UNet may project its texts first.
         width = settings.get("encoder_hid_dim") or settings["cross_attention_dim"]
         width = width[0] if isinstance(width, (list, tuple)) else width
         if not isinstance(width, int):
