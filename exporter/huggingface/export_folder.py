@@ -6,7 +6,7 @@ import dataclasses
 import os
 import pathlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ...passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ...registration import ModelFileError, UsageError
@@ -15,20 +15,17 @@ from ..devices.targets.target import Target
 from ..files.stored_types import BFLOAT16_CAST
 from ..quantizing import scheme_of
 from ..torch_boundary.requirements import need_torch
-from .exported_files import HuggingFaceExport
-from .folder import check_library, copy_files, folder_at, task_of_modules
-from .graphs import TOTAL, TaskModel
-from .layouts.files import external_data_of, path_of, write_entries
+from .exported_files import ExportedGraph, HuggingFaceExport
+from .folder import folder_at
+from .graphs import TOTAL
+from .layouts.files import external_data_of, merge_entries, path_of, write_entries
 from .layouts.record import Entries, FileFacts, FolderLayout, Variant
 from .layouts.table import check_layout, layout_named
+from .libraries.diffusers_folders import DiffusersFolder, is_diffusers
 from .lowered_graphs import LoweredGraph, graphs_of_variant, lower_graph, write_graph
-from .model_folders import DTYPES, Loaded, load, read_config
-from .tasks.record import Task
-from .tasks.selection import task_named, task_of, task_of_sentences
+from .model_folders import DTYPES, Loaded
+from .transformers_folder import TransformersFolder
 from .transformers_parts import export_parts
-
-if TYPE_CHECKING:
-    from transformers import PretrainedConfig
 
 
 def export_huggingface(
@@ -36,6 +33,7 @@ def export_huggingface(
     output: str | os.PathLike[str],
     *,
     task: str | None = None,
+    base_model: str | os.PathLike[str] | None = None,
     opset: int | None = None,
     dtype: str = "float32",
     quantize: str | Mapping[str, object] | None = None,
@@ -54,10 +52,12 @@ def export_huggingface(
     All graphs are captured and lowered before the first file is written. No code from the folder is run.
 
     Args:
-        folder: with config.json, weights and the files of a tokenizer or processor.
+        folder: with config.json, weights and the files of a tokenizer or processor; or of an adapter of peft,
+            a model of timm, or a pipeline of diffusers.
         output: the folder to write; it may be the same one.
         task: a name that docs/huggingface.md lists, or optimum's name of the same task; by default that of
             the architecture in config.json.
+        base_model: the folder of the model that an adapter changes; by default the one that it names.
         opset: the ONNX opset to write; by default the target's, or 17.
         dtype: of weights and activations, "float32", "float16" or "bfloat16".
         quantize: "int8" or "int4", or a mapping of these as `dtype` and further arguments of
@@ -76,6 +76,7 @@ def export_huggingface(
     Raises:
         ModelFileError: the folder cannot be read, or the output cannot be written.
         UsageError: the model has no such task, or an argument has an unknown value.
+        OpsettaError: a package is not installed; the message names it.
         CaptureError, UnsupportedOperatorsError, TargetError, VerificationError: as for `export` and `verify`.
     """
     source, output_folder = folder_at(folder), pathlib.Path(os.fsdecode(output))
@@ -88,29 +89,29 @@ def export_huggingface(
     report = progress or (lambda stage: None)
     need_torch("exporting a model")
     report("loading the model")
-    check_library(source)
-    config = read_config(source)
-    chosen_task = choose_task(task, source, config)
-    check_layout(
-        chosen_layout,
-        chosen_task,
-        dtype=DTYPES[dtype],
-        quantizes=bool(quantization),
-        refers=weights == "reference",
-        verifies=verify,
-    )
-    if chosen_layout.parts:
-        return export_parts(
-            source,
-            output_folder,
-            config,
-            chosen_task,
-            DTYPES[dtype],
-            opset_version=target_opset,
-            optimize=level,
-            target=loaded_target,
+    models = _models_of(source, task, base_model)
+    _check_source(models, chosen_layout, weights)
+    if isinstance(models, TransformersFolder):
+        check_layout(
+            chosen_layout,
+            models.record,
+            dtype=DTYPES[dtype],
+            quantizes=bool(quantization),
+            refers=weights == "reference",
+            verifies=verify,
         )
-    job = _FolderJob(source, config, chosen_task, chosen_layout, weights, report)
+        if chosen_layout.parts:
+            return export_parts(
+                source,
+                output_folder,
+                models.config,
+                models.record,
+                DTYPES[dtype],
+                opset_version=target_opset,
+                optimize=level,
+                target=loaded_target,
+            )
+    job = _FolderJob(models, chosen_layout, weights, report)
     # The cache and the tokens together always have as many positions as the mask.
     sizes = {"narrow": narrow or (TOTAL,), "guard": guard}
     settings: dict[str, Any] = {"opset": target_opset, "optimize": level, "target": loaded_target}
@@ -120,25 +121,56 @@ def export_huggingface(
         for variant, lowered_graphs in job.lower_variants(DTYPES[dtype], settings)
         for graph in graphs_of_variant(lowered_graphs, variant, chosen_layout, quantization)
     ]
-    entries: Entries = {}
-    if chosen_layout.entries is not None:
-        entries = chosen_layout.entries(source, config, [file.facts for file in files])
-    _make_folder(output_folder / chosen_layout.folder)
-    graphs = [
-        write_graph(
-            file.graph,
-            output_folder / file.path,
-            weights,
-            file.external_data,
-            verify,
-            _prefix_stages(file.path.name, report),
-        )
-        for file in files
-    ]
+    entries: Entries = models.entries
+    if chosen_layout.entries is not None and isinstance(models, TransformersFolder):
+        facts = [file.facts for file in files]
+        entries = merge_entries(entries, chosen_layout.entries(models.folder, models.config, facts))
+    graphs = [_write_file(file, output_folder, weights, verify, report) for file in files]
     report("copying the tokenizer")
-    copied = copy_files(source, output_folder)
+    copied = models.copy_files(output_folder)
     copied = sorted({*copied, *write_entries(output_folder, entries)})
-    return HuggingFaceExport(output_folder, chosen_task.name, graphs, copied, job.loads_weights)
+    return HuggingFaceExport(output_folder, models.task, graphs, copied, job.loads_weights)
+
+
+def _models_of(
+    folder: pathlib.Path, task: str | None, base_model: str | os.PathLike[str] | None
+) -> TransformersFolder | DiffusersFolder:
+    """The models of a folder, by the library that wrote it."""
+    if is_diffusers(folder):
+        if base_model is not None:
+            raise UsageError(f"'{folder}' contains no adapter, so it has no base model: leave it out")
+        return DiffusersFolder(folder, task)
+    return TransformersFolder(folder, task, base_model)
+
+
+def _check_source(models: TransformersFolder | DiffusersFolder, layout: FolderLayout, weights: str) -> None:
+    """Refuse layouts and references that only folders of transformers have.
+
+    Raises:
+        UsageError: the message names the conflict.
+    """
+    if isinstance(models, TransformersFolder):
+        if models.adapter is not None and layout.parts:
+            raise UsageError(f"the layout {layout.name} is not possible for adapters: leave it out")
+        return
+    # optimum's files are those that are written without a layout.
+    if layout.name not in ("", "optimum"):
+        raise UsageError(f"the layout {layout.name} is not possible for folders of diffusers: leave it out")
+    if weights == "reference":
+        raise UsageError("weights='reference' is not possible for folders of diffusers: copy the weights")
+
+
+def _write_file(
+    file: _LayoutFile,
+    output: pathlib.Path,
+    weights: str,
+    verify: bool,
+    report: Callable[[str], None],
+) -> ExportedGraph:
+    path = output / file.path
+    _make_folder(path.parent)
+    name = file.path.name if len(file.path.parts) == 1 else str(file.path)
+    return write_graph(file.graph, path, weights, file.external_data, verify, _prefix_stages(name, report))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,16 +203,14 @@ class _FolderJob:
     """The export of a folder.
 
     Attributes:
-        source, config, task: the folder, its configuration and its task.
+        models: of the folder.
         layout: of the exported folder.
         weights: whether weights are copied or referred to.
         report: called with the name of each stage as it begins.
         loads_weights: whether transformers had to load the weights into memory.
     """
 
-    source: pathlib.Path
-    config: PretrainedConfig
-    task: Task
+    models: TransformersFolder | DiffusersFolder
     layout: FolderLayout
     weights: str
     report: Callable[[str], None]
@@ -203,21 +233,23 @@ class _FolderJob:
             yield variant, by_dtype[torch_dtype]
 
     def _lower(self, torch_dtype: str, settings: Mapping[str, Any]) -> list[LoweredGraph]:
-        loaded = load(self.source, self.config, self.task, torch_dtype)
-        self.loads_weights |= loaded.weights is None
-        if self.weights == "reference":
-            _check_reference(loaded, torch_dtype, settings["opset"])
-        keeps_float = self.layout.has_float_interface and torch_dtype != "float32"
-        return [
-            lower_graph(
-                loaded,
-                file,
-                example.with_float_interface() if keeps_float else example,
-                report=_prefix_stages(file.name, self.report),
-                **settings,
-            )
-            for file, example in self.task.example_calls(TaskModel(loaded.model, self.config, self.source))
-        ]
+        graphs = []
+        for loaded, calls in self.models.load_calls(torch_dtype):
+            self.loads_weights |= loaded.weights is None
+            if self.weights == "reference":
+                _check_reference(loaded, torch_dtype, settings["opset"])
+            keeps_float = self.layout.has_float_interface and torch_dtype != "float32"
+            graphs += [
+                lower_graph(
+                    loaded,
+                    file,
+                    example.with_float_interface() if keeps_float else example,
+                    report=_prefix_stages(file.name, self.report),
+                    **settings,
+                )
+                for file, example in calls
+            ]
+        return graphs
 
 
 def _check_reference(loaded: Loaded, dtype: str, opset: int) -> None:
@@ -251,14 +283,6 @@ def _check_choices(dtype: str, weights: str, quantize: str | Mapping[str, object
     if options:
         scheme_of(**options)
     return options
-
-
-def choose_task(name: str | None, folder: pathlib.Path, config: PretrainedConfig) -> Task:
-    """The named task, or that of the folder: sentence-transformers makes vectors of models that generate."""
-    if name is not None:
-        return task_named(name, config)
-    module_task = task_of_modules(folder)
-    return task_of(config) if module_task is None else task_of_sentences(module_task)
 
 
 def _prefix_stages(file: str, report: Callable[[str], None]) -> Callable[[str], None]:

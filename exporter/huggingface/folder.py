@@ -9,7 +9,7 @@ import pathlib
 import shutil
 from typing import IO, Any
 
-from ...registration import ModelFileError, UsageError
+from ...registration import ModelFileError
 from ...registration.json_text import parse_json
 from ..files.publishing import publish
 from ..files.small_files import read_small, reason_of
@@ -40,10 +40,8 @@ _COPIED = (
 """Files that tokenizers, processors, generation and sentence-transformers read."""
 _MODULES = "modules.json"
 """The list of the modules of a sentence-transformers model: pooling, normalization, dense layers."""
-_PIPELINE = "model_index.json"
-"""The list of the models of a pipeline of diffusers."""
-_ADAPTER = "adapter_config.json"
-"""What peft reads; transformers then adds the adapter to the weights of the files."""
+_CONFIGURATIONS = (CONFIG, "model_index.json", "adapter_config.json")
+"""The configurations of models, of pipelines of diffusers and of adapters of peft."""
 
 
 _TRANSFORMERS = {"Transformer": "feature-extraction", "MLMTransformer": "fill-mask"}
@@ -55,7 +53,6 @@ def folder_at(path: str | os.PathLike[str]) -> pathlib.Path:
 
     Raises:
         ModelFileError: there is no folder with a configuration.
-        UsageError: it belongs to a library whose models have no configuration of transformers.
     """
     folder = pathlib.Path(os.fsdecode(path))
     if not folder.is_dir():
@@ -63,41 +60,19 @@ def folder_at(path: str | os.PathLike[str]) -> pathlib.Path:
             f"there is no folder '{folder}'; download models of the hub first: hf download NAME --local-dir "
             "FOLDER"
         )
-    if (folder / _PIPELINE).is_file():
-        raise UsageError(
-            f"'{folder}' is a pipeline of diffusers, of several models: export the folders of its text "
-            "encoders one by one, and its other models with opsetta.export"
-        )
-    if not (folder / CONFIG).is_file() and (folder / _ADAPTER).is_file():
-        check_library(folder)
-    if not (folder / CONFIG).is_file():
+    if not any((folder / name).is_file() for name in _CONFIGURATIONS):
         raise ModelFileError(f"'{folder}' is not the folder of a Hugging Face model: it has no {CONFIG}")
     return folder
 
 
-def check_library(folder: pathlib.Path) -> None:
-    """Refuse a folder whose model is not one of transformers, or whose weights are not all of it.
+def is_timm(folder: pathlib.Path) -> bool:
+    """Whether the configuration of a folder is one of timm.
 
     Raises:
-        UsageError: there is an adapter of peft beside the weights, or a model of timm or diffusers; the
-            message names the next step.
+        ModelFileError: it cannot be read.
     """
-    if (folder / _ADAPTER).is_file():
-        raise UsageError(
-            f"'{folder}' contains an adapter ({_ADAPTER}): merge it into the weights with peft's "
-            "merge_and_unload, and export the folder of the merged model"
-        )
     config = read_json(folder / CONFIG)
-    if "_diffusers_version" in config:
-        raise UsageError(
-            f"'{folder}' is a model of diffusers, {config.get('_class_name', '')}: load it with its "
-            "from_pretrained, and export it with opsetta.export"
-        )
-    if "architecture" in config and "model_type" not in config:
-        raise UsageError(
-            f"'{folder}' is a model of timm: make it with timm.create_model('local-dir:{folder}', "
-            "pretrained=True), and export it with opsetta.export"
-        )
+    return "architecture" in config and "model_type" not in config
 
 
 def task_of_modules(folder: pathlib.Path) -> str | None:
@@ -180,12 +155,23 @@ def copy_files(source: pathlib.Path, target: pathlib.Path) -> list[str]:
     if target.exists() and source.samefile(target):
         return names
     for name in names:
-        try:
-            (target / name).parent.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ModelFileError(f"the folder of '{target / name}' cannot be made: {error}") from error
-        publish(target / name, functools.partial(_copy, source / name))
+        copy_file(source / name, target / name)
     return names
+
+
+def copy_file(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Copy a file, unless both are one and the same.
+
+    Raises:
+        ModelFileError: it cannot be read or written.
+    """
+    if target.exists() and source.samefile(target):
+        return
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ModelFileError(f"the folder of '{target}' cannot be made: {error}") from error
+    publish(target, functools.partial(_copy, source))
 
 
 def _module_files(source: pathlib.Path) -> list[str]:

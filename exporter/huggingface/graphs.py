@@ -26,6 +26,8 @@ SOURCE = "encoder_sequence_length"
 EXAMPLE_BATCH, EXAMPLE_SEQUENCE, EXAMPLE_PAST, EXAMPLE_SOURCE = 2, 3, 5, 6
 CACHE, PRESENT = "past_key_values", "present"
 _LAYER = "{layer}"
+DECODER_FILES = ("decoder_model.onnx", "decoder_with_past_model.onnx")
+"""The files of the decoder of an encoder-decoder: for the first step, and for the later ones."""
 
 Axes = Mapping[int, str]
 """The names of the dynamic axes of a tensor, by their number."""

@@ -18,7 +18,7 @@ from ..program import Program
 from ..quantizing import initializer_bytes, is_compared, output_error, quantize_weights
 from .expected_warnings import expected_warnings
 from .exported_files import ExportedGraph
-from .graphs import CACHE, PAST, SEQUENCE, ExampleCall, GraphFile, Pairs
+from .graphs import CACHE, DECODER_FILES, PAST, SEQUENCE, ExampleCall, GraphFile, Pairs
 from .half_precision import clamp_always
 from .layouts.merged_decoders import MERGED_FILE, merge_decoders
 from .layouts.record import FolderLayout, Variant
@@ -165,7 +165,8 @@ def graphs_of_variant(
     quantized = graphs
     if options:
         quantized = [_quantize(graph, options, is_optional=variant.quantize is not None) for graph in graphs]
-    if layout.merges_decoders and len(quantized) == 3:
+    # An encoder-decoder has an encoder and two decoders; a pipeline of diffusers has other files.
+    if layout.merges_decoders and [graph.file for graph in quantized[1:]] == list(DECODER_FILES):
         encoder, first, later = quantized
         return [encoder, _merge(first, later)]
     return quantized

@@ -7,18 +7,22 @@ import dataclasses
 import importlib
 import pathlib
 import types
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from ...registration import CaptureError, ModelFileError, OpsettaError, UsageError
+from .folder import is_timm
 from .tasks.record import Task
 from .tasks.selection import auto_class_of
+from .timm_models import MODEL_TYPE, complete_timm_config, need_timm
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
+LoadingInfo = Mapping[str, Iterable[Sequence[str]]]
+"""What `from_pretrained` says: the names of missing weights, and names and shapes of mismatched ones."""
 DTYPES = {
     "float32": "float32",
     "float16": "float16",
@@ -87,6 +91,8 @@ def read_config(folder: pathlib.Path) -> PretrainedConfig:
         UsageError: the weights of the folder are quantized.
     """
     transformers = need_transformers()
+    if is_timm(folder):
+        need_timm()
     try:
         config: PretrainedConfig = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
     except (ValueError, OSError, KeyError) as error:
@@ -101,6 +107,8 @@ def read_config(folder: pathlib.Path) -> PretrainedConfig:
             f"the weights of '{folder}' are quantized ({name}): export a folder with the original weights, "
             "and pass --quantize if wanted"
         )
+    if config.model_type == MODEL_TYPE:
+        complete_timm_config(config)
     return config
 
 
@@ -113,33 +121,78 @@ def load(folder: pathlib.Path, config: PretrainedConfig, task: Task, dtype: str)
     """
     import torch
 
-    from ..capture.stored_weights.opening import open_weights
-
     auto = getattr(need_transformers(), auto_class_of(task, config))
     torch_dtype = getattr(torch, dtype)
-    with _translate_errors(folder, config, task):
-        # A model on the meta device takes no memory: the weights stay in their files.
-        with torch.device("meta"):
-            has_table = hasattr(auto, "from_config")
-            model = auto.from_config(config, dtype=torch_dtype) if has_table else auto(config).to(torch_dtype)
-            model.eval()
-        weights = _by_name(model, open_weights(folder))
-        if weights is not None and _is_complete(model, weights):
-            return Loaded(model, weights, folder)
+
+    def build() -> PreTrainedModel:
+        has_table = hasattr(auto, "from_config")
+        model: PreTrainedModel = (
+            auto.from_config(config, dtype=torch_dtype) if has_table else auto(config).to(torch_dtype)
+        )
+        return model
+
+    def load_weights() -> tuple[PreTrainedModel, LoadingInfo]:
         model, loading_info = auto.from_pretrained(
             folder, config=config, dtype=torch_dtype, local_files_only=True, output_loading_info=True
         )
+        return model, loading_info
+
+    with translate_errors(folder, config.model_type, task.name):
+        return load_lazily(folder, build, load_weights)
+
+
+def load_lazily(
+    folder: pathlib.Path,
+    build: Callable[[], PreTrainedModel],
+    load_weights: Callable[[], tuple[PreTrainedModel, LoadingInfo]],
+) -> Loaded:
+    """A model whose weights stay in their files, if the checkpoint has all of them by the model's names.
+
+    Args:
+        folder: with the checkpoint.
+        build: makes the model with any weights.
+        load_weights: loads the model with its weights, and says which ones the checkpoint lacks.
+
+    Raises:
+        ModelFileError: the weights cannot be read.
+    """
+    import torch
+
+    from ..capture.stored_weights.opening import open_weights
+
+    # A model on the meta device takes no memory: the weights stay in their files.
+    with torch.device("meta"):
+        model = build().eval()
+    weights = _by_name(model, open_weights(folder))
+    if weights is not None and _is_complete(model, weights):
+        return Loaded(model, weights, folder)
+    model, loading_info = load_weights()
+    return Loaded(model.eval(), None, folder, missing_weights(model, loading_info))
+
+
+def missing_weights(model: PreTrainedModel, loading_info: LoadingInfo) -> frozenset[str]:
+    """The names of the weights that a checkpoint lacks, or has with another shape."""
     mismatched = [name for name, *_ in loading_info["mismatched_keys"]]
     state = model.state_dict(keep_vars=True)
     # The graph may call a tied tensor by another of its names.
     lacking = {id(state[name]) for name in [*loading_info["missing_keys"], *mismatched] if name in state}
-    missing = frozenset(name for name, tensor in state.items() if id(tensor) in lacking)
-    return Loaded(model.eval(), None, folder, missing)
+    return frozenset(name for name, tensor in state.items() if id(tensor) in lacking)
 
 
 @contextlib.contextmanager
-def _translate_errors(folder: pathlib.Path, config: PretrainedConfig, task: Task) -> Iterator[None]:
-    """Raise errors of transformers as ours."""
+def translate_errors(folder: pathlib.Path, model_type: str, task: str) -> Iterator[None]:
+    """Raise errors of transformers and diffusers as ours.
+
+    Args:
+        folder: of the model.
+        model_type: what the library calls it.
+        task: the name of the task.
+
+    Raises:
+        UsageError: the type of the model has no such task.
+        ModelFileError: a file cannot be read.
+        CaptureError: the library refuses the model.
+    """
     try:
         yield
     except OpsettaError:
@@ -147,9 +200,7 @@ def _translate_errors(folder: pathlib.Path, config: PretrainedConfig, task: Task
     except (ValueError, KeyError, RuntimeError) as error:
         # transformers has no exception of its own for this.
         if "Unrecognized configuration class" in str(error):
-            raise UsageError(
-                f"models of type '{config.model_type}' have no task {task.name} in transformers"
-            ) from error
+            raise UsageError(f"models of type '{model_type}' have no task {task} in transformers") from error
         raise CaptureError(f"'{folder}' cannot be loaded: {' '.join(str(error).split())}") from error
     except OSError as error:
         raise ModelFileError(f"'{folder}' cannot be loaded: {' '.join(str(error).split())}") from error
@@ -162,7 +213,8 @@ def _by_name(
 
     Checkpoints may hold more, such as the head of another task.
     """
-    prefix = f"{model.base_model_prefix}."
+    # Models of diffusers have no base model.
+    prefix = f"{getattr(model, 'base_model_prefix', '')}."
     state = model.state_dict(keep_vars=True)
     renamings = (
         lambda name: name,

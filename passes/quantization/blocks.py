@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import dataclasses
+import math
+import os
+from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import numpy as np
 
@@ -11,6 +16,10 @@ from ...registration import UsageError
 NOT_FINITE = "it holds an infinity or NaN"
 _AT_ONCE = 1 << 17
 """Elements of a matrix that are computed at once, which fit into the cache of a processor."""
+_CACHE_LINE = 64
+"""Bytes that a processor reads at once."""
+_FEW_PARTS = 4
+_T = TypeVar("_T")
 SMALLEST_BLOCK = 16
 """onnxruntime's MatMulNBits takes blocks of 16, 32, 64, … elements."""
 
@@ -83,34 +92,78 @@ def quantize(matrix: np.ndarray, scheme: Scheme, block_size: int, scale_type: np
     codes = np.zeros((rows, count, block_size), dtype=np.uint8)
     scales = np.empty((rows, count), dtype=scale_type)
     zeros = np.empty((rows, count), dtype=np.uint8)
-    worst = total_error = largest = total = 0.0
     step = max(1, _AT_ONCE // max(1, count * block_size))
-    for row in range(0, rows, step):
+
+    def quantize_rows(row: int) -> tuple[float, float, float, float]:
+        """Fill the arrays from a row on; the largest error, their sum, the largest weight and their sum."""
         part = np.zeros((min(step, rows - row), count * block_size), dtype=np.float32)
         part[:, :columns] = matrix[row : row + step]
-        if not np.isfinite(part).all():
-            raise ValueError(NOT_FINITE)
         part = part.reshape(len(part), count, block_size)
-        part_codes, scale, zero = _quantize_blocks(part, scheme, scale_type)
+        sizes = np.abs(part)
+        largest_size = float(sizes.max(initial=0))
+        # A NaN is the largest size, too.
+        if not math.isfinite(largest_size):
+            raise ValueError(NOT_FINITE)
+        part_codes, scale, zero = _quantize_blocks(part, sizes, scheme, scale_type)
         row_range = slice(row, row + len(part))
         codes[row_range], scales[row_range], zeros[row_range] = part_codes, scale, zero
-        size = np.abs(part)
-        largest, total = max(largest, float(size.max(initial=0))), total + float(size.sum(dtype=np.float64))
-        error = np.abs(
-            (part_codes - zero[..., None].astype(np.float32)) * scale[..., None].astype(np.float32) - part
+        errors = part_codes
+        errors -= zero[..., None].astype(np.float32)
+        errors *= scale[..., None].astype(np.float32)
+        errors -= part
+        np.abs(errors, out=errors)
+        return (
+            float(errors.max(initial=0)),
+            float(errors.sum(dtype=np.float64)),
+            largest_size,
+            float(sizes.sum(dtype=np.float64)),
         )
-        worst = max(worst, float(error.max(initial=0)))
-        total_error += float(error.sum(dtype=np.float64))
+
+    facts = map_in_threads(quantize_rows, range(0, rows, step))
+    worst = max((fact[0] for fact in facts), default=0.0)
+    largest = max((fact[2] for fact in facts), default=0.0)
+    # In the order of the rows, so that the sums do not depend on the threads.
+    total_error, total = sum(fact[1] for fact in facts), sum(fact[3] for fact in facts)
     return Blocks(codes, scales, zeros, worst, total_error, largest, total)
 
 
+def map_in_threads(compute: Callable[[int], _T], starts: Sequence[int]) -> list[_T]:
+    """Call a function of numpy for parts of an array, on all processors: numpy runs without Python's lock.
+
+    Args:
+        compute: takes the number at which a part begins.
+        starts: these numbers, in the order of the results.
+    """
+    # Threads cost more than a few small parts.
+    if len(starts) <= _FEW_PARTS:
+        return [compute(start) for start in starts]
+    with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
+        return list(pool.map(compute, starts))
+
+
+def transpose_in_tiles(matrix: np.ndarray) -> np.ndarray:
+    """A transposed copy, made on all processors. Each line of the cache is read once."""
+    result = np.empty(matrix.shape[::-1], dtype=matrix.dtype)
+    width = max(1, _CACHE_LINE // matrix.itemsize)
+
+    def copy_tile(start: int) -> None:
+        result[start : start + width] = matrix[:, start : start + width].T
+
+    map_in_threads(copy_tile, range(0, len(result), width))
+    return result
+
+
 def _quantize_blocks(
-    part: np.ndarray, scheme: Scheme, scale_type: np.dtype
+    part: np.ndarray, sizes: np.ndarray, scheme: Scheme, scale_type: np.dtype
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Codes as float32, scales and zero points of blocks along the last axis."""
+    """Codes as float32, scales and zero points of blocks along the last axis.
+
+    Args:
+        sizes: the absolute values of `part`.
+    """
     top = (1 << scheme.bits) - 1
     if scheme.symmetric:
-        steps = np.abs(part).max(axis=-1) / (scheme.middle - 1)
+        steps = sizes.max(axis=-1) / (scheme.middle - 1)
         low = np.zeros_like(steps)
     else:
         # The range includes 0, so that zeros, such as padding, are exact.
@@ -125,7 +178,10 @@ def _quantize_blocks(
         np.full(steps.shape, scheme.middle, dtype=np.float32) if scheme.symmetric else np.rint(-low / exact)
     )
     zero = np.clip(zero, 0, top)
-    codes = np.clip(np.rint(part / exact[..., None]) + zero[..., None], 0, top)
+    codes = part / exact[..., None]
+    np.rint(codes, out=codes)
+    codes += zero[..., None]
+    np.clip(codes, 0, top, out=codes)
     return codes, scale, zero.astype(np.uint8)
 
 

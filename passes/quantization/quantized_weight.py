@@ -10,7 +10,15 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphError
-from .blocks import NOT_FINITE, Blocks, Scheme, pack_nibbles, pack_nibbles_flat, quantize
+from .blocks import (
+    NOT_FINITE,
+    Blocks,
+    Scheme,
+    pack_nibbles,
+    pack_nibbles_flat,
+    quantize,
+    transpose_in_tiles,
+)
 
 
 class Latest:
@@ -126,7 +134,7 @@ class QuantizedWeight:
 
     def _orient(self, array: np.ndarray) -> np.ndarray:
         """Rows of the quantized matrix as the initializer has them."""
-        return array if self.axis == 1 else np.ascontiguousarray(array.T)
+        return array if self.axis == 1 else transpose_in_tiles(array)
 
     def elements(self) -> ir.TensorProtocol:
         """The elements in the shape of the initializer, as DequantizeLinear reads them.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pathlib
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -152,8 +153,12 @@ def _run_once(model: torch.nn.Module) -> None:
     tokens = torch.arange(3, 9).reshape(2, 3)
     # Classes of the whole text need the end of the text, and a mask without padding.
     tokens[:, -1] = _TOKENS["eos_token_id"]
+    arguments = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    # Some encoder-decoders make no input of their decoder from that of their encoder.
+    if "decoder_input_ids" in inspect.signature(model.forward).parameters:
+        arguments["decoder_input_ids"] = tokens
     with torch.no_grad():
-        model(input_ids=tokens, attention_mask=torch.ones_like(tokens))
+        model(**arguments)
 
 
 def tasks_of(model_type: str, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

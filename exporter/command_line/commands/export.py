@@ -36,6 +36,7 @@ def export(
     factory: options.OptionalFactory = None,
     hf: huggingface.Folder = None,
     task: huggingface.TaskName = None,
+    base_model: huggingface.BaseModel = None,
     layout: huggingface.LayoutName = None,
     dtype: huggingface.Dtype = None,
     inputs: options.Inputs = None,

@@ -18,6 +18,7 @@ from ..terminal.tables import print_json, size_text
 
 if TYPE_CHECKING:
     from ...huggingface import HuggingFaceExport
+    from ...huggingface.exported_files import ExportedGraph
 
 Folder = Annotated[
     pathlib.Path | None,
@@ -48,9 +49,17 @@ LayoutName = Annotated[
         "sentence-transformers. By default, the files that optimum reads, with separate decoders.",
     ),
 ]
+BaseModel = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="With --hf and an adapter of peft: the folder of its base model, by default the one that the "
+        "adapter names.",
+    ),
+]
 _PARAMETERS_OF_FOLDERS = frozenset(
-    "output hf task layout dtype opset verify external_data reference_weights optimize target quantize "
-    "block_size asymmetric quantize_embeddings keep_lm_head as_json narrow guard".split()
+    "output hf task base_model layout dtype opset verify external_data reference_weights optimize target "
+    "quantize block_size asymmetric quantize_embeddings keep_lm_head as_json narrow guard".split()
 )
 """The parameters of `opsetta export` that --hf takes."""
 
@@ -79,6 +88,7 @@ def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> No
             parameters["hf"],
             parameters["output"],
             task=parameters["task"],
+            base_model=parameters["base_model"],
             opset=parameters["opset"],
             dtype=parameters["dtype"] or "float32",
             quantize=quantize,
@@ -98,14 +108,19 @@ def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> No
     say(f"{exported.folder}: {exported.task}")
     for graph in exported.graphs:
         say(
-            f"{graph.path.name}: opset {graph.opset}, {graph.nodes} nodes, {size_text(graph.weight_bytes)} "
-            "of weights"
+            f"{_path_in(exported, graph)}: opset {graph.opset}, {graph.nodes} nodes, "
+            f"{size_text(graph.weight_bytes)} of weights"
         )
         if graph.report is not None:
             say(f"  agrees with eager PyTorch: largest absolute error {graph.report.max_absolute_error:.3g}")
         for line in quantization.quantization_lines(graph, graph.output_error):
             say(f"  {line}")
     say(f"copied: {', '.join(exported.copied)}")
+
+
+def _path_in(exported: HuggingFaceExport, graph: ExportedGraph) -> str:
+    """The path of a file in the folder; several models of a pipeline have files of one name."""
+    return graph.path.relative_to(exported.folder).as_posix()
 
 
 def _facts(exported: HuggingFaceExport) -> dict[str, object]:
@@ -116,7 +131,7 @@ def _facts(exported: HuggingFaceExport) -> dict[str, object]:
         "copied": exported.copied,
         "graphs": [
             {
-                "file": graph.path.name,
+                "file": _path_in(exported, graph),
                 "opset": graph.opset,
                 "nodes": graph.nodes,
                 "weight_bytes": graph.weight_bytes,

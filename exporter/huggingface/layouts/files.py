@@ -17,8 +17,8 @@ from .record import Entries, FolderLayout, Variant
 
 def path_of(file: str, layout: FolderLayout, variant: Variant) -> pathlib.PurePosixPath:
     """The path of a file of a task in the exported folder."""
-    name = pathlib.PurePosixPath(file)
-    return pathlib.PurePosixPath(layout.folder, f"{name.stem}{variant.suffix}{name.suffix}")
+    path = pathlib.PurePosixPath(file)
+    return pathlib.PurePosixPath(layout.folder, path.with_name(f"{path.stem}{variant.suffix}{path.suffix}"))
 
 
 def external_data_of(
@@ -30,6 +30,11 @@ def external_data_of(
     if external_data is None and initializer_bytes(model) < INLINE_LIMIT:
         return False
     return f"{name}{layout.data_suffix}"
+
+
+def merge_entries(first: Entries, second: Entries) -> Entries:
+    """The entries of both; those of the second replace those of the first."""
+    return {name: {**first.get(name, {}), **second.get(name, {})} for name in [*first, *second]}
 
 
 def write_entries(folder: pathlib.Path, entries: Entries) -> list[str]:

@@ -18,6 +18,7 @@ from ..graphs import (
     TaskModel,
     random_tensor,
 )
+from ..timm_models import timm_image_shape
 
 if TYPE_CHECKING:
     import torch
@@ -106,6 +107,9 @@ def _boxes(source: TaskModel, axes: Axes) -> torch.Tensor:
 
 def image_size(source: TaskModel) -> tuple[int, int]:
     """The height and width of the model's or its processor's configuration."""
+    timm_shape = timm_image_shape(source.config)
+    if timm_shape is not None:
+        return timm_shape[1:]
     config = vision_config(source)
     # LayoutLMv3 calls it so.
     size = getattr(config, "image_size", None) or getattr(config, "input_size", None)
@@ -134,7 +138,8 @@ def vision_config(source: TaskModel) -> object:
 
 def _image(source: TaskModel, axes: Axes) -> torch.Tensor:
     """An image, or the frames of a video for models that have a number of frames."""
-    channels = getattr(vision_config(source), "num_channels", 3)
+    timm_shape = timm_image_shape(source.config)
+    channels = getattr(vision_config(source), "num_channels", 3) if timm_shape is None else timm_shape[0]
     frames = getattr(source.config, "num_frames", None) or getattr(source.config, "frames_per_clip", None)
     shape = [channels, *image_size(source)]
     if frames is not None:

@@ -80,7 +80,7 @@ def _normalize(vectors: torch.Tensor) -> torch.Tensor:
 
 def _first(tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """The first token that is not padding, which may be on the left."""
-    return _token_at(tokens, mask.squeeze(-1).argmax(dim=1))
+    return single_run.token_at(tokens, mask.squeeze(-1).argmax(dim=1))
 
 
 def _last(tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -88,12 +88,7 @@ def _last(tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     import torch
 
     positions = torch.arange(tokens.shape[1], device=tokens.device)
-    return _token_at(tokens, (mask.squeeze(-1) * positions).argmax(dim=1))
-
-
-def _token_at(tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    indices = positions[:, None, None].expand(-1, 1, tokens.shape[-1])
-    return tokens.gather(1, indices).squeeze(1)
+    return single_run.token_at(tokens, (mask.squeeze(-1) * positions).argmax(dim=1))
 
 
 def _maximum(tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ....registration import UsageError
 from ..graphs import Axes, ExampleCall, Inputs, Pairs, TaskModel, trial_run
+from ..timm_models import has_fixed_images
 from .example_inputs import MakeInput, make_inputs, vision_config
 
 if TYPE_CHECKING:
@@ -33,6 +35,45 @@ def features(source: TaskModel, inputs: Mapping[str, Axes]) -> list[ExampleCall]
             "decoder"
         )
     return example_calls(source, inputs, ("last_hidden_state",))
+
+
+def text_classes(source: TaskModel, inputs: Mapping[str, Axes]) -> list[ExampleCall]:
+    """The call that gives the logits of classes.
+
+    An encoder-decoder classifies the state of the last end token of each text. transformers selects it with a
+    mask, and refuses texts without an end token, or with different numbers of them.
+
+    Args:
+        source: the model.
+        inputs: as for `example_calls`.
+
+    Raises:
+        UsageError: the model has other inputs.
+    """
+    [example] = example_calls(source, inputs, ("logits",))
+    model = source.model
+    if not (getattr(model.config, "is_encoder_decoder", False) and hasattr(model, "classification_head")):
+        return [example]
+    # T5 shifts the text for its decoder in the class with the head, BART in its base class.
+    shift = getattr(type(model), "_shift_right", None)
+
+    def call(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> tuple[torch.Tensor, ...]:
+        import torch
+
+        tokens = inputs["input_ids"]
+        decoder_inputs = {} if shift is None else {"decoder_input_ids": shift(model, tokens)}
+        states = model.base_model(**inputs, **decoder_inputs, use_cache=False)[0]
+        positions = torch.arange(tokens.shape[1], device=tokens.device)
+        last = (tokens.eq(model.config.eos_token_id) * positions).argmax(dim=1)
+        return (model.get_submodule("classification_head")(token_at(states, last)),)
+
+    return [dataclasses.replace(example, call=call)]
+
+
+def token_at(tokens: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
+    """The states `[batch, width]` at a position of each text, from `[batch, length, width]`."""
+    indices = positions[:, None, None].expand(-1, 1, tokens.shape[-1])
+    return tokens.gather(1, indices).squeeze(1)
 
 
 def example_calls(
@@ -82,7 +123,8 @@ def example_calls(
         return tuple(results[name] for name in returned)
 
     # Where the configuration names a size, positions are counted for it.
-    fixed_sizes = "pixel_values" in examples and hasattr(vision_config(source), "image_size")
+    names_size = hasattr(vision_config(source), "image_size") or has_fixed_images(source.config)
+    fixed_sizes = "pixel_values" in examples and names_size
     return [ExampleCall(call, examples, outputs=returned, has_fixed_sizes=fixed_sizes)]
 
 

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Mapping
 
 from .. import decoders, encoder_decoders
-from ..graphs import BATCH, PAST, SEQUENCE, SOURCE, TOTAL, Axes, GraphFile
+from ..graphs import BATCH, DECODER_FILES, PAST, SEQUENCE, SOURCE, TOTAL, Axes, GraphFile
 from . import sentences, single_run
 from .example_inputs import (
     CHOICES,
@@ -60,12 +60,12 @@ def _encoder_decoder_files(
     return (
         GraphFile("encoder_model.onnx", encoder_inputs, ("last_hidden_state",)),
         GraphFile(
-            "decoder_model.onnx",
+            DECODER_FILES[0],
             {"input_ids": tokens, **mask, "encoder_hidden_states": encoded},
             _DECODER_OUTPUTS,
         ),
         GraphFile(
-            "decoder_with_past_model.onnx",
+            DECODER_FILES[1],
             # Later steps process one token per sequence.
             {"input_ids": {0: BATCH}, **mask, **past},
             ("logits", *_SELF_CACHE),
@@ -174,12 +174,12 @@ _TASKS = (
         # The number of patches of an image is fixed.
         _encoder_decoder_files({"pixel_values": {0: BATCH}}, {0: BATCH}, {0: BATCH}),
     ),
-    _single(
+    Task(
         "text-classification",
-        "SequenceClassification",
-        "SEQUENCE_CLASSIFICATION",
-        _PAGE,
-        ("logits",),
+        "AutoModelForSequenceClassification",
+        "MODEL_FOR_SEQUENCE_CLASSIFICATION_MAPPING_NAMES",
+        functools.partial(single_run.text_classes, inputs=_PAGE),
+        (GraphFile("model.onnx", _PAGE, ("logits",), _OPTIONAL_AXES),),
         sentence_transformers_name="sequence-classification",
     ),
     _single("token-classification", "TokenClassification", "TOKEN_CLASSIFICATION", _PAGE, ("logits",)),

@@ -12,13 +12,13 @@ import torch
 import transformers
 
 import opsetta
-from opsetta.exporter.huggingface import export_folder
 from opsetta.exporter.huggingface.graphs import GraphFile
 from opsetta.exporter.huggingface.lowered_graphs import are_position_limits
 from opsetta.exporter.huggingface.tasks import single_run
 from opsetta.exporter.huggingface.tasks.record import Task
 from opsetta.exporter.huggingface.tasks.selection import task_named, task_of
 from opsetta.exporter.huggingface.tasks.table import TASKS
+from opsetta.exporter.huggingface.transformers_folder import TransformersFolder
 
 from ...models.generators import GENERATORS, VOCABULARY, write_folder, write_generator
 from .task_table import PAGE, table, with_table
@@ -395,9 +395,8 @@ def test_sentence_transformers_choose_the_task(module, settings, task, llama, tm
         with pytest.raises(opsetta.UsageError, match=task):
             opsetta.export_huggingface(folder, tmp_path / "out")
         return
-    config = transformers.AutoConfig.from_pretrained(folder)
-    assert export_folder.choose_task(None, folder, config).name == task
-    assert export_folder.choose_task("text-classification", folder, config).name == "text-classification"
+    assert TransformersFolder(folder, None, None).task == task
+    assert TransformersFolder(folder, "text-classification", None).task == "text-classification"
 
 
 def test_vectors_of_a_model_that_generates(llama, tmp_path):
@@ -461,7 +460,8 @@ def test_an_adapter_beside_the_weights_is_refused(llama, tmp_path):
     folder = tmp_path / "folder"
     shutil.copytree(llama, folder)
     (folder / "adapter_config.json").write_text('{"peft_type": "LORA"}')
-    with pytest.raises(opsetta.UsageError, match="merge_and_unload"):
+    shutil.copy(folder / "model.safetensors", folder / "adapter_model.safetensors")
+    with pytest.raises(opsetta.UsageError, match="move the files of the adapter to a folder of their own"):
         opsetta.export_huggingface(folder, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

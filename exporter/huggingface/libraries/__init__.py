@@ -1,0 +1,1 @@
+"""Folders of peft and diffusers."""

@@ -1,0 +1,100 @@
+"""A model of transformers in a folder, with an adapter in its weights if there is one."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from collections.abc import Iterator
+
+from ...registration import UsageError
+from .folder import copy_files, folder_at, task_of_modules
+from .graphs import ExampleCall, GraphFile, TaskModel
+from .libraries.adapters import Adapter, is_adapter, read_adapter
+from .model_folders import Loaded, load, read_config
+from .tasks.selection import task_named, task_of, task_of_sentences
+
+
+class TransformersFolder:
+    """The model of a folder and its task.
+
+    Attributes:
+        folder: with config.json and the weights; that of the base model for an adapter.
+        adapter: which is merged into the weights.
+        config: of the model, with the sizes of the adapter.
+        record: of the task.
+        entries: of JSON files, which the adapter changes.
+    """
+
+    def __init__(
+        self, folder: pathlib.Path, task: str | None, base_model: str | os.PathLike[str] | None
+    ) -> None:
+        """Read the configuration, and choose the task.
+
+        Args:
+            folder: of the model or of an adapter.
+            task: the name of the task; by default that of the adapter, of the modules of
+                sentence-transformers or of the architecture.
+            base_model: the folder of the base model of an adapter.
+
+        Raises:
+            ModelFileError: a file cannot be read.
+            UsageError: the model has no such task, or there is a base model without an adapter.
+            OpsettaError: a package is not installed.
+        """
+        self.adapter: Adapter | None = None
+        self.folder = folder
+        if is_adapter(folder):
+            self.adapter = read_adapter(folder, base_model)
+            self.folder = self.adapter.base
+        elif base_model is not None:
+            raise UsageError(f"'{folder}' contains no adapter, so it has no base model: leave it out")
+        self.config = read_config(folder_at(self.folder))
+        # The task of an adapter is stated in its own file, and may differ from that of its base model.
+        name = task or (self.adapter.task if self.adapter is not None else None)
+        module_task = task_of_modules(self.folder)
+        if name is not None:
+            self.record = task_named(name, self.config)
+        # sentence-transformers makes vectors of models that generate.
+        elif module_task is not None:
+            self.record = task_of_sentences(module_task)
+        else:
+            self.record = task_of(self.config)
+        self.entries: dict[str, dict[str, object]] = {}
+        if self.adapter is not None:
+            changes = self.adapter.complete_config(self.config, self.record)
+            self.entries = {"config.json": changes} if changes else {}
+
+    @property
+    def task(self) -> str:
+        """The name of the task."""
+        return self.record.name
+
+    def load_calls(self, dtype: str) -> Iterator[tuple[Loaded, list[tuple[GraphFile, ExampleCall]]]]:
+        """The model with its files.
+
+        Args:
+            dtype: of weights and activations, as torch calls it.
+
+        Raises:
+            UsageError: the type of the model has no such task.
+            ModelFileError, CaptureError: the weights cannot be read.
+        """
+        if self.adapter is not None:
+            loaded = self.adapter.load(self.config, self.record, dtype)
+        else:
+            loaded = load(self.folder, self.config, self.record, dtype)
+        yield loaded, self.record.example_calls(TaskModel(loaded.model, self.config, self.folder))
+
+    def copy_files(self, target: pathlib.Path) -> list[str]:
+        """Copy the files of tokenizers, processors and configurations; those of an adapter come last.
+
+        Returns:
+            Their paths in the folder, in order.
+
+        Raises:
+            ModelFileError: one cannot be read or written.
+        """
+        copied = copy_files(self.folder, target)
+        if self.adapter is not None and not self.folder.samefile(self.adapter.folder):
+            copied = sorted({*copied, *copy_files(self.adapter.folder, target)})
+        return copied
