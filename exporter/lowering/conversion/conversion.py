@@ -28,6 +28,7 @@ from ....registration import (
     registry_or_default,
 )
 from ....registration.emission.ladder import at_work
+from ....registration.emission.nonnegative_axes import NEGATIVE_AXES
 from ....registration.functions.results import as_list
 from ....registration.opsets import check_opset
 from ....registration.schemas import OperatorSchema, omissible, operator_schema
