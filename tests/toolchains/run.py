@@ -128,12 +128,13 @@ def run_all(
 ) -> None:
     """Add what was found to `results.json`, one entry for each consumer, model and writer."""
     path, folder = root / "results.json", root / "files"
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
     for consumer in consumers:
         work = jobs(folder, models, writers, consumer)
         outcomes = run(consumer, work, root, seconds)
         if "target" in writers:
             outcomes |= refusals(folder, models, consumer)
+        # Read late, because another process may run other consumers at the same time.
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
         for (model, writer), outcome in outcomes.items():
             known.setdefault(consumer, {}).setdefault(model, {})[writer] = outcome
         path.write_text(json.dumps(known, indent=1), encoding="utf-8")

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from ....passes.faults import run_pass
+from ....passes.onnx_graph.constants.fold_constants import FoldConstants
 from ....passes.onnx_graph.constants.initializers import Initializers
 from ....passes.onnx_graph.conventions.bool_constants import StoreBools
 from ....passes.onnx_graph.conventions.broadcasts import WriteBroadcasts
@@ -61,7 +62,10 @@ def write_for(model: ir.Model, target: Target | None) -> None:
     if MICROSOFT in target.domains:
         _run([WriteMatMulNBits()], model)
     passes = _passes(model, target.conventions)
-    if passes or composed or target.conventions.recurrent_outputs == "all":
+    if composed:
+        # Forms of operators on weights are computed once, as the optimization does for what was there before.
+        passes = [FoldConstants(Initializers(model)), *passes]
+    if passes or target.conventions.recurrent_outputs == "all":
         # Unused outputs are removed with unused nodes, so those of recurrent nodes are added afterwards.
         _run([*passes, RemoveUnused(), CompleteRecurrentOutputs()], model)
         if model.ir_version < FREE_INITIALIZERS:

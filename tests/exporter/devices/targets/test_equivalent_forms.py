@@ -83,6 +83,11 @@ RECORDS = {
     "Gather.slices": ("Gather", (FLOATS,), (integers(-1, 0, 1, 3),), {"axis": 2}),
     "Gather.slices_or_one_hot": ("Gather", (FLOATS,), (integers(1, 0).reshape(2, 1),), {"axis": 1}),
     "Expand.concat": ("Expand", (FLOATS,), (integers(3, 1, 1),)),
+    "Expand.mul": ("Expand", (FLOATS,), (integers(3, 2, 1, 4),)),
+    "Resize.samples": (
+        "Resize", (FLOATS[None],), (np.float32([]), np.float32([]), integers(1, 1, 3, 7)),
+        {"mode": "cubic"},
+    ),
     "LayerNormalization.instance_normalization": (
         "LayerNormalization", (FLOATS,), (np.float32([1, 2, 3, 4]), np.float32([0, 1, 0, 2])),
         {"epsilon": 1e-3, "opset": 17},
@@ -110,6 +115,35 @@ def test_a_form_computes_the_operator(name, at_emission, tmp_path):
     for result, expected in zip(results(lowered, inputs), results(model, inputs), strict=True):
         assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
         np.testing.assert_allclose(result, expected, rtol=2e-6, atol=1e-6)
+
+
+def test_counts_of_a_mask_are_summed_in_32_bits():
+    target = target_with("CumSum", "int32", False)
+
+    def positions(x):
+        return torch.cumsum(x.ne(1).int(), 1) * x, torch.cumsum(x, 1)
+
+    program = opsetta.export(positions, (torch.arange(6).reshape(2, 3),), target=target)
+    program.verify()
+    # Sums of the numbers themselves may need 64 bits.
+    dtypes = [node.inputs[0].dtype.name for node in program.model.graph if node.op_type == "CumSum"]
+    assert sorted(dtypes) == ["INT32", "INT64"]
+
+
+def test_forms_of_operators_on_weights_are_computed():
+    class Positions(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Parameter(torch.randn(1, 2, 5, 5))
+
+        def forward(self, x):
+            table = torch.nn.functional.interpolate(self.table, size=(4, 7), mode="bicubic")
+            return x + table.flatten(2)
+
+    target = target_with("Resize", "samples", False)
+    program = opsetta.export(Positions().eval(), (torch.randn(1, 2, 28),), target=target, opset=17)
+    program.verify()
+    assert [node.op_type for node in program.model.graph] == ["Add"]
 
 
 def test_a_table_is_selected_by_one_hot_rows(tmp_path):
