@@ -156,11 +156,12 @@ def expand_mul(g: GraphContext, input: Value, shape: Value | list[int]) -> Value
     requested, sizes = integers(g, shape), g.shape(input)
     if requested is None or sizes is None or not all_static(sizes) or g.dtype(input) not in _MULTIPLIED:
         raise g.refuse("a size is unknown, or the elements are not numbers of 32 or 64 bits")
-    before = [1] * (len(requested) - len(sizes)) + [int(size) for size in sizes]
+    static_sizes = [size for size in sizes if isinstance(size, int)]
+    before = [1] * (len(requested) - len(static_sizes)) + static_sizes
     after = np.broadcast_shapes(tuple(before), tuple(requested))
     # Ones of the broadcast dimensions are enough.
-    ones = [new if new != old else 1 for old, new in zip(before, after, strict=True)]
-    return g.op("Mul", input, g.constant(np.ones(ones), g.dtype(input)))
+    factor_shape = [new if new != old else 1 for old, new in zip(before, after, strict=True)]
+    return g.op("Mul", input, g.constant(np.ones(factor_shape), g.dtype(input)))
 
 
 @onnx_symbolic("form::CumSum.int32")

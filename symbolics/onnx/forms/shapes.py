@@ -65,20 +65,18 @@ def transpose_blocks(g: GraphContext, data: Value, perm: list[int] | None = None
     if 0 in sizes:
         raise g.refuse("the tensor is empty")
     batch = [1] * has_batch
-    wanted_axes = [axis for axis in order if sizes[axis] != 1]
-    axes = sorted(wanted_axes)
-    while axes != wanted_axes:
-        start = next(
-            i for i, (axis, wanted) in enumerate(zip(axes, wanted_axes, strict=True)) if axis != wanted
-        )
-        first = end = axes.index(wanted_axes[start])
-        while end < len(axes) and axes[end] == wanted_axes[start + end - first]:
+    target_axes = [axis for axis in order if sizes[axis] != 1]
+    axes = sorted(target_axes)
+    while axes != target_axes:
+        start = next(i for i, axis in enumerate(axes) if axis != target_axes[i])
+        first = end = axes.index(target_axes[start])
+        while end < len(axes) and axes[end] == target_axes[start + end - first]:
             end += 1
         blocks = [axes[:start], axes[start:first], axes[first:end], axes[end:]]
         block_order = [number for number in (0, 2, 1, 3) if blocks[number]]
-        shown_blocks = sorted(block_order)
-        shape = [math.prod(sizes[axis] for axis in blocks[number]) for number in shown_blocks]
-        positions = [shown_blocks.index(number) + has_batch for number in block_order]
+        present_blocks = sorted(block_order)
+        shape = [math.prod(sizes[axis] for axis in blocks[number]) for number in present_blocks]
+        positions = [present_blocks.index(number) + has_batch for number in block_order]
         data = g.op("Reshape", data, [*batch, *shape])
         data = g.op("Transpose", data, perm=[*range(has_batch), *positions])
         axes = [axis for number in (0, 2, 1, 3) for axis in blocks[number]]
