@@ -123,7 +123,10 @@ def basis(results: dict, root: pathlib.Path) -> list[str]:
 def overview(results: dict, root: pathlib.Path) -> list[str]:
     """The generated part of the first page: all consumers, a column for each writer, and groups of models."""
     shown = [name for name in CONSUMERS if name in results]
-    lines = [*versions(root, CONSUMERS), "", *basis(results, root), ""]
+    lines = [*versions(root, shown), "", *basis(results, root)]
+    if missing := [CONSUMERS[name].name for name in CONSUMERS if name not in results]:
+        lines[-1] += f" Their pages have older results of {', '.join(missing)}."
+    lines.append("")
     lines += ["| agree | " + " | ".join(WRITERS) + " |", "|---" * (len(WRITERS) + 1) + "|"]
     for name in shown:
         cells = [count(results, name, MODELS, writer) for writer in WRITERS]
@@ -151,10 +154,12 @@ def details(results: dict, root: pathlib.Path, consumers: Sequence[str]) -> list
 
 
 def write(root: pathlib.Path, folder: pathlib.Path = FOLDER) -> None:
-    """Replace the generated part of each page."""
+    """Replace the generated part of the first page, and of the pages about consumers with results."""
     results = json.loads((root / "results.json").read_text(encoding="utf-8"))
     parts = {"index": overview(results, root)}
-    parts |= {page: details(results, root, consumers) for page, consumers in PAGES.items()}
+    for page, consumers in PAGES.items():
+        if any(name in results for name in consumers):
+            parts[page] = details(results, root, consumers)
     for page, lines in parts.items():
         path = folder / f"{page}.md"
         head, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
