@@ -80,3 +80,20 @@ def test_an_operand_that_callers_may_replace_is_no_constant() -> None:
     one = case.weight("c", np.ones((), np.float32))
     case.model.graph.inputs.append(one)
     assert not removed(case, case.g.op("Mul", case.x, one))
+
+
+@pytest.mark.parametrize(
+    ("scales", "sizes", "attributes", "expected"),
+    [
+        (None, [2, 3], {"mode": "linear"}, True),
+        (None, [2, 3], {"mode": "cubic", "coordinate_transformation_mode": "align_corners"}, True),
+        ([1, 1], None, {"mode": "nearest", "coordinate_transformation_mode": "asymmetric"}, True),
+        (None, [2, 4], {"mode": "linear"}, False),
+        ([1, 2], None, {"mode": "linear"}, False),
+    ],
+)
+def test_an_image_that_keeps_its_sizes(scales, sizes, attributes, expected) -> None:
+    case = Case([2, 3])
+    factors = None if scales is None else case.weight("f", np.array(scales, np.float32))
+    counts = None if sizes is None else case.weight("s", np.array(sizes, np.int64))
+    assert removed(case, case.g.op("Resize", case.x, None, factors, counts, **attributes)) is expected

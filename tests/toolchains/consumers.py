@@ -64,6 +64,14 @@ CONSUMERS = {
 }  # fmt: skip
 
 
+TARGETS = {
+    "onnxruntime": "onnxruntime", "openvino": "openvino", "opencv4": "opencv", "opencv5": "opencv5",
+    "mnn": "mnn", "ncnn": "ncnn", "tract": "tract", "tvm": "tvm", "web": "web", "onnx2torch": "onnx2torch",
+    "rknn": "rknn",
+}  # fmt: skip
+"""The target of each consumer."""
+
+
 def environment(root: pathlib.Path, name: str) -> pathlib.Path:
     """The folder of a consumer's environment."""
     return root / name

@@ -21,15 +21,9 @@ import opsetta
 
 from ..parity.records import Record
 from . import report, run
-from .consumers import CONSUMERS
+from .consumers import CONSUMERS, TARGETS
 from .write import silent
 
-TARGETS = {
-    "onnxruntime": "onnxruntime", "openvino": "openvino", "opencv4": "opencv", "opencv5": "opencv5",
-    "mnn": "mnn", "ncnn": "ncnn", "tract": "tract", "tvm": "tvm", "web": "web", "onnx2torch": "onnx2torch",
-    "rknn": "rknn",
-}  # fmt: skip
-"""The target of each consumer."""
 SECONDS = 60
 """How long one operator may take."""
 _DTYPES = (torch.float32, torch.int64)

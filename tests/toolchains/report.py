@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from .consumers import CONSUMERS, environment
-from .models import MODELS
+from .models import GROUPS, MODELS
 from .write import WRITERS
 
 FOLDER = pathlib.Path(__file__).resolve().parents[2] / "docs" / "toolchains"
@@ -55,13 +55,24 @@ def said(results: dict, consumer: str, model: str, writer: str) -> str:
     return verdict(results[consumer].get(model, {}).get(writer), CONSUMERS[consumer].tolerance)
 
 
-def table(results: dict, columns: dict[str, tuple[str, str]]) -> list[str]:
-    """One row for each model; a column is a title with a consumer and a writer."""
-    lines = ["| model | " + " | ".join(columns) + " |", "|---" * (len(columns) + 1) + "|"]
-    rows = [[said(results, name, model, writer) for name, writer in columns.values()] for model in MODELS]
-    lines += [f"| {model} | " + " | ".join(cells) + " |" for model, cells in zip(MODELS, rows, strict=True)]
-    counts = [str(column.count("agrees")) for column in zip(*rows, strict=True)]
-    return [*lines, "| **agree** | " + " | ".join(counts) + " |"]
+def table(results: dict, consumer: str) -> list[str]:
+    """One row for each model, a column for each writer, and how many agree of each group of models."""
+    lines = ["| model | " + " | ".join(WRITERS) + " |", "|---" * (len(WRITERS) + 1) + "|"]
+    for model in MODELS:
+        if model in results[consumer]:
+            cells = [said(results, consumer, model, writer) for writer in WRITERS]
+            lines.append(f"| {model} | " + " | ".join(cells) + " |")
+    for group, models in GROUPS.items():
+        cells = [count(results, consumer, models, writer) for writer in WRITERS]
+        lines.append(f"| **agree, {group}** | " + " | ".join(cells) + " |")
+    return lines
+
+
+def count(results: dict, consumer: str, models: Iterable[str], writer: str) -> str:
+    """How many of the models that ran agree; nothing if none did."""
+    run_models = [model for model in models if writer in results[consumer].get(model, {})]
+    right = sum(said(results, consumer, model, writer) == "agrees" for model in run_models)
+    return f"{right} of {len(run_models)}" if run_models else ""
 
 
 def causes(results: dict, consumer: str) -> list[str]:
@@ -96,12 +107,35 @@ def versions(root: pathlib.Path, consumers: Iterable[str]) -> list[str]:
     return ["| consumer | version | agrees within |", "|---|---|---|", *lines]
 
 
+def basis(results: dict, root: pathlib.Path) -> list[str]:
+    """On how many models and operator forms the tables rest."""
+    known = {model for outcomes in results.values() for model in outcomes}
+    groups = ", ".join(f"{sum(model in known for model in models)} {g}" for g, models in GROUPS.items())
+    lines = [f"These tables rest on {len(known & set(MODELS))} models ({groups})."]
+    path = root / "operators.json"
+    if path.exists():
+        trials = json.loads(path.read_text(encoding="utf-8"))
+        forms = {record for outcomes in trials.values() for record in outcomes}
+        lines.append(f"In {len(trials)} consumers {len(forms)} forms of single operators ran too.")
+    return [" ".join(lines)]
+
+
 def overview(results: dict, root: pathlib.Path) -> list[str]:
-    """The generated part of the first page: all consumers, a table for each writer."""
-    lines = versions(root, CONSUMERS)
-    for writer, how in WRITERS.items():
-        columns = {CONSUMERS[name].name: (name, writer) for name in CONSUMERS if name in results}
-        lines += ["", f"### {writer} ({how})", "", *table(results, columns)]
+    """The generated part of the first page: all consumers, a column for each writer, and groups of models."""
+    shown = [name for name in CONSUMERS if name in results]
+    lines = [*versions(root, shown), "", *basis(results, root)]
+    if missing := [CONSUMERS[name].name for name in CONSUMERS if name not in results]:
+        lines[-1] += f" Their pages have older results of {', '.join(missing)}."
+    lines.append("")
+    lines += ["| agree | " + " | ".join(WRITERS) + " |", "|---" * (len(WRITERS) + 1) + "|"]
+    for name in shown:
+        cells = [count(results, name, MODELS, writer) for writer in WRITERS]
+        lines.append(f"| {CONSUMERS[name].name} | " + " | ".join(cells) + " |")
+    lines += ["", *(f"- {writer}: {how}" for writer, how in WRITERS.items()), ""]
+    lines += ["| agree, with `target=` | " + " | ".join(GROUPS) + " |", "|---" * (len(GROUPS) + 1) + "|"]
+    for name in shown:
+        cells = [count(results, name, models, "target") for models in GROUPS.values()]
+        lines.append(f"| {CONSUMERS[name].name} | " + " | ".join(cells) + " |")
     return lines
 
 
@@ -113,17 +147,19 @@ def details(results: dict, root: pathlib.Path, consumers: Sequence[str]) -> list
             continue
         if len(consumers) > 1:
             lines += ["", f"### {CONSUMERS[name].name}"]
-        lines += ["", *table(results, {writer: (name, writer) for writer in WRITERS})]
-        if found := causes(results, name):
-            lines += ["", "What it says of the others:", "", *found]
+        lines += ["", *table(results, name)]
+        if reasons := causes(results, name):
+            lines += ["", "What it says of the others:", "", *reasons]
     return lines
 
 
 def write(root: pathlib.Path, folder: pathlib.Path = FOLDER) -> None:
-    """Replace the generated part of each page."""
+    """Replace the generated part of the first page, and of the pages about consumers with results."""
     results = json.loads((root / "results.json").read_text(encoding="utf-8"))
     parts = {"index": overview(results, root)}
-    parts |= {page: details(results, root, consumers) for page, consumers in PAGES.items()}
+    for page, consumers in PAGES.items():
+        if any(name in results for name in consumers):
+            parts[page] = details(results, root, consumers)
     for page, lines in parts.items():
         path = folder / f"{page}.md"
         head, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)

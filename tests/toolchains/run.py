@@ -13,25 +13,36 @@ import time
 import onnx
 
 from .consumers import CONSUMERS, HERE, environment, interpreter
-from .models import MODELS
-from .write import WRITERS, stem
+from .write import path_of, stem
 
 SECONDS = 600
 """How long one file may take."""
 _MAXIMUM_MESSAGE = 2000
 
 
-def jobs(folder: pathlib.Path, models: list[str], writers: list[str]) -> dict[tuple[str, str], dict]:
-    """The files that exist, by model and writer."""
+def jobs(
+    folder: pathlib.Path, models: list[str], writers: list[str], consumer: str = ""
+) -> dict[tuple[str, str], dict]:
+    """The files that exist for a consumer, by model and writer."""
     found = {}
     for model in models:
         for writer in writers:
-            path = folder / f"{stem(model)}-{writer}.onnx"
+            path = path_of(folder, model, writer, consumer)
             if path.exists():
                 output = onnx.load(path, load_external_data=False).graph.output[0].name
                 sides = {side: str(folder / f"{stem(model)}-{side}.npz") for side in ("inputs", "expected")}
                 found[model, writer] = {"model": str(path), "output": output, **sides}
     return found
+
+
+def refusals(folder: pathlib.Path, models: list[str], consumer: str) -> dict[tuple[str, str], dict]:
+    """The models that a consumer's target refuses, with the errors, as outcomes."""
+    paths = {model: path_of(folder, model, "target", consumer).with_suffix(".refused") for model in models}
+    return {
+        (model, "target"): {"error": path.read_text(encoding="utf-8")}
+        for model, path in paths.items()
+        if path.exists()
+    }
 
 
 def run(
@@ -112,13 +123,19 @@ def _death(code: int, message: str) -> str:
     return f"signal {-code}: {last}" if code < 0 else f"exit {code}: {last}"
 
 
-def run_all(root: pathlib.Path, consumers: list[str], models: list[str], writers: list[str]) -> None:
+def run_all(
+    root: pathlib.Path, consumers: list[str], models: list[str], writers: list[str], seconds: float = SECONDS
+) -> None:
     """Add what was found to `results.json`, one entry for each consumer, model and writer."""
-    path = root / "results.json"
-    known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    work = jobs(root / "files", models or list(MODELS), writers or list(WRITERS))
+    path, folder = root / "results.json", root / "files"
     for consumer in consumers:
-        for (model, writer), outcome in run(consumer, work, root).items():
+        work = jobs(folder, models, writers, consumer)
+        outcomes = run(consumer, work, root, seconds)
+        if "target" in writers:
+            outcomes |= refusals(folder, models, consumer)
+        # Read late, because another process may run other consumers at the same time.
+        known = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        for (model, writer), outcome in outcomes.items():
             known.setdefault(consumer, {}).setdefault(model, {})[writer] = outcome
         path.write_text(json.dumps(known, indent=1), encoding="utf-8")
         print(f"{consumer}: {len(work)} files", flush=True)

@@ -9,9 +9,9 @@ import pytest
 
 from opsetta.exporter.devices.targets.load_target import load_target
 
-from . import releases, report, run, run_files
+from . import releases, report, run, run_files, write
 from .consumers import CONSUMERS, HERE
-from .models import build
+from .models import GROUPS, MODELS, build
 
 
 @pytest.mark.parametrize(
@@ -84,17 +84,19 @@ def test_the_pages_are_written_between_their_marks(tmp_path):
     outcome = {"ResNet": {"opsetta": {"difference": 0.0}}, "LSTM": {"opsetta": {"error": "error: no LSTM"}}}
     (tmp_path / "results.json").write_text(json.dumps({"tvm": outcome}))
     report.write(tmp_path, tmp_path)
-    for name in ("index", "tvm", "opencv"):
+    for name in ("index", "tvm"):
         text = (tmp_path / f"{name}.md").read_text()
         assert text.startswith("before\n")
         assert text.endswith("after\n")
-        assert "old" not in text
+        assert "\nold\n" not in text
+    # A consumer that did not run keeps its table.
+    assert "\nold\n" in (tmp_path / "opencv.md").read_text()
     index, page = ((tmp_path / f"{name}.md").read_text() for name in ("index", "tvm"))
-    assert "| model | TVM |" in index
-    assert "| ResNet | agrees |" in index
-    assert "| **agree** | 1 |" in index
-    assert "| model | opsetta | dynamo | torchscript |" in page
-    assert "| ResNet | agrees | not written | not written |" in page
+    assert "These tables rest on 2 models (0 timm, 0 transformers, 2 own)." in index
+    assert "| TVM | 1 of 2 |  |  |  |" in index
+    assert "| model | opsetta | target | dynamo | torchscript |" in page
+    assert "| ResNet | agrees | not written | not written | not written |" in page
+    assert "| **agree, own** | 1 of 2 |  |  |  |" in page
     assert "- opsetta, LSTM: refused: error: no LSTM" in page
 
 
@@ -107,6 +109,29 @@ def test_every_consumer_has_a_page():
 def test_every_consumer_has_an_adapter():
     for consumer in CONSUMERS.values():
         assert "def run(job)" in (HERE / "adapters" / f"{consumer.adapter}.py").read_text()
+
+
+def test_a_target_has_its_own_files_and_its_refusals_are_outcomes(tmp_path):
+    path = write.path_of(tmp_path, "YOLO head", "target", "opencv4")
+    assert path.name == "yolo_head-target-opencv.onnx"
+    assert write.path_of(tmp_path, "YOLO head", "opsetta", "mnn").name == "yolo_head-opsetta.onnx"
+    path.with_suffix(".refused").write_text("TargetError: no", encoding="utf-8")
+    assert run.refusals(tmp_path, ["YOLO head"], "mnn") == {}
+    assert run.refusals(tmp_path, ["YOLO head"], "opencv4") == {
+        ("YOLO head", "target"): {"error": "TargetError: no"}
+    }
+
+
+def test_a_model_is_captured_once_for_all_targets(tmp_path):
+    assert write.write("DLRM", tmp_path, ["opsetta", "target"], ["opencv4", "onnxslim"]) == []
+    files = sorted(path.name for path in tmp_path.glob("*.onnx"))
+    assert files == ["dlrm-opsetta.onnx", "dlrm-target-opencv.onnx"]
+
+
+def test_groups_are_the_list_of_models():
+    names = [name for models in GROUPS.values() for name in models]
+    assert sorted(names) == sorted(MODELS)
+    assert len(GROUPS["timm"]) + len(GROUPS["transformers"]) >= 60
 
 
 @pytest.mark.parametrize("name", ["LSTM", "YOLO head", "DeepLabV3"])

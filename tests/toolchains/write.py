@@ -7,18 +7,20 @@ import io
 import logging
 import pathlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 import torch
 
 import opsetta
 
+from .consumers import TARGETS
 from .models import build
 
 OPSET = 17
 WRITERS = {
     "opsetta": f"opset {OPSET}",
+    "target": "opsetta, target= of the consumer",
     "dynamo": "torch.onnx.export(dynamo=True), opset 18",
     "torchscript": f"torch.onnx.export(dynamo=False), opset {OPSET}",
 }
@@ -39,12 +41,10 @@ def silent() -> Iterator[None]:
 
 
 def _export(writer: str, name: str, path: pathlib.Path, opset: int) -> None:
-    """A new model each time: tracing changes some."""
+    """Write a file with an exporter of torch.onnx. A new model each time: tracing changes some."""
     model, inputs = build(name)
     args, names = tuple(inputs.values()), list(inputs)
-    if writer == "opsetta":
-        opsetta.export(model, args, opset=opset, input_names=names).save(path)
-    elif writer == "dynamo":
+    if writer == "dynamo":
         torch.onnx.export(
             model,
             args,
@@ -76,15 +76,34 @@ def stem(name: str) -> str:
     return name.lower().replace(" ", "_")
 
 
-def write(name: str, folder: pathlib.Path, writers: list[str], opset: int = OPSET) -> list[str]:
-    """Write one model with each writer, its inputs and its results; what could not be written comes back."""
+def path_of(folder: pathlib.Path, model: str, writer: str, consumer: str) -> pathlib.Path:
+    """The file that a writer makes of a model for a consumer; only those of targets differ between them."""
+    target = f"-{TARGETS.get(consumer, 'none')}" if writer == "target" else ""
+    return folder / f"{stem(model)}-{writer}{target}.onnx"
+
+
+def write(
+    name: str, folder: pathlib.Path, writers: list[str], consumers: Iterable[str] = (), opset: int = OPSET
+) -> list[str]:
+    """Write one model with each writer, its inputs and its results; what could not be written comes back.
+
+    Args:
+        name: the model's name.
+        folder: the folder of the files.
+        writers: names of `WRITERS`.
+        consumers: the consumers for whose targets the writer "target" makes files. The error of a target that
+            refuses the model is in a file with the suffix `.refused`.
+        opset: the opset of the files; torch's exporters may write another.
+    """
     problems = []
     model, inputs = build(name)
     with torch.no_grad():
         expected = model(*inputs.values())
     np.savez(folder / f"{stem(name)}-inputs.npz", **{key: value.numpy() for key, value in inputs.items()})
     np.savez(folder / f"{stem(name)}-expected.npz", expected.numpy())
-    for writer in writers:
+    if {"opsetta", "target"} & set(writers):
+        problems += _write_with_opsetta(name, folder, writers, consumers, opset)
+    for writer in (name for name in writers if name in ("dynamo", "torchscript")):
         path = folder / f"{stem(name)}-{writer}.onnx"
         path.unlink(missing_ok=True)
         try:
@@ -92,5 +111,38 @@ def write(name: str, folder: pathlib.Path, writers: list[str], opset: int = OPSE
                 _export(writer, name, path, opset)
         except Exception as error:
             path.unlink(missing_ok=True)
-            problems.append(f"{name}, {writer}: {type(error).__name__}: {str(error).partition(chr(10))[0]}")
+            problems.append(_problem(name, writer, error))
     return problems
+
+
+def _write_with_opsetta(
+    name: str, folder: pathlib.Path, writers: list[str], consumers: Iterable[str], opset: int
+) -> list[str]:
+    """Capture a model once, and write the plain file and those of the targets."""
+    problems = []
+    files: dict[pathlib.Path, str | None] = {}
+    if "opsetta" in writers:
+        files[path_of(folder, name, "opsetta", "")] = None
+    if "target" in writers:
+        files |= {path_of(folder, name, "target", key): TARGETS[key] for key in consumers if key in TARGETS}
+    for path in files:
+        path.unlink(missing_ok=True)
+        path.with_suffix(".refused").unlink(missing_ok=True)
+    model, inputs = build(name)
+    try:
+        with silent():
+            program = opsetta.export(model, tuple(inputs.values()), opset=opset, input_names=list(inputs))
+    except Exception as error:
+        return [_problem(name, "opsetta", error)]
+    for path, target in files.items():
+        try:
+            with silent():
+                (program if target is None else program.lower(target=target)).save(path)
+        except Exception as error:
+            problems.append(_problem(name, f"target {target}", error))
+            path.with_suffix(".refused").write_text(f"{type(error).__name__}: {error}", encoding="utf-8")
+    return problems
+
+
+def _problem(model: str, writer: str, error: Exception) -> str:
+    return f"{model}, {writer}: {type(error).__name__}: {str(error).partition(chr(10))[0]}"

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from ....passes.faults import run_pass
+from ....passes.onnx_graph.constants.fold_constants import FoldConstants
 from ....passes.onnx_graph.constants.initializers import Initializers
 from ....passes.onnx_graph.conventions.bool_constants import StoreBools
 from ....passes.onnx_graph.conventions.broadcasts import WriteBroadcasts
@@ -21,6 +22,7 @@ from ....passes.onnx_graph.conventions.resize import ResizeBy
 from ....passes.onnx_graph.conventions.unshared_constants import UnshareConstants
 from ....passes.onnx_graph.conventions.vector_inputs import ReshapeVectors
 from ....passes.onnx_graph.fusions.gelu import HalveGeluInput
+from ....passes.onnx_graph.shapes.shape_chains import MergeShapeChains
 from ....passes.onnx_graph.simplification.exponents import AlignExponents
 from ....passes.onnx_graph.simplification.unused_nodes import RemoveUnused
 from ....passes.quantization.dequantized_products import WriteMatMulNBits
@@ -61,7 +63,12 @@ def write_for(model: ir.Model, target: Target | None) -> None:
     if MICROSOFT in target.domains:
         _run([WriteMatMulNBits()], model)
     passes = _passes(model, target.conventions)
-    if passes or composed or target.conventions.recurrent_outputs == "all":
+    if composed:
+        # Forms of operators on weights are computed once, and the Reshapes around forms are merged, as the
+        # optimization does with what was there before.
+        initializers = Initializers(model)
+        passes = [FoldConstants(initializers), MergeShapeChains(initializers), *passes]
+    if passes or target.conventions.recurrent_outputs == "all":
         # Unused outputs are removed with unused nodes, so those of recurrent nodes are added afterwards.
         _run([*passes, RemoveUnused(), CompleteRecurrentOutputs()], model)
         if model.ir_version < FREE_INITIALIZERS:

@@ -1,7 +1,7 @@
 """ONNX pass: replaces arithmetic that returns its operand, bit for bit, by Identity.
 
     x * 1, x / 1, x ** 1, x + 0, x - 0, And(x, true), Or(x, false), Dropout in inference,
-    Expand, Reshape and Tile to the same shape, Cast to the same type, Concat of one, Pad by nothing
+    Expand, Reshape, Resize and Tile to the same shape, Cast to the same type, Concat of one, Pad by nothing
 
 1. For floats only -0.0 is neutral to Add, and only 0.0 to Sub: `-0.0 + 0.0` is 0.0.
 2. The result has the shape of the operand, as far as that is known; else the node stays.
@@ -145,6 +145,24 @@ def _slice(initializers: Initializers, node: ir.Node) -> ir.Value | None:
     return operand
 
 
+def _resize(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+    """The operand of a Resize to its own sizes, such as position embeddings at the size of training."""
+    operand, coordinates = node.inputs[0], node.attributes.get_string("coordinate_transformation_mode")
+    # The others read another pixel than the one at the same position, or a part of the image.
+    if coordinates in ("tf_crop_and_resize", "tf_half_pixel_for_nn"):
+        return None
+    # Before opset 11, Resize has two inputs.
+    inputs = [*node.inputs, None, None, None]
+    scales, sizes = (inputs[1], None) if len(node.inputs) == 2 else inputs[2:4]
+    factors, counts = initializers.small_array(scales), initializers.small_array(sizes)
+    if sizes is None:
+        return operand if factors is not None and factors.size and (factors == 1).all() else None
+    if operand is None or operand.shape is None or counts is None:
+        return None
+    axes = node.attributes.get_ints("axes") or range(len(operand.shape))
+    return operand if [operand.shape[axis] for axis in axes] == counts.tolist() else None
+
+
 _ENDLESS = 2**31 - 1
 """No dimension of a model has this size: exporters write such ends for "to the end"."""
 
@@ -166,6 +184,7 @@ _RULES: dict[str, Callable[[Initializers, ir.Node], ir.Value | None]] = {
     "Pad": _pad,
     "Pow": _neutral(_is_one, right_only=True),
     "Reshape": _has_sizes,
+    "Resize": _resize,
     "Slice": _slice,
     "Sub": _neutral(_is_zero(sign=False), right_only=True),
     "Sum": _only_operand,

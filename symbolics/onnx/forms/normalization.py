@@ -1,5 +1,6 @@
 """Normalization in the ranks and the operators that a consumer knows."""
 
+import math
 from typing import Any
 
 import numpy as np
@@ -90,3 +91,16 @@ def _register_last(op_type: str) -> None:
 
 for _op_type in ("LogSoftmax", "Softmax"):
     _register_last(_op_type)
+
+
+@onnx_symbolic("form::Softmax.three_dimensions")
+def softmax_in_three_dimensions(g: GraphContext, input: Value, axis: int = -1) -> Value:
+    """Softmax over the last dimension of several matrices of several windows, as one batch of matrices."""
+    shape = g.shape(input)
+    if shape is None or len(shape) < 4 or not all(isinstance(size, int) and size > 0 for size in shape):
+        raise g.refuse("the sizes are unknown, or there are at most three dimensions")
+    sizes = [size for size in shape if isinstance(size, int)]
+    if g.axis(axis, len(sizes)) != len(sizes) - 1 or sizes[0] == 1:
+        raise g.refuse("it is not over the last dimension, or the first dimension has one element")
+    matrices = g.op("Reshape", input, [math.prod(sizes[:-2]), *sizes[-2:]])
+    return g.op("Reshape", g.op("Softmax", matrices, axis=2), sizes)

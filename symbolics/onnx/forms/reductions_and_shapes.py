@@ -12,6 +12,7 @@ from ....registration.dtypes import FLOATS
 from ..support import integers
 
 _EXACT = (DataType.FLOAT, DataType.DOUBLE)
+_MULTIPLIED = (*_EXACT, DataType.INT32, DataType.INT64)
 MAXIMUM_PARTS = 64
 """The operands of a Concat."""
 MAXIMUM_ROWS = 1 << 17
@@ -147,6 +148,34 @@ def expand_concat(g: GraphContext, input: Value, shape: Value | list[int]) -> Va
         if count > 1:
             result = g.op("Concat", *[result] * count, axis=axis)
     return g.op("Identity", input) if result is input else result
+
+
+@onnx_symbolic("form::Expand.mul")
+def expand_mul(g: GraphContext, input: Value, shape: Value | list[int]) -> Value:
+    """The product with ones: the result of arithmetic, which no runtime merges with its readers."""
+    requested, sizes = integers(g, shape), g.shape(input)
+    if requested is None or sizes is None or not all_static(sizes) or g.dtype(input) not in _MULTIPLIED:
+        raise g.refuse("a size is unknown, or the elements are not numbers of 32 or 64 bits")
+    static_sizes = [size for size in sizes if isinstance(size, int)]
+    before = [1] * (len(requested) - len(static_sizes)) + static_sizes
+    after = np.broadcast_shapes(tuple(before), tuple(requested))
+    # Ones of the broadcast dimensions are enough.
+    factor_shape = [new if new != old else 1 for old, new in zip(before, after, strict=True)]
+    return g.op("Mul", input, g.constant(np.ones(factor_shape), g.dtype(input)))
+
+
+@onnx_symbolic("form::CumSum.int32")
+def cum_sum_int32(
+    g: GraphContext, x: Value, axis: Value | int, exclusive: int = 0, reverse: int = 0
+) -> Value:
+    """Counts of the true elements of a mask: they are below 2**31, because no dimension is larger."""
+    mask: Value | None = x
+    while mask is not None and (producer := mask.producer()) is not None and producer.op_type == "Cast":
+        mask = producer.inputs[0]
+    if g.dtype(x) is not DataType.INT64 or mask is None or g.dtype(mask) is not DataType.BOOL:
+        raise g.refuse("it does not sum a mask")
+    counts = g.op("CumSum", g.cast(mask, DataType.INT32), axis, exclusive=exclusive, reverse=reverse)
+    return g.cast(counts, DataType.INT64)
 
 
 @onnx_symbolic("form::Gather.one_hot")

@@ -1,11 +1,14 @@
-"""Concat, Reshape, Gather, Slice, Tile and SpaceToDepth as operators that consumers read in more cases."""
+"""Concat, Reshape, Transpose, Split, Gather, Slice and others as operators that more consumers read."""
 
 import itertools
+import math
 
 import numpy as np
+import onnx_ir as ir
 
 from ....registration import GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
+from ..support import integers
 
 
 def _static_shape(g: GraphContext, value: Value) -> list[int]:
@@ -46,6 +49,108 @@ def reshape_as_transpose(
     )
     order = [unit_axes.pop(0) if size == 1 else larger_axes.pop(0) for size in target]
     return data if order == sorted(order) else g.op("Transpose", data, perm=order)
+
+
+@onnx_symbolic("form::Transpose.blocks")
+def transpose_blocks(g: GraphContext, data: Value, perm: list[int] | None = None) -> Value:
+    """Exchanges of two neighbouring blocks of dimensions, each a Transpose of at most four dimensions.
+
+    A first dimension of size 1, a batch of one, stays first and is not counted.
+    """
+    sizes = _static_shape(g, data)
+    order = list(perm if perm is not None else reversed(range(len(sizes))))
+    has_batch = sizes[0] == 1
+    if len(sizes) - has_batch <= 4 and not (has_batch and order[0]):
+        raise g.refuse("it has at most four dimensions")
+    if 0 in sizes:
+        raise g.refuse("the tensor is empty")
+    batch = [1] * has_batch
+    target_axes = [axis for axis in order if sizes[axis] != 1]
+    axes = sorted(target_axes)
+    while axes != target_axes:
+        start = next(i for i, axis in enumerate(axes) if axis != target_axes[i])
+        first = end = axes.index(target_axes[start])
+        while end < len(axes) and axes[end] == target_axes[start + end - first]:
+            end += 1
+        blocks = [axes[:start], axes[start:first], axes[first:end], axes[end:]]
+        block_order = [number for number in (0, 2, 1, 3) if blocks[number]]
+        present_blocks = sorted(block_order)
+        shape = [math.prod(sizes[axis] for axis in blocks[number]) for number in present_blocks]
+        positions = [present_blocks.index(number) + has_batch for number in block_order]
+        data = g.op("Reshape", data, [*batch, *shape])
+        data = g.op("Transpose", data, perm=[*range(has_batch), *positions])
+        axes = [axis for number in (0, 2, 1, 3) for axis in blocks[number]]
+    return g.op("Reshape", data, [sizes[axis] for axis in order])
+
+
+@onnx_symbolic("form::Split.earlier")
+def split_earlier(
+    g: GraphContext,
+    input: Value,
+    split: Value | list[int] | None = None,
+    axis: int = 0,
+    num_outputs: int | None = None,
+    outputs: int = 1,
+) -> list[Value]:
+    """A Split in front of the Transposes and Reshapes that compute its operand, which become those of parts.
+
+    Queries, keys and values of a linear layer are then parts of its result, not of a tensor of rank 5.
+    """
+    sizes, parts = _static_shape(g, input), integers(g, split)
+    axis = g.axis(axis, len(sizes))
+    if parts is None:
+        parts = [-(-sizes[axis] // outputs)] * outputs
+    if sum(parts) != sizes[axis]:
+        raise g.refuse("the sizes of the parts must be known")
+    steps: list[tuple[list[int] | None, list[int], int]] = []
+    source = input
+    while (step := _step_before(g, source, axis)) is not None:
+        operand, perm, earlier_axis, factor = step
+        steps.append((perm, _static_shape(g, source), axis))
+        parts, source, axis = [part * factor for part in parts], operand, earlier_axis
+    if not steps:
+        raise g.refuse("no Transpose or Reshape before it keeps the parts together")
+    base = _static_shape(g, source)
+    results: list[Value] = g.op("Split", source, parts, axis=axis, outputs=outputs)
+    for number, value in enumerate(results):
+        # Emission infers no more than the ranks of these results, but the forms of later nodes read sizes.
+        value.shape = ir.Shape([*base[:axis], parts[number], *base[axis + 1 :]])
+        for perm, shape, split_axis in reversed(steps):
+            count = parts[number] * shape[split_axis] // sum(parts)
+            part_shape = [*shape[:split_axis], count, *shape[split_axis + 1 :]]
+            is_transposed = perm is not None
+            value = (
+                g.op("Transpose", value, perm=perm) if is_transposed else g.op("Reshape", value, part_shape)
+            )
+            value.shape = ir.Shape(part_shape)
+        results[number] = value
+    return results
+
+
+def _step_before(g: GraphContext, value: Value, axis: int) -> tuple[Value, list[int] | None, int, int] | None:
+    """The operand of the Transpose or Reshape that computes a value, the permutation, and how to split it.
+
+    Returns:
+        The operand, the permutation of a Transpose, the axis of the operand, and how many of its elements
+        are one of the value along `axis`; None for other operators, or if a part is no part of the operand.
+    """
+    producer = value.producer()
+    operand = producer.inputs[0] if producer is not None and producer.inputs else None
+    if producer is None or operand is None or producer.domain:
+        return None
+    before, after = _static_shape(g, operand), _static_shape(g, value)
+    if producer.op_type == "Transpose":
+        perm = list(producer.attributes.get_ints("perm") or reversed(range(len(before))))
+        return operand, perm, perm[axis], 1
+    if producer.op_type != "Reshape" or 0 in after:
+        return None
+    # The split dimension is the outermost factor of the operand's dimension at the same stride.
+    leading = math.prod(after[:axis])
+    for earlier_axis, size in enumerate(before):
+        if math.prod(before[:earlier_axis]) == leading and size > 1:
+            is_factor = size % after[axis] == 0
+            return (operand, None, earlier_axis, size // after[axis]) if is_factor else None
+    return None
 
 
 @onnx_symbolic("form::Concat.first_dimension")

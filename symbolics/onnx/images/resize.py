@@ -44,11 +44,7 @@ def resize(
 ) -> Value:
     options = {name: value for name, value in attributes.items() if value != _DEFAULTS[name]}
     attributes = _DEFAULTS | attributes
-    # An empty tensor means that the input is omitted.
-    optional_inputs: tuple[Any, ...] = (roi, scales, sizes)
-    roi, scales, sizes = (
-        None if isinstance(value, Value) and g.shape(value) == (0,) else value for value in optional_inputs
-    )
+    roi, scales, sizes = (_without_empty(g, value) for value in (roi, scales, sizes))
     stretches = roi is None and attributes["keep_aspect_ratio_policy"] == "stretch"
     # `axes` begins at 18. Before, the other axes get a scale of 1, or their own sizes.
     if axes is not None and stretches and not g.has("Resize", "axes"):
@@ -67,6 +63,27 @@ def resize(
         scales = empty if scales is None or sizes is not None else scales
     result: Value = g.op("Resize", X, roi, scales, sizes, axes=axes, mode=mode, **options)
     return result
+
+
+@onnx_symbolic("form::Resize.samples")
+def resize_by_samples(
+    g: GraphContext,
+    X: Value,
+    roi: Value | None = None,
+    scales: Value | list[float] | None = None,
+    sizes: Value | list[int | Value] | None = None,
+    axes: list[int] | None = None,
+    mode: str = "nearest",
+    **attributes: Any,
+) -> Value:
+    """Weighted sums of gathered pixels, at every opset."""
+    roi, scales, sizes = (_without_empty(g, value) for value in (roi, scales, sizes))
+    return _compose_resize(g, X, roi, scales, sizes, axes, {"mode": mode, **_DEFAULTS, **attributes})
+
+
+def _without_empty(g: GraphContext, value: Any) -> Any:
+    """An optional input, or None for an empty tensor, which means that the input is omitted."""
+    return None if isinstance(value, Value) and g.shape(value) == (0,) else value
 
 
 Scalars = list[Any]

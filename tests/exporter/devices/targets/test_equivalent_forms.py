@@ -83,11 +83,27 @@ RECORDS = {
     "Gather.slices": ("Gather", (FLOATS,), (integers(-1, 0, 1, 3),), {"axis": 2}),
     "Gather.slices_or_one_hot": ("Gather", (FLOATS,), (integers(1, 0).reshape(2, 1),), {"axis": 1}),
     "Expand.concat": ("Expand", (FLOATS,), (integers(3, 1, 1),)),
+    "Expand.mul": ("Expand", (FLOATS,), (integers(3, 2, 1, 4),)),
+    "Transpose.blocks": (
+        "Transpose", (np.arange(144, dtype=np.float32).reshape(1, 3, 2, 4, 2, 3),), (),
+        {"perm": [0, 1, 3, 2, 4, 5]},
+    ),
+    "Softmax.three_dimensions": ("Softmax", (FLOATS.reshape(2, 2, 1, 2),), (), {"axis": 3}),
+    "Resize.samples": (
+        "Resize", (FLOATS[None],), (np.float32([]), np.float32([]), integers(1, 1, 3, 7)),
+        {"mode": "cubic"},
+    ),
     "LayerNormalization.instance_normalization": (
         "LayerNormalization", (FLOATS,), (np.float32([1, 2, 3, 4]), np.float32([0, 1, 0, 2])),
         {"epsilon": 1e-3, "opset": 17},
     ),
 }  # fmt: skip
+
+COUNTS = {
+    "Unsqueeze.single": 2, "ReduceMean.single": 2, "ReduceMean.last": 1, "Transpose.blocks": 1,
+    "Softmax.three_dimensions": 1,
+}  # fmt: skip
+"""How many nodes of the operator forms have that consist of it too."""
 
 
 def target_with(op_type, form, at_emission):
@@ -106,10 +122,70 @@ def test_a_form_computes_the_operator(name, at_emission, tmp_path):
     opset = attributes.get("opset", 13)
     lowered = opsetta.load(tmp_path / "model.onnx").lower(opset, target=target).model_proto
     count = sum(node.op_type == op_type for node in lowered.graph.node)
-    assert count == {"Unsqueeze.single": 2, "ReduceMean.single": 2, "ReduceMean.last": 1}.get(name, 0)
+    assert count == COUNTS.get(name, 0)
     for result, expected in zip(results(lowered, inputs), results(model, inputs), strict=True):
         assert (result.dtype, result.shape) == (expected.dtype, expected.shape)
         np.testing.assert_allclose(result, expected, rtol=2e-6, atol=1e-6)
+
+
+def test_counts_of_a_mask_are_summed_in_32_bits():
+    target = target_with("CumSum", "int32", False)
+
+    def positions(x):
+        return torch.cumsum(x.ne(1).int(), 1) * x, torch.cumsum(x, 1)
+
+    program = opsetta.export(positions, (torch.arange(6).reshape(2, 3),), target=target)
+    program.verify()
+    # Sums of the numbers themselves may need 64 bits.
+    dtypes = [node.inputs[0].dtype.name for node in program.model.graph if node.op_type == "CumSum"]
+    assert sorted(dtypes) == ["INT32", "INT64"]
+
+
+@pytest.mark.parametrize("perm", [(3, 1, 4, 0, 2), (4, 3, 2, 1, 0), (2, 0, 3, 1, 4)])
+@pytest.mark.parametrize("first", [1, 2])
+def test_permutations_are_exchanges_of_blocks(perm, first):
+    target = target_with("Transpose", "blocks", False)
+    x = torch.randn(first, 3, 2, 4, 3)
+    program = opsetta.export(lambda x: x.permute(perm) + 1, (x,), target=target)
+    program.verify()
+    for node in program.model.graph:
+        if node.op_type == "Transpose":
+            shape = list(node.inputs[0].shape)
+            assert len(shape) - (shape[0] == 1) <= 4
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+def test_queries_keys_and_values_are_parts_of_the_result_of_a_layer(batch):
+    layer = torch.nn.Linear(8, 36).eval()
+    target = parse_target(
+        "device", f'{HEAD}[[forms]]\noperator = "Split"\nform = "earlier"\nbehind = ["Transpose"]\n'
+    )
+
+    def attention(x):
+        q, k, v = layer(x).reshape(batch, 5, 3, 2, 6).permute(2, 0, 3, 1, 4).unbind(0)
+        return torch.softmax(q @ k.transpose(-2, -1), -1) @ v
+
+    program = opsetta.export(attention, (torch.randn(batch, 5, 8),), target=target)
+    program.verify()
+    [split] = [node for node in program.model.graph if node.op_type == "Split"]
+    assert list(split.inputs[0].shape) == [batch, 5, 36]
+    assert [list(value.shape) for value in split.outputs] == [[batch, 5, 12]] * 3
+
+
+def test_forms_of_operators_on_weights_are_computed():
+    class Positions(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.table = torch.nn.Parameter(torch.randn(1, 2, 5, 5))
+
+        def forward(self, x):
+            table = torch.nn.functional.interpolate(self.table, size=(4, 7), mode="bicubic")
+            return x + table.flatten(2)
+
+    target = target_with("Resize", "samples", False)
+    program = opsetta.export(Positions().eval(), (torch.randn(1, 2, 28),), target=target, opset=17)
+    program.verify()
+    assert [node.op_type for node in program.model.graph] == ["Add"]
 
 
 def test_a_table_is_selected_by_one_hot_rows(tmp_path):
