@@ -33,7 +33,10 @@ class SqueezeExcitation(nn.Module):
 
     def __init__(self, channels: int):
         super().__init__()
-        self.reduce, self.expand = nn.Conv2d(channels, channels // 4, 1), nn.Conv2d(channels // 4, channels, 1)
+        self.reduce, self.expand = (
+            nn.Conv2d(channels, channels // 4, 1),
+            nn.Conv2d(channels // 4, channels, 1),
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         scale = self.expand(torch.relu(self.reduce(x.mean((2, 3), keepdim=True))))

@@ -1,7 +1,7 @@
 """Counts axes from the first dimension: below opset 11, operators take no negative axes.
 
-The texts of Squeeze-1, Unsqueeze-1 and Flatten-9 say so; those of the others begin to define negative axes with
-their versions of opset 11.
+The texts of Squeeze-1, Unsqueeze-1 and Flatten-9 say so; those of the others begin to define negative axes
+with their versions of opset 11.
 """
 
 from __future__ import annotations
@@ -50,4 +50,3 @@ def _from_front(op_type: str, inputs: Sequence[Value | None], attribute: ir.Attr
         return attribute
     front = count_from_front(op_type, rank, axes)
     return ir.Attr(attribute.name, attribute.type, front[0] if is_single else front)
-
