@@ -81,10 +81,11 @@ def _slice(
     if axis is None or type(step) is not int or step < 1:
         return None
     size = x.shape[axis]
-    if isinstance(end, torch.SymInt) and not start and step == 1:
-        return _first_elements(x, axis, end)
-    if isinstance(start, torch.SymInt) or isinstance(end, torch.SymInt):
+    # The truth of a start that is read from a tensor is not known.
+    if isinstance(start, torch.SymInt):
         return None
+    if isinstance(end, torch.SymInt):
+        return _first_elements(x, axis, end) if not start and step == 1 else None
     if not start and step == 1 and (end is None or end == _END):
         return view_layout(x, x.shape, x.stride())
     # The ends of a slice are clipped to the size, which gives a Min of symbols.
