@@ -393,7 +393,7 @@ def _is_equation(node: object) -> bool:
         return False
     name = schema_of(node.target).name
     # The truth of a tensor is whether it is not 0.
-    is_truth = name == "aten::ne" and node.args[1] == 0
+    is_truth = name == "aten::ne" and bool(node.args[1] == 0)
     return name == "aten::eq" or (is_truth and _is_equation(node.args[0]))
 
 

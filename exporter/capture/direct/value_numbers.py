@@ -179,7 +179,8 @@ class _Numbering:
             operands = (*operands, ("draw", self._draws))
         number: Hashable = self._number((str(target), *operands))
         self._define_rows(node, name, number)
-        if name in _RESHAPES:
+        # `view` may also read the bits as another type.
+        if name in _RESHAPES and _is_like(node, source):
             number = self._reshape(node)
         if name in _JOINS:
             number = self._join(node, number)
@@ -217,7 +218,9 @@ class _Numbering:
         if not isinstance(result, torch.Tensor) or not node.args or self._is_empty(node):
             return False
         if name in _KEEP_ZERO:
-            return self._is_zero(node.args[0])
+            # The maximum of two tensors has the name of the maximum along an axis.
+            is_of_two = name in ("aten::max", "aten::min") and len(node.args) > 1
+            return not is_of_two and self._is_zero(node.args[0])
         if name in _PRODUCTS:
             # A sum of no products.
             return any(map(self._is_empty, node.args[:2]))
@@ -252,7 +255,9 @@ class _Numbering:
             return sympy.Integer(0)
         name = schema_of(item.target).name if isinstance(item.target, OpOverload) else ""
         compute = _ARITHMETIC.get(name)
-        if compute is None or item.kwargs or len(item.args) != 2 or value.dtype.is_floating_point:
+        if compute is None or item.kwargs or len(item.args) != 2 or not isinstance(value, torch.Tensor):
+            return None
+        if value.dtype.is_floating_point:
             return None
         operands = [self._scalar(operand) for operand in item.args]
         return None if None in operands else compute(*operands)

@@ -42,7 +42,7 @@ class Quotient:
     __radd__ = __add__
 
     def __sub__(self, other: Any) -> Quotient:
-        return self + other * -1
+        return self.__add__(other * -1)
 
     def __mul__(self, other: object) -> Quotient:
         # `alpha` of a sum.
@@ -110,7 +110,9 @@ def _value(
     if node.op == "get_attr":
         example = getattr(root, str(node.target))
     schema = schema_of(node.target) if isinstance(node.target, OpOverload) else None
-    apply = None if schema is None else {**_FUNCTIONS, **_COMPARISONS}.get(schema.name)
+    apply: Callable[..., object] | None = None
+    if schema is not None:
+        apply = _FUNCTIONS.get(schema.name) or _COMPARISONS.get(schema.name)
     dtypes = _INTEGERS if schema is None or schema.name not in _RATIONAL else (*_INTEGERS, *_FLOATS)
     dtypes = dtypes if schema is None or schema.name not in _COMPARISONS else (*dtypes, torch.bool)
     if not isinstance(example, torch.Tensor) or example.dtype not in dtypes:

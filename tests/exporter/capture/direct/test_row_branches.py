@@ -270,6 +270,24 @@ class NotZero(nn.Module):
         return x + mask.float().exp()
 
 
+class LargerOfTwo(nn.Module):
+    """The maximum of two tensors, of which one is 0."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = x > 0.5
+        if not mask.any():
+            return torch.zeros_like(x)
+        return torch.max(mask.float(), x)
+
+
+class OtherBits(nn.Module):
+    """The bits of the elements as integers."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = x > 0.5
+        return x.view(torch.int32) if mask.any() else x
+
+
 class OtherPart(nn.Module):
     """As many rows as were chosen are left out at the end; one more without any."""
 
@@ -283,6 +301,8 @@ class OtherPart(nn.Module):
 UNEQUAL = [
     OtherMask(),
     NotZero(),
+    LargerOfTwo(),
+    OtherBits(),
     OtherPart(),
     OtherResult(),
     OtherType(),
