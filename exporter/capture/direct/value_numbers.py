@@ -120,6 +120,7 @@ class _Numbering:
         self._zeros: set[Hashable] = set()
         self._reshaped: dict[Hashable, tuple[Hashable, tuple[Hashable, ...]]] = {}
         self._draws = 0
+        self._is_refused = False
 
     def of_results(self) -> list[Hashable]:
         specifications = iter(self._program.graph_signature.input_specs)
@@ -137,7 +138,9 @@ class _Numbering:
             elif node.op == "output":
                 returned = [self._operand(leaf) for leaf in pytree.tree_leaves(node.args[0])]
                 written = [self._version(placeholder) for placeholder in placeholders]
-                return [*returned, *filter(None, written)]
+                # A program that fails without rows has results like no other.
+                refused = [self._number(object())] if self._is_refused else []
+                return [*returned, *filter(None, written), *refused]
             else:
                 self._values[node] = self._value(node)
             if node in self._without_true:
@@ -171,6 +174,9 @@ class _Numbering:
         name = schema_of(target).name if isinstance(target, OpOverload) else "getitem"
         operands = tuple(self._operand(item) for item in (*node.args, *node.kwargs.items()))
         source: Any = node.args[0] if node.args else None
+        if name == "aten::_assert_scalar" and isinstance(source, torch.fx.Node):
+            condition = source.meta["val"].node.expr.xreplace(self._sizes)
+            self._is_refused = self._is_refused or condition == sympy.false
         is_copy = name in _COPIES or (name == "aten::dropout" and _argument(node, 2, "train") is False)
         if is_copy and _is_like(node, source):
             return self._operand(source)
@@ -228,7 +234,7 @@ class _Numbering:
 
     def _other_of_zero(self, node: torch.fx.Node, name: str) -> torch.fx.Node | None:
         """The operand that an operator returns unchanged because its other operand is 0; None if none is."""
-        if name not in _KEEP_OTHER or (name == "aten::sub" and node.kwargs):
+        if name not in _KEEP_OTHER or len(node.args) < 2 or (name == "aten::sub" and node.kwargs):
             return None
         first, second = node.args[:2]
         for other, zero in ((first, second), (second, first))[

@@ -147,7 +147,8 @@ class GlobalRows(nn.Module):
         result = result + joined.narrow(-1, count, joined.shape[-1] - count).contiguous() @ values
         own = keys @ values.transpose(1, 2)
         assert list(own.size()) == [1, count, 5], own.size()
-        result[rows] = own.softmax(-1)[0] @ x
+        written = (own.softmax(-1)[0] @ x)[torch.arange(count)].view(count, 2, 2)
+        result[rows] = written[rows[1] * 0].view(len(rows[0]), -1) + result[rows]
         return result
 
 
