@@ -141,7 +141,7 @@ class GlobalRows(nn.Module):
         rows = chosen.nonzero(as_tuple=True)
         keys = x.new_zeros(1, count, 4)
         keys[(torch.arange(count) < chosen.sum(1)[:, None]).nonzero(as_tuple=True)] = values[rows]
-        joined = torch.cat([values @ keys.transpose(1, 2), scores], -1).softmax(-1)
+        joined = torch.cat([torch.einsum("bld,bsd->bls", values, keys), scores], -1).softmax(-1)
         joined = nn.functional.dropout(joined, 0.1, self.training)
         result = joined.narrow(-1, 0, count) @ keys
         result = result + joined.narrow(-1, count, joined.shape[-1] - count).contiguous() @ values
