@@ -171,7 +171,8 @@ class Decisions:
         if not is_check and not self._specialize:
             raise NotReplayable("it depends on an input")
         # The example may not take the side of a branch that a check is on, and not support its operators.
-        if is_check and self.row_branches and _are_equations(definitions) and passes_if_equal():
+        are_equations = all(_is_equation(node.args[0]) for node, _ in definitions.values())
+        if is_check and self.row_branches and are_equations and passes_if_equal():
             value = True
         else:
             value = environment.at_example(expression, self._of_example(definitions), result_type)
@@ -383,12 +384,8 @@ class DecidingEnvironment(SizeEnvironment):
         return result_type(expression.xreplace(example_sizes(self)))
 
 
-def _are_equations(definitions: Mapping[sympy.Symbol, _Definition]) -> bool:
-    """Whether numbers are the truth of equations of tensors."""
-    return all(_is_equation(node.args[0]) for node, _ in definitions.values())
-
-
 def _is_equation(node: object) -> bool:
+    """Whether a node is the truth of an equation of tensors."""
     if not isinstance(node, torch.fx.Node) or not isinstance(node.target, OpOverload):
         return False
     name = schema_of(node.target).name

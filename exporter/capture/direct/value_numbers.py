@@ -112,9 +112,12 @@ class _Numbering:
         }
         written = {storage for node in program.graph.nodes for storage in _written_storages(node)}
         # A mask that is written to may have had other elements when the code asked.
-        self._without_true = {
-            node for mask in without_true for node in _reshaped_from(mask) if _storage(node) not in written
-        }
+        masks = list(without_true)
+        for mask in masks:
+            # A mask that was reshaped has no true elements either.
+            if isinstance(mask.target, OpOverload) and schema_of(mask.target).name in _RESHAPES:
+                masks.append(mask.all_input_nodes[0])
+        self._without_true = {mask for mask in masks if _storage(mask) not in written}
         self._values: dict[torch.fx.Node, Hashable] = {}
         self._versions: dict[int, Hashable] = {}
         self._zeros: set[Hashable] = set()
@@ -192,9 +195,9 @@ class _Numbering:
             number = self._join(node, number)
         if name in _PARTS and self._shape(node) == self._shape(source):
             return self._values[source]
-        other = self._other_of_zero(node, name)
-        if other is not None:
-            return self._operand(other)
+        unchanged = self._unchanged_operand(node, name)
+        if unchanged is not None:
+            return self._operand(unchanged)
         if self._is_zero_result(node, name):
             number = self._number(("zeros", node.meta["val"].dtype, self._shape(node)))
             self._zeros.add(number)
@@ -232,16 +235,16 @@ class _Numbering:
             return any(map(self._is_empty, node.args[:2]))
         return name in _ZEROS or (name in _CONJUNCTIONS and any(map(self._is_zero, node.args[:2])))
 
-    def _other_of_zero(self, node: torch.fx.Node, name: str) -> torch.fx.Node | None:
+    def _unchanged_operand(self, node: torch.fx.Node, name: str) -> torch.fx.Node | None:
         """The operand that an operator returns unchanged because its other operand is 0; None if none is."""
         if name not in _KEEP_OTHER or len(node.args) < 2 or (name == "aten::sub" and node.kwargs):
             return None
         first, second = node.args[:2]
-        for other, zero in ((first, second), (second, first))[
+        for operand, zero in ((first, second), (second, first))[
             : 2 if name in _COMMUTE and not node.kwargs else 1
         ]:
-            if isinstance(other, torch.fx.Node) and self._is_zero(zero) and _is_like(node, other):
-                return other if self._shape(node) == self._shape(other) else None
+            if isinstance(operand, torch.fx.Node) and self._is_zero(zero) and _is_like(node, operand):
+                return operand if self._shape(node) == self._shape(operand) else None
         return None
 
     def _shape(self, node: torch.fx.Node) -> tuple[Hashable, ...]:
@@ -365,14 +368,6 @@ def _written_storages(
 def _storage(node: torch.fx.Node) -> int | None:
     """The storage of the tensor that a node returns."""
     return storage_of(node.meta.get("val"))
-
-
-def _reshaped_from(node: torch.fx.Node) -> Iterator[torch.fx.Node]:
-    """A node, and those whose elements it has in another shape."""
-    yield node
-    while isinstance(node.target, OpOverload) and schema_of(node.target).name in _RESHAPES:
-        [node, *_] = node.all_input_nodes
-        yield node
 
 
 def _is_number(value: object) -> bool:

@@ -30,8 +30,8 @@ def is_neutral(name: str, args: Sequence[Any]) -> bool:
     if _PADS.fullmatch(name):
         return isinstance(args[1], (list, tuple)) and all(_is_number(amount, 0) for amount in args[1])
     if _JOINS.fullmatch(name):
-        first, *others = args[0]
-        return all(0 in item.shape and item.dtype == first.dtype for item in others)
+        first, *further = args[0]
+        return all(0 in item.shape and item.dtype == first.dtype for item in further)
     if not _RESIZES.fullmatch(name) or not isinstance(args[1], (list, tuple)):
         return False
     sizes = list(args[0].shape[2:])

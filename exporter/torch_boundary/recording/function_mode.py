@@ -113,7 +113,8 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
                 is_known = compute_order(*args, **kwargs)
                 # A copy has the same elements, whatever the order of the tensor's.
                 if not is_known and func is torch.Tensor.contiguous:
-                    return _copy_contiguous, args, kwargs
+                    options = {"memory_format": torch.contiguous_format, **kwargs}
+                    return torch.Tensor.clone, args[:1], options
             elif func == data_attribute.WRITE:
                 return self._assign, args, {}
             return (
@@ -194,13 +195,6 @@ def _by_default_generator(func: Function, *args: object, generator: None, **kwar
 def _equal(input: torch.Tensor, other: torch.Tensor) -> object:
     """`torch.equal` by operators; its result depends on values unless the sizes differ."""
     return input.shape == other.shape and (input == other).all().item()
-
-
-def _copy_contiguous(
-    tensor: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format
-) -> torch.Tensor:
-    """`Tensor.contiguous` of a tensor for which only the data tell whether it is contiguous."""
-    return tensor.clone(memory_format=memory_format)
 
 
 def _narrow(input: torch.Tensor, dim: int, start: object, length: object) -> torch.Tensor:

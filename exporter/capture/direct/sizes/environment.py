@@ -368,15 +368,11 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         if is_settled and sym_node.pytype is bool:
             sym_node.answer = bool(value)
             self._learn_from(sym_node)
-            self._learn_remainder(sym_node)
+            name, *operands = sym_node.relation or ("",)
+            is_not_zero = (name, sym_node.answer) in (("ne", True), ("eq", False), ("gt", True))
+            if is_not_zero and operands[1].constant == 0 and operands[0] in self.remainders:
+                self.positive_remainders.add(operands[0])
         return value
-
-    def _learn_remainder(self, condition: SizeNode) -> None:
-        """Note the remainder of which a decided condition says that it is not 0."""
-        name, *operands = condition.relation or ("",)
-        is_not_zero = (name, condition.answer) in (("ne", True), ("eq", False), ("gt", True))
-        if is_not_zero and operands[1].constant == 0 and operands[0] in self.remainders:
-            self.positive_remainders.add(operands[0])
 
     def guard_or_defer_runtime_assert(self, *args: Any, **kwargs: Any) -> bool:
         """Assert what depends on data."""

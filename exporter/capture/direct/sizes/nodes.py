@@ -228,8 +228,8 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         The two are the same where `n % k` is not 0, as the model has asked. Where it is 0, the second one is
         what code does that asks: to pad by nothing, for example.
         """
-        rest: Any = remainder.neg()
-        result: SizeNode = rest.mod(self)
+        negative: Any = remainder.neg()
+        result: SizeNode = negative.mod(self)
         return result
 
     def guard_bool(self, file: str, line: int) -> bool:

@@ -135,12 +135,14 @@ def with_resolved_size(args: Args) -> Args:
     """
     x, size, *_ = args
     unknown = [axis for axis, item in enumerate(size) if type(item) is int and item == -1]
-    others = [item for axis, item in enumerate(size) if axis not in unknown]
-    depends_on_data = any(isinstance(item, torch.SymInt) and not item.node.has_hint() for item in others)
+    requested_sizes = [item for axis, item in enumerate(size) if axis not in unknown]
+    depends_on_data = any(
+        isinstance(item, torch.SymInt) and not item.node.has_hint() for item in requested_sizes
+    )
     if len(unknown) != 1 or not depends_on_data:
         return args
     remaining = list(x.shape)
-    for item in others:
+    for item in requested_sizes:
         position = next((axis for axis, source in enumerate(remaining) if is_same(source, item)), None)
         if position is None:
             return args
