@@ -97,18 +97,24 @@ def is_recorded() -> bool:
     return _PRE_DISPATCH_MODES.get(0) is not None or torch._C._get_dispatch_mode(_PROXY_MODE) is not None
 
 
-def compute_order(tensor: object, *args: Any, **kwargs: Any) -> None:
+def compute_order(tensor: object, *args: Any, **kwargs: Any) -> bool:
     """Compute whether a tensor is contiguous, hiding the comparisons of sizes from a recorder.
 
     Args:
         args, kwargs: those of `torch.Tensor.is_contiguous`.
+
+    Returns:
+        Whether the order is known; False if it depends on numbers that are read from tensors.
     """
     if not isinstance(tensor, FakeTensor) or not tensor._has_symbolic_sizes_strides:
-        return
+        return True
     mode = _PRE_DISPATCH_MODES.get(0)
     _PRE_DISPATCH_MODES.set(0, None)
     try:
         tensor.is_contiguous(*args, **kwargs)
+        return True
+    except GuardOnDataDependentSymNode:
+        return False
     finally:
         _PRE_DISPATCH_MODES.set(0, mode)
 

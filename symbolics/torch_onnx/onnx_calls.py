@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from ...registration import GraphContext, Value, onnx_symbolic
 from ...registration.functions.results import as_list
+from ...registration.older_meanings import emit_older_meaning, has_meaning_of_target
 
 
 @onnx_symbolic("onnx_symbolic::_symbolic")
@@ -65,12 +66,24 @@ def _emit(
     encoded: Mapping[str, Any],
     dtypes: Sequence[int],
 ) -> list[Value]:
-    """Emit an operator; results of another domain get the element types that the model states."""
+    """Emit an operator; results of another domain get the element types that the model states.
+
+    Args:
+        version: the opset whose meaning an operator of ONNX has, or the version of another domain.
+    """
     foreign = domain not in ("", "ai.onnx")
     if foreign:
         g.construction.opset_import(domain, version)
     name = f"{domain}::{op_type}" if foreign else op_type
-    results = as_list(g.op(name, *inputs, outputs=len(dtypes), **_attributes(encoded)))
+    attributes = _attributes(encoded)
+    # Softmax of version 11 flattens its input, also in a file of a higher opset.
+    composed = None
+    if not foreign and version is not None:
+        composed = emit_older_meaning(g, version, op_type, list(inputs), attributes, len(dtypes))
+    if composed is None:
+        keeps = not foreign and version is not None and has_meaning_of_target(g, version, op_type)
+        composed = (g.op_of_target if keeps else g.op)(name, *inputs, outputs=len(dtypes), **attributes)
+    results = as_list(composed)
     if foreign:
         for result, dtype, expected in zip(results, dtypes, g.expected, strict=False):
             result.dtype, result.shape = ir.DataType(dtype), expected.shape

@@ -77,3 +77,18 @@ def test_an_operator_by_name_is_the_same_at_all_opsets(
     program = opsetta.export(call, inputs, opset=HIGHEST)
     for opset in (9, 13, 17):
         torch.testing.assert_close(program.lower(opset=opset)(*inputs), program(*inputs))
+
+
+@pytest.mark.parametrize("opset", [9, 12, 13, HIGHEST])
+@pytest.mark.parametrize("version", [11, 13])
+def test_an_operator_has_the_meaning_of_its_version(opset: int, version: int) -> None:
+    """Before 13, Softmax normalizes over all axes from the given one on."""
+
+    class Normalized(torch.nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return CALLS.symbolic("Softmax", (x,), {"axis": 1}, dtype=x.dtype, shape=x.shape, version=version)
+
+    x = floats(2, 3, 4)
+    expected = x.flatten(1).softmax(1).view(x.shape) if version == 11 else x.softmax(1)
+    program = opsetta.export(Normalized().eval(), (x,), opset=opset)
+    torch.testing.assert_close(program(x), expected)

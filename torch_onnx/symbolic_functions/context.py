@@ -11,10 +11,11 @@ import onnx_ir as ir
 
 from ... import registration
 from ...registration import DataType, EmissionError
+from ...registration.older_meanings import emit_older_meaning
 from ...registration.promotion import Category, result_type
 from ...registration.schemas import OperatorSchema, operator_schema, operator_schemas
 from ..errors import refuse_attribute
-from . import meanings, torch_arrays
+from . import torch_arrays
 from .torch_arrays import is_tensor_of_torch
 from .values import OriginalNode, Results, Value
 
@@ -151,9 +152,7 @@ class GraphContext:
         self, name: str, inputs: list[object], attributes: dict[str, object], outputs: int
     ) -> object:
         """Emit an operator of the default domain with its meaning at the function's opset."""
-        composed = meanings.emit_older_meaning(
-            self.inner, self.written_for, name, inputs, attributes, outputs
-        )
+        composed = emit_older_meaning(self.inner, self.written_for, name, inputs, attributes, outputs)
         if composed is not None:
             return composed
         schema = operator_schema(name, self.inner.opset)

@@ -25,7 +25,7 @@ from ...torch_boundary.state.static_lookups import (
     is_instance,
     module_attributes,
 )
-from ...torch_boundary.symbolic_numbers import as_integer
+from ...torch_boundary.symbolic_numbers import as_integer, holds_always
 from .bytecode import only_calls
 from .checks import is_inside_call
 from .loops.dynamic_ranges import (
@@ -109,6 +109,13 @@ class _RangeType(type):
         if loops is None:
             return builtins.range(*args)
         start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
+        # One chunk that is as long as all of them, such as `range(0, n, n)`.
+        if (
+            isinstance(step, torch.SymInt)
+            and holds_always(stop - start <= step)
+            and holds_always(start < stop)
+        ):
+            return (start,)
         return DynamicRange(loops, start, stop, int(step))
 
     def __instancecheck__(cls, item: object) -> bool:

@@ -45,6 +45,33 @@ def asked_by_check() -> bool:
     return bool(outcomes) and "computes" not in outcomes
 
 
+def passes_if_equal() -> bool:
+    """Whether the check whose truth value is being read passes if everything that it compares is equal."""
+    frame = next(model_frames(sys._getframe(1)), None)
+    if frame is None:
+        return False
+    line = frame.f_lineno
+    checks = [
+        node
+        for node in _statements(frame)
+        if isinstance(node, (ast.Assert, ast.If)) and _covers(node.test, line)
+    ]
+    if len(checks) != 1:
+        return False
+    [check] = checks
+    is_assertion = isinstance(check, ast.Assert)
+    joins, compares = (ast.And, ast.Eq) if is_assertion else (ast.Or, ast.NotEq)
+    parts = (
+        check.test.values
+        if isinstance(check.test, ast.BoolOp) and isinstance(check.test.op, joins)
+        else [check.test]
+    )
+    return (isinstance(check, ast.Assert) or _outcome(check.body) != "computes") and all(
+        isinstance(part, ast.Compare) and all(isinstance(test, compares) for test in part.ops)
+        for part in parts
+    )
+
+
 def is_caught() -> bool:
     """Whether the model's code may go on after an exception of the line that it runs."""
     return any(map(_catches, model_frames(sys._getframe(1))))

@@ -18,6 +18,7 @@ import torch.fx
 
 from ...captured_graph.specializations import Specialization
 from ...torch_boundary.containers import pytree
+from ...torch_boundary.operators.overloads import OpOverload, schema_of
 from ...torch_boundary.recording.recorder import READS_OF_NUMBERS, GraphRecorder
 from ...torch_boundary.recording.replay import NotReplayable, Replay
 from ...torch_boundary.recording.size_tensors import number_in
@@ -26,7 +27,7 @@ from ...torch_boundary.symbolic_numbers import GuardOnDataDependentSymNode, exam
 from ..sizes.recorded_answers import QUESTIONS, Question, current_line, question_at
 from ..user_lines import CodeLine
 from .builtin_functions import check_number
-from .checks import asked_by_check, is_caught
+from .checks import asked_by_check, is_caught, passes_if_equal
 from .known_branches import known_answer
 from .row_branches import MOST_BRANCHES, RowBranch, row_branch
 from .sizes.environment import SizeEnvironment
@@ -114,7 +115,9 @@ class Decisions:
         """The integer in a tensor that is computed from sizes, as an expression of them, else None."""
         assert self._replay is not None
         try:
-            number, nodes = number_in(node, root)
+            number, nodes = number_in(
+                node, root, functools.partial(self._replay.of_weights, convert=torch.Tensor.tolist)
+            )
         except NotReplayable:
             return None
         return None if self._replay.is_written_to(node, nodes) else number
@@ -167,7 +170,12 @@ class Decisions:
                 return answer
         if not is_check and not self._specialize:
             raise NotReplayable("it depends on an input")
-        value = environment.at_example(expression, self._of_example(definitions), result_type)
+        # The example may not take the side of a branch that a check is on, and not support its operators.
+        are_equations = all(_is_equation(node.args[0]) for node, _ in definitions.values())
+        if is_check and self.row_branches and are_equations and passes_if_equal():
+            value = True
+        else:
+            value = environment.at_example(expression, self._of_example(definitions), result_type)
         if is_check:
             self._answer(current_line(), QUESTIONS[result_type], value)
         else:
@@ -374,6 +382,16 @@ class DecidingEnvironment(SizeEnvironment):
 
     def _at_sizes(self, expression: sympy.Basic, result_type: type) -> Any:
         return result_type(expression.xreplace(example_sizes(self)))
+
+
+def _is_equation(node: object) -> bool:
+    """Whether a node is the truth of an equation of tensors."""
+    if not isinstance(node, torch.fx.Node) or not isinstance(node.target, OpOverload):
+        return False
+    name = schema_of(node.target).name
+    # The truth of a tensor is whether it is not 0.
+    is_truth = name == "aten::ne" and bool(node.args[1] == 0)
+    return name == "aten::eq" or (is_truth and _is_equation(node.args[0]))
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:

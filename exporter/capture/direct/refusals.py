@@ -63,5 +63,6 @@ def check_graph(graph: torch.fx.Graph) -> None:
         is_arithmetic = getattr(target, "__module__", None) in _ARITHMETIC or name.lstrip("_").startswith(
             "sym_"
         )
+        is_arithmetic = is_arithmetic or target is round
         if not is_arithmetic and not is_transform(target):
             raise NotRecordable(f"function {name} is not an operator")

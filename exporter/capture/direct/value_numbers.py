@@ -19,18 +19,25 @@ import torch.fx
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import storage_of
 from ...torch_boundary.operators.overloads import OpOverload, schema_of, written_arguments
+from ...torch_boundary.recording.recorder import READS_OF_NUMBERS
 from ..fx_import.captured_program import RecordedProgram
 from ..sizes.operator_trace import contents
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _ROWS_OF_FIRST = frozenset(
     {
-        *("aten::nonzero", "aten::masked_select", "aten::_unique2", "aten::unique_dim"),
+        *(
+            "aten::nonzero",
+            "aten::nonzero_numpy",
+            "aten::masked_select",
+            "aten::_unique2",
+            "aten::unique_dim",
+        ),
         *("aten::unique_consecutive", "aten::unique_dim_consecutive", "torchvision::nms"),
     }
 )
 """Operators whose result has no rows if their first argument has none."""
-_OF_MASK = {"aten::nonzero": 0, "aten::masked_select": 1}
+_OF_MASK = {"aten::nonzero": 0, "aten::nonzero_numpy": 0, "aten::masked_select": 1}
 """The argument whose true elements are the rows of the result, by operator."""
 _JOINS = frozenset({"aten::cat", "aten::concat", "aten::concatenate"})
 _WRITES_ROWS = {
@@ -39,6 +46,34 @@ _WRITES_ROWS = {
 }
 """The arguments that hold the elements to write, or where; without any, the first argument stays as it is."""
 _COPIES = frozenset({"aten::clone", "aten::contiguous", "aten::detach", "aten::alias", "aten::_to_copy"})
+_RESHAPES = frozenset(
+    f"aten::{name}" for name in "view _unsafe_view reshape flatten unflatten squeeze unsqueeze".split()
+)
+"""Operators that keep the order of the elements, so that only the last shape matters."""
+_PARTS = frozenset({"aten::slice", "aten::narrow"})
+_ZEROS = frozenset({"aten::zeros", "aten::zeros_like", "aten::new_zeros"})
+_PRODUCTS = frozenset({"aten::matmul", "aten::mm", "aten::bmm", "aten::dot", "aten::mv"})
+_KEEP_ZERO = frozenset(
+    f"aten::{name}"
+    for name in (
+        "view _unsafe_view reshape flatten transpose t permute expand expand_as squeeze unsqueeze slice "
+        "narrow select unbind flip repeat roll to clone contiguous detach alias _to_copy type_as "
+        "neg abs sum cumsum max min amax amin any"
+    ).split()
+)
+"""Operators whose result is 0 where their first argument is."""
+_CONJUNCTIONS = frozenset({"aten::logical_and", "aten::bitwise_and", "aten::__and__"})
+_KEEP_OTHER = frozenset(
+    {"aten::add", "aten::sub", "aten::logical_or", "aten::bitwise_or", "aten::__or__", "aten::bitwise_xor"}
+)
+"""Operators whose result is the first argument where the second is 0."""
+_COMMUTE = _KEEP_OTHER - {"aten::sub"}
+_ARITHMETIC: Mapping[str, Callable[..., sympy.Expr]] = {
+    "aten::add": lambda x, y: x + y,
+    "aten::mul": lambda x, y: x * y,
+    "aten::rsub": lambda x, y: y - x,
+    "aten::sub": lambda x, y: x - y,
+}
 
 
 class ValueNumbers:
@@ -77,11 +112,18 @@ class _Numbering:
         }
         written = {storage for node in program.graph.nodes for storage in _written_storages(node)}
         # A mask that is written to may have had other elements when the code asked.
-        self._without_true = {node for node in without_true if storage_of(node.meta["val"]) not in written}
+        masks = list(without_true)
+        for mask in masks:
+            # A mask that was reshaped has no true elements either.
+            if isinstance(mask.target, OpOverload) and schema_of(mask.target).name in _RESHAPES:
+                masks.append(mask.all_input_nodes[0])
+        self._without_true = {mask for mask in masks if _storage(mask) not in written}
         self._values: dict[torch.fx.Node, Hashable] = {}
         self._versions: dict[int, Hashable] = {}
-        self._masks: set[Hashable] = set()
+        self._zeros: set[Hashable] = set()
+        self._reshaped: dict[Hashable, tuple[Hashable, tuple[Hashable, ...]]] = {}
         self._draws = 0
+        self._is_refused = False
 
     def of_results(self) -> list[Hashable]:
         specifications = iter(self._program.graph_signature.input_specs)
@@ -99,11 +141,13 @@ class _Numbering:
             elif node.op == "output":
                 returned = [self._operand(leaf) for leaf in pytree.tree_leaves(node.args[0])]
                 written = [self._version(placeholder) for placeholder in placeholders]
-                return [*returned, *filter(None, written)]
+                # A program that fails without rows has results like no other.
+                refused = [self._number(object())] if self._is_refused else []
+                return [*returned, *filter(None, written), *refused]
             else:
                 self._values[node] = self._value(node)
             if node in self._without_true:
-                self._masks.add(self._operand(node))
+                self._zeros.add(self._operand(node))
         raise AssertionError("a graph ends with its output")
 
     def _number(self, key: Hashable) -> int:
@@ -132,16 +176,31 @@ class _Numbering:
             return read_number
         name = schema_of(target).name if isinstance(target, OpOverload) else "getitem"
         operands = tuple(self._operand(item) for item in (*node.args, *node.kwargs.items()))
+        source: Any = node.args[0] if node.args else None
+        if name == "aten::_assert_scalar" and isinstance(source, torch.fx.Node):
+            condition = source.meta["val"].node.expr.xreplace(self._sizes)
+            self._is_refused = self._is_refused or condition == sympy.false
+        is_copy = name in _COPIES or (name == "aten::dropout" and _argument(node, 2, "train") is False)
+        if is_copy and _is_like(node, source):
+            return self._operand(source)
         if isinstance(target, OpOverload) and torch.Tag.nondeterministic_seeded in target.tags:
             self._draws += 1
             operands = (*operands, ("draw", self._draws))
         number: Hashable = self._number((str(target), *operands))
         self._define_rows(node, name, number)
+        # `view` may also read the bits as another type.
+        if name in _RESHAPES and _is_like(node, source):
+            number = self._reshape(node)
         if name in _JOINS:
             number = self._join(node, number)
-        source: Any = node.args[0] if node.args else None
-        if name in _COPIES and _is_like(node, source):
-            return self._operand(source)
+        if name in _PARTS and self._shape(node) == self._shape(source):
+            return self._values[source]
+        unchanged = self._unchanged_operand(node, name)
+        if unchanged is not None:
+            return self._operand(unchanged)
+        if self._is_zero_result(node, name):
+            number = self._number(("zeros", node.meta["val"].dtype, self._shape(node)))
+            self._zeros.add(number)
         if self._writes_nothing(node, name):
             return self._values[source] if schema_of(target).is_mutable else self._operand(source)
         if isinstance(target, OpOverload) and schema_of(target).is_mutable:
@@ -156,12 +215,69 @@ class _Numbering:
             for leaf in pytree.tree_leaves(_argument(node, position))
             if isinstance(leaf, torch.fx.Node)
         ]
-        return any(self._is_empty(leaf) or self._operand(leaf) in self._masks for leaf in leaves)
+        return any(self._is_empty(leaf) or self._is_zero(leaf) for leaf in leaves)
+
+    def _is_zero(self, item: object) -> bool:
+        """Whether all elements of a tensor are 0 or False."""
+        return isinstance(item, torch.fx.Node) and self._operand(item) in self._zeros
+
+    def _is_zero_result(self, node: torch.fx.Node, name: str) -> bool:
+        """Whether all elements of the tensor that an operator returns are 0 or False."""
+        result = node.meta.get("val")
+        if not isinstance(result, torch.Tensor) or not node.args or self._is_empty(node):
+            return False
+        if name in _KEEP_ZERO:
+            # The maximum of two tensors has the name of the maximum along an axis.
+            is_of_two = name in ("aten::max", "aten::min") and len(node.args) > 1
+            return not is_of_two and self._is_zero(node.args[0])
+        if name in _PRODUCTS:
+            # A sum of no products.
+            return any(map(self._is_empty, node.args[:2]))
+        return name in _ZEROS or (name in _CONJUNCTIONS and any(map(self._is_zero, node.args[:2])))
+
+    def _unchanged_operand(self, node: torch.fx.Node, name: str) -> torch.fx.Node | None:
+        """The operand that an operator returns unchanged because its other operand is 0; None if none is."""
+        if name not in _KEEP_OTHER or len(node.args) < 2 or (name == "aten::sub" and node.kwargs):
+            return None
+        first, second = node.args[:2]
+        for operand, zero in ((first, second), (second, first))[
+            : 2 if name in _COMMUTE and not node.kwargs else 1
+        ]:
+            if isinstance(operand, torch.fx.Node) and self._is_zero(zero) and _is_like(node, operand):
+                return operand if self._shape(node) == self._shape(operand) else None
+        return None
+
+    def _shape(self, node: torch.fx.Node) -> tuple[Hashable, ...]:
+        return tuple(map(self._size, node.meta["val"].shape))
+
+    def _scalar(self, item: object) -> sympy.Expr | None:
+        """The integer in a tensor with one element, where it follows from zeros and sizes."""
+        if isinstance(item, int):
+            return sympy.Integer(item)
+        if not isinstance(item, torch.fx.Node):
+            return None
+        value = item.meta.get("val")
+        if isinstance(value, torch.SymInt):
+            expression: sympy.Expr = value.node.expr.xreplace(self._sizes)
+            return expression
+        if self._is_zero(item):
+            return sympy.Integer(0)
+        name = schema_of(item.target).name if isinstance(item.target, OpOverload) else ""
+        compute = _ARITHMETIC.get(name)
+        if compute is None or item.kwargs or len(item.args) != 2 or not isinstance(value, torch.Tensor):
+            return None
+        if value.dtype.is_floating_point:
+            return None
+        operands = [self._scalar(operand) for operand in item.args]
+        return None if None in operands else compute(*operands)
 
     def _define_rows(self, node: torch.fx.Node, name: str, number: Hashable) -> None:
         """Name the sizes that depend on data after the operator; they are 0 where nothing has rows."""
         symbols = list(node.meta.get("unbacked_bindings") or {})
         has_rows = not (symbols and self._has_no_rows(node, name))
+        scalar = self._scalar(node.args[0]) if symbols and node.target in READS_OF_NUMBERS else None
+        if scalar is not None:
+            self._sizes.setdefault(symbols[0], scalar)
         for position, symbol in enumerate(symbols):
             named = sympy.Symbol(f"rows_{number}_{position}", integer=True, nonnegative=True)
             self._sizes.setdefault(symbol, named if has_rows else sympy.Integer(0))
@@ -170,10 +286,10 @@ class _Numbering:
         if name in _ROWS_OF_FIRST and self._is_empty(node.args[0]):
             return True
         if name in _OF_MASK:
-            return self._operand(_argument(node, _OF_MASK[name])) in self._masks
+            return self._is_zero(_argument(node, _OF_MASK[name]))
         indices = pytree.tree_leaves(_argument(node, 1)) if name == "aten::index" else []
         masks = [item for item in indices if isinstance(item, torch.fx.Node)]
-        return any(self._is_empty(item) or self._operand(item) in self._masks for item in masks)
+        return any(self._is_empty(item) or self._is_zero(item) for item in masks)
 
     def _join(self, node: torch.fx.Node, number: Hashable) -> Hashable:
         """The number of joined tensors, of which those without elements are left out."""
@@ -183,10 +299,20 @@ class _Numbering:
         if any(item.meta["val"].dtype != result.dtype for item in items) or not parts:
             return number
         if len(parts) == 1:
-            # A view would have the same elements, too; a copy is equal as long as nothing is written to it.
-            return self._number(("joined", self._operand(parts[0])))
+            # As with a clone, what is written to it later is a version of its own memory.
+            return self._operand(parts[0])
         further = [self._operand(item) for item in (*node.args[1:], *node.kwargs.items())]
         return self._number(("joined", *map(self._operand, parts), *further))
+
+    def _reshape(self, node: torch.fx.Node) -> Hashable:
+        """The number of a reshaped tensor: that of the tensor itself if it gets its shape back."""
+        source: Any = node.args[0]
+        before = self._operand(source)
+        original, original_shape = self._reshaped.get(before, (before, self._shape(source)))
+        shape = self._shape(node)
+        number = original if shape == original_shape else self._number(("reshaped", original, shape))
+        self._reshaped.setdefault(number, (original, original_shape))
+        return number
 
     def _write(self, node: torch.fx.Node, number: Hashable) -> None:
         """Note that an operator writes to its arguments."""
@@ -194,7 +320,7 @@ class _Numbering:
 
     def _version(self, node: torch.fx.Node) -> Hashable:
         """The number of the last operator that wrote to the memory of a tensor; None without one."""
-        storage = storage_of(node.meta.get("val"))
+        storage = _storage(node)
         return None if storage is None else self._versions.get(storage)
 
     def _operand(self, item: object) -> Hashable:
@@ -204,7 +330,7 @@ class _Numbering:
             if isinstance(value, _SYMBOLIC):
                 return self._size(value)
             if isinstance(value, torch.Tensor):
-                shape = tuple(map(self._size, value.shape))
+                shape = self._shape(item)
                 if 0 in shape:
                     return "empty", value.dtype, str(value.device), shape
             version = self._version(item)
@@ -237,6 +363,11 @@ def _written_storages(
             storage = storage_of(leaf.meta.get("val")) if is_written else None
             if storage is not None:
                 yield storage
+
+
+def _storage(node: torch.fx.Node) -> int | None:
+    """The storage of the tensor that a node returns."""
+    return storage_of(node.meta.get("val"))
 
 
 def _is_number(value: object) -> bool:

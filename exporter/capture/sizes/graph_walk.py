@@ -16,7 +16,7 @@ from ...torch_boundary.fake_tensors import FakeTensor, storage_of
 from ...torch_boundary.operators.overloads import Kwargs, OpOverload, Run, kernel_run, schema_of
 from ..fx_import.fx_graph import ASSERTIONS
 from .graph_trace import PromisedSizes, argument, compare
-from .neutral_calls import is_neutral, may_be_neutral
+from .neutral_calls import argument_of, is_neutral, may_be_neutral
 from .operator_trace import (
     ALIKE,
     NO_VALUE,
@@ -139,7 +139,7 @@ class GraphWalk:
             return
         is_same = name in self._same_value or (name in VIEWS and has_shape_of(result, args[0]))
         if is_same or (may_be_neutral(name) and is_neutral(name, args)):
-            original = self._original(args[0])
+            original = self._original(args[0] if is_same else argument_of(args))
             self._aliases[id(result)] = original, result
             if name in COPIES or not is_same:
                 self._copied |= {storage_of(original), storage_of(result)}
@@ -197,7 +197,7 @@ class GraphWalk:
         args = [argument(item, values) for item in node.args] if is_candidate else []
         is_skipped = may_be_neutral(name) and is_neutral(name, args)
         if name in self._same_value or (name in VIEWS and _is_whole(name, args)) or is_skipped:
-            source = argument(node.args[0], values)
+            source = argument_of(args) if is_skipped else argument(node.args[0], values)
             if is_skipped:
                 # The graph's value is a copy, the model's is not.
                 self._copied.add(storage_of(source))

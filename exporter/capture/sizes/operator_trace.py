@@ -23,7 +23,7 @@ from ...torch_boundary.fake_tensors import FakeTensor, TorchDispatchMode, storag
 from ...torch_boundary.operators.overloads import Kwargs, OpOverload, Run, kernel_run, schema_of
 from ...torch_boundary.symbolic_numbers import Size
 from ..fx_import.fx_graph import ASSERTIONS
-from .neutral_calls import is_neutral
+from .neutral_calls import argument_of, is_neutral
 
 ALIKE = dict.fromkeys(("aten::view", "aten::_unsafe_view", "aten::reshape"), "reshape")
 """Operators that differ only in whether their result is a view, with a common name."""
@@ -150,9 +150,13 @@ class OperatorRecorder(TorchDispatchMode):
         is_same = name in self._same_value or (name in VIEWS and has_shape_of(result, args[0]))
         is_skipped = COPY in self._same_value and is_neutral(name, args)
         if self._writes_before_copies and (name == COPY or is_skipped):
-            self._copied |= {storage_of(args[0]), storage_of(result)}
+            self._copied |= {storage_of(argument_of(args)), storage_of(result)}
         if is_same or is_skipped:
             self._note(results, [origins[0]] * len(results))
+            return result
+        if creates(func) and results and all(0 in leaf.shape for leaf in results):
+            # The model makes such tensors on one side of a branch only, to join them with others.
+            self._note(results, [("empty", leaf.dtype, *leaf.shape) for leaf in results])
             return result
         if name in ALIKE and _removes_leading_ones(args[0], result):
             self._note(results, [(WITHOUT_ONES, origins[0], result.ndim)])

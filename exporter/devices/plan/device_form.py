@@ -64,7 +64,7 @@ class _Writer:
         self._values = [_VALUE.pack(0, 0, 0, _OMITTED, 0, 0)]
         self._indices: dict[ir.Value, int] = {}
         self._weights = bytearray()
-        self._places: dict[ir.Value, tuple[int, int]] = {}
+        self._locations: dict[ir.Value, tuple[int, int]] = {}
         self._offsets = {name: buffer.offset or 0 for buffer in plan.buffers for name in buffer.values}
         self._arena = plan.peak or 0
 
@@ -78,7 +78,10 @@ class _Writer:
             if node.op_type == "Constant" and node.domain in ("", "ai.onnx"):
                 continue
             if planned.view:
-                self._share(node)
+                source, result = node.inputs[0], node.outputs[0]
+                # The result of a view of a constant is where the constant is.
+                if source is not None and result.name not in self._offsets:
+                    self._locations[result] = self._locate(source)
                 continue
             nodes.append(self._node(node))
         inputs = [self._index(value) for value in self._graph.inputs if not value.is_initializer()]
@@ -98,13 +101,6 @@ class _Writer:
         ends = struct.pack(f"<{len(inputs) + len(outputs)}I", *inputs, *outputs)
         pool = struct.pack(f"<{len(self._pool)}q", *self._pool)
         return b"".join([head, pool, *self._values, *nodes, ends, self._text]), bytes(self._weights)
-
-    def _share(self, node: ir.Node) -> None:
-        """Let the result of a view of a constant be where the constant is."""
-        source = node.inputs[0]
-        assert source is not None
-        if node.outputs[0].name not in self._offsets:
-            self._places[node.outputs[0]] = self._place(source)
 
     def _node(self, node: ir.Node) -> bytes:
         if node.domain not in ("", "ai.onnx"):
@@ -145,7 +141,7 @@ class _Writer:
             count = 1
             for size in sizes:
                 count *= size
-            location, offset = self._place(value)
+            location, offset = self._locate(value)
             # Elements below a byte are packed.
             size = -(-count * round(value.dtype.itemsize * 8) // 8)
             self._values.append(
@@ -154,18 +150,18 @@ class _Writer:
             self._indices[value] = len(self._values) - 1
         return self._indices[value]
 
-    def _place(self, value: ir.Value) -> tuple[int, int]:
+    def _locate(self, value: ir.Value) -> tuple[int, int]:
         """Where a value is: in the arena or the weights, and its offset."""
         if value.name in self._offsets:
             return _ARENA, self._offsets[value.name]
-        if value not in self._places:
+        if value not in self._locations:
             tensor = get_const_tensor(value)
             if tensor is None:
                 raise PlanError(f"value '{value.name}' has neither a buffer nor contents")
             self._weights += b"\0" * (-len(self._weights) % self._plan.alignment)
-            self._places[value] = _WEIGHTS, len(self._weights)
+            self._locations[value] = _WEIGHTS, len(self._weights)
             self._weights += tensor.tobytes()
-        return self._places[value]
+        return self._locations[value]
 
     def _sizes(self, value: ir.Value) -> list[int]:
         sizes = []

@@ -110,7 +110,11 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
                 return (lambda: iter(slices) if func is torch.Tensor.__iter__ else slices), (), {}
         if type(func) in _OF_TENSORS and func not in _REPLACED:
             if func in _OF_ORDER:
-                compute_order(*args, **kwargs)
+                is_known = compute_order(*args, **kwargs)
+                # A copy has the same elements, whatever the order of the tensor's.
+                if not is_known and func is torch.Tensor.contiguous:
+                    options = {"memory_format": torch.contiguous_format, **kwargs}
+                    return torch.Tensor.clone, args[:1], options
             elif func == data_attribute.WRITE:
                 return self._assign, args, {}
             return (
@@ -194,10 +198,9 @@ def _equal(input: torch.Tensor, other: torch.Tensor) -> object:
 
 
 def _narrow(input: torch.Tensor, dim: int, start: object, length: object) -> torch.Tensor:
-    """`torch.narrow`; a start that is a tensor is read, as PyTorch's kernel does unseen."""
-    result: torch.Tensor = torch.ops.aten.narrow(
-        input, dim, start.item() if isinstance(start, torch.Tensor) else start, length
-    )
+    """`torch.narrow`; a start or length that is a tensor is read, as PyTorch does unseen."""
+    first, count = (item.item() if isinstance(item, torch.Tensor) else item for item in (start, length))
+    result: torch.Tensor = torch.ops.aten.narrow(input, dim, first, count)
     return result
 
 

@@ -44,6 +44,7 @@ from .function_mode import FunctionMode
 from .gradients import InnerCall, SavedResults
 from .known_results import KnownResults
 from .layouts.layout import forget_layout
+from .layouts.views import VIEWS_OF_SIZE, with_resolved_size
 from .module_paths import ModulePaths, Root
 from .size_nodes import SizeNodes
 from .tensor_nodes import TensorNodes
@@ -259,9 +260,8 @@ class GraphRecorder:
             joined = self.join_results(func, args)
             if joined is not None:
                 return joined
-        traits = self._known_traits.get(func)
-        if traits is None:
-            traits = self._known_traits[func] = self._traits(func)
+        args = with_resolved_size(args) if func in VIEWS_OF_SIZE else args
+        traits = self._known_traits.get(func) or self._known_traits.setdefault(func, self._traits(func))
         is_rare, creates, name = traits
         # Indexing by positions has a known result size, unlike indexing by masks.
         if is_rare and not (func is torch.ops.aten.index.Tensor and _has_positions(args[1])):

@@ -1,7 +1,9 @@
 """The number in a tensor that recorded calls compute from sizes: `torch.div(x.shape[1], 4).item()`.
 
 The computation is repeated on Python's numbers, symbolic ones included, so that the number stays known as an
-expression of the sizes. Only arithmetic of integers is repeated, which is exact.
+expression of the sizes. Only arithmetic of integers is repeated, which is exact, and quotients that are
+rounded, such as `torch.ceil((x.shape[1] - 7) / 4 + 1)`. In torch these are floats, which round alike as long
+as the dividend is less than 2**23.
 """
 
 from __future__ import annotations
@@ -25,12 +27,49 @@ _LONGEST = 64
 """Elements of a tensor at most; the shape of a tensor has fewer."""
 
 
-def number_in(node: torch.fx.Node, root: torch.nn.Module) -> tuple[Size, set[torch.fx.Node]]:
-    """The integer in a tensor that is computed from sizes, and the nodes that compute it.
+class Quotient:
+    """The exact quotient of an integer and a positive number, before it is rounded."""
+
+    def __init__(self, dividend: Any, divisor: int):
+        self._dividend = dividend
+        self._divisor = divisor
+
+    def __add__(self, other: Any) -> Quotient:
+        if isinstance(other, (Quotient, float)):
+            raise NotReplayable("quotients are only added to integers")
+        return Quotient(self._dividend + other * self._divisor, self._divisor)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> Quotient:
+        return self.__add__(other * -1)
+
+    def __mul__(self, other: object) -> Quotient:
+        # `alpha` of a sum.
+        if type(other) is int and other == 1:
+            return self
+        raise NotReplayable("a quotient is multiplied before it is rounded")
+
+    __rmul__ = __mul__
+
+    def floor(self) -> Any:
+        """The largest integer that is not above it."""
+        return self._dividend // self._divisor
+
+    def ceil(self) -> Any:
+        """The smallest integer that is not below it."""
+        return (self._dividend + (self._divisor - 1)) // self._divisor
+
+
+def number_in(
+    node: torch.fx.Node, root: torch.nn.Module, elements_of: Callable[[torch.fx.Node], object]
+) -> tuple[Size | torch.SymBool, set[torch.fx.Node]]:
+    """The number or truth value in a tensor that is computed from sizes, and the nodes that compute it.
 
     Args:
         node: the tensor's node.
         root: has what `get_attr` nodes name.
+        elements_of: finds the elements of a weight; raises NotReplayable for an input.
 
     Raises:
         NotReplayable: it is computed from something else, or by other operators.
@@ -47,10 +86,13 @@ def number_in(node: torch.fx.Node, root: torch.nn.Module) -> tuple[Size, set[tor
             continue
         waiting.pop()
         if current not in values:
-            values[current] = _value(current, values, root)
+            values[current] = _value(current, values, root, elements_of)
     elements = values[node]
-    if elements.size != 1:
-        raise NotReplayable("it has several elements")
+    if elements.size != 1 or isinstance(elements.item(), Quotient):
+        raise NotReplayable("it is not one integer")
+    # What depends on weights alone is read from them when the program runs.
+    if any(item.op == "placeholder" for item in values) and not any(map(_is_number, values)):
+        raise NotReplayable("it depends on no size")
     return elements.item(), set(values)
 
 
@@ -58,26 +100,45 @@ def _is_number(node: torch.fx.Node) -> bool:
     return isinstance(node.meta.get("val"), (int, torch.SymInt)) and node.op == "call_function"
 
 
-def _value(node: torch.fx.Node, values: dict[torch.fx.Node, np.ndarray], root: torch.nn.Module) -> np.ndarray:
+def _value(
+    node: torch.fx.Node,
+    values: dict[torch.fx.Node, np.ndarray],
+    root: torch.nn.Module,
+    elements_of: Callable[[torch.fx.Node], object],
+) -> np.ndarray:
     """The elements of a node, as an array of Python's numbers."""
     example = node.meta.get("val")
     if _is_number(node):
         return _array(example)
     if node.op == "get_attr":
         example = getattr(root, str(node.target))
-    if not isinstance(example, torch.Tensor) or example.dtype not in _INTEGERS:
+    schema = schema_of(node.target) if isinstance(node.target, OpOverload) else None
+    apply: Callable[..., object] | None = None
+    if schema is not None:
+        apply = _FUNCTIONS.get(schema.name) or _COMPARISONS.get(schema.name)
+    dtypes = _INTEGERS if schema is None or schema.name not in _RATIONAL else (*_INTEGERS, *_FLOATS)
+    dtypes = dtypes if schema is None or schema.name not in _COMPARISONS else (*dtypes, torch.bool)
+    if not isinstance(example, torch.Tensor) or example.dtype not in dtypes:
         raise NotReplayable("it is not a tensor of integers")
     if node.op == "get_attr":
         return _array(_constant(example))
-    schema = schema_of(node.target) if isinstance(node.target, OpOverload) else None
-    apply = None if schema is None else _FUNCTIONS.get(schema.name)
+    if node.op == "placeholder" and example.numel() == 1:
+        return _array(elements_of(node))
     if schema is None or apply is None:
         raise NotReplayable(f"it depends on {node.target}")
     names = [argument.name for argument in schema.arguments]
     arguments = dict(zip(names, node.args, strict=False)) | node.kwargs
     value_of: Callable[[torch.fx.Node], Any] = values.__getitem__
     settings = {name: item for name, item in arguments.items() if name not in _OF_STORAGE}
-    return _array(apply(**torch.fx.map_arg(settings, value_of)))
+    try:
+        result = _array(apply(**torch.fx.map_arg(settings, value_of)))
+    except TypeError:
+        # `Quotient` has only the arithmetic that comes before rounding.
+        raise NotReplayable("it computes with quotients") from None
+    fractions = float if example.dtype.is_floating_point else (float, Quotient)
+    if any(isinstance(item, fractions) for item in result.reshape(-1)):
+        raise NotReplayable("it depends on fractions")
+    return result
 
 
 def _array(item: object) -> np.ndarray:
@@ -96,13 +157,28 @@ def _constant(tensor: torch.Tensor) -> object:
 
 
 def _divide(self: Any, other: Any, rounding_mode: str | None = None) -> object:
-    """Integer division by a positive number, where both ways to round agree."""
+    """Division by a positive number; if it is rounded, where both ways to round agree."""
     if not all(type(divisor) is int and divisor > 0 for divisor in _array(other).reshape(-1)):
         raise NotReplayable("the divisor may be 0 or less")
+    if rounding_mode is None:
+        return np.frompyfunc(Quotient, 2, 1)(_array(self), other)
     # Truncation equals floor division only if the dividend is not negative.
     if rounding_mode != "floor" and not all(holds_always(n >= 0) for n in _array(self).reshape(-1)):
         raise NotReplayable("the dividend may be less than 0")
     return self // other
+
+
+def _round(self: np.ndarray, method: str) -> object:
+    """The elements, rounded by a method of `Quotient`; integers as they are."""
+    return np.frompyfunc(lambda item: getattr(item, method)() if isinstance(item, Quotient) else item, 1, 1)(
+        self
+    )
+
+
+def _compare(self: Any, other: Any, comparison: Callable[[Any, Any], Any]) -> object:
+    if any(isinstance(item, Quotient) for array in (self, other) for item in _array(array).reshape(-1)):
+        raise NotReplayable("quotients are not compared")
+    return np.frompyfunc(comparison, 2, 1)(self, other)
 
 
 def _product(self: np.ndarray, dim: int | None = None, keepdim: bool = False) -> object:
@@ -119,15 +195,20 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "aten::_to_copy": lambda self: self,
     "aten::add": lambda self, other, alpha=1: self + alpha * other,
     "aten::alias": lambda self: self,
+    "aten::ceil": functools.partial(_round, method="ceil"),
     "aten::clone": lambda self: self,
     "aten::detach": lambda self: self,
     "aten::detach_": lambda self: self,
     "aten::div": _divide,
+    "aten::floor": functools.partial(_round, method="floor"),
     "aten::floor_divide": functools.partial(_divide, rounding_mode="floor"),
     "aten::lift_fresh": lambda self: self,
     "aten::lift_fresh_copy": lambda self: self,
+    "aten::maximum": lambda self, other: np.frompyfunc(torch.sym_max, 2, 1)(self, other),
+    "aten::minimum": lambda self, other: np.frompyfunc(torch.sym_min, 2, 1)(self, other),
     "aten::mul": lambda self, other: self * other,
     "aten::prod": _product,
+    "aten::rsub": lambda self, other, alpha=1: other - alpha * self,
     "aten::scalar_tensor": lambda s: s,
     "aten::select": _select,
     "aten::stack": lambda tensors, dim=0: np.stack(tensors, dim),
@@ -135,5 +216,12 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "aten::to": lambda self, other=None: self,
 }
 """The operators on arrays of Python's numbers, by the names of their schemas."""
+_COMPARISONS = {
+    f"aten::{name}": functools.partial(_compare, comparison=getattr(operator, name))
+    for name in "eq ne lt le gt ge".split()
+}
+_RATIONAL = frozenset({"aten::div", "aten::add", "aten::sub", "aten::ceil", "aten::floor"})
+"""Operators whose result may be a quotient, or a rounded one, which is a float, too."""
+_FLOATS = (torch.float32, torch.float64)
 _OF_STORAGE = frozenset({"dtype", "device", "layout", "pin_memory", "non_blocking", "copy", "memory_format"})
 """Arguments that do not change the elements: all tensors have integers."""

@@ -66,7 +66,46 @@ class Enhanced(nn.Module):
 
 
 _BATCH = {0: "batch", 2: "height", 3: "width"}
+
+
+def _pad_rows(x: Tensor) -> Tensor:
+    height = x.shape[2]
+    if height % 4:
+        x = F.pad(x, (0, 0, 0, 4 - height % 4))
+    return x.unflatten(2, (-1, 4)).sum(3)
+
+
+def _join_rows(x: Tensor) -> Tensor:
+    count = x.shape[1]
+    remainder = count % 4
+    if remainder != 0:
+        x = torch.cat([x, x.new_zeros(x.shape[0], 4 - remainder, 3)], 1)
+    return x.view(x.shape[0], -1, 4, 3).cumsum(2).flatten(1, 2)[:, :count]
+
+
+def _crop(x: Tensor) -> Tensor:
+    first = round((x.shape[2] - 4) / 2.0)
+    return F.interpolate(x, size=(round(x.shape[2] * 1.3), 4))[:, :, first : first + 4]
+
+
+class RelativePositions(nn.Module):
+    """DeBERTa: the part of a table that the length needs, of which a tensor says where it begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.arange(12.0))
+
+    def forward(self, x: Tensor) -> Tensor:
+        span = torch.tensor(min(x.shape[1], 6))
+        return x.sum(1) * self.table[6 - span : 6 + span].cumsum(0).mean()
+
+
 CASES: dict[str, tuple[Callable[..., Any], Any, list[tuple[tuple[int, ...], ...]]]] = {
+    "pad to a multiple": (_pad_rows, ({2: "h"},), [((1, 2, 9, 3),), ((1, 2, 8, 3),), ((1, 2, 7, 3),)]),
+    "pad, from a multiple": (_pad_rows, ({2: "h"},), [((1, 2, 8, 3),), ((1, 2, 9, 3),), ((1, 2, 1, 3),)]),
+    "join to a multiple": (_join_rows, ({1: "n"},), [((2, 10, 3),), ((2, 7, 3),), ((2, 16, 3),)]),
+    "join, from a multiple": (_join_rows, ({1: "n"},), [((2, 8, 3),), ((2, 7, 3),), ((2, 16, 3),)]),
+    "maximum of a table": (RelativePositions(), ({1: "n"},), [((2, 4, 3),), ((2, 6, 3),), ((2, 9, 3),)]),
     "max_pool1d": (Characters(), ({0: "batch", 1: "length"},), [((2, 19),), ((1, 4),), ((3, 33),)]),
     "max_pool1d, every argument": (
         lambda x: F.max_pool1d(x, 3, 2, 1, 2, True),
@@ -135,6 +174,12 @@ def test_every_size_agrees(name: str) -> None:
     for lowered in (program, program.lower(opset=10)):
         for call in inputs:
             lowered.verify(call)
+
+
+def test_sizes_are_rounded_half_to_even() -> None:
+    program = opsetta.export(_crop, (torch.randn(1, 2, 9, 5),), opset=13, dynamic_shapes=({2: "h", 3: "w"},))
+    for height in (10, 11, 15):
+        program.verify((torch.randn(1, 2, height, 6),))
 
 
 def test_other_calls_of_linspace_are_left_to_torch() -> None:

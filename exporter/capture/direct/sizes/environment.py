@@ -40,12 +40,16 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         keeps_ones: whether a computed size that is 1 in the example stays dynamic, where torch can go on
             without knowing that it is 1.
         has_kept_ones: whether there was such a size.
+        remainders: the divisors of the numbers that are remainders of divisions by positive numbers.
+        positive_remainders: those that are not 0 at the example's sizes, and of which the model asked that.
     """
 
     def __init__(self, **settings: Any):
         self.keeps_ones = False
         self.has_kept_ones = False
         self.facts = 0
+        self.remainders: dict[SizeNode, int] = {}
+        self.positive_remainders: set[SizeNode] = set()
         self.numbers: dict[int, SizeNode] = {}
         self.fixing: traceback.StackSummary | None = None
         self.loops: Any = None
@@ -364,6 +368,10 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         if is_settled and sym_node.pytype is bool:
             sym_node.answer = bool(value)
             self._learn_from(sym_node)
+            name, *operands = sym_node.relation or ("",)
+            is_not_zero = (name, sym_node.answer) in (("ne", True), ("eq", False), ("gt", True))
+            if is_not_zero and operands[1].constant == 0 and operands[0] in self.remainders:
+                self.positive_remainders.add(operands[0])
         return value
 
     def guard_or_defer_runtime_assert(self, *args: Any, **kwargs: Any) -> bool:

@@ -222,6 +222,16 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         _, *operands = self.relation or ("",)
         return any(operand.constant == 0 for operand in operands)
 
+    def sub_to_multiple(self, remainder: Any) -> SizeNode:
+        """What `remainder` lacks to this divisor: `k - n % k`, as `-(n % k) % k`.
+
+        The two are the same where `n % k` is not 0, as the model has asked. Where it is 0, the second one is
+        what code does that asks: to pad by nothing, for example.
+        """
+        negative: Any = remainder.neg()
+        result: SizeNode = negative.mod(self)
+        return result
+
     def guard_bool(self, file: str, line: int) -> bool:
         """The value of a boolean, with a guard if it depends on sizes."""
         return bool(self.shape_env.evaluate_sym_node(self))
@@ -271,6 +281,17 @@ def _decide_relation(relation: tuple[Any, ...], environment: Any) -> bool | None
         reduced = environment.reduce(first.polynomial), environment.reduce(second.polynomial)
         answer = decide(name, *reduced, environment.bounds)
     return answer
+
+
+def _is_rest(divisor: SizeNode, remainder: Any) -> bool:
+    """Whether a difference is that of a divisor and a remainder that the model knows to be positive."""
+    environment = divisor.shape_env
+    number = divisor.maybe_as_int()
+    return (
+        isinstance(remainder, SizeNode)
+        and remainder.original in environment.positive_remainders
+        and environment.remainders[remainder.original] == number
+    )
 
 
 def _sum(first: SizeNode, second: SizeNode) -> Polynomial[int] | None:
@@ -345,12 +366,16 @@ def _operation(name: str) -> Callable[..., SizeNode]:
         return numbers.record_operation(name, (self, *arguments), node) if numbers.is_recorded() else node
 
     def binary(self: SizeNode, operand_or_number: Any) -> SizeNode:
+        if name == "sub" and _is_rest(self, operand_or_number):
+            return self.sub_to_multiple(operand_or_number)
         key = (name, operand_or_number.original if type(operand_or_number) is SizeNode else operand_or_number)
         node = self.results.get(key)
         if node is None:
             node = self.results[key] = _result(
                 name, [self.original, self.shape_env.adopt(operand_or_number).original]
             )
+        if name == "mod" and (operand_or_number.maybe_as_int() or 0) > 0:
+            self.shape_env.remainders[node] = operand_or_number.maybe_as_int()
         if not numbers.is_recorded() or (is_at_most and operand_or_number.maybe_as_int() == sys.maxsize):
             # Each slice to the end of a tensor compares its size with the largest integer; no node is needed.
             return node

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 import torch
 
+from ...operators.overloads import Args
 from ...symbolic_numbers import decide_condition
 from .layout import (
     Rule,
@@ -81,10 +82,11 @@ def _slice(
     if axis is None or type(step) is not int or step < 1:
         return None
     size = x.shape[axis]
-    if isinstance(end, torch.SymInt) and not start and step == 1:
-        return _first_elements(x, axis, end)
-    if isinstance(start, torch.SymInt) or isinstance(end, torch.SymInt):
+    # The truth of a start that is read from a tensor is not known.
+    if isinstance(start, torch.SymInt):
         return None
+    if isinstance(end, torch.SymInt):
+        return _first_elements(x, axis, end) if not start and step == 1 else None
     if not start and step == 1 and (end is None or end == _END):
         return view_layout(x, x.shape, x.stride())
     # The ends of a slice are clipped to the size, which gives a Min of symbols.
@@ -120,6 +122,32 @@ def _expand(x: torch.Tensor, size: Sequence[Size], implicit: bool = False) -> Te
         else:
             return None
     return view_layout(x, shape, [0] * added + stride) if all(map(is_above_1, size[:added])) else None
+
+
+VIEWS_OF_SIZE = frozenset({torch.ops.aten.view.default, torch.ops.aten.reshape.default})
+
+
+def with_resolved_size(args: Args) -> Args:
+    """The arguments of a view, of which -1 is replaced where it follows although another size may be 0.
+
+    In `rows.view(len(rows), -1)` it is the product of the other sizes of `rows`, also if there are no rows.
+    torch would divide by the number of rows.
+    """
+    x, size, *_ = args
+    unknown = [axis for axis, item in enumerate(size) if type(item) is int and item == -1]
+    requested_sizes = [item for axis, item in enumerate(size) if axis not in unknown]
+    depends_on_data = any(
+        isinstance(item, torch.SymInt) and not item.node.has_hint() for item in requested_sizes
+    )
+    if len(unknown) != 1 or not depends_on_data:
+        return args
+    remaining = list(x.shape)
+    for item in requested_sizes:
+        position = next((axis for axis, source in enumerate(remaining) if is_same(source, item)), None)
+        if position is None:
+            return args
+        del remaining[position]
+    return x, [product(remaining) if axis in unknown else item for axis, item in enumerate(size)]
 
 
 def _shape_of_view(x: torch.Tensor, size: Sequence[Size]) -> list[Size] | None:

@@ -1,5 +1,6 @@
 """Matrix products: linear, matmul, mm, bmm, addmm, einsum."""
 
+import re
 import string
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
@@ -170,11 +171,16 @@ def linalg_vecdot(g: GraphContext, x: Value, y: Value, dim: int = -1) -> Value:
     return g.op("ReduceSum", product, axes=[axis], keepdims=0)
 
 
+_OF_DATA = re.compile(r"u[0-9]+")
+"""torch's names of sizes that depend on data, such as the number of elements of a mask."""
+
+
 @onnx_symbolic("aten::einsum")
 def einsum(g: GraphContext, equation: str, tensors: list[Value]) -> Value:
     """Ellipses of known ranks become labels: runtimes broadcast only ellipses of equal rank.
 
-    onnxruntime's Einsum crashes if a size is 0, so products that are known to be empty are composed.
+    onnxruntime's Einsum crashes if a size is 0, so products are composed that are known to be empty, or whose
+    sizes depend on data.
     """
     ranks = [rank for rank in map(g.rank, tensors) if rank is not None]
     text = equation.replace(" ", "")
@@ -182,8 +188,11 @@ def einsum(g: GraphContext, equation: str, tensors: list[Value]) -> Value:
         text = spell_equation(parse_equation(g, text, ranks))
     # Runtimes have kernels for few element types.
     wide, dtype = widen_for_sum(g, tensors)
-    is_empty = len(ranks) == len(tensors) and any(0 in (g.shape(tensor) or ()) for tensor in tensors)
-    result = g.call("onnx::Einsum", wide, text) if is_empty else g.op("Einsum", *wide, equation=text)
+    sizes = [size for tensor in tensors for size in g.shape(tensor) or ()]
+    may_be_empty = len(ranks) == len(tensors) and any(
+        size == 0 or (not isinstance(size, int) and _OF_DATA.fullmatch(size.value or "")) for size in sizes
+    )
+    result = g.call("onnx::Einsum", wide, text) if may_be_empty else g.op("Einsum", *wide, equation=text)
     return result if dtype is None else g.cast(result, dtype)
 
 

@@ -116,7 +116,43 @@ class TwoFilters(nn.Module):
         return kept, kept.amax(1)
 
 
-EQUAL = [EarlyReturn(), ImageLoop(), Levels(), Trick(), Masked(), TwoFilters()]
+class PaddingMask(nn.Module):
+    """FSMT: a mask of nothing is no mask; scores are reshaped to apply it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask: torch.Tensor | None = x[:, 0] > 0.5
+        if mask is not None and not mask.any():
+            mask = None
+        scores = x @ x.t()
+        if mask is not None:
+            scores = scores.view(1, 5, 5).masked_fill(mask.unsqueeze(0).unsqueeze(1), -10.0).view(5, 5)
+        return scores.softmax(-1)
+
+
+class GlobalRows(nn.Module):
+    """Longformer: scores of the chosen rows come first, and are taken away again."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen = (x[:, 0] > 0.5).unsqueeze(0)
+        scores, values = (x @ x.t()).unsqueeze(0), x.unsqueeze(0)
+        if not chosen.flatten().any().item():
+            return nn.functional.dropout(scores.softmax(-1), 0.1, self.training) @ values
+        count = chosen.long().sum(1).max()
+        rows = chosen.nonzero(as_tuple=True)
+        keys = x.new_zeros(1, count, 4)
+        keys[(torch.arange(count) < chosen.sum(1)[:, None]).nonzero(as_tuple=True)] = values[rows]
+        joined = torch.cat([torch.einsum("bld,bsd->bls", values, keys), scores], -1).softmax(-1)
+        joined = nn.functional.dropout(joined, 0.1, self.training)
+        result = joined.narrow(-1, 0, count) @ keys
+        result = result + joined.narrow(-1, count, joined.shape[-1] - count).contiguous() @ values
+        own = keys @ values.transpose(1, 2)
+        assert list(own.size()) == [1, count, 5], own.size()
+        written = (own.softmax(-1)[0] @ x)[torch.arange(count)].view(count, 2, 2)
+        result[rows] = written[rows[1] * 0].view(len(rows[0]), -1) + result[rows]
+        return result
+
+
+EQUAL = [EarlyReturn(), ImageLoop(), Levels(), Trick(), Masked(), TwoFilters(), PaddingMask(), GlobalRows()]
 
 
 def _leaves(result: Any) -> list[torch.Tensor]:
@@ -215,7 +251,60 @@ class ManyBranches(nn.Module):
         return results
 
 
+class OtherMask(nn.Module):
+    """All elements but those of the mask are filled."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = (x > 0.5).view(-1)
+        if not mask.any():
+            return x
+        return x.masked_fill(mask.logical_not().view(5, 4), 0.0)
+
+
+class NotZero(nn.Module):
+    """Something else than 0 is added where nothing is chosen."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = x > 0.5
+        if not mask.any():
+            return x
+        return x + mask.float().exp()
+
+
+class LargerOfTwo(nn.Module):
+    """The maximum of two tensors, of which one is 0."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = x > 0.5
+        if not mask.any():
+            return torch.zeros_like(x)
+        return torch.max(mask.float(), x)
+
+
+class OtherBits(nn.Module):
+    """The bits of the elements as integers."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        mask = x > 0.5
+        return x.view(torch.int32) if mask.any() else x
+
+
+class OtherPart(nn.Module):
+    """As many rows as were chosen are left out at the end; one more without any."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        count = (x[:, 0] > 0.5).sum()
+        if count == 0:
+            return x
+        return x.narrow(0, 0, 4 - count // 2)
+
+
 UNEQUAL = [
+    OtherMask(),
+    NotZero(),
+    LargerOfTwo(),
+    OtherBits(),
+    OtherPart(),
     OtherResult(),
     OtherType(),
     OtherStructure(),

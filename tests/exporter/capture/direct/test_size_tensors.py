@@ -19,6 +19,8 @@ COMPUTED: dict[str, Number] = {
     "floor_divide": lambda x: torch.tensor(x.shape[1]) // torch.tensor(4),
     "sum": lambda x: (torch.tensor(x.shape[1]) + torch.tensor(8)) // 4 - 2,
     "product": lambda x: torch.prod(torch.tensor(x.shape)) // 8,
+    "rounded up": lambda x: torch.ceil((torch.tensor(x.shape[1]) - 3) / 4).long(),
+    "rounded down": lambda x: torch.floor(1 + torch.tensor(x.shape[1]) / 4).to(torch.int32) - 1,
     "element": lambda x: (torch.tensor([x.shape[0], x.shape[1]]) // 4)[1],
 }
 """The fourth part of the second size."""
@@ -41,7 +43,10 @@ def test_arithmetic_of_integers_is_known(name: str) -> None:
 INEXACT: dict[str, Number] = {
     "negative": lambda x: torch.div(torch.tensor(x.shape[1]) - 9, 4, rounding_mode="trunc"),
     "computed divisor": lambda x: torch.tensor(x.shape[1]) // torch.tensor(x.shape[0]),
-    "float": lambda x: torch.ceil(torch.tensor(x.shape[1]) / 4).long(),
+    "multiplied quotient": lambda x: torch.ceil(torch.tensor(x.shape[1]) / 8 * 2).long(),
+    "quotient that is cut off": lambda x: (torch.tensor(x.shape[1]) / 4).long(),
+    "compared quotient": lambda x: (torch.tensor(x.shape[1]) / 4 > 3).long() + 5,
+    "quotient that is subtracted": lambda x: torch.ceil(12 - torch.tensor(x.shape[1]) / 4).long(),
     "input": lambda x: torch.tensor(x.shape[1]) // 4 + x.long().sum(),
     "product along an axis": lambda x: torch.prod(torch.tensor(x.shape), 0) // 8,
     "written to": lambda x: torch.tensor(x.shape[1]).floor_divide_(4),
@@ -72,3 +77,37 @@ def test_a_number_of_python_is_needed_by_int() -> None:
         parts, (torch.zeros(2, 24),), opset=13, dynamic_shapes={"x": {1: torch.export.Dim.AUTO}}
     )
     program.verify((torch.zeros(2, 40),))
+
+
+class PaddedConvolution(torch.nn.Module):
+    """EnCodec and Mimi: buffers hold the sizes of a kernel, by which the signal is padded to whole frames."""
+
+    def __init__(self, mode: str) -> None:
+        super().__init__()
+        self.mode = mode
+        self.convolution = torch.nn.Conv1d(1, 2, 5, 3)
+        self.register_buffer("stride", torch.tensor(3), persistent=False)
+        self.register_buffer("kernel", torch.tensor(5), persistent=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        length = x.shape[-1]
+        frames = torch.ceil((length - self.kernel + 2) / self.stride + 1).to(torch.int64) - 1
+        padding = frames * self.stride + self.kernel - 2 - length
+        if length <= max(2, padding):
+            raise ValueError("too short")
+        for offset in range(0, length, length):
+            x = x[..., offset : offset + length]
+        return self.convolution(torch.nn.functional.pad(x, (2, padding), mode=self.mode))
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect"])
+def test_buffers_give_the_padding_of_a_convolution(mode: str) -> None:
+    program = opsetta.export(
+        PaddedConvolution(mode).eval(),
+        (torch.randn(2, 1, 20),),
+        opset=13,
+        dynamic_shapes={"x": {0: "b", 2: "s"}},
+        narrow=True,
+    )
+    for length in (18, 19, 31):
+        program.verify((torch.randn(1, 1, length),))

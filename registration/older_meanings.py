@@ -6,8 +6,11 @@ version ladder composes the older meaning from the newest operators (`before13::
 
 from __future__ import annotations
 
-from ...registration import GraphContext, composed_results
-from ...registration.schemas import operator_schema, operator_schemas
+from .context import GraphContext
+from .functions.dispatch import SymbolicFunction
+from .functions.results import composed_results
+from .opsets import MAXIMUM_OPSET
+from .schemas import operator_schema, operator_schemas
 
 _FORMER_MODES = ("bilinear", "bicubic")
 
@@ -32,8 +35,7 @@ def emit_older_meaning(
     written_for = _opset_of_call(g, written, name, inputs, named)
     # The function that composes an older meaning is registered at the opset that changed it.
     changes = range(written_for + 1, g.opset + 1)
-    candidates = (g.registry.lookup(f"before{change}::{name}", "", g.opset) for change in changes)
-    symbolic = next((function for function in candidates if function is not None), None)
+    symbolic = next(filter(None, (_of_meaning_before(g, change, name) for change in changes)), None)
     if symbolic is None:
         _add_implied_values(g, written, name, attributes, named)
         return None
@@ -47,6 +49,18 @@ def emit_older_meaning(
     count = {"outputs": outputs} if "outputs" in symbolic.parameters else {}
     results = composed_results(symbolic, symbolic(g, {**positional, **named, **count}), outputs)
     return g.constant(results[0]) if outputs == 1 else [g.constant(item) for item in results]
+
+
+def has_meaning_of_target(g: GraphContext, written: int, name: str) -> bool:
+    """Whether an operator has one meaning at an opset and at the target, and a third opset changes it."""
+    low, high = sorted((written, g.opset))
+    changes = [opset for opset in range(low + 1, MAXIMUM_OPSET + 1) if _of_meaning_before(g, opset, name)]
+    return bool(changes) and changes[0] > high and operator_schema(name, g.opset) is not None
+
+
+def _of_meaning_before(g: GraphContext, change: int, name: str) -> SymbolicFunction | None:
+    """The function that composes the meaning that an operator had before an opset."""
+    return g.registry.lookup(f"before{change}::{name}", "", g.opset)
 
 
 def _stem(key: str) -> str:
