@@ -14,6 +14,7 @@ from opsetta.exporter.lowering.conversion import convert
 from opsetta.exporter.onnx_model import OnnxModel
 
 from ..default_attributes import written_defaults
+from ..thinning import thin_out
 from .cases import all_cases, chosen_cases
 from .judge import REFUSED, RIGHT, UNRUN, judge, ours
 
@@ -60,7 +61,7 @@ def operators(proto):
 SOME = range(0, 1884, 37)
 
 
-@pytest.mark.parametrize("index", SOME)
+@pytest.mark.parametrize("index", thin_out(SOME))
 def test_a_backend_case_is_right_or_refused(index):
     case = all_cases()[index]
     for opset in (9, 13, 18, 23):
@@ -68,7 +69,7 @@ def test_a_backend_case_is_right_or_refused(index):
         assert outcome.status in (RIGHT, REFUSED, UNRUN), f"{case.name} at {opset}: {outcome}"
 
 
-@pytest.mark.parametrize(("name", "opset"), chosen_cases())
+@pytest.mark.parametrize(("name", "opset"), thin_out(chosen_cases()))
 def test_each_line_of_the_version_ladder_is_right(name, opset):
     case = next(case for case in all_cases() if case.name == name)
     outcome = judge(case, ours, opset)

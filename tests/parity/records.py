@@ -62,16 +62,16 @@ def _program(record: Record) -> opsetta.Program:
 
 
 def parametrized(records: Iterable[Record]) -> Any:
-    """A test for each record; of the variants of one subject, full runs take all, others every second.
+    """A test for each record; of the variants of one subject, full runs take all, others every third.
 
-    The subject is the first word of the name. Its first eight variants are always tested.
+    The subject is the first word of the name. Its first four variants are always tested.
     """
     variants = collections.Counter[str]()
     parameters = []
     for record in records:
         subject = re.split(r"[-\s]", record.name)[0]
         variants[subject] += 1
-        marks = [pytest.mark.sweep] if variants[subject] > 8 and variants[subject] % 2 else []
+        marks = [pytest.mark.sweep] if variants[subject] > 4 and variants[subject] % 3 else []
         parameters.append(pytest.param(record, id=record.name, marks=marks))
     return pytest.mark.parametrize("record", parameters)
 

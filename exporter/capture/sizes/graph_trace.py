@@ -236,9 +236,9 @@ def shapes_of(leaves: Sequence[Any]) -> list[tuple[Any, ...] | None]:
 
 def _check_copy(node: torch.fx.Node, values: Mapping[torch.fx.Node, Any]) -> None:
     """Refuse sizes for which an operator copies where it does not in the graph, or the reverse."""
-    source: Any = node.args[0]
-    # Empty tensors share no storage, so that a copy has no effect.
-    if values[node].numel() == 0:
+    source = node.args[0]
+    # A join of tensors always copies. Empty tensors share no storage, so that a copy has no effect.
+    if not isinstance(source, torch.fx.Node) or values[node].numel() == 0:
         return
     captured = storage_of(node.meta["val"]) == storage_of(source.meta["val"])
     if captured != (storage_of(values[node]) == storage_of(values[source])):

@@ -90,8 +90,8 @@ class Written(nn.Module):
 @pytest.mark.parametrize(
     ("capture", "is_transposed"),
     [
-        ("direct", False),
         ("direct", True),
+        pytest.param("direct", False, marks=pytest.mark.sweep),
         ("torch.export", True),
         pytest.param("torch.export", False, marks=pytest.mark.sweep),
     ],

@@ -100,8 +100,7 @@ RECORDS = {
 }  # fmt: skip
 
 COUNTS = {
-    "Unsqueeze.single": 2, "ReduceMean.single": 2, "ReduceMean.last": 1, "Transpose.blocks": 1,
-    "Softmax.three_dimensions": 1,
+    "ReduceMean.single": 2, "ReduceMean.last": 1, "Transpose.blocks": 1, "Softmax.three_dimensions": 1,
 }  # fmt: skip
 """How many nodes of the operator forms have that consist of it too."""
 
