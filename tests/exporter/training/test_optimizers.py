@@ -10,7 +10,6 @@ from torch import nn, optim
 import opsetta
 from opsetta.exporter.training.lion import Lion
 from tests.opsets import HIGHEST, checked, is_full_run
-
 from tests.thinning import thin_out
 
 LOWEST = opsetta.MINIMUM_OPSET
