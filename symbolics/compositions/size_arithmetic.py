@@ -2,6 +2,7 @@
 
 import math
 import operator
+import re
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -26,6 +27,8 @@ _EXACT: dict[str, Callable[[int, int], int]] = {
     "max": max,
 }
 _NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "floordiv": 1}
+_OF_DATA = re.compile(r"\bu[0-9]+\b")
+"""torch's names of sizes that depend on data."""
 
 
 def fold_size(g: GraphContext, size: Size) -> Size:
@@ -147,6 +150,11 @@ _FIRST_INPUT = frozenset(
     "Cast Expand Flatten Floor Gather GatherElements Identity Reshape Slice Squeeze Tile Transpose "
     "Unsqueeze".split()
 )
+
+
+def depends_on_data(size: Dim) -> bool:
+    """Whether a size depends on elements, as the number of true elements of a mask does; it may be 0."""
+    return not isinstance(size, int) and _OF_DATA.search(size.value or "") is not None
 
 
 def mark_non_negative(value: Value) -> Value:

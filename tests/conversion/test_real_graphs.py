@@ -44,8 +44,18 @@ def _run(proto, inputs):
     return session.run(None, {entry.name: inputs[entry.name] for entry in session.get_inputs()})
 
 
-@pytest.mark.parametrize("export", [_opsetta, _torch_onnx])
-@pytest.mark.parametrize("name", ["mobilenetv2", "bert", "segformer"])
+@pytest.mark.parametrize(
+    ("name", "export"),
+    [
+        ("mobilenetv2", _opsetta),
+        ("bert", _torch_onnx),
+        ("segformer", _opsetta),
+        *(
+            pytest.param(*case, marks=pytest.mark.sweep)
+            for case in (("mobilenetv2", _torch_onnx), ("bert", _opsetta), ("segformer", _torch_onnx))
+        ),
+    ],
+)
 def test_an_exported_model_agrees_at_other_opsets(name, export):
     architecture = zoo.BY_NAME[name]
     torch.manual_seed(0)

@@ -1,6 +1,5 @@
 """Matrix products: linear, matmul, mm, bmm, addmm, einsum."""
 
-import re
 import string
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
@@ -8,7 +7,7 @@ from .....registration.dtypes import INTEGERS
 from ....compositions.einsum import parse_equation, spell_equation
 from ....compositions.integers import widen_for_sum
 from ....compositions.matrices import transpose
-from ....compositions.size_arithmetic import known_rank
+from ....compositions.size_arithmetic import depends_on_data, known_rank
 
 
 def _times_factor(g: GraphContext, value: Value, factor: Number) -> Value:
@@ -171,10 +170,6 @@ def linalg_vecdot(g: GraphContext, x: Value, y: Value, dim: int = -1) -> Value:
     return g.op("ReduceSum", product, axes=[axis], keepdims=0)
 
 
-_OF_DATA = re.compile(r"u[0-9]+")
-"""torch's names of sizes that depend on data, such as the number of elements of a mask."""
-
-
 @onnx_symbolic("aten::einsum")
 def einsum(g: GraphContext, equation: str, tensors: list[Value]) -> Value:
     """Ellipses of known ranks become labels: runtimes broadcast only ellipses of equal rank.
@@ -189,9 +184,7 @@ def einsum(g: GraphContext, equation: str, tensors: list[Value]) -> Value:
     # Runtimes have kernels for few element types.
     wide, dtype = widen_for_sum(g, tensors)
     sizes = [size for tensor in tensors for size in g.shape(tensor) or ()]
-    may_be_empty = len(ranks) == len(tensors) and any(
-        size == 0 or (not isinstance(size, int) and _OF_DATA.fullmatch(size.value or "")) for size in sizes
-    )
+    may_be_empty = len(ranks) == len(tensors) and any(size == 0 or depends_on_data(size) for size in sizes)
     result = g.call("onnx::Einsum", wide, text) if may_be_empty else g.op("Einsum", *wide, equation=text)
     return result if dtype is None else g.cast(result, dtype)
 

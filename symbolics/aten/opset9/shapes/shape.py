@@ -14,6 +14,7 @@ from ....compositions.size_arithmetic import (
     Size,
     axis,
     compute,
+    depends_on_data,
     dimension,
     fold_size,
     known_rank,
@@ -83,14 +84,20 @@ def reshape(g: GraphContext, self: Value, shape: list[int | Value] | Value) -> V
         for dim, copy in zip(dims, copied, strict=True)
     ]
     missing = target.count(None)
-    # Reshape infers one size by itself.
-    if missing <= 1:
+    # Reshape infers one size by itself, but not beside a size of 0, such as that of rows of which none is
+    # left.
+    of_data = [i for i, dim in enumerate(dims) if depends_on_data(dim)]
+    is_inferred = -1 in sizes or not any(copied[i] for i in of_data)
+    if missing == 0 or (missing == 1 and is_inferred):
         result = g.op("Reshape", self, [-1 if target_size is None else target_size for target_size in target])
     else:
         real_target = [
             size if target_size is None else target_size
             for size, target_size in zip(sizes, target, strict=True)
         ]
+        # Below opset 14 a computed 0 would copy a size, and a size that is inferred may be 0.
+        if len(of_data) == 1 and is_inferred and -1 not in real_target:
+            real_target[of_data[0]] = -1
         result = g.call("composed::reshape", self=self, shape=sizes, target=real_target)
     if result.producer() is not None and g.shape(result) != tuple(dims):
         result.shape = ir.Shape(dims)
