@@ -27,7 +27,7 @@ from ..kinds import has_value, is_value
 from ..printable import shortened
 from ..schemas import OperatorSchema, Parameter
 from . import ladder
-from .nonnegative_axes import NEGATIVE_AXES, attributes_from_front
+from .nonnegative_axes import NEGATIVE_AXES, attributes_from_front, inputs_from_front
 from .omitted_arguments import check_omitted
 from .operand_checks import check_operands
 from .result_types import formal_outputs, result_types
@@ -102,6 +102,7 @@ def emit(
     check_operands(op_type, schema.input_index, inputs, attributes)
     if not domain and version < NEGATIVE_AXES:
         attributes = attributes_from_front(op_type, inputs, attributes)
+        inputs = inputs_from_front(g, schema, inputs)
     # Sources without shapes compute sizes with operators of several outputs, such as Split.
     if outputs == 1 or construction.infers:
         folded = _fold(g, op_type, inputs, attributes, types)

@@ -35,6 +35,13 @@ def test_negative_axes_count_from_the_end(op_type, arguments, expected, opset):
     assert axes_of(op_type, opset, (1, None, 1), **arguments) == expected
 
 
+def test_constant_axes_that_are_an_input_count_from_the_end():
+    graph = ir.Graph([], [], nodes=[], opset_imports={"": 10}, name="graph")
+    x = Value(name="x", type=ir.TensorType(DataType.FLOAT), shape=ir.Shape((2, None, 4)))
+    result = GraphContext(graph, 10, default_registry).op("Slice", x, starts=[0], ends=[1], axes=[-1])
+    assert result.producer().inputs[3].const_value.numpy().tolist() == [2]
+
+
 def test_axes_of_a_tensor_of_unknown_rank_stay():
     assert axes_of("Concat", 9, None, axis=-1) == -1
 

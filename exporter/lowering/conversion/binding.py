@@ -6,10 +6,9 @@ import functools
 import re
 from collections.abc import Mapping, Sequence
 
-import numpy as np
 import onnx
 import onnx_ir as ir
-from onnx_ir import AttributeType, Value
+from onnx_ir import Value
 
 from ....registration import (
     GraphContext,
@@ -19,7 +18,6 @@ from ....registration import (
     composed_results,
     schemas,
 )
-from ....registration.emission.nonnegative_axes import NEGATIVE_AXES, count_from_front
 from ....registration.schemas import OperatorSchema, inputs_by_name
 
 _EARLIER_MEANING = re.compile(r"before(\d+)::(\w+)")
@@ -207,54 +205,6 @@ def type_message(value: Value | None) -> bytes:
         ir.serde.serialize_shape_into(message, value.shape)
     result = message.SerializeToString()
     return result
-
-
-def attributes_from_front(
-    g: GraphContext, op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
-) -> dict[str, ir.Attr]:
-    """The attributes with non-negative axes, which operators below 11 need.
-
-    Raises:
-        UnsupportedError: the rank that they count from is unknown.
-    """
-    result = dict(attributes)
-    for name in ("axis", "axes"):
-        attribute = attributes.get(name)
-        if attribute is None or attribute.type not in (AttributeType.INT, AttributeType.INTS):
-            continue
-        axes = [attribute.value] if attribute.type == AttributeType.INT else list(attribute.value)
-        if all(axis >= 0 for axis in axes):
-            continue
-        nonnegative_axes = _nonnegative(g, op_type, inputs, axes)
-        value = nonnegative_axes[0] if attribute.type == AttributeType.INT else nonnegative_axes
-        result[name] = ir.Attr(name, attribute.type, value)
-    return result
-
-
-def inputs_from_front(
-    g: GraphContext, op_type: str, schema: OperatorSchema, inputs: Sequence[Value | None]
-) -> list[Value | None]:
-    """Inputs with constant axes made non-negative."""
-    result = list(inputs)
-    index = schema.input_index.get("axes")
-    axes = inputs[index] if index is not None and index < len(inputs) else None
-    array = g.constant_value(axes) if axes is not None else None
-    if index is None or array is None or np.all(array >= 0):
-        return result
-    result[index] = g.constant(np.array(_nonnegative(g, op_type, inputs, array.reshape(-1).tolist())))
-    return result
-
-
-def _nonnegative(
-    g: GraphContext, op_type: str, inputs: Sequence[Value | None], axes: Sequence[int]
-) -> list[int]:
-    ranks = [g.rank(value) for value in inputs[:1] if value is not None]
-    rank = ranks[0] if ranks else None
-    if rank is None:
-        raise UnsupportedError(
-            "an axis counts from the end of a tensor of unknown rank", first_opset=NEGATIVE_AXES
-        )
-    return count_from_front(op_type, rank, axes)
 
 
 def type_text(value_type: ir.TypeProtocol | None) -> str:

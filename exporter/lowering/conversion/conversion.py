@@ -28,7 +28,11 @@ from ....registration import (
     registry_or_default,
 )
 from ....registration.emission.ladder import at_work
-from ....registration.emission.nonnegative_axes import NEGATIVE_AXES
+from ....registration.emission.nonnegative_axes import (
+    NEGATIVE_AXES,
+    attributes_from_front,
+    inputs_from_front,
+)
 from ....registration.functions.results import as_list
 from ....registration.opsets import check_opset
 from ....registration.schemas import OperatorSchema, omissible, operator_schema
@@ -355,8 +359,9 @@ class Conversion(Driver[FileScope]):
     ) -> Sequence[Value]:
         attributes = binding.without_defaults(schema, attributes)
         if self.opset < NEGATIVE_AXES:
-            attributes = binding.attributes_from_front(self.context, schema.name, inputs, attributes)
-            inputs = binding.inputs_from_front(self.context, schema.name, schema, inputs)
+            front = attributes_from_front(schema.name, inputs, attributes.values(), needs_rank=True)
+            attributes = {attribute.name: attribute for attribute in front}
+            inputs = inputs_from_front(self.context, schema, list(inputs), needs_rank=True)
         named = binding.attributes_by_name(schema, attributes)
         formal_values = body_types.formal_inputs(schema.name, inputs, named)
         for name, value in named.items():
