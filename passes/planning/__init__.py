@@ -1,7 +1,7 @@
 """Analyses of finished graphs: execution order, lifetimes of values, and memory offsets."""
 
 from .buffers import Buffer, GraphBuffers, buffers_of
-from .offsets import Interval, assign_offsets, lower_bound, overlap
+from .offsets import Interval, align, assign_offsets, lower_bound, overlap
 from .order import execution_order
 from .phases import (
     APPLY_GRADIENT,
@@ -21,6 +21,7 @@ __all__ = [
     "Buffer",
     "GraphBuffers",
     "Interval",
+    "align",
     "assign_offsets",
     "buffers_of",
     "execution_order",

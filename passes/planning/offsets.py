@@ -59,13 +59,18 @@ def overlap(buffers: Sequence[Interval], offsets: Sequence[int]) -> tuple[int, i
     return None
 
 
+def align(size: int, alignment: int) -> int:
+    """A number of bytes, rounded up to whole units of the alignment."""
+    return -(-size // alignment) * alignment
+
+
 def assign_offsets(buffers: Sequence[Interval], alignment: int = 1) -> list[int]:
     """Return an offset for each buffer, a multiple of `alignment`, so that live buffers do not overlap.
 
     Deterministic; the time grows with the number of pairs of buffers with overlapping lifetimes.
     """
     # Aligned sizes keep all offsets aligned, because offsets are sums of sizes.
-    rounded = [Interval(-(-size // alignment) * alignment, first, last) for size, first, last in buffers]
+    rounded = [Interval(align(size, alignment), first, last) for size, first, last in buffers]
     # Empty buffers need no memory; any offset serves.
     nonempty = [index for index, buffer in enumerate(rounded) if buffer.size]
     offsets = [0] * len(rounded)

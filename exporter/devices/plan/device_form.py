@@ -21,10 +21,11 @@ from collections.abc import Sequence
 import onnx_ir as ir
 from onnx_ir.convenience import get_const_tensor
 
+from ....passes.planning import align
 from ....registration import PlanError
 from ....registration.arguments import blocks, qualified_name
-from ...captured_graph.dimensions import evaluate
 from .records import PlanFacts
+from .value_bytes import Dimensions, bytes_of
 
 MAGIC = b"OPDV"
 FORMAT = 1
@@ -58,6 +59,8 @@ class _Writer:
 
     def __init__(self, plan: PlanFacts, graph: ir.Graph):
         self._plan, self._graph = plan, graph
+        # Without names, a size that is a formula is refused.
+        self._dimensions = Dimensions(plan.dimensions, frozenset())
         self._pool: list[int] = []
         self._text = bytearray(b"\0")
         self._text_positions = {"": 0}
@@ -127,7 +130,7 @@ class _Writer:
         shape = [time, directions, batch, hidden] if number == 0 else [directions, batch, hidden]
         size = 4 * directions * batch * hidden * (time if number == 0 else 1)
         offset = self._arena
-        self._arena += -(-size // self._plan.alignment) * self._plan.alignment
+        self._arena += align(size, self._plan.alignment)
         fields = int(ir.DataType.FLOAT), len(shape), self._add_numbers(shape), _ARENA, offset, size
         self._values.append(_VALUE.pack(*fields))
         return len(self._values) - 1
@@ -135,17 +138,11 @@ class _Writer:
     def _index(self, value: ir.Value) -> int:
         """The index of a value, which is added at its first use."""
         if value not in self._indices:
-            if value.dtype is None:
-                raise PlanError(f"the element type of '{value.name}' is unknown")
-            sizes = self._sizes(value)
-            count = 1
-            for size in sizes:
-                count *= size
+            size, sizes = bytes_of(value, self._dimensions), self._sizes(value)
             location, offset = self._locate(value)
-            # Elements below a byte are packed.
-            size = -(-count * round(value.dtype.itemsize * 8) // 8)
+            dtype = int(value.dtype or ir.DataType.UNDEFINED)
             self._values.append(
-                _VALUE.pack(int(value.dtype), len(sizes), self._add_numbers(sizes), location, offset, size)
+                _VALUE.pack(dtype, len(sizes), self._add_numbers(sizes), location, offset, size)
             )
             self._indices[value] = len(self._values) - 1
         return self._indices[value]
@@ -164,13 +161,12 @@ class _Writer:
         return self._locations[value]
 
     def _sizes(self, value: ir.Value) -> list[int]:
+        if value.shape is None:
+            raise PlanError(f"the rank of '{value.name}' is unknown")
         sizes = []
-        for dim in value.shape if value.shape is not None else (None,):
-            size = (
-                evaluate(dim.value or "", self._plan.dimensions) if isinstance(dim, ir.SymbolicDim) else dim
-            )
-            if not isinstance(size, int):
-                raise PlanError(f"the shape of '{value.name}' is unknown")
+        for dim in value.shape:
+            size = self._dimensions.size(value, dim)
+            assert isinstance(size, int)
             sizes.append(size)
         return sizes
 

@@ -17,6 +17,7 @@ from ....passes.planning import (
     Buffer,
     GraphBuffers,
     Interval,
+    align,
     assign_offsets,
     buffers_of,
     lower_bound,
@@ -66,7 +67,7 @@ def plan_graph(
     if len(intervals) == len(buffers) and all(b.unplanned or b.peak is not None for b in bodies):
         offsets = assign_offsets(intervals, alignment)
         # Offsets are aligned, so a buffer takes whole units of the alignment.
-        rounded = [Interval(-(-i.size // alignment) * alignment, i.first, i.last) for i in intervals]
+        rounded = [Interval(align(i.size, alignment), i.first, i.last) for i in intervals]
         peak = max((o + i.size for o, i in zip(offsets, rounded, strict=True)), default=0)
         bound = lower_bound(
             [

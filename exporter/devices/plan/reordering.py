@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ....passes.onnx_graph.inplace import memory_sharing
 from ....passes.onnx_graph.inplace.annotations import annotate_inplace
-from ....passes.planning import Interval, buffers_of, lower_bound
+from ....passes.planning import Interval, align, buffers_of, lower_bound
 from ....passes.planning.memory_order import Step, find_order
 from ....passes.planning.order import reads
 from ....registration import PlanError
@@ -87,7 +87,7 @@ def _live_bytes(
 ) -> int:
     """The most bytes that are needed at one node."""
     intervals = [
-        Interval(_align(buffer_size(buffer, dimensions), alignment), buffer.first, buffer.last)
+        Interval(_align_number(buffer_size(buffer, dimensions), alignment), buffer.first, buffer.last)
         for buffer in buffers_of(graph, nodes).buffers
     ]
     positions = {node: index for index, node in enumerate(nodes)}
@@ -95,7 +95,7 @@ def _live_bytes(
     return lower_bound(intervals)
 
 
-def _align(size: object, alignment: int) -> int:
+def _align_number(size: object, alignment: int) -> int:
     """A size in whole units of the alignment.
 
     Raises:
@@ -103,7 +103,7 @@ def _align(size: object, alignment: int) -> int:
     """
     if not isinstance(size, int):
         raise PlanError(f"the size {size} is a formula")
-    return -(-size // alignment) * alignment
+    return align(size, alignment)
 
 
 def _problem(
@@ -121,7 +121,7 @@ def _problem(
     # Values in one buffer only because a node overwrites the other are separate here: the order decides.
     memory = buffers_of(graph, nodes, overwrites=False)
     buffers = {id(buffer): number for number, buffer in enumerate(memory.buffers)}
-    sizes = [_align(buffer_size(buffer, dimensions), alignment) for buffer in memory.buffers]
+    sizes = [_align_number(buffer_size(buffer, dimensions), alignment) for buffer in memory.buffers]
     of = {value: buffers[id(buffer)] for value, buffer in memory.of.items()}
     positions = {node: index for index, node in enumerate(nodes)}
     lasting = frozenset(of[value] for value in graph.outputs if value in of)
