@@ -11,7 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 from onnx_ir import DataType, Value
 
-from .update_rules import Updated, UpdateRule
+from .update_rules import Updated, UpdateRule, corrected_step, negative_rate, root_of_correction
 from .updates import GroupScalars, UpdateBuilder
 
 
@@ -71,15 +71,8 @@ class Adam(_Moments):
         squares = new_state["exp_avg_sq"]
         if self.amsgrad:
             squares = new_state["max_exp_avg_sq"] = write.maximum(state["max_exp_avg_sq"], squares)
-
-        def negative_step() -> Value:
-            correction = write.bias_correction(scalars, first)
-            return write.unary("neg", write.div(write.to_double(scalars.rate), correction))
-
-        step = write.share_scalar(scalars, "step", dtype, negative_step)
-        root = write.share_scalar(
-            scalars, "root", dtype, lambda: write.unary("sqrt", write.bias_correction(scalars, second))
-        )
+        step = corrected_step(write, scalars, first, dtype)
+        root = root_of_correction(write, scalars, second, dtype)
         denominator = write.add(write.div(write.unary("sqrt", squares), root), self.eps)
         change = write.div(write.mul(new_state["exp_avg"], step), denominator)
         return write.add(parameter, change), new_state
@@ -110,12 +103,7 @@ class Adamax(UpdateRule):
         average = write.lerp(state["exp_avg"], gradient, 1.0 - first)
         magnitude = write.add(write.unary("abs", gradient), self.eps)
         largest = write.maximum(write.mul(state["exp_inf"], second), magnitude)
-
-        def negative_step() -> Value:
-            correction = write.bias_correction(scalars, first)
-            return write.unary("neg", write.div(write.to_double(scalars.rate), correction))
-
-        step = write.share_scalar(scalars, "step", parameter.dtype, negative_step)
+        step = corrected_step(write, scalars, first, parameter.dtype)
         change = write.div(write.mul(average, step), largest)
         return write.add(parameter, change), {"exp_avg": average, "exp_inf": largest}
 
@@ -152,11 +140,9 @@ class NAdam(_Moments):
         # The product is a state of float32, and all other scalars are numbers of Python.
         product = write.mul(product, write.cast(momentum, product.dtype))
         wide = write.to_double(product)
-        negative_rate = write.unary("neg", write.to_double(scalars.rate))
-        of_gradient = write.div(write.mul(negative_rate, write.rsub(momentum, 1.0)), write.rsub(wide, 1.0))
-        of_average = write.div(
-            write.mul(negative_rate, following), write.rsub(write.mul(wide, following), 1.0)
-        )
+        rate = negative_rate(write, scalars)
+        of_gradient = write.div(write.mul(rate, write.rsub(momentum, 1.0)), write.rsub(wide, 1.0))
+        of_average = write.div(write.mul(rate, following), write.rsub(write.mul(wide, following), 1.0))
         for vector, factor in ((gradient, of_gradient), (new_state["exp_avg"], of_average)):
             change = write.div(write.mul(vector, write.cast(factor, dtype)), denominator)
             parameter = write.add(parameter, change)
@@ -210,9 +196,7 @@ class RAdam(_Moments):
             # Below 5 the rectification is not used; the root of a negative number would be NaN.
             return write.unary("sqrt", write.clamp(ratio, 0.0, None))
 
-        root = write.share_scalar(
-            scalars, "root", dtype, lambda: write.unary("sqrt", write.bias_correction(scalars, second))
-        )
+        root = root_of_correction(write, scalars, second, dtype)
         rectified = write.share_scalar(scalars, "rectification", dtype, rectification)
         rate = write.share_scalar(scalars, "rate", dtype, lambda: write.to_double(scalars.rate))
         plain = write.mul(corrected, rate)

@@ -14,7 +14,7 @@ import numpy as np
 from onnx_ir import DataType, Value
 
 from ...passes.source_builder import sizes_of
-from .update_rules import Updated, UpdateRule, subtract_multiple
+from .update_rules import Updated, UpdateRule, negative_rate, subtract_multiple
 from .updates import GroupScalars, UpdateBuilder
 
 
@@ -104,7 +104,7 @@ class Adagrad(UpdateRule):
         denominator = write.add(write.unary("sqrt", total), self.eps)
 
         def negative_step() -> Value:
-            rate = write.unary("neg", write.to_double(scalars.rate))
+            rate = negative_rate(write, scalars)
             if scalars.steps is None or not self.lr_decay:
                 return rate
             earlier = write.sub(write.to_double(scalars.steps), 1.0)

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
-from onnx_ir import Value
+from onnx_ir import DataType, Value
 
 from .updates import GroupScalars, UpdateBuilder
 
@@ -79,15 +79,36 @@ class UpdateRule(abc.ABC):
         return write.mul(parameter, write.share_scalar(scalars, "decay", parameter.dtype, factor))
 
 
+def negative_rate(write: UpdateBuilder, scalars: GroupScalars) -> Value:
+    """The learning rate with the opposite sign, in float64."""
+    return write.unary("neg", write.to_double(scalars.rate))
+
+
+def corrected_step(write: UpdateBuilder, scalars: GroupScalars, beta: float, dtype: DataType | None) -> Value:
+    """The negative learning rate over the bias of an average with the factor `beta`."""
+
+    def step() -> Value:
+        return write.div(negative_rate(write, scalars), write.bias_correction(scalars, beta))
+
+    return write.share_scalar(scalars, "step", dtype, step)
+
+
+def root_of_correction(
+    write: UpdateBuilder, scalars: GroupScalars, beta: float, dtype: DataType | None
+) -> Value:
+    """The root of the bias of an average of squares with the factor `beta`."""
+    return write.share_scalar(
+        scalars, "root", dtype, lambda: write.unary("sqrt", write.bias_correction(scalars, beta))
+    )
+
+
 def subtract_multiple(
     write: UpdateBuilder, scalars: GroupScalars, parameter: Value, direction: Value
 ) -> Value:
     """The parameter minus the learning rate times a direction."""
-
-    def negative_rate() -> Value:
-        return write.unary("neg", write.to_double(scalars.rate))
-
-    rate = write.share_scalar(scalars, "negative_rate", parameter.dtype, negative_rate)
+    rate = write.share_scalar(
+        scalars, "negative_rate", parameter.dtype, lambda: negative_rate(write, scalars)
+    )
     return write.add(parameter, write.mul(direction, rate))
 
 
