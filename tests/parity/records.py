@@ -14,6 +14,7 @@ import opsetta
 
 from ..default_attributes import written_defaults
 from ..opsets import HIGHEST, choose, emission, is_full_run, named
+from ..thinning import Variants
 
 EVERYWHERE = (7, 8, 9, 13, HIGHEST)
 BASE = (9, 13, HIGHEST)
@@ -66,13 +67,11 @@ def parametrized(records: Iterable[Record]) -> Any:
 
     The subject is the first word of the name. Its first four variants are always tested.
     """
-    variants = collections.Counter[str]()
-    parameters = []
-    for record in records:
-        subject = re.split(r"[-\s]", record.name)[0]
-        variants[subject] += 1
-        marks = [pytest.mark.sweep] if variants[subject] > 4 and variants[subject] % 3 else []
-        parameters.append(pytest.param(record, id=record.name, marks=marks))
+    variants = Variants(first=4, step=3)
+    parameters = [
+        pytest.param(record, id=record.name, marks=variants.marks(re.split(r"[-\s]", record.name)[0]))
+        for record in records
+    ]
     return pytest.mark.parametrize("record", parameters)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import collections
 import functools
 from typing import Any
 
@@ -19,6 +18,7 @@ from opsetta.registration import KIND, default_registry
 from opsetta.registration.arguments import source_node
 
 from ..opsets import HIGHEST, is_full_run, named
+from ..thinning import Variants
 from .records import Array, Const, Record, Stored, read, subjects
 
 _VISITED = (7, 9, 13, HIGHEST)
@@ -44,18 +44,13 @@ def parametrized(known: str) -> Any:
 
     Of the records of an operator, quick runs take the first three, and then every second.
     """
-    counts = collections.Counter[str]()
-
-    def is_quick(record: Record) -> bool:
-        counts[record.op] += 1
-        return not record.full_runs_only and (counts[record.op] < 4 or counts[record.op] % 2 == 0)
-
+    variants = Variants(first=3, step=2)
     cases = [
         pytest.param(
             subject,
             record,
             id=f"{subject}-{record.name}",
-            marks=[] if is_quick(record) else [pytest.mark.sweep],
+            marks=[*variants.marks(record.op), *([pytest.mark.sweep] if record.full_runs_only else [])],
         )
         for subject, listed in subjects().items()
         for record in listed
