@@ -43,7 +43,7 @@ def timm_image_shape(config: PretrainedConfig) -> tuple[int, int, int] | None:
 
 
 def has_fixed_images(config: PretrainedConfig) -> bool:
-    """Whether a model of timm takes images of one size only, for which it has position embeddings."""
+    """Whether a timm model takes images of one size only, that of its position embeddings."""
     return config.model_type == MODEL_TYPE and bool(
         (getattr(config, "pretrained_cfg", None) or {}).get("fixed_input_size")
     )

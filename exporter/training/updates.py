@@ -174,12 +174,12 @@ class UpdateBuilder:
         return self.rsub(self.power_of(beta, scalars.steps), 1.0)
 
     def label_as_update_of(self, gradient: Value) -> None:
-        """Mark new nodes as an update of the layer that computes a gradient."""
+        """Label all new nodes as the update of the layer that the gradient belongs to."""
         producer = gradient.producer()
         self.label(0, producer.metadata_props.get(MODULE, "") if producer is not None else "")
 
     def label(self, begin: int = 0, module: str = "") -> None:
-        """Mark new nodes from a position on as updates: of a layer, or shared by all."""
+        """Label the new nodes from a position on as updates of a layer, or of all layers if it is empty."""
         for node in self._build.inserted_nodes[begin:]:
             node.metadata_props[PLAN_PHASE] = APPLY_GRADIENT
             if module:

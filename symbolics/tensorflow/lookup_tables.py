@@ -70,7 +70,7 @@ def lookup_table_size(g: GraphContext, table_handle: Value, table_keys: Value, t
 
 
 def string_of(g: GraphContext, key: bytes | str) -> str:
-    """The text of a string of TensorFlow, which may be any bytes."""
+    """A key of a table as text; TensorFlow's strings are bytes, which need not be UTF-8."""
     try:
         return key.decode() if isinstance(key, bytes) else key
     except UnicodeDecodeError:

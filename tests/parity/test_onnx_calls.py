@@ -82,7 +82,7 @@ def test_an_operator_by_name_is_the_same_at_all_opsets(
 @pytest.mark.parametrize("opset", [9, 12, 13, HIGHEST])
 @pytest.mark.parametrize("version", [11, 13])
 def test_an_operator_has_the_meaning_of_its_version(opset: int, version: int) -> None:
-    """Before 13, Softmax normalizes over all axes from the given one on."""
+    """Before version 13, `Softmax(axis=1)` of a 3-d tensor normalizes over axes 1 and 2 together."""
 
     class Normalized(torch.nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:

@@ -63,7 +63,7 @@ class Inverted(nn.Module):
 
 
 class Detection(nn.Module):
-    """A detector's head of three scales, which decodes boxes by anchors and cells as YOLOv5 does."""
+    """A detector with three scales, whose boxes are offsets from grid cells and anchors, as in YOLOv5."""
 
     def __init__(self, classes: int = 4) -> None:
         super().__init__()

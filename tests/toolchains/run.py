@@ -23,7 +23,7 @@ _MAXIMUM_MESSAGE = 2000
 def jobs(
     folder: pathlib.Path, models: list[str], writers: list[str], consumer: str = ""
 ) -> dict[tuple[str, str], dict]:
-    """The files that exist for a consumer, by model and writer."""
+    """Find the files that were written for a consumer; the keys are pairs of model and writer."""
     found = {}
     for model in models:
         for writer in writers:

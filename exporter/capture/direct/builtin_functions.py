@@ -109,7 +109,7 @@ class _RangeType(type):
         if loops is None:
             return builtins.range(*args)
         start, stop, step = (0, *args, 1) if len(args) == 1 else (*args, 1)[:3]
-        # One chunk that is as long as all of them, such as `range(0, n, n)`.
+        # A step of at least the whole length leaves the first number alone, such as 0 of `range(0, n, n)`.
         if (
             isinstance(step, torch.SymInt)
             and holds_always(stop - start <= step)

@@ -46,7 +46,7 @@ def asked_by_check() -> bool:
 
 
 def passes_if_equal() -> bool:
-    """Whether the check whose truth value is being read passes if everything that it compares is equal."""
+    """Whether the check that the model evaluates now compares for equality, and passes if all is equal."""
     frame = next(model_frames(sys._getframe(1)), None)
     if frame is None:
         return False

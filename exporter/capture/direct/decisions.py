@@ -170,7 +170,8 @@ class Decisions:
                 return answer
         if not is_check and not self._specialize:
             raise NotReplayable("it depends on an input")
-        # The example may not take the side of a branch that a check is on, and not support its operators.
+        # The recorded side of a branch need not be the example's. Then the check cannot be computed for the
+        # example, and an assertion that values are equal is taken to hold.
         are_equations = all(_is_equation(node.args[0]) for node, _ in definitions.values())
         if is_check and self.row_branches and are_equations and passes_if_equal():
             value = True
@@ -385,7 +386,7 @@ class DecidingEnvironment(SizeEnvironment):
 
 
 def _is_equation(node: object) -> bool:
-    """Whether a node is the truth of an equation of tensors."""
+    """Whether a node tests tensors for equality."""
     if not isinstance(node, torch.fx.Node) or not isinstance(node.target, OpOverload):
         return False
     name = schema_of(node.target).name

@@ -114,7 +114,7 @@ class _Numbering:
         # A mask that is written to may have had other elements when the code asked.
         masks = list(without_true)
         for mask in masks:
-            # A mask that was reshaped has no true elements either.
+            # A reshaped mask has the same elements: if none is true, none of the original mask is.
             if isinstance(mask.target, OpOverload) and schema_of(mask.target).name in _RESHAPES:
                 masks.append(mask.all_input_nodes[0])
         self._without_true = {mask for mask in masks if _storage(mask) not in written}
@@ -141,7 +141,7 @@ class _Numbering:
             elif node.op == "output":
                 returned = [self._operand(leaf) for leaf in pytree.tree_leaves(node.args[0])]
                 written = [self._version(placeholder) for placeholder in placeholders]
-                # A program that fails without rows has results like no other.
+                # A program that fails without rows equals no other program.
                 refused = [self._number(object())] if self._is_refused else []
                 return [*returned, *filter(None, written), *refused]
             else:
@@ -299,7 +299,7 @@ class _Numbering:
         if any(item.meta["val"].dtype != result.dtype for item in items) or not parts:
             return number
         if len(parts) == 1:
-            # As with a clone, what is written to it later is a version of its own memory.
+            # The join is a copy: later writes to it do not change the tensor that was joined.
             return self._operand(parts[0])
         further = [self._operand(item) for item in (*node.args[1:], *node.kwargs.items())]
         return self._number(("joined", *map(self._operand, parts), *further))

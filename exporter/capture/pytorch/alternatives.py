@@ -215,7 +215,7 @@ def _clone(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _error_of(model: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, Any]) -> Exception | None:
-    """The exception of a call in PyTorch; None if it succeeds without gradients, or as the caller calls it.
+    """Call the model in PyTorch, and return its exception; None if it succeeds with or without gradients.
 
     An operator of the model may have no derivative, and a model may differentiate in its forward. Only an
     error that mentions gradients is a reason to run the model twice.

@@ -52,7 +52,7 @@ def _installed_packages() -> list[str]:
 
 @contextlib.contextmanager
 def export_keras_file(path: str | os.PathLike[str]) -> Iterator[pathlib.Path]:
-    """The folder of a SavedModel of the model, which exists within the context.
+    """Export a Keras file as a SavedModel, to a temporary folder that is removed after the context.
 
     Raises:
         ModelFileError: Keras cannot read the file, or cannot write the model as a SavedModel.

@@ -210,7 +210,7 @@ class _TableContents:
         """The name of a result of the graph with the keys or values of a table."""
         if origin is not None and origin.scope is self._scope and origin.node.op not in _RESTORES:
             return str(ResultName(origin.node.name, origin.port))
-        # A constant within a function moves to the graph, where the table is.
+        # The table is in the main graph, so it gets a copy of a constant that a function contains.
         if origin is not None and origin.node.op == "Const":
             message = message_type("NodeDef")()
             message.CopyFrom(origin.node.message)

@@ -255,7 +255,7 @@ class _ScopeRecorder(torch.fx.Interpreter):
     def call_function(
         self, target: Target, args: tuple[Argument, ...], kwargs: dict[str, Argument]
     ) -> object:
-        """Run an operator, or what stands for one whose derivative torch lacks."""
+        """Run an operator, or a differentiable equivalent of it if torch lacks its derivative."""
         replacement = LOSSES.get(target) or differentiable_layer(target, args)
         if replacement is not None:
             return replacement(*args, **kwargs)

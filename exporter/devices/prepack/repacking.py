@@ -85,6 +85,6 @@ def repack(folder: pathlib.Path, level: str) -> str | None:
         return None
     fingerprint = environment.session(session_options(), PROVIDERS, level)
     with contextlib.suppress(OSError):
-        # Later starts read that packing would be in vain.
+        # Later starts then know that packing has no effect.
         (folder / UNPACKED).write_bytes(sign_json({"format": _FORMAT, "fingerprint": fingerprint}))
     return NOTHING_TO_PACK

@@ -28,7 +28,7 @@ class VerifiedFiles:
     def __init__(self, folder: pathlib.Path):
         self._path = folder / VERIFIED
         try:
-            # Where the system does not number its starts, a record is valid as long as the files stay.
+            # On a system without a boot identifier, a record is valid until the files change.
             self._boot = _BOOT.read_text().strip()
         except OSError:
             self._boot = ""

@@ -126,7 +126,7 @@ def _unet(model: PreTrainedModel, file: str) -> Calls:
 
 
 class _NoDivisor:
-    """An exponent of two, and that power, which divides no size."""
+    """A stand-in for `num_upsamplers`: no size is a multiple of two to this power."""
 
     def __rpow__(self, base: int) -> _NoDivisor:
         return self

@@ -223,7 +223,7 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         return any(operand.constant == 0 for operand in operands)
 
     def sub_to_multiple(self, remainder: Any) -> SizeNode:
-        """What `remainder` lacks to this divisor: `k - n % k`, as `-(n % k) % k`.
+        """The difference of this divisor and a remainder, `k - n % k`, written as `-(n % k) % k`.
 
         The two are the same where `n % k` is not 0, as the model has asked. Where it is 0, the second one is
         what code does that asks: to pad by nothing, for example.
@@ -284,7 +284,7 @@ def _decide_relation(relation: tuple[Any, ...], environment: Any) -> bool | None
 
 
 def _is_rest(divisor: SizeNode, remainder: Any) -> bool:
-    """Whether a difference is that of a divisor and a remainder that the model knows to be positive."""
+    """Whether `divisor - remainder` is `k - n % k`, after the model has tested that `n % k` is not 0."""
     environment = divisor.shape_env
     number = divisor.maybe_as_int()
     return (
