@@ -29,6 +29,7 @@ from .files.graph_file.equality import difference
 from .files.graph_file.graph_reader import SourceFile
 from .files.graph_file.writing import write_source
 from .files.reading import bounds_of
+from .files.reading.carried import serialize
 from .files.stored_types import cast_stored_weights
 from .lowering import source_dialect as lowering
 from .lowering.driver import Observation
@@ -270,7 +271,7 @@ class Program:
     @property
     def model_proto(self) -> onnx.ModelProto:
         """The ONNX model as a new protobuf message."""
-        return ir.to_proto(self.model)
+        return serialize(self.model)
 
     @property
     def input_names(self) -> list[str]:

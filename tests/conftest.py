@@ -91,6 +91,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Keep garbage collections from looking at all that was imported and collected, which stays."""
     gc.collect()
     gc.freeze()
+    gc.set_threshold(20_000, 20, 100)
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from ...passes.faults import raise_fault
-from ...registration import OpsettaError
+from ...registration import ModelFileError, OpsettaError
 from ...registration.printable import one_line
 from ..capture.tensor_kinds import without_data
 from ..captured_graph.capture import Interface
@@ -85,7 +85,13 @@ def restore(interface: Interface, results: Sequence[torch.Tensor]) -> Any:
     """Put the graph's outputs into the structure of the model's result."""
     converted: list[object] = list(results)
     for position in interface.numbers:
-        converted[position] = results[position].item()
+        number = results[position]
+        if number.numel() != 1:
+            raise ModelFileError(
+                f"the model's result {position} is a Python number, but the graph gives a tensor of the "
+                f"shape {list(number.shape)} there: the file's interface does not fit its graph"
+            )
+        converted[position] = number.item()
     leaves = [converted[entry] if isinstance(entry, int) else entry[0] for entry in interface.outputs]
     return pytree.tree_unflatten(leaves, interface.output_specification)
 

@@ -22,6 +22,8 @@ RuntimeValue: TypeAlias = "onnxruntime.OrtValue | np.ndarray | list[object] | di
 Providers: TypeAlias = "Sequence[str | tuple[str, dict[str, object]]]"
 """Execution providers of onnxruntime, some with their options."""
 CPU: Providers = ("CPUExecutionProvider",)
+_SMALL_MODEL = 1 << 18
+"""Bytes up to which one thread runs a model: creating a pool of threads takes longer than such a run."""
 
 
 class OpenSession:
@@ -80,7 +82,7 @@ class Session:
     """An onnxruntime session of a model, created at the first use.
 
     Args:
-        threads: as for `session_options`.
+        threads: how many a run uses; by default one for a small model, else as many as onnxruntime chooses.
 
     Raises:
         InferenceError: onnxruntime is not installed, or refuses the model or its inputs.
@@ -102,8 +104,11 @@ class Session:
         # Opening a file needs onnxruntime alone; onnx and onnx-ir take longer to import.
         from ..files import writing
 
-        options = session_options(self._threads)
         payload = writing.to_bytes(self._model)
+        is_small = payload is not None and len(payload) < _SMALL_MODEL
+        options = session_options(1 if is_small and self._threads is None else self._threads)
+        # Few runs follow here: threads that wait for the next one busily would only take time from torch.
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         if payload is not None:
             return open_session(payload, "the model", self._providers, options)
         # A protobuf message is at most 2 GB: larger models need a file with external data.

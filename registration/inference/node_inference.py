@@ -112,7 +112,11 @@ def _complete(value: ir.Value, inferred_type: onnx.TypeProto) -> None:
     dims = inferred_type.tensor_type.shape.dim
     if len(dims) > MAXIMUM_RANK:
         return
-    sizes = [dim.dim_value if dim.HasField("dim_value") else dim.dim_param or None for dim in dims]
+    # onnx's inference wraps around beyond int64: such a size is unknown.
+    sizes = [
+        dim.dim_value if dim.HasField("dim_value") and dim.dim_value >= 0 else dim.dim_param or None
+        for dim in dims
+    ]
     shape = value.shape
     if shape is not None and len(shape) == len(sizes):
         sizes = [

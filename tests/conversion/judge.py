@@ -17,6 +17,7 @@ import onnx_ir as ir
 from opsetta import UnsupportedOperatorsError
 from opsetta.exporter.lowering import conversion
 
+from ..onnxruntime_sessions import run_onnxruntime
 from .cases import TARGETS, all_cases, is_random
 
 RIGHT, REFUSED, WRONG, INVALID, UNRUN = "right", "refused", "wrong", "invalid", "unrun"
@@ -128,17 +129,9 @@ def _content(item: Any) -> Any:
 
 
 def _onnxruntime(model: onnx.ModelProto, inputs: Sequence[Any]) -> list[Any]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
+    return run_onnxruntime(
+        model, dict(zip((value.name for value in model.graph.input), inputs, strict=False))
     )
-    names = [value.name for value in session.get_inputs()]
-    given = dict(zip((value.name for value in model.graph.input), inputs, strict=False))
-    return session.run(None, {name: given[name] for name in names if name in given})
 
 
 def _reference(model: onnx.ModelProto, inputs: Sequence[Any]) -> list[Any]:

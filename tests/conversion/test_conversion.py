@@ -5,7 +5,6 @@ import onnx
 import onnx.checker
 import onnx.numpy_helper
 import onnx_ir as ir
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper
 
@@ -14,6 +13,7 @@ from opsetta.exporter.lowering.conversion import convert
 from opsetta.exporter.onnx_model import OnnxModel
 
 from ..default_attributes import written_defaults
+from ..onnxruntime_sessions import open_session
 from ..thinning import thin_out
 from .cases import all_cases, chosen_cases
 from .judge import REFUSED, RIGHT, UNRUN, judge, ours
@@ -48,10 +48,7 @@ def converted(proto, opset):
 
 
 def run(proto, **feeds):
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    return session.run(None, feeds)
+    return open_session(proto).run(None, feeds)
 
 
 def operators(proto):

@@ -2,12 +2,12 @@
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime
 import pytest
 from onnx import helper, numpy_helper
 
 from opsetta.exporter.lowering.conversion import convert
 
+from ..onnxruntime_sessions import run_onnxruntime
 from ..opsets import is_full_run
 
 PAIRS = [(size, count) for size in range(2, 17) for count in range(1, 17)][:: 1 if is_full_run() else 3]
@@ -46,13 +46,7 @@ def resizing(op_type, opset, pairs, is_constant):
 
 
 def results(model, feeds):
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return session.run(None, feeds)
+    return run_onnxruntime(model, feeds, optimized=False)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ import numpy as np
 import onnx
 import onnx.checker
 import onnx_ir as ir
-import onnxruntime
 import pytest
 import torch
 
@@ -17,6 +16,7 @@ import opsetta
 from opsetta.exporter.lowering.conversion import convert
 
 from ..models import zoo
+from ..onnxruntime_sessions import run_onnxruntime
 from ..opsets import is_full_run
 from ..trained_weights import FirstTensor
 
@@ -38,10 +38,7 @@ def _torch_onnx(model, inputs, architecture):
 
 
 def _run(proto, inputs):
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
-    return session.run(None, {entry.name: inputs[entry.name] for entry in session.get_inputs()})
+    return run_onnxruntime(proto, inputs)
 
 
 @pytest.mark.parametrize(

@@ -5,12 +5,13 @@ import warnings
 import numpy as np
 import onnx
 import onnx.reference
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opsetta
 from opsetta import InvalidNodesError
+
+from ..onnxruntime_sessions import open_session
 
 FLOAT, INT32, INT64, BOOL = TensorProto.FLOAT, TensorProto.INT32, TensorProto.INT64, TensorProto.BOOL
 X = np.random.default_rng(0).standard_normal((2, 1, 3)).astype(np.float32)
@@ -36,8 +37,7 @@ def lowered(model, path, opset, **options):
 
 
 def results(model, feed):
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run(None, feed)
+    return open_session(model).run(None, feed)
 
 
 def check_conversions(model, path, feed, opsets=(7, 9, 10, 13, 17), expected=None):

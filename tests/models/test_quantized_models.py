@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import onnx
-import onnxruntime
 import pytest
 import torch
 
 import opsetta
 
+from ..onnxruntime_sessions import open_session
 from .quantized import LAYERS, bert, resnet18
 
 MODELS: dict[str, Callable[[], tuple[torch.nn.Module, tuple[torch.Tensor, ...]]]] = {
@@ -38,13 +38,9 @@ def program(name: str) -> opsetta.Program:
 
 def optimized(lowered: opsetta.Program, folder: Path) -> collections.Counter[str]:
     """How often each operator stands in the graph that onnxruntime runs."""
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(folder / "optimized.onnx")
-    options.log_severity_level = 3
-    onnxruntime.InferenceSession(
-        lowered.model_proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    graph = onnx.load(options.optimized_model_filepath).graph
+    path = str(folder / "optimized.onnx")
+    open_session(lowered.model_proto, optimized_path=path)
+    graph = onnx.load(path).graph
     return collections.Counter(node.op_type for node in graph.node)
 
 

@@ -4,13 +4,13 @@ import math
 from pathlib import Path
 
 import onnx
-import onnxruntime
 import pytest
 import torch
 import torch.nn.functional as F
 
 import opsetta
 
+from ..onnxruntime_sessions import open_session
 from .records import BASE, EVERYWHERE, HIGHEST, Record, check, floats, integers, parametrized
 
 X = floats(2, 4, 3, 5, scale=3.0)
@@ -183,7 +183,6 @@ def test_dropout_in_training_scales_what_it_keeps(opset: int) -> None:
 
 def test_gelu_is_fused_by_onnxruntime(tmp_path: Path) -> None:
     program = opsetta.export(lambda x: F.gelu(x), (ROWS,), opset=13)
-    options = onnxruntime.SessionOptions()
-    options.optimized_model_filepath = str(tmp_path / "optimized.onnx")
-    onnxruntime.InferenceSession(program.model_proto.SerializeToString(), options, ["CPUExecutionProvider"])
-    assert [node.op_type for node in onnx.load(options.optimized_model_filepath).graph.node] == ["Gelu"]
+    path = str(tmp_path / "optimized.onnx")
+    open_session(program.model_proto, optimized_path=path)
+    assert [node.op_type for node in onnx.load(path).graph.node] == ["Gelu"]

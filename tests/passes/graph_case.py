@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
 from onnx_ir.passes import common
 
 import opsetta.symbolics  # noqa: F401
 from opsetta.passes.onnx_graph.constants.initializers import Initializers
 from opsetta.registration import GraphContext, Value, default_registry
+
+from ..onnxruntime_sessions import run_onnxruntime
 
 
 def numbers(*shape: int, seed: int = 0) -> np.ndarray:
@@ -80,12 +81,7 @@ class Case:
         return modified
 
     def run(self, x: np.ndarray) -> list[np.ndarray]:
-        options = onnxruntime.SessionOptions()
-        options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-        content = ir.to_proto(self.model).SerializeToString()
-        found = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"]).run(
-            None, {"x": x}
-        )
+        found = run_onnxruntime(self.model, {"x": x}, optimized=False)
         shapes = [value.shape for value in self.model.graph.outputs]
         for value, array in zip(self.model.graph.outputs, found, strict=True):
             value.shape = ir.Shape([None] * array.ndim)

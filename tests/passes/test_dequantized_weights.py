@@ -7,13 +7,14 @@ from collections.abc import Callable
 import ml_dtypes
 import numpy as np
 import onnx_ir as ir
-import onnxruntime
 import pytest
 
 from opsetta.passes.onnx_graph.constants.initializers import Initializers
 from opsetta.passes.onnx_graph.products.dequantized_weights import DequantizeWeights
 from opsetta.passes.quantization.dequantized_products import WriteMatMulNBits
 from opsetta.registration import DataType, GraphContext, Registry
+
+from ..onnxruntime_sessions import run_onnxruntime
 
 RANDOM = np.random.default_rng(0)
 INTEGERS = RANDOM.integers(-128, 128, (32, 24)).astype(np.int8)
@@ -44,11 +45,7 @@ def model_of(build: Build, opset: int) -> ir.Model:
 
 
 def run(model: ir.Model) -> np.ndarray:
-    options = onnxruntime.SessionOptions()
-    options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
-    data = ir.to_proto(model).SerializeToString()
-    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    [result] = session.run(None, {"x": X})
+    [result] = run_onnxruntime(model, {"x": X})
     return result
 
 

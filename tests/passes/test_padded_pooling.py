@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime
 import pytest
 
 import opsetta.symbolics  # noqa: F401
 from opsetta.passes.onnx_graph.images.padded_pooling import SeparatePaddedPools
 from opsetta.registration import GraphContext, default_registry
+
+from ..onnxruntime_sessions import run_onnxruntime
 
 X = -np.random.RandomState(0).uniform(0.5, 2.0, (1, 2, 7, 7)).astype(np.float32)
 
@@ -26,13 +27,7 @@ def pool(opset: int, value: float = 0.0, **attributes: object) -> ir.Model:
 
 
 def computed(model: ir.Model, optimized: bool) -> np.ndarray:
-    options = onnxruntime.SessionOptions()
-    level = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(
-        ir.to_proto(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    return session.run([model.graph.outputs[0].name], {"x": X})[0]
+    return run_onnxruntime(model, {"x": X}, optimized=optimized)[0]
 
 
 @pytest.mark.parametrize("opset", [9, 11, 18, 21, 24])

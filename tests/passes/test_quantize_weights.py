@@ -3,13 +3,14 @@
 import ml_dtypes
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opsetta
 from opsetta.passes.quantization import QuantizeWeights, Scheme, quantize_weights
 from opsetta.registration import GraphError, UsageError
+
+from ..onnxruntime_sessions import run_onnxruntime
 
 OPSETS = (12, 13, 18, 21, 23)
 ROWS, COLUMNS, TABLE = 40, 24, 50
@@ -61,9 +62,7 @@ def product(opset, w, **attributes):
 
 def run(model, **inputs):
     """The outputs without onnxruntime's rewrites, which quantize activations too."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    return onnxruntime.InferenceSession(model.model_proto.SerializeToString(), options).run(None, inputs)
+    return run_onnxruntime(model.model_proto, inputs, optimized=False)
 
 
 def operators(model):

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime
 import pytest
 
 import opsetta.symbolics  # noqa: F401
 from opsetta.passes.onnx_graph.products.vectors import PutVectorsFirst
 from opsetta.registration import GraphContext, default_registry
+
+from ..onnxruntime_sessions import open_session
 
 SIZE = 5
 FLOAT = ir.TensorType(ir.DataType.FLOAT)
@@ -34,13 +35,7 @@ def product(
 
 
 def computed(model: ir.Model, optimized: bool) -> list[np.ndarray]:
-    options = onnxruntime.SessionOptions()
-    level = onnxruntime.GraphOptimizationLevel
-    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimized else level.ORT_DISABLE_ALL
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        ir.to_proto(model).SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = open_session(model, optimized=optimized)
     draw = np.random.RandomState(0).standard_normal
     feeds = {each.name: draw(each.shape).astype(np.float32) for each in session.get_inputs()}
     return session.run(None, feeds)

@@ -16,6 +16,7 @@ from opsetta import AnnotationError, check_inplace
 from opsetta.passes.onnx_graph.inplace.annotations import annotate_inplace
 from opsetta.registration import MAY_OVERWRITE
 
+from ..onnxruntime_sessions import open_session
 from ..passes.sharing_interpreter import ELEMENTWISE, SharingInterpreter
 
 Shape = tuple[int, ...]
@@ -209,11 +210,7 @@ def test_annotated_graphs_compute_the_same_in_shared_memory(model):
 @settings(suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 def test_onnxruntime_takes_annotated_graphs_and_agrees(model):
     onnx.checker.check_model(model, full_check=True)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    session = onnxruntime.InferenceSession(
-        model.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
+    session = open_session(model)
     for condition in (True, False):
         expected = session.run(None, {k: v for k, v in _feed(condition).items() if k in _fed(session)})
         for a, b in zip(expected, SharingInterpreter(model, share=True).run(_feed(condition)), strict=True):

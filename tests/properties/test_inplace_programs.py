@@ -21,6 +21,7 @@ from opsetta.passes import remove_inplace
 from opsetta.passes.inplace.mutating_operators import is_inplace_name, is_out_overload
 from opsetta.registration import MUTATES, GraphError
 
+from ..onnxruntime_sessions import open_session
 from ..passes.scripted_graph import source_graph
 from ..passes.source_interpreter import run, run_sharing
 from .inplace_programs import Program, random_program
@@ -81,11 +82,7 @@ def _check_graph(program: Program) -> None:
 
 
 def _session(model: bytes) -> onnxruntime.InferenceSession:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = options.inter_op_num_threads = 1
-    options.log_severity_level = 4
-    return onnxruntime.InferenceSession(model, options)
+    return open_session(model, optimized=False)
 
 
 def _check_export(program: Program, opset: int) -> None:

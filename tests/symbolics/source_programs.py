@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
 from onnx_ir import DataType, Value
 
 from opsetta.exporter.lowering.source_dialect import lower
 from opsetta.registration import NUMBER, default_registry
 from opsetta.registration.arguments import source_node
+
+from ..onnxruntime_sessions import open_session
 
 KINDS = {"int": DataType.INT64, "float": DataType.DOUBLE, "bool": DataType.BOOL}
 FLOAT, INT64 = DataType.FLOAT, DataType.INT64
@@ -155,7 +156,5 @@ def session(source: ir.Model, opset: int) -> Callable[[Mapping[str, Any]], list[
     """A source graph lowered to an opset and loaded."""
     proto = ir.to_proto(lower(source, opset, default_registry).model)
     onnx.checker.check_model(proto, full_check=True)
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 3
-    loaded = onnxruntime.InferenceSession(proto.SerializeToString(), options, ["CPUExecutionProvider"])
+    loaded = open_session(proto)
     return lambda feeds: loaded.run(None, {name: np.asarray(item) for name, item in feeds.items()})

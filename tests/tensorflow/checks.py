@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
 import pytest
 
 import opsetta
@@ -17,6 +16,7 @@ from opsetta.passes import real_pairs
 from opsetta.registration import KIND, default_registry
 from opsetta.registration.arguments import source_node
 
+from ..onnxruntime_sessions import run_onnxruntime
 from ..opsets import HIGHEST, is_full_run, named
 from ..thinning import Variants
 from .records import Array, Const, Record, Stored, read, subjects
@@ -187,14 +187,7 @@ def checked(model: ir.Model, feed: dict[str, Array], wanted: list[Array]) -> onn
 
 
 def run(proto: onnx.ModelProto, feed: dict[str, Array]) -> list[Array]:
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(
-        proto.SerializeToString(), options, providers=["CPUExecutionProvider"]
-    )
-    names = {item.name for item in session.get_inputs()}
-    return session.run(None, {name: array for name, array in feed.items() if name in names})
+    return run_onnxruntime(proto, feed)
 
 
 def compare(record: Record, wanted: list[Array], found: list[Array]) -> None:

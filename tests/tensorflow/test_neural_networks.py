@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 import onnx_ir as ir
-import onnxruntime
 import pytest
 
 import opsetta
@@ -16,6 +15,7 @@ from opsetta.exporter.lowering.source_dialect import lower
 from opsetta.registration import default_registry
 from opsetta.registration.arguments import source_node
 
+from ..onnxruntime_sessions import open_session
 from .checks import KNOWN, SIZES, check, stored
 from .records import Array, Record, Stored, const, floats, positive, subjects
 
@@ -104,9 +104,7 @@ def computed(
     op: str, inputs: dict[str, Any], arguments: dict[str, Any], opset: int = 18, outputs: int = 1
 ) -> Array:
     model = lowered(op, inputs, arguments, opset, outputs)
-    session = onnxruntime.InferenceSession(
-        ir.to_proto(model).SerializeToString(), providers=["CPUExecutionProvider"]
-    )
+    session = open_session(model)
     feed = {}
     for name, item in inputs.items():
         feed |= (

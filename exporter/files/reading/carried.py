@@ -113,9 +113,29 @@ def carried_by(model: ir.Model) -> Carried:
     return model.meta.get(_KEY) or Carried()
 
 
+def serialize(model: ir.Model) -> onnx.ModelProto:
+    """The message of a model, without the attached parts.
+
+    Raises:
+        ModelFileError: a value has a size that the format cannot hold: a product of large declared sizes.
+    """
+    try:
+        return ir.to_proto(model)
+    except ir.serde.SerdeError:
+        for node in ir.traversal.RecursiveGraphIterator(model.graph):
+            for value in node.outputs:
+                if any(isinstance(size, int) and size >= 2**63 for size in value.shape or ()):
+                    raise ModelFileError(
+                        f"the result {quoted(value.name or '')} of {node.op_type} has the shape "
+                        f"{value.shape}, but ONNX has no sizes from 2**63 on: the sizes of the model's "
+                        "inputs are too large"
+                    ) from None
+        raise
+
+
 def to_proto(model: ir.Model) -> onnx.ModelProto:
     """The message of a model, with the attached parts put back."""
-    proto = ir.to_proto(model)
+    proto = serialize(model)
     carried = carried_by(model)
     graph = proto.graph
     sparse_names = carried.inputs

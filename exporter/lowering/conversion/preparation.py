@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ....registration import GraphError
 from ....registration.opsets import MAXIMUM_OPSET
 from ...files.reading import Bounds
-from ...files.reading.carried import clear_foreign_types
+from ...files.reading.carried import clear_foreign_types, serialize
 from ...files.reading.subgraphs import subgraphs, with_subgraphs
 from ..inference import InferenceError, infer_shapes
 from .data_dependent_sizes import forget_data_dependent_sizes
@@ -136,7 +136,7 @@ def message_without_weights(model: ir.Model) -> onnx.ModelProto:
             node.attributes[attribute.name] = ir.AttrTensor(
                 attribute.name, _without_contents(attribute.value)
             )
-        return ir.to_proto(model)
+        return serialize(model)
     finally:
         for value, tensor in weights:
             value.const_value = tensor

@@ -21,6 +21,7 @@ from opsetta.exporter.devices.plan import c_form, json_form
 from opsetta.exporter.devices.plan.value_bytes import Dimensions, bytes_of
 from opsetta.passes.planning import Interval, overlap
 from opsetta.registration import PlanError, UsageError
+from tests.onnxruntime_sessions import run_onnxruntime
 
 
 class Small(torch.nn.Module):
@@ -45,13 +46,7 @@ def program():
 
 def plain(program, feed) -> list[np.ndarray]:
     """The outputs of onnxruntime without optimizations, as each node computes them by itself."""
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(program.model_proto.SerializeToString(), options)
-    return session.run(None, feed)
+    return run_onnxruntime(program.model_proto, feed, optimized=False)
 
 
 def is_overlap_free(plan) -> bool:

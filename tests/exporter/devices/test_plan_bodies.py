@@ -7,12 +7,12 @@ import json
 import jsonschema
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import parser
 
 import opsetta
 from opsetta.exporter.devices.plan import json_form
+from tests.onnxruntime_sessions import run_onnxruntime
 
 from .plan_checker import violations
 
@@ -94,10 +94,7 @@ def written(tmp_path):
 
 
 def compare(model: onnx.ModelProto, plan, feed) -> None:
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    expected = onnxruntime.InferenceSession(model.SerializeToString(), options).run(None, feed)
+    expected = run_onnxruntime(model, feed, optimized=False)
     for found, wanted in zip(opsetta.run_in_arena(plan, feed), expected, strict=True):
         assert found.dtype == wanted.dtype
         np.testing.assert_array_equal(found, wanted)

@@ -6,13 +6,13 @@ import random
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 
 import opsetta
 from opsetta.exporter.command_line.cli import main
 from opsetta.passes.planning.memory_order import Step, find_order
+from tests.onnxruntime_sessions import run_onnxruntime
 
 from .plan_checker import violations
 
@@ -38,10 +38,8 @@ def check(model, plan, feed, tmp_path) -> None:
     plan.save(tmp_path / "plan")
     form = json.loads((tmp_path / "plan" / "plan.json").read_text())
     assert violations(form, onnx.load(tmp_path / "plan" / "model.onnx")) == []
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    session = onnxruntime.InferenceSession(model.model_proto.SerializeToString(), options)
-    for actual, expected in zip(opsetta.run_in_arena(plan, feed), session.run(None, feed), strict=True):
+    results = run_onnxruntime(model.model_proto, feed, optimized=False)
+    for actual, expected in zip(opsetta.run_in_arena(plan, feed), results, strict=True):
         np.testing.assert_array_equal(actual, expected)
 
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 
@@ -16,6 +15,7 @@ import opsetta
 from opsetta.registration import PlanError
 from tests.exporter.training.models import CASES as TRAINED
 from tests.models import zoo
+from tests.onnxruntime_sessions import run_onnxruntime
 
 from .plan_checker import violations
 
@@ -118,11 +118,7 @@ def case_of(name: str) -> Case:
 
 def plain(model: Any, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs of onnxruntime without optimizations, as each node computes them by itself."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.model_proto.SerializeToString(), options)
-    return session.run(None, dict(feed))
+    return run_onnxruntime(model.model_proto, feed, optimized=False)
 
 
 NAMES = [*OWN, *sorted(set(zoo.BY_NAME) - OF_DATA)]

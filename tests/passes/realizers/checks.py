@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 import onnx
 import onnx_ir as ir
-import onnxruntime
 from onnx import TensorProto, helper, numpy_helper
+
+from ...onnxruntime_sessions import run_onnxruntime
 
 OPSETS = (9, 13, 17, 21)
 F = TensorProto.FLOAT
@@ -48,12 +49,7 @@ def _info(name: str, shape: tuple) -> onnx.ValueInfoProto:
 
 def run(model: ir.Model, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """What onnxruntime computes, without optimizations."""
-    options = onnxruntime.SessionOptions()
-    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
-    options.log_severity_level = 3
-    data = ir.to_proto(model).SerializeToString()
-    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    return session.run(None, dict(feed))
+    return run_onnxruntime(model, feed, optimized=False)
 
 
 def realized(

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 import opsetta
 from opsetta.exporter.capture.caffe2.messages import message_type
+from tests.onnxruntime_sessions import run_onnxruntime
 
 OPSETS = (7, 9, 11, 13, 18, 24)
 _FILLERS = {
@@ -88,12 +88,7 @@ def write(folder: pathlib.Path, predict: Any, init: Any = None) -> pathlib.Path:
 
 def run(program: Any, feed: Mapping[str, np.ndarray]) -> list[np.ndarray]:
     """The outputs of a program in onnxruntime."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
-    data = program.model_proto.SerializeToString()
-    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-    names = {value.name for value in session.get_inputs()}
-    return session.run(None, {name: array for name, array in feed.items() if name in names})
+    return run_onnxruntime(program.model_proto, feed)
 
 
 def operators(program: Any) -> list[str]:

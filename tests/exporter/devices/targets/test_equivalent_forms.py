@@ -2,7 +2,6 @@
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 import torch
 from onnx import helper, numpy_helper
@@ -10,6 +9,7 @@ from onnx import helper, numpy_helper
 import opsetta
 from opsetta.exporter.devices.targets.load_target import load_target, parse_target
 from opsetta.registration import TargetError
+from tests.onnxruntime_sessions import run_onnxruntime
 
 HEAD = 'title = "A device"\nsources = ["its manual, version 2.1"]\n'
 FLOATS = np.array([[[-3.0, -0.5, 0.0, 0.25], [1.0, 2.0, 4.0, 7.0]]], np.float32)
@@ -40,8 +40,7 @@ def node_model(op_type, inputs, constants=(), outputs=1, opset=13, **attributes)
 
 
 def results(model, inputs):
-    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run(None, {f"x{index}": value for index, value in enumerate(inputs)})
+    return run_onnxruntime(model, {f"x{index}": value for index, value in enumerate(inputs)})
 
 
 def integers(*numbers):

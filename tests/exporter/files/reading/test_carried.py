@@ -168,3 +168,18 @@ def test_types_within_types_are_bounded(tmp_path):
     model.graph.output[0].type.CopyFrom(kind)
     with pytest.raises(opsetta.ModelFileError, match="nested more than|'labelled' is of a type"):
         loaded(model, tmp_path)
+
+
+@pytest.mark.parametrize("optimize", ["none", "full"])
+@pytest.mark.parametrize("last", ["Identity", "Relu"])
+def test_products_of_declared_sizes_beyond_the_format_are_refused(
+    tmp_path: Any, last: str, optimize: str
+) -> None:
+    nodes = f"h = Concat<axis=0>(x, x, x, x) y = {last}(h)"
+    sizes = f"{2**61}, {2**40}, {2**20}, 4"
+    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[{sizes}] x) => (float y) {{ {nodes} }}'
+    model = onnx.parser.parse_model(text)
+    model.graph.output[0].type.tensor_type.ClearField("shape")
+    with pytest.raises(opsetta.ModelFileError, match=r"ONNX has no sizes from 2\*\*63 on"):
+        loaded(model, tmp_path).lower(9, optimize=optimize).save(tmp_path / "lowered.onnx")
+    assert not (tmp_path / "lowered.onnx").exists()
