@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -51,12 +51,11 @@ class ModulePaths:
 
     def __init__(self, tracer: Any):
         self._tracer = tracer
-        self._outer = torch.nn.Module.__call__
-        self._paths = {
-            id(module): _within(path)
-            for module, path in tracer.submodule_paths.items()
-            if not isinstance(module, _OPAQUE)
+        followed = {
+            module: path for module, path in tracer.submodule_paths.items() if not isinstance(module, _OPAQUE)
         }
+        self._paths = {id(module): _within(path) for module, path in followed.items()}
+        self._calls = {module_class: module_class.__call__ for module_class in map(type, followed)}
         self._stacks: list[Stack] = [{"": ("", None)}]
 
     @property
@@ -67,23 +66,37 @@ class ModulePaths:
     @contextlib.contextmanager
     def follow_modules(self) -> Iterator[None]:
         """Track the calls of modules within the context."""
-        paths, outer = self, self._outer
-
-        def call(module: torch.nn.Module, *args: object, **kwargs: object) -> object:
-            # TorchDynamo traces the functions of higher-order operators, and would trace into this class.
-            if torch.compiler.is_dynamo_compiling():
-                return outer(module, *args, **kwargs)
-            return paths._call(module, args, kwargs)
-
         # Forward hooks for all modules would run before the module's own hooks, whose operators would then
-        # have the path of the caller.
-        with replace_attribute(torch.nn.Module, "__call__", call), self._attributes():
+        # have the path of the caller. Python visits all subclasses when `__call__` of a class is set: those
+        # of `torch.nn.Module` are thousands, those of the model's own classes few.
+        with contextlib.ExitStack() as stack:
+            for module_class, call in self._calls.items():
+                stack.enter_context(replace_attribute(module_class, "__call__", self._followed(call)))
+            stack.enter_context(self._attributes())
             yield
 
-    def _call(self, module: torch.nn.Module, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
+    def _followed(self, call: Callable[..., object]) -> Callable[..., object]:
+        """A class's `__call__` that tracks the module."""
+        paths = self
+
+        def followed_call(module: torch.nn.Module, *args: object, **kwargs: object) -> object:
+            # TorchDynamo traces the functions of higher-order operators, and would trace into this class.
+            if torch.compiler.is_dynamo_compiling():
+                return call(module, *args, **kwargs)
+            return paths._call(call, module, args, kwargs)
+
+        return followed_call
+
+    def _call(
+        self,
+        call: Callable[..., object],
+        module: torch.nn.Module,
+        args: tuple[object, ...],
+        kwargs: dict[str, object],
+    ) -> object:
         path = self._path(module)
         if path is None:
-            return self._outer(module, *args, **kwargs)
+            return call(module, *args, **kwargs)
         entry = (path, type(module))
         stack: dict[str, tuple[str, type]] = self._tracer.module_stack
         key = path
@@ -93,7 +106,7 @@ class ModulePaths:
         stack[key] = entry
         self._stacks.append({path: entry})
         try:
-            return self._outer(module, *args, **kwargs)
+            return call(module, *args, **kwargs)
         finally:
             self._stacks.pop()
             stack.pop(key, None)
