@@ -323,7 +323,7 @@ def _count_problem(node: ir.Node, facts: _Facts) -> str | None:
 
 
 def _other_versions(schema: OperatorSchema, attribute: str) -> str:
-    """At which other opsets an operator has an attribute: tools write nodes of another opset than declared."""
+    """At which other opsets an operator has an attribute: tools may declare a wrong opset."""
     versions = operator_schemas(schema.name, schema.domain)
     later = [v.since_version for v in versions if v.since_version > schema.since_version]
     with_it = [v.since_version for v in versions if attribute in v.attributes]

@@ -1,5 +1,7 @@
 """Operators on images with channels last, and those that onnxruntime fuses in diffusion models."""
 
+from typing import Any
+
 from ...registration import GraphContext, Value
 from ..compositions.size_arithmetic import known_rank
 from . import microsoft_symbolic
@@ -13,17 +15,16 @@ def move_channels(g: GraphContext, image: Value, first: bool) -> Value:
 
 
 @microsoft_symbolic("NhwcConv")
-def nhwc_conv(
-    g: GraphContext, X: Value, W: Value, B: Value | None = None, **attributes: int | str | list[int]
-) -> Value:
+def nhwc_conv(g: GraphContext, X: Value, W: Value, B: Value | None = None, **attributes: Any) -> Value:
     """The weight has its input channels last, as `onnxruntime/transformers/fusion_nhwc_conv.py` writes it."""
     image, weight = (move_channels(g, value, first=True) for value in (X, W))
-    return move_channels(g, g.op("Conv", image, weight, B, **attributes), first=False)
+    result: Value = g.op("Conv", image, weight, B, **attributes)
+    return move_channels(g, result, first=False)
 
 
 @microsoft_symbolic("NhwcMaxPool")
-def nhwc_max_pool(g: GraphContext, x: Value, **attributes: int | str | list[int]) -> Value:
-    pooled = g.op("MaxPool", move_channels(g, x, first=True), **attributes)
+def nhwc_max_pool(g: GraphContext, x: Value, **attributes: Any) -> Value:
+    pooled: Value = g.op("MaxPool", move_channels(g, x, first=True), **attributes)
     return move_channels(g, pooled, first=False)
 
 

@@ -1,5 +1,7 @@
 """Convolutions, matrix products and recurrent layers of integers, with FLOAT or quantized results."""
 
+from typing import Any
+
 from ...registration import DataType, GraphContext, Value
 from . import microsoft_symbolic
 from .channels_last import move_channels
@@ -19,12 +21,12 @@ def q_linear_conv(
     y_zero_point: Value,
     B: Value | None = None,
     channels_last: int = 0,
-    **attributes: int | str | list[int],
+    **attributes: Any,
 ) -> Value:
     """ONNX's operator, with an image that may have its channels last; the weight has them second."""
     image = move_channels(g, x, first=True) if channels_last else x
     parameters = x_scale, x_zero_point, w, w_scale, w_zero_point, y_scale, y_zero_point, B
-    result = g.op("QLinearConv", image, *parameters, **attributes)
+    result: Value = g.op("QLinearConv", image, *parameters, **attributes)
     return move_channels(g, result, first=False) if channels_last else result
 
 
@@ -70,7 +72,7 @@ def dynamic_quantize_lstm(
     W_zero_point: Value,
     R_scale: Value,
     R_zero_point: Value,
-    **attributes: int | float | str | list[float] | list[str],
+    **attributes: Any,
 ) -> list[Value]:
     """An LSTM with dequantized weights, whose gates are the last dimension.
 

@@ -119,7 +119,7 @@ class WrittenShapes:
         """Refuse the file, not the opset, where no opset expresses a node whose shapes contradict each other.
 
         Raises:
-            InvalidNodesError: instead of an `UnsupportedOperatorsError`; it has the reason of onnx's inference.
+            InvalidNodesError: instead of an `UnsupportedOperatorsError`; it has the reason of onnx.
         """
         try:
             yield
