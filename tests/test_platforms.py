@@ -55,7 +55,7 @@ import numpy, opsetta
 
 x = numpy.ones((2, 4), numpy.float32)
 with opsetta.StreamingSession("streamed") as session:
-    numpy.testing.assert_allclose(session({"x": x})[0], opsetta.load("fixed.onnx")(x), rtol=1e-5)
+    numpy.testing.assert_allclose(session.run(x)[0], opsetta.load("fixed.onnx")(x), rtol=1e-5)
 """
 
 EXPORT = """

@@ -72,11 +72,10 @@ def list_problems(problems: Sequence[TargetProblem]) -> str:
 
 def nodes_on_host(model: ir.Model, target: Target) -> list[TargetProblem]:
     """The nodes that a target takes, and runs on the processor beside its accelerator."""
-    nodes = ir.traversal.RecursiveGraphIterator(model.graph) if target.host_operators else ()
     return [
         _of_operator(node, "runs on the CPU")
-        for node in nodes
-        if node.domain in _STANDARD and node.op_type in target.host_operators
+        for node in ir.traversal.RecursiveGraphIterator(model.graph)
+        if node.domain in _STANDARD and target.runs_on_host(node.op_type)
     ]
 
 
