@@ -30,6 +30,7 @@ COMMANDS = (
     "docs/huggingface.md",
     "docs/inspection.md",
     "docs/quickstart.md",
+    "docs/recipes.md",
 )
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\s*$")
 INLINE = re.compile(r"`(opsetta [^`]+)`")

@@ -404,3 +404,16 @@ def test_what_has_no_standard_form_is_named():
         assert operators(source.lower(13, standard=True).model_proto) == ["Inverse"]
     with pytest.raises(TargetError, match="its domain is not taken"):
         source.lower(target="openvino")
+
+
+def test_weights_in_the_layout_of_one_machine_are_refused_with_the_remedy():
+    domain = "com.microsoft.nchwc"
+    reorder = helper.make_node("ReorderInput", ["x"], ["h"], domain=domain)
+    back = helper.make_node("ReorderOutput", ["h"], ["y"], domain=domain, channels=16)
+    image = (1, 16, 4, 4)
+    proto = model(17, [reorder, back], [value("x", image)], [value("y", image)], imports=[(domain, 1)])
+    source = OnnxModel(ir.from_proto(proto))
+    with pytest.warns(UserWarning, match="nchwc stay: .* ORT_ENABLE_EXTENDED"):
+        source.lower(13, standard=True)
+    with pytest.raises(TargetError, match="its domain is not taken; .* ORT_ENABLE_EXTENDED"):
+        source.lower(target="openvino")
