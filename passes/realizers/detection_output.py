@@ -66,7 +66,7 @@ class AddDetectionOutput(ir.passes.InPlacePass):
         graph.append(seam)
         rewriter = Rewriter(model, self._registry)
         with rewriter.before(seam) as g:
-            results = self._select(g, *self._boxes_and_scores(g, raw))
+            results = self._keep_best(g, *self._boxes_and_scores(g, raw))
         graph.remove(seam, safe=True)
         inner_values = (value for node in graph.all_nodes() for value in node.outputs)
         for value in (*graph.initializers.values(), *inner_values):
@@ -93,7 +93,7 @@ class AddDetectionOutput(ir.passes.InPlacePass):
             scores = g.op("Mul", scores, part(_COORDINATES, first))
         return part(0, _COORDINATES), g.op("Transpose", scores, perm=[0, 2, 1])
 
-    def _select(self, g: GraphContext, boxes: ir.Value, scores: ir.Value) -> list[ir.Value]:
+    def _keep_best(self, g: GraphContext, boxes: ir.Value, scores: ir.Value) -> list[ir.Value]:
         detected = self._detected
         is_centred = detected.coordinates == "cxcywh"
         # Without centres the operator takes any two opposite corners.

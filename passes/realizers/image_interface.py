@@ -130,7 +130,8 @@ def output_pass(
     fields = {field.name for field in dataclasses.fields(DetectedBoxes)} - {"count"}
     if step != NMS or not fields.issuperset(boxes):
         raise UsageError(f"'{step}' takes no {', '.join(boxes)}; nms takes {', '.join(sorted(fields))}")
-    return AddDetectionOutput(DetectedBoxes(**boxes, **({} if count is None else {"count": count})), registry)
+    counted = boxes if count is None else {**boxes, "count": count}
+    return AddDetectionOutput(DetectedBoxes(**counted), registry)
 
 
 class AddScoreOutput(ir.passes.InPlacePass):

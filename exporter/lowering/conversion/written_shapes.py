@@ -126,7 +126,7 @@ class WrittenShapes:
         except UnsupportedOperatorsError as error:
             if all(operator.first_opset is not None for operator in error.operators):
                 raise
-            message = _named(with_constants_inside(message_without_weights(copy_of(self._model))))
+            message = _with_node_names(with_constants_inside(message_without_weights(copy_of(self._model))))
             reason = self._reason(message) or self._reason(message, data_prop=True)
             if reason is None:
                 raise
@@ -144,7 +144,7 @@ class WrittenShapes:
             node.graph is None or _is_constant(node.inputs[position]) for node, position in self._watched
         ):
             return
-        message = _named(with_constants_inside(message_without_weights(model)))
+        message = _with_node_names(with_constants_inside(message_without_weights(model)))
         # onnxruntime propagates sizes when it loads a file, and onnx's checker does not.
         for data_prop in (False, True):
             reason = self._reason(message, data_prop)
@@ -202,7 +202,7 @@ class WrittenShapes:
         return ""
 
 
-def _named(message: onnx.ModelProto) -> onnx.ModelProto:
+def _with_node_names(message: onnx.ModelProto) -> onnx.ModelProto:
     """A message whose nodes all have names, which the errors of onnx contain."""
     for graph in with_subgraphs(message.graph):
         for node in graph.node:
