@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from ...passes.realizers import FoldBatchNorm
+from ...passes.realizers import EqualizeChannels, FoldBatchNorm
 from ...registration import InferenceError, OpsettaError, UsageError
 from ...registration.printable import one_line
 from ..editing.rewrite import rewrite
@@ -48,6 +48,7 @@ class QuantizationScheme:
         symmetric: whether the zero points of activations are 0, or the middle of an unsigned type.
         method: how ranges are chosen, "minmax", "entropy" or "percentile".
         exclude: operators and nodes that stay in float, by name.
+        equalize: whether the ranges of weights are equalized between convolutions, see `EqualizeChannels`.
     """
 
     form: str = "qdq"
@@ -57,6 +58,7 @@ class QuantizationScheme:
     symmetric: bool = False
     method: str = "minmax"
     exclude: Collection[str] = ()
+    equalize: bool = False
 
     def check(self, model: ir.Model, opset: int | None) -> None:
         """Refuse a scheme that is unknown, or that the opset of a model cannot express.
@@ -111,7 +113,8 @@ def quantize_model(
     """
     opset = model.graph.opset_imports.get("", model.graph.opset_imports.get("ai.onnx"))
     scheme.check(model, opset)
-    folded = rewrite(model, [FoldBatchNorm()], trusted)
+    passes = [FoldBatchNorm(), EqualizeChannels()] if scheme.equalize else [FoldBatchNorm()]
+    folded = rewrite(model, passes, trusted)
     # onnxruntime finds nodes to exclude by their names.
     for position, node in enumerate(folded.graph):
         node.name = node.name or f"{node.op_type}_{position}"
