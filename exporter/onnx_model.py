@@ -16,7 +16,7 @@ from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ..passes.quantization import Quantization
 from ..passes.quantization.forms import MICROSOFT
 from ..passes.realizers import ConvertElementTypes
-from ..passes.realizers.image_interface import AddPixelInput, AddScoreOutput, PixelInput
+from ..passes.realizers.image_interface import AddPixelInput, PixelInput, output_pass
 from ..registration import OpsettaError, Registry, UsageError
 from ..registration.functions.registry import registry_or_default
 from ..registration.validity.node_check import invalid_nodes
@@ -221,19 +221,19 @@ class OnnxModel:
         step = AddPixelInput(PixelInput(**pixels), registry_or_default(self.registry))
         return self._with(rewrite(self.model, [step], self.trusted))
 
-    def postprocess(self, step: str, count: int = 5) -> OnnxModel:
-        """The model with probabilities, classes, or the largest scores, in place of its first output.
+    def postprocess(self, step: str, count: int | None = None, **boxes: Any) -> OnnxModel:
+        """The model with what its first output says in its place: probabilities, classes, scores or boxes.
 
         Args:
-            step: `"softmax"`, `"argmax"` or `"topk"`, over the last axis.
-            count: how many of `"topk"`.
+            step: `"softmax"`, `"argmax"` or `"topk"`, over the last axis, or `"nms"` for a detector.
+            count: how many of `"topk"`, by default 5, or of each class of `"nms"`, by default 100.
+            boxes: fields of `DetectedBoxes` for `"nms"`: `iou`, `score`, `coordinates` and `objectness`.
 
         Raises:
-            UsageError: the step is unknown.
-            GraphError: the model has an output of the new name.
+            UsageError, GraphError: the step is unknown, or does not fit the outputs or their names.
         """
-        score_step = AddScoreOutput(step, registry_or_default(self.registry), count)
-        return self._with(rewrite(self.model, [score_step], self.trusted))
+        steps = [output_pass(step, registry_or_default(self.registry), count, boxes)]
+        return self._with(rewrite(self.model, steps, self.trusted))
 
     def convert_types(self, dtype: str, *, keep_io: bool = True, exclude: Collection[str] = ()) -> OnnxModel:
         """The model with weights and activations in half precision.

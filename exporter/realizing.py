@@ -11,6 +11,7 @@ from ..passes.realizers import (
     ChannelsFirst,
     ChannelsLast,
     ConvertElementTypes,
+    EqualizeChannels,
     ExplicitFanOut,
     FlattenToReshape,
     FoldBatchNorm,
@@ -33,6 +34,7 @@ Pass = ir.passes.PassBase
 PLAIN: dict[str, Callable[[], Pass]] = {
     "channels-first": ChannelsFirst,
     "channels-last": ChannelsLast,
+    "equalize-channels": EqualizeChannels,
     "explicit-fan-out": ExplicitFanOut,
     "flatten-to-reshape": FlattenToReshape,
     "fold-batch-norm": FoldBatchNorm,

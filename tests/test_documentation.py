@@ -30,6 +30,7 @@ COMMANDS = (
     "docs/huggingface.md",
     "docs/inspection.md",
     "docs/quickstart.md",
+    "docs/recipes.md",
 )
 FENCE = re.compile(r"^(?P<indent> *)```(?P<language>\w*)(?: title=\"(?P<title>[^\"]+)\")?\s*$")
 INLINE = re.compile(r"`(opsetta [^`]+)`")
@@ -107,7 +108,9 @@ def test_the_python_of_a_document_runs(document, tmp_path):
     for block in blocks_of(text):
         if block.title:
             (tmp_path / block.title).write_text(block.text, encoding="utf-8")
-    run_program(program_of(text, named(document) in COMMANDS), tmp_path)
+    printed = run_program(program_of(text, named(document) in COMMANDS), tmp_path)
+    for shown in re.findall(r"^prints\n\n```text\n(.*?)```", text, re.DOTALL | re.MULTILINE):
+        assert shown in printed
 
 
 @pytest.mark.parametrize("notebook", sorted((ROOT / "examples").glob("*.ipynb")), ids=named)

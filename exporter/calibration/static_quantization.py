@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from ...passes.realizers import FoldBatchNorm
+from ...passes.realizers import EqualizeChannels, FoldBatchNorm
 from ...registration import InferenceError, OpsettaError, UsageError
 from ...registration.printable import one_line
 from ..editing.rewrite import rewrite
@@ -31,7 +31,7 @@ METHODS = ("minmax", "entropy", "percentile")
 _PER_CHANNEL_OPSET = 13
 """The first opset whose DequantizeLinear has an axis."""
 _16_BIT_OPSET = 21
-"""The first opset whose QuantizeLinear has 16-bit types."""
+"""The first opset whose QuantizeLinear has 16-bit types; below, it is the operator of com.microsoft."""
 _LEAST_OPSET = 11
 """onnxruntime's quantizers write no lower opset."""
 
@@ -48,6 +48,7 @@ class QuantizationScheme:
         symmetric: whether the zero points of activations are 0, or the middle of an unsigned type.
         method: how ranges are chosen, "minmax", "entropy" or "percentile".
         exclude: operators and nodes that stay in float, by name.
+        equalize: whether the ranges of weights are equalized between convolutions, see `EqualizeChannels`.
     """
 
     form: str = "qdq"
@@ -57,6 +58,7 @@ class QuantizationScheme:
     symmetric: bool = False
     method: str = "minmax"
     exclude: Collection[str] = ()
+    equalize: bool = False
 
     def check(self, model: ir.Model, opset: int | None) -> None:
         """Refuse a scheme that is unknown, or that the opset of a model cannot express.
@@ -74,10 +76,6 @@ class QuantizationScheme:
                 raise UsageError(f"{name} must be {', '.join(choices[:-1])} or {choices[-1]}, not '{value}'")
         if opset is None or opset < _LEAST_OPSET:
             raise UsageError(f"quantization needs opset {_LEAST_OPSET} or higher, and the model has {opset}")
-        if self.activations.endswith("16") and opset < _16_BIT_OPSET:
-            raise UsageError(
-                f"16-bit activations need opset {_16_BIT_OPSET} or higher, and the model has {opset}"
-            )
         if self.per_channel and opset < _PER_CHANNEL_OPSET:
             raise UsageError(
                 f"scales per channel need opset {_PER_CHANNEL_OPSET} or higher, and the model has {opset}"
@@ -113,8 +111,10 @@ def quantize_model(
         UsageError: the scheme does not fit the model.
         InferenceError: onnxruntime is not installed, or cannot run or quantize the model.
     """
-    scheme.check(model, model.graph.opset_imports.get("", model.graph.opset_imports.get("ai.onnx")))
-    folded = rewrite(model, [FoldBatchNorm()], trusted)
+    opset = model.graph.opset_imports.get("", model.graph.opset_imports.get("ai.onnx"))
+    scheme.check(model, opset)
+    passes = [FoldBatchNorm(), EqualizeChannels()] if scheme.equalize else [FoldBatchNorm()]
+    folded = rewrite(model, passes, trusted)
     # onnxruntime finds nodes to exclude by their names.
     for position, node in enumerate(folded.graph):
         node.name = node.name or f"{node.op_type}_{position}"
@@ -147,6 +147,7 @@ def _quantize_file(
     scheme: QuantizationScheme,
     batches: Batches,
 ) -> None:
+    opset = graph.opset_imports[""]
     from onnxruntime import quantization
 
     types: dict[str, QuantType] = {
@@ -177,6 +178,7 @@ def _quantize_file(
             extra_options={
                 "ActivationSymmetric": scheme.symmetric,
                 "WeightSymmetric": scheme.weights == "int8",
+                "UseQDQContribOps": scheme.activations.endswith("16") and opset < _16_BIT_OPSET,
             },
         )
     except OpsettaError:

@@ -38,12 +38,12 @@ def _run(arguments: list[str] | None) -> None:
         if missing not in ("typer", "rich"):
             raise
         sys.exit(f"opsetta: the command line needs {missing}: pip install 'opsetta[cli]'")
-    from ...registration import OpsetError, OpsettaError
+    from ...registration import OpsetError, OpsettaError, UsageError
 
     try:
         app(args=arguments, prog_name="opsetta")
-    # A wrong opset is wrong usage; shells and make tell 2 from 1.
-    except OpsetError as error:
+    # Shells and make tell 2, wrong usage, from 1.
+    except (OpsetError, UsageError) as error:
         print(f"opsetta: {error}", file=sys.stderr)
         sys.exit(2)
     except OpsettaError as error:

@@ -82,7 +82,11 @@ def operator_support(
     for key in registry.names():
         keys.setdefault(split_name(key)[0], []).append(key)
     # A user's own registry says nothing about operators that only decompose.
-    names = sorted({*keys, *(results["operators"] if registry is default_registry else ())})
+    # Operators that PyTorch keeps for itself come last in their domain.
+    names = sorted(
+        {*keys, *(results["operators"] if registry is default_registry else ())},
+        key=lambda name: (name.partition("::")[0], name.partition("::")[2].startswith("_"), name),
+    )
     return {
         name: {opset: _support(name, opset, keys.get(name, []), registry, results) for opset in opsets}
         for name in names

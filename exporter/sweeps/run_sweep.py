@@ -21,7 +21,7 @@ from .engines.processes import LocalEngine
 from .engines.ray_cluster import RayEngine
 from .jobs.execution import measure
 from .jobs.fingerprints import fingerprint
-from .jobs.product import jobs_of
+from .jobs.product import check_axes, jobs_of
 from .jobs.settings import Settings, Task
 from .results.result_files import ResultsFile
 from .rows import FAILED, NO_TARGET, OWN, STATUSES, Job, Key, Row, count_statuses
@@ -122,6 +122,7 @@ def sweep(
     settings = Settings(optimize, verify, runs, rtol, atol)
     limits = _limits(seconds, memory)
     _check_choices(engine, workers, again)
+    check_axes(opsets, shapes, dtypes, targets)
     with contextlib.ExitStack() as stack:
         local = stack.enter_context(LocalEngine(workers))
         listed = _select_models(_list_zoo(os.fspath(zoo), local), only)

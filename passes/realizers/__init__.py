@@ -3,6 +3,7 @@
 from .activations import FuseActivations, SplitActivations
 from .causal_convolutions import FuseCausalConvolutions
 from .element_types import ConvertElementTypes
+from .equalize_channels import EqualizeChannels
 from .fan_out import ExplicitFanOut
 from .flatten import FlattenToReshape, ReshapeToFlatten
 from .fold_batch_norm import FoldBatchNorm
@@ -17,6 +18,7 @@ __all__ = [
     "ChannelsFirst",
     "ChannelsLast",
     "ConvertElementTypes",
+    "EqualizeChannels",
     "ExplicitFanOut",
     "FlattenToReshape",
     "FoldBatchNorm",

@@ -9,16 +9,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, GraphError, Registry, UsageError
+from .detection_output import AddDetectionOutput, DetectedBoxes
 from .rewriting import Rewriter
 
 PIXEL_TYPES = {"uint8": DataType.UINT8, "float32": DataType.FLOAT, "float16": DataType.FLOAT16}
 LAYOUTS = ("NCHW", "NHWC")
 STEPS = ("softmax", "argmax", "topk")
+NMS = "nms"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -114,6 +117,23 @@ class AddPixelInput(ir.passes.InPlacePass):
         return result
 
 
+def output_pass(
+    step: str, registry: Registry, count: int | None, boxes: Mapping[str, Any]
+) -> ir.passes.InPlacePass:
+    """The pass that adds a step behind a model; None is the step's own count.
+
+    Raises:
+        UsageError: the step or a field of `boxes` is unknown.
+    """
+    if step != NMS and not boxes:
+        return AddScoreOutput(step, registry, 5 if count is None else count)
+    fields = {field.name for field in dataclasses.fields(DetectedBoxes)} - {"count"}
+    if step != NMS or not fields.issuperset(boxes):
+        raise UsageError(f"'{step}' takes no {', '.join(boxes)}; nms takes {', '.join(sorted(fields))}")
+    counted = boxes if count is None else {**boxes, "count": count}
+    return AddDetectionOutput(DetectedBoxes(**counted), registry)
+
+
 class AddScoreOutput(ir.passes.InPlacePass):
     """Replaces the first output of a model, scores on the last axis, by what they say.
 
@@ -124,7 +144,9 @@ class AddScoreOutput(ir.passes.InPlacePass):
 
     def __init__(self, step: str, registry: Registry, count: int = 5):
         if step not in STEPS or count < 1:
-            raise UsageError(f"the step after the model is {', '.join(STEPS)}, not '{step}' of {count}")
+            raise UsageError(
+                f"the step after the model is {', '.join(STEPS)} or {NMS}, not '{step}' of {count}"
+            )
         self._step = step
         self._count = count
         self._registry = registry

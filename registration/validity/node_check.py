@@ -285,7 +285,7 @@ def _attribute_problem(node: ir.Node, facts: _Facts) -> str | None:
         if formal is None:
             if name.startswith(_INTERNAL):
                 continue
-            return f"it has no attribute '{name}'"
+            return f"it has no attribute '{name}'{_other_versions(facts.schema, name)}"
         if attribute.type != formal.type:
             return f"its attribute '{name}' is of type {attribute.type.name}, not {formal.type.name}"
         if attribute.ref_attr_name is not None:
@@ -308,9 +308,11 @@ def _attribute_problem(node: ir.Node, facts: _Facts) -> str | None:
 def _count_problem(node: ir.Node, facts: _Facts) -> str | None:
     inputs, outputs = node.inputs, node.outputs
     if not facts.minimum_inputs <= len(inputs) <= facts.maximum_inputs:
-        return f"it has {len(inputs)} inputs, {_bounds(facts.minimum_inputs, facts.maximum_inputs)}"
+        bounds = _bounds(facts.minimum_inputs, facts.maximum_inputs)
+        return f"it has {_count(len(inputs), 'input')}, {bounds}"
     if not facts.minimum_outputs <= len(outputs) <= facts.maximum_outputs:
-        return f"it has {len(outputs)} outputs, {_bounds(facts.minimum_outputs, facts.maximum_outputs)}"
+        bounds = _bounds(facts.minimum_outputs, facts.maximum_outputs)
+        return f"it has {_count(len(outputs), 'output')}, {bounds}"
     for position in facts.required_inputs:
         if position < len(inputs) and inputs[position] is None:
             return f"it needs its input '{facts.schema.inputs[position].name}'"
@@ -318,6 +320,24 @@ def _count_problem(node: ir.Node, facts: _Facts) -> str | None:
         if position < len(outputs) and outputs[position].name == "":
             return f"it needs its output '{facts.schema.outputs[position].name}'"
     return None
+
+
+def _other_versions(schema: OperatorSchema, attribute: str) -> str:
+    """At which other opsets an operator has an attribute: tools may declare a wrong opset."""
+    versions = operator_schemas(schema.name, schema.domain)
+    later = [v.since_version for v in versions if v.since_version > schema.since_version]
+    with_it = [v.since_version for v in versions if attribute in v.attributes]
+    first_with = next((version for version in later if version in with_it), None)
+    if first_with is not None:
+        return f" (it has one from opset {first_with} on)"
+    if not with_it:
+        return ""
+    ended = next(v.since_version for v in versions if v.since_version > max(with_it))
+    return f" (it had one before opset {ended})"
+
+
+def _count(count: int, noun: str) -> str:
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
 
 
 def _bounds(least: int, most: float) -> str:
@@ -330,9 +350,9 @@ def _block_problem(graph: ir.Graph | None, name: str, inputs: int, outputs: int)
     """What is wrong with the number of inputs or outputs of a sub-graph."""
     if graph is None:
         return None
-    for word, values, count in (("inputs", graph.inputs, inputs), ("outputs", graph.outputs, outputs)):
+    for word, values, count in (("input", graph.inputs, inputs), ("output", graph.outputs, outputs)):
         if len(values) != count:
-            return f"its {name} has {len(values)} {word}, not {count}"
+            return f"its {name} has {_count(len(values), word)}, not {count}"
     return None
 
 

@@ -8,7 +8,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import DataType
 
-from ..schemas import OperatorSchema, Parameter
+from ..schemas import OperatorSchema, Parameter, operator_schema
 
 _FLOATS = frozenset(int(DataType[name]) for name in ("FLOAT", "FLOAT16", "DOUBLE", "BFLOAT16"))
 
@@ -40,8 +40,12 @@ def element_type_name(number: int) -> str:
         return str(number)
 
 
-def type_problem(node: ir.Node, schema: OperatorSchema) -> str | None:
-    """What is wrong with the known element types of a node; None if no problem is known."""
+def type_problem(node: ir.Node, schema: OperatorSchema, *, trusts_inputs: bool = False) -> str | None:
+    """What is wrong with the known element types of a node; None if no problem is known.
+
+    Args:
+        trusts_inputs: whether a result is compared also with an input that is declared falsely.
+    """
     variables: dict[str, DataType] = {}
     for word, values, formals in (
         ("input", node.inputs, schema.inputs),
@@ -58,26 +62,50 @@ def type_problem(node: ir.Node, schema: OperatorSchema) -> str | None:
             formal = formals[min(position, last)]
             # `Parameter` does not list every form of a type; look it up in the schema before refusing.
             if dtype not in formal.dtypes and not _may_be_tensor(schema, word, position, dtype):
-                return _message(word, value, dtype, formal, schema)
+                bound = variables.get(formal.variable) if word == "result" else None
+                return _message(word, value, dtype, formal, schema, bound)
             if formal.variable and formal.homogeneous:
                 bound = variables.setdefault(formal.variable, dtype)
                 if bound is not dtype and bound != dtype:
-                    verb = "is" if word == "input" else "is declared as"
-                    return (
-                        f"its {word} '{value.name}' {verb} {dtype.name}, but must be {bound.name} like the "
-                        "others"
-                    )
+                    if word == "input":
+                        text = f"its input '{value.name}' is {dtype.name}, but must be {bound.name}"
+                        return f"{text} like the others"
+                    if not trusts_inputs and any(map(_is_declared_falsely, node.inputs)):
+                        # The node that computes the input is reported.
+                        return None
+                    return _declaration(value, dtype, bound.name, schema)
     return None
 
 
-def _message(word: str, value: ir.Value, dtype: DataType, formal: Parameter, schema: OperatorSchema) -> str:
+def _message(
+    word: str,
+    value: ir.Value,
+    dtype: DataType,
+    formal: Parameter,
+    schema: OperatorSchema,
+    bound: DataType | None,
+) -> str:
     # The operator decides the type of a result, so a wrong one is a declaration of the file.
     if word == "result":
         types = " or ".join(sorted(allowed.name for allowed in formal.dtypes)) or "another type"
-        return f"the file declares its result '{value.name}' as {dtype.name}; {schema.name} gives {types}"
+        types = types if bound is None else bound.name
+        return _declaration(value, dtype, types, schema)
     if len(formal.dtypes) == 1:
         return f"its {word} '{value.name}' is {dtype.name}, not {next(iter(formal.dtypes)).name}"
     return f"its {word} '{value.name}' is {dtype.name}, which it does not take"
+
+
+def _declaration(value: ir.Value, dtype: DataType, types: str, schema: OperatorSchema) -> str:
+    return f"the file declares its result '{value.name}' as {dtype.name}; {schema.name} gives {types}"
+
+
+def _is_declared_falsely(value: ir.Value | None) -> bool:
+    producer = None if value is None else value.producer()
+    if producer is None or producer.graph is None:
+        return False
+    opset = producer.graph.opset_imports.get(producer.domain)
+    schema = None if opset is None else operator_schema(producer.op_type, opset, producer.domain)
+    return schema is not None and type_problem(producer, schema, trusts_inputs=True) is not None
 
 
 @functools.lru_cache(maxsize=4096)

@@ -1,6 +1,6 @@
 """Matrix products and convolutions with the transpositions, sums and activations that are fused into them."""
 
-from ...registration import GraphContext, Value
+from ...registration import DataType, GraphContext, Value
 from ..compositions.size_arithmetic import known_rank
 from . import microsoft_symbolic
 from .fused_activations import activate
@@ -92,3 +92,14 @@ def fused_conv(
     )
     added = convolved if Z is None else g.op("Add", convolved, Z)
     return activate(g, added, activation, activation_params or [])
+
+
+@microsoft_symbolic("GemmFastGelu")
+def gemm_fast_gelu(g: GraphContext, X: Value, W: Value, bias: Value | None = None) -> Value:
+    product = g.op("MatMul", X, W)
+    return g.op("Gelu", product if bias is None else g.op("Add", product, bias), approximate="tanh")
+
+
+@microsoft_symbolic("MatMulInteger16")
+def mat_mul_integer_16(g: GraphContext, A: Value, B: Value) -> Value:
+    return g.op("MatMul", g.cast(A, DataType.INT32), g.cast(B, DataType.INT32))

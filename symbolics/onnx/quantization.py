@@ -117,7 +117,8 @@ def _zero_point(g: GraphContext, scale: Value, zero_point: Value | None, output_
 
 
 def _dequantize(g: GraphContext, x: Value, scale: Value, zero_point: Value | None, wide: DataType) -> Value:
-    if g.dtype(x) not in dtypes.INTEGERS:
+    # The result of an operator of another domain may have no known type; the schema asks for integers.
+    if g.dtype(x) not in (None, *dtypes.INTEGERS):
         raise g.refuse(f"the quantized type {g.dtype(x)} is not supported")
     # INT32 holds the difference of any two 8-bit or 16-bit integers.
     exact = g.cast(x, DataType.INT32)

@@ -186,8 +186,50 @@ RECORDS = {
     ),
     "QuantizeLinear": ("QuantizeLinear", [X, *SCALES[:2]], {}, 1),
     "DequantizeLinear": ("DequantizeLinear", [BYTES, *SCALES[:2]], {}, 1),
+    "QLinearConv": (
+        "QLinearConv",
+        [
+            integers(0, 255, 1, 6, 6, 2, dtype=np.uint8),
+            *SCALES[:2],
+            integers(-99, 99, 3, 2, 3, 3, dtype=np.int8),
+            np.abs(reals(3)) / 50,
+            np.zeros(3, np.int8),
+            *SCALES[2:],
+            integers(-99, 99, 3),
+        ],
+        {"channels_last": 1, "pads": [1] * 4},
+        1,
+    ),
+    "QGemm": (
+        "QGemm",
+        [
+            BYTES[0],
+            *SCALES[:2],
+            integers(-99, 99, 5, 8, dtype=np.int8),
+            np.abs(reals(5)) / 50,
+            np.zeros(5, np.int8),
+            integers(-99, 99, 5),
+            *SCALES[2:],
+        ],
+        {"transB": 1},
+        1,
+    ),
+    "QGemm to floats": (
+        "QGemm",
+        [BYTES[0], *SCALES[:2], integers(-99, 99, 8, 5, dtype=np.int8), SCALES[0], number(0, np.int8)],
+        {"alpha": 0.5},
+        1,
+    ),
+    "NhwcMaxPool": ("NhwcMaxPool", [BYTES[None]], {"kernel_shape": [2, 2], "pads": [0, 1, 0, 1]}, 1),
+    "Trilu": ("Trilu", [X, number(1, np.int64)], {"upper": 0}, 1),
+    "ExpandDims": ("ExpandDims", [X, number(-1, np.int32)], {}, 1),
+    "GatherND": ("GatherND", [X, number([[1, 2], [0, 1]], np.int64)], {}, 1),
+    "Range": ("Range", [number(2), number(9)], {}, 1),
+    "GridSample": ("GridSample", [IMAGE, np.tanh(reals(1, 4, 5, 2))], {"mode": "bicubic"}, 1),
+    "integers of 16 bits": ("MatMulInteger16", [integers(-9, 9, 2, 8, dtype=np.int16)] * 2, {}, 1),
 }
-LOWEST = {"dynamic product": 11}
+RECORDS["integers of 16 bits"][1][1] = RECORDS["integers of 16 bits"][1][0].T.copy()
+LOWEST = {"dynamic product": 11, "Range": 11}
 # Inputs that are computed in models; all others are weights.
 COMPUTED = {
     "Attention": (0, 3, 4, 5),
@@ -234,6 +276,97 @@ def test_standard_operators_give_what_the_kernel_gives(name):
             np.testing.assert_allclose(array.astype(float), kernel_result.astype(float), rtol=1e-4, atol=step)
 
 
+def quantized_layer(scales, **attributes):
+    """A bidirectional LSTM of quantized weights, and its feeds."""
+    weights = [integers(-99, 99, 2, rows, 16, dtype=np.int8) for rows in (8, 4)]
+    parameters = [np.full(scales, 0.01, np.float32), np.zeros(scales, np.int8)] * 2
+    inputs = [reals(5, 3, 8), *weights, reals(2, 32), None, None, None, None, *parameters]
+    attributes = {"hidden_size": 4, "direction": "bidirectional", **attributes}
+    return model_of("DynamicQuantizeLSTM", inputs, attributes, 3)
+
+
+@pytest.mark.parametrize("scales", [(2,), (2, 16)])
+def test_a_quantized_recurrent_layer_becomes_one_with_dequantized_weights(scales):
+    proto, feeds = quantized_layer(scales)
+    expected = run(proto, **feeds)
+    for output, array in zip(proto.graph.output, expected, strict=True):
+        output.CopyFrom(value(output.name, array.shape))
+    for opset in (9, 17):
+        lowered = OnnxModel(ir.from_proto(proto)).lower(opset, standard=True)
+        assert "LSTM" in operators(lowered.model_proto)
+        for array, kernel_result in zip(lowered.run(feeds), expected, strict=True):
+            # The kernel quantizes activations, too.
+            np.testing.assert_allclose(array, kernel_result, atol=0.03)
+
+
+def normalise(image, groups, gamma, beta):
+    """GroupNorm with SiLU of an image with channels last."""
+    batch, *sizes, channels = image.shape
+    grouped = image.reshape(batch, *sizes, groups, channels // groups)
+    axes = (*range(1, len(sizes) + 1), -1)
+    centred = grouped - grouped.mean(axes, keepdims=True)
+    result = (centred / np.sqrt((centred**2).mean(axes, keepdims=True) + 1e-5)).reshape(image.shape)
+    result = result * gamma + beta
+    return result / (1 + np.exp(-result))
+
+
+def tanh_gelu(x):
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
+PHOTO, GAMMA, BETA = reals(2, 4, 4, 6), reals(6), reals(6)
+ROWS = reals(2, 6)
+NORM = {"groups": 3, "activation": 1}
+# These have no kernel for CPUs. Operator, inputs, attributes, results.
+WITHOUT_KERNEL = {
+    "GroupNorm": ([PHOTO, GAMMA, BETA], NORM, [normalise(PHOTO, 3, GAMMA, BETA)]),
+    "SkipGroupNorm": (
+        [PHOTO, GAMMA, BETA, ROWS, GAMMA],
+        NORM,
+        [normalise(PHOTO + ROWS[:, None, None] + GAMMA, 3, GAMMA, BETA), PHOTO + ROWS[:, None, None] + GAMMA],
+    ),
+    "BiasAdd": ([X, GAMMA[:1], X], {}, [2 * X + GAMMA[:1]]),
+    "GemmFastGelu": ([X, reals(8, 8) * 0 + np.eye(8, dtype=np.float32)], {}, [tanh_gelu(X)]),
+}
+
+
+@pytest.mark.parametrize("operator", WITHOUT_KERNEL)
+def test_operators_without_a_kernel_follow_their_definition(operator):
+    inputs, attributes, expected = WITHOUT_KERNEL[operator]
+    proto, feeds = model_of(operator, inputs, attributes, len(expected))
+    del proto.graph.output[:]
+    proto.graph.output.extend(value(f"output{i}", array.shape) for i, array in enumerate(expected))
+    if operator.startswith("Skip"):
+        proto.graph.node[0].output[1] = "output1"
+    for opset in (9, 18, 21):
+        lowered = OnnxModel(ir.from_proto(proto)).lower(opset, standard=True)
+        for array, reference in zip(lowered.run(feeds), expected, strict=True):
+            np.testing.assert_allclose(array, reference, atol=1e-3)
+
+
+def test_a_convolution_with_channels_last_is_that_with_channels_first():
+    inputs = [IMAGE.transpose(0, 2, 3, 1).copy(), KERNEL.transpose(0, 2, 3, 1).copy(), reals(3)]
+    proto, feeds = model_of("NhwcConv", inputs, {"pads": [1] * 4, "strides": [2, 2]}, 1)
+    proto.graph.output[0].CopyFrom(value("output0", (1, 3, 3, 3)))
+    node = helper.make_node("Conv", ["x", "w", "b"], ["y"], pads=[1] * 4, strides=[2, 2])
+    weights = {"w": KERNEL, "b": inputs[2]}
+    reference = model(17, [node], [value("x", IMAGE.shape)], [value("y", (1, 3, 3, 3))], weights)
+    [expected] = run(reference, x=IMAGE)
+    [result] = OnnxModel(ir.from_proto(proto)).lower(13, standard=True).run(feeds)
+    np.testing.assert_allclose(result, expected.transpose(0, 2, 3, 1), atol=1e-4)
+
+
+def test_a_split_gelu_multiplies_halves():
+    both = reals(2, 3, 8)
+    proto, feeds = model_of("BiasSplitGelu", [both, np.zeros(8, np.float32)], {}, 1)
+    proto.graph.output[0].CopyFrom(value("output0", (2, 3, 4)))
+    plain, plain_feeds = model_of("Gelu", [both[..., 4:].copy()], {}, 1)
+    [expected] = run(plain, **plain_feeds)
+    for opset in (9, 13, 20):
+        [result] = OnnxModel(ir.from_proto(proto)).lower(opset, standard=True).run(feeds)
+        np.testing.assert_allclose(result, both[..., :4] * expected, atol=1e-5)
+
+
 def gelu():
     node = helper.make_node("Gelu", ["x"], ["h"], domain=DOMAIN)
     nodes = [node, helper.make_node("Identity", ["h"], ["y"])]
@@ -270,4 +403,17 @@ def test_what_has_no_standard_form_is_named():
     ):
         assert operators(source.lower(13, standard=True).model_proto) == ["Inverse"]
     with pytest.raises(TargetError, match="its domain is not taken"):
+        source.lower(target="openvino")
+
+
+def test_weights_in_the_layout_of_one_machine_are_refused_with_the_remedy():
+    domain = "com.microsoft.nchwc"
+    reorder = helper.make_node("ReorderInput", ["x"], ["h"], domain=domain)
+    back = helper.make_node("ReorderOutput", ["h"], ["y"], domain=domain, channels=16)
+    image = (1, 16, 4, 4)
+    proto = model(17, [reorder, back], [value("x", image)], [value("y", image)], imports=[(domain, 1)])
+    source = OnnxModel(ir.from_proto(proto))
+    with pytest.warns(UserWarning, match="nchwc stay: .* ORT_ENABLE_EXTENDED"):
+        source.lower(13, standard=True)
+    with pytest.raises(TargetError, match="its domain is not taken; .* ORT_ENABLE_EXTENDED"):
         source.lower(target="openvino")

@@ -288,3 +288,98 @@ def test_own_functions_are_asked_at_the_opset_of_the_file_too(tmp_path):
     for opset in (11, 13):
         converted = lowered(model, tmp_path / "vendor.onnx", opset, registry=registry)
         np.testing.assert_array_equal(results(converted, {"x": X})[0], X)
+
+
+EXPERIMENTS = {
+    "Affine": ({"alpha": 2.0, "beta": 0.5}, (2, 3, 4, 4)),
+    "ParametricSoftplus": ({"alpha": 2.0, "beta": 0.5}, (2, 3, 4, 4)),
+    "ScaledTanh": ({"alpha": 2.0, "beta": 0.5}, (2, 3, 4, 4)),
+    "ImageScaler": ({"scale": 2.0, "bias": [1.0, 2.0, 3.0]}, (2, 3, 4, 4)),
+    "Crop": ({"border": [1, 0, 0, 2]}, (2, 3, 2, 3)),
+    "MemcpyFromHost": ({}, (2, 3, 4, 4)),
+}
+
+
+@pytest.mark.parametrize("op_type", EXPERIMENTS)
+def test_operators_that_only_onnxruntime_has_mean_the_same(op_type, tmp_path):
+    attributes, shape = EXPERIMENTS[op_type]
+    node = helper.make_node(op_type, ["x"], ["y"], **attributes)
+    model = model_of([node], [value("x", [2, 3, 4, 4])], [value("y", shape)], opset=8)
+    image = np.random.default_rng(0).standard_normal((2, 3, 4, 4)).astype(np.float32)
+    converted = check_conversions(model, tmp_path / "m.onnx", {"x": image}, opsets=(7, 8, 13))
+    assert op_type not in {n.op_type for n in converted.graph.node}
+
+
+def test_a_crop_may_state_its_size(tmp_path):
+    node = helper.make_node("Crop", ["x"], ["y"], border=[1, 0, 0, 0], scale=[2, 2])
+    model = model_of([node], [value("x", [1, 1, 4, 4])], [value("y", [1, 1, 2, 2])], opset=8)
+    image = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    check_conversions(model, tmp_path / "m.onnx", {"x": image}, opsets=(7, 13))
+
+
+def test_a_slice_by_inputs_of_old_files(tmp_path):
+    node = helper.make_node("DynamicSlice", ["x", "s", "e"], ["y"])
+    constants = [stored("s", [1, 0, 1]), stored("e", [2, 1, 3])]
+    model = model_of([node], [value("x", [2, 1, 3])], [value("y", [1, 1, 2])], constants, opset=8)
+    check_conversions(model, tmp_path / "m.onnx", {"x": X}, opsets=(9, 13), expected=X[1:, :, 1:])
+
+
+def test_the_simplified_norm_of_onnxruntime_becomes_that_of_onnx(tmp_path):
+    node = helper.make_node("SimplifiedLayerNormalization", ["x", "s"], ["y"], epsilon=1e-6)
+    scale = [stored("s", [1.0, 2.0, 3.0], np.float32)]
+    model = model_of([node], [value("x", [2, 1, 3])], [value("y", [2, 1, 3])], scale, opset=14)
+    converted = check_conversions(model, tmp_path / "m.onnx", {"x": X}, opsets=(9, 17, 23))
+    assert [n.op_type for n in converted.graph.node] == ["RMSNormalization"]
+
+
+def test_the_node_that_declares_a_type_falsely_is_named_alone(tmp_path):
+    nodes = [helper.make_node("Relu", ["x"], ["t"]), helper.make_node("Abs", ["t"], ["y"])]
+    model = model_of(nodes, [value("x", [2])], [value("y", [2])])
+    model.graph.value_info.append(value("t", [2], INT64))
+    with pytest.raises(
+        InvalidNodesError, match="declares its result 't' as INT64; Relu gives FLOAT"
+    ) as error:
+        lowered(model, tmp_path / "m.onnx", 13)
+    assert [node.operator for node in error.value.nodes] == ["Relu"]
+
+
+def test_a_file_that_no_opset_can_express_is_refused_and_not_the_opset(tmp_path):
+    node = helper.make_node("Reshape", ["x", "s"], ["y"])
+    model = model_of([node], [value("x", [2, 1, 3])], [value("y", None)], [stored("s", [4, -1])])
+    with pytest.raises(InvalidNodesError, match="the file is not valid at its opset 11.*\n.*Reshape"):
+        lowered(model, tmp_path / "m.onnx", 17)
+
+
+def test_an_attribute_of_another_opset_is_told_so(tmp_path):
+    cases = (
+        (11, helper.make_node("Clip", ["x"], ["y"], min=0.0), "it had one before opset 11"),
+        (9, helper.make_node("BatchNormalization", ["x"] * 5, ["y"], training_mode=1), "from opset 14 on"),
+    )
+    for opset, node, text in cases:
+        model = model_of([node], [value("x", [2])], [value("y", [2])], opset=opset)
+        with pytest.raises(InvalidNodesError, match=text):
+            lowered(model, tmp_path / "m.onnx", 13)
+
+
+def sparse_constant(indices, shape=(3, 4)):
+    values = numpy_helper.from_array(np.array([1, 2], np.float32))
+    sparse = helper.make_sparse_tensor(values, numpy_helper.from_array(np.array(indices)), shape)
+    nodes = [
+        helper.make_node("Constant", [], ["w"], sparse_value=sparse),
+        helper.make_node("MatMul", ["x", "w"], ["y"]),
+    ]
+    return model_of(nodes, [value("x", [2, 1, 3])], [value("y", [2, 1, 4])])
+
+
+@pytest.mark.parametrize("indices", [[1, 6], [[0, 1], [1, 2]]])
+def test_a_sparse_constant_becomes_a_dense_one(indices, tmp_path):
+    dense = np.zeros((3, 4), np.float32)
+    dense[0, 1], dense[1, 2] = 1, 2
+    check_conversions(sparse_constant(indices), tmp_path / "m.onnx", {"x": X}, (9, 13), X @ dense)
+
+
+@pytest.mark.parametrize(("indices", "shape"), [([1, 12], (3, 4)), ([-1, 2], (3, 4)), ([1, 2], (2**40, 4))])
+def test_a_sparse_constant_out_of_its_shape_is_refused(indices, shape, tmp_path):
+    onnx.save(sparse_constant(indices, shape), tmp_path / "m.onnx")
+    with pytest.raises(opsetta.ModelFileError, match="indices outside|more than 4194304 elements"):
+        opsetta.load(tmp_path / "m.onnx")

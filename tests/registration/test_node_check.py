@@ -66,7 +66,7 @@ INVALID = [
         "output_datatype is -5",
     ),
     ("too many inputs", 13, node("Relu", "x x"), X4, "2 inputs, not 1"),
-    ("too few inputs", 13, node("MatMul"), X4, "1 inputs, not 2"),
+    ("too few inputs", 13, node("MatMul"), X4, "1 input, not 2"),
     ("too many outputs", 13, node("Relu", "x", "y z"), X4, "2 outputs, not 1"),
     ("omitted input", 13, helper.make_node("Clip", ["", "x"], ["y"]), X4, "needs its input 'input'"),
     ("element type of an input", 9, node("MatMul", "x w"), {"x": ([2], BOOL), "w": ([2], BOOL)}, "BOOL"),
@@ -93,7 +93,7 @@ INVALID = [
         13,
         node("If", "c", then_branch=branch("a", ["q"]), else_branch=branch("b")),
         {"c": ([], BOOL), "x": [2]},
-        "then_branch has 1 inputs, not 0",
+        "then_branch has 1 input, not 0",
     ),
     (
         "outputs of a branch",

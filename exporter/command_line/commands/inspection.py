@@ -14,7 +14,17 @@ from ....registration.opsets import OPSET_RANGE
 from ...captured_graph.specializations import Specialization
 from ..options import export as options
 from ..terminal.output import say
-from ..terminal.tables import MOST_SHOWN, more, print_json, row, shape_text, show, size_text, table
+from ..terminal.tables import (
+    MOST_SHOWN,
+    count_text,
+    more,
+    print_json,
+    row,
+    shape_text,
+    show,
+    size_text,
+    table,
+)
 from .editing import load_onnx
 from .targets import check_target
 
@@ -110,6 +120,8 @@ def ops(
         return
     opsets = support.swept()["opsets"] if opset is None else [opset]
     entries_by_operator = support.operator_support(opsets, text)
+    if not entries_by_operator:
+        raise UsageError(f"no operator has '{text}' in its name")
     if as_json:
         rows = [
             dataclasses.asdict(entry)
@@ -223,7 +235,7 @@ def _header(description: dict[str, Any]) -> Iterator[str]:
         yield f"{file}, opsets {opsets}, IR version {description['ir_version']}"
         weights = description["initializers"]
         where = f", in {_list_names(description['external_data'])}" if description["external_data"] else ""
-        yield f"weights: {weights['count']} initializers, {size_text(weights['bytes'])}{where}"
+        yield f"weights: {count_text(weights['count'], 'initializer')}, {size_text(weights['bytes'])}{where}"
         return
     yield f"{file}, {description['form']} {description['kind']}, {description['producer']}"
     constants = description["constants"]

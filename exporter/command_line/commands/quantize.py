@@ -36,6 +36,7 @@ def quantize(
     per_channel: calibration.PerChannel = None,
     symmetric: calibration.Symmetric = None,
     method: calibration.Method = "minmax",
+    equalize: calibration.Equalize = False,
     exclude: calibration.Exclude = None,
     mean: calibration.Mean = "0",
     std: calibration.Std = "1",
@@ -67,6 +68,7 @@ def quantize(
             std=_read_numbers("--std", std),
             form=form,
             method=method,
+            equalize=equalize,
             exclude=exclude or (),
             **{name: value for name, value in wishes.items() if value is not None},
         )

@@ -154,7 +154,11 @@ def _opsets(text: str | None) -> list[int] | None:
 
 def _summary(written_report: Report) -> str:
     if written_report.written is None:
-        listed = ", ".join(problem.subject for problem in written_report.problems)
+        problem, *_ = written_report.problems
+        if not problem.places:
+            # A stage failed, which does not depend on the opset.
+            return f"the export failed while {problem.subject}: {problem.reason.splitlines()[0]}"
+        listed = ", ".join(dict.fromkeys(problem.subject for problem in written_report.problems))
         return f"opset {written_report.asked['opset']} is not possible: {listed}"
     text = f"opset {written_report.asked['opset']}, {count_text(written_report.written.nodes, 'node')}"
     if written_report.parity is None or written_report.parity.agrees is None:

@@ -32,5 +32,12 @@ Exclude = Annotated[
     list[str] | None,
     typer.Option(metavar="OPERATOR | NODE", help="An operator or a node that stays in float."),
 ]
+Equalize = Annotated[
+    bool,
+    typer.Option(
+        "--equalize",
+        help="Give the channels between two convolutions weights of one range, for --per-tensor.",
+    ),
+]
 Mean = Annotated[str, typer.Option(metavar="R,G,B", help="Of images: subtracted from pixels of 0 to 1.")]
 Std = Annotated[str, typer.Option(metavar="R,G,B", help="Of images: pixels are divided by it.")]

@@ -19,9 +19,10 @@ Preprocess = Annotated[
 Postprocess = Annotated[
     str | None,
     typer.Option(
-        metavar="softmax | argmax | topk=N",
+        metavar="softmax | argmax | topk=N | nms",
         help="Return probabilities, classes, or the largest scores and their classes, over the last axis of "
-        "the first output.",
+        "the first output; or the boxes of a detector, in words: 'nms iou=0.45 score=0.25 count=100 xyxy "
+        "objectness'.",
     ),
 ]
 
@@ -62,11 +63,28 @@ def score_arguments(text: str | None) -> dict[str, Any] | None:
     """The arguments of `OnnxModel.postprocess`; None without the option.
 
     Raises:
-        UsageError: the number is none.
+        UsageError: a word is unknown, or a number is none.
     """
     if text is None:
         return None
-    step, equals, count = text.partition("=")
-    if equals and not count.isdecimal():
-        raise UsageError(f"--postprocess: '{count}' is not a number")
-    return {"step": step, **({"count": int(count)} if equals else {})}
+    first, *words = text.split() or [""]
+    step, equals, count = first.partition("=")
+    arguments: dict[str, Any] = {"step": step}
+    for word in [f"count={count}"] * bool(equals) + words:
+        name, equals, value = word.partition("=")
+        try:
+            if equals and name in ("iou", "score"):
+                arguments[name] = float(value)
+            elif equals and name == "count":
+                arguments[name] = int(value)
+            elif word in ("xyxy", "cxcywh"):
+                arguments["coordinates"] = word
+            elif word == "objectness":
+                arguments[word] = True
+            else:
+                raise ValueError
+        except ValueError:
+            raise UsageError(
+                f"--postprocess: '{word}' is not a count, iou=…, score=…, xyxy, cxcywh or objectness"
+            ) from None
+    return arguments

@@ -25,6 +25,8 @@ from .versions import (
 )
 
 _FOLDER = pathlib.Path(__file__).parent / "files"
+_OTHER_NAMES = {"litert": "tflite", "directml": "dml"}
+"""Further names of products."""
 _CONVENTIONS = {
     "constants": ("initializers", "nodes"),
     "bool_constants": ("uint8", "int8", "int32", "int64", "float"),
@@ -64,6 +66,7 @@ def load_target(target: str | os.PathLike[str] | Target) -> Target:
         raise UsageError(f"target must be a name or the path of a TOML file, not {type(target).__name__}")
     name, version = split_version(target) if isinstance(target, str) else (target, None)
     if isinstance(name, str) and not name.endswith(".toml"):
+        name = _OTHER_NAMES.get(name, name)
         if name not in target_names():
             raise UsageError(
                 f"there is no target '{name}'{_closest(name, target_names())}; `opsetta targets` lists "
@@ -158,7 +161,7 @@ class _Reader:
         fields["operators"] = self.choice("operators", content, _operators())
         fields["types"] = self.choice("types", content, _element_types())
         fields["domains"] = self.texts("domains", content.get("domains", []))
-        for key in ("host_operators", "measured_operators"):
+        for key in ("host_operators", "accelerated_operators", "measured_operators"):
             fields[key] = self.texts(key, content.get(key, []))
             for name in fields[key]:
                 self.one_of(key, name, _operators())

@@ -144,6 +144,8 @@ class Target:
         domains: other domains whose operators it takes.
         types: element types, by their ONNX names in lower case.
         host_operators: operators that the target takes, and runs on the processor beside the accelerator.
+        accelerated_operators: operators that the accelerator runs, where all others run on the CPU beside
+            it; empty if that is not known.
         measured_operators: operators whose results were right in every form that was run in the target.
         static_shapes: whether every dimension of the inputs must be a number.
         external_data: whether weights may be in files beside the model.
@@ -169,6 +171,7 @@ class Target:
     domains: tuple[str, ...] = ()
     types: Choice = Choice()
     host_operators: tuple[str, ...] = ()
+    accelerated_operators: tuple[str, ...] = ()
     measured_operators: tuple[str, ...] = ()
     static_shapes: bool = False
     external_data: bool = True
@@ -188,6 +191,11 @@ class Target:
         low = max(self.opsets.minimum or MINIMUM_OPSET, MINIMUM_OPSET)
         high = min(self.opsets.maximum or MAXIMUM_OPSET, MAXIMUM_OPSET)
         return min(max(self.opsets.default or DEFAULT_OPSET, low), high)
+
+    def runs_on_host(self, operator: str) -> bool:
+        """Whether an operator of the default domain runs on the processor beside the accelerator."""
+        is_accelerated = not self.accelerated_operators or operator in self.accelerated_operators
+        return operator in self.host_operators or not is_accelerated
 
 
 def check_saving(target: Target | None, external_data: object) -> None:

@@ -11,6 +11,7 @@ from ....registration import MODULE, InvalidNode, TargetError, TargetProblem
 from ....registration.schemas import OperatorSchema, operator_schema
 from ....registration.validity.node_check import invalid_nodes
 from ....registration.warning import warn
+from ...lowering.conversion.foreign_operators import LAYOUT_DOMAIN, LAYOUT_REMEDY
 from .target import Restriction, Target
 
 _MOST_LISTED = 20
@@ -72,11 +73,10 @@ def list_problems(problems: Sequence[TargetProblem]) -> str:
 
 def nodes_on_host(model: ir.Model, target: Target) -> list[TargetProblem]:
     """The nodes that a target takes, and runs on the processor beside its accelerator."""
-    nodes = ir.traversal.RecursiveGraphIterator(model.graph) if target.host_operators else ()
     return [
         _of_operator(node, "runs on the CPU")
-        for node in nodes
-        if node.domain in _STANDARD and node.op_type in target.host_operators
+        for node in ir.traversal.RecursiveGraphIterator(model.graph)
+        if node.domain in _STANDARD and target.runs_on_host(node.op_type)
     ]
 
 
@@ -176,7 +176,7 @@ def _of_node(node: ir.Node, opset: int | None, target: Target) -> Iterator[str]:
     """The unsupported parts of a node, as phrases to follow the node's name."""
     if node.domain not in _STANDARD:
         if node.domain not in target.domains:
-            yield "its domain is not taken"
+            yield "its domain is not taken" + f"; {LAYOUT_REMEDY}" * (node.domain == LAYOUT_DOMAIN)
         return
     if node.op_type not in target.operators:
         yield "the operator is not taken"

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from ....registration import ModelFileError
 from ....registration.schemas import operator_schema
-from .checks.tensor_contents import check_tensor
+from .checks.sparse_tensors import check_sparse
 from .external_data.files import ExternalFiles
 from .external_data.prepacked import PackedEntries
 from .names import quoted
@@ -72,7 +72,9 @@ def take_out(proto: onnx.ModelProto, files: ExternalFiles) -> Carried:
     for tensor in graph.sparse_initializer:
         name = tensor.values.name
         title = f"sparse initializer {quoted(name)}"
-        _check_sparse(tensor, files, title)
+        if not name:
+            raise ModelFileError("a sparse initializer has no name")
+        check_sparse(tensor, files, title)
         if name in declared:
             raise ModelFileError(f"{title} has the name of an input or of another initializer")
         declared.add(name)
@@ -195,19 +197,3 @@ def _is_foreign(value_type: onnx.TypeProto, title: str) -> bool:
             return False
         value_type = getattr(getattr(value_type, field), _ELEMENTS[field])
     raise ModelFileError(f"{title} is of a type nested more than {_MAXIMUM_DEPTH} deep")
-
-
-def _check_sparse(tensor: onnx.SparseTensorProto, files: ExternalFiles, title: str) -> None:
-    """Check that a sparse tensor has as many indices as values, and that they are within its shape."""
-    if not tensor.values.name:
-        raise ModelFileError("a sparse initializer has no name")
-    check_tensor(tensor.values, files, title)
-    check_tensor(tensor.indices, files, f"the indices of {title}")
-    if min(tensor.dims, default=0) < 0:
-        raise ModelFileError(f"{title} has a negative size, {min(tensor.dims)}")
-    if onnx.TensorProto.EXTERNAL in (tensor.values.data_location, tensor.indices.data_location):
-        raise ModelFileError(f"{title} has external data, which is not supported for sparse tensors")
-    count = list(tensor.values.dims)
-    indices = list(tensor.indices.dims)
-    if len(count) != 1 or indices not in (count, [*count, len(tensor.dims)]):
-        raise ModelFileError(f"{title} has values of shape {count}, but indices of shape {indices}")

@@ -108,7 +108,8 @@ def convert(
     conversion.observation = observation
     conversion.omitted_passes = (*omitted_passes, *_TRUST_NAMES_OF_SIZES)
     conversion.level, conversion.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
-    return _attach_carried(model, with_contents(conversion.run()))
+    with shapes.faults_of_file(source_opset):
+        return _attach_carried(model, with_contents(conversion.run()))
 
 
 def _attach_carried(model: ir.Model, converted: ir.Model) -> ir.Model:

@@ -22,6 +22,13 @@ from ....registration.functions.results import as_list
 from ....registration.schemas import operator_schemas
 from ....registration.warning import warn
 
+LAYOUT_DOMAIN = "com.microsoft.nchwc"
+LAYOUT_REMEDY = (
+    "its weights are in the memory layout of one machine's processor: optimize the file with "
+    "ORT_ENABLE_EXTENDED instead of ORT_ENABLE_ALL"
+)
+"""The file does not tell the layout's block size, so that its weights cannot be converted."""
+
 
 def has_versions(op_type: str) -> bool:
     """Whether ONNX has the operator at any opset."""
@@ -65,7 +72,9 @@ def close_domain(model: ir.Model, *, warns: bool) -> None:
     names = sorted({node.op_type for node in model.graph.all_nodes() if node.domain == MICROSOFT})
     if not names:
         model.graph.opset_imports.pop(MICROSOFT, None)
-    elif warns:
+    if warns and any(node.domain == LAYOUT_DOMAIN for node in model.graph.all_nodes()):
+        warn(f"operators of {LAYOUT_DOMAIN} stay: {LAYOUT_REMEDY}")
+    if names and warns:
         warn(f"opsetta has no function for these operators of {MICROSOFT}, which stay: {', '.join(names)}")
 
 

@@ -14,14 +14,15 @@ Most conversions need neither. A model that onnx refuses is an error only if onn
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import onnx
 import onnx_ir as ir
 from onnx_ir import AttributeType, Value, serde
 
-from ....registration import InvalidNode, InvalidNodesError, UnsupportedError
+from ....registration import InvalidNode, InvalidNodesError, UnsupportedError, UnsupportedOperatorsError
 from ....registration.arguments import blocks, graphs_of
 from ....registration.inference.shape_inference import checks_operands
 from ....registration.metadata import MODULE
@@ -113,6 +114,25 @@ class WrittenShapes:
         if reason is not None and self._is_file_valid():
             raise UnsupportedError(f"it does not take its operands: {_clause(reason)}")
 
+    @contextlib.contextmanager
+    def faults_of_file(self, source_opset: int) -> Iterator[None]:
+        """Refuse the file, not the opset, where no opset expresses a node whose shapes contradict each other.
+
+        Raises:
+            InvalidNodesError: instead of an `UnsupportedOperatorsError`; it has the reason of onnx.
+        """
+        try:
+            yield
+        except UnsupportedOperatorsError as error:
+            if all(operator.first_opset is not None for operator in error.operators):
+                raise
+            message = _with_node_names(with_constants_inside(message_without_weights(copy_of(self._model))))
+            reason = self._reason(message) or self._reason(message, data_prop=True)
+            if reason is None:
+                raise
+            text = f"the file is not valid at its opset {source_opset}, and cannot be written at another:"
+            raise InvalidNodesError(text, [self._located(self._model, reason)]) from error
+
     def check_model(self, model: ir.Model) -> None:
         """Check a whole model, if shapes have become known.
 
@@ -124,11 +144,7 @@ class WrittenShapes:
             node.graph is None or _is_constant(node.inputs[position]) for node, position in self._watched
         ):
             return
-        message = with_constants_inside(message_without_weights(model))
-        for graph in with_subgraphs(message.graph):
-            for node in graph.node:
-                # Messages of onnx have the name of the node.
-                node.name = node.name or (node.output[0] if node.output else "")
+        message = _with_node_names(with_constants_inside(message_without_weights(model)))
         # onnxruntime propagates sizes when it loads a file, and onnx's checker does not.
         for data_prop in (False, True):
             reason = self._reason(message, data_prop)
@@ -184,6 +200,14 @@ class WrittenShapes:
                 seen.update(users)
                 waiting += users
         return ""
+
+
+def _with_node_names(message: onnx.ModelProto) -> onnx.ModelProto:
+    """A message whose nodes all have names, which the errors of onnx contain."""
+    for graph in with_subgraphs(message.graph):
+        for node in graph.node:
+            node.name = node.name or (node.output[0] if node.output else "")
+    return message
 
 
 def _names(values: Iterable[Value]) -> list[str]:
@@ -275,6 +299,10 @@ def _fragment(
             return None
         graph.input.add(name=str(value.name)).type.ParseFromString(type_message(value))
     graph.node.extend(map(serde.serialize_node, nodes))
+    # onnx infers no type for the results of some operators, such as GroupNormalization.
+    for value in own:
+        if value.name and value.dtype is not None and value not in results:
+            graph.value_info.add(name=value.name).type.tensor_type.elem_type = int(value.dtype)
     for output, result in zip(node.outputs, results, strict=False):
         if result is not None and result in own and output.type is not None:
             graph.output.add(name=str(result.name)).type.ParseFromString(type_message(output))

@@ -17,13 +17,13 @@ DTYPES = (OWN, "float16", "bfloat16", "float32", "float64")
 _SIZE = re.compile(r"([A-Za-z_]\w*)=([1-9]\d*)")
 
 
-def jobs_of(
-    zoo: Zoo, opsets: Sequence[int], shapes: Sequence[str], dtypes: Sequence[str], targets: Sequence[str]
-) -> list[Job]:
-    """Every job, model by model.
+def check_axes(
+    opsets: Sequence[int], shapes: Sequence[str], dtypes: Sequence[str], targets: Sequence[str]
+) -> None:
+    """Refuse values of the axes that no zoo has; a zoo may take long to list.
 
     Raises:
-        UsageError: a shape, an element type or a target is unknown, or does not fit the zoo.
+        UsageError: a shape, an element type or a target is unknown.
         OpsetError: an opset that opsetta does not write.
     """
     axes = {"opsets": opsets, "shapes": shapes, "dtypes": dtypes, "targets": targets}
@@ -38,6 +38,19 @@ def jobs_of(
     for dtype in dtypes:
         if dtype not in DTYPES:
             raise UsageError(f"'{dtype}' is not an element type for sweeps (known: {', '.join(DTYPES)})")
+    for shape in shapes:
+        sizes_of(shape)
+
+
+def jobs_of(
+    zoo: Zoo, opsets: Sequence[int], shapes: Sequence[str], dtypes: Sequence[str], targets: Sequence[str]
+) -> list[Job]:
+    """Every job, model by model, for values that `check_axes` accepts.
+
+    Raises:
+        UsageError: a shape or an element type does not fit the zoo.
+    """
+    for dtype in dtypes:
         if dtype != OWN and not zoo.is_python:
             raise UsageError(f"the element type of ONNX files cannot be changed: leave '{dtype}' out")
     named = {name for entry in zoo.models.values() for name in entry.sizes}

@@ -96,12 +96,24 @@ def test_integer_operators_and_excluded_ones(folder):
         model.quantize(folder / "data.npz", exclude=["Foo"])
 
 
+@pytest.mark.parametrize("activations", ["int16", "uint16"])
+def test_16_bits_lose_less_and_need_the_operators_of_onnxruntime_below_21(folder, activations):
+    for opset in (13, 21):
+        model = opsetta.load(folder / "m.onnx").lower(opset, target="qnn", dims={"batch": 1})
+        quantized = model.quantize(folder / "data.npz", activations=activations, weights="int8")
+        domains = {node.domain for node in quantized.model.graph if "Quantize" in node.op_type}
+        assert domains == ({"com.microsoft"} if opset == 13 else {""})
+        assert quantized.accuracy.outputs[0].relative_error < 0.02
+    model = opsetta.load(folder / "m.onnx").lower(13, target="tensorrt8")
+    with pytest.raises(opsetta.TargetError, match="com.microsoft::.*its domain is not taken"):
+        model.quantize(folder / "data.npz", activations=activations)
+
+
 @pytest.mark.parametrize(
     ("opset", "scheme", "message"),
     [
         (9, {}, "needs opset 11 or higher"),
         (12, {"per_channel": True}, "per channel need opset 13"),
-        (17, {"activations": "int16"}, "16-bit activations need opset 21"),
         (13, {"form": "int8"}, "format must be qdq or qoperator"),
         (13, {"rounding": 1}, "no argument rounding"),
     ],

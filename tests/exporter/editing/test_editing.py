@@ -4,6 +4,7 @@ import numpy as np
 import onnx
 import onnx.parser
 import pytest
+from onnx import helper, numpy_helper
 
 import opsetta
 
@@ -212,4 +213,72 @@ def test_scores_become_probabilities_classes_or_the_largest(model, opset):
     assert largest.output_names == ["scores", "classes", "mean"]
     np.testing.assert_array_equal(largest(IMAGES)[0], -np.sort(-scores)[..., :2])
     with pytest.raises(opsetta.UsageError, match="softmax, argmax, topk"):
+        lowered.postprocess("median")
+    with pytest.raises(opsetta.UsageError, match="'topk' takes no iou"):
+        lowered.postprocess("topk", 2, iou=0.5)
+    with pytest.raises(opsetta.OpsettaError, match="second output with scores"):
         lowered.postprocess("nms")
+
+
+# Centre, size, objectness, and the scores of two classes.
+ROWS = [
+    [10, 10, 8, 8, 0.9, 0.9, 0.1],
+    [11, 10, 8, 8, 0.9, 0.8, 0.1],
+    [10, 10, 8, 8, 0.5, 0.1, 0.9],
+    [40, 40, 8, 8, 0.1, 0.9, 0.1],
+    [30, 10, 4, 6, 1.0, 0.4, 0.2],
+]
+
+
+def detector(path, outputs, opset=17):
+    """A model that returns constants, each with a batch of its input."""
+    nodes, initializers, returned = [helper.make_node("ReduceSum", ["images"], ["zero"], keepdims=0)], [], []
+    for name, array in outputs.items():
+        initializers.append(numpy_helper.from_array(np.array(array, np.float32)[None], f"{name}_0"))
+        nodes.append(helper.make_node("Add", [f"{name}_0", "zero"], [name]))
+        returned.append(helper.make_tensor_value_info(name, 1, initializers[-1].dims))
+    images = helper.make_tensor_value_info("images", 1, [1, 3, 4, 4])
+    graph = helper.make_graph(nodes, "detector", [images], returned, initializers)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), path)
+    return opsetta.load(path)
+
+
+EMPTY = np.zeros((1, 3, 4, 4), np.float32)
+
+
+@pytest.mark.parametrize("opset", [10, 11, 13, 18])
+def test_raw_boxes_become_detections(tmp_path, opset):
+    rows = np.array(ROWS)
+    fields = np.concatenate([rows[:, :4], rows[:, 5:] * rows[:, 4:5]], 1)
+    corners = np.concatenate([rows[:, :2] - rows[:, 2:4] / 2, rows[:, :2] + rows[:, 2:4] / 2], 1)
+    models = {
+        "objectness": (detector(tmp_path / "a.onnx", {"raw": ROWS + ROWS[3:4] * 4}), {"objectness": True}),
+        "transposed": (detector(tmp_path / "b.onnx", {"raw": np.r_[fields, fields[3:4], fields[3:4]].T}), {}),
+        "two outputs": (
+            detector(tmp_path / "c.onnx", {"boxes": corners, "scores": fields[:, 4:], "other": [[0.0]]}),
+            {"coordinates": "xyxy"},
+        ),
+    }
+    for loaded, options in models.values():
+        detections = loaded.lower(opset).postprocess("nms", score=0.3, iou=0.5, **options)
+        assert detections.output_names[:4] == ["boxes", "scores", "classes", "image_indices"]
+        boxes, scores, classes, images = detections(EMPTY)[:4]
+        np.testing.assert_allclose(boxes, [[6, 6, 14, 14], [28, 7, 32, 13], [6, 6, 14, 14]], atol=1e-5)
+        np.testing.assert_allclose(scores, [0.81, 0.4, 0.45], atol=1e-6)
+        assert classes.tolist() == [0, 0, 1]
+        assert images.tolist() == [0, 0, 0]
+    assert loaded.postprocess("nms", coordinates="xyxy").output_names[4:] == ["other"]
+    assert loaded.postprocess("nms", 1, coordinates="xyxy", score=0.3)(EMPTY)[1].size == 2
+    assert loaded.postprocess("nms", coordinates="xyxy", score=0.99)(EMPTY)[0].shape == (0, 4)
+
+
+def test_what_is_no_detector_is_refused(tmp_path):
+    square = detector(tmp_path / "a.onnx", {"raw": np.zeros((6, 6))})
+    with pytest.raises(opsetta.OpsettaError, match="which axis of 'raw' has the fields"):
+        square.postprocess("nms")
+    with pytest.raises(opsetta.OpsettaError, match="second output with scores"):
+        detector(tmp_path / "b.onnx", {"raw": np.zeros((6, 4))}).postprocess("nms")
+    with pytest.raises(opsetta.UsageError, match="cxcywh or xyxy"):
+        square.postprocess("nms", coordinates="yxhw")
+    with pytest.raises(opsetta.OpsettaError, match="NonMaxSuppression does not exist at opset 9"):
+        detector(tmp_path / "c.onnx", {"raw": ROWS}).lower(9).postprocess("nms")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import onnx
+import onnx.helper
 
 from .....registration import ModelFileError
 from ..external_data.files import ExternalFiles
 from ..names import quoted
+from .sparse_tensors import dense_tensor
 from .tensor_contents import check_tensor
 from .values import check_type
 
@@ -44,7 +46,12 @@ def check_attribute(
         raise ModelFileError(f"{title} has no name")
     filled = [field for field in _SINGLE if attribute.HasField(field)]
     filled += [field for field in _LISTS if len(getattr(attribute, field))]
-    if attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
+    if attribute.HasField("sparse_tensor") and attribute.name == "sparse_value":
+        # Of the same Constant: onnx-ir has no sparse tensors.
+        dense = dense_tensor(attribute.sparse_tensor, files, title)
+        attribute.CopyFrom(onnx.helper.make_attribute("value", dense))
+        filled = ["t"]
+    elif attribute.HasField("sparse_tensor") or attribute.sparse_tensors:
         raise ModelFileError(f"{title} is a sparse tensor, which onnx-ir does not support")
     if attribute.ref_attr_name:
         if filled or not in_function:

@@ -171,8 +171,11 @@ class GraphChecks:
             domain = canonical(node.domain)
             if domain not in domains:
                 if domain.split(".")[:2] in ([""], ["ai", "onnx"]):
+                    named = f"domain {quoted(domain)}" if domain else "ONNX's own domain"
                     raise ModelFileError(
-                        f"{title} is of domain {quoted(node.domain)}, which the model does not import"
+                        f"{title} is of {named}, which the model does not import, so that its opset is not "
+                        f"known: add it with `model.opset_import.add(domain={domain!r}, version=...)`, where "
+                        "the version is that of the tool that wrote the file"
                     )
                 # The caller imports version 1, as onnxruntime does for custom domains.
                 domains.add(domain)

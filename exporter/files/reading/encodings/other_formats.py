@@ -15,6 +15,8 @@ from . import wire
 _HEAD = 2**16
 _FIRST_MODEL_TYPE = 200
 """Fields of a Core ML model from this number on contain its layers; ONNX has no field above 100."""
+_CAFFE_LAYER = 100
+"""The field of a Caffe network that has its layers."""
 _KERAS = (
     "install `opsetta[keras]` to read it here, or load it with keras.models.load_model, write a SavedModel "
     "with model.export('folder'), and run `opsetta convert folder`"
@@ -64,6 +66,32 @@ _BY_HEAD: tuple[tuple[bytes, str, str], ...] = (
         "an OpenVINO model (.xml)",
         "pass the ONNX, TensorFlow or PyTorch model that it was made from",
     ),
+    (
+        # Not the text form of ONNX, which begins with properties in angle brackets.
+        rb"\s*<(\?xml\b|(?!ir_version|producer_|domain|model_version|doc_string|opset_import)[A-Za-z]\w*[\s>/])",
+        "an XML text",
+        "a download may have given an error message instead of the file: open it in an editor",
+    ),
+    (
+        rb'(?s)\s*\{.*"format"\s*:\s*"(layers|graph)-model"',
+        "a TensorFlow.js model",
+        "pass the SavedModel or Keras model that it was made from",
+    ),
+    (
+        rb'(?s)\s*\{.*"arg_nodes"\s*:',
+        "an MXNet network",
+        "convert it with mxnet.onnx.export_model, and its result with `opsetta convert`",
+    ),
+    (
+        rb'tree\r?\nversion=|\s*\{\s*"learner"\s*:',
+        "a LightGBM or XGBoost model",
+        "convert it with onnxmltools, and its result with `opsetta convert`",
+    ),
+    (
+        rb'\s*\{\s*"(message|errors?|detail|code|status)"\s*:',
+        "a JSON text",
+        "a download may have given an error message instead of the file: open it in an editor",
+    ),
     (rb"\x93NUMPY", "a numpy array (.npy)", "pass the model that uses it"),
     (
         rb"(?s)[\s#\w].*\nlayers?\s*\{",
@@ -87,6 +115,32 @@ _BY_HEAD: tuple[tuple[bytes, str, str], ...] = (
         "pass the model that it belongs to, a frozen_inference_graph.pb or the folder of a saved_model.pb",
     ),
     (rb"7767517\b", "an ncnn model", "pass the model that it was made from"),
+    (
+        rb"(\s*#.*\n)*\s*\[net(work)?\]",
+        "a Darknet network (.cfg)",
+        "build it in PyTorch with its weights, and run `opsetta export PATH.py:FUNCTION`",
+    ),
+    (
+        rb"\0{4}[\x01-\x05]\0{3}[\0-\t]\0{3}",
+        "Darknet weights",
+        "build the network of its .cfg in PyTorch, and run `opsetta export PATH.py:FUNCTION`",
+    ),
+    (
+        rb'(#[^\n]*\n|"""[^"]*"""|\s)*(import \w|from [\w.]+ import )',
+        "Python code",
+        "name the function in it that returns a model: `opsetta export PATH.py:FUNCTION`",
+    ),
+    (rb"\x01HEF", "a model for Hailo's accelerators (.hef)", _COMPILED),
+    (rb"IMOD", "a model for Ascend's NPU (.om)", _COMPILED),
+    (rb"LDMK|KMDL", "a model for Kendryte's accelerators (.kmodel)", _COMPILED),
+    (rb"\x89PNG|\xff\xd8\xff", "an image", "pass a model"),
+    # The magic number of torch.save before 1.6.
+    (rb"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19\.", "a checkpoint of torch.save", _CHECKPOINT),
+    (
+        rb"(?s)\x80[\x02-\x05].*(sklearn|xgboost|lightgbm)",
+        "a pickle of a scikit-learn, XGBoost or LightGBM model",
+        "load it in Python, convert it with skl2onnx or onnxmltools, and its result with `opsetta convert`",
+    ),
     (
         rb"\x80[\x02-\x05]",
         "a pickle of Python objects",
@@ -125,8 +179,11 @@ def describe_format(path: str | os.PathLike[str]) -> str | None:
     for pattern, format_name, next_step in _BY_HEAD:
         if re.match(pattern, head):
             return f"{format_name}: {next_step}"
-    if _is_core_ml(head, size):
+    field_numbers = _field_numbers(head, size)
+    if field_numbers[:2] == [1, 2] and field_numbers[-1] >= _FIRST_MODEL_TYPE:
         return "a Core ML model: pass the PyTorch or TensorFlow model that it was made from"
+    if _CAFFE_LAYER in field_numbers and max(field_numbers) == _CAFFE_LAYER:
+        return "weights of a Caffe 1 network: convert them with a tool such as caffe2onnx or MMdnn"
     return None
 
 
@@ -161,6 +218,8 @@ def _describe_archive(names: Collection[str], path: pathlib.Path) -> str:
         return f"a program of torch.export.save: run `opsetta export {path} -o model.onnx`"
     if "data.pkl" in inner_names:
         return f"a checkpoint of torch.save: {_CHECKPOINT}"
+    if "dlc.metadata" in names:
+        return f"a model for Qualcomm's engines (.dlc): {_COMPILED}"
     if {"config.json", "metadata.json"} <= set(names):
         return f"a Keras model (.keras): {_KERAS}"
     if names and all(name.endswith(".npy") for name in names):
@@ -169,15 +228,14 @@ def _describe_archive(names: Collection[str], path: pathlib.Path) -> str:
     return f"a zip archive: {_UNPACK}" + (f", such as {models[0]}" if models else "")
 
 
-def _is_core_ml(head: bytes, size: int) -> bool:
-    """Whether bytes are the fields of Core ML's Model: a version, a description, and a type of model."""
+def _field_numbers(head: bytes, size: int) -> list[int]:
+    """The numbers of a message's fields of strings and integers; empty for other bytes."""
     position, field_numbers = 0, []
     while position < len(head):
         tag, position = wire.varint(head, position, len(head))
         number, position = wire.varint(head, position, len(head)) if position >= 0 else (0, -1)
         if position < 0 or tag & 7 not in (0, 2):
-            return False
+            return []
         field_numbers.append(tag >> 3)
         position += number if tag & 7 == 2 else 0
-    is_whole = position >= size or position > len(head)
-    return is_whole and field_numbers[:2] == [1, 2] and field_numbers[-1] >= _FIRST_MODEL_TYPE
+    return field_numbers if position >= size or position > len(head) else []

@@ -16,6 +16,7 @@ import onnx_ir as ir
 from .....registration import ModelFileError
 from ...small_files import reason_of
 from ...stored_tensors import FileTensor, StoredFile
+from ..encodings.other_formats import describe_format
 from ..names import quoted
 from .prepacked import PREFIX, PackedEntries, is_entry, parse_entry
 
@@ -117,9 +118,7 @@ class ExternalFiles:
             self._sizes[location] = self._size(location, title)
         file_size = self._sizes[location]
         if (offset or 0) + size > file_size:
-            raise ModelFileError(
-                f"{title} is {size} bytes at {offset or 0} in {quoted(location)}, which has {file_size} bytes"
-            )
+            raise _too_short(self._real_path(location, title), location, offset or 0, size, file_size, title)
 
     def _entries(self, tensor: onnx.TensorProto, title: str) -> dict[str, str]:
         entries: dict[str, str] = {}
@@ -200,7 +199,8 @@ class ExternalFiles:
             status = os.stat(real)
         except OSError as error:
             raise ModelFileError(
-                f"{title} is in {quoted(location)}, which cannot be read: {error.strerror}"
+                f"{title} is in {quoted(location)}, which cannot be read: {error.strerror}; "
+                "copy it into the model's folder"
             ) from None
         self._check_status(status, location, title)
         return status.st_size
@@ -231,9 +231,16 @@ class ExternalFiles:
 
 def _check_range(file: StoredFile, location: str, offset: int, size: int, title: str) -> None:
     if offset + size > file.size:
-        raise ModelFileError(
-            f"{title} is {size} bytes at {offset} in {quoted(location)}, which has {file.size} bytes"
-        )
+        raise _too_short(file.path, location, offset, size, file.size, title)
+
+
+def _too_short(
+    path: str, location: str, offset: int, size: int, file_size: int, title: str
+) -> ModelFileError:
+    """The error for a file that ends before a tensor; it may be the pointer to a file, or a web page."""
+    file_format = describe_format(path)
+    reason = f"which has {file_size} bytes" if file_format is None else f"which is {file_format}"
+    return ModelFileError(f"{title} is {size} bytes at {offset} in {quoted(location)}, {reason}")
 
 
 def _open_file(path: str, flags: int) -> int:

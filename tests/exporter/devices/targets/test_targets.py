@@ -318,3 +318,73 @@ def test_an_operator_that_the_target_lacks_is_composed(tmp_path, opset):
     narrow = parse_target("device", HEAD + '[operators]\nrefused = ["IsNaN", "Or"]')
     with pytest.raises(TargetError, match="IsNaN"):
         loaded(tmp_path, nodes, opset=opset).lower(opset, target=narrow)
+
+
+def test_operators_that_the_accelerator_lacks_are_a_warning(tmp_path):
+    path = tmp_path / "gpu.toml"
+    path.write_text(HEAD + 'accelerated_operators = ["Relu"]\n')
+    model = loaded(tmp_path, [helper.make_node("Relu", ["x"], ["h"]), helper.make_node("Erf", ["h"], ["y"])])
+    with pytest.warns(UserWarning, match="runs on the CPU instead of the accelerator") as caught:
+        model.lower(13, target=path)
+    assert "Erf" in str(caught[0].message)
+    assert "Relu" not in str(caught[0].message)
+    with pytest.raises(UsageError, match="accelerated_operators has no 'Rulu' .did you mean 'Relu'"):
+        parse_target("gpu", HEAD + 'accelerated_operators = ["Rulu"]\n')
+
+
+def test_a_target_has_the_name_that_its_users_know():
+    assert load_target("litert") == load_target("tflite")
+    assert load_target("directml").name == "dml"
+
+
+@pytest.mark.parametrize(
+    ("name", "opset"),
+    [
+        ("tensorrt7", 11),
+        ("tensorrt10", 17),
+        ("coreml", 17),
+        ("dml", 17),
+        ("webgpu", 17),
+        ("genai", 17),
+        ("ort-mobile", 13),
+        ("tflite", 17),
+        ("hailo", 13),
+        ("esp-dl", 13),
+        ("st-edge", 17),
+        ("hls4ml", 17),
+    ],
+)
+def test_a_network_is_written_for_each_device(name, opset, tmp_path):
+    model = torch.nn.Sequential(
+        torch.nn.Conv2d(3, 4, 3),
+        torch.nn.BatchNorm2d(4),
+        torch.nn.ReLU(),
+        torch.nn.MaxPool2d(2),
+        torch.nn.Flatten(),
+        torch.nn.Linear(36, 5),
+        torch.nn.Softmax(-1),
+    ).eval()
+    program = opsetta.export(model, (torch.randn(1, 3, 8, 8),), target=name)
+    assert program.opset == opset
+    program.verify()
+
+
+@pytest.mark.parametrize(
+    ("name", "operator"),
+    [("tensorrt7", "NonZero"), ("esp-dl", "Erf"), ("hls4ml", "Erf"), ("tflite", "DFT")],
+)
+def test_what_a_device_lacks_is_named(name, operator, tmp_path):
+    opset = 17 if operator == "DFT" else 11
+    node = helper.make_node(operator, ["x"], ["y"])
+    graph = helper.make_graph(
+        [node],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 4, 2])],
+        [onnx.ValueInfoProto(name="y")],
+    )
+    onnx.save(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8),
+        tmp_path / "m.onnx",
+    )
+    problems = opsetta.load(tmp_path / "m.onnx").lower(opset).model
+    assert any(problem.operator == operator for problem in find_problems(problems, load_target(name)))

@@ -232,7 +232,7 @@ REFUSED = {
     "its outputs": (lambda m: m.functions[0].output.append("q"), "function 'mine::F' returns 'q'"),
     "its imports": (
         lambda m: m.functions[0].ClearField("opset_import"),
-        "of domain '', which the model does not import",
+        "of ONNX's own domain, which the model does not import, so that its opset is not known",
     ),
     "types in it and in the graph": (
         lambda m: (

@@ -52,6 +52,24 @@ FORMATS = [
     (archive("config.json", "metadata.json", "model.weights.h5"), "Keras.*opsetta convert"),
     (archive("sub/model.onnx", "readme"), "zip archive.*sub/model.onnx"),
     (arrays(), "npz"),
+    (b'<?xml version="1.0"?>\n<Error><Code>AccessDenied</Code></Error>', "XML text.*error message"),
+    (b'{"message": "Not Found"}', "JSON text.*error message"),
+    (b'{"format": "layers-model", "modelTopology": {}}', "TensorFlow.js.*SavedModel"),
+    (b'{"nodes": [], "arg_nodes": [0]}', "MXNet.*opsetta convert"),
+    (b'{"learner": {"attributes": {}}}', "XGBoost.*onnxmltools"),
+    (b"tree\nversion=v4\nnum_class=1\n", "LightGBM.*onnxmltools"),
+    (b"# A net\n[net]\nbatch=1\n", "Darknet network.*opsetta export"),
+    (bytes(4) + b"\2\0\0\0\5\0\0\0" + bytes(8), "Darknet weights.*opsetta export"),
+    (b'"""A model."""\n\nimport torch\n', "Python code.*PATH.py:FUNCTION"),
+    (b"\1HEF\0\0\0\2", "Hailo.*made from"),
+    (b"IMOD\0\1", "Ascend.*made from"),
+    (b"LDMK\0\0", "Kendryte.*made from"),
+    (b"\x89PNG\r\n", "an image: pass a model"),
+    (b"\x80\2\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\2", "checkpoint of torch.save.*opsetta export"),
+    (b"\x80\4\x95\0\x8c\x14sklearn.linear_model", "scikit-learn.*skl2onnx"),
+    (archive("model", "model.params", "dlc.metadata"), "Qualcomm.*made from"),
+    # The name of a network, and its layers in field 100.
+    (b"\n\5LeNet\xa2\6\2\n\0", "weights of a Caffe 1 network"),
 ]
 
 
