@@ -9,7 +9,7 @@ from ...captured_graph.capture import Capture
 from ...files.reading.bounds import BOUNDS, TRUSTED, Bounds
 from .freezing import freeze
 from .freezing.freeze import checkpoint_of_graph
-from .freezing.inputs import placeholder_name
+from .freezing.inputs import placeholder_name, replace_data_sources
 from .freezing.scope_analysis import HANDLE_READERS, RESOURCE
 from .graph.graph_capture import VARIABLES, Names, capture_graph
 from .graph_reading import GraphFile, read_graph
@@ -98,6 +98,8 @@ def capture_file(
         inputs, input_names = list(file.inputs.values()), list(file.inputs)
     if outputs is None and file.outputs:
         outputs, output_names = list(file.outputs.values()), list(file.outputs)
+    if inputs is None:
+        replace_data_sources(file.graph_def, file.definitions)
     attach_tables(
         file, path, lambda: checkpoint_of_graph(file, options.checkpoint, options.allow_links), bounds
     )

@@ -41,9 +41,12 @@ _NO_RESULTS_BEGIN = (
     "SparseApply",
     "ResourceSparseApply",
     "ResourceScatter",
+    "Queue",
+    "Iterator",
+    "MakeIterator",
 )
-_NO_RESULTS_END = ("Summary", "SummaryV2")
-"""Operators whose unread results are not outputs: they check, save, log, or change variables."""
+_NO_RESULTS_END = ("Summary", "SummaryV2", "Dataset", "DatasetV2", "Queue", "QueueV2", "Iterator")
+"""Operators whose unread results are not outputs: they check, save, log, read data, or change variables."""
 _LAST_RESORT = ("Exit", "Const", "PlaceholderWithDefault", "Placeholder", "PlaceholderV2")
 VARIABLES = frozenset(
     "Variable VariableV2 VarHandleOp ReadVariableOp TemporaryVariable AutoReloadVariable".split()
