@@ -1,10 +1,12 @@
-"""The part of `tensorflow_models.py` that needs TensorFlow: it writes the models.
+"""The part of `tensorflow_models.py` that needs TensorFlow: it writes models, and converts them with tf2onnx.
 
     python benchmarks/tensorflow_peer.py make FOLDER [--only NAME ...]
+    python benchmarks/tensorflow_peer.py convert FOLDER --opsets 13 18 [--only NAME ...]
     python benchmarks/tensorflow_peer.py large FOLDER --megabytes N
 
 `make` writes a SavedModel for each name, and `call0.npz` and `call1.npz` in its folder with the inputs and
-the results of two calls. It imports nothing of opsetta.
+the results of two calls. `convert` writes `tf2onnx-13.onnx` and `tf2onnx-13.json` beside them. The script imports
+nothing of opsetta.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import json
 import os
 import pathlib
 import sys
+import time
 import traceback
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -87,17 +90,42 @@ def make_large(folder: pathlib.Path, megabytes: int) -> None:
     tf.saved_model.save(module, str(folder), signatures=serve)
 
 
+def convert(folder: pathlib.Path, opsets: list[int], only: list[str]) -> None:
+    """Convert with tf2onnx what an earlier run did not convert."""
+    import tf2onnx.convert
+
+    for name in json.loads((folder / "groups.json").read_text()):
+        for opset in opsets if not only or name in only else ():
+            target = folder / name / f"tf2onnx-{opset}.onnx"
+            if target.with_suffix(".json").exists() or not (folder / name / "call1.npz").exists():
+                continue
+            arguments = ["--saved-model", str(folder / name), "--opset", str(opset), "--output", str(target)]
+            sys.argv = ["tf2onnx", *arguments]
+            begin, reason = time.process_time(), ""
+            try:
+                tf2onnx.convert.main()
+            except BaseException as error:  # Its command also ends the process.
+                if isinstance(error, KeyboardInterrupt):
+                    raise
+                reason = f"{type(error).__name__}: {error}"[:500]
+            record = {"reason": reason, "seconds": time.process_time() - begin}
+            target.with_suffix(".json").write_text(json.dumps(record))
+
+
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("what", choices=("make", "large"))
+    parser.add_argument("what", choices=("make", "convert", "large"))
     parser.add_argument("path", type=pathlib.Path)
     parser.add_argument("--only", nargs="*", default=[])
+    parser.add_argument("--opsets", nargs="+", type=int, default=[13, 18])
     parser.add_argument("--megabytes", type=int, default=500)
     options = parser.parse_args()
     if options.what == "make":
         options.path.mkdir(parents=True, exist_ok=True)
         make(options.path, options.only)
+    elif options.what == "convert":
+        convert(options.path, options.opsets, options.only)
     else:
         make_large(options.path, options.megabytes)
 

@@ -9,7 +9,7 @@ _MASK = 2**64 - 1
 _SEED = 81
 
 
-def _read(text: bytes, position: int, size: int = 8) -> int:
+def _word(text: bytes, position: int, size: int = 8) -> int:
     """A little-endian number; negative positions count from the end."""
     position += len(text) if position < 0 else 0
     return int.from_bytes(text[position : position + size], "little")
@@ -37,10 +37,10 @@ def _of_16(text: bytes) -> int:
     length = len(text)
     factor = _K2 + length * 2
     if length >= 8:
-        first, last = _read(text, 0) + _K2, _read(text, -8)
+        first, last = _word(text, 0) + _K2, _word(text, -8)
         return _join(_rotate(last, 37) * factor + first, (_rotate(first, 25) + last) * factor, factor)
     if length >= 4:
-        return _join(length + (_read(text, 0, 4) << 3), _read(text, -4, 4), factor)
+        return _join(length + (_word(text, 0, 4) << 3), _word(text, -4, 4), factor)
     if length:
         ends = text[0] + (text[length >> 1] << 8), length + (text[-1] << 2)
         return _mix(ends[0] * _K2 ^ ends[1] * _K0) * _K2 & _MASK
@@ -49,8 +49,8 @@ def _of_16(text: bytes) -> int:
 
 def _halves(text: bytes, factor: int, scale: int) -> tuple[int, int, int]:
     """The two numbers of the first and last 16 bytes, and the scaled first 8 bytes."""
-    first, second = _read(text, 0) * scale, _read(text, 8)
-    last, before = _read(text, -8) * factor, _read(text, -16) * _K2
+    first, second = _word(text, 0) * scale, _word(text, 8)
+    last, before = _word(text, -8) * factor, _word(text, -16) * _K2
     low = _rotate(first + second, 43) + _rotate(last, 30) + before
     return low, first + _rotate(second + _K2, 18) + last, first
 
@@ -60,8 +60,8 @@ def _of_64(text: bytes) -> int:
     factor = _K2 + len(text) * 2
     low, high, first = _halves(text, factor, _K2)
     joined = _join(low, high, factor)
-    third, fourth = _read(text, 16) * factor, _read(text, 24)
-    fifth, sixth = (low + _read(text, -32)) * factor, (joined + _read(text, -24)) * factor
+    third, fourth = _word(text, 16) * factor, _word(text, 24)
+    fifth, sixth = (low + _word(text, -32)) * factor, (joined + _word(text, -24)) * factor
     ends = (
         _rotate(third + fourth, 43) + _rotate(fifth, 30) + sixth,
         third + _rotate(fourth + first, 18) + fifth,
@@ -71,7 +71,7 @@ def _of_64(text: bytes) -> int:
 
 def _of_block(block: bytes, low: int, high: int) -> tuple[int, int]:
     """Two numbers from 32 bytes and two numbers."""
-    words = [_read(block, position) for position in (0, 8, 16, 24)]
+    words = [_word(block, position) for position in (0, 8, 16, 24)]
     first = low + words[0]
     total = first + words[1] + words[2]
     high = _rotate(high + first + words[3], 21) + _rotate(total, 44)
@@ -81,11 +81,11 @@ def _of_block(block: bytes, low: int, high: int) -> tuple[int, int]:
 def _step(state: tuple[int, ...], block: bytes, factor: int, weight: int) -> tuple[int, ...]:
     """Read 64 bytes into the state: x, y, z and the pairs v and w."""
     x, y, z, v0, v1, w0, w1 = state
-    x = _rotate(x + y + v0 + _read(block, 8), 37) * factor ^ w1 * weight
-    y = _rotate(y + v1 + _read(block, 48), 42) * factor + v0 * weight + _read(block, 40)
+    x = _rotate(x + y + v0 + _word(block, 8), 37) * factor ^ w1 * weight
+    y = _rotate(y + v1 + _word(block, 48), 42) * factor + v0 * weight + _word(block, 40)
     z = _rotate(z + w0, 33) * factor
     v = _of_block(block[:32], v1 * factor, x + w0)
-    w = _of_block(block[32:], z + w1, y + _read(block, 16))
+    w = _of_block(block[32:], z + w1, y + _word(block, 16))
     return z & _MASK, y & _MASK, x & _MASK, *v, *w
 
 
@@ -100,7 +100,7 @@ def fingerprint(text: bytes) -> int:
     if length <= 64:
         return _of_64(text)
     y = _SEED * _K1 + 113
-    state: tuple[int, ...] = (_SEED * _K2 + _read(text, 0), y, _mix(y * _K2 + 113) * _K2, 0, 0, 0, 0)
+    state: tuple[int, ...] = (_SEED * _K2 + _word(text, 0), y, _mix(y * _K2 + 113) * _K2, 0, 0, 0, 0)
     for start in range(0, (length - 1) // 64 * 64, 64):
         state = _step(state, text[start : start + 64], _K1, 1)
     x, y, z, v0, v1, w0, w1 = state

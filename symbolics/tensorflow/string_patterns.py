@@ -37,7 +37,7 @@ _MOST_IN_A_RANGE = 256
 
 
 @dataclass(frozen=True)
-class Pattern:
+class MatchedTexts:
     """A regular expression that matches one of some texts.
 
     Attributes:
@@ -49,21 +49,21 @@ class Pattern:
     repeats: bool = False
 
 
-def parse_pattern(text: str) -> Pattern | None:
+def parse_pattern(text: str) -> MatchedTexts | None:
     """The texts that a regular expression matches; None if it is not of the supported form."""
     repeats = text.endswith("+") and not text.endswith("\\+")
     body = text[:-1] if repeats else text
     if body.startswith("("):
         is_group = body.endswith(")") and not body.endswith("\\)") and not body.startswith("(?")
         inner = parse_pattern(body[1:-1]) if is_group else None
-        return None if inner is None or (repeats and inner.repeats) else Pattern(inner.texts, repeats)
+        return None if inner is None or (repeats and inner.repeats) else MatchedTexts(inner.texts, repeats)
     if body.startswith("["):
         texts = _set_of_characters(body[1:-1]) if body.endswith("]") else None
     else:
         texts = _sequence(body)
     if not texts or (repeats and max(map(len, texts)) > 1):
         return None
-    return Pattern(texts, repeats)
+    return MatchedTexts(texts, repeats)
 
 
 def _sequence(body: str) -> list[str] | None:
@@ -120,7 +120,7 @@ def _set_of_characters(body: str) -> list[str] | None:
     return list(members)
 
 
-def _steps(g: GraphContext, pattern: Pattern, rewrite: str) -> list[tuple[str, str]]:
+def _steps(g: GraphContext, pattern: MatchedTexts, rewrite: str) -> list[tuple[str, str]]:
     """The texts to replace, in an order in which none of them replaces what another one wrote."""
     fixed = rewrite.replace("\\0", "").replace("\\1", "")
     if "\\" in fixed:

@@ -40,7 +40,10 @@ def bitcast(g: GraphContext, input: Value, type: DataType) -> Value:
         raise g.refuse(f"the bits of {source and source.name} cannot be read as {type.name}", first_opset=26)
     bits = _bits_of_float(g, input, source) if source in _FRACTIONS else g.cast(input, DataType.INT64)
     if type.bitwidth < source.bitwidth:
-        bits = _split_bits(g, bits, source, type)
+        # The parts of a number, the low one first, in a new last dimension.
+        shifts = g.constant(np.arange(0, source.bitwidth, type.bitwidth), DataType.INT64)
+        column = g.op("Unsqueeze", bits, axes=[known_rank(g, bits)])
+        bits = g.call("aten::bitwise_right_shift", column, shifts)
     elif type.bitwidth > source.bitwidth:
         bits = _join_bits(g, bits, source, type)
     if type in _FRACTIONS:
@@ -57,14 +60,6 @@ def _with_sign(g: GraphContext, bits: Value, dtype: DataType) -> Value:
         return low
     half = 1 << (dtype.bitwidth - 1)
     return g.op("Sub", g.call("aten::remainder", g.op("Add", low, half), 1 << dtype.bitwidth), half)
-
-
-def _split_bits(g: GraphContext, bits: Value, source: DataType, target: DataType) -> Value:
-    """Parts of numbers in a new last dimension, the low one first."""
-    rank = known_rank(g, bits)
-    shifts = g.constant(np.arange(0, source.bitwidth, target.bitwidth), DataType.INT64)
-    parts = g.call("aten::bitwise_right_shift", g.op("Unsqueeze", bits, axes=[rank]), shifts)
-    return g.call("aten::remainder", parts, 1 << target.bitwidth)
 
 
 def _join_bits(g: GraphContext, bits: Value, source: DataType, target: DataType) -> Value:
