@@ -328,6 +328,7 @@ def test_all_operators_without_a_symbolic_function_are_named_at_once():
         ("tf::FirstOperator", ("scope/a",)),
         ("tf::SecondOperator", ("b",)),
     ]
+    assert "make them inputs: `--inputs NODE:0`" in str(error.value)
 
 
 def test_a_registered_function_serves_an_operator_that_is_not_tensorflow_s_own():
