@@ -7,9 +7,9 @@
     python benchmarks/tensorflow_models.py FOLDER --tensorflow-python ... --megabytes 500 --opsets 15
 
 The second form measures the processor time and the peak memory of the commands for one model with weights of
-that size. onnxruntime runs the files on the CPU with two calls of different sizes. A file is right if element
-types, shapes and values of all results agree with TensorFlow's; values may differ by 1e-4 of the greatest one.
-The models and tf2onnx's files in the folder are not written again.
+that size. onnxruntime runs the files on the CPU with two calls of different sizes. A file is right if types,
+shapes and values of all results agree with TensorFlow's; values may differ by 1e-4 of the greatest one. The
+models and tf2onnx's files in the folder are not written again.
 """
 
 from __future__ import annotations

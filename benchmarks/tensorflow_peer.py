@@ -5,8 +5,8 @@
     python benchmarks/tensorflow_peer.py large FOLDER --megabytes N
 
 `make` writes a SavedModel for each name, and `call0.npz` and `call1.npz` in its folder with the inputs and
-the results of two calls. `convert` writes `tf2onnx-13.onnx` and `tf2onnx-13.json` beside them. The script imports
-nothing of opsetta.
+the results of two calls. `convert` writes `tf2onnx-13.onnx` and `tf2onnx-13.json` beside them. The script
+imports nothing of opsetta.
 """
 
 from __future__ import annotations
