@@ -311,6 +311,11 @@ class UnsupportedOperatorsError(OpsettaError):
                 f'Register one with @opsetta.onnx_symbolic("{name}", opset=9) and export again '
                 "(see CONTRIBUTING.md)."
             )
+            if name.startswith("tf::"):
+                lines.append(
+                    "Or compute its results before the model, and make them inputs: "
+                    "`--inputs NODE:0`, or inputs=['NODE:0']."
+                )
         if any(_NEEDS_SHAPE.search(operator.reason) for operator in self.operators):
             dialect = self.operators[0].name.partition("::")[0]
             remedy = _SHAPE_REMEDIES.get(dialect, _SHAPE_REMEDIES[""])

@@ -5,13 +5,16 @@ import onnx_ir as ir
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ..compositions.operator_tables import register_functions
 from ..compositions.size_arithmetic import fold_size, known_rank
-from ._common import integers, number, select_elements, shape_operand
+from ._common import integers, number, select_elements, shape_operand, vector
 
 
 @onnx_symbolic("tf::Fill")
 def fill(g: GraphContext, dims: Value, value: Value) -> Value:
-    dtype = g.dtype(value) or DataType.FLOAT
-    return g.call("composed::full", size=shape_operand(g, dims), fill_value=value, dtype=dtype)
+    dtype, sizes = g.dtype(value) or DataType.FLOAT, shape_operand(g, dims)
+    if dtype == DataType.STRING:
+        # ConstantOfShape does not make strings.
+        return g.op("Expand", value, vector(g, sizes))
+    return g.call("composed::full", size=sizes, fill_value=value, dtype=dtype)
 
 
 register_functions(

@@ -1,4 +1,4 @@
-"""Random numbers that a seed determines, with a constant seed and shape: the numbers that TensorFlow draws.
+"""Random numbers that a seed determines: with a constant seed and shape, the numbers that TensorFlow draws.
 
 The generator is Philox 4x32 with 10 rounds, as on TensorFlow's CPU; its numbers are computed here and become
 constants. Semantics: tensorflow/core/lib/random/philox_random.h and random_distributions.h, and
@@ -11,7 +11,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ._common import constant_integers
+from ...registration.warning import warn
+from ..compositions.size_arithmetic import Size
+from ._common import constant_integers, integers, known_elements
 
 _MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 _KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
@@ -88,10 +90,27 @@ def _words_per_number(dtype: DataType) -> int:
 
 
 def _draw(
-    g: GraphContext, state: State, shape: Value, dtype: DataType, convert: Callable[[np.ndarray], np.ndarray]
+    g: GraphContext,
+    state: State,
+    shape: Value,
+    dtype: DataType,
+    convert: Callable[[np.ndarray], np.ndarray],
+    draw_others: Callable[[list[Size]], Value] | None = None,
 ) -> Value:
-    """A constant of random numbers."""
-    sizes = constant_integers(g, shape, "shape")
+    """A constant of random numbers.
+
+    Args:
+        draw_others: draws numbers of the same distribution for computed sizes, by ONNX's generators.
+    """
+    sizes = integers(g, shape)
+    if sizes is None:
+        if draw_others is None:
+            raise g.refuse("'shape' must be constant")
+        warn(
+            "random numbers of a computed shape are drawn by ONNX's generators: other numbers than "
+            "TensorFlow's, and others in each run"
+        )
+        return draw_others(known_elements(g, shape))
     g.reserve(*sizes)
     count = math.prod(sizes)
     # An even count of groups serves the distributions that take pairs.
@@ -135,11 +154,23 @@ def stateless_random_get_key_counter_alg(g: GraphContext, seed: Value) -> list[V
     return [*stateless_random_get_key_counter(g, seed), stateless_random_get_alg(g)]
 
 
-def _register(name: str, distribution: Callable[[np.ndarray, DataType], np.ndarray]) -> None:
+def _register(
+    name: str, distribution: Callable[[np.ndarray, DataType], np.ndarray], function: str | None = None
+) -> None:
+    """Register the operators of a distribution.
+
+    Args:
+        function: the symbolic function that draws from ONNX's generators.
+    """
+
+    def draw_others(g: GraphContext, dtype: DataType) -> Callable[[list[Size]], Value] | None:
+        return None if function is None else lambda sizes: g.call(function, sizes, dtype)
+
     @onnx_symbolic(f"tf::StatelessRandom{name}")
     def draw(g: GraphContext, shape: Value, seed: Value, dtype: DataType = DataType.FLOAT) -> Value:
         state = _state_of_operand(g, seed)
-        return _draw(g, state, shape, dtype, lambda words: distribution(words, dtype))
+        others = draw_others(g, dtype)
+        return _draw(g, state, shape, dtype, lambda words: distribution(words, dtype), others)
 
     @onnx_symbolic(f"tf::StatelessRandom{name}V2")
     def draw_v2(
@@ -151,11 +182,12 @@ def _register(name: str, distribution: Callable[[np.ndarray, DataType], np.ndarr
         dtype: DataType = DataType.FLOAT,
     ) -> Value:
         state = _state_of_key(g, key, counter, alg)
-        return _draw(g, state, shape, dtype, lambda words: distribution(words, dtype))
+        others = draw_others(g, dtype)
+        return _draw(g, state, shape, dtype, lambda words: distribution(words, dtype), others)
 
 
-_register("Uniform", _uniform)
-_register("Normal", _normal)
+_register("Uniform", _uniform, "composed::uniform")
+_register("Normal", _normal, "composed::normal")
 
 
 def _integers(words: np.ndarray, dtype: DataType) -> np.ndarray:
@@ -166,31 +198,32 @@ def _integers(words: np.ndarray, dtype: DataType) -> np.ndarray:
 _register("UniformFullInt", _integers)
 
 
-def _in_range(g: GraphContext, minval: Value, maxval: Value, dtype: DataType) -> Callable[..., np.ndarray]:
-    low = constant_integers(g, minval, "minval")[0]
-    size = constant_integers(g, maxval, "maxval")[0] - low
-    if size < 1:
+def _draw_in_range(g: GraphContext, state: State, shape: Value, minval: Value, maxval: Value) -> Value:
+    dtype = g.dtype(minval) or DataType.INT32
+    low, high = constant_integers(g, minval, "minval")[0], constant_integers(g, maxval, "maxval")[0]
+    if high <= low:
         raise g.refuse("'maxval' must be above 'minval'")
 
     def convert(words: np.ndarray) -> np.ndarray:
         bits = _wide(words) if _words_per_number(dtype) == 2 else words
-        numbers: np.ndarray = (bits % np.uint64(size)).astype(np.int64) + low
+        numbers: np.ndarray = (bits % np.uint64(high - low)).astype(np.int64) + low
         return numbers
 
-    return convert
+    def draw_others(sizes: list[Size]) -> Value:
+        return g.call("composed::random_integers", sizes, dtype, low, high)
+
+    return _draw(g, state, shape, dtype, convert, draw_others)
 
 
 @onnx_symbolic("tf::StatelessRandomUniformInt")
 def stateless_random_uniform_int(
     g: GraphContext, shape: Value, seed: Value, minval: Value, maxval: Value
 ) -> Value:
-    dtype = g.dtype(minval) or DataType.INT32
-    return _draw(g, _state_of_operand(g, seed), shape, dtype, _in_range(g, minval, maxval, dtype))
+    return _draw_in_range(g, _state_of_operand(g, seed), shape, minval, maxval)
 
 
 @onnx_symbolic("tf::StatelessRandomUniformIntV2")
 def stateless_random_uniform_int_v2(
     g: GraphContext, shape: Value, key: Value, counter: Value, alg: Value, minval: Value, maxval: Value
 ) -> Value:
-    dtype = g.dtype(minval) or DataType.INT32
-    return _draw(g, _state_of_key(g, key, counter, alg), shape, dtype, _in_range(g, minval, maxval, dtype))
+    return _draw_in_range(g, _state_of_key(g, key, counter, alg), shape, minval, maxval)

@@ -4,9 +4,9 @@ import numpy as np
 
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...registration.warning import warn
-from ..compositions.row_partitions import longest
-from ..compositions.size_arithmetic import known_rank, sizes_of
-from ._common import concatenate_strings, constant_integers, flatten, range_vector, set_shape
+from ..compositions.size_arithmetic import known_rank
+from ._common import concatenate_strings, constant_integers, set_shape
+from .fingerprints import fingerprint
 
 _NO_BYTES = (
     "ONNX has no operator that reads the bytes of strings: compute it before the model, and name its result "
@@ -57,10 +57,11 @@ def static_regex_full_match(g: GraphContext, input: Value, pattern: str) -> Valu
 @onnx_symbolic("tf::RegexFullMatch")
 def regex_full_match(g: GraphContext, input: Value, pattern: Value) -> Value:
     """The pattern must be constant."""
-    return g.call("tf::StaticRegexFullMatch", input, _constant_text(g, pattern, "pattern"))
+    return g.call("tf::StaticRegexFullMatch", input, constant_text(g, pattern, "pattern"))
 
 
-def _constant_text(g: GraphContext, value: Value, name: str) -> str:
+def constant_text(g: GraphContext, value: Value, name: str) -> str:
+    """The single element of a constant tensor of strings."""
     array = g.constant_value(value)
     if array is None or array.size != 1:
         raise g.refuse(f"'{name}' must be constant")
@@ -128,34 +129,15 @@ _register_case("Lower", "LOWER")
 _register_case("Upper", "UPPER")
 
 
-@onnx_symbolic("tf::StringSplitV2")
-def string_split_v2(g: GraphContext, input: Value, sep: Value, maxsplit: int = -1) -> list[Value]:
-    """The parts of each string as a sparse matrix."""
-    if maxsplit != -1:
-        raise g.refuse(f"maxsplit {maxsplit} is not supported")
-    separator = _constant_text(g, sep, "sep")
-    input = flatten(g, input)
-    parts, counts = g.op("StringSplit", input, delimiter=separator or None, outputs=2)
-    set_shape(parts, [None, None])
-    set_shape(counts, [None])
-    if separator:
-        # An empty string has one empty part. onnxruntime counts none, and the result may have no column.
-        blank = g.op("Expand", g.constant(np.array("", dtype=object)), g.stack([*sizes_of(g, input), 1]))
-        parts = set_shape(g.op("Concat", parts, blank, axis=1), [None, None])
-        counts = g.call("aten::clamp_min", counts, 1)
-    width = longest(g, counts)
-    # Rows are padded to the longest one; the mask keeps the parts that each string has.
-    columns = range_vector(g, width)
-    mask = g.op("Less", g.op("Unsqueeze", columns, axes=[0]), g.op("Unsqueeze", counts, axes=[1]))
-    positions = set_shape(g.op("Transpose", g.op("NonZero", mask), perm=[1, 0]), [None, 2])
-    values = set_shape(g.op("GatherND", parts, positions), [None])
-    return [positions, values, g.stack([*sizes_of(g, input), width])]
-
-
 @onnx_symbolic("tf::StringToHashBucketFast")
 def string_to_hash_bucket_fast(g: GraphContext, input: Value, num_buckets: int) -> Value:
-    """Supported for one bucket, as in tables with one bucket for unknown strings."""
-    return _only_bucket(g, input, num_buckets)
+    """Supported for constant strings, and for one bucket, as tables have it for unknown strings."""
+    array = g.constant_value(input)
+    if array is None:
+        return _only_bucket(g, input, num_buckets)
+    texts = [item if isinstance(item, bytes) else str(item).encode() for item in array.reshape(-1)]
+    buckets = [fingerprint(text) % num_buckets for text in texts]
+    return g.constant(np.array(buckets, np.int64).reshape(array.shape))
 
 
 @onnx_symbolic("tf::StringToHashBucket")

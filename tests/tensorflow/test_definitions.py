@@ -18,6 +18,14 @@ WITH_BLOCKS = {"tf::If", "tf::Case", "tf::While"}
 """Their attributes are functions, which are blocks in the source graph."""
 TABLE_CONTENTS = ("table_keys", "table_values")
 """What capture adds to the arguments of operators that read a table."""
+BY_CAPTURE = {
+    *("Const", "Placeholder", "PlaceholderV2", "HashTableV2", "StatelessIf", "StatelessWhile"),
+    *("FIFOQueueV2", "QueueDequeueV2", "QueueDequeueManyV2", "QueueDequeueUpToV2"),
+}
+"""What a source graph has not: inputs, constants, contents of tables, branches and loops of other names."""
+RANDOM_CROPS = {"SampleDistortedBoundingBox", "SampleDistortedBoundingBoxV2"}
+"""They draw boxes until one fits, which serves training."""
+DATA = Path(__file__).parents[1] / "data" / "tensorflow"
 SYMBOLICS = [function for function in default_registry if function.name.startswith(DOMAINS)]
 
 
@@ -61,6 +69,15 @@ def test_every_operator_has_a_record_or_a_reason() -> None:
     assert sorted(registered - recorded - excused) == []
     assert sorted((recorded | excused) - registered) == []
     assert not recorded & excused
+
+
+def test_what_tf2onnx_converts_is_converted() -> None:
+    """The names of tf2onnx 1.17's handlers; some are those of ONNX or of TensorFlow Text."""
+    names = (DATA / "tf2onnx_operators.txt").read_text().split()
+    registered = {symbolic.name.partition("::")[2] for symbolic in SYMBOLICS}
+    missing = {name for name in names if name not in registered and definition(name) is not None}
+    assert missing - BY_CAPTURE == RANDOM_CROPS
+    assert missing >= BY_CAPTURE
 
 
 def test_the_page_of_operators_is_up_to_date() -> None:

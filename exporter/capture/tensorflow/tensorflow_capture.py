@@ -7,15 +7,18 @@ from collections.abc import Collection, Mapping, Sequence
 from ....registration import UsageError
 from ...captured_graph.capture import Capture
 from ...files.reading.bounds import BOUNDS, TRUSTED, Bounds
-from .freezing import freeze
-from .freezing.freeze import checkpoint_of_graph
-from .freezing.inputs import placeholder_name
+from .freezing.freeze import checkpoint_of_graph, frozen_graph
+from .freezing.inputs import placeholder_name, replace_data_sources
 from .freezing.scope_analysis import HANDLE_READERS, RESOURCE
+from .freezing.variables import StoredVariable
 from .graph.graph_capture import VARIABLES, Names, capture_graph
 from .graph_reading import GraphFile, read_graph
 from .lookup_tables import attach_tables
 from .messages import GraphDef
 from .node_messages import OPTIONAL_PLACEHOLDER, parse_result_name
+
+_WRITTEN_INTO_GRAPH = 4096
+"""Bytes of a variable up to which the frozen graph has its contents, such as a flag that chooses a branch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,10 +101,12 @@ def capture_file(
         inputs, input_names = list(file.inputs.values()), list(file.inputs)
     if outputs is None and file.outputs:
         outputs, output_names = list(file.outputs.values()), list(file.outputs)
+    if inputs is None:
+        replace_data_sources(file.graph_def, file.definitions)
     attach_tables(
         file, path, lambda: checkpoint_of_graph(file, options.checkpoint, options.allow_links), bounds
     )
-    graph = _freeze_if_needed(file, options, inputs, outputs, bounds)
+    graph, weights = _freeze_if_needed(file, options, inputs, outputs, bounds)
     inputs_as_nchw = options.inputs_as_nchw
     if graph is not file.graph_def and inputs is not None:
         # A result that is an input has become a placeholder of its own.
@@ -116,6 +121,7 @@ def capture_file(
         inputs_as_nchw=inputs_as_nchw,
         outputs_as_nchw=options.outputs_as_nchw,
         keep_parse_example=options.keep_parse_example,
+        weights=weights,
         define=file.definitions,
         bounds=bounds,
     )
@@ -132,8 +138,8 @@ def _freeze_if_needed(
     inputs: Names | None,
     outputs: Sequence[str] | None,
     bounds: Bounds,
-) -> GraphDef:
-    """The GraphDef of a file, with the values of its variables if there is a checkpoint."""
+) -> tuple[GraphDef, Mapping[str, StoredVariable]]:
+    """The GraphDef of a file, and the weights of its checkpoint, if there is one."""
     functions = file.graph_def.library.function
     nodes = [file.graph_def.node, *(function.node_def for function in functions)]
     operators = {node.op for body in nodes for node in body}
@@ -143,8 +149,8 @@ def _freeze_if_needed(
     reads_handles = passes_handles or HANDLE_READERS - {"ReadVariableOp"} & operators
     has_values = file.checkpoint_prefix is not None or reads_handles
     if options.checkpoint is None and not (has_values and (VARIABLES | HANDLE_READERS) & operators):
-        return file.graph_def
-    frozen = freeze(
+        return file.graph_def, {}
+    frozen = frozen_graph(
         file,
         options.checkpoint,
         outputs,
@@ -154,8 +160,9 @@ def _freeze_if_needed(
         keep_tables=True,
     )
     if inputs is not None:
-        _restore_defaults(frozen, file.graph_def)
-    return frozen
+        _restore_defaults(frozen.graph_def, file.graph_def)
+    # The message and the model would each have a copy of the weights.
+    return frozen.graph_def, frozen.detach_weights(_WRITTEN_INTO_GRAPH)
 
 
 def _restore_defaults(frozen: GraphDef, original: GraphDef) -> None:

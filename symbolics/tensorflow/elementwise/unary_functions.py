@@ -48,16 +48,3 @@ def cast(g: GraphContext, x: Value, DstT: DataType, Truncate: bool = False) -> V
     if Truncate and narrower and DstT != DataType.DOUBLE:
         raise g.refuse("Truncate=true, which truncates the mantissa, is not supported")
     return g.cast(x, DstT)
-
-
-@onnx_symbolic("tf::Bitcast")
-def bitcast(g: GraphContext, input: Value, type: DataType) -> Value:
-    """Integers of the same width need only a Cast; other types need BitCast, which begins at opset 26."""
-    input_type = g.dtype(input)
-    if input_type == type:
-        return input
-    if input_type is None or input_type.bitwidth != type.bitwidth:
-        raise g.refuse("the bits of an element type cannot be reinterpreted as one of a different width")
-    if input_type in dtypes.INTEGERS and type in dtypes.INTEGERS:
-        return g.cast(input, type)
-    return g.op("BitCast", input, to=int(type))

@@ -42,7 +42,10 @@ def batch_matmul_v3(
 @onnx_symbolic("tf::Einsum")
 def einsum(g: GraphContext, inputs: list[Value], equation: str) -> Value:
     result = g.call("aten::einsum", equation=equation, tensors=inputs)
-    terms = parse_equation(g, equation, [known_rank(g, item) for item in inputs])
+    ranks = [rank for rank in map(g.rank, inputs) if rank is not None]
+    if len(ranks) < len(inputs):
+        return result
+    terms = parse_equation(g, equation, ranks)
     return set_shape(result, [None] * len(terms.output))
 
 

@@ -3,8 +3,8 @@
 import numpy as np
 
 from ....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ...compositions.size_arithmetic import Size, compute, known_rank
-from .._common import integers, known_elements
+from ...compositions.size_arithmetic import Size, compute, fold_size, known_rank, sizes_of
+from .._common import flatten, integers, known_elements, range_vector
 
 
 def _amounts(g: GraphContext, paddings: Value) -> list[int] | Value:
@@ -40,6 +40,14 @@ def pad(g: GraphContext, input: Value, paddings: Value) -> Value:
 @onnx_symbolic("tf::PadV2")
 def pad_v2(g: GraphContext, input: Value, paddings: Value, constant_values: Value) -> Value:
     array = g.constant_value(constant_values)
+    if g.dtype(input) == DataType.STRING:
+        # Runtimes do not pad strings: the positions of the elements are padded, and the filler comes last.
+        flat = g.op("Concat", flatten(g, input), g.op("Reshape", constant_values, [1]), axis=0)
+        last = g.op("Size", input)
+        positions = g.call(
+            "aten::reshape", self=range_vector(g, fold_size(g, last)), shape=sizes_of(g, input)
+        )
+        return g.op("Gather", flat, _pad(g, positions, paddings, last), axis=0)
     return _pad(g, input, paddings, constant_values if array is None else array.reshape(()).item())
 
 

@@ -4,10 +4,11 @@ from collections.abc import Callable
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.operator_tables import register_functions
-from ...compositions.size_arithmetic import known_rank, product
-from .._common import binary, flatten
+from ...compositions.row_partitions import count_per_row
+from ...compositions.size_arithmetic import known_rank, product, where_true
+from .._common import binary, flatten, select_elements, set_shape
 from ..indexing.scattering import scatter_updates
-from .positions import flat_positions, sparse_sizes
+from .positions import flat_positions, sparse_sizes, unravel
 
 
 def _dense(g: GraphContext, indices: Value, values: Value, shape: Value) -> Value:
@@ -63,12 +64,67 @@ def sparse_reduce_sum(
 ) -> Value:
     """The sum over some dimensions, or over all if no axes are stated."""
     dense = _dense(g, input_indices, input_values, input_shape)
+    return g.call("tf::Sum", dense, _stated_axes(g, reduction_axes, dense), keep_dims)
+
+
+@onnx_symbolic("tf::SparseReduceMax")
+def sparse_reduce_max(
+    g: GraphContext,
+    input_indices: Value,
+    input_values: Value,
+    input_shape: Value,
+    reduction_axes: Value,
+    keep_dims: bool = False,
+) -> Value:
+    """The greatest of the values, 0 where there is none."""
+    sizes = sparse_sizes(g, input_shape, input_indices)
+    values = flatten(g, input_values)
+    flat = flat_positions(g, input_indices, sizes)
+    count = g.constant(product(g, sizes), DataType.INT64)
+    # Positions without a value get the lowest number.
+    largest = g.call("tf::UnsortedSegmentMax", values, flat, count)
+    dense = g.call("aten::reshape", self=largest, shape=sizes)
+    axes = _stated_axes(g, reduction_axes, dense)
+    occupied = _dense(g, input_indices, g.call("aten::ones_like", values, DataType.INT64), input_shape)
+    counts = g.call("tf::Sum", occupied, axes, keep_dims)
+    result = g.call("tf::Max", dense, axes, keep_dims)
+    return select_elements(g, g.op("Equal", counts, 0), g.call("aten::zeros_like", result), result)
+
+
+def _stated_axes(g: GraphContext, reduction_axes: Value, dense: Value) -> Value:
     axes = g.constant_value(reduction_axes)
     if axes is None:
         raise g.refuse("'reduction_axes' must be constant")
-    if not axes.size:
-        reduction_axes = g.constant(list(range(known_rank(g, dense))))
-    return g.call("tf::Sum", dense, reduction_axes, keep_dims)
+    return reduction_axes if axes.size else g.constant(list(range(known_rank(g, dense))))
+
+
+@onnx_symbolic("tf::SparseAdd")
+def sparse_add(
+    g: GraphContext,
+    a_indices: Value,
+    a_values: Value,
+    a_shape: Value,
+    b_indices: Value,
+    b_values: Value,
+    b_shape: Value,
+    thresh: Value,
+) -> list[Value]:
+    """The sums at the positions of both tensors; sums of two values below a threshold are left out."""
+    sizes = sparse_sizes(g, a_shape, a_indices)
+    flat = g.op("Concat", *(flat_positions(g, part, sizes) for part in (a_indices, b_indices)), axis=0)
+    values = g.op("Concat", flatten(g, a_values), flatten(g, b_values), axis=0)
+    flat, values = set_shape(flat, [None]), set_shape(values, [None])
+    count = product(g, sizes)
+    totals = g.call("tf::UnsortedSegmentSum", values, flat, g.constant(count, DataType.INT64))
+    occurrences = count_per_row(g, flat, count)
+    selection = g.op("Greater", occurrences, 0)
+    limit = g.constant_value(thresh)
+    if limit is None or limit.any():
+        small = g.op("Less", g.op("Abs", totals), g.cast(thresh, g.dtype(a_values) or DataType.FLOAT))
+        is_omitted = g.op("And", small, g.op("Greater", occurrences, 1))
+        selection = g.op("And", selection, g.op("Not", is_omitted))
+    chosen = where_true(g, g.cast(selection, DataType.INT64))
+    return [unravel(g, chosen, sizes), g.op("Gather", totals, chosen, axis=0), g.stack(sizes)]
 
 
 @onnx_symbolic("tf::SparseSoftmax")

@@ -1,8 +1,9 @@
 """Operations on sets: the elements of each row of the last dimension."""
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.size_arithmetic import known_rank, sizes_of
-from .._common import set_shape
+from ...compositions.size_arithmetic import known_rank, product, sizes_of
+from .._common import flatten, set_shape
+from .positions import flat_positions, sparse_sizes
 
 _OPERATIONS = ("a-b", "b-a", "intersection", "union")
 
@@ -58,3 +59,29 @@ def _is_in(g: GraphContext, candidates: Value, members: Value) -> Value:
     column, row = g.op("Unsqueeze", candidates, axes=[rank]), g.op("Unsqueeze", members, axes=[rank - 1])
     matches = g.op("ReduceSum", g.cast(g.op("Equal", column, row), DataType.INT64), axes=[rank], keepdims=0)
     return g.op("Greater", matches, 0)
+
+
+@onnx_symbolic("tf::SetSize")
+def set_size(
+    g: GraphContext, set_indices: Value, set_values: Value, set_shape: Value, validate_indices: bool = True
+) -> Value:
+    """The number of different elements of each row of the last dimension."""
+    if g.dtype(set_values) == DataType.STRING:
+        raise g.refuse("sets of strings are not supported")
+    *leading, _ = sizes = sparse_sizes(g, set_shape, set_indices)
+    rows = g.op("Div", flat_positions(g, set_indices, sizes), g.constant(sizes[-1], DataType.INT64))
+    values = g.cast(flatten(g, set_values), DataType.INT64)
+    # An element counts if no earlier one of its row equals it.
+    is_same = g.op(
+        "And",
+        *(
+            g.op("Equal", g.op("Unsqueeze", x, axes=[0]), g.op("Unsqueeze", x, axes=[1]))
+            for x in (rows, values)
+        ),
+    )
+    earlier = g.op(
+        "ReduceSum", g.op("Trilu", g.cast(is_same, DataType.INT64), -1, upper=0), axes=[1], keepdims=0
+    )
+    is_first = g.cast(g.op("Equal", earlier, 0), DataType.INT64)
+    counts = g.call("tf::UnsortedSegmentSum", is_first, rows, g.constant(product(g, leading), DataType.INT64))
+    return g.cast(g.call("aten::reshape", self=counts, shape=leading), DataType.INT32)

@@ -209,6 +209,19 @@ def _conversions():
     yield record("Cast", "same", x=values, DstT="float32")
     yield record("Bitcast", "unsigned", input=array_of([-1, 5, -(2**31)]), type="uint32")
     yield record("Bitcast", "same", input=floats(3), type="float32")
+    yield record("Bitcast", "narrower", input=array_of([1, -2, 70000]), type="uint8", needs_rank=True)
+    wide = np.array([[1, 2**16 - 2, 3, 2**15]], np.uint16)
+    yield record("Bitcast", "wider", input=wide, type="int64", needs_rank=True)
+    numbers = np.array(
+        [0, -0.0, 1, -1.5, np.inf, -np.inf, np.nan, 1e-45, -3e-39, 2.0**-126, 3.4e38, 0.1], np.float32
+    )
+    below = np.nextafter(2.0 ** np.arange(-125, 128, 12, dtype=np.float32), np.float32(0))
+    numbers = np.concatenate([numbers, below]).astype(np.float32)
+    yield record("Bitcast", "bits_of_float", input=numbers, type="int32", run_until=25)
+    yield record("Bitcast", "float_of_bits", input=numbers.view(np.int32), type="float32", run_until=25)
+    yield record(
+        "Bitcast", "bits_of_half", input=numbers[:7].astype(np.float16), type="uint8", needs_rank=True
+    )
     yield record("AddN", "three", inputs=[floats(2, 3), floats(2, 3, seed=1), floats(2, 3, seed=2)])
     yield record("AddN", "one", inputs=[floats(2, 3)])
     yield record("AddN", "int32", inputs=[integers(3), const([1, 2, 3])])

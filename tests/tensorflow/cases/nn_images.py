@@ -159,4 +159,21 @@ def _scaling():
     )
 
 
-RECORDS = [*_resizing(), *_scaling(), *_colours(), *_crops(), *_transforms()]
+def _drawing():
+    inside, outside = [[0.1, 0.1, 0.6, 0.7], [0, 0, 1, 1]], [[0.2, -0.3, 0.9, 1.4], [0.5, 0.5, 0.4, 0.4]]
+    boxes = array_of([inside, outside])
+    for channels in (1, 4):
+        yield record(
+            "DrawBoundingBoxes",
+            f"{channels}",
+            images=positive(2, 8, 9, channels),
+            boxes=boxes,
+            needs_sizes=True,
+        )
+    colors = const([[1, 0, 0], [0, 1, 0]], np.float32)
+    yield record(
+        "DrawBoundingBoxesV2", "", images=positive(2, 8, 9, 3), boxes=boxes, colors=colors, needs_sizes=True
+    )
+
+
+RECORDS = [*_drawing(), *_resizing(), *_scaling(), *_colours(), *_crops(), *_transforms()]

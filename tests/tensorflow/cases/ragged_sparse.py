@@ -189,6 +189,13 @@ def _sparse():
     yield record(
         "SparseReduceSum", "keep", **reduced, reduction_axes=const([0]), keep_dims=True, needs_sizes=True
     )
+    lowest = {**reduced, "input_values": -np.abs(SPARSE_VALUES), "needs_sizes": True}
+    yield record("SparseReduceMax", "", **lowest, reduction_axes=const([1]))
+    yield record("SparseReduceMax", "keep", **lowest, reduction_axes=const([0]), keep_dims=True)
+    added = {"a_indices": INDICES[:-1], "a_values": SPARSE_VALUES[:-1], "a_shape": SHAPE}
+    added |= {"b_indices": INDICES[1:], "b_values": 0.5 * SPARSE_VALUES[1:], "b_shape": SHAPE}
+    for case, limit in (("", 0.0), ("threshold", 1.0)):
+        yield record("SparseAdd", case, **added, thresh=const(limit), needs_sizes=True)
     softmax = {"sp_indices": INDICES, "sp_values": SPARSE_VALUES, "sp_shape": SHAPE, "needs_sizes": True}
     yield record("SparseSoftmax", "", **softmax)
     yield record(
@@ -210,6 +217,18 @@ def _sets():
         yield record(
             "DenseToDenseSetOperation", name, set1=first, set2=second, set_operation=name, needs_rank=True
         )
+    yield record(
+        "SetSize",
+        "",
+        set_indices=INDICES,
+        set_values=_int64(*[4, 4, 0, 1, 1][: len(INDICES)]),
+        set_shape=SHAPE,
+        needs_sizes=True,
+    )
 
 
+_VARIANTS = (
+    "a session does not return variants; ragged_rows of tests/exporter/capture/tensorflow/test_models.py"
+)
+WITHOUT_RECORDS = dict.fromkeys(("RaggedTensorToVariant", "RaggedTensorFromVariant"), _VARIANTS)
 RECORDS = [*_ragged(), *_sparse(), *_sets()]

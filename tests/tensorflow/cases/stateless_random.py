@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..records import const, record
+from ..records import array_of, const, record
 
 SEED = const([7, -3])
 SHAPE = const([2, 5])
@@ -34,6 +34,10 @@ def _all():
     yield record("StatelessRandomUniformV2", "", shape=SHAPE, **STATE)
     yield record("StatelessRandomNormalV2", "", shape=SHAPE, **STATE)
     yield record("StatelessRandomUniformFullIntV2", "", shape=SHAPE, **STATE, dtype="int64")
+    computed = {"shape": array_of([2, 5]), "compared": False, "run_until": 21, "needs_sizes": True}
+    yield record("StatelessRandomUniform", "computed", **computed, seed=SEED)
+    yield record("StatelessRandomNormalV2", "computed", **computed, **STATE)
+    yield record("StatelessRandomUniformInt", "computed", **computed, seed=SEED, minval=low, maxval=high)
     yield record("StatelessRandomGetKeyCounter", "", seed=SEED)
     yield record("StatelessRandomGetKeyCounterAlg", "", seed=SEED)
     yield record("StatelessRandomGetAlg", "")

@@ -49,6 +49,21 @@ class FrozenGraph:
                 node.attr["value"].tensor.tensor_content = self.weights[node.name].read().tobytes()
         return message
 
+    def detach_weights(self, size: int) -> Mapping[str, StoredVariable]:
+        """Write the contents of small weights into `graph_def`, and return the others.
+
+        Args:
+            size: the most bytes of a small weight.
+        """
+        larger: dict[str, StoredVariable] = {}
+        for node in self.graph_def.node:
+            weight = self.weights.get(node.name)
+            if weight is not None and self._content_size(node) > size:
+                larger[node.name] = weight
+            elif weight is not None:
+                node.attr["value"].tensor.tensor_content = weight.read().tobytes()
+        return larger
+
     def size(self) -> int:
         """The bytes of the message."""
         node_bytes = sum(

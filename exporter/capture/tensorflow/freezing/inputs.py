@@ -1,4 +1,7 @@
-"""Replaces the results that a caller feeds by placeholders, and placeholders with values by constants."""
+"""Replaces the results that a caller feeds by placeholders, and placeholders with values by constants.
+
+The results of data sets and queues become placeholders, too.
+"""
 
 from collections.abc import Iterable, Mapping
 
@@ -7,13 +10,14 @@ import numpy as np
 from .....registration import UsageError
 from ....files.reading.names import quoted
 from ..element_types import numpy_type, type_name
-from ..messages import TensorShapeProto, message_type
+from ..messages import GraphDef, NodeDef, TensorShapeProto, message_type
 from ..node_messages import (
     OPTIONAL_PLACEHOLDER,
     PLACEHOLDERS,
     MessageNode,
     MessageScope,
     ResultName,
+    parse_node,
     parse_result_name,
 )
 from ..operator_definitions import Definitions
@@ -21,6 +25,11 @@ from ..tensor_protos import set_header
 from .plans import make_node
 
 ALL_PLACEHOLDERS = PLACEHOLDERS | {OPTIONAL_PLACEHOLDER}
+_BATCHES = tuple(f"QueueDequeue{amount}{version}" for amount in ("Many", "UpTo") for version in ("", "V2"))
+DATA_SOURCES = frozenset(
+    {"IteratorGetNext", "IteratorGetNextSync", "QueueDequeue", "QueueDequeueV2", *_BATCHES}
+)
+"""Operators that return the next elements of a data set or a queue."""
 
 
 def feed_results(scope: MessageScope, definitions: Definitions, inputs: Iterable[str]) -> list[str]:
@@ -56,6 +65,54 @@ def feed_results(scope: MessageScope, definitions: Definitions, inputs: Iterable
             inputs_of_node = tuple(placeholder_of_result.get(result, result) for result in node.inputs)
             scope.nodes[node.name] = node._replace(inputs=inputs_of_node)
     return [placeholder.node for placeholder in placeholder_of_result.values()]
+
+
+def replace_data_sources(graph: GraphDef, definitions: Definitions) -> None:
+    """Change a graph in place: placeholders instead of the results of data sets and queues.
+
+    They have the names that `feed_results` gives them.
+    """
+    nodes = {node.name: node for node in graph.node}
+    placeholders: dict[str, NodeDef] = {}
+    origins: dict[str, ResultName] = {}
+    for reader in graph.node:
+        for position, text in enumerate(reader.input):
+            result = parse_result_name(text)
+            source = nodes.get(result.node)
+            if source is None or source.op not in DATA_SOURCES:
+                continue
+            name, index = placeholder_name(text), int(result.port or 0)
+            if name not in placeholders:
+                types = _result_types(parse_node(source, False), definitions)
+                if index >= len(types) or (index and name in nodes):
+                    continue
+                placeholder = make_node(name, "Placeholder", source.device, dtype=types[index])
+                shape = _element_shape(source, nodes, index, len(types))
+                placeholder.attr["shape"].shape.CopyFrom(shape)
+                placeholders[name], origins[name] = placeholder, result
+            reader.input[position] = name
+    for source in [node for node in graph.node if node.op in DATA_SOURCES]:
+        # Other nodes may wait for a source whose first result is not read.
+        source.CopyFrom(placeholders.pop(source.name, None) or make_node(source.name, "NoOp", source.device))
+    positions = {name: position for position, name in enumerate(nodes)}
+    # Inputs are in the order of the file, and those of one source in the order of its results.
+    ordered = sorted(origins, key=lambda name: (positions[origins[name].node], int(origins[name].port or 0)))
+    graph.node.extend(placeholders[name] for name in ordered if name in placeholders)
+
+
+def _element_shape(source: NodeDef, nodes: Mapping[str, NodeDef], index: int, count: int) -> TensorShapeProto:
+    """The shape of a result of a data source, which a queue states for each element."""
+    shape = _result_shape(parse_node(source, False), index, count)
+    queue = nodes.get(parse_result_name(source.input[0]).node) if source.input else None
+    if not shape.unknown_rank or queue is None:
+        return shape
+    element = _result_shape(parse_node(queue, False), index, count)
+    if source.op not in _BATCHES or element.unknown_rank:
+        return element
+    shape = message_type("TensorShapeProto")()
+    shape.dim.add(size=-1)
+    shape.dim.extend(element.dim)
+    return shape
 
 
 def placeholder_name(text: str) -> str:

@@ -13,6 +13,7 @@ from .....registration import COMPLEX, FROZEN, KIND, UNSHAPED, CaptureError, Usa
 from ....captured_graph.capture import Capture, Interface
 from ....files.reading.bounds import BOUNDS, Bounds
 from ....files.reading.names import listed
+from ..freezing.variables import StoredVariable
 from ..messages import GraphDef
 from ..node_messages import OPTIONAL_PLACEHOLDER, PLACEHOLDERS
 from ..operator_definitions import definition
@@ -41,9 +42,12 @@ _NO_RESULTS_BEGIN = (
     "SparseApply",
     "ResourceSparseApply",
     "ResourceScatter",
+    "Queue",
+    "Iterator",
+    "MakeIterator",
 )
-_NO_RESULTS_END = ("Summary", "SummaryV2")
-"""Operators whose unread results are not outputs: they check, save, log, or change variables."""
+_NO_RESULTS_END = ("Summary", "SummaryV2", "Dataset", "DatasetV2", "Queue", "QueueV2", "Iterator")
+"""Operators whose unread results are not outputs: they check, save, log, read data, or change variables."""
 _LAST_RESORT = ("Exit", "Const", "PlaceholderWithDefault", "Placeholder", "PlaceholderV2")
 VARIABLES = frozenset(
     "Variable VariableV2 VarHandleOp ReadVariableOp TemporaryVariable AutoReloadVariable".split()
@@ -61,6 +65,7 @@ def capture_graph(
     inputs_as_nchw: Sequence[str] = (),
     outputs_as_nchw: Sequence[str] = (),
     keep_parse_example: bool = False,
+    weights: Mapping[str, StoredVariable] | None = None,
     define: Define = definition,
     bounds: Bounds = BOUNDS,
 ) -> Capture:
@@ -76,6 +81,7 @@ def capture_graph(
         outputs_as_nchw: likewise for outputs.
         keep_parse_example: keep parsers of serialized messages, which lowering refuses, instead of taking
             their features as inputs.
+        weights: the contents of Const nodes of the graph that the message lacks, by their names.
         define: the definitions of operators.
         bounds: bounds on nodes and memory.
 
@@ -97,6 +103,7 @@ def capture_graph(
     emitter = Emitter(
         graph, library, begin if keep_parse_example else partial(_begin, features), bounds, node_count
     )
+    emitter.weights = {nodes[name]: weight for name, weight in (weights or {}).items()}
     scope = GraphScope(emitter, graph, flow_of(output_edges, nodes, dict.fromkeys(input_edges)))
     nchw_edges = _find_edges("inputs_as_nchw", inputs_as_nchw, nodes)
     graph_inputs: dict[Edge, ir.Value] = {}

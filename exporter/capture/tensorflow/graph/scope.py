@@ -7,7 +7,8 @@ depends on are not emitted.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from .....registration import KIND, MODULE, CaptureError, ModelFileError, Names
 from .....registration.arguments import source_node
 from ....files.reading.bounds import REMEDY, Bounds
 from ..element_types import ElementType, onnx_type
+from ..freezing.variables import StoredVariable
 from ..messages import TensorProto
 from ..tensor_protos import array_of
 from .attributes import attributes_of, shape_of
@@ -64,6 +66,8 @@ class Unit:
 
 _MOST_EXPANDED = 80_000
 """Nodes of a model with its functions inlined, unless its file has more. Each takes about 2,200 bytes."""
+_READ_AT_ONCE = 2**20
+"""Bytes of a weight up to which it is kept in memory, where passes read it several times."""
 _NODES_OF_GRAPH = 16
 """Nodes that take as much time as the graph of a branch or of a loop's body."""
 Begin = Callable[["GraphScope", Edge], "Unit | None"]
@@ -78,6 +82,7 @@ class Emitter:
         library: the functions and operators.
         begin: begins to convert a result, by its operator.
         placeholder: makes the graph input for a placeholder; returns None if it must not become one.
+        weights: the contents of Const nodes of the graph that are in a checkpoint.
         tables: the keys and values of lookup tables, by their handles; or the reason why they are unknown.
     """
 
@@ -92,6 +97,7 @@ class Emitter:
         self.begin = begin
         self.names = Names()
         self.placeholder: Callable[[GraphNode], ir.Value | None] = lambda node: None
+        self.weights: Mapping[GraphNode, StoredVariable] = {}
         self.tables: dict[ir.Value, tuple[ir.Value, ir.Value] | str] = {}
         self._bounds = bounds
         self._constants: dict[GraphNode, ir.Value] = {}
@@ -118,8 +124,27 @@ class Emitter:
                     f"{node.label} is {_type_title(declared_type)} by its 'dtype', but contains "
                     f"{_type_title(stored_type)}"
                 )
-            initializer = self._constants[node] = self.initializer(prefix + node.name, node, tensor)
+            weight = self.weights.get(node)
+            name = prefix + node.name
+            initializer = (
+                self.initializer(name, node, tensor) if weight is None else self._weight_value(name, weight)
+            )
+            self._constants[node] = initializer
         return initializer
+
+    def _weight_value(self, name: str, weight: StoredVariable) -> ir.Value:
+        """The initializer of a weight; a large one is read each time that its elements are needed."""
+        name, declared = self.names.unique(name), onnx_type(weight.dtype)
+        dtype = declared if isinstance(declared, ir.DataType) else None
+        tensor: ir.TensorProtocol
+        if dtype is not None and math.prod(weight.shape) * dtype.bitwidth > 8 * _READ_AT_ONCE:
+            read, shape = weight.read, ir.Shape(weight.shape)
+            tensor = ir.LazyTensor(
+                lambda: ir.Tensor(read(), dtype=dtype, name=name), dtype=dtype, shape=shape, name=name
+            )
+        else:
+            tensor = ir.Tensor(weight.read(), dtype=dtype, name=name)
+        return self._add_initializer(tensor, "parameter" if tensor.dtype in _FLOATS else "constant")
 
     def number(self, name: str, array: np.ndarray) -> ir.Value:
         """Make an initializer of integers."""

@@ -142,7 +142,12 @@ def find_lists(graph: ir.Graph) -> None:
         elif group.dtype is not None:
             value.type = ir.TensorType(group.dtype)
             value.shape = None if group.shape is None else ir.Shape([None, *group.shape])
+        elif value.type is None:
+            # A list of variants, which are the rows of a ragged tensor.
+            value.shape = None
     for node in nodes:
+        if node.op_type == "TensorListGetItem" and node.outputs[0].type is None:
+            node.outputs[0].shape = None
         if node.op_type in _IDENTITIES:
             # The attribute T still is `variant` or `resource`.
             replace_arguments(node, {**arguments(node), "T": node.outputs[0].dtype})

@@ -328,6 +328,7 @@ def test_all_operators_without_a_symbolic_function_are_named_at_once():
         ("tf::FirstOperator", ("scope/a",)),
         ("tf::SecondOperator", ("b",)),
     ]
+    assert "make them inputs: `--inputs NODE:0`" in str(error.value)
 
 
 def test_a_registered_function_serves_an_operator_that_is_not_tensorflow_s_own():
@@ -369,3 +370,28 @@ def test_errors_name_the_options_of_tensorflow_files(tmp_path):
         opsetta.load(tmp_path / "graph.pb").lower(13)
     assert "torch" not in str(error.value)
     assert "dynamic_shapes" not in str(error.value)
+
+
+def test_the_results_of_a_data_set_and_a_queue_are_inputs(tmp_path):
+    graph = Graph()
+    graph.add("OneShotIterator", "iterator")
+    types, shapes = [FLOAT, "DT_INT64"], [[-1, 3], [-1]]
+    node = graph.message.node.add(name="next", op="IteratorGetNext", input=["iterator"])
+    set_attribute(node.attr["output_types"], "list(type)", types)
+    set_attribute(node.attr["output_shapes"], "list(shape)", shapes)
+    queue = graph.message.node.add(name="queue", op="FIFOQueueV2")
+    set_attribute(queue.attr["component_types"], "list(type)", [INT32, FLOAT])
+    set_attribute(queue.attr["shapes"], "list(shape)", [[], [3]])
+    graph.constant("count", 2)
+    batch = graph.message.node.add(name="batch", op="QueueDequeueManyV2", input=["queue", "count"])
+    set_attribute(batch.attr["component_types"], "list(type)", [INT32, FLOAT])
+    graph.call("Mul", "scaled", ["next:0", "batch:1"])
+    graph.add("Cast", "shift", ["next:1"], SrcT="DT_INT64", DstT=FLOAT)
+    graph.add("ExpandDims", "column", ["shift", graph.constant("axis", 1)], T=FLOAT, Tdim=INT32)
+    graph.call("AddV2", "y", ["scaled", "column"])
+    path = tmp_path / "graph.pb"
+    path.write_bytes(graph.message.SerializeToString())
+    program = opsetta.load(path).lower(13)
+    assert program.input_names == ["next", "next_1", "batch_1"]
+    x, labels, factors = np.float32([[1, 2, 3]]), np.array([5]), np.float32([[2, 2, 2]])
+    np.testing.assert_array_equal(program(x, labels, factors), [[7, 9, 11]])

@@ -4,9 +4,12 @@ import pathlib
 
 import numpy as np
 import onnx
+import onnx_ir as ir
 import pytest
 
 import opsetta
+from opsetta.exporter.capture.tensorflow import tensorflow_capture
+from opsetta.exporter.capture.tensorflow.graph import scope
 from opsetta.exporter.capture.tensorflow.messages import message_type
 from tests import tensorflow_checkpoints as files
 from tests.exporter.capture.tensorflow.graphs import FLOAT, INT32, Graph
@@ -54,6 +57,17 @@ def test_a_meta_graph_finds_the_checkpoint_beside_it():
 
 def test_a_saved_model_has_signatures_and_variables():
     folder = DATA / "freezing" / "saved_model"
+    check(opsetta.load(folder), folder / "io.npz", 13)
+
+
+@pytest.mark.parametrize("read_at_once", [0, 2**20])
+def test_weights_stay_in_the_checkpoint(read_at_once, monkeypatch):
+    monkeypatch.setattr(scope, "_READ_AT_ONCE", read_at_once)
+    monkeypatch.setattr(tensorflow_capture, "_WRITTEN_INTO_GRAPH", 0)
+    folder = DATA / "freezing" / "saved_model"
+    capture = tensorflow_capture.capture_file(folder).capture
+    tensors = [value.const_value for value in capture.source.graph.initializers.values()]
+    assert any(isinstance(tensor, ir.LazyTensor) for tensor in tensors) == (read_at_once == 0)
     check(opsetta.load(folder), folder / "io.npz", 13)
 
 
