@@ -40,13 +40,13 @@ class LayerFormat:
 
     Attributes:
         weight: the name of the tensor with the integers, which only quantized layers have.
-        others: the names of the other tensors.
+        parameters: the names of the tensors with scales, zero points and groups.
         read: makes the matrix of the tensors of a layer. The third argument is the number of its inputs, or
             None if no layer of the model is known for it.
     """
 
     weight: str
-    others: tuple[str, ...]
+    parameters: tuple[str, ...]
     read: Callable[[Tensors, LayerSettings, int | None], QuantizedMatrix]
 
 

@@ -31,12 +31,12 @@ class QuantizedCheckpoint:
     Attributes:
         method: of the quantized layers.
         layers: the tensors of each quantized layer, by the name of the layer.
-        others: all other tensors by name.
+        plain_tensors: all other tensors by name.
     """
 
     method: QuantizationMethod
     layers: Mapping[str, Tensors]
-    others: Mapping[str, ir.TensorProtocol]
+    plain_tensors: Mapping[str, ir.TensorProtocol]
 
     def replace_layers(self, model: PreTrainedModel) -> dict[str, ir.TensorProtocol] | None:
         """Give a model modules with integers as weights, in the place of its linear layers.
@@ -62,11 +62,11 @@ class QuantizedCheckpoint:
             # A checkpoint may have layers that the task does not need, such as its head.
             if path is not None:
                 paths[name] = path
-        tensors = dict(self.others)
+        tensors = dict(self.plain_tensors)
         for name, path in paths.items():
             module = modules[path]
             if name not in self.layers:
-                channels = int(self.others[name + _SCALES].size)
+                channels = int(self.plain_tensors[name + _SCALES].size)
                 model.set_submodule(path, ScaledActivation(module, channels, model.dtype))
                 continue
             weight = getattr(module, "weight", None)
@@ -81,7 +81,7 @@ class QuantizedCheckpoint:
                     f"the quantized layer '{name}' has {stored_rows} outputs, and {rows} in the model"
                 )
             bias = getattr(module, "bias", None)
-            stored_bias = self.others.get(f"{name}.bias")
+            stored_bias = self.plain_tensors.get(f"{name}.bias")
             if bias is None and stored_bias is not None:
                 # AutoGPTQ gives layers a bias that have none in the model.
                 bias = weight.new_empty(tuple(stored_bias.shape.numpy()))
@@ -112,7 +112,7 @@ class QuantizedCheckpoint:
 
         # The names of plain layers, which transformers renames and joins as for other checkpoints.
         state = {}
-        for name, tensor in self.others.items():
+        for name, tensor in self.plain_tensors.items():
             array = tensor.numpy()
             # numpy has no bfloat16 of its own, which torch could take over.
             state[name] = torch.tensor(array if array.dtype.isbuiltin == 1 else array.astype(np.float32))
@@ -134,7 +134,7 @@ class QuantizedCheckpoint:
         """The activations that AWQ divides by constants: they have scales and no integers."""
         return [
             name.removesuffix(_SCALES)
-            for name in self.others
+            for name in self.plain_tensors
             if name.endswith(_SCALES) and self.method.name.startswith("awq")
         ]
 
@@ -142,19 +142,28 @@ class QuantizedCheckpoint:
 def separate_layers(
     tensors: Mapping[str, ir.TensorProtocol], method: QuantizationMethod
 ) -> QuantizedCheckpoint:
-    """The quantized layers of a checkpoint, and its other tensors."""
+    """The quantized layers of a checkpoint, and its other tensors.
+
+    Raises:
+        ModelFileError: there is no quantized layer.
+    """
     layer_format = method.format
     suffix = f".{layer_format.weight}"
     names = {name.removesuffix(suffix) for name in tensors if name.endswith(suffix)}
     # The name of the weight may be that of plain layers, too.
-    scale = next(other for other in layer_format.others if other.endswith(("scales", "scale")))
+    scale = next(part for part in layer_format.parameters if part.endswith(("scales", "scale")))
     names = {name for name in names if f"{name}.{scale}" in tensors}
+    if not names:
+        raise ModelFileError(
+            f"the configuration says that the weights are quantized ({method.name}), and the checkpoint has "
+            f"no layer with a tensor '{layer_format.weight}'"
+        )
     layers: dict[str, dict[str, ir.TensorProtocol]] = {name: {} for name in sorted(names)}
-    others: dict[str, ir.TensorProtocol] = {}
+    plain_tensors: dict[str, ir.TensorProtocol] = {}
     for name, tensor in tensors.items():
         layer, _, part = name.rpartition(".")
-        if layer in layers and part in (layer_format.weight, *layer_format.others):
+        if layer in layers and part in (layer_format.weight, *layer_format.parameters):
             layers[layer][part] = tensor
         else:
-            others[name] = tensor
-    return QuantizedCheckpoint(method, layers, others)
+            plain_tensors[name] = tensor
+    return QuantizedCheckpoint(method, layers, plain_tensors)

@@ -48,8 +48,8 @@ def add_one(words: np.ndarray, bits: int) -> np.ndarray:
     GPTQ subtracts 1 from each packed zero point: a 0 borrows from the integer beside it, so that the sum is
     computed in whole words.
     """
-    ones = sum(1 << shift for shift in range(0, WORD, bits))
-    result: np.ndarray = words.view(np.uint32) + np.uint32(ones)
+    summand = sum(1 << shift for shift in range(0, WORD, bits))
+    result: np.ndarray = words.view(np.uint32) + np.uint32(summand)
     return result
 
 
