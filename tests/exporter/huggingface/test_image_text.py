@@ -49,6 +49,17 @@ def cohere_vision():
     )
 
 
+def internvl():
+    return transformers.InternVLConfig(
+        text_config=transformers.Qwen2Config(**TEXT),
+        vision_config=transformers.InternVLVisionConfig(
+            **{**VISION, "image_size": [16, 16], "patch_size": [8, 8]}
+        ),
+        downsample_ratio=1.0,
+        image_token_id=IMAGE,
+    )
+
+
 def write_model(architecture, config, folder):
     torch.manual_seed(0)
     model = getattr(transformers, architecture)(config).eval()
@@ -64,7 +75,8 @@ def write_model(architecture, config, folder):
 @pytest.mark.parametrize(
     ("architecture", "config", "opset"),
     [
-        ("Cohere2VisionForConditionalGeneration", cohere_vision, 13),
+        ("InternVLForConditionalGeneration", internvl, 13),
+        pytest.param("Cohere2VisionForConditionalGeneration", cohere_vision, 13, marks=pytest.mark.sweep),
         # The file takes one image at a time: the model has a loop over images.
         pytest.param("LlavaForConditionalGeneration", llava, 18, marks=pytest.mark.sweep),
     ],
