@@ -87,11 +87,6 @@ class CacheLayout:
         """Whether it keeps keys and values of positions."""
         return any(PAST in tensor.axes.values() for tensor in self.tensors)
 
-    @property
-    def has_states(self) -> bool:
-        """Whether it keeps tensors that each token replaces."""
-        return any(PAST not in tensor.axes.values() for tensor in self.tensors)
-
     def build(self, tensors: list[torch.Tensor]) -> object:
         """A cache of other tensors, which the model may change without changing the tensors.
 

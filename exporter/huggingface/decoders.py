@@ -32,7 +32,20 @@ if TYPE_CHECKING:
 
 
 def text_generation(source: TaskModel) -> list[ExampleCall]:
+    """The call of a model that generates text.
+
+    Raises:
+        UsageError: it returns no cache, or one of a class that is not supported.
+    """
+    return [decoder_call(source)]
+
+
+def decoder_call(source: TaskModel, *, reads_embeddings: bool = False) -> ExampleCall:
     """The call of a decoder.
+
+    Args:
+        source: the model.
+        reads_embeddings: whether it reads the embeddings of tokens, instead of tokens.
 
     Raises:
         UsageError: it returns no cache, or one of a class that is not supported.
@@ -50,6 +63,9 @@ def text_generation(source: TaskModel) -> list[ExampleCall]:
     mask[0, :2] = 0
     tokens = example_tokens(source.config, length)
     inputs: Inputs = {"input_ids": tokens}
+    if reads_embeddings:
+        width = next(model.get_input_embeddings().parameters()).shape[1]
+        inputs = {"inputs_embeds": random_tensor(*tokens.shape, width, dtype=model.dtype)}
     if "attention_mask" in parameters:
         inputs["attention_mask"] = mask
     if "position_ids" in parameters:
@@ -71,9 +87,8 @@ def text_generation(source: TaskModel) -> list[ExampleCall]:
         # Without cached positions the mask is one of the new tokens only.
         inputs["attention_mask"] = mask[:, :length]
         other_axes["attention_mask"] = {0: BATCH, 1: SEQUENCE}
-    return [
-        ExampleCall(call, inputs, past, states=states, has_states=layout.has_states, other_axes=other_axes)
-    ]
+    # Masks of recurrent layers have a form for one token also where all layers of the model are attention.
+    return ExampleCall(call, inputs, past, states=states, has_states=True, other_axes=other_axes)
 
 
 def _example_length(model: PreTrainedModel) -> int:

@@ -144,7 +144,7 @@ def _models_of(
 
 
 def _check_source(models: TransformersFolder | DiffusersFolder, layout: FolderLayout, weights: str) -> None:
-    """Refuse layouts and references that only folders of transformers have.
+    """Refuse layouts and references that need a folder of transformers with plain weights.
 
     Raises:
         UsageError: the message names the conflict.
@@ -152,6 +152,9 @@ def _check_source(models: TransformersFolder | DiffusersFolder, layout: FolderLa
     if isinstance(models, TransformersFolder):
         if models.adapter is not None and layout.parts:
             raise UsageError(f"the layout {layout.name} is not possible for adapters: leave it out")
+        if models.is_quantized and (layout.parts or weights == "reference"):
+            option = f"the layout {layout.name}" if layout.parts else "weights='reference'"
+            raise UsageError(f"{option} is not possible for quantized weights: leave it out")
         return
     # optimum's files are those that are written without a layout.
     if layout.name not in ("", "optimum"):

@@ -15,7 +15,8 @@ from numpy.typing import ArrayLike
 from ...registration import ModelFileError, UsageError
 from ..running.runner import Runner
 from ..running.session import CPU, Providers
-from .folder import folder_at
+from .folder import CONFIG, folder_at, read_json
+from .image_text import DECODER_FILE, EMBEDDING_FILE, VISION_FILE
 from .layouts.merged_decoders import MERGED_FILE, USE_CACHE, is_cross_cache
 from .settings import Settings, read_settings
 from .stop_strings import StopStrings
@@ -46,6 +47,7 @@ class TextGenerator:
         self._folder = folder_at(folder)
         self.settings: Settings = read_settings(self._folder)
         self._encoder: _Graph | None = None
+        self._images: _ImageParts | None = None
         if (self._folder / "encoder_model.onnx").is_file():
             self._encoder = _Graph(self._folder / "encoder_model.onnx", providers)
             # optimum's layout: the first step has no cache, and the keys of the encoder are computed there
@@ -55,6 +57,9 @@ class TextGenerator:
             else:
                 self._first = _Graph(self._folder / "decoder_model.onnx", providers)
                 self._next = _Graph(self._folder / "decoder_with_past_model.onnx", providers)
+        elif (self._folder / EMBEDDING_FILE).is_file():
+            self._images = _ImageParts(self._folder, providers)
+            self._first = self._next = _Graph(self._folder / DECODER_FILE, providers)
         else:
             self._first = self._next = _Graph(self._folder / "model.onnx", providers)
             if not self._first.past:
@@ -88,6 +93,7 @@ class TextGenerator:
         attention_mask: ArrayLike | None = None,
         *,
         input_features: ArrayLike | None = None,
+        pixel_values: ArrayLike | None = None,
         decoder_input_ids: ArrayLike | None = None,
         max_new_tokens: int = 20,
         sample: bool = False,
@@ -106,6 +112,8 @@ class TextGenerator:
             input_ids: tokens `[batch, length]`. Shorter ones of a decoder are padded on the left.
             attention_mask: 0 for padding, of the same shape; by default all 1.
             input_features: the spectrograms of speech recognition, `[batch, mel bins, frames]`.
+            pixel_values: the images of image-text-to-text, as the processor of the model makes them, in the
+                order of the image tokens.
             decoder_input_ids: how the results of an encoder-decoder begin, `[batch, length]`; by default as
                 the configuration says.
             max_new_tokens: the most tokens that are generated for a sequence.
@@ -147,7 +155,12 @@ class TextGenerator:
             # Repetition penalties must not count the tokens of the padding.
             padding = (mask != 0).argmax(axis=1)
             rules = TokenRules(self.settings, length, length + max_new_tokens, padding, tokens)
-            return self._loop(tokens, {"attention_mask": mask}, TokenChoice(rules, sampling), steps)
+            fixed = {"attention_mask": mask}
+            if self._images is not None:
+                fixed["inputs_embeds"] = self._images.make_embeddings(tokens, pixel_values)
+            elif pixel_values is not None:
+                raise UsageError("this model reads no images: leave out pixel_values")
+            return self._loop(tokens, fixed, TokenChoice(rules, sampling), steps)
         encoder_feed = self._encoder_inputs(input_ids, attention_mask, input_features)
         hidden = self._encoder.run(encoder_feed)["last_hidden_state"]
         fixed = {"encoder_hidden_states": hidden}
@@ -309,6 +322,8 @@ class TextGenerator:
             if "attention_mask" in fixed:
                 mask = fixed["attention_mask"]
                 fixed["attention_mask"] = np.concatenate([mask, np.ones_like(mask[:, :1])], axis=1)
+            if self._images is not None:
+                fixed["inputs_embeds"] = self._images.make_embeddings(next_tokens)
             graph = self._next
         return tokens
 
@@ -320,6 +335,48 @@ class _Steps:
     maximum: int
     stop_strings: StopStrings | None
     on_tokens: Callable[[np.ndarray], None] | None
+
+
+class _ImageParts:
+    """The graphs that make the inputs of a decoder from tokens and images.
+
+    Args:
+        folder: with the files, and config.json.
+        providers: execution providers of onnxruntime.
+    """
+
+    def __init__(self, folder: pathlib.Path, providers: Providers):
+        self._embedding = _Graph(folder / EMBEDDING_FILE, providers)
+        self._vision = _Graph(folder / VISION_FILE, providers)
+        config = read_json(folder / CONFIG)
+        # The name in older releases of transformers.
+        self._image_token = config.get("image_token_id", config.get("image_token_index"))
+
+    def make_embeddings(self, tokens: np.ndarray, pixel_values: ArrayLike | None = None) -> np.ndarray:
+        """The embeddings of tokens, with the features of images at the image tokens.
+
+        Raises:
+            UsageError: there are more image tokens than features, or fewer.
+        """
+        embeddings: np.ndarray = self._embedding.run({"input_ids": tokens})["inputs_embeds"].numpy()
+        if pixel_values is None:
+            return embeddings
+        declared = self._vision.inputs["pixel_values"]
+        images = np.asarray(pixel_values, dtype=_numpy_type(declared.dtype))
+        # The file of some models takes one image at a time.
+        count = next(iter(declared.shape or ()), None)
+        parts = [images] if not isinstance(count, int) else np.split(images, len(images) // count)
+        results = [self._vision.run({"pixel_values": part})["image_features"].numpy() for part in parts]
+        features = np.concatenate(results)
+        positions = tokens == self._image_token
+        if positions.sum() != len(features):
+            raise UsageError(
+                f"the images have {len(features)} features, and the tokens {positions.sum()} image tokens "
+                f"({self._image_token})"
+            )
+        embeddings = embeddings.copy()
+        embeddings[positions] = features
+        return embeddings
 
 
 class _Graph:
@@ -339,7 +396,8 @@ class _Graph:
         self.masks_new_tokens = False
         if "attention_mask" in self.inputs:
             # A model whose states have no positions masks the new tokens, others all positions.
-            mask, tokens = (self.inputs[name].shape or () for name in ("attention_mask", "input_ids"))
+            tokens_name = "input_ids" if "input_ids" in self.inputs else "inputs_embeds"
+            mask, tokens = (self.inputs[name].shape or () for name in ("attention_mask", tokens_name))
             self.masks_new_tokens = mask[1:2] == tokens[1:2]
         self.past = [declared for name, declared in self.inputs.items() if name.startswith(_PAST)]
 

@@ -59,6 +59,7 @@ class ExampleCall:
         other_axes: the dynamic axes of inputs, where they are not those that the file declares.
         has_states: whether the model has a form of its own for one token, which continues from states.
         outputs: the declared outputs that the model returns; all of them by default.
+        fixed_inputs: other example inputs, for a model that does not support the optional axes.
         has_fixed_sizes: whether the optional axes of the declaration are fixed by the model's configuration.
     """
 
@@ -72,6 +73,7 @@ class ExampleCall:
     other_axes: Mapping[str, Axes] = dataclasses.field(default_factory=dict)
     has_states: bool = False
     outputs: tuple[str, ...] | None = None
+    fixed_inputs: Inputs | None = None
     has_fixed_sizes: bool = False
 
     @property

@@ -98,9 +98,11 @@ def lower_graph(
                 raise
             program = export_with(declaration, narrow=True)
         except CaptureError:
-            # Some models of images and sounds have one position for each part of an input of one size.
+            # Some models of images and sounds have one position for each part of an input of one size, and
+            # others have a loop in Python over the images.
             if not declaration.optional_axes:
                 raise
+            example = dataclasses.replace(example, inputs=example.fixed_inputs or example.inputs)
             program = export_with(file.with_fixed_axes())
         loaded.check_missing(program.source)
         _check_states(program)

@@ -7,13 +7,15 @@ import dataclasses
 import importlib
 import pathlib
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
 from ...registration import CaptureError, ModelFileError, OpsettaError, UsageError
 from .folder import is_timm
+from .quantized.loading import LoadingInfo, QuantizedCheckpoint, separate_layers
+from .quantized.method import method_of
 from .tasks.record import Task
 from .tasks.selection import auto_class_of
 from .timm_models import MODEL_TYPE, complete_timm_config, need_timm
@@ -21,8 +23,6 @@ from .timm_models import MODEL_TYPE, complete_timm_config, need_timm
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-LoadingInfo = Mapping[str, Iterable[Sequence[str]]]
-"""What `from_pretrained` says: the names of missing weights, and names and shapes of mismatched ones."""
 DTYPES = {
     "float32": "float32",
     "float16": "float16",
@@ -88,7 +88,7 @@ def read_config(folder: pathlib.Path) -> PretrainedConfig:
 
     Raises:
         ModelFileError: this release of transformers does not know the model, or the file is wrong.
-        UsageError: the weights of the folder are quantized.
+        UsageError: the weights of the folder are quantized by a method that is not supported.
     """
     transformers = need_transformers()
     if is_timm(folder):
@@ -100,13 +100,9 @@ def read_config(folder: pathlib.Path) -> PretrainedConfig:
             f"transformers {transformers.__version__} cannot read '{folder / 'config.json'}': "
             f"{' '.join(str(error).split())}"
         ) from error
-    method = getattr(config, "quantization_config", None)
-    if method is not None:
-        name = method.get("quant_method") if isinstance(method, dict) else getattr(method, "quant_method", "")
-        raise UsageError(
-            f"the weights of '{folder}' are quantized ({name}): export a folder with the original weights, "
-            "and pass --quantize if wanted"
-        )
+    # transformers would load quantized weights with the package that wrote them.
+    if method_of(folder) is not None and hasattr(config, "quantization_config"):
+        del config.quantization_config
     if config.model_type == MODEL_TYPE:
         complete_timm_config(config)
     return config
@@ -121,8 +117,12 @@ def load(folder: pathlib.Path, config: PretrainedConfig, task: Task, dtype: str)
     """
     import torch
 
+    from ..capture.stored_weights.opening import open_weights
+
     auto = getattr(need_transformers(), auto_class_of(task, config))
     torch_dtype = getattr(torch, dtype)
+    method = method_of(folder)
+    checkpoint = None if method is None else separate_layers(open_weights(folder), method)
 
     def build() -> PreTrainedModel:
         has_table = hasattr(auto, "from_config")
@@ -132,19 +132,24 @@ def load(folder: pathlib.Path, config: PretrainedConfig, task: Task, dtype: str)
         return model
 
     def load_weights() -> tuple[PreTrainedModel, LoadingInfo]:
+        if checkpoint is not None:
+            with torch.device("meta"):
+                plain_model = build()
+            return checkpoint.load_dequantized(plain_model, torch_dtype)
         model, loading_info = auto.from_pretrained(
             folder, config=config, dtype=torch_dtype, local_files_only=True, output_loading_info=True
         )
         return model, loading_info
 
     with translate_errors(folder, config.model_type, task.name):
-        return load_lazily(folder, build, load_weights)
+        return load_lazily(folder, build, load_weights, checkpoint)
 
 
 def load_lazily(
     folder: pathlib.Path,
     build: Callable[[], PreTrainedModel],
     load_weights: Callable[[], tuple[PreTrainedModel, LoadingInfo]],
+    checkpoint: QuantizedCheckpoint | None = None,
 ) -> Loaded:
     """A model whose weights stay in their files, if the checkpoint has all of them by the model's names.
 
@@ -152,6 +157,7 @@ def load_lazily(
         folder: with the checkpoint.
         build: makes the model with any weights.
         load_weights: loads the model with its weights, and says which ones the checkpoint lacks.
+        checkpoint: the checkpoint, if it has quantized layers.
 
     Raises:
         ModelFileError: the weights cannot be read.
@@ -163,7 +169,8 @@ def load_lazily(
     # A model on the meta device takes no memory: the weights stay in their files.
     with torch.device("meta"):
         model = build().eval()
-    weights = _by_name(model, open_weights(folder))
+    tensors = open_weights(folder) if checkpoint is None else checkpoint.replace_layers(model)
+    weights = None if tensors is None else _by_name(model, tensors)
     if weights is not None and _is_complete(model, weights):
         return Loaded(model, weights, folder)
     model, loading_info = load_weights()

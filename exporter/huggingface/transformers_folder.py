@@ -11,6 +11,7 @@ from .folder import copy_files, folder_at, task_of_modules
 from .graphs import ExampleCall, GraphFile, TaskModel
 from .libraries.adapters import Adapter, is_adapter, read_adapter
 from .model_folders import Loaded, load, read_config
+from .quantized.method import method_of
 from .tasks.selection import task_named, task_of, task_of_sentences
 
 
@@ -21,6 +22,7 @@ class TransformersFolder:
         folder: with config.json and the weights; that of the base model for an adapter.
         adapter: which is merged into the weights.
         config: of the model, with the sizes of the adapter.
+        is_quantized: whether the checkpoint has integers as weights.
         record: of the task.
         entries: of JSON files, which the adapter changes.
     """
@@ -49,6 +51,12 @@ class TransformersFolder:
         elif base_model is not None:
             raise UsageError(f"'{folder}' contains no adapter, so it has no base model: leave it out")
         self.config = read_config(folder_at(self.folder))
+        self.is_quantized = method_of(self.folder) is not None
+        if self.is_quantized and self.adapter is not None:
+            raise UsageError(
+                f"the weights of the base model '{self.folder}' are quantized, so the adapter cannot be "
+                "merged into them: pass --base-model with the original weights"
+            )
         # The task of an adapter is stated in its own file, and may differ from that of its base model.
         name = task or (self.adapter.task if self.adapter is not None else None)
         module_task = task_of_modules(self.folder)

@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext
+from ...registration.integer_tensors import integer_bounds
 from ..onnx_graph.simplification.unused_nodes import RemoveUnused
 from ..realizers.rewriting import Rewriter, attribute, constant_of, is_onnx
 from .blocks import SMALLEST_BLOCK, pack_nibbles
@@ -107,8 +108,8 @@ class _StoredWeight:
         # torchao stores integers of 4 bits in bytes.
         low, high = (-8, 7) if matrix.codes.dtype in (DataType.INT4, DataType.INT8) else (0, 15)
         tensors = [matrix.codes] if matrix.zeros is None else [matrix.codes, matrix.zeros]
-        arrays = (tensor.numpy() for tensor in tensors)
-        self._bits = 4 if all(low <= array.min() and array.max() <= high for array in arrays) else 8
+        bounds = (integer_bounds(tensor) for tensor in tensors)
+        self._bits = 4 if all(low <= lowest and highest <= high for lowest, highest in bounds) else 8
         self._middle = 1 << (self._bits - 1)
         blocks = -(-matrix.columns // matrix.block)
         self._blocks = blocks

@@ -14,6 +14,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, facts_of
+from ...registration.integer_tensors import integer_bounds
 from ...registration.promotion import promote
 from ...registration.runtimes import has_kernel
 
@@ -313,7 +314,7 @@ def dequantize(g: GraphContext, input: Value, grid: Grid, out_dtype: DataType) -
     """
     input = pack_four_bits(g, input, grid)
     dtype = g.dtype(input)
-    constant = g.constant_value(input) is not None
+    constant = input.const_value is not None
     if constant and not g.has("Round"):
         # onnxruntime quantizes the bias with Round if it recognises a constant as quantized.
         by_operator = False
@@ -353,23 +354,26 @@ def real_numbers(g: GraphContext, integers: Value, grid: Grid, rank: int | None)
 
 def pack_four_bits(g: GraphContext, input: Value, grid: Grid) -> Value:
     """Constant integers of four bits stored in the 4-bit type, if the opset has it."""
-    array = g.constant_value(input)
-    bounds = (grid.quant_min, grid.quant_max)
-    if array is None or g.dtype(input) not in _BYTES or not array.size:
+    tensor = input.const_value
+    if tensor is None or g.dtype(input) not in _BYTES or not tensor.size:
         return input
+    bounds = (grid.quant_min, grid.quant_max)
+    lowest, highest = integer_bounds(tensor)
     # Half of the file size of bytes, for weights that a 4-bit quantizer stored as bytes.
     for dtype in (DataType.INT4, DataType.UINT4):
         low, high = limits(dtype)
         if (
             all(not isinstance(bound, Value) and low <= bound <= high for bound in bounds)
-            and low <= array.min()
-            and array.max() <= high
+            and low <= lowest
+            and highest <= high
             and _has_operator(g, "DequantizeLinear", dtype, grid)
             and _array(g, grid.zero_point) is not None
             and _fits(g, grid, dtype)
         ):
             # A Cast of a weight is folded when the file is written, under the weight's own name.
-            return g.constant(array.astype(dtype.numpy())) if g.is_foldable(input) else g.cast(input, dtype)
+            if g.is_foldable(input):
+                return g.constant(tensor.numpy().astype(dtype.numpy()))
+            return g.cast(input, dtype)
     return input
 
 

@@ -11,14 +11,13 @@ from ...registration import DataType, GraphContext, Value, facts_of, onnx_symbol
 from ..compositions.affine_quantization import (
     Grid,
     clamp,
-    dequantize,
     emit_inverse,
     emit_promoted,
-    has_dequantize_linear,
     is_zero,
     limits,
     wraps_around,
 )
+from ..compositions.block_quantization import dequantize_groups
 
 _EXACT_IN_FLOAT = 2**24
 _EPSILON = float(np.finfo(np.float32).eps)
@@ -218,12 +217,12 @@ def dequantize_per_channel_group(
     group_size: int = 128,
     output_dtype: DataType = DataType.FLOAT,
 ) -> Value:
-    """Uses blocks if DequantizeLinear supports them and the scales are FLOAT."""
     group_size = _group_size(g, input, scales, group_size)
     grid = Grid(scales, zero_points, quant_min, quant_max, axis=1, block=group_size)
-    float_scales = g.rank(scales) == 2 and g.dtype(scales) == DataType.FLOAT
-    if float_scales and not wraps_around(g, zero_points) and has_dequantize_linear(g, input, grid):
-        return dequantize(g, input, grid, output_dtype)
+    if g.rank(scales) == 2 and not wraps_around(g, zero_points):
+        grouped = dequantize_groups(g, input, grid, output_dtype)
+        if grouped is not None:
+            return grouped
     groups = g.op("Reshape", input, shape=[-1, group_size])
     shift = None if zero_points is None or is_zero(g, zero_points) else _column(g, zero_points)
     product = emit_promoted(g, "Mul", _difference(g, groups, shift), _column(g, scales))

@@ -11,6 +11,7 @@ import torch
 from onnx_ir import tensor_adapters
 
 from ....registration import KIND, CaptureError, ModelFileError, UsageError
+from ....registration.integer_tensors import BoundedTensor
 from ....registration.warning import warn
 from ...files.graph_file.weights import given_tensor
 from ...files.reading.names import listed, quoted
@@ -180,4 +181,6 @@ def _rename_tensor(tensor: ir.TensorProtocol, name: str | None) -> ir.TensorProt
         return tensor
     if isinstance(tensor, FileTensor):
         return tensor.renamed(name or "")
+    if isinstance(tensor, BoundedTensor):
+        return tensor.with_name(name or "")
     return ir.LazyTensor(lambda: tensor, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name)

@@ -10,15 +10,9 @@ from typing import TYPE_CHECKING
 from ....registration import ModelFileError, UsageError
 from ....registration.warning import warn
 from ..folder import CONFIG, copy_file, read_json
-from ..model_folders import (
-    Loaded,
-    LoadingInfo,
-    load_lazily,
-    missing_weights,
-    need_transformers,
-    translate_errors,
-)
+from ..model_folders import Loaded, load_lazily, missing_weights, need_transformers, translate_errors
 from ..packages import need_package
+from ..quantized.loading import LoadingInfo
 from .diffusers_models import DIFFUSERS_CLASSES, TEXT_ENCODERS, Calls, calls_of
 
 if TYPE_CHECKING:

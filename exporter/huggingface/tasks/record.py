@@ -26,6 +26,7 @@ class Task:
         model_type: the only type of models with this task, if the table has others.
         encoder_class, encoder_mapping: as `auto_class` and `mapping`, for the encoders of encoder-decoders.
         sentence_transformers_name: what sentence-transformers calls the task.
+        encodes_inputs: whether its models are encoder-decoders, if the table has also others.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Task:
     encoder_class: str | None = None
     encoder_mapping: str | None = None
     sentence_transformers_name: str | None = None
+    encodes_inputs: bool | None = None
 
     def example_calls(self, source: TaskModel) -> list[tuple[GraphFile, ExampleCall]]:
         """The files of a model, each with the example call that it is exported from.

@@ -37,7 +37,6 @@ _SYNONYMS = {
 _WITH_PAST = "-with-past"
 """What optimum appends to the tasks whose files have a cache; ours always have one."""
 _NEXT_STEPS = {
-    "image-text-to-text": "export the parts of the model with export_for_generation of opsetta.huggingface",
     "pretraining": "pass feature-extraction",
     "table-question-answering": "export the model with opsetta.export",
     "visual-question-answering": "its models decide by the values of a mask; export the model with "
@@ -112,8 +111,10 @@ def task_of(config: PretrainedConfig) -> Task:
         UsageError: it names none, or one without a task that is supported.
     """
     tasks = [task for records in TASKS.values() for task in records]
+    is_encoder_decoder = bool(getattr(config, "is_encoder_decoder", False))
     for task in tasks:
-        if _has_architecture(_architectures(task), config):
+        fits = task.encodes_inputs in (None, is_encoder_decoder)
+        if fits and _has_architecture(_architectures(task), config):
             return task
     for task in tasks:
         if _has_architecture(_table(task.encoder_mapping), config):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from .. import decoders, encoder_decoders
+from .. import decoders, encoder_decoders, image_text
 from ..graphs import BATCH, DECODER_FILES, PAST, SEQUENCE, SOURCE, TOTAL, Axes, GraphFile
 from . import sentences, single_run
 from .example_inputs import (
@@ -114,34 +114,48 @@ def _single(
 _FEATURES = {**_PAGE, **_IMAGE, **_SOUND}
 _EMBEDDINGS = ("token_embeddings", "sentence_embedding")
 _TRAJECTORY = ("states", "actions", "rewards", "returns_to_go", "timesteps", "attention_mask")
+_PROMPT = {
+    "attention_mask": {0: BATCH, 1: TOTAL},
+    "position_ids": _TOKENS,
+    "past_key_values.{layer}.key": _PAST,
+    "past_key_values.{layer}.value": _PAST,
+    "past_key_values.{layer}.conv_state": {0: BATCH},
+    "past_key_values.{layer}.recurrent_state": {0: BATCH},
+}
+_GENERATED = (
+    "logits",
+    "present.{layer}.key",
+    "present.{layer}.value",
+    "present.{layer}.conv_state",
+    "present.{layer}.recurrent_state",
+)
 # A task may have several records, for several classes of models.
 _TASKS = (
+    # Before text-generation, whose table lists these models, too.
+    Task(
+        "image-text-to-text",
+        "AutoModelForImageTextToText",
+        "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+        image_text.image_text_to_text,
+        (
+            GraphFile(image_text.EMBEDDING_FILE, {"input_ids": _TOKENS}, ("inputs_embeds",)),
+            GraphFile(
+                image_text.VISION_FILE,
+                {"pixel_values": {0: IMAGE_BATCH}},
+                ("image_features",),
+                frozenset({IMAGE_BATCH}),
+            ),
+            GraphFile(image_text.DECODER_FILE, {"inputs_embeds": _TOKENS, **_PROMPT}, _GENERATED),
+        ),
+        combines=True,
+        encodes_inputs=False,
+    ),
     Task(
         "text-generation",
         "AutoModelForCausalLM",
         "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
         decoders.text_generation,
-        (
-            GraphFile(
-                "model.onnx",
-                {
-                    "input_ids": _TOKENS,
-                    "attention_mask": {0: BATCH, 1: TOTAL},
-                    "position_ids": _TOKENS,
-                    "past_key_values.{layer}.key": _PAST,
-                    "past_key_values.{layer}.value": _PAST,
-                    "past_key_values.{layer}.conv_state": {0: BATCH},
-                    "past_key_values.{layer}.recurrent_state": {0: BATCH},
-                },
-                (
-                    "logits",
-                    "present.{layer}.key",
-                    "present.{layer}.value",
-                    "present.{layer}.conv_state",
-                    "present.{layer}.recurrent_state",
-                ),
-            ),
-        ),
+        (GraphFile("model.onnx", {"input_ids": _TOKENS, **_PROMPT}, _GENERATED),),
         needs_text=True,
         sentence_transformers_name="text-generation",
     ),
@@ -173,6 +187,7 @@ _TASKS = (
         encoder_decoders.image_to_text,
         # The number of patches of an image is fixed.
         _encoder_decoder_files({"pixel_values": {0: BATCH}}, {0: BATCH}, {0: BATCH}),
+        encodes_inputs=True,
     ),
     Task(
         "text-classification",

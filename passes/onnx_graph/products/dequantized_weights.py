@@ -19,6 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration import DataType, dtypes
+from ....registration.integer_tensors import integer_bounds
 from ....registration.runtimes import has_kernel
 from ..constants.deferred_constants import transposed_blocks, transposed_matrix
 from ..node_pass import (
@@ -64,13 +65,17 @@ class DequantizeWeights(ConstantPass):
         dtype, tensor = cast.outputs[0].dtype, weight.const_value
         if dtype not in _LIMITS or tensor is None or tensor.dtype not in dtypes.QUANTIZED:
             return False
-        array = tensor.numpy()
+        lowest, highest = integer_bounds(tensor)
         low, high = _LIMITS[dtype]
-        if not array.size or array.min() < low or array.max() > high:
+        if not tensor.size or lowest < low or highest > high:
             return False
         # Computed when the file is written, because numpy has a byte for each element.
         packed = self.initializers.derive(
-            [weight], lambda integers: integers.astype(dtype.numpy()), dtype, array.shape, suffix="packed"
+            [weight],
+            lambda integers: integers.astype(dtype.numpy()),
+            dtype,
+            tuple(tensor.shape.numpy()),
+            suffix="packed",
         )
         node.replace_input_with(0, packed)
         remove_unread(cast)

@@ -49,7 +49,6 @@ def test_layers_tell_their_tensors():
         "3.recurrent_state": state,
     }
     assert layout.has_positions
-    assert layout.has_states
 
 
 def test_states_continue_without_writes():

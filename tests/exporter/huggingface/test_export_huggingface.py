@@ -293,7 +293,7 @@ def test_errors_come_before_anything_is_written(options, error, message, llama, 
         ({"architectures": ["LlamaForNothing"]}, opsetta.UsageError, "has no default task"),
         ({"architectures": None}, opsetta.UsageError, "names no architecture"),
         ({"model_type": "no-such-model"}, opsetta.ModelFileError, "no-such-model"),
-        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, opsetta.UsageError, "gptq"),
+        ({"quantization_config": {"quant_method": "gptq", "bits": 4}}, opsetta.ModelFileError, "'qweight'"),
         ({"hidden_size": 64}, opsetta.OpsettaError, "embed_tokens"),
     ],
 )

@@ -1,0 +1,1 @@
+"""Checkpoints with integers as weights, which stay integers in the file: GPTQ, AWQ, compressed-tensors."""

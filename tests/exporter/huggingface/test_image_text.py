@@ -1,0 +1,121 @@
+"""Models that generate text about images: three files, and tokens as in transformers."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import opsetta
+
+from ...models.generators import VOCABULARY
+
+IMAGE = VOCABULARY - 1
+TEXT = {
+    "vocab_size": VOCABULARY,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "pad_token_id": 0,
+    "eos_token_id": 2,
+}
+VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 1,
+    "num_attention_heads": 4,
+    "image_size": 16,
+    "patch_size": 8,
+}
+
+
+def llava():
+    return transformers.LlavaConfig(
+        text_config=transformers.LlamaConfig(**TEXT),
+        vision_config=transformers.CLIPVisionConfig(**VISION, num_channels=3),
+        vision_feature_layer=-1,
+        image_token_index=IMAGE,
+    )
+
+
+def cohere_vision():
+    return transformers.Cohere2VisionConfig(
+        text_config=transformers.Cohere2Config(**TEXT, head_dim=8),
+        vision_config=transformers.SiglipVisionConfig(**VISION, vision_use_head=False),
+        downsample_factor=1,
+        alignment_intermediate_size=64,
+        image_token_id=IMAGE,
+    )
+
+
+def internvl():
+    return transformers.InternVLConfig(
+        text_config=transformers.Qwen2Config(**TEXT),
+        vision_config=transformers.InternVLVisionConfig(
+            **{**VISION, "image_size": [16, 16], "patch_size": [8, 8]}
+        ),
+        downsample_ratio=1.0,
+        image_token_id=IMAGE,
+    )
+
+
+def write_model(architecture, config, folder):
+    torch.manual_seed(0)
+    model = getattr(transformers, architecture)(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                # Images matter for tokens only with weights of the size that trained ones have.
+                parameter.normal_(0, 0.2)
+    model.save_pretrained(folder)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config", "opset"),
+    [
+        ("InternVLForConditionalGeneration", internvl, 13),
+        pytest.param("Cohere2VisionForConditionalGeneration", cohere_vision, 13, marks=pytest.mark.sweep),
+        # The file takes one image at a time: the model has a loop over images.
+        pytest.param("LlavaForConditionalGeneration", llava, 18, marks=pytest.mark.sweep),
+    ],
+)
+def test_tokens_about_images_are_those_of_transformers(architecture, config, opset, tmp_path):
+    model = write_model(architecture, config(), tmp_path)
+    written = opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=opset)
+    assert written.task == "image-text-to-text"
+    assert [graph.path.name for graph in written.graphs] == [
+        "embed_tokens.onnx",
+        "vision_encoder.onnx",
+        "decoder_model_merged.onnx",
+    ]
+    tokens = torch.tensor([[0, 0, 5, *[IMAGE] * 4, 6, 7], [4, 8, 5, *[IMAGE] * 4, 9, 10]])
+    mask = (tokens != 0).long()
+    images = torch.randn(2, 3, 16, 16)
+    generator = opsetta.TextGenerator(tmp_path / "out")
+    for pixel_values in (images, images.flip(0)):
+        result = generator.generate(tokens, mask, pixel_values=pixel_values, max_new_tokens=12)
+        expected = model.generate(
+            input_ids=tokens,
+            attention_mask=mask,
+            pixel_values=pixel_values,
+            max_new_tokens=12,
+            do_sample=False,
+        )
+        np.testing.assert_array_equal(result, expected)
+    with pytest.raises(opsetta.UsageError, match=r"have 4 features, and the tokens 8 image tokens \(99\)"):
+        generator.generate(tokens, mask, pixel_values=images[:1])
+
+
+def test_models_whose_images_are_more_than_embeddings_are_refused(tmp_path):
+    vision = transformers.SiglipVisionConfig(**VISION, vision_use_head=False)
+    config = transformers.Gemma3Config(
+        text_config=transformers.Gemma3TextConfig(**TEXT, head_dim=8),
+        vision_config=vision,
+        mm_tokens_per_image=4,
+        image_token_index=IMAGE,
+    )
+    write_model("Gemma3ForConditionalGeneration", config, tmp_path)
+    with pytest.raises(opsetta.UsageError, match="has the argument token_type_ids"):
+        opsetta.export_huggingface(tmp_path, tmp_path / "out")
