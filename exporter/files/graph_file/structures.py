@@ -11,7 +11,6 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
 from typing import Any
 
 import onnx_ir as ir
@@ -158,6 +157,8 @@ def check_interface(
         _count_leaves(interface.input_specification),
         _count_leaves(interface.output_specification),
     )
+    # A Python number comes from an output of one element; positions beyond the outputs are refused first.
+    scalar_positions = [position for position in interface.numbers if 0 <= position < outputs]
     contradictions = (
         ("inputs", is_callable and named != inputs),
         ("inputs", is_callable and len(interface.inputs) != argument_count),
@@ -165,7 +166,8 @@ def check_interface(
         ("outputs", is_callable and len(interface.outputs) != result_count),
         ("mutated", len(interface.mutated) > outputs),
         ("outputs", not _are_positions_below(result_positions, outputs - len(interface.mutated))),
-        ("numbers", not _are_numbers(interface.numbers, graph.outputs)),
+        ("numbers", not _are_positions_below(interface.numbers, outputs)),
+        ("numbers", any(graph.outputs[position].shape for position in scalar_positions)),
         ("complex_outputs", not _are_positions_below(interface.complex_outputs, outputs)),
         ("output_names", (is_callable or bool(output_names)) and len(output_names) != outputs),
         ("given_input_names", len(given_inputs or ()) > len(inputs)),
@@ -218,13 +220,6 @@ def _are_keys(context: object, count: int) -> bool:
 
 def _are_positions_below(positions: list[int], count: int) -> bool:
     return all(0 <= position < count for position in positions)
-
-
-def _are_numbers(positions: list[int], outputs: Sequence[ir.Value]) -> bool:
-    """Whether positions are those of outputs that may have one element, as a Python number has."""
-    return _are_positions_below(positions, len(outputs)) and not any(
-        outputs[position].shape for position in positions
-    )
 
 
 def _count_leaves(structure: TreeStructure | None) -> int:
