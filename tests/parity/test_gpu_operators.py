@@ -1,7 +1,7 @@
 """Operators that ATen has only for GPUs, captured without one, against the operators of every device."""
 
 import dataclasses
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import onnxruntime
@@ -241,59 +241,6 @@ RECURRENT = [
     _cell_pair("gru", nn.GRUCell(4, 5), 1),
 ]
 PAIRS = [*ATTENTION, *IMAGES, *RECURRENT]
-
-
-def _meta_kernels(library: torch.library.Library) -> None:
-    """Register the results' sizes of operators that torch runs on a GPU to learn them."""
-
-    def convolve(
-        x: Any, weight: Any, padding: Any, stride: Any, dilation: Any, groups: int, *more: Any
-    ) -> Any:
-        return convolution(x, weight, None, stride, padding, dilation, groups)
-
-    def convolve_with_bias(x: Any, weight: Any, bias: Any, *arguments: Any) -> Any:
-        return convolve(x, weight, *arguments)
-
-    def convolve_and_add(x: Any, weight: Any, z: Any, *more: Any) -> Any:
-        return torch.empty_like(z)
-
-    def transpose(x: Any, weight: Any, padding: Any, output_padding: Any, *more: Any) -> Any:
-        stride, dilation, groups = more[:3]
-        arguments = (stride, padding, output_padding, groups, dilation)
-        return functional.conv_transpose2d(x, weight, None, *arguments)
-
-    def fuse(x: Any, weight: Any, bias: Any, stride: Any, padding: Any, dilation: Any, groups: int) -> Any:
-        return convolution(x, weight, bias, stride, padding, dilation, groups)
-
-    def depthwise(x: Any, weight: Any, kernel: Any, bias: Any, *steps: Any) -> Any:
-        return convolution(x, weight, bias, *steps, x.shape[1])
-
-    def sample(x: Any, grid: Any) -> Any:
-        return x.new_empty(*x.shape[:2], *grid.shape[1:3])
-
-    def step(gates: Any, hidden_gates: Any, hx: Any, *biases: Any) -> Any:
-        return torch.empty_like(hx), gates.new_empty(0)
-
-    kernels = {
-        "cudnn_convolution": convolve,
-        "miopen_convolution": convolve_with_bias,
-        "cudnn_convolution_relu": fuse,
-        "cudnn_convolution_add_relu": convolve_and_add,
-        "cudnn_convolution_transpose": transpose,
-        "_conv_depthwise2d": depthwise,
-        "cudnn_grid_sampler": sample,
-        "cudnn_affine_grid_generator": lambda theta, n, c, h, w: theta.new_empty(n, h, w, 2),
-        "_thnn_fused_gru_cell": step,
-    }
-    for name, kernel in kernels.items():
-        library.impl(name, kernel)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def meta_kernels() -> Iterator[None]:
-    with torch.library._scoped_library("aten", "IMPL", "Meta") as library:
-        _meta_kernels(library)
-        yield
 
 
 @pytest.mark.parametrize("pair", PAIRS, ids=lambda pair: pair.name)
