@@ -121,7 +121,7 @@ def _capture_module(
         if not isinstance(error, CaptureError):
             # A weight of an unsupported class is often the cause of torch's error, and a clearer one.
             tensor_kinds.check_state(model)
-        named_leaves = tensor_kinds.named_leaves(shapes.bind(model, args, kwargs))
+        named_leaves = list(tensor_kinds.named_leaves(shapes.bind(model, args, kwargs)))
         message = explain(error, model, named_leaves, alternatives, by, failures.errors, failures.notes)
         raise CaptureError(message) from error
     names = symbol_names(program, leaves.dimension_names())

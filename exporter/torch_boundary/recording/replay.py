@@ -231,7 +231,9 @@ class Replay:
             return item.detach().cpu().clone()
         if key not in self._copies:
             storage = item.untyped_storage()
-            self._copies[key] = storage.clone() if item.is_cpu else storage.cpu()
+            memory = torch.empty(0, dtype=torch.uint8, device=item.device)
+            memory = memory.set_(storage, 0, (storage.nbytes(),), (1,))
+            self._copies[key] = torch.empty_like(memory, device="cpu").copy_(memory).untyped_storage()
         copy = torch.empty(0, dtype=item.dtype)
         return copy.set_(self._copies[key], item.storage_offset(), item.size(), item.stride())
 
