@@ -76,7 +76,10 @@ class FixedSizes:
         if not devices:
             return make_fakes((args, dict(kwargs)))
         self.device = next(iter(devices.values()))
-        metas = {id(leaves[i]): _as_meta(leaves[i]) for i in devices}
+        metas = {
+            id(leaf): torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+            for leaf in map(leaves.__getitem__, devices)
+        }
         plain_call: Call = pytree.tree_unflatten([metas.get(id(leaf), leaf) for leaf in leaves], structure)
         fakes, fake_structure = pytree.tree_flatten(make_fakes(plain_call))
         with self.mode:
@@ -105,10 +108,6 @@ class FixedSizes:
             apply_runtime_assertion_pass(module, types.SimpleNamespace())
         result: Ranges = _trace._get_inline_constraints(self.mode)
         return result
-
-
-def _as_meta(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
 
 
 class _Constraints(DimConstraints):
