@@ -16,6 +16,8 @@ from torch.utils import _pytree
 import opsetta
 from opsetta.exporter.torch_boundary.fake_tensors import FakeTensorMode
 
+from ...gpu.fake_models import on_fake_gpu
+
 
 class Attention(nn.Module):
     def __init__(self) -> None:
@@ -70,27 +72,6 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
-def _on_gpu(build: Callable[[], nn.Module], inputs: torch.Tensor) -> tuple[nn.Module, torch.Tensor]:
-    """A model and an input like those on a GPU, without memory.
-
-    torch's CPU build cannot initialise parameters there, so those of a model on the CPU are replaced.
-    """
-    model = build().eval()
-    with FakeTensorMode():
-        for module in model.modules():
-            for name, parameter in list(module._parameters.items()):
-                if parameter is not None:
-                    setattr(module, name, nn.Parameter(_like(parameter), requires_grad=False))
-            for name, buffer in list(module._buffers.items()):
-                if buffer is not None:
-                    setattr(module, name, _like(buffer))
-        return model, _like(inputs)
-
-
-def _like(tensor: torch.Tensor) -> torch.Tensor:
-    return torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="cuda")
-
-
 def _assert_equal(actual: Any, expected: Any, tolerance: float = 1e-5) -> None:
     pairs = zip(_pytree.tree_leaves(actual), _pytree.tree_leaves(expected), strict=True)
     for result, tensor in pairs:
@@ -103,7 +84,7 @@ def test_computes_as_on_the_cpu(name: str) -> None:
     torch.manual_seed(0)
     model = build().eval()
     inputs = torch.randn(shape, dtype=next(model.parameters(), torch.zeros(())).dtype)
-    gpu_model, gpu_inputs = _on_gpu(build, inputs)
+    gpu_model, gpu_inputs = on_fake_gpu(model, inputs)
     before = dict(gpu_model.named_parameters())
     program = opsetta.export(gpu_model, (gpu_inputs,), opset=13, weights=model.state_dict())
     assert all(before[key] is tensor for key, tensor in gpu_model.named_parameters())
@@ -114,7 +95,7 @@ def test_computes_as_on_the_cpu(name: str) -> None:
 def test_takes_free_sizes() -> None:
     model = _images().eval()
     x = torch.randn(2, 3, 8, 8)
-    gpu_model, gpu_x = _on_gpu(_images, x)
+    gpu_model, gpu_x = on_fake_gpu(model, x)
     dynamic = ({0: "batch", 2: "height"},)
     program = opsetta.export(gpu_model, (gpu_x,), weights=model.state_dict(), dynamic_shapes=dynamic)
     for shape in ((1, 3, 12, 8), (5, 3, 8, 8)):
@@ -138,7 +119,7 @@ def _of_autocast(program: opsetta.Program) -> list[str]:
 def test_keeps_the_types_of_autocast(pretended_gpu: None) -> None:
     model = Autocast().eval()
     x = torch.randn(2, 8)
-    gpu_model, gpu_x = _on_gpu(Autocast, x)
+    gpu_model, gpu_x = on_fake_gpu(model, x)
     program = opsetta.export(gpu_model, (gpu_x,), opset=13, weights=model.state_dict())
     assert _of_autocast(program) == ["FLOAT16", "FLOAT"]
     _assert_equal(program(x)[0], model.first.half()(x.half()), 1e-3)
@@ -147,7 +128,7 @@ def test_keeps_the_types_of_autocast(pretended_gpu: None) -> None:
 def test_lowers_a_program_of_a_gpu_without_one(monkeypatch: pytest.MonkeyPatch) -> None:
     model = Autocast().eval()
     x = torch.randn(2, 8)
-    gpu_model, gpu_x = _on_gpu(Autocast, x)
+    gpu_model, gpu_x = on_fake_gpu(model, x)
     mode = gpu_x.fake_mode
     with monkeypatch.context() as patch, mode, torch.no_grad():
         patch.setattr(common, "amp_definitely_not_available", lambda: False)
@@ -177,7 +158,7 @@ def test_reads_a_file_of_a_gpu_without_one(tmp_path: pathlib.Path) -> None:
 def test_refuses_several_devices() -> None:
     model = nn.Linear(8, 4)
     x = torch.randn(2, 8)
-    gpu_model, gpu_x = _on_gpu(lambda: nn.Linear(8, 4), x)
+    gpu_model, gpu_x = on_fake_gpu(model, x)
     message = r"several devices: input 'input' on cpu, 'weight' on cuda:0"
     with pytest.raises(opsetta.CaptureError, match=message):
         opsetta.export(gpu_model, (x,), weights=model.state_dict())
