@@ -188,6 +188,7 @@ def capture_model(
         from .capture import torchscript
         from .capture.eager_quantization import refuse_eager_quantized
         from .capture.pytorch.capture_model import capture as capture_pytorch
+        from .capture.sizes.example_devices import check_devices
         from .capture.sizes.example_sizes import check_example
         from .capture.stored_weights.stored_weights import (
             StoredWeights,
@@ -205,6 +206,7 @@ def capture_model(
         if is_training(model):
             warn("the model is exported in training mode; for inference, call model.eval() first")
         report("capturing")
+        check_devices(model, args, kwargs)
         stored = None if options.weights is None else StoredWeights(model, options.weights)
         with explaining_absence(model) if stored is None else stored.attach():
             if torchscript.is_torchscript(model):

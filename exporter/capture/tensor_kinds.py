@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import torch
 from torch.nn.parameter import is_lazy
@@ -109,6 +109,23 @@ def check_initialised(module: torch.nn.Module) -> None:
             raise CaptureError(
                 f"parameter '{name}' of a lazy module has no shape yet: call the model once before the export"
             )
+
+
+def describe_devices(model: torch.nn.Module, leaves: Iterable[tuple[str, object]]) -> str | None:
+    """Name one tensor on each device, if the tensors of a model and a call lie on several; else None.
+
+    Zero-dim tensors, which PyTorch combines with those of any device, and the meta device do not count.
+
+    Args:
+        leaves: the leaves of the example arguments by the expression for each.
+    """
+    state = [*model.named_parameters(), *model.named_buffers()]
+    named = [*((f"input '{path}'", leaf) for path, leaf in leaves), *((f"'{name}'", t) for name, t in state)]
+    owners: dict[torch.device, str] = {}
+    for label, tensor in named:
+        if isinstance(tensor, torch.Tensor) and tensor.dim() > 0 and tensor.device.type != "meta":
+            owners.setdefault(tensor.device, f"{label} on {tensor.device}")
+    return ", ".join(owners.values()) if len(owners) > 1 else None
 
 
 def named_leaves(bound: Mapping[str, object]) -> Iterator[tuple[str, object]]:

@@ -174,12 +174,20 @@ def _shapes(losses: bool) -> Patches:
     """
     if not probe.has(probe.SHAPE_KERNELS):
         return []
-    from .replacements import composite_sizes, fake_quantization, hashing, linear_algebra, sequence_losses
+    from .replacements import (
+        composite_sizes,
+        fake_quantization,
+        gpu_kernels,
+        hashing,
+        linear_algebra,
+        sequence_losses,
+    )
     from .replacements.result_types import corrected_types
     from .replacements.shape_kernels import in_place_of
 
     composite = linear_algebra.COMPOSITE | composite_sizes.COMPOSITE
     non_composite = linear_algebra.NON_COMPOSITE | hashing.NON_COMPOSITE | fake_quantization.NON_COMPOSITE
+    non_composite |= gpu_kernels.NON_COMPOSITE
     if losses:
         composite |= sequence_losses.COMPOSITE
         non_composite |= sequence_losses.NON_COMPOSITE

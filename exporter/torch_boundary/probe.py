@@ -250,6 +250,10 @@ PREPACKING = Feature(
     ),
 )
 CHECKPOINTS = Feature("reading a checkpoint of torch.save", ("torch:UntypedStorage._checkpoint_offset",))
+SAVED_PROGRAMS = Feature(
+    "reading a program of torch.export.save that lies on another device",
+    ("torch.export.pt2_archive._package:deserialize_device",),
+)
 ONNX_FLAG = Feature(
     "torch.onnx.is_in_onnx_export() during opsetta.torch_onnx.export",
     ("torch.onnx._internal.exporter._flags:_is_onnx_exporting",),

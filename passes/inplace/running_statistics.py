@@ -52,7 +52,8 @@ def updated_statistics(
         raise GraphError(
             f"{where(node)}: the rank of its input must be known to update the running statistics"
         )
-    momentum = arguments["momentum"]
+    # The operators of cuDNN and MIOpen name it like their libraries do.
+    momentum = arguments["momentum" if "momentum" in arguments else "exponential_average_factor"]
     for name in ("running_mean", "running_var"):
         old = arguments.get(name)
         if old is None:

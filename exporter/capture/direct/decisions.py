@@ -396,4 +396,4 @@ def _is_equation(node: object) -> bool:
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:
-    return tensor.detach().clone().numpy()
+    return np.array(tensor.numpy(force=True))

@@ -89,7 +89,7 @@ class _Recording:
         self._leaves, self._structure = pytree.tree_flatten((args, dict(kwargs)))
         self._constants = Constants(tree)
         self._call = sizes.fake_call(args, kwargs)
-        self._weights = replace_weights(tree, sizes.mode)
+        self._weights = replace_weights(tree, sizes.mode, sizes.device)
         self._gradients = gradients
         self.recorder = GraphRecorder(tree, sizes.mode, source_lines=source_lines, gradients=gradients)
         self._graph = self.recorder.graph

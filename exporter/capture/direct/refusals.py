@@ -7,7 +7,7 @@ import torch.fx
 
 from ....registration import CaptureError
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.fake_tensors import is_without_data
+from ...torch_boundary.fake_tensors import FakeTensor, is_without_data
 from ...torch_boundary.operators.higher_order import is_transform
 from ...torch_boundary.operators.overloads import HigherOrderOperator, OpOverload
 from ...torch_boundary.state.module_tree import ModuleTree
@@ -40,13 +40,20 @@ def check_recordable(tree: ModuleTree, call: object) -> None:
             raise NotRecordable(f"attribute '{path}' is a TorchScript object")
     for description, named in (("parameter", tree.parameters), ("buffer", tree.buffers)):
         for name, tensor in named.items():
-            if is_without_data(tensor) or tensor.device.type == "meta":
+            if _has_unknown_sizes(tensor) or tensor.device.type == "meta":
                 raise NotRecordable(f"{description} '{name}' is a {type(tensor).__name__} without data")
     for leaf in pytree.tree_leaves(call):
         # Other leaves would become constants of the graph without notice.
         is_known = leaf is None or isinstance(leaf, (torch.Tensor, int, float, str))
-        if not is_known or (isinstance(leaf, torch.Tensor) and is_without_data(leaf)):
+        if not is_known or (isinstance(leaf, torch.Tensor) and _has_unknown_sizes(leaf)):
             raise NotRecordable(f"an argument is a {type(leaf).__name__}")
+
+
+def _has_unknown_sizes(tensor: torch.Tensor) -> bool:
+    """Whether a tensor wraps others, or is a fake tensor with symbolic sizes, which belong to its mode."""
+    if not isinstance(tensor, FakeTensor):
+        return is_without_data(tensor)
+    return not all(isinstance(size, int) for size in (*tensor.shape, *tensor.stride()))
 
 
 def check_graph(graph: torch.fx.Graph) -> None:

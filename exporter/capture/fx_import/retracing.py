@@ -102,8 +102,12 @@ def import_autocast(importer: GraphImporter, node: torch.fx.Node) -> object:
     module = importer.argument(body)
 
     def run(*values: object) -> object:
+        # Without a GPU, torch.autocast disables itself for "cuda"; the program may be captured on one.
+        of_gpu = device == "cuda"
         # The cache would return casts of an earlier trace.
-        with torch.autocast(device, dtype=dtype, enabled=enabled, cache_enabled=False):  # type: ignore[arg-type]
+        with torch.autocast(device, dtype=dtype, enabled=enabled and not of_gpu, cache_enabled=False):  # type: ignore[arg-type]
+            if of_gpu:
+                torch.set_autocast_enabled("cuda", bool(enabled))
             return module(*values)
 
     examples = [item.meta["val"] if isinstance(item, torch.fx.Node) else item for item in operands]

@@ -19,6 +19,7 @@ from ....passes.faults import raise_fault
 from ....registration import CaptureError
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
+from ...torch_boundary.fake_tensors import FakeTensor
 from ...torch_boundary.process.process_state import has_compiled_code
 from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
@@ -86,6 +87,9 @@ class Alternatives:
         requested_names = names if self._tries_forms else []
         if self._seconds is None:
             self._seconds = time.perf_counter() - self._begin
+        if any(isinstance(leaf, FakeTensor) for leaf in pytree.tree_leaves(self._call)):
+            # PyTorch runs the model on arguments with data only.
+            return None, []
         if self._seconds > SECONDS or _bytes(self._model) > BYTES or _reaches_state(self._model):
             return None, [f"not tried, because it would take long or need copies: {forms}"] if names else []
         untried = [f"explain=True tries other captures: {forms}"] if names and not self._tries_forms else []

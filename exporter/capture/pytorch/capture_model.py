@@ -21,6 +21,7 @@ from ...torch_boundary import capture_patches
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.containers.structures import register_structures
+from ...torch_boundary.fake_tensors import FakeTensor
 from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.remembered_tensors import RememberedTensors
@@ -97,6 +98,9 @@ def _capture_module(
     """Capture a module, see `capture`."""
     by, specialize, source_lines = options.method, options.specialize, options.source_lines
     leaves = shapes.resolve(model, args, kwargs, options)
+    if by == "auto" and any(isinstance(leaf, FakeTensor) for leaf in leaves.values):
+        # torch.export takes fake tensors only together with weights of the same mode.
+        by = "direct"
     alternatives = Alternatives(model, (args, kwargs), _captures(args, kwargs, options), options.explain)
     preserved, remembered = Preserved(model, leaves.values), RememberedTensors(model)
     attempt = functools.partial(_export, model, args, kwargs, leaves, (preserved, remembered), source_lines)
@@ -117,7 +121,7 @@ def _capture_module(
         if not isinstance(error, CaptureError):
             # A weight of an unsupported class is often the cause of torch's error, and a clearer one.
             tensor_kinds.check_state(model)
-        named_leaves = tensor_kinds.named_leaves(shapes.bind(model, args, kwargs))
+        named_leaves = list(tensor_kinds.named_leaves(shapes.bind(model, args, kwargs)))
         message = explain(error, model, named_leaves, alternatives, by, failures.errors, failures.notes)
         raise CaptureError(message) from error
     names = symbol_names(program, leaves.dimension_names())

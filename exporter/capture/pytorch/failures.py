@@ -13,6 +13,7 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.state.static_lookups import is_instance
 from ...torch_boundary.symbolic_sizes import CHECK
 from ..direct.bytecode import catches, decides, is_assertion
+from ..tensor_kinds import describe_devices
 from ..user_lines import CodeLine, instructions_of, origin_of, user_line_of
 
 _LONGEST = 300
@@ -27,6 +28,7 @@ _SIZE = re.compile(r"L\['(\w+)'\]((?:\[[^\]]+\])*)\.size\(\)\[(\d+)\]")
 _CONSTANT = re.compile(r"specialized it to be a constant \((\d+)\)")
 _BRANCH = re.compile(r"^(if|elif|while|assert|return .* if )\b|\b(and|or|not|if)\b")
 _CLASS = re.compile(r"<class '([^']+)'>")
+_DEVICES = re.compile("on the same device|different devices|device type")
 _OPERATOR = re.compile(r"CustomOpDef\(([\w:.]+)\)|(\w+)::(\w+)|\b(\w+)\.(\w+)\.(?:default|\w+)\b")
 
 
@@ -205,7 +207,7 @@ def explain(
     # define its shapes in any case.
     eager, tried = attempt(failure.tries) if failure is not _SHAPELESS else (None, [])
     if eager is not None:
-        return _of_eager(eager)
+        return _of_eager(eager, _of_devices(eager, model, leaves))
     origin = origin_of(error) if failure in (_NUMBER, _DATA, _SIZES) else user_line
     # torch has one error for branches and for numbers that decide a size; the code tells which it is.
     if failure is _DATA and not _is_branch(origin, error):
@@ -221,6 +223,7 @@ def explain(
     remedies = [*_of_ways(error, errors), *notes, *tried]
     remedies += _of_buffers(user_line, model) if failure in (_NUMBER, _DATA) else []
     remedies += _of_attributes(error, origin, model)
+    remedies += [remedy] if (remedy := _of_devices(error, model, leaves)) else []
     remedies += [remedy.format(operator=_operator(error)) for remedy in failure.remedies]
     remedies += [f"torch suggests {fix}" for fix in _suggested_fixes(error)]
     return "\n".join(lines + [f"  - {remedy}" for remedy in remedies])
@@ -261,13 +264,19 @@ def _failure_kind(error: Exception) -> FailureKind:
     return next((failure for failure in _KINDS if failure.pattern.search(text)), _UNKNOWN)
 
 
-def _of_eager(error: Exception) -> str:
+def _of_devices(error: Exception, model: torch.nn.Module, leaves: Iterable[tuple[str, object]]) -> str:
+    """A remedy that names tensors on different devices, if the error is about devices."""
+    devices = describe_devices(model, leaves) if _DEVICES.search(str(error)) else None
+    return "" if devices is None else f"move the model and the inputs to one device: {devices}"
+
+
+def _of_eager(error: Exception, remedy: str) -> str:
     user_line = user_line_of(error)
     where = f", at {user_line}" if user_line is not None else ""
     return (
         f"the model fails in PyTorch itself on the example arguments{where}\n"
         f"  {type(error).__name__}: {_words(error)}\n"
-        "  - pass example arguments for which model(*args, **kwargs) runs"
+        f"  - {remedy or 'pass example arguments for which model(*args, **kwargs) runs'}"
     )
 
 

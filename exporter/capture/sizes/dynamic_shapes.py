@@ -23,6 +23,7 @@ from ...torch_boundary.containers.pytree import children
 from ..capture_options import CaptureOptions
 from .axis_labels import AxisLabel, read_range
 from .dynamic_axes import by_parameter, unknown_names
+from .example_sizes import resize_axis
 from .operator_trace import line_of_guard
 from .python_expressions import expression_text
 
@@ -391,7 +392,7 @@ def at_sizes(leaves: Leaves, sizes: Mapping[str, int]) -> list[object]:
     values = list(leaves.values)
     for (leaf, axis), name in leaves.dimension_names().items():
         if isinstance(values[leaf], torch.Tensor):
-            values[leaf] = _resize(values[leaf], axis, sizes.get(name, values[leaf].shape[axis]))
+            values[leaf] = resize_axis(values[leaf], axis, sizes.get(name, values[leaf].shape[axis]))
     return values
 
 
@@ -482,19 +483,5 @@ def _resize_groups(
     values = list(leaves.values)
     for key, axes in groups.items():
         for leaf, axis in axes:
-            values[leaf] = _resize(values[leaf], axis, sizes[key])
+            values[leaf] = resize_axis(values[leaf], axis, sizes[key])
     return values
-
-
-def _resize(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
-    """The tensor with another size along one axis, with its entries repeated, or zeros if it is empty."""
-    length = tensor.shape[axis]
-    if length == size:
-        return tensor
-    if length == 0:
-        shape = list(tensor.shape)
-        shape[axis] = size
-        # An empty tensor has no entries to repeat; zeros are valid indices.
-        return tensor.new_zeros(shape)
-    # Repeated entries stay in the range that the model expects, such as indices into a table.
-    return tensor.index_select(axis, torch.arange(size, device=tensor.device) % length)

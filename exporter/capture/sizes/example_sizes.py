@@ -11,6 +11,7 @@ from ....registration import CaptureError, DimensionError
 from ...captured_graph import dimensions
 from ...captured_graph.capture import Capture
 from ...torch_boundary.containers import pytree
+from ...torch_boundary.fake_tensors import FakeTensor
 
 
 def check_example(capture: Capture) -> None:
@@ -53,3 +54,17 @@ def leaf_at_sizes(value: Any, captured: Any, size_of: Callable[[Any], int | None
         return torch.empty(shape, dtype=value.dtype, device=value.device)
     size_strides = [stride for stride in strides if stride is not None]
     return torch.empty_strided(shape, size_strides, dtype=value.dtype, device=value.device)
+
+
+def resize_axis(tensor: torch.Tensor, axis: int, size: int) -> torch.Tensor:
+    """The tensor with another size along one axis, with its entries repeated, or zeros if it is empty."""
+    if (length := tensor.shape[axis]) == size:
+        return tensor
+    shape = [*tensor.shape[:axis], size, *tensor.shape[axis + 1 :]]
+    if isinstance(tensor, FakeTensor):
+        with tensor.fake_mode:
+            return tensor.new_empty(shape)
+    if length == 0:  # An empty tensor has no entries to repeat; zeros are valid indices.
+        return tensor.new_zeros(shape)
+    # Repeated entries stay in the range that the model expects, such as indices into a table.
+    return tensor.index_select(axis, torch.arange(size, device=tensor.device) % length)

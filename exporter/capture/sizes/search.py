@@ -9,6 +9,7 @@ becomes a restriction of the export.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +19,7 @@ import torch
 
 from ...captured_graph.code_lines import shown_line
 from ...captured_graph.dimensions import SizeRestriction
+from ...torch_boundary.fake_tensors import FakeTensor
 from ...torch_boundary.size_questions import questions_of, trusts_form_for_one
 from ...torch_boundary.symbolic_numbers import Size
 from ...torch_boundary.symbolic_sizes import ShapeEnv
@@ -159,8 +161,12 @@ class Search:
     def values_at(self, point: Point) -> list[object]:
         """The leaves of the call at other sizes, with any values."""
         size_of = self._sizes_at(point)
-        pairs = zip(self._values, self._placeholders, strict=True)
-        return [leaf_at_sizes(value, captured, size_of) for value, captured in pairs]
+        leaves = []
+        for value, captured in zip(self._values, self._placeholders, strict=True):
+            # Tensors without data stay such.
+            with value.fake_mode if isinstance(value, FakeTensor) else contextlib.nullcontext():
+                leaves.append(leaf_at_sizes(value, captured, size_of))
+        return leaves
 
     def _example(self) -> dict[str, int]:
         """The sizes that the graph was captured with."""

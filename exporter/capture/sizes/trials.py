@@ -264,12 +264,21 @@ class Tracer:
         fakes_by_identity: dict[Identity, torch.Tensor] = {
             keys[name]: tensor for name, tensor in state.items() if id(tensor) in scripted
         }
-        fake_of = _fake_weights(self._mode, state)
+        fake_of = _fake_weights(self._mode, state, self._device_of_inputs())
         for name, key in keys.items():
             if key not in fakes_by_identity:
                 fakes_by_identity[key] = fake_of(state[name])
             self._origins[id(fakes_by_identity[key])] = ("state", *key)
         return {name: fakes_by_identity[key] for name, key in keys.items()}
+
+    def _device_of_inputs(self) -> torch.device | None:
+        """The device of the captured weights, if it is another than theirs: that of inputs without data."""
+        placeholders = (node for node in self._program.graph.nodes if node.op == "placeholder")
+        for node, specification in zip(placeholders, self._program.graph_signature.input_specs, strict=True):
+            tensor = self._program.state_dict.get(specification.target or "")
+            if tensor is not None and tensor.device != (device := node.meta["val"].device):
+                return device
+        return None
 
     def _state(self) -> dict[str, torch.Tensor]:
         named = dict(self._model.named_parameters(remove_duplicate=False))
@@ -325,14 +334,14 @@ class Tracer:
 
 
 def _fake_weights(
-    mode: FakeTensorMode, state: Mapping[str, torch.Tensor]
+    mode: FakeTensorMode, state: Mapping[str, torch.Tensor], device: torch.device | None
 ) -> Callable[[torch.Tensor], torch.Tensor]:
     """Makes a fake tensor for a parameter or buffer."""
     if not probe.has(probe.DIRECT_CAPTURE):
         return mode.from_tensor
     from ...torch_boundary.recording.fake_weights import FakeWeights
 
-    return FakeWeights(state.values(), mode)
+    return FakeWeights(state.values(), mode, device)
 
 
 _DICTS = ClassSet((dict, collections.OrderedDict))

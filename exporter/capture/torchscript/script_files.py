@@ -17,6 +17,7 @@ from ...files.reading.encodings.other_formats import describe_format
 from ...files.small_files import open_regular, reason_of
 from ...files.zip_entries import oversized_entry
 from ...torch_boundary.pickles import is_of_tensors
+from ...torch_boundary.state.saved_programs import load_program
 from .program_nesting import MAXIMUM_NESTING, nests_deeply, pickle_excess
 
 _MAXIMUM_OPERATIONS = 2**18
@@ -42,7 +43,7 @@ def load(path: str | os.PathLike[str]) -> torch.jit.ScriptModule | torch.export.
     description = _other_kind(name)
     if description == _EXPORTED_PROGRAM:
         try:
-            return torch.export.load(name)
+            return load_program(name)
         # The loader raises errors of many types for programs of other releases of torch.
         except Exception as error:
             raise CaptureError(f"torch.export.load cannot read '{name}': {one_line(error)}") from error

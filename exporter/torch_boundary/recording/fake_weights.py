@@ -13,8 +13,13 @@ from ..fake_tensors import FakeTensor, FakeTensorMode, storage_of
 from ..state.module_tree import ModuleTree
 
 
-def replace_weights(tree: ModuleTree, mode: FakeTensorMode) -> dict[str, torch.Tensor]:
+def replace_weights(
+    tree: ModuleTree, mode: FakeTensorMode, device: torch.device | None = None
+) -> dict[str, torch.Tensor]:
     """Replace every parameter and buffer of a model by a fake tensor; the caller restores the model.
+
+    Args:
+        device: the device of all fake tensors; None is each tensor's own.
 
     Returns:
         The fake tensors by name; one tensor under several names is one fake tensor.
@@ -22,7 +27,7 @@ def replace_weights(tree: ModuleTree, mode: FakeTensorMode) -> dict[str, torch.T
     named = {**tree.parameters, **tree.buffers}
     # A capture has function modes active, which would handle each read of a tensor's attribute.
     with torch._C.DisableTorchFunction():
-        fake_of = FakeWeights(named.values(), mode)
+        fake_of = FakeWeights(named.values(), mode, device)
         fakes = {name: fake_of(tensor) for name, tensor in named.items()}
         for module in tree.modules.values():
             for table in (module._parameters, module._buffers):
@@ -90,10 +95,14 @@ class FakeWeights:
 
     Args:
         tensors: all that will be replaced.
+        device: the device of all fake tensors; None is each tensor's own.
     """
 
-    def __init__(self, tensors: Iterable[torch.Tensor], mode: FakeTensorMode):
+    def __init__(
+        self, tensors: Iterable[torch.Tensor], mode: FakeTensorMode, device: torch.device | None = None
+    ):
         self._mode = mode
+        self._device = device
         self._copy = FakeCopies(mode)
         self._fakes: dict[int, torch.Tensor] = {}
         self._replaced: set[int] = set()
@@ -112,11 +121,19 @@ class FakeWeights:
         return fake
 
     def _fake(self, tensor: torch.Tensor) -> torch.Tensor:
-        # Views of one storage must become views of one fake storage.
-        if not self._is_all_of_its_storage(tensor):
-            return self._mode.from_tensor(tensor, static_shapes=True)
-        meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
-        fake = self._copy(meta, tensor.device, requires_grad=tensor.requires_grad)
+        if self._is_all_of_its_storage(tensor):
+            meta = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device="meta")
+        else:
+            # Views of one storage must become views of one fake storage.
+            shared = tensor
+            if not isinstance(tensor, FakeTensor):
+                shared = self._mode.from_tensor(tensor, static_shapes=True)
+                if self._device is None:
+                    return shared
+            # The storage of a fake tensor is one of the meta device.
+            layout = (shared.storage_offset(), shared.shape, shared.stride())
+            meta = torch.empty(0, dtype=tensor.dtype, device="meta").set_(shared.untyped_storage(), *layout)
+        fake = self._copy(meta, self._device or tensor.device, requires_grad=tensor.requires_grad)
         if isinstance(tensor, torch.nn.Parameter):
             vars(fake)["_is_param"] = True
         return fake

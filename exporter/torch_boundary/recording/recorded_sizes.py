@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import sympy
@@ -23,7 +23,7 @@ from ..export_internals import (
     non_strict_utils,
     tracing,
 )
-from ..fake_tensors import FakeTensorMode
+from ..fake_tensors import FakeTensor, FakeTensorMode
 from ..process.process_state import replace_attribute
 from ..symbolic_sizes import ValueRanges
 
@@ -46,7 +46,11 @@ class FixedSizes:
 
     Attributes:
         mode: the mode of the fake tensors.
+        device: the device of arguments without data, on which the model's weights count as well; None if
+            all arguments have data.
     """
+
+    device: torch.device | None = None
 
     def __init__(self, environment: ShapeEnv):
         with functorch_config.patch(fake_tensor_allow_unsafe_data_ptr_access=False):
@@ -58,7 +62,32 @@ class FixedSizes:
         def fake(tensor: torch.Tensor) -> torch.Tensor:
             return self.mode.from_tensor(tensor, static_shapes=True)
 
-        result: Call = pytree.tree_map_only(torch.Tensor, fake, (args, dict(kwargs)))
+        return self._on_devices(args, kwargs, lambda call: pytree.tree_map_only(torch.Tensor, fake, call))
+
+    def _on_devices(
+        self, args: tuple[object, ...], kwargs: Mapping[str, object], make_fakes: Callable[[Call], Call]
+    ) -> Call:
+        """The fake tensors of a call, where arguments without data keep their device.
+
+        Those belong to another mode, so `make_fakes` gets meta tensors instead of them.
+        """
+        leaves, structure = pytree.tree_flatten((args, dict(kwargs)))
+        devices = {i: leaf.device for i, leaf in enumerate(leaves) if isinstance(leaf, FakeTensor)}
+        if not devices:
+            return make_fakes((args, dict(kwargs)))
+        self.device = next(iter(devices.values()))
+        metas = {
+            id(leaf): torch.empty_strided(leaf.shape, leaf.stride(), dtype=leaf.dtype, device="meta")
+            for leaf in map(leaves.__getitem__, devices)
+        }
+        plain_call: Call = pytree.tree_unflatten([metas.get(id(leaf), leaf) for leaf in leaves], structure)
+        fakes, fake_structure = pytree.tree_flatten(make_fakes(plain_call))
+        with self.mode:
+            for i, device in devices.items():
+                fakes[i] = torch.empty_strided(
+                    fakes[i].shape, fakes[i].stride(), dtype=fakes[i].dtype, device=device
+                )
+        result: Call = pytree.tree_unflatten(fakes, fake_structure)
         return result
 
     def finish(self, graph: torch.fx.Graph, root: torch.nn.Module) -> Ranges:
@@ -137,10 +166,12 @@ class DynamicSizes(FixedSizes):
     def fake_call(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> Call:
         """The call with fake tensors for its tensors."""
         self._call = args, dict(kwargs)
+        return self._on_devices(args, kwargs, self._make_fakes)
+
+    def _make_fakes(self, call: Call) -> Call:
+        """The fake tensors of a call, with a symbol for each dynamic size."""
         with tracing(TracingContext(self.mode)):
-            fake_inputs = non_strict_utils.make_fake_inputs(
-                self._model, args, dict(kwargs), self._dynamic_shapes
-            )
+            fake_inputs = non_strict_utils.make_fake_inputs(self._model, *call, self._dynamic_shapes)
         _, fake_args, fake_kwargs, self._equalities, self._signature, self._dynamic_shapes = fake_inputs
         return fake_args, fake_kwargs
 

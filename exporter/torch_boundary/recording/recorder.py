@@ -321,18 +321,21 @@ class GraphRecorder:
         return is_rare, creates, self.graph._target_to_str(func.overloadpacket.__name__)
 
     def _may_take_constants(self, func: OpOverload, args: Args, kwargs: Kwargs | None) -> bool:
-        """Whether a call takes constants along with other tensors, so that its result is no constant.
+        """Whether a call takes constants along with other tensors, or moves them, so that its result is none.
 
         A cache of keys and values joins an empty constant and the first keys in each layer.
         """
         if func._schema.is_mutable:
             return False
         leaves = pytree.tree_leaves((args, kwargs or {}))
+        # torch would compute a moved constant on its new device, which the machine may lack.
+        is_moved = any(isinstance(leaf, torch.device) and leaf.type != "cpu" for leaf in leaves)
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         constants = [self._nodes.constant_of(tensor) for tensor in tensors if type(tensor) in _PLAIN]
         variable_count = constants.count(None)
         return (
-            0 < variable_count < len(tensors) == len(constants)
+            (is_moved or variable_count > 0)
+            and variable_count < len(tensors) == len(constants)
             and variable_count == sum(self._node_of(tensor) is not None for tensor in tensors)
             and not any(isinstance(leaf, torch.ScriptObject) for leaf in leaves)
         )

@@ -208,6 +208,8 @@ class Replay:
             return torch.empty(tuple(fake.shape), dtype=fake.dtype)
 
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value_of)
+        # The replay runs on the CPU, which takes no memory of a GPU, and needs none.
+        args, kwargs = pytree.tree_map_only(torch.device, lambda device: _CPU, (args, kwargs))
         assert callable(node.target), "only a call has no value yet"
         function = original_operator(node.target)
         if self._parameter_storages & written_storages(node):
@@ -222,15 +224,21 @@ class Replay:
             raise NotReplayable(f"'{node.target}' has no data")
         if isinstance(item, torch.nn.Parameter):
             # Nothing writes to it, so it needs no copy.
-            return item.detach()
+            return item.detach().cpu()
         # Sparse tensors have no storage that could be shared.
         key = storage_of(item)
         if key is None:
-            return item.detach().clone()
+            return item.detach().cpu().clone()
         if key not in self._copies:
-            self._copies[key] = item.untyped_storage().clone()
+            storage = item.untyped_storage()
+            memory = torch.empty(0, dtype=torch.uint8, device=item.device)
+            memory = memory.set_(storage, 0, (storage.nbytes(),), (1,))
+            self._copies[key] = torch.empty_like(memory, device="cpu").copy_(memory).untyped_storage()
         copy = torch.empty(0, dtype=item.dtype)
         return copy.set_(self._copies[key], item.storage_offset(), item.size(), item.stride())
+
+
+_CPU = torch.device("cpu")
 
 
 def _storages(node: torch.fx.Node) -> set[Storage]:

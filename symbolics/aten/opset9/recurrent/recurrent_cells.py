@@ -8,14 +8,13 @@ from ....compositions.size_arithmetic import static_size
 from .recurrent_steps import CELLS, LSTM, RecurrentCell, advance
 
 
-def _gates(g: GraphContext, value: Value, count: int, weight: Value) -> list[Value]:
-    """Split gates that are concatenated in the second of two dimensions."""
-    rows = static_size(g, weight, 0)
-    if rows is not None:
-        result: list[Value] = g.op("Split", value, axis=1, split=[rows // count] * count, outputs=count)
+def split_gates(g: GraphContext, value: Value, count: int, width: int | None) -> list[Value]:
+    """Split gates that are concatenated in the second of two dimensions, whose size may be known."""
+    if width is not None:
+        result: list[Value] = g.op("Split", value, axis=1, split=[width // count] * count, outputs=count)
         return result
-    split_gates = g.op("Reshape", value, [0, count, -1])
-    return [g.op("Squeeze", g.op("Gather", split_gates, [gate], axis=1), axes=[1]) for gate in range(count)]
+    stacked = g.op("Reshape", value, [0, count, -1])
+    return [g.op("Squeeze", g.op("Gather", stacked, [gate], axis=1), axes=[1]) for gate in range(count)]
 
 
 def _register(name: str, cell: RecurrentCell) -> None:
@@ -32,8 +31,8 @@ def _register(name: str, cell: RecurrentCell) -> None:
         states = [hx] if isinstance(hx, Value) else hx
         inward = g.call("aten::linear", input=input, weight=w_ih, bias=b_ih)
         recurrent = g.call("aten::linear", input=states[0], weight=w_hh, bias=b_hh)
-        gates = len(cell.order)
-        new = advance(g, cell, inward, recurrent, states, lambda value: _gates(g, value, gates, w_hh))
+        gates, width = len(cell.order), static_size(g, w_hh, 0)
+        new = advance(g, cell, inward, recurrent, states, lambda value: split_gates(g, value, gates, width))
         return new[0] if isinstance(hx, Value) else new
 
 

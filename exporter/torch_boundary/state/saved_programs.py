@@ -1,0 +1,32 @@
+"""Loads programs of `torch.export.save`, also those of a GPU on a machine without one."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+
+import torch
+
+from .. import probe
+from ..boundary import boundary
+from ..process.process_state import replace_attribute
+
+_CPU = torch.device("cpu")
+
+
+def load_program(path: str) -> torch.export.ExportedProgram:
+    """Load a program; on a machine without an accelerator, its tensors lie on the CPU.
+
+    Its graph keeps the device of its capture, on which autocast depends. `torch.export.load` has no
+    `map_location`, and fails for tensors of a device that the machine lacks.
+    """
+    if torch.accelerator.is_available():
+        return torch.export.load(path)
+    with boundary(), contextlib.ExitStack() as stack:
+        load_on_cpu = functools.partial(torch.load, map_location=_CPU)
+        stack.enter_context(replace_attribute(torch, "load", load_on_cpu))
+        if probe.has(probe.SAVED_PROGRAMS):
+            from torch.export.pt2_archive import _package
+
+            stack.enter_context(replace_attribute(_package, "deserialize_device", lambda device: _CPU))
+        return torch.export.load(path)

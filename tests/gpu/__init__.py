@@ -1,0 +1,1 @@
+"""Models on a GPU; see `__main__`."""
