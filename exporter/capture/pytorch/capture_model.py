@@ -6,7 +6,7 @@ import collections
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -35,10 +35,12 @@ from ..sizes.branches import Branch
 from ..sizes.general_side import choose_side
 from ..sizes.promised_ranges import refuse_narrowed
 from ..sizes.search import Search
+from ..sizes.size_regions import Region, find_regions
 from ..sizes.trials import Tracer
 from .alternatives import Alternatives, Captures
 from .capture_call import Contexts, capture_call
 from .failures import explain
+from .joined_regions import join_regions
 from .ways import Failures, capture_by
 
 
@@ -140,13 +142,26 @@ def _capture_module(
             )
             program, limits = choose_side(program, values, limits, capture_at, find_limits)
             names = symbol_names(program, leaves.dimension_names())
-        if not isinstance(options.narrow, bool) or not options.narrow:
-            inferred = _inferred_names(leaves, program, names)
-            refuse_narrowed(limits, leaves.promised_dimensions(), inferred, options.narrow or ())
+        regions = [Region(program, limits)] if isinstance(program, RecordedProgram) else []
+        is_checked = not isinstance(options.narrow, bool) or not options.narrow
+        if regions and limits.unlike_model and is_checked and by != "gradients":
+            at_values = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
+            capture_region = functools.partial(
+                _capture_region, model, args, kwargs, at_values, (preserved, remembered), source_lines, ways
+            )
+            regions = find_regions(regions[0], _example_sizes(leaves, limits), leaves.ranges(), capture_region)
+            program, limits = regions[0].program, regions[0].limits
+            names = symbol_names(program, leaves.dimension_names())
     with faults_reported("when it read the captured program"):
-        result = import_exported_program(
-            program, names=names, unproven=limits.unproven, source_lines=source_lines
+        read = functools.partial(
+            import_exported_program, names=names, unproven=limits.unproven, source_lines=source_lines
         )
+        read_region = functools.partial(_read_region, leaves, source_lines)
+        joined = join_regions(regions, read_region) if len(regions) > 1 else None
+        result, limits = (read(program), limits) if joined is None else joined
+    if is_checked:
+        inferred = _inferred_names(leaves, program, names)
+        refuse_narrowed(limits, leaves.promised_dimensions(), inferred, options.narrow or ())
     dimensions.write_restrictions(result.source.metadata_props, limits.restrictions)
     for condition in dimensions.in_words(limits.unlike_model):
         warn(f"the export is valid for {condition}")
@@ -156,6 +171,21 @@ def _capture_module(
     result.interface.parameter_names = shapes.parameter_names(model)
     result.example = (args, dict(kwargs))
     return result
+
+
+def _example_sizes(leaves: shapes.Leaves, limits: size_limits.SizeLimits) -> dict[str, int]:
+    """The sizes of the caller's example; those of the capture may be larger."""
+    named = leaves.dimension_names().items()
+    sizes = {name: leaves.values[leaf].shape[axis] for (leaf, axis), name in named}
+    return {name: sizes.get(name, size) for name, size in limits.captured_sizes.items()}
+
+
+def _read_region(leaves: shapes.Leaves, source_lines: bool, region: Region) -> Capture:
+    """The source graph of a region."""
+    names = symbol_names(region.program, leaves.dimension_names())
+    return import_exported_program(
+        region.program, names=names, unproven=region.limits.unproven, source_lines=source_lines
+    )
 
 
 def _inferred_names(leaves: shapes.Leaves, program: CapturedProgram, names: Mapping[object, str]) -> set[str]:
@@ -323,11 +353,12 @@ def _capture_at_points(
     restoring: Contexts,
     source_lines: bool,
     sizes: Mapping[str, int],
-) -> tuple[CapturedProgram, list[object]] | None:
+) -> tuple[RecordedProgram, list[object]] | None:
     """A direct capture at other sizes of the named dimensions, and its leaves; None if it fails."""
     values = shapes.at_sizes(leaves, sizes)
     call = pytree.tree_unflatten(values, pytree.tree_flatten((args, dict(kwargs)))[1])
-    specification, named = _specification(model, args, kwargs, leaves), leaves.named_dimensions()
+    specification = _specification(model, args, kwargs, leaves) if any(leaves.requested_dims) else None
+    named = leaves.named_dimensions()
     try:
         with _result_registered(model):
             program = capture_call(
@@ -338,9 +369,42 @@ def _capture_at_points(
             raise
         return None
     capture_patches.restore_operators(program.graph_module)
+    assert isinstance(program, RecordedProgram)
     at_point = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
     refusal = shapes.describe_specialised(at_point, _placeholders(program))
     return (program, values) if refusal is None else None
+
+
+def _capture_region(
+    model: torch.nn.Module,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    leaves: shapes.Leaves,
+    restoring: tuple[Preserved, RememberedTensors],
+    source_lines: bool,
+    ways: Sequence[str],
+    sizes: Mapping[str, int],
+    fixed_names: Collection[str],
+) -> Region | None:
+    """A direct capture at other sizes, and the sizes for which it is valid; None if it fails.
+
+    Args:
+        fixed_names: the dimensions that the capture has at these sizes only.
+    """
+    names = leaves.dimension_names()
+    requested_dims = [
+        {axis: dim for axis, dim in axes.items() if names.get((leaf, axis)) not in fixed_names}
+        for leaf, axes in enumerate(leaves.requested_dims)
+    ]
+    at_sizes = shapes.Leaves(shapes.at_sizes(leaves, sizes), requested_dims, leaves.paths)
+    captured = _capture_at_points(model, args, kwargs, at_sizes, restoring, source_lines, {})
+    if captured is None:
+        return None
+    program, values = captured
+    structure = pytree.tree_flatten((args, dict(kwargs)))[1]
+    follow = functools.partial(_capture_at_sizes, model, args, kwargs, at_sizes, restoring, ways)
+    limits = _limits(model, at_sizes, structure, *restoring, follow, program, values)
+    return Region(program, limits, {name: sizes[name] for name in fixed_names})
 
 
 def _placeholders(program: CapturedProgram) -> list[object]:
