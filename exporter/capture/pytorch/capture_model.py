@@ -39,7 +39,7 @@ from ..sizes.size_regions import Region, find_regions
 from ..sizes.trials import Tracer
 from .alternatives import Alternatives, Captures
 from .capture_call import Contexts, capture_call
-from .failures import explain
+from .failures import explain, is_about_sizes
 from .joined_regions import join_regions
 from .ways import Failures, capture_by
 
@@ -144,12 +144,14 @@ def _capture_module(
             names = symbol_names(program, leaves.dimension_names())
         regions = [Region(program, limits)] if isinstance(program, RecordedProgram) else []
         is_checked = not isinstance(options.narrow, bool) or not options.narrow
-        if regions and limits.unlike_model and is_checked and by != "gradients":
+        is_own = regions and regions[0].includes({**limits.captured_sizes, **leaves.sizes()})
+        if regions and limits.unlike_model and (is_checked or not is_own) and by != "gradients":
             at_values = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
             capture_region = functools.partial(
                 _capture_region, model, args, kwargs, at_values, (preserved, remembered), source_lines, ways
             )
-            regions = find_regions(regions[0], _example_sizes(leaves, limits), leaves.ranges(), capture_region)
+            example = {**limits.captured_sizes, **leaves.sizes()}
+            regions = find_regions(regions[0], example, leaves.ranges(), capture_region)
             program, limits = regions[0].program, regions[0].limits
             names = symbol_names(program, leaves.dimension_names())
     with faults_reported("when it read the captured program"):
@@ -171,13 +173,6 @@ def _capture_module(
     result.interface.parameter_names = shapes.parameter_names(model)
     result.example = (args, dict(kwargs))
     return result
-
-
-def _example_sizes(leaves: shapes.Leaves, limits: size_limits.SizeLimits) -> dict[str, int]:
-    """The sizes of the caller's example; those of the capture may be larger."""
-    named = leaves.dimension_names().items()
-    sizes = {name: leaves.values[leaf].shape[axis] for (leaf, axis), name in named}
-    return {name: sizes.get(name, size) for name, size in limits.captured_sizes.items()}
 
 
 def _read_region(leaves: shapes.Leaves, source_lines: bool, region: Region) -> Capture:
@@ -249,6 +244,14 @@ def _export(
             # Other sizes of the example are tried only where dimensions are dynamic.
             if not any(leaves.requested_dims):
                 break
+    # A size that the code compares with a number may be that number in the example only.
+    names = dict.fromkeys(leaves.dimension_names().values())
+    if by == "direct" and not specialize and names and is_about_sizes(failures[0]):
+        sizes = leaves.sizes()
+        larger = {name: factor * max(1, sizes[name]) for factor, name in enumerate(names, 2)}
+        captured = _capture_at_points(model, args, kwargs, leaves, restoring, source_lines, larger)
+        if captured is not None:
+            return captured
     raise failures[0]
 
 
@@ -258,7 +261,7 @@ def _limits(
     structure: pytree.TreeSpec,
     preserved: Preserved,
     remembered: RememberedTensors,
-    follow: Callable[[list[object]], list[object] | None],
+    follow: Callable[[list[object], Collection[str]], list[object] | None],
     program: CapturedProgram,
     values: list[object],
     until_general: bool = False,
@@ -266,7 +269,8 @@ def _limits(
     """The sizes for which the program is valid; refuses two names for dimensions that must be equal.
 
     Args:
-        follow: captures the model with other leaves; returns the placeholders, or None if that fails.
+        follow: captures the model with other leaves, and some dimensions static; returns the placeholders,
+            or None if that fails.
         until_general: stop if a capture at other sizes may be valid for more of them.
     """
     names = symbol_names(program, leaves.dimension_names())
@@ -291,7 +295,8 @@ def _limits(
     while branches:
         # Branches are captured with the real weights, and tried with fake ones.
         followed = [
-            (branch, search.conditions_on(follow(search.values_at(branch.point)))) for branch in branches
+            (branch, search.conditions_on(follow(search.values_at(branch.point), branch.fixed_names)))
+            for branch in branches
         ]
         followed = [(branch, conditions) for branch, conditions in followed if conditions != []]
         branches = trace(functools.partial(search.follow, branches=followed)) if followed else []
@@ -318,10 +323,16 @@ def _capture_at_sizes(
     restoring: Contexts,
     ways: Sequence[str],
     values: list[Any],
+    fixed_names: Collection[str],
 ) -> list[object] | None:
     """The placeholders of a capture at other sizes, where those of 0 and 1 are static; None if it fails."""
+    names = leaves.dimension_names()
     requested_dims = [
-        {axis: Dim.DYNAMIC for axis in axes if values[leaf].shape[axis] > 1}
+        {
+            axis: Dim.DYNAMIC
+            for axis in axes
+            if values[leaf].shape[axis] > 1 and names.get((leaf, axis)) not in fixed_names
+        }
         if isinstance(values[leaf], torch.Tensor)
         else {}
         for leaf, axes in enumerate(leaves.requested_dims)
