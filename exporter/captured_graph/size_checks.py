@@ -53,11 +53,12 @@ _FUNCTIONS = {
     "math.floor": "floor",
     "math.trunc": "trunc",
     "math.sqrt": "sqrt",
+    "math.log2": "log2",
     "max": "max",
     "min": "min",
 }
 _TO_INT = ("ceil", "floor", "trunc", "int", "round")
-_TO_FLOAT = ("truediv", "float", "sqrt")
+_TO_FLOAT = ("truediv", "float", "sqrt", "log2")
 _TO_BOOL = (*_COMPARISONS.values(), "not")
 _OF_SIZES = ("sym_size", "size", "numel", "sym_numel", "dim", "sym_stride")
 """Operators that read the shape of a tensor only."""
