@@ -14,7 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
-from ...passes.source_builder import SourceBuilder
+from ...passes.source_builder import SourceBuilder, detach_node
 from ...registration import ALIAS, COMPLEX, KIND, NUMBER, RANGES, Names
 from ...registration.arguments import (
     ATTRIBUTE,
@@ -28,6 +28,8 @@ from ...registration.size_algebra.dimensions import UNKNOWN, same_size
 from .capture import Capture
 from .dimensions import read_ranges
 
+DECISION = "sym::decision"
+"""Marks where a capture took one side of a condition."""
 _SIZES = frozenset({"sym_size", "sym_numel"})
 _NUMBER_TYPES = {"bool": (bool, DataType.BOOL), "int": (int, DataType.INT64), "float": (float, DataType.DOUBLE)}
 _Leaf = Value | bool | int | float
@@ -58,6 +60,34 @@ def join_sides(first: Capture, second: Capture, write_condition: Callable[[Sourc
     _merge_ranges(first.source.metadata_props, second.source.metadata_props)
     # The results of each node belong to one of two programs, so the joined graph is compared by itself.
     first.exported, first.origins = None, {}
+
+
+def join_decision(first: Capture, second: Capture, position: int, answer: bool) -> None:
+    """Join two captures that took different sides of a condition on values.
+
+    Args:
+        first: the capture to join into, see `join_sides`.
+        second: the capture of the other side.
+        position: that of the condition among the marks of the first capture.
+        answer: the answer that the first capture took.
+
+    Raises:
+        NotJoinable: see `join_sides`; or the captures differ before they come to the condition.
+    """
+    graph = first.source.graph
+    marks = [node for node in graph if f"{node.domain}::{node.op_type}" == DECISION]
+    mark = marks[position]
+
+    def write_condition(builder: SourceBuilder) -> Value:
+        condition: Value = arguments(mark)["a"]
+        if mark not in graph or any(node in graph for node in marks[position + 1 :]):
+            raise NotJoinable("the captures differ before the condition")
+        if answer:
+            return condition
+        return builder.emit("sym::not", {"a": condition}, "", dtype=DataType.BOOL, shape=ir.Shape(()))
+
+    join_sides(first, second, write_condition)
+    detach_node(mark)
 
 
 def _check_interfaces(first: Capture, second: Capture) -> None:
@@ -271,7 +301,7 @@ class _Alignment:
 def _is_of_sizes(node: ir.Node) -> bool:
     """Whether a node computes numbers from sizes and numbers alone."""
     if node.domain == "sym":
-        return node.op_type != "require"
+        return node.op_type not in ("require", "decision")
     return (node.domain == "aten" and node.op_type in _SIZES) or (node.domain, node.op_type) == (
         "prim",
         "Constant",

@@ -17,6 +17,7 @@ from ....registration import CaptureError
 from ....registration.warning import warn
 from ...captured_graph import dimensions, specializations
 from ...captured_graph.capture import Capture
+from ...captured_graph.side_joining import NotJoinable, join_decision
 from ...torch_boundary import capture_patches
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
@@ -133,7 +134,9 @@ def _capture_module(
             _capture_at_sizes, model, args, kwargs, leaves, (preserved, remembered), ways
         )
 
-        find_limits = functools.partial(_limits, model, leaves, structure, preserved, remembered, follow)
+        find_limits = functools.partial(
+            _limits_of_sides, model, leaves, structure, preserved, remembered, follow
+        )
         limits = find_limits(program, values, isinstance(program, RecordedProgram))
         if limits.general_points and isinstance(program, RecordedProgram):
             at_values = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
@@ -155,12 +158,9 @@ def _capture_module(
             program, limits = regions[0].program, regions[0].limits
             names = symbol_names(program, leaves.dimension_names())
     with faults_reported("when it read the captured program"):
-        read = functools.partial(
-            import_exported_program, names=names, unproven=limits.unproven, source_lines=source_lines
-        )
-        read_region = functools.partial(_read_region, leaves, source_lines)
-        joined = join_regions(regions, read_region) if len(regions) > 1 else None
-        result, limits = (read(program), limits) if joined is None else joined
+        read = functools.partial(_read_program, leaves, source_lines)
+        joined = join_regions(regions, read) if len(regions) > 1 else None
+        result, limits = (read(program, limits), limits) if joined is None else joined
     if is_checked:
         inferred = _inferred_names(leaves, program, names)
         refuse_narrowed(limits, leaves.promised_dimensions(), inferred, options.narrow or ())
@@ -175,12 +175,30 @@ def _capture_module(
     return result
 
 
-def _read_region(leaves: shapes.Leaves, source_lines: bool, region: Region) -> Capture:
-    """The source graph of a region."""
-    names = symbol_names(region.program, leaves.dimension_names())
-    return import_exported_program(
-        region.program, names=names, unproven=region.limits.unproven, source_lines=source_lines
+def _read_program(
+    leaves: shapes.Leaves, source_lines: bool, program: CapturedProgram, limits: size_limits.SizeLimits
+) -> Capture:
+    """The source graph of a program, with both sides of its conditions on numbers of rows.
+
+    Raises:
+        CaptureError: an If cannot return the results of both sides.
+    """
+    names = symbol_names(program, leaves.dimension_names())
+    result = import_exported_program(
+        program, names=names, unproven=limits.unproven, source_lines=source_lines
     )
+    for position in sorted(limits.sides, reverse=True):
+        assert isinstance(program, RecordedProgram)
+        answer, line = program.taken[position]
+        other = _read_program(leaves, source_lines, program.other_sides[position], limits.sides[position])
+        try:
+            join_decision(result, other, position, answer)
+        except NotJoinable as error:
+            raise CaptureError(
+                f"the sides of a branch on the number of rows cannot be joined: {error}. Return tensors of "
+                f"one element type on both sides, and equal numbers: {line}"
+            ) from error
+    return result
 
 
 def _inferred_names(leaves: shapes.Leaves, program: CapturedProgram, names: Mapping[object, str]) -> set[str]:
@@ -253,6 +271,26 @@ def _export(
         if captured is not None:
             return captured
     raise failures[0]
+
+
+def _limits_of_sides(
+    model: torch.nn.Module,
+    leaves: shapes.Leaves,
+    structure: pytree.TreeSpec,
+    preserved: Preserved,
+    remembered: RememberedTensors,
+    follow: Callable[[list[object], Collection[str]], list[object] | None],
+    program: CapturedProgram,
+    values: list[object],
+    until_general: bool = False,
+) -> size_limits.SizeLimits:
+    """The limits of a program and of its other sides; arguments are those of `_limits`."""
+    common = model, leaves, structure, preserved, remembered, follow
+    limits = _limits(*common, program, values, until_general)
+    if isinstance(program, RecordedProgram) and not limits.is_partial:
+        for position, other in program.other_sides.items():
+            limits.add_side(position, _limits_of_sides(*common, other, values))
+    return limits
 
 
 def _limits(
@@ -414,7 +452,7 @@ def _capture_region(
     program, values = captured
     structure = pytree.tree_flatten((args, dict(kwargs)))[1]
     follow = functools.partial(_capture_at_sizes, model, args, kwargs, at_sizes, restoring, ways)
-    limits = _limits(model, at_sizes, structure, *restoring, follow, program, values)
+    limits = _limits_of_sides(model, at_sizes, structure, *restoring, follow, program, values)
     return Region(program, limits, {name: sizes[name] for name in fixed_names})
 
 

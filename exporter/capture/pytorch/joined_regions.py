@@ -13,21 +13,22 @@ from ...captured_graph.capture import Capture
 from ...captured_graph.dimensions import SizeRestriction
 from ...captured_graph.side_joining import NotJoinable, join_sides
 from ...captured_graph.size_checks import write_conditions
+from ..fx_import.captured_program import RecordedProgram
 from ..sizes.size_limits import SizeLimits
 from ..sizes.size_regions import Region, joined_limits
 
 
 def join_regions(
-    regions: Sequence[Region], read: Callable[[Region], Capture]
+    regions: Sequence[Region], read: Callable[[RecordedProgram, SizeLimits], Capture]
 ) -> tuple[Capture, SizeLimits] | None:
     """One capture for the sizes of all regions, and its limits; None if their results differ in type.
 
     Args:
-        read: makes the source graph of a region.
+        read: makes the source graph of a program with its limits.
     """
     # The last capture, which needs no condition, declares the sizes of the inputs.
     ordered = sorted(regions, key=lambda region: not region.fixed)
-    [*captures, joined] = map(read, ordered)
+    [*captures, joined] = (read(region.program, region.limits) for region in ordered)
     try:
         for region, capture in zip(reversed(ordered[:-1]), reversed(captures), strict=True):
             write = functools.partial(_write_conjunction, capture, region.conditions)
