@@ -75,7 +75,7 @@ def join_decision(first: Capture, second: Capture, position: int, answer: bool) 
         NotJoinable: see `join_sides`; or the captures differ before they come to the condition.
     """
     graph = first.source.graph
-    marks = [node for node in graph if f"{node.domain}::{node.op_type}" == DECISION]
+    marks = [node for node in graph if _marks_decision(node)]
     mark = marks[position]
 
     def write_condition(builder: SourceBuilder) -> Value:
@@ -144,6 +144,9 @@ class _Numbering:
 
     def key(self, node: ir.Node, path: tuple[int, ...] = ()) -> Hashable:
         """The operator and the operands of a node; nodes with equal keys compute the same."""
+        if _marks_decision(node):
+            # torch may write equal conditions as `n != 0` and as `not n == 0`.
+            return DECISION
         text = node.attributes[ATTRIBUTE].value
         operands = tuple(map(self.of, node.inputs))
         return node.domain, node.op_type, node.overload, text, operands, self.block_keys(node, path)
@@ -298,10 +301,15 @@ class _Alignment:
         return self._leaf_key(ours), self._leaf_key(theirs)
 
 
+def _marks_decision(node: ir.Node) -> bool:
+    """Whether a node is a mark of `DECISION`."""
+    return f"{node.domain}::{node.op_type}" == DECISION
+
+
 def _is_of_sizes(node: ir.Node) -> bool:
     """Whether a node computes numbers from sizes and numbers alone."""
     if node.domain == "sym":
-        return node.op_type not in ("require", "decision")
+        return node.op_type != "require" and not _marks_decision(node)
     return (node.domain == "aten" and node.op_type in _SIZES) or (node.domain, node.op_type) == (
         "prim",
         "Constant",
