@@ -1,7 +1,7 @@
 """Joins two source graphs of one model into one: the nodes in which they differ become the sides of an If.
 
-The graphs are two recordings of the same code that took different sides of its conditions. They begin with the
-same operators, and end with the same operators after the sides have met again. Only what lies between is
+The graphs are two recordings of the same code that took different sides of its conditions. They begin with
+the same operators, and end with the same operators after the sides have met again. Only what lies between is
 written twice. Works without torch.
 """
 
@@ -14,6 +14,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 import onnx_ir as ir
 from onnx_ir import DataType, Value
 
+from ...passes.inplace.aliases import writes_anything
 from ...passes.source_builder import SourceBuilder, detach_node
 from ...registration import ALIAS, COMPLEX, KIND, NUMBER, RANGES, Names
 from ...registration.arguments import (
@@ -31,7 +32,7 @@ from .dimensions import read_ranges
 DECISION = "sym::decision"
 """Marks where a capture took one side of a condition."""
 _SIZES = frozenset({"sym_size", "sym_numel"})
-_NUMBER_TYPES = {"bool": (bool, DataType.BOOL), "int": (int, DataType.INT64), "float": (float, DataType.DOUBLE)}
+_NUMBER_TYPES = {"bool": bool, "int": int, "float": float}
 _Leaf = Value | bool | int | float
 Operands = list[tuple[_Leaf, _Leaf]]
 
@@ -53,7 +54,7 @@ def join_sides(first: Capture, second: Capture, write_condition: Callable[[Sourc
     """
     _check_interfaces(first, second)
     alignment = _Alignment(first.source.graph, second.source.graph)
-    _merge_shapes(alignment)
+    _merge_facts(alignment)
     _Join(alignment).run(write_condition)
     opsets = first.source.graph.opset_imports
     opsets.update({**second.source.graph.opset_imports, **opsets, "aten": 1, "prim": 1, "sym": 1})
@@ -176,16 +177,18 @@ class _Alignment:
         before: how many of these agree at the beginning.
         after: how many agree at the end, but for operands that the sides compute.
         numbers: the numbers of all values.
+        writes: whether each graph has operators that write to tensors.
         choices: the operands and results that the sides compute, by the numbers or constants of both.
     """
 
     def __init__(self, first: ir.Graph, second: ir.Graph):
         self.graphs = (first, second)
+        self.writes = tuple(map(writes_anything, self.graphs))
         self.operators = tuple([node for node in graph if not _is_of_sizes(node)] for graph in self.graphs)
         ours, theirs = self.operators
         self.before = self._count_before()
         most = min(len(ours), len(theirs)) - self.before
-        alike = (_are_alike(ours[-1 - i], theirs[-1 - i]) for i in range(most))
+        alike = (self._are_alike(ours[-1 - i], theirs[-1 - i]) for i in range(most))
         self.after = next((i for i, is_alike in enumerate(alike) if not is_alike), most)
         while True:
             self.numbers = self._number_all()
@@ -217,7 +220,7 @@ class _Alignment:
         numbers = self._new_numbers()
         first, second = (self._number_until_operator(graph, numbers) for graph in self.graphs)
         for count, (node, other) in enumerate(zip(first, second, strict=False)):
-            if not _are_alike(node, other) or numbers.key(node) != numbers.key(other):
+            if not self._are_alike(node, other) or numbers.key(node) != numbers.key(other):
                 return count
             for item in (node, other):
                 numbers.bind_outputs(item, ("before", count))
@@ -253,6 +256,18 @@ class _Alignment:
                 if is_late:
                     numbers.late.update(node.outputs)
         return numbers
+
+    def _are_alike(self, node: ir.Node, other: ir.Node) -> bool:
+        """Whether two nodes call the same operator, with results of the same types."""
+        aliases = [item.metadata_props.get(ALIAS) for item in (node, other)]
+        return (
+            (node.domain, node.op_type, node.overload) == (other.domain, other.op_type, other.overload)
+            and node.attributes.keys() == other.attributes.keys()
+            and len(node.outputs) == len(other.outputs)
+            # Only captures of code that writes to tensors tell views from copies.
+            and (aliases[0] == aliases[1] or not all(self.writes))
+            and all(map(_have_one_type, node.outputs, other.outputs))
+        )
 
     def pairs_after(self) -> list[tuple[ir.Node, ir.Node]]:
         """The operators after the sides, of both graphs."""
@@ -325,17 +340,6 @@ def _identity(value: Value) -> Hashable:
     return "weight", value.name
 
 
-def _are_alike(node: ir.Node, other: ir.Node) -> bool:
-    """Whether two nodes call the same operator, with results of the same types."""
-    return (
-        (node.domain, node.op_type, node.overload) == (other.domain, other.op_type, other.overload)
-        and node.attributes.keys() == other.attributes.keys()
-        and len(node.outputs) == len(other.outputs)
-        and node.metadata_props.get(ALIAS) == other.metadata_props.get(ALIAS)
-        and all(map(_have_one_type, node.outputs, other.outputs))
-    )
-
-
 def _have_one_type(ours: _Leaf, theirs: _Leaf, any_rank: bool = False) -> bool:
     """Whether an If may return one or the other."""
     if not isinstance(ours, Value) or not isinstance(theirs, Value):
@@ -343,8 +347,10 @@ def _have_one_type(ours: _Leaf, theirs: _Leaf, any_rank: bool = False) -> bool:
         # Where neither is computed, the operator may take constants only.
         if not isinstance(value, Value) or NUMBER not in value.metadata_props:
             return False
-        return type(number) is _NUMBER_TYPES[value.metadata_props[NUMBER]][0]
-    are_alike = all(ours.metadata_props.get(key) == theirs.metadata_props.get(key) for key in (NUMBER, COMPLEX))
+        return type(number) is _NUMBER_TYPES[value.metadata_props[NUMBER]]
+    are_alike = all(
+        ours.metadata_props.get(key) == theirs.metadata_props.get(key) for key in (NUMBER, COMPLEX)
+    )
     ranks = [None if value.shape is None else len(value.shape) for value in (ours, theirs)]
     return are_alike and ours.type == theirs.type and (any_rank or ranks[0] == ranks[1])
 
@@ -367,14 +373,19 @@ def _collect(ours: object, theirs: object, operands: Operands) -> bool:
     return type(ours) is type(theirs) and repr(ours) == repr(theirs)
 
 
-def _merge_shapes(alignment: _Alignment) -> None:
-    """Forget the sizes of common values that hold on one side only, as `n - 1` where n is odd."""
+def _merge_facts(alignment: _Alignment) -> None:
+    """Forget the sizes of common values that hold on one side only, as `n - 1` where n is odd.
+
+    What one capture alone knows about memory is kept.
+    """
 
     def merge(values: Iterable[Value], other_values: Iterable[Value]) -> None:
         for value, other in zip(values, other_values, strict=True):
             value.shape = _common_shape(value, other)
 
     def merge_nodes(node: ir.Node, other: ir.Node) -> None:
+        if ALIAS in other.metadata_props and not alignment.writes[0]:
+            node.metadata_props[ALIAS] = other.metadata_props[ALIAS]
         merge(node.outputs, other.outputs)
         for block, other_block in zip(blocks(node), blocks(other), strict=True):
             merge(block.inputs, other_block.inputs)

@@ -12,7 +12,7 @@ import re
 import sys
 import types
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -169,7 +169,8 @@ def _divide_with_remainder(*args: Any) -> object:
     if any(isinstance(item, torch.SymInt) for item in args):
         dividend, divisor = args
         return dividend // divisor, dividend % divisor
-    return divmod(*args)
+    divide: Callable[..., object] = divmod
+    return divide(*args)
 
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)

@@ -58,7 +58,7 @@ class Decisions:
         fixed: the decisions that were fixed at the value of the example.
         answers: the values of all of them in order, by line and kind; a line may decide several times.
         row_branches: the branches on the number of rows, in order.
-        taken: the answers to all conditions of which both sides are recorded, with their lines.
+        taken: the answers to all conditions of which both sides are recorded.
         environment: the environment of the recording; None before.
     """
 
@@ -84,7 +84,7 @@ class Decisions:
         self._most_branches = most_branches
         self._other_side = other_side
         self._sides = sides
-        self.taken: list[tuple[bool, str]] = []
+        self.taken: list[bool] = []
 
     @contextlib.contextmanager
     def decide_for(
@@ -182,7 +182,8 @@ class Decisions:
         is_check = result_type is bool and of_elements and asked_by_check()
         if result_type is bool and not is_check:
             answer = self._of_rows(expression, definitions, environment)
-            if answer is None and condition is not None and is_about_rows(definitions):
+            has_room = len(self.row_branches) < MOST_BRANCHES
+            if answer is None and condition is not None and has_room and is_about_rows(definitions):
                 answer = self._of_both_sides(condition, environment)
             if answer is not None:
                 self._answer(current_line(), QUESTIONS[result_type], answer)
@@ -229,7 +230,7 @@ class Decisions:
             return None
         position = len(self.taken)
         answer = self._sides[position] if position < len(self._sides) else True
-        self.taken.append((answer, str(current_line() or "")))
+        self.taken.append(answer)
         mark_decision(self._graph, self._node_of(condition))
         environment.assume(condition if answer else torch.sym_not(condition))
         return answer

@@ -110,11 +110,18 @@ def is_about_rows(definitions: Mapping[sympy.Symbol, _Definition]) -> bool:
     )
 
 
+def _compares_tensors(mask: torch.fx.Node) -> bool:
+    """Whether a mask tells where two tensors are equal, as `torch.equal` asks: no rows are chosen by it."""
+    return mask.target is torch.ops.aten.eq.Tensor
+
+
 def _same(count: int) -> int:
     return count
 
 
-def _count_of_true(node: Any, reductions: Collection[str] = _COUNTS_OF_TRUE) -> tuple[torch.fx.Node, _Count] | None:
+def _count_of_true(
+    node: Any, reductions: Collection[str] = _COUNTS_OF_TRUE
+) -> tuple[torch.fx.Node, _Count] | None:
     """The mask whose true elements a number tells, and the number by their count; None for other numbers.
 
     Args:
@@ -127,7 +134,7 @@ def _count_of_true(node: Any, reductions: Collection[str] = _COUNTS_OF_TRUE) -> 
     if name in reductions:
         is_whole = len(node.args) == 1 and not node.kwargs
         is_mask = isinstance(source, torch.fx.Node) and source.meta["val"].dtype == torch.bool
-        if not is_whole or not is_mask:
+        if not is_whole or not is_mask or _compares_tensors(source):
             return None
         return source, (lambda count: min(count, 1)) if name == "aten::any" else _same
     inner = _count_of_true(source, reductions)

@@ -54,7 +54,7 @@ class RecordedProgram:
         replaced_calls: the argument of `RepeatedReplacements`, with which the model runs these operators.
         other_sides: for each condition on a number of rows of which this is one side, in order, the recording
             of the other side, with its own other sides of later conditions.
-        taken: the answers to these conditions, with their lines.
+        taken: the answers to these conditions.
         namespaces: the globals of modules, besides the model's, whose conversions of sizes stayed symbolic.
     """
 
@@ -70,7 +70,7 @@ class RecordedProgram:
     replaced: Sequence[str] = ()
     replaced_calls: Sequence[Callable[..., Any] | None] = ()
     namespaces: Sequence[dict[str, Any]] = ()
-    taken: Sequence[tuple[bool, str]] = ()
+    taken: Sequence[bool] = ()
     other_sides: dict[int, RecordedProgram] = dataclasses.field(default_factory=dict)
 
     @property
@@ -81,3 +81,10 @@ class RecordedProgram:
 
 CapturedProgram = torch.export.ExportedProgram | RecordedProgram
 """The result of a capture of PyTorch code."""
+
+
+def placeholders(program: CapturedProgram) -> list[object]:
+    """The counterpart of each leaf of the call in a captured graph."""
+    names = program.graph_signature.user_inputs
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    return [values.get(name) if isinstance(name, str) else name for name in names]

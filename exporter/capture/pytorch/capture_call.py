@@ -15,6 +15,7 @@ from ...captured_graph import dimensions
 from ...torch_boundary import capture_patches
 from ...torch_boundary.boundary import boundary
 from ..fx_import.captured_program import CapturedProgram, RecordedProgram
+from .recorded_sides import are_joinable
 
 if TYPE_CHECKING:
     from ..direct.decisions import Decisions
@@ -59,8 +60,10 @@ def capture_call(
         with patches(gradients=gradients):
             return record_call(decisions, other_namespaces, gradients, keeps_ones)
 
-    def record_other_side(position: int) -> tuple[RecordedProgram, Sequence[RowBranch]] | None:
-        decisions = Decisions(specialize, constants, most_branches, position, () if has_sides else None)
+    def record_other_side(
+        sides: Sequence[bool] | None, position: int
+    ) -> tuple[RecordedProgram, Sequence[RowBranch]] | None:
+        decisions = Decisions(specialize, constants, most_branches, position, sides)
         try:
             return record_by(decisions), decisions.row_branches
         except (Exception, WeightsDecide, Differentiates, MakesNumbers) as error:
@@ -70,25 +73,35 @@ def capture_call(
     def record_sides(program: RecordedProgram, decisions: Decisions, start: int = 0) -> RecordedProgram:
         nonlocal recordings
         program.taken = decisions.taken
-        for position, (answer, _) in list(enumerate(decisions.taken))[start:]:
+        for position in range(start, len(decisions.taken)):
             recordings += 1
             if recordings > MOST_SIDES:
                 raise CaptureError("the model has too many branches on numbers of rows")
-            sides = [*(earlier for earlier, _ in decisions.taken[:position]), not answer]
-            other_decisions = Decisions(specialize, constants, 0, None, sides)
-            other = record_sides(record_by(other_decisions), other_decisions, position + 1)
-            program.other_sides[position] = other
+            sides = [*decisions.taken[:position], not decisions.taken[position]]
+            others = Decisions(specialize, constants, most_branches, None, sides)
+            other = record_by(others)
+            if (
+                first_unequal(other, others.row_branches, functools.partial(record_other_side, sides))
+                is not None
+            ):
+                raise CaptureError("a branch on the number of rows has other results on a side of another")
+            program.other_sides[position] = record_sides(other, others, position + 1)
         return program
 
     # Each exception asks for another recording with one more setting, so the loop ends.
     while True:
-        decisions = Decisions(specialize, constants, most_branches, None, () if has_sides else None)
+        sides = () if has_sides else None
+        decisions = Decisions(specialize, constants, most_branches, None, sides)
         try:
             program = record_by(decisions)
-            unequal = first_unequal(program, decisions.row_branches, record_other_side)
+            record_side = functools.partial(record_other_side, sides)
+            unequal = first_unequal(program, decisions.row_branches, record_side)
             if unequal is None:
                 program.namespaces = other_namespaces or []
-                return record_sides(program, decisions)
+                if not decisions.taken or are_joinable(record_sides(program, decisions)):
+                    return program
+                has_sides = False
+                continue
             # The next recording fails at this branch, or fixes it.
             most_branches = unequal
         except WeightsDecide:

@@ -17,31 +17,27 @@ from ....registration import CaptureError
 from ....registration.warning import warn
 from ...captured_graph import dimensions, specializations
 from ...captured_graph.capture import Capture
-from ...captured_graph.side_joining import NotJoinable, join_decision
 from ...torch_boundary import capture_patches
-from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.containers.structures import register_structures
-from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.remembered_tensors import RememberedTensors
 from .. import tensor_kinds, torchscript
 from ..capture_options import CaptureOptions
-from ..fx_import.captured_program import CapturedProgram, RecordedProgram
+from ..fx_import.captured_program import CapturedProgram, RecordedProgram, placeholders
 from ..fx_import.exported_program import import_exported_program, symbol_names
 from ..keyword_members import as_parameters
 from ..sizes import dynamic_shapes as shapes
 from ..sizes import size_limits
-from ..sizes.branches import Branch
 from ..sizes.general_side import choose_side
 from ..sizes.promised_ranges import refuse_narrowed
-from ..sizes.search import Search
 from ..sizes.size_regions import Region, find_regions
-from ..sizes.trials import Tracer
 from .alternatives import Alternatives, Captures
 from .capture_call import Contexts, capture_call
 from .failures import explain, is_about_sizes
 from .joined_regions import join_regions
+from .program_limits import limits_of_sides
+from .recorded_sides import read_program
 from .ways import Failures, capture_by
 
 
@@ -135,7 +131,7 @@ def _capture_module(
         )
 
         find_limits = functools.partial(
-            _limits_of_sides, model, leaves, structure, preserved, remembered, follow
+            limits_of_sides, model, leaves, structure, preserved, remembered, follow
         )
         limits = find_limits(program, values, isinstance(program, RecordedProgram))
         if limits.general_points and isinstance(program, RecordedProgram):
@@ -146,9 +142,9 @@ def _capture_module(
             program, limits = choose_side(program, values, limits, capture_at, find_limits)
             names = symbol_names(program, leaves.dimension_names())
         regions = [Region(program, limits)] if isinstance(program, RecordedProgram) else []
-        is_checked = not isinstance(options.narrow, bool) or not options.narrow
+        narrow = () if options.narrow is False else options.narrow
         is_own = regions and regions[0].includes({**limits.captured_sizes, **leaves.sizes()})
-        if regions and limits.unlike_model and (is_checked or not is_own) and by != "gradients":
+        if regions and limits.unlike_model and (narrow is not True or not is_own) and by != "gradients":
             at_values = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
             capture_region = functools.partial(
                 _capture_region, model, args, kwargs, at_values, (preserved, remembered), source_lines, ways
@@ -158,12 +154,12 @@ def _capture_module(
             program, limits = regions[0].program, regions[0].limits
             names = symbol_names(program, leaves.dimension_names())
     with faults_reported("when it read the captured program"):
-        read = functools.partial(_read_program, leaves, source_lines)
+        read = functools.partial(read_program, user_names=leaves.dimension_names(), source_lines=source_lines)
         joined = join_regions(regions, read) if len(regions) > 1 else None
         result, limits = (read(program, limits), limits) if joined is None else joined
-    if is_checked:
+    if not isinstance(narrow, bool):
         inferred = _inferred_names(leaves, program, names)
-        refuse_narrowed(limits, leaves.promised_dimensions(), inferred, options.narrow or ())
+        refuse_narrowed(limits, leaves.promised_dimensions(), inferred, narrow)
     dimensions.write_restrictions(result.source.metadata_props, limits.restrictions)
     for condition in dimensions.in_words(limits.unlike_model):
         warn(f"the export is valid for {condition}")
@@ -175,35 +171,9 @@ def _capture_module(
     return result
 
 
-def _read_program(
-    leaves: shapes.Leaves, source_lines: bool, program: CapturedProgram, limits: size_limits.SizeLimits
-) -> Capture:
-    """The source graph of a program, with both sides of its conditions on numbers of rows.
-
-    Raises:
-        CaptureError: an If cannot return the results of both sides.
-    """
-    names = symbol_names(program, leaves.dimension_names())
-    result = import_exported_program(
-        program, names=names, unproven=limits.unproven, source_lines=source_lines
-    )
-    for position in sorted(limits.sides, reverse=True):
-        assert isinstance(program, RecordedProgram)
-        answer, line = program.taken[position]
-        other = _read_program(leaves, source_lines, program.other_sides[position], limits.sides[position])
-        try:
-            join_decision(result, other, position, answer)
-        except NotJoinable as error:
-            raise CaptureError(
-                f"the sides of a branch on the number of rows cannot be joined: {error}. Return tensors of "
-                f"one element type on both sides, and equal numbers: {line}"
-            ) from error
-    return result
-
-
 def _inferred_names(leaves: shapes.Leaves, program: CapturedProgram, names: Mapping[object, str]) -> set[str]:
     """The names of dimensions whose range torch.export may choose: those of `Dim.AUTO`."""
-    captured: list[Any] = _placeholders(program)
+    captured: list[Any] = placeholders(program)
     sizes = [captured[leaf].shape[axis] for leaf, axis, dim in leaves.dynamic() if dim is Dim.AUTO]
     # A size that torch has fixed is a plain number.
     symbols = [size.node.expr for size in sizes if isinstance(size, torch.SymInt)]
@@ -250,7 +220,7 @@ def _export(
                     model, call, specification, named, restoring, source_lines, by, specialize
                 )
             capture_patches.restore_operators(program.graph_module)
-            captured = _placeholders(program)
+            captured = placeholders(program)
             refusal = shapes.describe_specialised(leaves, captured) or shapes.describe_rounded(captured)
             if refusal is None:
                 return program, values
@@ -267,90 +237,10 @@ def _export(
     if by == "direct" and not specialize and names and is_about_sizes(failures[0]):
         sizes = leaves.sizes()
         larger = {name: factor * max(1, sizes[name]) for factor, name in enumerate(names, 2)}
-        captured = _capture_at_points(model, args, kwargs, leaves, restoring, source_lines, larger)
-        if captured is not None:
-            return captured
+        at_larger = _capture_at_points(model, args, kwargs, leaves, restoring, source_lines, larger)
+        if at_larger is not None:
+            return at_larger
     raise failures[0]
-
-
-def _limits_of_sides(
-    model: torch.nn.Module,
-    leaves: shapes.Leaves,
-    structure: pytree.TreeSpec,
-    preserved: Preserved,
-    remembered: RememberedTensors,
-    follow: Callable[[list[object], Collection[str]], list[object] | None],
-    program: CapturedProgram,
-    values: list[object],
-    until_general: bool = False,
-) -> size_limits.SizeLimits:
-    """The limits of a program and of its other sides; arguments are those of `_limits`."""
-    common = model, leaves, structure, preserved, remembered, follow
-    limits = _limits(*common, program, values, until_general)
-    if isinstance(program, RecordedProgram) and not limits.is_partial:
-        for position, other in program.other_sides.items():
-            limits.add_side(position, _limits_of_sides(*common, other, values))
-    return limits
-
-
-def _limits(
-    model: torch.nn.Module,
-    leaves: shapes.Leaves,
-    structure: pytree.TreeSpec,
-    preserved: Preserved,
-    remembered: RememberedTensors,
-    follow: Callable[[list[object], Collection[str]], list[object] | None],
-    program: CapturedProgram,
-    values: list[object],
-    until_general: bool = False,
-) -> size_limits.SizeLimits:
-    """The sizes for which the program is valid; refuses two names for dimensions that must be equal.
-
-    Args:
-        follow: captures the model with other leaves, and some dimensions static; returns the placeholders,
-            or None if that fails.
-        until_general: stop if a capture at other sizes may be valid for more of them.
-    """
-    names = symbol_names(program, leaves.dimension_names())
-    captured = _placeholders(program)
-    shapes.check_names(leaves, captured, functools.partial(size_limits.lines_of_equality, captured))
-    # Without a named dimension there is nothing that a restriction could be about.
-    if not names:
-        return size_limits.SizeLimits()
-    # Only a graph with packed sequences needs their replacements in the trials, too.
-    packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
-    captured_so = functools.partial(_under_capture_patches, model, program, packs)
-    search = Search(captured, values, names, leaves.ranges())
-    if not search.base:
-        return search.limits
-
-    def trace(trial: Callable[[Tracer], list[Branch]]) -> list[Branch]:
-        tracer = Tracer(model, program, structure, captured_so, remembered.forget_fakes)
-        with boundary(quiet(), preserved, remembered):
-            return trial(tracer)
-
-    branches = trace(functools.partial(search.run, until_general=until_general))
-    while branches:
-        # Branches are captured with the real weights, and tried with fake ones.
-        followed = [
-            (branch, search.conditions_on(follow(search.values_at(branch.point), branch.fixed_names)))
-            for branch in branches
-        ]
-        followed = [(branch, conditions) for branch, conditions in followed if conditions != []]
-        branches = trace(functools.partial(search.follow, branches=followed)) if followed else []
-    return search.limits
-
-
-@contextlib.contextmanager
-def _under_capture_patches(model: torch.nn.Module, program: CapturedProgram, packs: bool) -> Iterator[None]:
-    """The contexts under which a model on fake tensors takes the captured path."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(capture_patches.under_capture_patches(packs))
-        if isinstance(program, RecordedProgram):
-            from ..direct import builtin_functions
-
-            stack.enter_context(builtin_functions.keep_symbolic(model, True, program.namespaces))
-        yield
 
 
 def _capture_at_sizes(
@@ -385,9 +275,7 @@ def _capture_at_sizes(
     call = pytree.tree_unflatten(values, pytree.tree_flatten((args, dict(kwargs)))[1])
     for way in ways:
         try:
-            return _placeholders(
-                capture_call(model, call, specification, named, restoring, False, way, False)
-            )
+            return placeholders(capture_call(model, call, specification, named, restoring, False, way, False))
         except Exception as error:
             if is_fault(error):
                 raise
@@ -420,7 +308,7 @@ def _capture_at_points(
     capture_patches.restore_operators(program.graph_module)
     assert isinstance(program, RecordedProgram)
     at_point = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
-    refusal = shapes.describe_specialised(at_point, _placeholders(program))
+    refusal = shapes.describe_specialised(at_point, placeholders(program))
     return (program, values) if refusal is None else None
 
 
@@ -452,15 +340,8 @@ def _capture_region(
     program, values = captured
     structure = pytree.tree_flatten((args, dict(kwargs)))[1]
     follow = functools.partial(_capture_at_sizes, model, args, kwargs, at_sizes, restoring, ways)
-    limits = _limits_of_sides(model, at_sizes, structure, *restoring, follow, program, values)
+    limits = limits_of_sides(model, at_sizes, structure, *restoring, follow, program, values)
     return Region(program, limits, {name: sizes[name] for name in fixed_names})
-
-
-def _placeholders(program: CapturedProgram) -> list[object]:
-    """The counterpart of each leaf of the call in a captured graph."""
-    names = program.graph_signature.user_inputs
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
-    return [values.get(name) if isinstance(name, str) else name for name in names]
 
 
 def _captures(args: tuple[Any, ...], kwargs: Mapping[str, Any], options: CaptureOptions) -> Captures:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -19,9 +20,9 @@ from .guards import Point
 from .size_limits import SizeLimits
 
 MOST_REGIONS = 6
-_MOST_NODES = 20_000
-"""The number of nodes that all regions together may have."""
-_MOST_ATTEMPTS = 4
+_MOST_NODES = 2_000
+"""The number of nodes that more than two regions together may have."""
+_MOST_ATTEMPTS = 2
 """How many points outside of the regions are tried before the remaining sizes are given up."""
 _FURTHEST = 1 << 20
 _NEAR_SIZES = 34
@@ -87,7 +88,8 @@ def find_regions(
         if point is None:
             return regions
         nodes = sum(len(region.program.graph.nodes) for region in regions)
-        if len(regions) == MOST_REGIONS or nodes + nodes // len(regions) > _MOST_NODES:
+        is_large = len(regions) > 1 and nodes + nodes // len(regions) > _MOST_NODES
+        if len(regions) == MOST_REGIONS or is_large:
             break
         tried.add(tuple(point.values()))
         changed = {name for name in _names_in(regions) if point[name] != first.limits.captured_sizes[name]}
@@ -146,8 +148,8 @@ def _points(
     names = _names_in(regions)
     base = dict(regions[0].limits.captured_sizes)
 
-    def is_inside(point: Point) -> bool:
-        return any(region.includes(point) for region in regions)
+    def is_inside(name: str, size: int) -> bool:
+        return any(region.includes({**base, name: size}) for region in regions)
 
     choices: dict[str, list[int]] = {}
     for name in names:
@@ -156,10 +158,12 @@ def _points(
         sizes = {*range(2, _NEAR_SIZES), *(base[name] + step for step in range(-8, 9))}
         for end in (low, high):
             if end != base[name]:
-                boundary = find_boundary(lambda size, name=name: is_inside({**base, name: size}), base[name], end)  # type: ignore[misc]
+                boundary = find_boundary(functools.partial(is_inside, name), base[name], end)
                 sizes |= set() if boundary is None else {boundary - 1, boundary, boundary + 1}
+        # Most code pads odd sizes, and then computes what holds for even ones, too.
         choices[name] = sorted(
-            (size for size in sizes if low <= size <= high), key=lambda size: abs(size - base[name])
+            (size for size in sizes if low <= size <= high),
+            key=lambda size: (abs(size - base[name]) // 4, size % 2 == 0, abs(size - base[name])),  # noqa: B023
         )
     for name in names:
         yield from ({**base, name: size} for size in choices[name])
@@ -171,9 +175,11 @@ def _points(
 
 
 def joined_limits(regions: Sequence[Region]) -> SizeLimits:
-    """The limits of the captures of all regions, of which the first that includes the sizes of a call runs."""
+    """The limits of all regions together; the first region that includes the sizes of a call runs."""
     limits = SizeLimits(captured_sizes=regions[0].limits.captured_sizes)
-    inside = [" and ".join(_in_brackets(entry.condition) for entry in region.conditions) for region in regions]
+    inside = [
+        " and ".join(_in_brackets(entry.condition) for entry in region.conditions) for region in regions
+    ]
     by_condition: dict[str, list[int]] = {}
     for position, region in enumerate(regions):
         for entry in region.of_model:
@@ -195,7 +201,9 @@ def joined_limits(regions: Sequence[Region]) -> SizeLimits:
             texts = [entry.condition for entry in region.conditions]
             # What holds where an earlier side does not need not be repeated.
             texts = [text for text in texts if _literal(text) not in excluded] or texts
-            sides.append(" and ".join(texts) if len(texts) == 1 else f"({' and '.join(map(_in_brackets, texts))})")
+            sides.append(
+                " and ".join(texts) if len(texts) == 1 else f"({' and '.join(map(_in_brackets, texts))})"
+            )
             if len(region.conditions) == 1:
                 [(atom, truth)] = [_literal(texts[0])]
                 excluded.add((atom, not truth))
@@ -232,7 +240,9 @@ def _include_all(regions: Sequence[Region]) -> bool:
         for region in regions
         for entry in region.conditions
         for node in ast.walk(ast.parse(entry.condition))
-        if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and math.isfinite(node.value)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, (int, float))
+        and math.isfinite(node.value)
     }
     sizes |= {number + step for number in numbers for step in (-1, 0, 1) if number + step >= 0}
     return all(any(region.includes({names[0]: size}) for region in regions) for size in sorted(sizes))
