@@ -53,11 +53,12 @@ _FUNCTIONS = {
     "math.floor": "floor",
     "math.trunc": "trunc",
     "math.sqrt": "sqrt",
+    "math.log2": "log2",
     "max": "max",
     "min": "min",
 }
 _TO_INT = ("ceil", "floor", "trunc", "int", "round")
-_TO_FLOAT = ("truediv", "float", "sqrt")
+_TO_FLOAT = ("truediv", "float", "sqrt", "log2")
 _TO_BOOL = (*_COMPARISONS.values(), "not")
 _OF_SIZES = ("sym_size", "size", "numel", "sym_numel", "dim", "sym_stride")
 """Operators that read the shape of a tensor only."""
@@ -78,12 +79,7 @@ def write_size_checks(model: ir.Model) -> None:
     readers = tuple(checked.uses())
     builder = SourceBuilder(graph)
     builder.before(graph[0])
-    sizes: dict[str, Number] = {}
-    for value in graph.inputs:
-        for axis, dim in enumerate(value.shape or ()):
-            if isinstance(dim, ir.SymbolicDim) and dim.value is not None and dim.value not in sizes:
-                sizes[dim.value] = builder.size(value, axis)
-    conditions = [_Condition(builder, sizes, restriction).write() for restriction in restrictions]
+    conditions = write_conditions(builder, graph, restrictions)
     result = checked
     for restriction, condition in zip(restrictions, conditions, strict=True):
         output = Value(name=f"{checked.name}_checked", type=checked.type, shape=checked.shape)
@@ -100,6 +96,22 @@ def write_size_checks(model: ir.Model) -> None:
     for position, value in enumerate(graph.outputs):
         if value is checked:
             graph.outputs[position] = result
+
+
+def write_conditions(
+    builder: SourceBuilder, graph: ir.Graph, restrictions: Iterable[SizeRestriction]
+) -> list[Number]:
+    """Write conditions on the sizes of a graph's inputs as nodes; each value is False where it has none.
+
+    Raises:
+        CaptureError: a condition has no form as arithmetic of ONNX.
+    """
+    sizes: dict[str, Number] = {}
+    for value in graph.inputs:
+        for axis, dim in enumerate(value.shape or ()):
+            if isinstance(dim, ir.SymbolicDim) and dim.value is not None and dim.value not in sizes:
+                sizes[dim.value] = builder.size(value, axis)
+    return [_Condition(builder, sizes, restriction).write() for restriction in restrictions]
 
 
 def _checked_input(graph: ir.Graph) -> Value:

@@ -92,6 +92,11 @@ def apply_operation(operation: str, expressions: Sequence[sympy.Basic]) -> sympy
     return functions[operation](*expressions)
 
 
+def base_two_logarithm(number: Number) -> Any:
+    """`math.log2` of a symbolic number."""
+    return operator_of("sym_log2")(number)
+
+
 def is_recorded() -> bool:
     """Whether a recorder of operators is active, which must see each operation on symbolic numbers."""
     return _PRE_DISPATCH_MODES.get(0) is not None or torch._C._get_dispatch_mode(_PROXY_MODE) is not None

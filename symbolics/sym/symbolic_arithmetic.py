@@ -55,6 +55,15 @@ def _rounding(op_type: str) -> Function:
     return lambda g, a: g.constant(g.op(op_type, g.constant(a, FLOAT)) if _is_float(g, a) else a, INT)
 
 
+def _logarithm(g: GraphContext, a: Value | Number) -> Value:
+    """Python's `log2`, which is exact for powers of 2, where a quotient of logarithms is rounded."""
+    number = g.constant(a, FLOAT)
+    quotient_of_logs = g.op("Div", g.op("Log", number), float(np.log(2)))
+    nearest = g.op("Floor", g.op("Add", quotient_of_logs, 0.5))
+    power = g.op("Pow", g.constant(2.0, FLOAT), nearest)
+    return g.op("Where", g.call("aten::eq", power, number), nearest, quotient_of_logs)
+
+
 _UNARY: dict[str, Function] = {
     "abs": lambda g, a: g.op("Abs", *_numbers(g, a)),
     "ceil": _rounding("Ceil"),
@@ -62,6 +71,7 @@ _UNARY: dict[str, Function] = {
     "floor": _rounding("Floor"),
     # Cast rounds towards zero, as Python's int does.
     "int": lambda g, a: g.constant(a, INT),
+    "log2": _logarithm,
     "neg": lambda g, a: g.op("Neg", *_numbers(g, a)),
     "not": lambda g, a: g.op("Not", g.constant(a, BOOL)),
     "pos": lambda g, a: _numbers(g, a)[0],

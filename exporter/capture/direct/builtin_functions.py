@@ -12,7 +12,7 @@ import re
 import sys
 import types
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -25,7 +25,7 @@ from ...torch_boundary.state.static_lookups import (
     is_instance,
     module_attributes,
 )
-from ...torch_boundary.symbolic_numbers import as_integer, holds_always
+from ...torch_boundary.symbolic_numbers import as_integer, base_two_logarithm, holds_always
 from .bytecode import only_calls
 from .checks import is_inside_call
 from .loops.dynamic_ranges import (
@@ -130,25 +130,58 @@ class _Int(metaclass=_Integer):
     """The replacement of `int` in the modules that define a model."""
 
 
-def _square_root(number: Any) -> object:
+# Python's functions are called with `*args`, so that their errors count as the model's.
+
+
+def _square_root(*args: Any) -> object:
     """`math.sqrt`, of a symbolic number too."""
-    return torch.sym_sqrt(number) if isinstance(number, _SYMBOLIC) else math.sqrt(number)
+    return torch.sym_sqrt(*args) if isinstance(args[0], _SYMBOLIC) else math.sqrt(*args)
 
 
-def _integer_square_root(number: Any) -> object:
+def _integer_square_root(*args: Any) -> object:
     """`math.isqrt`, of a symbolic number too: rounding is exact for sizes below 2**52."""
-    return math.floor(torch.sym_sqrt(number)) if isinstance(number, torch.SymInt) else math.isqrt(number)
+    return math.floor(torch.sym_sqrt(*args)) if isinstance(args[0], torch.SymInt) else math.isqrt(*args)
 
 
-def _divide_with_remainder(dividend: Any, divisor: Any) -> object:
+def _logarithm(*args: Any) -> object:
+    """`math.log`, of a symbolic number too if the quotient is Python's at the powers of its base."""
+    number, *base = args
+    if not isinstance(number, _SYMBOLIC) or any(isinstance(item, _SYMBOLIC) for item in base):
+        return math.log(*args)
+    if not base:
+        return base_two_logarithm(number) * _LOG_OF_TWO
+    powers = (base[0] ** exponent for exponent in range(1, 64) if base[0] ** exponent < _LARGEST_POWER)
+    if base[0] <= 1 or any(
+        math.log(power, *base) != math.log2(power) * _LOG_OF_TWO / math.log(*base) for power in powers
+    ):
+        # `math.ceil` and `math.floor` of another rounding would differ there.
+        return math.log(*args)
+    return base_two_logarithm(number) * _LOG_OF_TWO / math.log(*base)
+
+
+def _base_two_logarithm(*args: Any) -> object:
+    """`math.log2`, of a symbolic number too."""
+    return base_two_logarithm(*args) if isinstance(args[0], _SYMBOLIC) else math.log2(*args)
+
+
+def _divide_with_remainder(*args: Any) -> object:
     """Python's `divmod`, of a size too."""
-    if isinstance(dividend, torch.SymInt) or isinstance(divisor, torch.SymInt):
+    if any(isinstance(item, torch.SymInt) for item in args):
+        dividend, divisor = args
         return dividend // divisor, dividend % divisor
-    return divmod(dividend, divisor)
+    divide: Callable[..., object] = divmod
+    return divide(*args)
 
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
-_OF_MATH = {"sqrt": _square_root, "isqrt": _integer_square_root}
+_LOG_OF_TWO = math.log(2)
+_LARGEST_POWER = 1 << 20
+_OF_MATH = {
+    "sqrt": _square_root,
+    "isqrt": _integer_square_root,
+    "log": _logarithm,
+    "log2": _base_two_logarithm,
+}
 _math = types.ModuleType("math")
 """Stands in for the module `math`."""
 vars(_math).update(vars(math), **_OF_MATH)

@@ -24,12 +24,13 @@ from ...torch_boundary.recording.replay import NotReplayable, Replay
 from ...torch_boundary.recording.size_tensors import number_in
 from ...torch_boundary.size_questions import tested_condition
 from ...torch_boundary.symbolic_numbers import GuardOnDataDependentSymNode, example_sizes
+from ..fx_import.decision_marks import mark_decision
 from ..sizes.recorded_answers import QUESTIONS, Question, current_line, question_at
 from ..user_lines import CodeLine
 from .builtin_functions import check_number
 from .checks import asked_by_check, is_caught, passes_if_equal
 from .known_branches import known_answer
-from .row_branches import MOST_BRANCHES, RowBranch, row_branch
+from .row_branches import MOST_BRANCHES, RowBranch, is_about_rows, row_branch
 from .sizes.environment import SizeEnvironment
 from .sizes.nodes import SizeNode
 
@@ -50,11 +51,14 @@ class Decisions:
             the program runs, as with torch.export, and `WeightsDecide` is raised where Python needs one.
         most_branches: how many branches on the number of rows are followed on their general side.
         other_side: the position of the branch among them that is followed on the side for no rows.
+        sides: the answers to the first of the other conditions on numbers of rows, of which both sides are
+            recorded; None if they are refused.
 
     Attributes:
         fixed: the decisions that were fixed at the value of the example.
         answers: the values of all of them in order, by line and kind; a line may decide several times.
         row_branches: the branches on the number of rows, in order.
+        taken: the answers to all conditions of which both sides are recorded.
         environment: the environment of the recording; None before.
     """
 
@@ -64,6 +68,7 @@ class Decisions:
         constants: bool = False,
         most_branches: int = MOST_BRANCHES,
         other_side: int | None = None,
+        sides: Sequence[bool] | None = None,
     ):
         self._specialize = specialize
         self._constants = constants
@@ -78,6 +83,8 @@ class Decisions:
         self.environment: SizeEnvironment | None = None
         self._most_branches = most_branches
         self._other_side = other_side
+        self._sides = sides
+        self.taken: list[bool] = []
 
     @contextlib.contextmanager
     def decide_for(
@@ -91,6 +98,7 @@ class Decisions:
             inputs: the leaves of the example.
         """
         self._graph = recorder.graph
+        self._node_of = recorder.node_of
         self._replay = Replay(recorder.graph, recorder.root, weights, inputs, self._size_of_weights)
         if self._constants:
             recorder.constant_of = self._constant_of
@@ -139,8 +147,17 @@ class Decisions:
         result = example_array
         return result
 
-    def decide(self, expression: sympy.Basic, result_type: type, environment: DecidingEnvironment) -> Any:
+    def decide(
+        self,
+        expression: sympy.Basic,
+        result_type: type,
+        environment: DecidingEnvironment,
+        condition: torch.SymBool | None = None,
+    ) -> Any:
         """The value of an expression of numbers read from tensors.
+
+        Args:
+            condition: the expression as a boolean of the recording, if it is one.
 
         Raises:
             NotReplayable: it depends on an input, and is not to be fixed.
@@ -165,6 +182,9 @@ class Decisions:
         is_check = result_type is bool and of_elements and asked_by_check()
         if result_type is bool and not is_check:
             answer = self._of_rows(expression, definitions, environment)
+            has_room = len(self.row_branches) < MOST_BRANCHES
+            if answer is None and condition is not None and has_room and is_about_rows(definitions):
+                answer = self._of_both_sides(condition, environment)
             if answer is not None:
                 self._answer(current_line(), QUESTIONS[result_type], answer)
                 return answer
@@ -202,6 +222,18 @@ class Decisions:
             return branch.answer
         environment.learn_sizes(branch.sizes)
         return not branch.answer
+
+    def _of_both_sides(self, condition: torch.SymBool, environment: DecidingEnvironment) -> bool | None:
+        """The side of a condition that this recording takes; None if its sides cannot be joined later."""
+        # A branch in the body of a loop would lie inside of the loop.
+        if self._sides is None or (environment.loops is not None and environment.loops.is_running):
+            return None
+        position = len(self.taken)
+        answer = self._sides[position] if position < len(self._sides) else True
+        self.taken.append(answer)
+        mark_decision(self._graph, self._node_of(condition))
+        environment.assume(condition if answer else torch.sym_not(condition))
+        return answer
 
     def _size_of_weights(self, number: object) -> Any:
         """The value of a symbolic number that depends on weights alone.
@@ -332,7 +364,8 @@ class DecidingEnvironment(SizeEnvironment):
         except GuardOnDataDependentSymNode as error:
             number = sym_node.original if isinstance(sym_node, SizeNode) else sym_node
             try:
-                return self._decisions.decide(number.expr, number.pytype, self)
+                condition = torch.SymBool(sym_node) if number.pytype is bool else None
+                return self._decisions.decide(number.expr, number.pytype, self, condition)
             except NotReplayable:
                 decided = False
             if not decided:
@@ -360,6 +393,11 @@ class DecidingEnvironment(SizeEnvironment):
         for symbol, value in values.items():
             if type(value) is int and symbol not in self.replacements:
                 self._set_replacement(symbol, sympy.Integer(value), "the value of a weight")
+
+    def assume(self, condition: torch.SymBool) -> None:
+        """Take a condition on numbers that depend on data as true from now on."""
+        if not isinstance(condition, bool):
+            self.guard_or_defer_runtime_assert(condition.node.expr, "the side of a branch")
 
     def learn_sizes(self, sizes: Mapping[sympy.Symbol, int]) -> None:
         """Replace symbols by numbers, which are 0 for sizes.

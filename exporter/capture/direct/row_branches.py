@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import sympy
@@ -26,11 +26,16 @@ from .value_numbers import have_equal_results
 
 MOST_BRANCHES = 16
 """Each branch takes another recording."""
+MOST_SIDES = 7
+"""The number of further recordings of models whose sides differ."""
 _COUNTS = (1, 2, 3, 1000)
 """The numbers of rows at which a condition must have one answer, unlike without rows."""
 _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
     f"aten::{name}": getattr(operator, name) for name in ("eq", "ne", "lt", "le", "gt", "ge")
 }
+_COUNTS_OF_TRUE = ("aten::any", "aten::sum", "aten::count_nonzero")
+_TESTS_OF_MASKS = (*_COUNTS_OF_TRUE, "aten::all")
+"""`all` tells no number of true elements, so it decides no branch by itself."""
 _Definition = tuple[torch.fx.Node, Any]
 _Count = Callable[[int], int]
 
@@ -97,23 +102,42 @@ def row_branch(
     return RowBranch(question, not without_rows, sizes, masks)
 
 
+def is_about_rows(definitions: Mapping[sympy.Symbol, _Definition]) -> bool:
+    """Whether a condition is about numbers of rows, or about how many elements of a mask are true."""
+    return bool(definitions) and all(
+        node.target not in READS_OF_NUMBERS or _count_of_true(node.args[0], _TESTS_OF_MASKS) is not None
+        for node, _ in definitions.values()
+    )
+
+
+def _compares_tensors(mask: torch.fx.Node) -> bool:
+    """Whether a mask tells where two tensors are equal, as `torch.equal` asks: no rows are chosen by it."""
+    return mask.target is torch.ops.aten.eq.Tensor
+
+
 def _same(count: int) -> int:
     return count
 
 
-def _count_of_true(node: Any) -> tuple[torch.fx.Node, _Count] | None:
-    """The mask whose true elements a number tells, and the number by their count; None for other numbers."""
+def _count_of_true(
+    node: Any, reductions: Collection[str] = _COUNTS_OF_TRUE
+) -> tuple[torch.fx.Node, _Count] | None:
+    """The mask whose true elements a number tells, and the number by their count; None for other numbers.
+
+    Args:
+        reductions: the operators that reduce a mask to a number.
+    """
     if not isinstance(node, torch.fx.Node) or not isinstance(node.target, OpOverload):
         return None
     name = schema_of(node.target).name
     source: Any = node.args[0] if node.args else None
-    if name in ("aten::any", "aten::sum", "aten::count_nonzero"):
+    if name in reductions:
         is_whole = len(node.args) == 1 and not node.kwargs
         is_mask = isinstance(source, torch.fx.Node) and source.meta["val"].dtype == torch.bool
-        if not is_whole or not is_mask:
+        if not is_whole or not is_mask or _compares_tensors(source):
             return None
         return source, (lambda count: min(count, 1)) if name == "aten::any" else _same
-    inner = _count_of_true(source)
+    inner = _count_of_true(source, reductions)
     if inner is None:
         return None
     mask, inner_count = inner

@@ -52,6 +52,9 @@ class RecordedProgram:
         gradients: whether the model computes gradients.
         replaced: the names of parameters and buffers that the model replaced in its forward, unrecorded.
         replaced_calls: the argument of `RepeatedReplacements`, with which the model runs these operators.
+        other_sides: for each condition on a number of rows of which this is one side, in order, the recording
+            of the other side, with its own other sides of later conditions.
+        taken: the answers to these conditions.
         namespaces: the globals of modules, besides the model's, whose conversions of sizes stayed symbolic.
     """
 
@@ -67,6 +70,8 @@ class RecordedProgram:
     replaced: Sequence[str] = ()
     replaced_calls: Sequence[Callable[..., Any] | None] = ()
     namespaces: Sequence[dict[str, Any]] = ()
+    taken: Sequence[bool] = ()
+    other_sides: dict[int, RecordedProgram] = dataclasses.field(default_factory=dict)
 
     @property
     def graph(self) -> torch.fx.Graph:
@@ -76,3 +81,10 @@ class RecordedProgram:
 
 CapturedProgram = torch.export.ExportedProgram | RecordedProgram
 """The result of a capture of PyTorch code."""
+
+
+def placeholders(program: CapturedProgram) -> list[object]:
+    """The counterpart of each leaf of the call in a captured graph."""
+    names = program.graph_signature.user_inputs
+    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
+    return [values.get(name) if isinstance(name, str) else name for name in names]

@@ -6,7 +6,7 @@ import collections
 import contextlib
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -18,28 +18,27 @@ from ....registration.warning import warn
 from ...captured_graph import dimensions, specializations
 from ...captured_graph.capture import Capture
 from ...torch_boundary import capture_patches
-from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.containers.structures import register_structures
 from ...torch_boundary.fake_tensors import FakeTensor
-from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.remembered_tensors import RememberedTensors
 from .. import tensor_kinds, torchscript
 from ..capture_options import CaptureOptions
-from ..fx_import.captured_program import CapturedProgram, RecordedProgram
+from ..fx_import.captured_program import CapturedProgram, RecordedProgram, placeholders
 from ..fx_import.exported_program import import_exported_program, symbol_names
 from ..keyword_members import as_parameters
 from ..sizes import dynamic_shapes as shapes
 from ..sizes import size_limits
-from ..sizes.branches import Branch
 from ..sizes.general_side import choose_side
 from ..sizes.promised_ranges import refuse_narrowed
-from ..sizes.search import Search
-from ..sizes.trials import Tracer
+from ..sizes.size_regions import Region, find_regions
 from .alternatives import Alternatives, Captures
 from .capture_call import Contexts, capture_call
-from .failures import explain
+from .failures import explain, is_about_sizes
+from .joined_regions import join_regions
+from .program_limits import limits_of_sides
+from .recorded_sides import read_program
 from .ways import Failures, capture_by
 
 
@@ -135,7 +134,9 @@ def _capture_module(
             _capture_at_sizes, model, args, kwargs, leaves, (preserved, remembered), ways
         )
 
-        find_limits = functools.partial(_limits, model, leaves, structure, preserved, remembered, follow)
+        find_limits = functools.partial(
+            limits_of_sides, model, leaves, structure, preserved, remembered, follow
+        )
         limits = find_limits(program, values, isinstance(program, RecordedProgram))
         if limits.general_points and isinstance(program, RecordedProgram):
             at_values = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
@@ -144,13 +145,25 @@ def _capture_module(
             )
             program, limits = choose_side(program, values, limits, capture_at, find_limits)
             names = symbol_names(program, leaves.dimension_names())
-        if not isinstance(options.narrow, bool) or not options.narrow:
-            inferred = _inferred_names(leaves, program, names)
-            refuse_narrowed(limits, leaves.promised_dimensions(), inferred, options.narrow or ())
+        regions = [Region(program, limits)] if isinstance(program, RecordedProgram) else []
+        narrow = () if options.narrow is False else options.narrow
+        is_own = regions and regions[0].includes({**limits.captured_sizes, **leaves.sizes()})
+        if regions and limits.unlike_model and (narrow is not True or not is_own) and by != "gradients":
+            at_values = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
+            capture_region = functools.partial(
+                _capture_region, model, args, kwargs, at_values, (preserved, remembered), source_lines, ways
+            )
+            example = {**limits.captured_sizes, **leaves.sizes()}
+            regions = find_regions(regions[0], example, leaves.ranges(), capture_region)
+            program, limits = regions[0].program, regions[0].limits
+            names = symbol_names(program, leaves.dimension_names())
     with faults_reported("when it read the captured program"):
-        result = import_exported_program(
-            program, names=names, unproven=limits.unproven, source_lines=source_lines
-        )
+        read = functools.partial(read_program, user_names=leaves.dimension_names(), source_lines=source_lines)
+        joined = join_regions(regions, read) if len(regions) > 1 else None
+        result, limits = (read(program, limits), limits) if joined is None else joined
+    if not isinstance(narrow, bool):
+        inferred = _inferred_names(leaves, program, names)
+        refuse_narrowed(limits, leaves.promised_dimensions(), inferred, narrow)
     dimensions.write_restrictions(result.source.metadata_props, limits.restrictions)
     for condition in dimensions.in_words(limits.unlike_model):
         warn(f"the export is valid for {condition}")
@@ -164,7 +177,7 @@ def _capture_module(
 
 def _inferred_names(leaves: shapes.Leaves, program: CapturedProgram, names: Mapping[object, str]) -> set[str]:
     """The names of dimensions whose range torch.export may choose: those of `Dim.AUTO`."""
-    captured: list[Any] = _placeholders(program)
+    captured: list[Any] = placeholders(program)
     sizes = [captured[leaf].shape[axis] for leaf, axis, dim in leaves.dynamic() if dim is Dim.AUTO]
     # A size that torch has fixed is a plain number.
     symbols = [size.node.expr for size in sizes if isinstance(size, torch.SymInt)]
@@ -211,7 +224,7 @@ def _export(
                     model, call, specification, named, restoring, source_lines, by, specialize
                 )
             capture_patches.restore_operators(program.graph_module)
-            captured = _placeholders(program)
+            captured = placeholders(program)
             refusal = shapes.describe_specialised(leaves, captured) or shapes.describe_rounded(captured)
             if refusal is None:
                 return program, values
@@ -223,65 +236,15 @@ def _export(
             # Other sizes of the example are tried only where dimensions are dynamic.
             if not any(leaves.requested_dims):
                 break
+    # A size that the code compares with a number may be that number in the example only.
+    names = dict.fromkeys(leaves.dimension_names().values())
+    if by == "direct" and not specialize and names and is_about_sizes(failures[0]):
+        sizes = leaves.sizes()
+        larger = {name: factor * max(1, sizes[name]) for factor, name in enumerate(names, 2)}
+        at_larger = _capture_at_points(model, args, kwargs, leaves, restoring, source_lines, larger)
+        if at_larger is not None:
+            return at_larger
     raise failures[0]
-
-
-def _limits(
-    model: torch.nn.Module,
-    leaves: shapes.Leaves,
-    structure: pytree.TreeSpec,
-    preserved: Preserved,
-    remembered: RememberedTensors,
-    follow: Callable[[list[object]], list[object] | None],
-    program: CapturedProgram,
-    values: list[object],
-    until_general: bool = False,
-) -> size_limits.SizeLimits:
-    """The sizes for which the program is valid; refuses two names for dimensions that must be equal.
-
-    Args:
-        follow: captures the model with other leaves; returns the placeholders, or None if that fails.
-        until_general: stop if a capture at other sizes may be valid for more of them.
-    """
-    names = symbol_names(program, leaves.dimension_names())
-    captured = _placeholders(program)
-    shapes.check_names(leaves, captured, functools.partial(size_limits.lines_of_equality, captured))
-    # Without a named dimension there is nothing that a restriction could be about.
-    if not names:
-        return size_limits.SizeLimits()
-    # Only a graph with packed sequences needs their replacements in the trials, too.
-    packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
-    captured_so = functools.partial(_under_capture_patches, model, program, packs)
-    search = Search(captured, values, names, leaves.ranges())
-    if not search.base:
-        return search.limits
-
-    def trace(trial: Callable[[Tracer], list[Branch]]) -> list[Branch]:
-        tracer = Tracer(model, program, structure, captured_so, remembered.forget_fakes)
-        with boundary(quiet(), preserved, remembered):
-            return trial(tracer)
-
-    branches = trace(functools.partial(search.run, until_general=until_general))
-    while branches:
-        # Branches are captured with the real weights, and tried with fake ones.
-        followed = [
-            (branch, search.conditions_on(follow(search.values_at(branch.point)))) for branch in branches
-        ]
-        followed = [(branch, conditions) for branch, conditions in followed if conditions != []]
-        branches = trace(functools.partial(search.follow, branches=followed)) if followed else []
-    return search.limits
-
-
-@contextlib.contextmanager
-def _under_capture_patches(model: torch.nn.Module, program: CapturedProgram, packs: bool) -> Iterator[None]:
-    """The contexts under which a model on fake tensors takes the captured path."""
-    with contextlib.ExitStack() as stack:
-        stack.enter_context(capture_patches.under_capture_patches(packs))
-        if isinstance(program, RecordedProgram):
-            from ..direct import builtin_functions
-
-            stack.enter_context(builtin_functions.keep_symbolic(model, True, program.namespaces))
-        yield
 
 
 def _capture_at_sizes(
@@ -292,10 +255,16 @@ def _capture_at_sizes(
     restoring: Contexts,
     ways: Sequence[str],
     values: list[Any],
+    fixed_names: Collection[str],
 ) -> list[object] | None:
     """The placeholders of a capture at other sizes, where those of 0 and 1 are static; None if it fails."""
+    names = leaves.dimension_names()
     requested_dims = [
-        {axis: Dim.DYNAMIC for axis in axes if values[leaf].shape[axis] > 1}
+        {
+            axis: Dim.DYNAMIC
+            for axis in axes
+            if values[leaf].shape[axis] > 1 and names.get((leaf, axis)) not in fixed_names
+        }
         if isinstance(values[leaf], torch.Tensor)
         else {}
         for leaf, axes in enumerate(leaves.requested_dims)
@@ -310,9 +279,7 @@ def _capture_at_sizes(
     call = pytree.tree_unflatten(values, pytree.tree_flatten((args, dict(kwargs)))[1])
     for way in ways:
         try:
-            return _placeholders(
-                capture_call(model, call, specification, named, restoring, False, way, False)
-            )
+            return placeholders(capture_call(model, call, specification, named, restoring, False, way, False))
         except Exception as error:
             if is_fault(error):
                 raise
@@ -327,11 +294,12 @@ def _capture_at_points(
     restoring: Contexts,
     source_lines: bool,
     sizes: Mapping[str, int],
-) -> tuple[CapturedProgram, list[object]] | None:
+) -> tuple[RecordedProgram, list[object]] | None:
     """A direct capture at other sizes of the named dimensions, and its leaves; None if it fails."""
     values = shapes.at_sizes(leaves, sizes)
     call = pytree.tree_unflatten(values, pytree.tree_flatten((args, dict(kwargs)))[1])
-    specification, named = _specification(model, args, kwargs, leaves), leaves.named_dimensions()
+    specification = _specification(model, args, kwargs, leaves) if any(leaves.requested_dims) else None
+    named = leaves.named_dimensions()
     try:
         with _result_registered(model):
             program = capture_call(
@@ -342,16 +310,42 @@ def _capture_at_points(
             raise
         return None
     capture_patches.restore_operators(program.graph_module)
+    assert isinstance(program, RecordedProgram)
     at_point = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
-    refusal = shapes.describe_specialised(at_point, _placeholders(program))
+    refusal = shapes.describe_specialised(at_point, placeholders(program))
     return (program, values) if refusal is None else None
 
 
-def _placeholders(program: CapturedProgram) -> list[object]:
-    """The counterpart of each leaf of the call in a captured graph."""
-    names = program.graph_signature.user_inputs
-    values = {node.name: node.meta.get("val") for node in program.graph.nodes if node.op == "placeholder"}
-    return [values.get(name) if isinstance(name, str) else name for name in names]
+def _capture_region(
+    model: torch.nn.Module,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    leaves: shapes.Leaves,
+    restoring: tuple[Preserved, RememberedTensors],
+    source_lines: bool,
+    ways: Sequence[str],
+    sizes: Mapping[str, int],
+    fixed_names: Collection[str],
+) -> Region | None:
+    """A direct capture at other sizes, and the sizes for which it is valid; None if it fails.
+
+    Args:
+        fixed_names: the dimensions that the capture has at these sizes only.
+    """
+    names = leaves.dimension_names()
+    requested_dims = [
+        {axis: dim for axis, dim in axes.items() if names.get((leaf, axis)) not in fixed_names}
+        for leaf, axes in enumerate(leaves.requested_dims)
+    ]
+    at_sizes = shapes.Leaves(shapes.at_sizes(leaves, sizes), requested_dims, leaves.paths)
+    captured = _capture_at_points(model, args, kwargs, at_sizes, restoring, source_lines, {})
+    if captured is None:
+        return None
+    program, values = captured
+    structure = pytree.tree_flatten((args, dict(kwargs)))[1]
+    follow = functools.partial(_capture_at_sizes, model, args, kwargs, at_sizes, restoring, ways)
+    limits = limits_of_sides(model, at_sizes, structure, *restoring, follow, program, values)
+    return Region(program, limits, {name: sizes[name] for name in fixed_names})
 
 
 def _captures(args: tuple[Any, ...], kwargs: Mapping[str, Any], options: CaptureOptions) -> Captures:

@@ -23,6 +23,7 @@ Failure = tuple[str, str]
 """The reason why the graph is not valid at some sizes, and the line."""
 
 _FURTHEST = 1 << 20
+_SIZES_OF_BRANCH = 64
 _LEAST_VIOLATIONS, _MOST_VIOLATIONS = 3, 24
 """A condition of the user's code is irrelevant if the graph is valid at this many points that violate it."""
 _MOST_POINTS = 400
@@ -72,10 +73,12 @@ class Branch:
     Attributes:
         point: sizes at which the code takes the branch.
         violated: the conditions that are true at the example's sizes and false on the branch.
+        fixed_names: the dimensions that have one size on the branch, as where `n < 8` and `n > 8` are false.
     """
 
     point: Point
     violated: tuple[Guard, ...] = ()
+    fixed_names: frozenset[str] = frozenset()
 
 
 class BranchSearch:
@@ -118,7 +121,25 @@ class BranchSearch:
             elif self._remaining_branches and max(point.values()) > 1:
                 self._remaining_branches -= 1
                 violated = (*branch.violated, guard)
-                self.unexplored.append(Branch(point, (*violated, *_fixed_at_one(point, violated))))
+                fixed_names = self._fixed_names(point, violated)
+                self.unexplored.append(
+                    Branch(point, (*violated, *_fixed_at_one(point, violated)), fixed_names)
+                )
+
+    def _fixed_names(self, point: Point, violated: Sequence[Guard]) -> frozenset[str]:
+        """The dimensions of which no other size is on a branch and allowed by the restrictions."""
+        fixed = set()
+        for name in sorted({name for guard in violated for name in guard.names}):
+            guards = [guard for guard in violated if guard.names == {name}]
+            sizes = set(range(_SIZES_OF_BRANCH)).union(
+                *(critical_sizes(guard, name, point, _FURTHEST) for guard in guards)
+            )
+            on_branch = [size for size in sizes if not any(guard.holds({name: size}) for guard in guards)]
+            if [size for size in on_branch if not self._trials.is_refused({**point, name: size})] == [
+                point[name]
+            ]:
+                fixed.add(name)
+        return frozenset(fixed)
 
     def refuse(self, branch: Branch) -> None:
         """Restrict the sizes to those at which the code does not take a branch."""

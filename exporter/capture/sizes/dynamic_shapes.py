@@ -69,6 +69,11 @@ class Leaves:
                     names[leaf, axis] = name
         return names
 
+    def sizes(self) -> dict[str, int]:
+        """The size of each dimension that the user named."""
+        named = self.dimension_names().items()
+        return {name: self.values[leaf].shape[axis] for (leaf, axis), name in named}
+
     def ranges(self) -> dict[str, tuple[Any, Any]]:
         """The user's smallest and largest size of each named dimension, or None."""
         names = self.dimension_names()

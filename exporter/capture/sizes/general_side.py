@@ -57,24 +57,29 @@ def choose_side(
         find_limits: finds the limits of a capture with its leaves.
     """
     example = limits.captured_sizes
+    results: dict[tuple[tuple[str, int], ...], tuple[CapturedProgram, SizeLimits] | None] = {}
+
+    def capture_once(point: Point) -> tuple[CapturedProgram, SizeLimits] | None:
+        key = tuple(sorted(point.items()))
+        if key not in results:
+            general = capture(point)
+            results[key] = None if general is None else (general[0], find_limits(*general))
+        return results[key]
+
     if limits.is_partial:
         # Most models agree with the graph of the other sides at all sizes; then nothing else is needed.
-        [point, *_] = limits.general_points
-        general = capture(point)
-        if general is not None:
-            general_limits = find_limits(*general)
-            if not general_limits.unlike_model and not general_limits.refuse(example):
-                return general[0], general_limits
+        general = capture_once(limits.general_points[0])
+        if general is not None and not general[1].unlike_model and not general[1].refuse(example):
+            return general
         limits = find_limits(program, values)
     for point in _points(limits.general_points):
-        general = capture(point)
+        general = capture_once(point)
         if general is None:
             continue
-        general_limits = find_limits(*general)
         # The caller checks the program with the example, whatever is general elsewhere.
-        is_valid_for_example = not general_limits.refuse(example)
-        if is_valid_for_example and len(general_limits.unlike_model) < len(limits.unlike_model):
-            program, limits = general[0], general_limits
+        is_valid_for_example = not general[1].refuse(example)
+        if is_valid_for_example and len(general[1].unlike_model) < len(limits.unlike_model):
+            program, limits = general
         if not limits.unlike_model:
             break
     return program, limits

@@ -14,6 +14,7 @@ import torch.fx
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensor, storage_of
 from ...torch_boundary.operators.overloads import Kwargs, OpOverload, Run, kernel_run, schema_of
+from ..fx_import.decision_marks import marks_decision
 from ..fx_import.fx_graph import ASSERTIONS
 from .graph_trace import PromisedSizes, argument, compare
 from .neutral_calls import argument_of, is_neutral, may_be_neutral
@@ -176,6 +177,9 @@ class GraphWalk:
         """Store the value of a node that needs no operator of the model; False for other nodes."""
         target: Any = node.target
         values = self._values
+        if marks_decision(node):
+            values[node] = None
+            return True
         if not isinstance(target, OpOverload):
             args = [argument(item, values) for item in node.args]
             kwargs = {name: argument(item, values) for name, item in node.kwargs.items()}

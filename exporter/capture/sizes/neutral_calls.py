@@ -21,7 +21,7 @@ def may_be_neutral(name: str) -> bool:
 
 
 def is_neutral(name: str, args: Sequence[Any]) -> bool:
-    """Whether a call returns its first argument unchanged, or the first of the tensors that it joins.
+    """Whether a call returns its first argument unchanged, or one of the tensors that it joins.
 
     Args:
         name: of the operator's schema.
@@ -30,8 +30,11 @@ def is_neutral(name: str, args: Sequence[Any]) -> bool:
     if _PADS.fullmatch(name):
         return isinstance(args[1], (list, tuple)) and all(_is_number(amount, 0) for amount in args[1])
     if _JOINS.fullmatch(name):
-        first, *further = args[0]
-        return all(0 in item.shape and item.dtype == first.dtype for item in further)
+        axis = args[1] if len(args) > 1 and isinstance(args[1], int) else 0
+        first = args[0][0]
+        # PyTorch joins an empty tensor of rank 1 with tensors of any rank.
+        full = [item for item in args[0] if item.dim() == 0 or (item.shape != (0,) and item.shape[axis] != 0)]
+        return len(full) < 2 and all(item.dtype == first.dtype for item in args[0])
     if not _RESIZES.fullmatch(name) or not isinstance(args[1], (list, tuple)):
         return False
     sizes = list(args[0].shape[2:])
@@ -46,8 +49,11 @@ def is_neutral(name: str, args: Sequence[Any]) -> bool:
 
 
 def argument_of(args: Sequence[Any]) -> Any:
-    """The argument that a call returns unchanged; of tensors that are joined, the first one."""
-    return args[0][0] if isinstance(args[0], (list, tuple)) else args[0]
+    """The argument that a call returns unchanged; of tensors that are joined, the one with elements."""
+    if not isinstance(args[0], (list, tuple)):
+        return args[0]
+    # Without any elements, an empty tensor of rank 1 has not the shape of the result.
+    return max(args[0], key=lambda item: (item.numel() > 0, item.dim()))
 
 
 def adds_neutral_call(model: Sequence[Sequence[object]], graph: Sequence[Sequence[object]]) -> bool:

@@ -152,7 +152,8 @@ class OperatorRecorder(TorchDispatchMode):
         if self._writes_before_copies and (name == COPY or is_skipped):
             self._copied |= {storage_of(argument_of(args)), storage_of(result)}
         if is_same or is_skipped:
-            self._note(results, [origins[0]] * len(results))
+            origin = origins[0] if is_same else self.origin(argument_of(args))
+            self._note(results, [origin] * len(results))
             return result
         if creates(func) and results and all(0 in leaf.shape for leaf in results):
             # The model makes such tensors on one side of a branch only, to join them with others.

@@ -29,6 +29,7 @@ class SizeLimits:
             nothing at other sizes, and that the graph does not have.
         is_partial: whether the search stopped when it had found such points.
         captured_sizes: the sizes of the captured dimensions.
+        sides: the limits of the other sides of the program, see `RecordedProgram`.
     """
 
     restrictions: list[SizeRestriction] = dataclasses.field(default_factory=list)
@@ -37,6 +38,16 @@ class SizeLimits:
     general_points: list[Point] = dataclasses.field(default_factory=list)
     is_partial: bool = False
     captured_sizes: Point = dataclasses.field(default_factory=dict)
+    sides: dict[int, SizeLimits] = dataclasses.field(default_factory=dict)
+
+    def add_side(self, position: int, limits: SizeLimits) -> None:
+        """Take over the restrictions of another side: which side a call takes depends on its values."""
+        self.sides[position] = limits
+        for ours, theirs in (
+            (self.restrictions, limits.restrictions),
+            (self.unlike_model, limits.unlike_model),
+        ):
+            ours += [entry for entry in theirs if entry not in ours]
 
     def refuse(self, sizes: Point) -> bool:
         """Whether a restriction excludes these sizes.

@@ -146,7 +146,7 @@ def test_a_narrowed_dimension_is_refused_stated_or_checked(run):
     pathlib.Path("narrowed.py").write_text(
         "import torch\n"
         "def forward(x):\n"
-        "    return x.sum(1) if x.shape[1] <= 64 else x.mean(1)\n"
+        "    return x.sum(1) if x.shape[1] <= 64 else x.mean(1).double()\n"
         "def make():\n"
         "    return forward, (torch.ones(2, 8),)\n"
     )

@@ -40,6 +40,11 @@ class Loops:
         self.all: list[RecordedLoop] = []
         self.joins: list[Join] = []
 
+    @property
+    def is_running(self) -> bool:
+        """Whether the body of a loop is being recorded."""
+        return bool(self._running)
+
     # Iterations.
 
     def iterate(

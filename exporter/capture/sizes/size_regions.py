@@ -1,0 +1,268 @@
+"""Finds captures of a model for the sizes at which the capture of the example is not valid.
+
+`if length % 2: x = x[:, :-1]` computes something else for odd lengths. One capture for even lengths and one
+for odd lengths, joined by an If on the length, are valid for all.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+
+from ...captured_graph.dimensions import SizeRestriction, evaluate, mentions
+from ..fx_import.captured_program import RecordedProgram
+from .critical_sizes import find_boundary
+from .guards import Point
+from .size_limits import SizeLimits
+
+MOST_REGIONS = 6
+_MOST_NODES = 2_000
+"""The number of nodes that more than two regions together may have."""
+_MOST_ATTEMPTS = 2
+"""How many points outside of the regions are tried before the remaining sizes are given up."""
+_FURTHEST = 1 << 20
+_NEAR_SIZES = 34
+_MOST_ATOMS = 10
+_NEGATED = {ast.NotEq: ast.Eq, ast.Gt: ast.LtE, ast.GtE: ast.Lt}
+
+
+@dataclasses.dataclass(frozen=True)
+class Region:
+    """A capture, and the sizes for which it is valid.
+
+    Attributes:
+        program: the capture.
+        limits: its limits.
+        fixed: the dimensions that it has at one size only.
+    """
+
+    program: RecordedProgram
+    limits: SizeLimits
+    fixed: Point = dataclasses.field(default_factory=dict)
+
+    @property
+    def conditions(self) -> list[SizeRestriction]:
+        """The conditions that the model itself does not have."""
+        sizes = [
+            SizeRestriction(f"{name} == {size}", "the model takes another path")
+            for name, size in self.fixed.items()
+        ]
+        return [*sizes, *self.limits.unlike_model]
+
+    @property
+    def of_model(self) -> list[SizeRestriction]:
+        """The other conditions."""
+        return [entry for entry in self.limits.restrictions if entry not in self.limits.unlike_model]
+
+    def includes(self, point: Point) -> bool:
+        """Whether the capture computes at these sizes what the model computes, errors included."""
+        return all(evaluate(entry.condition, point) for entry in self.conditions)
+
+
+CaptureAt = Callable[[Point, Collection[str]], Region | None]
+"""Captures the model at other sizes; the named dimensions are static."""
+
+
+def find_regions(
+    first: Region,
+    example: Point,
+    ranges: Mapping[str, tuple[int | None, int | None]],
+    capture_at: CaptureAt,
+) -> list[Region]:
+    """Captures that are valid for more sizes than the first one alone; the first one is among them.
+
+    Args:
+        first: the capture of the example.
+        example: the sizes of the example, which are 0 and 1 also where the capture enlarged them.
+        ranges: the caller's smallest and largest size of each dimension, or None.
+        capture_at: captures the model at other sizes.
+    """
+    regions, failed = [first], 0
+    tried: set[tuple[int, ...]] = set()
+    while failed < _MOST_ATTEMPTS:
+        point = _point_outside(regions, example, ranges, tried)
+        if point is None:
+            return regions
+        nodes = sum(len(region.program.graph.nodes) for region in regions)
+        is_large = len(regions) > 1 and nodes + nodes // len(regions) > _MOST_NODES
+        if len(regions) == MOST_REGIONS or is_large:
+            break
+        tried.add(tuple(point.values()))
+        changed = {name for name in _names_in(regions) if point[name] != first.limits.captured_sizes[name]}
+        region = None if min(point.values()) < 2 else capture_at(point, ())
+        if region is None or not region.includes(point):
+            region = capture_at(point, {*changed, *(name for name, size in point.items() if size < 2)})
+        if region is None or not region.includes(point):
+            failed += 1
+        elif not region.conditions:
+            return [region]
+        else:
+            regions.append(region)
+    # A part of the sizes is no reason to write an If.
+    own = _own_point(regions, example)
+    return [first] if first.includes(own) or not any(region.includes(own) for region in regions) else regions
+
+
+def _own_point(regions: Sequence[Region], example: Point) -> dict[str, int]:
+    """The captured sizes, with those of the example for the dimensions of the conditions.
+
+    Other sizes of 0 and 1 are not worth another capture: most models are valid there.
+    """
+    return {**regions[0].limits.captured_sizes, **{name: example[name] for name in _names_in(regions)}}
+
+
+def _names_in(regions: Sequence[Region]) -> list[str]:
+    """The dimensions of the first region's conditions."""
+    sizes = regions[0].limits.captured_sizes
+    texts = [entry.condition for region in regions for entry in region.conditions]
+    return [name for name in sizes if any(mentions(text, name) for text in texts)]
+
+
+def _point_outside(
+    regions: Sequence[Region],
+    example: Point,
+    ranges: Mapping[str, tuple[int | None, int | None]],
+    tried: Collection[tuple[int, ...]],
+) -> Point | None:
+    """Sizes that no region includes, and that the model may support; None without them."""
+    own = _own_point(regions, example)
+    if not any(region.includes(own) for region in regions) and tuple(own.values()) not in tried:
+        return own
+    for point in _points(regions, ranges):
+        is_outside = not any(region.includes(point) for region in regions)
+        if is_outside and tuple(point.values()) not in tried:
+            conditions = [entry.condition for region in regions for entry in region.of_model]
+            if all(evaluate(condition, point) is not False for condition in conditions):
+                return point
+    return None
+
+
+def _points(
+    regions: Sequence[Region], ranges: Mapping[str, tuple[int | None, int | None]]
+) -> Iterator[dict[str, int]]:
+    """Sizes of at least 2 in the caller's ranges: those near the captured ones first."""
+    names = _names_in(regions)
+    base = dict(regions[0].limits.captured_sizes)
+
+    def is_inside(name: str, size: int) -> bool:
+        return any(region.includes({**base, name: size}) for region in regions)
+
+    choices: dict[str, list[int]] = {}
+    for name in names:
+        lower, upper = ranges.get(name, (None, None))
+        low, high = max(2, int(lower or 0)), _FURTHEST if upper is None else min(int(upper), _FURTHEST)
+        sizes = {*range(2, _NEAR_SIZES), *(base[name] + step for step in range(-8, 9))}
+        for end in (low, high):
+            if end != base[name]:
+                boundary = find_boundary(functools.partial(is_inside, name), base[name], end)
+                sizes |= set() if boundary is None else {boundary - 1, boundary, boundary + 1}
+        # Most code pads odd sizes, and then computes what holds for even ones, too.
+        choices[name] = sorted(
+            (size for size in sizes if low <= size <= high),
+            key=lambda size: (abs(size - base[name]) // 4, size % 2 == 0, abs(size - base[name])),
+        )
+    for name in names:
+        yield from ({**base, name: size} for size in choices[name])
+    for first, second in itertools.combinations(names, 2):
+        pairs = itertools.product(choices[first][:12], choices[second][:12])
+        for size, second_size in sorted(pairs, key=sum):
+            yield {**base, first: size, second: second_size}
+    yield from ({**base, **dict.fromkeys(names, size)} for size in range(2, _NEAR_SIZES))
+
+
+def joined_limits(regions: Sequence[Region]) -> SizeLimits:
+    """The limits of all regions together; the first region that includes the sizes of a call runs."""
+    limits = SizeLimits(captured_sizes=regions[0].limits.captured_sizes)
+    inside = [
+        " and ".join(_in_brackets(entry.condition) for entry in region.conditions) for region in regions
+    ]
+    by_condition: dict[str, list[int]] = {}
+    for position, region in enumerate(regions):
+        for entry in region.of_model:
+            by_condition.setdefault(entry.condition, []).append(position)
+            if entry.condition not in {other.condition for other in limits.restrictions}:
+                limits.restrictions.append(entry)
+    for index, entry in enumerate(limits.restrictions):
+        positions = by_condition[entry.condition]
+        if len(positions) < len(regions):
+            # The model itself has the condition, but on these sides only.
+            others = [f"({inside[i]})" for i in range(len(regions)) if i not in positions]
+            limits.restrictions[index] = dataclasses.replace(
+                entry, condition=" or ".join([*others, f"({entry.condition})"])
+            )
+    if not _include_all(regions):
+        sides: list[str] = []
+        excluded: set[tuple[str, bool]] = set()
+        for region in regions:
+            texts = [entry.condition for entry in region.conditions]
+            # What holds where an earlier side does not need not be repeated.
+            texts = [text for text in texts if _literal(text) not in excluded] or texts
+            sides.append(
+                " and ".join(texts) if len(texts) == 1 else f"({' and '.join(map(_in_brackets, texts))})"
+            )
+            if len(region.conditions) == 1:
+                [(atom, truth)] = [_literal(texts[0])]
+                excluded.add((atom, not truth))
+        cause = regions[0].conditions[0]
+        entry = dataclasses.replace(cause, condition=" or ".join(sides))
+        limits.restrictions.append(entry)
+        limits.unlike_model.append(entry)
+    return limits
+
+
+def _in_brackets(condition: str) -> str:
+    """A condition as an operand of `and`."""
+    return f"({condition})" if " or " in condition else condition
+
+
+def _include_all(regions: Sequence[Region]) -> bool:
+    """Whether it is certain that the regions together include all sizes."""
+    sides = [[_literal(entry.condition) for entry in region.conditions] for region in regions]
+    atoms = sorted({atom for side in sides for atom, _ in side})
+    if len(atoms) <= _MOST_ATOMS and all(
+        any(all(values[atom] is truth for atom, truth in side) for side in sides)
+        for values in (
+            dict(zip(atoms, truths, strict=True))
+            for truths in itertools.product((True, False), repeat=len(atoms))
+        )
+    ):
+        return True
+    names = _names_in(regions)
+    if len(names) != 1:
+        return False
+    sizes = {*range(1 << 12), *((1 << power) + step for power in range(12, 21) for step in (-1, 0, 1))}
+    numbers = {
+        int(node.value)
+        for region in regions
+        for entry in region.conditions
+        for node in ast.walk(ast.parse(entry.condition))
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, (int, float))
+        and math.isfinite(node.value)
+    }
+    sizes |= {number + step for number in numbers for step in (-1, 0, 1) if number + step >= 0}
+    return all(any(region.includes({names[0]: size}) for region in regions) for size in sorted(sizes))
+
+
+def _literal(condition: str) -> tuple[str, bool]:
+    """A condition as an atom and its truth: `n % 2 != 0` is `n % 2 == 0`, false."""
+    try:
+        tree = ast.parse(condition, mode="eval").body
+    except SyntaxError:
+        return condition, True
+    if not isinstance(tree, ast.Compare) or len(tree.ops) != 1:
+        return ast.unparse(tree), True
+    [relation], [bound] = tree.ops, tree.comparators
+    if isinstance(tree.left, ast.Name) and isinstance(bound, ast.Constant) and type(bound.value) is int:
+        # Sizes are integers: `n > 4` is `n >= 5`.
+        shift = int(isinstance(relation, (ast.Gt, ast.LtE)))
+        if isinstance(relation, (ast.Gt, ast.GtE, ast.Lt, ast.LtE)):
+            return f"{tree.left.id} < {bound.value + shift}", isinstance(relation, (ast.Lt, ast.LtE))
+    negated = _NEGATED.get(type(relation))
+    if negated is None:
+        return ast.unparse(tree), True
+    return ast.unparse(ast.Compare(tree.left, [negated()], [bound])), False

@@ -1,0 +1,625 @@
+"""Joins two source graphs of one model into one: the nodes in which they differ become the sides of an If.
+
+The graphs are two recordings of the same code that took different sides of its conditions. They begin with
+the same operators, and end with the same operators after the sides have met again. Only what lies between is
+written twice. Works without torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+
+import onnx_ir as ir
+from onnx_ir import DataType, Value
+
+from ...passes.inplace.aliases import writes_anything
+from ...passes.source_builder import SourceBuilder, detach_node
+from ...registration import ALIAS, COMPLEX, KIND, NUMBER, RANGES, Names
+from ...registration.arguments import (
+    ATTRIBUTE,
+    arguments,
+    blocks,
+    graphs_of,
+    replace_arguments,
+    source_node,
+)
+from ...registration.size_algebra.dimensions import UNKNOWN, same_size
+from .capture import Capture
+from .dimensions import read_ranges
+
+DECISION = "sym::decision"
+"""Marks where a capture took one side of a condition."""
+_SIZES = frozenset({"sym_size", "sym_numel"})
+_NUMBER_TYPES = {"bool": bool, "int": int, "float": float}
+_Leaf = Value | bool | int | float
+Operands = list[tuple[_Leaf, _Leaf]]
+
+
+class NotJoinable(Exception):
+    """The graphs differ in what an If cannot return; the message says in what."""
+
+
+def join_sides(first: Capture, second: Capture, write_condition: Callable[[SourceBuilder], Value]) -> None:
+    """Join a capture into another one, which then computes both.
+
+    Args:
+        first: the capture whose operators run where the condition is true; it is changed.
+        second: the other one, whose nodes are moved.
+        write_condition: writes the nodes of the condition in front of the first side, and returns its value.
+
+    Raises:
+        NotJoinable: the results have other types, or the captures have other inputs. Nothing is changed.
+    """
+    _check_interfaces(first, second)
+    alignment = _Alignment(first.source.graph, second.source.graph)
+    _merge_facts(alignment)
+    _Join(alignment).run(write_condition)
+    opsets = first.source.graph.opset_imports
+    opsets.update({**second.source.graph.opset_imports, **opsets, "aten": 1, "prim": 1, "sym": 1})
+    _merge_ranges(first.source.metadata_props, second.source.metadata_props)
+    # The results of each node belong to one of two programs, so the joined graph is compared by itself.
+    first.exported, first.origins = None, {}
+
+
+def join_decision(first: Capture, second: Capture, position: int, answer: bool) -> None:
+    """Join two captures that took different sides of a condition on values.
+
+    Args:
+        first: the capture to join into, see `join_sides`.
+        second: the capture of the other side.
+        position: that of the condition among the marks of the first capture.
+        answer: the answer that the first capture took.
+
+    Raises:
+        NotJoinable: see `join_sides`; or the captures differ before they come to the condition.
+    """
+    graph = first.source.graph
+    marks = [node for node in graph if _marks_decision(node)]
+    mark = marks[position]
+
+    def write_condition(builder: SourceBuilder) -> Value:
+        condition: Value = arguments(mark)["a"]
+        if mark not in graph or any(node in graph for node in marks[position + 1 :]):
+            raise NotJoinable("the captures differ before the condition")
+        if answer:
+            return condition
+        return builder.emit("sym::not", {"a": condition}, "", dtype=DataType.BOOL, shape=ir.Shape(()))
+
+    join_sides(first, second, write_condition)
+    detach_node(mark)
+
+
+def _check_interfaces(first: Capture, second: Capture) -> None:
+    ours, theirs = first.interface, second.interface
+    if (ours.outputs, ours.numbers) != (theirs.outputs, theirs.numbers):
+        raise NotJoinable("the results have another structure, or other constants")
+    if ours.output_specification != theirs.output_specification or ours.inputs != theirs.inputs:
+        raise NotJoinable("the results or the inputs have another structure")
+    for value, other in zip(first.source.graph.inputs, second.source.graph.inputs, strict=True):
+        for dim, other_dim in zip(value.shape or (), other.shape or (), strict=True):
+            # A side for one size only has the number.
+            if not isinstance(dim, int) and not same_size(dim, other_dim):
+                raise NotJoinable(f"the axes of input '{value.name}' have other names")
+    for value, other in zip(first.source.graph.inputs, second.source.graph.inputs, strict=True):
+        value.shape = other.shape
+
+
+def _merge_ranges(metadata: dict[str, str], other: Mapping[str, str]) -> None:
+    """Widen the range of each dimension to that of both captures."""
+    both = [read_ranges(entries) or {} for entries in (metadata, other)]
+    ranges: dict[str, object] = {}
+    for name in sorted({*both[0], *both[1]}):
+        bounds, other_bounds = (entries.get(name) for entries in both)
+        # A side for one size only has no range.
+        ranges[name] = [None, None]
+        if isinstance(bounds, list) and isinstance(other_bounds, list):
+            pairs = zip((min, max), bounds, other_bounds, strict=True)
+            ranges[name] = [None if None in limits else widest(limits) for widest, *limits in pairs]
+    if ranges:
+        metadata[RANGES] = json.dumps(ranges, sort_keys=True, separators=(",", ":"))
+
+
+class _Numbering:
+    """Numbers of values: values of both graphs with the same number are equal at all sizes."""
+
+    def __init__(self) -> None:
+        self._by_key: dict[Hashable, int] = {}
+        self._by_value: dict[Value, int] = {}
+        self.late: set[Value] = set()
+        """The values that depend on the nodes after the sides."""
+
+    def bind(self, value: Value, key: Hashable) -> None:
+        """Give a value the number of a key."""
+        self._by_value[value] = self._by_key.setdefault(key, len(self._by_key))
+
+    def of(self, value: Value | None) -> int:
+        """The number of a value."""
+        return -1 if value is None else self._by_value[value]
+
+    def bind_outputs(self, node: ir.Node, key: Hashable) -> None:
+        """Number the results of a node."""
+        for position, output in enumerate(node.outputs):
+            self.bind(output, (key, position))
+
+    def key(self, node: ir.Node, path: tuple[int, ...] = ()) -> Hashable:
+        """The operator and the operands of a node; nodes with equal keys compute the same."""
+        if _marks_decision(node):
+            # torch may write equal conditions as `n != 0` and as `not n == 0`.
+            return DECISION
+        text = node.attributes[ATTRIBUTE].value
+        operands = tuple(map(self.of, node.inputs))
+        return node.domain, node.op_type, node.overload, text, operands, self.block_keys(node, path)
+
+    def block_keys(self, node: ir.Node, path: tuple[int, ...] = ()) -> Hashable:
+        """What the blocks of a node compute, with the outer values that they read."""
+        return tuple(self._block_key(block, (*path, index)) for index, block in enumerate(blocks(node)))
+
+    def _block_key(self, block: ir.Graph, path: tuple[int, ...]) -> Hashable:
+        for position, value in enumerate(block.inputs):
+            self.bind(value, (*path, "input", position))
+        keys = []
+        for position, node in enumerate(block):
+            keys.append(self.key(node, (*path, position)))
+            self.bind_outputs(node, (*path, position))
+        return tuple(keys), tuple(map(self.of, block.outputs))
+
+
+class _Alignment:
+    """The nodes that two graphs have in common, at the beginning and at the end.
+
+    Arithmetic on sizes has no order of its own; it is compared by its operands.
+
+    Attributes:
+        graphs: the two graphs.
+        operators: their other nodes, in order.
+        before: how many of these agree at the beginning.
+        after: how many agree at the end, but for operands that the sides compute.
+        numbers: the numbers of all values.
+        writes: whether each graph has operators that write to tensors.
+        choices: the operands and results that the sides compute, by the numbers or constants of both.
+    """
+
+    def __init__(self, first: ir.Graph, second: ir.Graph):
+        self.graphs = (first, second)
+        self.writes = tuple(map(writes_anything, self.graphs))
+        self.operators = tuple([node for node in graph if not _is_of_sizes(node)] for graph in self.graphs)
+        ours, theirs = self.operators
+        self.before = self._count_before()
+        most = min(len(ours), len(theirs)) - self.before
+        alike = (self._are_alike(ours[-1 - i], theirs[-1 - i]) for i in range(most))
+        self.after = next((i for i, is_alike in enumerate(alike) if not is_alike), most)
+        while True:
+            self.numbers = self._number_all()
+            self.choices: dict[tuple[Hashable, Hashable], tuple[_Leaf, _Leaf]] = {}
+            failure = self._first_failure()
+            if failure is None:
+                break
+            # Only operators behind the failing one may be common.
+            self.after -= failure + 1
+        results = list(zip(first.outputs, second.outputs, strict=True))
+        if not all(self._accept(*pair, is_result=True) for pair in results):
+            # A result of a side that the other one computes behind the sides.
+            self.after = 0
+            self.numbers, self.choices = self._number_all(), {}
+            refused = [pair[0].name for pair in results if not self._accept(*pair, is_result=True)]
+            if refused:
+                raise NotJoinable(f"result '{refused[0]}' has another type on each side")
+
+    def _new_numbers(self) -> _Numbering:
+        numbers = _Numbering()
+        for graph in self.graphs:
+            for position, value in enumerate(graph.inputs):
+                numbers.bind(value, ("input", position))
+            for value in graph.initializers.values():
+                numbers.bind(value, _identity(value))
+        return numbers
+
+    def _count_before(self) -> int:
+        numbers = self._new_numbers()
+        first, second = (self._number_until_operator(graph, numbers) for graph in self.graphs)
+        for count, (node, other) in enumerate(zip(first, second, strict=False)):
+            if not self._are_alike(node, other) or numbers.key(node) != numbers.key(other):
+                return count
+            for item in (node, other):
+                numbers.bind_outputs(item, ("before", count))
+        return min(map(len, self.operators))
+
+    @staticmethod
+    def _number_until_operator(graph: ir.Graph, numbers: _Numbering) -> Iterator[ir.Node]:
+        for node in graph:
+            if _is_of_sizes(node):
+                numbers.bind_outputs(node, numbers.key(node))
+            else:
+                yield node
+
+    def _number_all(self) -> _Numbering:
+        numbers = self._new_numbers()
+        for side, (graph, operators) in enumerate(zip(self.graphs, self.operators, strict=True)):
+            position = 0
+            for node in graph:
+                if _is_of_sizes(node):
+                    numbers.bind_outputs(node, numbers.key(node))
+                    is_late = any(value in numbers.late for value in node.inputs if value is not None)
+                else:
+                    numbers.key(node)
+                    is_late = position >= len(operators) - self.after
+                    if position < self.before:
+                        key: Hashable = ("before", position)
+                    elif is_late:
+                        key = ("after", len(operators) - position)
+                    else:
+                        key = ("side", side, position)
+                    numbers.bind_outputs(node, key)
+                    position += 1
+                if is_late:
+                    numbers.late.update(node.outputs)
+        return numbers
+
+    def _are_alike(self, node: ir.Node, other: ir.Node) -> bool:
+        """Whether two nodes call the same operator, with results of the same types."""
+        aliases = [item.metadata_props.get(ALIAS) for item in (node, other)]
+        return (
+            (node.domain, node.op_type, node.overload) == (other.domain, other.op_type, other.overload)
+            and node.attributes.keys() == other.attributes.keys()
+            and len(node.outputs) == len(other.outputs)
+            # Only captures of code that writes to tensors tell views from copies.
+            and (aliases[0] == aliases[1] or not all(self.writes))
+            and all(map(_have_one_type, node.outputs, other.outputs))
+        )
+
+    def pairs_after(self) -> list[tuple[ir.Node, ir.Node]]:
+        """The operators after the sides, of both graphs."""
+        ours, theirs = (operators[len(operators) - self.after :] for operators in self.operators)
+        return list(zip(ours, theirs, strict=True))
+
+    def pairs_before(self) -> list[tuple[ir.Node, ir.Node]]:
+        """The operators before the sides, of both graphs."""
+        ours, theirs = (operators[: self.before] for operators in self.operators)
+        return list(zip(ours, theirs, strict=True))
+
+    def _first_failure(self) -> int | None:
+        for position, (node, other) in enumerate(self.pairs_after()):
+            operands: Operands = []
+            if not _collect(arguments(node), arguments(other), operands):
+                return position
+            inner, other_inner = (self.numbers.block_keys(item) for item in (node, other))
+            if inner != other_inner or not all(self._accept(*pair) for pair in operands):
+                return position
+        return None
+
+    def _accept(self, ours: _Leaf, theirs: _Leaf, is_result: bool = False) -> bool:
+        """Whether two operands are equal, or an If can choose between them.
+
+        Operators need tensors of a known rank; results of the model may have any.
+        """
+        if self.is_common(ours, theirs):
+            return True
+        if any(isinstance(leaf, Value) and leaf in self.numbers.late for leaf in (ours, theirs)):
+            return False
+        if not _have_one_type(ours, theirs, is_result):
+            return False
+        self.choices.setdefault((self._leaf_key(ours), self._leaf_key(theirs)), (ours, theirs))
+        return True
+
+    def is_common(self, ours: _Leaf, theirs: _Leaf) -> bool:
+        """Whether two operands are known to be equal."""
+        is_pair = isinstance(ours, Value) and isinstance(theirs, Value)
+        return is_pair and self.numbers.of(ours) == self.numbers.of(theirs)  # type: ignore[arg-type]
+
+    def _leaf_key(self, leaf: _Leaf) -> Hashable:
+        return self.numbers.of(leaf) if isinstance(leaf, Value) else (type(leaf), repr(leaf))
+
+    def choice_key(self, ours: _Leaf, theirs: _Leaf) -> tuple[Hashable, Hashable]:
+        """The key of two operands among the choices."""
+        return self._leaf_key(ours), self._leaf_key(theirs)
+
+
+def _marks_decision(node: ir.Node) -> bool:
+    """Whether a node is a mark of `DECISION`."""
+    return f"{node.domain}::{node.op_type}" == DECISION
+
+
+def _is_of_sizes(node: ir.Node) -> bool:
+    """Whether a node computes numbers from sizes and numbers alone."""
+    if node.domain == "sym":
+        return node.op_type != "require" and not _marks_decision(node)
+    return (node.domain == "aten" and node.op_type in _SIZES) or (node.domain, node.op_type) == (
+        "prim",
+        "Constant",
+    )
+
+
+def _identity(value: Value) -> Hashable:
+    """What makes two initializers of captures of one model the same tensor."""
+    tensor = value.const_value
+    if value.metadata_props.get(KIND) == "constant" and tensor is not None:
+        # Captures number the constants of the code in the order in which they meet them.
+        return "constant", tensor.dtype, tuple(tensor.shape), tensor.tobytes()
+    return "weight", value.name
+
+
+def _have_one_type(ours: _Leaf, theirs: _Leaf, any_rank: bool = False) -> bool:
+    """Whether an If may return one or the other."""
+    if not isinstance(ours, Value) or not isinstance(theirs, Value):
+        value, number = (ours, theirs) if isinstance(ours, Value) else (theirs, ours)
+        # Where neither is computed, the operator may take constants only.
+        if not isinstance(value, Value) or NUMBER not in value.metadata_props:
+            return False
+        return type(number) is _NUMBER_TYPES[value.metadata_props[NUMBER]]
+    are_alike = all(
+        ours.metadata_props.get(key) == theirs.metadata_props.get(key) for key in (NUMBER, COMPLEX)
+    )
+    ranks = [None if value.shape is None else len(value.shape) for value in (ours, theirs)]
+    return are_alike and ours.type == theirs.type and (any_rank or ranks[0] == ranks[1])
+
+
+def _collect(ours: object, theirs: object, operands: Operands) -> bool:
+    """Collect the operands of two nodes in pairs; False if their other arguments differ."""
+    if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
+        return list(ours) == list(theirs) and all(
+            _collect(ours[name], theirs[name], operands) for name in ours
+        )
+    if isinstance(ours, list) and isinstance(theirs, list):
+        return len(ours) == len(theirs) and all(
+            _collect(*members, operands) for members in zip(ours, theirs, strict=True)
+        )
+    if isinstance(ours, Value) or isinstance(theirs, Value):
+        if not all(isinstance(leaf, (Value, bool, int, float)) for leaf in (ours, theirs)):
+            return False
+        operands.append((ours, theirs))  # type: ignore[arg-type]
+        return True
+    return type(ours) is type(theirs) and repr(ours) == repr(theirs)
+
+
+def _merge_facts(alignment: _Alignment) -> None:
+    """Forget the sizes of common values that hold on one side only, as `n - 1` where n is odd.
+
+    What one capture alone knows about memory is kept.
+    """
+
+    def merge(values: Iterable[Value], other_values: Iterable[Value]) -> None:
+        for value, other in zip(values, other_values, strict=True):
+            value.shape = _common_shape(value, other)
+
+    def merge_nodes(node: ir.Node, other: ir.Node) -> None:
+        if ALIAS in other.metadata_props and not alignment.writes[0]:
+            node.metadata_props[ALIAS] = other.metadata_props[ALIAS]
+        merge(node.outputs, other.outputs)
+        for block, other_block in zip(blocks(node), blocks(other), strict=True):
+            merge(block.inputs, other_block.inputs)
+            for inner, other_inner in zip(block, other_block, strict=True):
+                merge_nodes(inner, other_inner)
+
+    for pair in (*alignment.pairs_before(), *alignment.pairs_after()):
+        merge_nodes(*pair)
+
+
+def _common_shape(value: Value, other: Value) -> ir.Shape | None:
+    if value.shape is None or other.shape is None or len(value.shape) != len(other.shape):
+        return None
+    pairs = zip(value.shape, other.shape, strict=True)
+    return ir.Shape([dim if same_size(dim, other_dim) else UNKNOWN for dim, other_dim in pairs])
+
+
+@dataclasses.dataclass
+class _Block:
+    """The nodes of one side, and what it returns."""
+
+    nodes: list[ir.Node]
+    outputs: list[Value] = dataclasses.field(default_factory=list)
+
+    def give(self, leaf: _Leaf, like: Value, names: Names) -> None:
+        """Return a number or a value; a block returns distinct values that it computes itself."""
+        own = {output for node in self.nodes for output in node.outputs}
+        if isinstance(leaf, Value) and leaf in own and leaf not in self.outputs:
+            self.outputs.append(leaf)
+            return
+        is_value = isinstance(leaf, Value)
+        result = Value(name=names.unique(f"{like.name}_side"), type=like.type, shape=like.shape)
+        result.metadata_props.update(like.metadata_props)
+        if is_value:
+            result.shape = leaf.shape  # type: ignore[union-attr]
+        name, parameter = ("aten::alias", "self") if is_value else ("prim::Constant", "value")
+        overload = "default" if is_value else ""
+        self.nodes.append(source_node(name, {parameter: leaf}, overload=overload, outputs=[result]))
+        self.outputs.append(result)
+
+
+class _Join:
+    """Moves the nodes of two aligned graphs into the first one."""
+
+    def __init__(self, alignment: _Alignment):
+        self._alignment = alignment
+        self._graph, self._other = alignment.graphs
+        self._names = Names.of(self._graph)
+
+    def run(self, write_condition: Callable[[SourceBuilder], Value]) -> None:
+        alignment = self._alignment
+        operators, other_operators = alignment.operators
+        end, other_end = len(operators) - alignment.after, len(other_operators) - alignment.after
+        choices = list(alignment.choices.values())
+        results = [self._result(*choice) for choice in choices]
+        by_key = dict(zip(alignment.choices, results, strict=True))
+        common = self._common_nodes(operators[: alignment.before])
+        late = alignment.numbers.late
+        before = [node for node in common if not any(output in late for output in node.outputs)]
+        after = [node for node in common if any(output in late for output in node.outputs)]
+        ours = [ours for ours, _ in choices if isinstance(ours, Value)]
+        first = _Block(self._side(self._graph, operators[alignment.before : end], ours, set(common)))
+        theirs = [theirs for _, theirs in choices if isinstance(theirs, Value)]
+        second = _Block(self._side(self._other, other_operators[alignment.before : other_end], theirs, set()))
+        second.nodes = self._adopt(second.nodes, theirs, before)
+        adopted = {value: self._moved.get(value, value) for value in theirs}
+        self._replace_operands(by_key)
+        # A value belongs to the outputs of one graph only.
+        self._other.outputs.clear()
+        self._graph.remove(list(self._graph))
+        self._graph.extend(before)
+        # A side without results may write to tensors.
+        if first.nodes or second.nodes or results:
+            builder = SourceBuilder(self._graph)
+            condition = write_condition(builder)
+            for node in builder.inserted_nodes:
+                node.name = self._names.unique("condition")
+                node.outputs[0].name = node.name
+            for (our_leaf, their_leaf), result in zip(choices, results, strict=True):
+                first.give(our_leaf, result, self._names)
+                moved = adopted[their_leaf] if isinstance(their_leaf, Value) else their_leaf
+                second.give(moved, result, self._names)
+            self._insert_branch(condition, first, second, results)
+        self._graph.extend(after)
+
+    def _result(self, ours: _Leaf, theirs: _Leaf) -> Value:
+        """A result of the If."""
+        if not isinstance(ours, Value) or not isinstance(theirs, Value):
+            like = ours if isinstance(ours, Value) else theirs
+            assert isinstance(like, Value)
+            shape = like.shape
+        else:
+            like, shape = ours, _common_shape(ours, theirs)
+        result = Value(name=self._names.unique(f"{like.name}_joined"), type=like.type, shape=shape)
+        result.metadata_props.update(
+            {key: text for key, text in like.metadata_props.items() if key in (NUMBER, COMPLEX)}
+        )
+        return result
+
+    def _common_nodes(self, before: Sequence[ir.Node]) -> list[ir.Node]:
+        """The nodes of the first graph outside of the sides, with the sizes that they read."""
+        alignment = self._alignment
+        nodes = {*before, *(node for node, _ in alignment.pairs_after())}
+        pending = [value for node in before for value in _read_values(node)]
+        operands: Operands = list(zip(self._graph.outputs, self._other.outputs, strict=True))
+        for node, other in alignment.pairs_after():
+            _collect(arguments(node), arguments(other), operands)
+            pending += [value for block in blocks(node) for inner in block for value in _read_values(inner)]
+        pending += [
+            ours for ours, theirs in operands if isinstance(ours, Value) and alignment.is_common(ours, theirs)
+        ]
+        nodes |= _sizes_behind(pending)
+        return [node for node in self._graph if node in nodes]
+
+    @staticmethod
+    def _side(
+        graph: ir.Graph, operators: Sequence[ir.Node], results: Sequence[Value], common: set[ir.Node]
+    ) -> list[ir.Node]:
+        """The operators of one side, with the sizes that they read, in order."""
+        read = [value for node in operators for value in _read_values(node)]
+        nodes = {*operators, *_sizes_behind([*read, *results])} - common
+        return [node for node in graph if node in nodes]
+
+    def _adopt(
+        self, nodes: Sequence[ir.Node], results: Sequence[Value], before: Sequence[ir.Node]
+    ) -> list[ir.Node]:
+        """Move nodes of the second graph, with the first graph's values in the place of equal ones.
+
+        Args:
+            nodes: the nodes of its side.
+            results: what the side returns.
+            before: the common nodes in front of the sides.
+        """
+        numbers = self._alignment.numbers
+        available = {
+            numbers.of(value): value
+            for value in (
+                *self._graph.inputs,
+                *self._graph.initializers.values(),
+                *(output for node in before for output in node.outputs),
+            )
+        }
+        self._moved: dict[Value, Value] = {}
+        for node in self._other:
+            for value in node.outputs:
+                if numbers.of(value) in available:
+                    self._moved[value] = available[numbers.of(value)]
+        for value in (*self._other.inputs, *self._other.initializers.values()):
+            if numbers.of(value) in available:
+                self._moved[value] = available[numbers.of(value)]
+        kept = [node for node in nodes if not (_is_of_sizes(node) and node.outputs[0] in self._moved)]
+        self._other.remove(kept)
+        for node in kept:
+            self._rename(node)
+        read = {*results, *(value for node in kept for value in _read_values(node))}
+        for value in list(self._other.initializers.values()):
+            if value in read and value not in self._moved:
+                self._other.initializers.pop(value.name or "")
+                value.name = self._names.unique(value.name or "constant")
+                self._graph.register_initializer(value)
+        return kept
+
+    def _rename(self, node: ir.Node) -> None:
+        """Give a moved node and its values names of their own, and its operands in the first graph."""
+        node.name = self._names.unique(node.name or node.op_type)
+        for output in node.outputs:
+            output.name = self._names.unique(output.name or node.name)
+        for position, value in enumerate(node.inputs):
+            if value is not None and value in self._moved:
+                node.replace_input_with(position, self._moved[value])
+        for block in blocks(node):
+            block.name = self._names.unique(block.name or "block")
+            for value in block.inputs:
+                value.name = self._names.unique(value.name or "input")
+            for position, value in enumerate(block.outputs):
+                if value in self._moved:
+                    block.outputs[position] = self._moved[value]
+            for inner in block:
+                self._rename(inner)
+
+    def _replace_operands(self, by_key: Mapping[tuple[Hashable, Hashable], Value]) -> None:
+        """Let what comes after the sides read the results of the If."""
+        alignment = self._alignment
+
+        def replace(ours: object, theirs: object) -> object:
+            if isinstance(ours, list) and isinstance(theirs, list):
+                return [replace(*members) for members in zip(ours, theirs, strict=True)]
+            if not isinstance(ours, Value) and not isinstance(theirs, Value):
+                return ours
+            key = alignment.choice_key(ours, theirs)  # type: ignore[arg-type]
+            return ours if alignment.is_common(ours, theirs) else by_key[key]  # type: ignore[arg-type]
+
+        for node, other in alignment.pairs_after():
+            others = arguments(other)
+            new = {name: replace(item, others[name]) for name, item in arguments(node).items()}
+            if by_key:
+                replace_arguments(node, new)
+        for position, pair in enumerate(zip(self._graph.outputs, self._other.outputs, strict=True)):
+            if not alignment.is_common(*pair):
+                self._graph.outputs[position] = by_key[alignment.choice_key(*pair)]
+
+    def _insert_branch(
+        self, condition: Value, first: _Block, second: _Block, results: Sequence[Value]
+    ) -> None:
+        graphs = [
+            ir.AttrGraph(name, ir.Graph([], side.outputs, nodes=side.nodes, name=self._names.unique(name)))
+            for name, side in (("then_branch", first), ("else_branch", second))
+        ]
+        branch = source_node(
+            "prim::If",
+            {"condition": condition},
+            attributes=graphs,
+            outputs=results,
+            node_name=self._names.unique("if"),
+        )
+        self._graph.append(branch)
+
+
+def _read_values(node: ir.Node) -> Iterator[Value]:
+    """The values that a node and its blocks read."""
+    yield from (value for value in node.inputs if value is not None)
+    for block in blocks(node):
+        for graph in graphs_of(block):
+            yield from graph.outputs
+            yield from (value for inner in graph for value in inner.inputs if value is not None)
+
+
+def _sizes_behind(values: Iterable[Value]) -> set[ir.Node]:
+    """The arithmetic on sizes that computes values."""
+    nodes: set[ir.Node] = set()
+    pending = list(values)
+    while pending:
+        node = pending.pop().producer()
+        if node is not None and node not in nodes and _is_of_sizes(node):
+            nodes.add(node)
+            pending += [value for value in node.inputs if value is not None]
+    return nodes
