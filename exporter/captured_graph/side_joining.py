@@ -55,7 +55,7 @@ def join_sides(first: Capture, second: Capture, write_condition: Callable[[Sourc
     _check_interfaces(first, second)
     alignment = _Alignment(first.source.graph, second.source.graph)
     _merge_facts(alignment)
-    _Join(alignment).run(write_condition)
+    _GraphJoin(alignment).run(write_condition)
     opsets = first.source.graph.opset_imports
     opsets.update({**second.source.graph.opset_imports, **opsets, "aten": 1, "prim": 1, "sym": 1})
     _merge_ranges(first.source.metadata_props, second.source.metadata_props)
@@ -97,18 +97,18 @@ def _check_interfaces(first: Capture, second: Capture) -> None:
         raise NotJoinable("the results have another structure, or other constants")
     if ours.output_specification != theirs.output_specification or ours.inputs != theirs.inputs:
         raise NotJoinable("the results or the inputs have another structure")
-    for value, other in zip(first.source.graph.inputs, second.source.graph.inputs, strict=True):
-        for dim, other_dim in zip(value.shape or (), other.shape or (), strict=True):
+    for value, twin in zip(first.source.graph.inputs, second.source.graph.inputs, strict=True):
+        for dim, other_dim in zip(value.shape or (), twin.shape or (), strict=True):
             # A side for one size only has the number.
             if not isinstance(dim, int) and not same_size(dim, other_dim):
                 raise NotJoinable(f"the axes of input '{value.name}' have other names")
-    for value, other in zip(first.source.graph.inputs, second.source.graph.inputs, strict=True):
-        value.shape = other.shape
+    for value, twin in zip(first.source.graph.inputs, second.source.graph.inputs, strict=True):
+        value.shape = twin.shape
 
 
-def _merge_ranges(metadata: dict[str, str], other: Mapping[str, str]) -> None:
+def _merge_ranges(metadata: dict[str, str], twin: Mapping[str, str]) -> None:
     """Widen the range of each dimension to that of both captures."""
-    both = [read_ranges(entries) or {} for entries in (metadata, other)]
+    both = [read_ranges(entries) or {} for entries in (metadata, twin)]
     ranges: dict[str, object] = {}
     for name in sorted({*both[0], *both[1]}):
         bounds, other_bounds = (entries.get(name) for entries in both)
@@ -121,7 +121,7 @@ def _merge_ranges(metadata: dict[str, str], other: Mapping[str, str]) -> None:
         metadata[RANGES] = json.dumps(ranges, sort_keys=True, separators=(",", ":"))
 
 
-class _Numbering:
+class _ValueNumbers:
     """Numbers of values: values of both graphs with the same number are equal at all sizes."""
 
     def __init__(self) -> None:
@@ -207,8 +207,8 @@ class _Alignment:
             if refused:
                 raise NotJoinable(f"result '{refused[0]}' has another type on each side")
 
-    def _new_numbers(self) -> _Numbering:
-        numbers = _Numbering()
+    def _new_numbers(self) -> _ValueNumbers:
+        numbers = _ValueNumbers()
         for graph in self.graphs:
             for position, value in enumerate(graph.inputs):
                 numbers.bind(value, ("input", position))
@@ -219,22 +219,23 @@ class _Alignment:
     def _count_before(self) -> int:
         numbers = self._new_numbers()
         first, second = (self._number_until_operator(graph, numbers) for graph in self.graphs)
-        for count, (node, other) in enumerate(zip(first, second, strict=False)):
-            if not self._are_alike(node, other) or numbers.key(node) != numbers.key(other):
+        for count, (node, twin) in enumerate(zip(first, second, strict=False)):
+            if not self._are_alike(node, twin) or numbers.key(node) != numbers.key(twin):
                 return count
-            for item in (node, other):
+            for item in (node, twin):
                 numbers.bind_outputs(item, ("before", count))
         return min(map(len, self.operators))
 
     @staticmethod
-    def _number_until_operator(graph: ir.Graph, numbers: _Numbering) -> Iterator[ir.Node]:
+    def _number_until_operator(graph: ir.Graph, numbers: _ValueNumbers) -> Iterator[ir.Node]:
+        """The operators of a graph; the sizes in front of each have their numbers when it comes."""
         for node in graph:
             if _is_of_sizes(node):
                 numbers.bind_outputs(node, numbers.key(node))
             else:
                 yield node
 
-    def _number_all(self) -> _Numbering:
+    def _number_all(self) -> _ValueNumbers:
         numbers = self._new_numbers()
         for side, (graph, operators) in enumerate(zip(self.graphs, self.operators, strict=True)):
             position = 0
@@ -257,16 +258,16 @@ class _Alignment:
                     numbers.late.update(node.outputs)
         return numbers
 
-    def _are_alike(self, node: ir.Node, other: ir.Node) -> bool:
+    def _are_alike(self, node: ir.Node, twin: ir.Node) -> bool:
         """Whether two nodes call the same operator, with results of the same types."""
-        aliases = [item.metadata_props.get(ALIAS) for item in (node, other)]
+        aliases = [item.metadata_props.get(ALIAS) for item in (node, twin)]
         return (
-            (node.domain, node.op_type, node.overload) == (other.domain, other.op_type, other.overload)
-            and node.attributes.keys() == other.attributes.keys()
-            and len(node.outputs) == len(other.outputs)
+            (node.domain, node.op_type, node.overload) == (twin.domain, twin.op_type, twin.overload)
+            and node.attributes.keys() == twin.attributes.keys()
+            and len(node.outputs) == len(twin.outputs)
             # Only captures of code that writes to tensors tell views from copies.
             and (aliases[0] == aliases[1] or not all(self.writes))
-            and all(map(_have_one_type, node.outputs, other.outputs))
+            and all(map(_have_one_type, node.outputs, twin.outputs))
         )
 
     def pairs_after(self) -> list[tuple[ir.Node, ir.Node]]:
@@ -280,11 +281,11 @@ class _Alignment:
         return list(zip(ours, theirs, strict=True))
 
     def _first_failure(self) -> int | None:
-        for position, (node, other) in enumerate(self.pairs_after()):
+        for position, (node, twin) in enumerate(self.pairs_after()):
             operands: Operands = []
-            if not _collect(arguments(node), arguments(other), operands):
+            if not _collect(arguments(node), arguments(twin), operands):
                 return position
-            inner, other_inner = (self.numbers.block_keys(item) for item in (node, other))
+            inner, other_inner = (self.numbers.block_keys(item) for item in (node, twin))
             if inner != other_inner or not all(self._accept(*pair) for pair in operands):
                 return position
         return None
@@ -380,14 +381,14 @@ def _merge_facts(alignment: _Alignment) -> None:
     """
 
     def merge(values: Iterable[Value], other_values: Iterable[Value]) -> None:
-        for value, other in zip(values, other_values, strict=True):
-            value.shape = _common_shape(value, other)
+        for value, twin in zip(values, other_values, strict=True):
+            value.shape = _common_shape(value, twin)
 
-    def merge_nodes(node: ir.Node, other: ir.Node) -> None:
-        if ALIAS in other.metadata_props and not alignment.writes[0]:
-            node.metadata_props[ALIAS] = other.metadata_props[ALIAS]
-        merge(node.outputs, other.outputs)
-        for block, other_block in zip(blocks(node), blocks(other), strict=True):
+    def merge_nodes(node: ir.Node, twin: ir.Node) -> None:
+        if ALIAS in twin.metadata_props and not alignment.writes[0]:
+            node.metadata_props[ALIAS] = twin.metadata_props[ALIAS]
+        merge(node.outputs, twin.outputs)
+        for block, other_block in zip(blocks(node), blocks(twin), strict=True):
             merge(block.inputs, other_block.inputs)
             for inner, other_inner in zip(block, other_block, strict=True):
                 merge_nodes(inner, other_inner)
@@ -396,10 +397,10 @@ def _merge_facts(alignment: _Alignment) -> None:
         merge_nodes(*pair)
 
 
-def _common_shape(value: Value, other: Value) -> ir.Shape | None:
-    if value.shape is None or other.shape is None or len(value.shape) != len(other.shape):
+def _common_shape(value: Value, twin: Value) -> ir.Shape | None:
+    if value.shape is None or twin.shape is None or len(value.shape) != len(twin.shape):
         return None
-    pairs = zip(value.shape, other.shape, strict=True)
+    pairs = zip(value.shape, twin.shape, strict=True)
     return ir.Shape([dim if same_size(dim, other_dim) else UNKNOWN for dim, other_dim in pairs])
 
 
@@ -412,8 +413,8 @@ class _Block:
 
     def give(self, leaf: _Leaf, like: Value, names: Names) -> None:
         """Return a number or a value; a block returns distinct values that it computes itself."""
-        own = {output for node in self.nodes for output in node.outputs}
-        if isinstance(leaf, Value) and leaf in own and leaf not in self.outputs:
+        computed = {output for node in self.nodes for output in node.outputs}
+        if isinstance(leaf, Value) and leaf in computed and leaf not in self.outputs:
             self.outputs.append(leaf)
             return
         is_value = isinstance(leaf, Value)
@@ -427,7 +428,7 @@ class _Block:
         self.outputs.append(result)
 
 
-class _Join:
+class _GraphJoin:
     """Moves the nodes of two aligned graphs into the first one."""
 
     def __init__(self, alignment: _Alignment):
@@ -491,8 +492,8 @@ class _Join:
         nodes = {*before, *(node for node, _ in alignment.pairs_after())}
         pending = [value for node in before for value in _read_values(node)]
         operands: Operands = list(zip(self._graph.outputs, self._other.outputs, strict=True))
-        for node, other in alignment.pairs_after():
-            _collect(arguments(node), arguments(other), operands)
+        for node, twin in alignment.pairs_after():
+            _collect(arguments(node), arguments(twin), operands)
             pending += [value for block in blocks(node) for inner in block for value in _read_values(inner)]
         pending += [
             ours for ours, theirs in operands if isinstance(ours, Value) and alignment.is_common(ours, theirs)
@@ -536,17 +537,17 @@ class _Join:
         for value in (*self._other.inputs, *self._other.initializers.values()):
             if numbers.of(value) in available:
                 self._moved[value] = available[numbers.of(value)]
-        kept = [node for node in nodes if not (_is_of_sizes(node) and node.outputs[0] in self._moved)]
-        self._other.remove(kept)
-        for node in kept:
+        moved_nodes = [node for node in nodes if not (_is_of_sizes(node) and node.outputs[0] in self._moved)]
+        self._other.remove(moved_nodes)
+        for node in moved_nodes:
             self._rename(node)
-        read = {*results, *(value for node in kept for value in _read_values(node))}
+        read = {*results, *(value for node in moved_nodes for value in _read_values(node))}
         for value in list(self._other.initializers.values()):
             if value in read and value not in self._moved:
                 self._other.initializers.pop(value.name or "")
                 value.name = self._names.unique(value.name or "constant")
                 self._graph.register_initializer(value)
-        return kept
+        return moved_nodes
 
     def _rename(self, node: ir.Node) -> None:
         """Give a moved node and its values names of their own, and its operands in the first graph."""
@@ -578,9 +579,9 @@ class _Join:
             key = alignment.choice_key(ours, theirs)  # type: ignore[arg-type]
             return ours if alignment.is_common(ours, theirs) else by_key[key]  # type: ignore[arg-type]
 
-        for node, other in alignment.pairs_after():
-            others = arguments(other)
-            new = {name: replace(item, others[name]) for name, item in arguments(node).items()}
+        for node, twin in alignment.pairs_after():
+            second_arguments = arguments(twin)
+            new = {name: replace(item, second_arguments[name]) for name, item in arguments(node).items()}
             if by_key:
                 replace_arguments(node, new)
         for position, pair in enumerate(zip(self._graph.outputs, self._other.outputs, strict=True)):

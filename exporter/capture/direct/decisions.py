@@ -58,7 +58,7 @@ class Decisions:
         fixed: the decisions that were fixed at the value of the example.
         answers: the values of all of them in order, by line and kind; a line may decide several times.
         row_branches: the branches on the number of rows, in order.
-        taken: the answers to all conditions of which both sides are recorded.
+        recorded_sides: the answers to all conditions of which both sides are recorded.
         environment: the environment of the recording; None before.
     """
 
@@ -84,7 +84,7 @@ class Decisions:
         self._most_branches = most_branches
         self._other_side = other_side
         self._sides = sides
-        self.taken: list[bool] = []
+        self.recorded_sides: list[bool] = []
 
     @contextlib.contextmanager
     def decide_for(
@@ -228,9 +228,9 @@ class Decisions:
         # A branch in the body of a loop would lie inside of the loop.
         if self._sides is None or (environment.loops is not None and environment.loops.is_running):
             return None
-        position = len(self.taken)
+        position = len(self.recorded_sides)
         answer = self._sides[position] if position < len(self._sides) else True
-        self.taken.append(answer)
+        self.recorded_sides.append(answer)
         mark_decision(self._graph, self._node_of(condition))
         environment.assume(condition if answer else torch.sym_not(condition))
         return answer

@@ -110,11 +110,6 @@ def is_about_rows(definitions: Mapping[sympy.Symbol, _Definition]) -> bool:
     )
 
 
-def _compares_tensors(mask: torch.fx.Node) -> bool:
-    """Whether a mask tells where two tensors are equal, as `torch.equal` asks: no rows are chosen by it."""
-    return mask.target is torch.ops.aten.eq.Tensor
-
-
 def _same(count: int) -> int:
     return count
 
@@ -134,7 +129,8 @@ def _count_of_true(
     if name in reductions:
         is_whole = len(node.args) == 1 and not node.kwargs
         is_mask = isinstance(source, torch.fx.Node) and source.meta["val"].dtype == torch.bool
-        if not is_whole or not is_mask or _compares_tensors(source):
+        # `torch.equal` asks where two tensors are equal: no rows are chosen by such a mask.
+        if not is_whole or not is_mask or source.target is torch.ops.aten.eq.Tensor:
             return None
         return source, (lambda count: min(count, 1)) if name == "aten::any" else _same
     inner = _count_of_true(source, reductions)

@@ -54,7 +54,7 @@ class RecordedProgram:
         replaced_calls: the argument of `RepeatedReplacements`, with which the model runs these operators.
         other_sides: for each condition on a number of rows of which this is one side, in order, the recording
             of the other side, with its own other sides of later conditions.
-        taken: the answers to these conditions.
+        recorded_sides: the answers to these conditions.
         namespaces: the globals of modules, besides the model's, whose conversions of sizes stayed symbolic.
     """
 
@@ -70,7 +70,7 @@ class RecordedProgram:
     replaced: Sequence[str] = ()
     replaced_calls: Sequence[Callable[..., Any] | None] = ()
     namespaces: Sequence[dict[str, Any]] = ()
-    taken: Sequence[bool] = ()
+    recorded_sides: Sequence[bool] = ()
     other_sides: dict[int, RecordedProgram] = dataclasses.field(default_factory=dict)
 
     @property

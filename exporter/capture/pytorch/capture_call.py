@@ -72,20 +72,22 @@ def capture_call(
 
     def record_sides(program: RecordedProgram, decisions: Decisions, start: int = 0) -> RecordedProgram:
         nonlocal recordings
-        program.taken = decisions.taken
-        for position in range(start, len(decisions.taken)):
+        program.recorded_sides = decisions.recorded_sides
+        for position in range(start, len(decisions.recorded_sides)):
             recordings += 1
             if recordings > MOST_SIDES:
                 raise CaptureError("the model has too many branches on numbers of rows")
-            sides = [*decisions.taken[:position], not decisions.taken[position]]
-            others = Decisions(specialize, constants, most_branches, None, sides)
-            other = record_by(others)
+            sides = [*decisions.recorded_sides[:position], not decisions.recorded_sides[position]]
+            side_decisions = Decisions(specialize, constants, most_branches, None, sides)
+            side_program = record_by(side_decisions)
             if (
-                first_unequal(other, others.row_branches, functools.partial(record_other_side, sides))
+                first_unequal(
+                    side_program, side_decisions.row_branches, functools.partial(record_other_side, sides)
+                )
                 is not None
             ):
                 raise CaptureError("a branch on the number of rows has other results on a side of another")
-            program.other_sides[position] = record_sides(other, others, position + 1)
+            program.other_sides[position] = record_sides(side_program, side_decisions, position + 1)
         return program
 
     # Each exception asks for another recording with one more setting, so the loop ends.
@@ -98,7 +100,7 @@ def capture_call(
             unequal = first_unequal(program, decisions.row_branches, record_side)
             if unequal is None:
                 program.namespaces = other_namespaces or []
-                if not decisions.taken or are_joinable(record_sides(program, decisions)):
+                if not decisions.recorded_sides or are_joinable(record_sides(program, decisions)):
                     return program
                 has_sides = False
                 continue
@@ -113,7 +115,7 @@ def capture_call(
         except Exception as error:
             if is_fault(error):
                 raise
-            if has_sides and decisions.taken:
+            if has_sides and decisions.recorded_sides:
                 # Then the line is refused, or fixed.
                 has_sides = False
                 continue

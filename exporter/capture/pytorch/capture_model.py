@@ -32,7 +32,7 @@ from ..sizes import dynamic_shapes as shapes
 from ..sizes import size_limits
 from ..sizes.general_side import choose_side
 from ..sizes.promised_ranges import refuse_narrowed
-from ..sizes.size_regions import Region, find_regions
+from ..sizes.size_regions import SizeRegion, find_regions
 from .alternatives import Alternatives, Captures
 from .capture_call import Contexts, capture_call
 from .failures import explain, is_about_sizes
@@ -145,7 +145,7 @@ def _capture_module(
             )
             program, limits = choose_side(program, values, limits, capture_at, find_limits)
             names = symbol_names(program, leaves.dimension_names())
-        regions = [Region(program, limits)] if isinstance(program, RecordedProgram) else []
+        regions = [SizeRegion(program, limits)] if isinstance(program, RecordedProgram) else []
         narrow = () if options.narrow is False else options.narrow
         is_own = regions and regions[0].includes({**limits.captured_sizes, **leaves.sizes()})
         if regions and limits.unlike_model and (narrow is not True or not is_own) and by != "gradients":
@@ -326,7 +326,7 @@ def _capture_region(
     ways: Sequence[str],
     sizes: Mapping[str, int],
     fixed_names: Collection[str],
-) -> Region | None:
+) -> SizeRegion | None:
     """A direct capture at other sizes, and the sizes for which it is valid; None if it fails.
 
     Args:
@@ -345,7 +345,7 @@ def _capture_region(
     structure = pytree.tree_flatten((args, dict(kwargs)))[1]
     follow = functools.partial(_capture_at_sizes, model, args, kwargs, at_sizes, restoring, ways)
     limits = limits_of_sides(model, at_sizes, structure, *restoring, follow, program, values)
-    return Region(program, limits, {name: sizes[name] for name in fixed_names})
+    return SizeRegion(program, limits, {name: sizes[name] for name in fixed_names})
 
 
 def _captures(args: tuple[Any, ...], kwargs: Mapping[str, Any], options: CaptureOptions) -> Captures:

@@ -15,11 +15,11 @@ from ...captured_graph.side_joining import NotJoinable, join_sides
 from ...captured_graph.size_checks import write_conditions
 from ..fx_import.captured_program import RecordedProgram
 from ..sizes.size_limits import SizeLimits
-from ..sizes.size_regions import Region, joined_limits
+from ..sizes.size_regions import SizeRegion, joined_limits
 
 
 def join_regions(
-    regions: Sequence[Region], read: Callable[[RecordedProgram, SizeLimits], Capture]
+    regions: Sequence[SizeRegion], read: Callable[[RecordedProgram, SizeLimits], Capture]
 ) -> tuple[Capture, SizeLimits] | None:
     """One capture for the sizes of all regions, and its limits; None if their results differ in type.
 

@@ -38,8 +38,8 @@ def limits_of_sides(
     common = model, leaves, structure, preserved, remembered, follow
     limits = _limits(*common, program, values, until_general)
     if isinstance(program, RecordedProgram) and not limits.is_partial:
-        for position, other in program.other_sides.items():
-            limits.add_side(position, limits_of_sides(*common, other, values))
+        for position, side_program in program.other_sides.items():
+            limits.add_side(position, limits_of_sides(*common, side_program, values))
     return limits
 
 

@@ -37,8 +37,8 @@ def read_program(
         # The last condition first: its sides lie within a side of the ones before.
         for position in sorted(program.other_sides, reverse=True):
             other_limits = None if limits is None else limits.sides.get(position)
-            other = read_program(program.other_sides[position], other_limits, user_names, source_lines)
-            join_decision(result, other, position, program.taken[position])
+            side = read_program(program.other_sides[position], other_limits, user_names, source_lines)
+            join_decision(result, side, position, program.recorded_sides[position])
     return result
 
 

@@ -31,7 +31,7 @@ _NEGATED = {ast.NotEq: ast.Eq, ast.Gt: ast.LtE, ast.GtE: ast.Lt}
 
 
 @dataclasses.dataclass(frozen=True)
-class Region:
+class SizeRegion:
     """A capture, and the sizes for which it is valid.
 
     Attributes:
@@ -63,16 +63,16 @@ class Region:
         return all(evaluate(entry.condition, point) for entry in self.conditions)
 
 
-CaptureAt = Callable[[Point, Collection[str]], Region | None]
+CaptureAt = Callable[[Point, Collection[str]], SizeRegion | None]
 """Captures the model at other sizes; the named dimensions are static."""
 
 
 def find_regions(
-    first: Region,
+    first: SizeRegion,
     example: Point,
     ranges: Mapping[str, tuple[int | None, int | None]],
     capture_at: CaptureAt,
-) -> list[Region]:
+) -> list[SizeRegion]:
     """Captures that are valid for more sizes than the first one alone; the first one is among them.
 
     Args:
@@ -103,11 +103,15 @@ def find_regions(
         else:
             regions.append(region)
     # A part of the sizes is no reason to write an If.
-    own = _own_point(regions, example)
-    return [first] if first.includes(own) or not any(region.includes(own) for region in regions) else regions
+    origin = _own_point(regions, example)
+    return (
+        [first]
+        if first.includes(origin) or not any(region.includes(origin) for region in regions)
+        else regions
+    )
 
 
-def _own_point(regions: Sequence[Region], example: Point) -> dict[str, int]:
+def _own_point(regions: Sequence[SizeRegion], example: Point) -> dict[str, int]:
     """The captured sizes, with those of the example for the dimensions of the conditions.
 
     Other sizes of 0 and 1 are not worth another capture: most models are valid there.
@@ -115,7 +119,7 @@ def _own_point(regions: Sequence[Region], example: Point) -> dict[str, int]:
     return {**regions[0].limits.captured_sizes, **{name: example[name] for name in _names_in(regions)}}
 
 
-def _names_in(regions: Sequence[Region]) -> list[str]:
+def _names_in(regions: Sequence[SizeRegion]) -> list[str]:
     """The dimensions of the first region's conditions."""
     sizes = regions[0].limits.captured_sizes
     texts = [entry.condition for region in regions for entry in region.conditions]
@@ -123,15 +127,15 @@ def _names_in(regions: Sequence[Region]) -> list[str]:
 
 
 def _point_outside(
-    regions: Sequence[Region],
+    regions: Sequence[SizeRegion],
     example: Point,
     ranges: Mapping[str, tuple[int | None, int | None]],
     tried: Collection[tuple[int, ...]],
 ) -> Point | None:
     """Sizes that no region includes, and that the model may support; None without them."""
-    own = _own_point(regions, example)
-    if not any(region.includes(own) for region in regions) and tuple(own.values()) not in tried:
-        return own
+    origin = _own_point(regions, example)
+    if not any(region.includes(origin) for region in regions) and tuple(origin.values()) not in tried:
+        return origin
     for point in _points(regions, ranges):
         is_outside = not any(region.includes(point) for region in regions)
         if is_outside and tuple(point.values()) not in tried:
@@ -142,7 +146,7 @@ def _point_outside(
 
 
 def _points(
-    regions: Sequence[Region], ranges: Mapping[str, tuple[int | None, int | None]]
+    regions: Sequence[SizeRegion], ranges: Mapping[str, tuple[int | None, int | None]]
 ) -> Iterator[dict[str, int]]:
     """Sizes of at least 2 in the caller's ranges: those near the captured ones first."""
     names = _names_in(regions)
@@ -174,7 +178,7 @@ def _points(
     yield from ({**base, **dict.fromkeys(names, size)} for size in range(2, _NEAR_SIZES))
 
 
-def joined_limits(regions: Sequence[Region]) -> SizeLimits:
+def joined_limits(regions: Sequence[SizeRegion]) -> SizeLimits:
     """The limits of all regions together; the first region that includes the sizes of a call runs."""
     limits = SizeLimits(captured_sizes=regions[0].limits.captured_sizes)
     inside = [
@@ -184,15 +188,15 @@ def joined_limits(regions: Sequence[Region]) -> SizeLimits:
     for position, region in enumerate(regions):
         for entry in region.of_model:
             by_condition.setdefault(entry.condition, []).append(position)
-            if entry.condition not in {other.condition for other in limits.restrictions}:
+            if entry.condition not in {restriction.condition for restriction in limits.restrictions}:
                 limits.restrictions.append(entry)
     for index, entry in enumerate(limits.restrictions):
         positions = by_condition[entry.condition]
         if len(positions) < len(regions):
             # The model itself has the condition, but on these sides only.
-            others = [f"({inside[i]})" for i in range(len(regions)) if i not in positions]
+            other_sides = [f"({inside[i]})" for i in range(len(regions)) if i not in positions]
             limits.restrictions[index] = dataclasses.replace(
-                entry, condition=" or ".join([*others, f"({entry.condition})"])
+                entry, condition=" or ".join([*other_sides, f"({entry.condition})"])
             )
     if not _include_all(regions):
         sides: list[str] = []
@@ -219,7 +223,7 @@ def _in_brackets(condition: str) -> str:
     return f"({condition})" if " or " in condition else condition
 
 
-def _include_all(regions: Sequence[Region]) -> bool:
+def _include_all(regions: Sequence[SizeRegion]) -> bool:
     """Whether it is certain that the regions together include all sizes."""
     sides = [[_literal(entry.condition) for entry in region.conditions] for region in regions]
     atoms = sorted({atom for side in sides for atom, _ in side})

@@ -24,11 +24,10 @@ class Detector(nn.Module):
 
     def forward(self, x: torch.Tensor) -> Any:
         scores = self.head(x).sigmoid().flatten()
+        boxes, confidences = x * 2, scores
         if scores.max() <= self.threshold:
-            found = torch.zeros(0, 4), torch.zeros(0)
-        else:
-            found = x * 2, scores
-        return (*found, scores * 3) if self.has_features else found
+            boxes, confidences = torch.zeros(0, 4), torch.zeros(0)
+        return (boxes, confidences, scores * 3) if self.has_features else (boxes, confidences)
 
 
 class Gated(nn.Module):

@@ -131,14 +131,14 @@ def _flash_attention_forward(
     num_splits: int | None = None,
 ) -> list[Value]:
     """Of tensors `[N, length, heads, features]`. A negative window is unlimited."""
-    others = {
+    unsupported = {
         "cum_seq_q": cum_seq_q,
         "cum_seq_k": cum_seq_k,
         "seqused_k": seqused_k,
         "alibi_slopes": alibi_slopes,
         "block_table": block_table,
     }
-    names = [name for name, argument in others.items() if argument is not None]
+    names = [name for name, argument in unsupported.items() if argument is not None]
     if names:
         raise g.refuse(f"its argument {names[0]} is not supported: pad the sequences, or use a nested tensor")
     tensors = _heads_first(g, query, key, value)
