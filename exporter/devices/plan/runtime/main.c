@@ -26,6 +26,7 @@ static int run(opsetta_model *model, void *arena, char **paths) {
     if (size != tensor.bytes) {
       model->error = "the file has another size than the input";
       model->error_name = paths[index];
+      free(data);
       return -1;
     }
     for (place = 0; place < size; place++) tensor.data[place] = data[place];
@@ -54,8 +55,10 @@ int main(int count, char **arguments) {
     return 2;
   }
   result = opsetta_open(&model, plan, plan_size, weights, weights_size);
-  if (!result && (uint32_t)count != 3 + model.input_count + model.output_count) {
+  if (!result && (uint64_t)count != 3 + (uint64_t)model.input_count + model.output_count) {
     fprintf(stderr, "the model has %u inputs and %u outputs\n", model.input_count, model.output_count);
+    free(weights);
+    free(plan);
     return 2;
   }
   arena = result ? NULL : malloc(model.arena_size + 1);

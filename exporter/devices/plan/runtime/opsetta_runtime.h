@@ -1,6 +1,7 @@
 /* Runs a model from `model.plan` and `model.weights`, which `opsetta build` writes. C99, no allocation: all
-   memory is the arena, which the caller passes. Operators compute in float32; those that only move data take any
-   element type. The format of the files is in docs/plan.md. Hosts are little-endian. */
+   memory is the arena, which the caller passes, and up to 40 KB of stack. Operators compute in float32 and on
+   8-bit integers; those that only move data take any element type. docs/plan.md says where the format of the
+   files is. Hosts are little-endian. */
 #ifndef OPSETTA_RUNTIME_H
 #define OPSETTA_RUNTIME_H
 
@@ -14,9 +15,9 @@ typedef struct {
   size_t plan_size;
   const uint8_t *weights;
   uint64_t weights_size, arena_size;
-  uint32_t value_count, node_count, input_count, output_count;
+  uint32_t value_count, node_count, main_count, input_count, output_count;
   const uint8_t *values, *nodes, *inputs, *outputs, *pool, *text;
-  uint32_t pool_count, text_size;
+  uint32_t pool_count, text_size, depth;
   const char *error; /* what was refused, after a result other than 0 */
   const char *error_name; /* the node or operator that it is about */
 } opsetta_model;
@@ -27,10 +28,12 @@ typedef struct {
   int64_t shape[OPSETTA_RANK];
   int64_t count; /* elements */
   size_t bytes;
-  uint8_t *data; /* in the arena or the weights; NULL for an omitted operand */
+  uint32_t memory; /* 0 for an omitted operand, 1 in the arena, 2 in the weights */
+  uint8_t *data;
 } opsetta_tensor;
 
-/* Reads a plan; both blocks must stay, and be aligned for 64-bit numbers. Returns 0, or -1 with `error`. */
+/* Reads a plan; both blocks must stay, and be aligned for 64-bit numbers, as the arena must. The files need not be
+   trusted: all offsets and sizes are checked here, indices in data when a node runs. Returns 0, or -1 with `error`. */
 int opsetta_open(opsetta_model *model, const void *plan, size_t plan_size, const void *weights,
                  size_t weights_size);
 
