@@ -74,8 +74,10 @@ def _pads(node: ir.Node, padding: str) -> list[int] | None:
     if inputs is None or outputs is None or padding not in ("SAME_UPPER", "SAME_LOWER"):
         return None
     kernel = node.attributes.get_ints("kernel_shape") or (weight or [])[2:]
-    ones = [1] * len(kernel)
-    strides, dilations = (node.attributes.get_ints(name, ones) or ones for name in ("strides", "dilations"))
+    default = [1] * len(kernel)
+    strides, dilations = (
+        node.attributes.get_ints(name, default) or default for name in ("strides", "dilations")
+    )
     if node.op_type == "ConvTranspose":
         # There the result is the padded side.
         inputs, outputs = outputs, inputs
