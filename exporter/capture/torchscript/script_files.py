@@ -95,8 +95,7 @@ def _excess_of_program(archive: zipfile.ZipFile) -> str | None:
             with archive.open(entry) as file:
                 excess = pickle_excess(file)
         if excess:
-            shown = printable(entry.filename)[:100]
-            return f"has an entry '{shown}' that {excess}"
+            return f"has an entry '{printable(entry.filename)[:100]}' that {excess}"
     return None
 
 

@@ -71,12 +71,12 @@ class ModulePaths:
         # of `torch.nn.Module` are thousands, those of the model's own classes few.
         with contextlib.ExitStack() as stack:
             for module_class, call in self._calls.items():
-                stack.enter_context(replace_attribute(module_class, "__call__", self._followed(call)))
+                stack.enter_context(replace_attribute(module_class, "__call__", self._follow_calls(call)))
             stack.enter_context(self._attributes())
             yield
 
-    def _followed(self, call: Callable[..., object]) -> Callable[..., object]:
-        """A class's `__call__` that tracks the module."""
+    def _follow_calls(self, call: Callable[..., object]) -> Callable[..., object]:
+        """Wrap a class's `__call__` to track the module."""
         paths = self
 
         def followed_call(module: torch.nn.Module, *args: object, **kwargs: object) -> object:

@@ -331,5 +331,5 @@ def test_the_command(program, tmp_path):
         done = subprocess.run(
             [*command, *options, *wrong], capture_output=True, text=True, timeout=120, check=False
         )
-        assert done.returncode == 1
+        assert done.returncode == 2
         assert message in done.stderr

@@ -53,16 +53,16 @@ class _SlicedVariable:
         self.regions = array.array("q")
         self.values: list[memoryview] = []
 
-    def variable(self, name: str, shown: str) -> Variable:
-        return Variable(name, self.dtype, self.shape, lambda: self._slices(shown))
+    def variable(self, name: str, printable_name: str) -> Variable:
+        return Variable(name, self.dtype, self.shape, lambda: self._slices(printable_name))
 
-    def _slices(self, shown: str) -> Slices:
+    def _slices(self, printable_name: str) -> Slices:
         regions = np.frombuffer(self.regions, np.int64) if self.regions else np.empty(0, np.int64)
         regions = regions.reshape(len(self.values), len(self.shape), 2)
 
         def read(number: int) -> np.ndarray:
             region = tuple(map(tuple, regions[number].tolist()))
-            return _contents(self.values[number], self.dtype, region, shown)
+            return _contents(self.values[number], self.dtype, region, printable_name)
 
         return Slices(regions, len(self.shape), read)
 

@@ -58,13 +58,15 @@ class Slices:
         # In the order of the dimensions that tell most of them apart, few others are left after the first.
         order = sorted(range(len(starts)), key=lambda dim: -np.unique(starts[dim]).size)
         for index in range(1, len(numbers)):
-            others = np.arange(index)
+            candidates = np.arange(index)
             for dim in order:
-                meets = (starts[dim][others] < ends[dim][index]) & (starts[dim][index] < ends[dim][others])
-                others = others[meets]
-                if not others.size:
+                meets = (starts[dim][candidates] < ends[dim][index]) & (
+                    starts[dim][index] < ends[dim][candidates]
+                )
+                candidates = candidates[meets]
+                if not candidates.size:
                     break
-            if others.size:
+            if candidates.size:
                 return True
         return False
 
