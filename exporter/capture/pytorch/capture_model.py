@@ -106,23 +106,7 @@ def _capture_module(
     try:
         program, values = capture_by(by, specialize, attempt, lambda: alternatives(())[0])
     except Failures as failures:
-        is_fixed = specialize and failures.reads_values
-        if by == "auto" and (is_fixed or torchscript.has_scripted_parts(model)):
-            try:
-                # A trace fixes decisions as well, but follows code that torch.export does not.
-                return torchscript.capture_trace(
-                    model, args, kwargs, options, refuse_decisions=not specialize
-                )
-            except Exception as traced:
-                raise_fault(traced, "when it traced the model")
-                failures.errors["trace"] = traced
-        error = failures.explained
-        if not isinstance(error, CaptureError):
-            # A weight of an unsupported class is often the cause of torch's error, and a clearer one.
-            tensor_kinds.check_state(model)
-        named_leaves = list(tensor_kinds.named_leaves(shapes.bind(model, args, kwargs)))
-        message = explain(error, model, named_leaves, alternatives, by, failures.errors, failures.notes)
-        raise CaptureError(message) from error
+        return _trace_or_explain(failures, model, args, kwargs, options, by, alternatives)
     names = symbol_names(program, leaves.dimension_names())
     structure = pytree.tree_flatten((args, dict(kwargs)))[1]
     with faults_reported("when it searched the sizes for which the program is valid"):
@@ -173,6 +157,39 @@ def _capture_module(
     result.interface.parameter_names = shapes.parameter_names(model)
     result.example = (args, dict(kwargs))
     return result
+
+
+def _trace_or_explain(
+    failures: Failures,
+    model: torch.nn.Module,
+    args: tuple[object, ...],
+    kwargs: Mapping[str, object],
+    options: CaptureOptions,
+    by: str,
+    alternatives: Alternatives,
+) -> Capture:
+    """A trace of a model that cannot be captured otherwise, if it has one.
+
+    Raises:
+        CaptureError: explains the failures of the other ways.
+    """
+    is_fixed = options.specialize and failures.reads_values
+    if by == "auto" and (is_fixed or torchscript.has_scripted_parts(model)):
+        try:
+            # A trace fixes decisions as well, but follows code that torch.export does not.
+            return torchscript.capture_trace(
+                model, args, kwargs, options, refuse_decisions=not options.specialize
+            )
+        except Exception as traced:
+            raise_fault(traced, "when it traced the model")
+            failures.errors["trace"] = traced
+    error = failures.explained
+    if not isinstance(error, CaptureError):
+        # A weight of an unsupported class is often the cause of torch's error, and a clearer one.
+        tensor_kinds.check_state(model)
+    named_leaves = list(tensor_kinds.named_leaves(shapes.bind(model, args, kwargs)))
+    message = explain(error, model, named_leaves, alternatives, by, failures.errors, failures.notes)
+    raise CaptureError(message) from error
 
 
 def _inferred_names(leaves: shapes.Leaves, program: CapturedProgram, names: Mapping[object, str]) -> set[str]:

@@ -11,7 +11,8 @@ from ....passes.source_builder import SourceBuilder
 from ....registration import CaptureError
 from ...captured_graph.capture import Capture
 from ...captured_graph.dimensions import SizeRestriction
-from ...captured_graph.side_joining import NotJoinable, join_sides
+from ...captured_graph.side_alignment import NotJoinable
+from ...captured_graph.side_joining import join_sides
 from ...captured_graph.size_checks import write_conditions
 from ..fx_import.captured_program import RecordedProgram
 from ..sizes.size_limits import SizeLimits

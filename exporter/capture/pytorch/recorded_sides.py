@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from ....registration import CaptureError
 from ...captured_graph.capture import Capture
-from ...captured_graph.side_joining import NotJoinable, join_decision
+from ...captured_graph.side_alignment import NotJoinable
+from ...captured_graph.side_joining import join_decision
 from ..fx_import.captured_program import CapturedProgram, RecordedProgram
 from ..fx_import.exported_program import import_exported_program, symbol_names
 from ..sizes.size_limits import SizeLimits

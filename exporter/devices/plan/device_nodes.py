@@ -64,7 +64,7 @@ def device_node(node: ir.Node, opset: int) -> DeviceNode:
 def _sizes(value: ir.Value | None) -> list[int] | None:
     if value is None or value.shape is None or not value.shape.is_static():
         return None
-    return [int(size) for size in value.shape]  # type: ignore[arg-type]
+    return [size for size in value.shape if isinstance(size, int)]
 
 
 def _pads(node: ir.Node, padding: str) -> list[int] | None:

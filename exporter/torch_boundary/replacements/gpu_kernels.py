@@ -19,8 +19,17 @@ def _convolve(
     return torch.convolution(self, weight, None, stride, padding, dilation, False, [0] * len(stride), groups)
 
 
-def _convolve_with_bias(self: Tensor, weight: Tensor, bias: Tensor | None, *settings: Sizes) -> Tensor:
-    return _convolve(self, weight, *settings)  # type: ignore[arg-type]
+def _convolve_with_bias(
+    self: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    padding: Sizes,
+    stride: Sizes,
+    dilation: Sizes,
+    groups: int,
+    *flags: bool,
+) -> Tensor:
+    return _convolve(self, weight, padding, stride, dilation, groups)
 
 
 def _convolve_and_activate(
@@ -52,8 +61,18 @@ def _transpose(
     return torch.convolution(self, weight, None, stride, padding, dilation, True, output_padding, groups)
 
 
-def _transpose_with_bias(self: Tensor, weight: Tensor, bias: Tensor | None, *settings: Sizes) -> Tensor:
-    return _transpose(self, weight, *settings)  # type: ignore[arg-type]
+def _transpose_with_bias(
+    self: Tensor,
+    weight: Tensor,
+    bias: Tensor | None,
+    padding: Sizes,
+    output_padding: Sizes,
+    stride: Sizes,
+    dilation: Sizes,
+    groups: int,
+    *flags: bool,
+) -> Tensor:
+    return _transpose(self, weight, padding, output_padding, stride, dilation, groups)
 
 
 def _convolve_channels(

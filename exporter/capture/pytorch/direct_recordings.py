@@ -1,0 +1,151 @@
+"""Records one call of a PyTorch model until a recording succeeds; failures ask for other settings."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from ....passes.faults import is_fault, raise_fault
+from ....registration import CaptureError
+from ..fx_import.captured_program import RecordedProgram
+from .recorded_sides import are_joinable
+
+if TYPE_CHECKING:
+    from ..direct.decisions import Decisions
+    from ..direct.row_branches import RowBranch
+
+
+class RecordCall(Protocol):
+    """Records the call once, with the settings of `DirectRecordings`."""
+
+    def __call__(
+        self,
+        decisions: Decisions,
+        other_namespaces: list[dict[str, object]] | None,
+        gradients: bool,
+        keeps_ones: bool,
+    ) -> RecordedProgram:
+        """Record the call."""
+
+
+class DirectRecordings:
+    """Records a call as often as its code asks for.
+
+    Args:
+        record_call: records the call once.
+        patches: torch's patches for a recording, which compute gradients or not.
+        specialize: whether lines that decide on values take the side of the example.
+    """
+
+    def __init__(
+        self,
+        record_call: RecordCall,
+        patches: Callable[[bool], contextlib.AbstractContextManager[None]],
+        specialize: bool,
+    ):
+        from ..direct.row_branches import MOST_BRANCHES
+
+        self._record_call, self._patches, self._specialize = record_call, patches, specialize
+        self._constants = self._gradients = False
+        self._keeps_ones = True
+        self._other_namespaces: list[dict[str, object]] | None = []
+        self._most_branches = MOST_BRANCHES
+        # Whether both sides of conditions on numbers of rows are recorded.
+        self._has_sides = True
+        self._count_of_sides = 0
+
+    def run(self) -> RecordedProgram:
+        """The program of the call.
+
+        Raises:
+            Exception: what the last recording raised, which no other setting helps.
+        """
+        from ...torch_boundary.recording.gradients import Differentiates
+        from ..direct.builtin_functions import MakesNumbers
+        from ..direct.decisions import Decisions, WeightsDecide
+        from ..direct.row_branches import first_unequal
+
+        # Each exception asks for another recording with one more setting, so the loop ends.
+        while True:
+            sides = () if self._has_sides else None
+            decisions = Decisions(self._specialize, self._constants, self._most_branches, None, sides)
+            try:
+                program = self._record(decisions)
+                record_side = functools.partial(self._record_other_side, sides)
+                unequal = first_unequal(program, decisions.row_branches, record_side)
+                if unequal is None:
+                    program.namespaces = self._other_namespaces or []
+                    if not decisions.recorded_sides or are_joinable(self._record_sides(program, decisions)):
+                        return program
+                    self._has_sides = False
+                    continue
+                # The next recording fails at this branch, or fixes it.
+                self._most_branches = unequal
+            except WeightsDecide:
+                self._constants = True
+            except Differentiates:
+                self._gradients = True
+            except MakesNumbers as error:
+                self._other_namespaces = [*(self._other_namespaces or []), error.namespace]
+            except Exception as error:
+                if is_fault(error) or not self._take_another_setting(decisions):
+                    raise
+
+    def _take_another_setting(self, decisions: Decisions) -> bool:
+        """Change the setting that a failed recording may need; False without one."""
+        if self._has_sides and decisions.recorded_sides:
+            # Then the line is refused, or fixed.
+            self._has_sides = False
+        elif decisions.environment is not None and decisions.environment.has_kept_ones:
+            # torch may need to know that a computed size is 1, for example where it broadcasts.
+            self._keeps_ones = False
+        elif self._specialize and decisions.row_branches:
+            # The general side of the last branch fails; the example may take the other one.
+            self._most_branches = len(decisions.row_branches) - 1
+        elif self._other_namespaces:
+            # The code in these namespaces may need sizes as plain numbers, for example as keys of a dict.
+            self._other_namespaces = None
+        else:
+            return False
+        return True
+
+    def _record(self, decisions: Decisions) -> RecordedProgram:
+        with self._patches(self._gradients):
+            return self._record_call(decisions, self._other_namespaces, self._gradients, self._keeps_ones)
+
+    def _record_other_side(
+        self, sides: Sequence[bool] | None, position: int
+    ) -> tuple[RecordedProgram, Sequence[RowBranch]] | None:
+        from ...torch_boundary.recording.gradients import Differentiates
+        from ..direct.builtin_functions import MakesNumbers
+        from ..direct.decisions import Decisions, WeightsDecide
+
+        decisions = Decisions(self._specialize, self._constants, self._most_branches, position, sides)
+        try:
+            return self._record(decisions), decisions.row_branches
+        except (Exception, WeightsDecide, Differentiates, MakesNumbers) as error:
+            raise_fault(error, "when it recorded the other side of a branch")
+            return None
+
+    def _record_sides(
+        self, program: RecordedProgram, decisions: Decisions, start: int = 0
+    ) -> RecordedProgram:
+        """Record the other sides of a program's conditions, and those of the conditions on these sides."""
+        from ..direct.decisions import Decisions
+        from ..direct.row_branches import MOST_SIDES, first_unequal
+
+        program.recorded_sides = decisions.recorded_sides
+        for position in range(start, len(decisions.recorded_sides)):
+            self._count_of_sides += 1
+            if self._count_of_sides > MOST_SIDES:
+                raise CaptureError("the model has too many branches on numbers of rows")
+            sides = [*decisions.recorded_sides[:position], not decisions.recorded_sides[position]]
+            side_decisions = Decisions(self._specialize, self._constants, self._most_branches, None, sides)
+            side_program = self._record(side_decisions)
+            record_side = functools.partial(self._record_other_side, sides)
+            if first_unequal(side_program, side_decisions.row_branches, record_side) is not None:
+                raise CaptureError("a branch on the number of rows has other results on a side of another")
+            program.other_sides[position] = self._record_sides(side_program, side_decisions, position + 1)
+        return program
