@@ -344,8 +344,11 @@ KINDS: dict[str, Kind] = {
     "LED": Kind(
         lambda: (WindowAttention(), (_tensor(2, 10, 8), torch.ones(2, 10))),
         {"dynamic_shapes": {"x": _BATCH_AND_LENGTH, "attention_mask": _BATCH_AND_LENGTH}, "narrow": True},
-        lambda: [(_tensor(b, n, 8), torch.zeros(b, n)) for b, n in ((2, 10), (1, 3), (3, 17))],
-        line="if is_any_global:",
+        # 2 marks a global token.
+        lambda: [
+            (_tensor(b, n, 8), torch.randint(0, high, (b, n)).float())
+            for b, n, high in ((2, 10, 2), (1, 3, 3), (3, 17, 3))
+        ],
     ),
     "sliding window": Kind(
         lambda: (SlidingWindow(), (_tensor(1, 1, 12, 16),)), {}, lambda: [(_tensor(1, 1, 12, 16),)]
@@ -353,8 +356,7 @@ KINDS: dict[str, Kind] = {
     "Euler scheduler": Kind(
         lambda: (EulerStep(), (_tensor(1, 4), torch.tensor(999.0), _tensor(1, 4))),
         {},
-        lambda: [(_tensor(1, 4), torch.tensor(999.0), _tensor(1, 4))],
-        line="position = 1 if len(found) > 1 else 0",
+        lambda: [(_tensor(1, 4), torch.tensor(step), _tensor(1, 4)) for step in (999.0, 499.5, 99.9)],
     ),
     "I-BERT": Kind(lambda: (IntegerLinear(), (_tensor(3, 4),)), {}, lambda: [(_tensor(3, 4),)]),
     "Mimi": Kind(lambda: (StreamingConvolution(), (_tensor(1, 1, 33),)), {}, lambda: [(_tensor(1, 1, 33),)]),

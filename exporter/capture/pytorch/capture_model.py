@@ -361,7 +361,11 @@ def _capture_region(
     program, values = captured
     structure = pytree.tree_flatten((args, dict(kwargs)))[1]
     follow = functools.partial(_capture_at_sizes, model, args, kwargs, at_sizes, restoring, ways)
-    limits = limits_of_sides(model, at_sizes, structure, *restoring, follow, program, values)
+    try:
+        limits = limits_of_sides(model, at_sizes, structure, *restoring, follow, program, values)
+    except CaptureError:
+        # At these sizes the model may make dimensions equal that differ elsewhere.
+        return None
     return SizeRegion(program, limits, {name: sizes[name] for name in fixed_names})
 
 

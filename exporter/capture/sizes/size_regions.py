@@ -158,7 +158,8 @@ def _points(
     choices: dict[str, list[int]] = {}
     for name in names:
         lower, upper = ranges.get(name, (None, None))
-        low, high = max(2, int(lower or 0)), _FURTHEST if upper is None else min(int(upper), _FURTHEST)
+        # torch's Dim has infinity as its largest size.
+        low, high = max(2, int(lower or 0)), _FURTHEST if upper is None else int(min(upper, _FURTHEST))
         sizes = {*range(2, _NEAR_SIZES), *(base[name] + step for step in range(-8, 9))}
         for end in (low, high):
             if end != base[name]:

@@ -276,8 +276,10 @@ class Tracer:
         placeholders = (node for node in self._program.graph.nodes if node.op == "placeholder")
         for node, specification in zip(placeholders, self._program.graph_signature.input_specs, strict=True):
             tensor = self._program.state_dict.get(specification.target or "")
+            if tensor is None:
+                continue
             device: torch.device = node.meta["val"].device
-            if tensor is not None and tensor.device != device:
+            if tensor.device != device:
                 return device
         return None
 

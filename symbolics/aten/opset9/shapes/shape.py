@@ -248,7 +248,7 @@ def squeeze(g: GraphContext, self: Value, dim: int | list[int] | None = None) ->
         removed_count = rank - len(g.expected[0].shape) - len(removed)
         if removed_count not in (0, len(computed)):
             raise g.refuse("the dimensions of size 1 must be known: name the dimensions to remove")
-        removed = candidates if removed_count else removed
+        removed += computed if removed_count else []
     elif computed and (dim is None or any(shape[axis_number].value is None for axis_number in computed)):  # type: ignore[union-attr]
         raise g.refuse("the dimensions of size 1 must be known: name the dimensions to remove")
     return g.op("Squeeze", self, axes=sorted(removed)) if removed else self
