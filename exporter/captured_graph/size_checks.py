@@ -71,14 +71,15 @@ def write_size_checks(model: ir.Model) -> None:
         CaptureError: a condition has no form as arithmetic of ONNX, or the model reads no input's values.
     """
     restrictions = read_restrictions(model.metadata_props)
-    if not restrictions or not len(model.graph):
+    if not restrictions:
         return
     graph = model.graph
     checked = _checked_input(graph)
     # The checks themselves read the sizes of the unchecked value.
     readers = tuple(checked.uses())
     builder = SourceBuilder(graph)
-    builder.before(graph[0])
+    if len(graph):
+        builder.before(graph[0])
     conditions = write_conditions(builder, graph, restrictions)
     result = checked
     for restriction, condition in zip(restrictions, conditions, strict=True):

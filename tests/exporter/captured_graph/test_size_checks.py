@@ -169,6 +169,12 @@ def test_an_input_that_is_returned_is_checked() -> None:
     assert "n <= 3" in file.fails(torch.ones(4), torch.ones(2))
 
 
+def test_a_model_without_operators_is_checked() -> None:
+    file = File(lower_capture(checked(["n <= 3"], lambda x, y: x), 9))
+    np.testing.assert_equal(file(torch.ones(3), torch.ones(2))[0], np.ones(3))
+    assert "n <= 3" in file.fails(torch.ones(4), torch.ones(2))
+
+
 class Steps(torch.nn.Module):
     """A body of a loop reads the input that is checked."""
 
