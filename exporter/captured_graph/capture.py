@@ -27,7 +27,7 @@ class Interface:
         numbers: positions of the graph outputs that are Python numbers in the model's result.
         complex_outputs: positions of the graph outputs that are real pairs, [..., 2], for complex tensors.
         mutated: names of the buffers and inputs whose new values follow the results, in order.
-        parameter_names: names of the forward's parameters, to bind positional and keyword arguments.
+        parameter_names: names of the parameters that a call may pass by position or by name, in order.
     """
 
     input_specification: Any

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
 
 from ...passes.faults import raise_fault
-from ...registration import ModelFileError, OpsettaError
+from ...registration import ModelFileError, OpsettaError, UsageError
 from ...registration.printable import one_line
 from ..capture.tensor_kinds import without_data
 from ..captured_graph.capture import Interface
@@ -20,6 +20,8 @@ from ..torch_boundary.state.model_state import Preserved
 from ..torch_boundary.state.scripted_state import preserve_state, tensors_of
 from ..torch_boundary.state.written_state import gradients_kept
 
+Value = TypeVar("Value")
+
 _NUMERIC = (torch.Tensor, np.ndarray, np.generic, int, float, complex)
 
 
@@ -27,7 +29,8 @@ def flatten(interface: Interface, args: tuple[object, ...], kwargs: Mapping[str,
     """The leaves of a call, in the order of the capture.
 
     Raises:
-        OpsettaError: the structure of the arguments differs from the captured one.
+        UsageError: the arguments are not those of the example, or differ in structure.
+        OpsettaError: a value is no tensor or number, or not the constant of the capture.
     """
     leaves = _leaves(interface, args, dict(kwargs))
     if leaves is None and interface.parameter_names:
@@ -35,10 +38,9 @@ def flatten(interface: Interface, args: tuple[object, ...], kwargs: Mapping[str,
         moved_args, moved_kwargs = _rebind(interface, args, kwargs)
         leaves = _leaves(interface, moved_args, moved_kwargs)
     if leaves is None:
-        call_structure = pytree.tree_flatten((args, dict(kwargs)))[1]
-        raise OpsettaError(
-            f"the arguments have the structure {call_structure}, but the example's have the structure "
-            f"{interface.input_specification}"
+        raise UsageError(
+            "the arguments do not fit the example's: "
+            + "; ".join(_describe_differences(interface, args, dict(kwargs)))
         )
     for leaf, name, constant in zip(leaves, interface.inputs, interface.constants, strict=True):
         if name is not None and not isinstance(leaf, _NUMERIC):
@@ -72,13 +74,56 @@ def _rebind(
     interface: Interface, args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> tuple[tuple[object, ...], dict[str, object]]:
     """Split the call's arguments into positional and keyword ones as in the capture."""
-    by_name = dict(zip(interface.parameter_names, args, strict=False)) | dict(kwargs)
+    names = interface.parameter_names
+    if len(args) > len(names) or any(name in kwargs for name in names[: len(args)]):
+        return args, dict(kwargs)
+    by_name = dict(zip(names, args, strict=False)) | dict(kwargs)
     positional = interface.input_specification.children()[0].num_children
-    positional_names = interface.parameter_names[:positional]
+    positional_names = names[:positional]
     if any(name not in by_name for name in positional_names):
         return args, dict(kwargs)
     keywords = {name: value for name, value in by_name.items() if name not in positional_names}
     return tuple(by_name[name] for name in positional_names), keywords
+
+
+def _describe_differences(
+    interface: Interface, args: tuple[object, ...], kwargs: dict[str, object]
+) -> Iterator[str]:
+    """What a call has that the example's call has not, and the reverse, by the names of the parameters."""
+    names = interface.parameter_names
+    positional, keywords = interface.input_specification.children()
+    expected = {
+        **_named(names, positional.children()),
+        **dict(zip(keywords.context, keywords.children(), strict=True)),
+    }
+    passed = _named(names, args)
+    for name in sorted(passed.keys() & kwargs.keys()):
+        yield f"'{name}' is passed twice"
+    passed |= kwargs
+    yield from (f"'{name}' is missing" for name in expected if name not in passed)
+    unexpected = [f"'{name}'" for name in passed if name not in expected]
+    if unexpected:
+        yield f"the example has no argument {', '.join(unexpected)}"
+    for name, value in passed.items():
+        structure = pytree.tree_flatten(value)[1]
+        if name in expected and structure != expected[name]:
+            yield f"'{name}' is {_describe_structure(structure)}, not {_describe_structure(expected[name])}"
+
+
+def _named(names: Sequence[str], values: Sequence[Value]) -> dict[str, Value]:
+    """Positional values by the names of their parameters, or by their numbers."""
+    return {
+        names[index] if index < len(names) else f"{index + 1}": value for index, value in enumerate(values)
+    }
+
+
+def _describe_structure(structure: pytree.TreeSpec) -> str:
+    if structure.is_leaf():
+        return "a single value"
+    text = f"a {structure.type.__name__} of {structure.num_children}"
+    return (
+        f"{text} with the keys {', '.join(map(repr, structure.context))}" if structure.type is dict else text
+    )
 
 
 def restore(interface: Interface, results: Sequence[torch.Tensor]) -> Any:

@@ -67,6 +67,8 @@ def capture(
         raise CaptureError(
             f"the model must be an nn.Module, a callable, or an ExportedProgram, not {type(model).__name__}"
         )
+    if isinstance(model, type) and issubclass(model, torch.nn.Module):
+        raise CaptureError(f"the model must be an instance: {model.__name__}(...), not the class itself")
     register_structures(args, dict(kwargs))
     if not isinstance(model, torch.nn.Module):
         model = _FunctionModule(model)

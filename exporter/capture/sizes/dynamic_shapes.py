@@ -116,12 +116,14 @@ class Leaves:
 
 
 def parameter_names(function: Callable[..., object]) -> list[str]:
-    """Names of the parameters of a model's forward, or of a function."""
+    """Names of the parameters of a model's forward, or of a function, that a call may pass by position."""
     target = function.forward if isinstance(function, torch.nn.Module) else function
     try:
-        return list(inspect.signature(target).parameters)
+        parameters = inspect.signature(target).parameters
     except (TypeError, ValueError):
         return []
+    by_position = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return [name for name, parameter in parameters.items() if parameter.kind in by_position]
 
 
 def bind(

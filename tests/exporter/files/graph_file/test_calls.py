@@ -52,7 +52,7 @@ def test_arguments_and_results_keep_their_structure(tmp_path: pathlib.Path) -> N
     assert result["ordered"]["z"][0].dtype == torch.float64
     with pytest.raises(opsetta.OpsettaError, match="captured with the constant"):
         lowered(x, y, times=3, kind="narrow")
-    with pytest.raises(opsetta.OpsettaError, match="structure"):
+    with pytest.raises(opsetta.UsageError, match="'y' is missing; 'times' is missing; 'kind' is missing"):
         lowered(x)
 
 
