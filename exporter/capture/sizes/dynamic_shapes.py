@@ -165,7 +165,7 @@ def _axes(specification: object, value: torch.Tensor, path: str) -> dict[int, An
                 f"dynamic_shapes of '{path}' names axis {axis!r}, but the tensor has {value.ndim} dimensions"
             )
         is_dim = isinstance(dim, (int, str, Dim, _DYNAMIC)) or hasattr(dim, "__name__")
-        if dim is not None and not is_dim:
+        if isinstance(dim, bool) or (dim is not None and not is_dim):
             raise CaptureError(
                 f"dynamic_shapes of '{path}': {dim!r} is not a Dim, a Dim.AUTO or similar hint, a name, "
                 "an int or None"
@@ -279,7 +279,14 @@ def _distinct(triples: Sequence[tuple[Any, dict[int, Any], str]]) -> list[Any]:
 
 
 def _check_example_sizes(leaves: Leaves) -> None:
-    """Refuse the same name for dimensions with different sizes in the example."""
+    """Refuse sizes of the example that are not those of `dynamic_shapes`, or that have one name and differ."""
+    for leaf, axes in enumerate(leaves.requested_dims):
+        for axis, dim in axes.items():
+            if isinstance(dim, int) and dim != leaves.values[leaf].shape[axis]:
+                raise CaptureError(
+                    f"{leaves.axis_text(leaf, axis)} has size {leaves.values[leaf].shape[axis]} in the example, "
+                    f"but dynamic_shapes fixes it at {dim}: leave it out, or give the axis a name"
+                )
     first: dict[str, tuple[int, str]] = {}
     for (leaf, axis), name in leaves.dimension_names().items():
         if isinstance(leaves.values[leaf], torch.Tensor):
