@@ -279,13 +279,13 @@ def _distinct(triples: Sequence[tuple[Any, dict[int, Any], str]]) -> list[Any]:
 
 
 def _check_example_sizes(leaves: Leaves) -> None:
-    """Refuse sizes of the example that are not those of `dynamic_shapes`, or that have one name and differ."""
+    """Refuse sizes of the example that `dynamic_shapes` excludes, and different sizes with one name."""
     for leaf, axes in enumerate(leaves.requested_dims):
         for axis, dim in axes.items():
-            if isinstance(dim, int) and dim != leaves.values[leaf].shape[axis]:
+            if isinstance(dim, int) and dim != (size := leaves.values[leaf].shape[axis]):
                 raise CaptureError(
-                    f"{leaves.axis_text(leaf, axis)} has size {leaves.values[leaf].shape[axis]} in the example, "
-                    f"but dynamic_shapes fixes it at {dim}: leave it out, or give the axis a name"
+                    f"{leaves.axis_text(leaf, axis)} has size {size} in the example, but "
+                    f"dynamic_shapes fixes it at {dim}: leave it out, or give the axis a name"
                 )
     first: dict[str, tuple[int, str]] = {}
     for (leaf, axis), name in leaves.dimension_names().items():
