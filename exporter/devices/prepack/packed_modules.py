@@ -209,13 +209,13 @@ def _pack_layer(layer: torch.nn.Module, batch: int | None) -> PackedLayer | None
     if isinstance(layer, torch.nn.Linear):
         return PackedLinear(layer, batch)
     assert isinstance(layer, _CONVOLUTIONS)
-    padding = _padding(layer)
+    padding = _equal_padding(layer)
     if padding is None or layer.padding_mode != "zeros":
         return None
     return PackedConvolution(layer, padding)
 
 
-def _padding(layer: torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Conv3d) -> list[int] | None:
+def _equal_padding(layer: torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Conv3d) -> list[int] | None:
     """The zeros at both ends of each axis; None if the ends differ."""
     if layer.padding == "valid":
         return [0] * len(layer.kernel_size)
