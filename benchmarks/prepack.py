@@ -3,6 +3,7 @@
 Linux only.
 
 python benchmarks/prepack.py [--repeats 5] [--workers 3] [--json]
+python benchmarks/prepack.py --onednn       # a weight that torch's oneDNN packs: packing it and loading it
 """
 
 import argparse
@@ -13,6 +14,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 import opsetta
 
@@ -47,6 +49,29 @@ if rest == "wait":
     print("ready", flush=True)
     sys.stdin.read()
 print(json.dumps({"seconds": seconds, "anonymous_mb": after - before, "run_seconds": run}))
+"""
+LOAD = """
+import json, sys, time
+import torch, opsetta, safetensors.torch
+def memory():
+    with open("/proc/self/status") as status:
+        lines = [line.split() for line in status]
+    return sum(int(line[1]) / 1024 for line in lines if line[0] in ("RssAnon:", "RssFile:"))
+kind, path = sys.argv[1:]
+weight = torch.randn(4096, 4096) if kind == "pack" else None
+# The first weight of a process loads the libraries.
+opsetta.prepack_linear(torch.randn(8, 8)).save(path + ".small")
+opsetta.PackedWeight.load(path + ".small", on_mismatch="error")
+before, begin = memory(), time.perf_counter()
+if kind == "pack":
+    packed = opsetta.prepack_linear(weight)
+else:
+    packed = opsetta.PackedWeight.load(path, on_mismatch="error", verify="size" if kind == "size" else "full")
+seconds = time.perf_counter() - begin
+packed(torch.randn(4, 4096))
+print(json.dumps({"seconds": seconds, "memory_mb": memory() - before}))
+if kind == "pack":
+    packed.save(path)
 """
 KINDS = ("plain", "onnxruntime", "option", "low", "fast", "full")
 """onnxruntime's own plain model, packed model and plain model that it does not pack; then `load_session`."""
@@ -91,6 +116,26 @@ def together(kind: str, folder: pathlib.Path, workers: int) -> float:
     return total
 
 
+def measure_onednn(repeats: int) -> None:
+    """Print medians over fresh processes: packing a weight, loading it for the first time, and afterwards."""
+    rows: dict[str, list[dict[str, float]]] = {"pack": [], "first": [], "full": [], "size": []}
+    with tempfile.TemporaryDirectory() as name:
+        path = os.path.join(name, "weight.safetensors")
+        for _ in range(repeats):
+            for kind, measured in rows.items():
+                if kind == "first":
+                    # A file that was just written may change again unnoticed, so it is not recorded.
+                    time.sleep(3)
+                arguments = [sys.executable, "-c", LOAD, kind, path]
+                done = subprocess.run(arguments, capture_output=True, text=True, check=True)
+                measured.append(json.loads(done.stdout.splitlines()[-1]))
+    for kind, measured in rows.items():
+        seconds, memory = (
+            statistics.median(row[key] for row in measured) for key in ("seconds", "memory_mb")
+        )
+        print(f"{kind:6} {seconds * 1e3:7.1f} ms  memory with a run {memory:6.0f} MB")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -98,7 +143,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--workers", type=int, default=3)
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--onednn", action="store_true")
     options = parser.parse_args()
+    if options.onednn:
+        measure_onednn(options.repeats)
+        return
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name, "bert")
         export(folder)

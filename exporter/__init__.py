@@ -7,7 +7,7 @@ from ..registration.lazy_imports import lazy_imports
 if TYPE_CHECKING:
     from .capture.stored_weights.opening import open_weights
     from .devices.plan import Plan, run_in_arena
-    from .devices.prepack import PackedWeight, load_session, prepack_conv, prepack_linear
+    from .devices.prepack import PackedWeight, load_session, prepack, prepack_conv, prepack_linear
     from .devices.prepack.memory_descriptor import MemoryDescriptor
     from .devices.streaming import StreamingSession, run_streaming, save_streaming
     from .export_model import export
@@ -45,6 +45,7 @@ __all__ = [
     "load",
     "load_session",
     "open_weights",
+    "prepack",
     "prepack_conv",
     "prepack_linear",
     "quantize_weights",
@@ -62,7 +63,7 @@ if not TYPE_CHECKING:
         {
             ".capture.stored_weights.opening": ("open_weights",),
             ".devices.plan": ("Plan", "run_in_arena"),
-            ".devices.prepack": ("PackedWeight", "load_session", "prepack_conv", "prepack_linear"),
+            ".devices.prepack": ("PackedWeight", "load_session", "prepack", "prepack_conv", "prepack_linear"),
             ".devices.prepack.memory_descriptor": ("MemoryDescriptor",),
             ".devices.streaming": ("StreamingSession", "run_streaming", "save_streaming"),
             ".export_model": ("export",),

@@ -15,12 +15,14 @@ import torch
 from ...registration import PrepackUnavailable
 from .probe import PREPACKING, missing
 
-_ALIGNMENT = 64
+ALIGNMENT = 64
+"""Bytes that oneDNN aligns memory to; torch aligns its own to as many."""
 _LIBRARY = "libtorch_cpu.so"
 _SYMBOLS = (
     "aoti_torch_create_tensor_from_blob_v2",
     "aoti_torch_device_type_cpu",
     "aoti_torch_dtype_bfloat16",
+    "aoti_torch_dtype_float16",
     "aoti_torch_dtype_float32",
     "aoti_torch_layout__mkldnn",
 )
@@ -83,12 +85,14 @@ def pack_convolution(
     groups: int,
     input_size: Sequence[int] | None,
 ) -> torch.Tensor:
-    """Pack the weight of a two-dimensional convolution, [out, in / groups, height, width]."""
+    """Pack the weight of a convolution of two or three dimensions, [out, in / groups, …]."""
     library()
     size = None if input_size is None else list(input_size)
-    result: torch.Tensor = torch.ops.aten.mkldnn_reorder_conv2d_weight(
-        weight.to_mkldnn(), list(padding), list(stride), list(dilation), groups, size
+    planar = weight.dim() == 4
+    pack = (
+        torch.ops.aten.mkldnn_reorder_conv2d_weight if planar else torch.ops.aten.mkldnn_reorder_conv3d_weight
     )
+    result: torch.Tensor = pack(weight.to_mkldnn(), list(padding), list(stride), list(dilation), groups, size)
     return result
 
 
@@ -98,20 +102,12 @@ def descriptor_blob(packed: torch.Tensor) -> tuple[bytes, int]:
     return blob[:-GROUPS_BYTES], int.from_bytes(blob[-GROUPS_BYTES:], sys.byteorder)
 
 
-def packed_bytes(packed: torch.Tensor) -> bytes:
-    """A copy of the bytes of a packed tensor."""
+def packed_bytes(packed: torch.Tensor) -> torch.Tensor:
+    """A copy of the bytes of a packed tensor, in aligned memory."""
     size = torch.ops.mkldnn._nbytes(packed)
-    return ctypes.string_at(torch.ops.mkldnn.data_ptr(packed), size)
-
-
-def copy_aligned(content: bytes | bytearray | memoryview) -> torch.Tensor:
-    """A copy of bytes in memory that is aligned for oneDNN."""
-    content_bytes = torch.frombuffer(content, dtype=torch.uint8)
-    allocation = torch.empty(len(content_bytes) + _ALIGNMENT, dtype=torch.uint8)
-    begin = -allocation.data_ptr() % _ALIGNMENT
-    aligned_bytes = allocation[begin : begin + len(content_bytes)]
-    aligned_bytes.copy_(content_bytes)
-    return aligned_bytes
+    # The buffer has no owner: it is valid while the packed tensor lives.
+    content = (ctypes.c_uint8 * size).from_address(torch.ops.mkldnn.data_ptr(packed))
+    return torch.frombuffer(content, dtype=torch.uint8).clone()
 
 
 def tensor_of(
@@ -120,7 +116,7 @@ def tensor_of(
     """A packed tensor over the bytes of another one, which it does not keep alive.
 
     Args:
-        blob: a descriptor that this process's oneDNN made; others are not safe.
+        blob: a descriptor that oneDNN of the same version made; others are not safe.
     """
     torch_library = library()
     strides = [1] * len(shape)

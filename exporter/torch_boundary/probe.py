@@ -246,6 +246,7 @@ PREPACKING = Feature(
             ).split()
         ),
         "torch:ops.aten.mkldnn_reorder_conv2d_weight.default",
+        "torch:ops.aten.mkldnn_reorder_conv3d_weight.default",
         "torch:_C._aoti.alloc_tensor_by_stealing_from_void_ptr",
     ),
 )

@@ -10,6 +10,7 @@ from ....registration.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .manifest import PrepackStatus
+    from .packed_models import prepack
     from .packed_session import load_session
     from .packed_weights import PackedWeight, prepack_conv, prepack_linear
     from .saving import save_prepacked
@@ -18,6 +19,7 @@ __all__ = [
     "PackedWeight",
     "PrepackStatus",
     "load_session",
+    "prepack",
     "prepack_conv",
     "prepack_linear",
     "save_prepacked",
@@ -30,6 +32,7 @@ if not TYPE_CHECKING:
         {
             ".manifest": ("PrepackStatus",),
             ".packed_session": ("load_session",),
+            ".packed_models": ("prepack",),
             ".packed_weights": ("PackedWeight", "prepack_conv", "prepack_linear"),
             ".saving": ("save_prepacked",),
         },

@@ -2,7 +2,7 @@
 
 The blob is that of `dnnl_memory_desc_get_blob`: the image of oneDNN's own structure (oneDNN 3.x,
 `src/common/memory_desc.hpp`), which has neither a version nor a checksum, and whose unused bytes are
-arbitrary. A descriptor read here is never handed to oneDNN; it is compared with one that oneDNN made.
+arbitrary. Descriptors are handed to oneDNN of the version that made them, after all fields were checked.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _BLOB = struct.Struct("<2i 12q i4x 12q 12q q i4x 12q i4x 12q 12q Q")
 strides, number of blocks, their sizes and dimensions, and the flags of further properties."""
 _SIZE = 768
 _KIND, _BLOCKED = 1, 2
-_ELEMENT_TYPES = {2: ("bfloat16", 2), 3: ("float32", 4)}
+_ELEMENT_TYPES = {1: ("float16", 2), 2: ("bfloat16", 2), 3: ("float32", 4)}
 """Name and bytes of the element types, by oneDNN's number."""
 _LARGEST = 2**48
 
@@ -30,7 +30,7 @@ class MemoryDescriptor:
 
     Attributes:
         shape: the sizes of the tensor; grouped convolutions have the groups first.
-        dtype: `"float32"` or `"bfloat16"`.
+        dtype: `"float32"`, `"bfloat16"` or `"float16"`.
         padded_shape: the sizes in memory.
         strides: elements between blocks, per dimension.
         blocks: size and dimension of each inner block, outermost first.

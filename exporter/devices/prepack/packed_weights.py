@@ -6,9 +6,11 @@ import dataclasses
 import hashlib
 import json
 import os
+import pathlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ....passes.planning import align
 from ....registration import ModelFileError, PrepackError, PrepackUnavailable, UsageError
 from ....registration.json_text import parse_json
 from ....registration.warning import warn
@@ -17,16 +19,20 @@ from ...files.small_files import open_regular, reason_of
 from ...torch_boundary.requirements import need_torch
 from . import environment
 from .environment import Fingerprint
-from .manifest import PrepackStatus
+from .manifest import VERIFICATIONS, PrepackStatus
 from .memory_descriptor import MemoryDescriptor
+from .packed_layout import PackedLayout, packed_layout
 from .packed_session import check_choice
+from .verified_files import VerifiedFiles
 
 if TYPE_CHECKING:
     import torch
 
-_FORMAT = "opsetta packed weight 1"
+_FORMAT = "opsetta packed weight 2"
+_LENGTH_BYTES = 8
+"""A safetensors file begins with the length of its header."""
 _KINDS = ("linear", "conv2d")
-_DTYPES = ("float32", "bfloat16")
+_DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,9 +64,8 @@ class _Recipe:
                 weight, self.padding, self.stride, self.dilation, self.groups, self.input_size
             )
         except RuntimeError as error:
-            dtype = str(weight.dtype).removeprefix("torch.")
             raise PrepackUnavailable(
-                f"oneDNN cannot pack {dtype} weights on this processor: {error}"
+                f"oneDNN cannot pack {_dtype_name(weight)} weights on this processor: {error}"
             ) from error
 
 
@@ -70,20 +75,22 @@ class PackedWeight:
     Attributes:
         plain: the weight as it was given, a torch tensor.
         packed: the packed torch tensor; its memory lives as long as this object.
-        descriptor: its layout.
         prepack_status: whether the packed bytes of a file are used, and why not.
     """
 
-    def __init__(self, plain: torch.Tensor, recipe: _Recipe):
-        from ...torch_boundary import onednn
-
-        self.plain = plain.detach().contiguous()
+    def __init__(self, plain: torch.Tensor, recipe: _Recipe, layout: PackedLayout, memory: torch.Tensor):
+        self.plain = plain
         self._recipe = recipe
-        self.packed = recipe.pack(self.plain)
-        blob, self._groups = onednn.descriptor_blob(self.packed)
-        self.descriptor = MemoryDescriptor.from_blob(blob)
+        self._layout = layout
+        # The packed tensor only refers to these bytes.
+        self._memory = memory
+        self.packed = layout.tensor_over(memory)
         self.prepack_status = PrepackStatus(True)
-        self._memory: Any = None
+
+    @property
+    def descriptor(self) -> MemoryDescriptor:
+        """The layout of the packed tensor."""
+        return self._layout.descriptor
 
     def __call__(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
         """Apply the layer: `linear` to [..., in], or `conv2d` to [batch, in, height, width]."""
@@ -102,29 +109,42 @@ class PackedWeight:
         Raises:
             ModelFileError: the path cannot be written, or safetensors is not installed.
         """
+        import torch
+
         from ...torch_boundary import onednn
 
-        content = onednn.packed_bytes(self.packed)
         tensors = {
-            "packed": _bytes(content),
-            "descriptor": _bytes(self.descriptor.to_blob()),
+            # With the elements of the weight, the packed bytes are the first tensor of the file.
+            "packed": self._memory.view(self.plain.dtype),
+            "descriptor": torch.frombuffer(bytearray(self.descriptor.to_blob()), dtype=torch.uint8),
             "plain": self.plain,
         }
         header = {
             "format": _FORMAT,
             "recipe": json.dumps(dataclasses.asdict(self._recipe)),
-            "groups": str(self._groups),
+            "groups": str(self._layout.groups),
             "fingerprint": json.dumps(_fingerprint()),
         }
-        data = _safetensors().save(tensors, {**header, "sha256": _digest(header, tensors)})
-        publish(path, lambda file, _: file.write(data))
+        content = memoryview(_safetensors().save(tensors, {**header, "sha256": _digest(header, tensors)}))
+        end = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")
+        # The header may end with spaces: they align the mapped packed bytes for oneDNN.
+        padded_end = align(end, onednn.ALIGNMENT)
+        length = (padded_end - _LENGTH_BYTES).to_bytes(_LENGTH_BYTES, "little")
+        start = [length, content[_LENGTH_BYTES:end], b" " * (padded_end - end)]
+        publish(path, lambda file, _: file.writelines([*start, content[end:]]))
 
     @classmethod
-    def load(cls, path: str | bytes | os.PathLike[str], *, on_mismatch: str = "fallback") -> PackedWeight:
-        """Read a file of `save`.
+    def load(
+        cls, path: str | bytes | os.PathLike[str], *, on_mismatch: str = "fallback", verify: str = "full"
+    ) -> PackedWeight:
+        """Read a file of `save`: the packed bytes are used where they are in the file, which is mapped.
 
-        The layout is derived afresh from the plain weight. The packed bytes are used if environment and
-        layout are those of the file; otherwise the plain weight is packed again, with a warning.
+        If the environment is not that of the file, the plain weight is packed, with a warning.
+
+        Args:
+            on_mismatch: in another environment, `"fallback"` packs the plain weight, and `"error"` raises.
+            verify: `"full"` compares the SHA-256 of the contents, once until the file changes or the computer
+                restarts: a record is kept in the folder of the file. `"size"` compares sizes alone.
 
         Raises:
             ModelFileError: the file cannot be read, or is damaged.
@@ -132,56 +152,48 @@ class PackedWeight:
             PrepackUnavailable: there is no oneDNN here.
         """
         check_choice("on_mismatch", on_mismatch, ("fallback", "error"))
+        check_choice("verify", verify, VERIFICATIONS)
         need_torch("packed weights")
         path_text = os.fsdecode(path)
-        header, tensors = _read_file(path_text)
+        header, tensors = _read_file(path_text, verify)
         recipe = _make_recipe(header, path_text)
-        # Packs anew, to learn which layout oneDNN chooses here; the plain weight serves where it is another
-        # one.
-        weight = cls(tensors["plain"], recipe)
         try:
             saved_environment, groups = dict(parse_json(header["fingerprint"])), int(header["groups"])
-            saved = MemoryDescriptor.from_blob(tensors["descriptor"].numpy().tobytes())
-        except (ValueError, TypeError, LookupError) as error:
+            descriptor = MemoryDescriptor.from_blob(tensors["descriptor"].numpy().tobytes())
+            layout = PackedLayout(descriptor, groups)
+            memory = layout.check_memory(tensors["packed"])
+        except (ValueError, TypeError, LookupError, PrepackError) as error:
             raise ModelFileError(f"'{path_text}' is damaged: {error}") from error
+        plain = tensors["plain"]
+        if (*plain.shape,) != layout.shape or _dtype_name(plain) != descriptor.dtype:
+            raise ModelFileError(f"'{path_text}' is damaged: its layout is not that of its plain weight")
         different = tuple(environment.differences(saved_environment, _fingerprint()))
+        if not different:
+            return cls(plain, recipe, layout, memory)
         reason = ", ".join(map(str, different))
-        if not reason and (saved != weight.descriptor or groups != weight._groups):
-            reason = "oneDNN chooses another layout here"
-        if not reason and saved.nbytes != tensors["packed"].numel():
-            raise ModelFileError(
-                f"'{path_text}' is damaged: its packed weight does not have {saved.nbytes} bytes"
-            )
-        if reason:
-            message = f"the packed weight of '{path_text}' is not used: {reason}"
-            if on_mismatch == "error":
-                raise PrepackError(message)
-            warn(message, UserWarning)
-            weight.prepack_status = PrepackStatus(False, different, reason)
-            return weight
-        weight._use(tensors["packed"])
+        message = f"the packed weight of '{path_text}' is not used: {reason}"
+        if on_mismatch == "error":
+            raise PrepackError(message)
+        warn(message, UserWarning)
+        weight = _pack(plain, recipe)
+        weight.prepack_status = PrepackStatus(False, different, reason)
         return weight
-
-    def _use(self, content: Any) -> None:
-        """Use packed bytes in the layout of this process."""
-        from ...torch_boundary import onednn
-
-        self._memory = onednn.copy_aligned(content.numpy())
-        blob, _ = onednn.descriptor_blob(self.packed)
-        self.packed = onednn.tensor_of(
-            self._memory, self.plain.shape, self.descriptor.dtype, blob, self._groups
-        )
 
     def __repr__(self) -> str:
         shape, dtype = list(self.plain.shape), self.descriptor.dtype
         return f"PackedWeight({self._recipe.kind}, shape={shape}, dtype={dtype})"
 
 
+def _pack(weight: torch.Tensor, recipe: _Recipe) -> PackedWeight:
+    plain = weight.detach().contiguous()
+    return PackedWeight(plain, recipe, *packed_layout(recipe.pack(plain)))
+
+
 def prepack_linear(weight: torch.Tensor, *, batch: int | None = None) -> PackedWeight:
     """Pack the weight of a linear layer for oneDNN.
 
     Args:
-        weight: [out, in], FLOAT or BFLOAT16.
+        weight: [out, in], FLOAT, BFLOAT16 or FLOAT16.
         batch: the rows of the input that the layout is chosen for; oneDNN has its own for 1.
 
     Raises:
@@ -189,7 +201,7 @@ def prepack_linear(weight: torch.Tensor, *, batch: int | None = None) -> PackedW
         PrepackUnavailable: this platform, processor or torch lacks what is needed.
     """
     _check(weight, 2)
-    return PackedWeight(weight, _Recipe("linear", batch))
+    return _pack(weight, _Recipe("linear", batch))
 
 
 def prepack_conv(
@@ -204,7 +216,7 @@ def prepack_conv(
     """Pack the weight of a two-dimensional convolution for oneDNN.
 
     Args:
-        weight: [out, in / groups, height, width], FLOAT or BFLOAT16.
+        weight: [out, in / groups, height, width], FLOAT, BFLOAT16 or FLOAT16.
         input_size: the input's [batch, in, height, width] that the layout is chosen for.
 
     Raises:
@@ -213,7 +225,7 @@ def prepack_conv(
     """
     _check(weight, 4)
     size = None if input_size is None else tuple(map(int, input_size))
-    return PackedWeight(
+    return _pack(
         weight, _Recipe("conv2d", None, _pair(padding), _pair(stride), _pair(dilation), groups, size)
     )
 
@@ -224,10 +236,14 @@ def _check(weight: object, rank: int) -> None:
 
     if not isinstance(weight, torch.Tensor) or weight.dim() != rank or 0 in weight.shape:
         raise UsageError(f"weight must be a non-empty torch tensor of rank {rank}")
-    if str(weight.dtype).removeprefix("torch.") not in _DTYPES or weight.device.type != "cpu":
+    if _dtype_name(weight) not in _DTYPES or weight.device.type != "cpu":
         raise UsageError(
-            f"weight must be float32 or bfloat16 on the CPU, not {weight.dtype} on {weight.device}"
+            f"weight must be float32, bfloat16 or float16 on the CPU, not {weight.dtype} on {weight.device}"
         )
+
+
+def _dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
 
 
 def _pair(value: int | Sequence[int]) -> tuple[int, ...]:
@@ -247,12 +263,6 @@ def _fingerprint() -> Fingerprint:
     }
 
 
-def _bytes(content: bytes) -> torch.Tensor:
-    import torch
-
-    return torch.frombuffer(bytearray(content), dtype=torch.uint8)
-
-
 def _digest(header: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:
     """The SHA-256 of header and tensors."""
     import torch
@@ -262,7 +272,7 @@ def _digest(header: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> s
         tensor = tensors[name]
         # Bytes alone do not tell a tensor of another type or shape apart.
         sha256.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
-        sha256.update(tensor.contiguous().view(torch.uint8).numpy().tobytes())
+        sha256.update(tensor.contiguous().view(torch.uint8).numpy().data)
     return sha256.hexdigest()
 
 
@@ -276,8 +286,8 @@ def _safetensors() -> Any:
     return safetensors.torch
 
 
-def _read_file(path: str) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
-    """Header and tensors of a file, after their digest was compared."""
+def _read_file(path: str, verify: str) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
+    """Header and tensors of a file, which is mapped, after their digest was compared."""
     _safetensors()
     from safetensors import SafetensorError, safe_open
 
@@ -292,7 +302,10 @@ def _read_file(path: str) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     stored_digest = header.pop("sha256", None)
     if header.get("format") != _FORMAT or set(tensors) != {"packed", "descriptor", "plain"}:
         raise ModelFileError(f"'{path}' is not a packed weight of this format ({_FORMAT})")
-    if stored_digest != _digest(header, tensors):
+    if verify == "full":
+        record = VerifiedFiles(pathlib.Path(path).parent)
+        digest = record.digest_of(pathlib.Path(path), lambda _: _digest(header, tensors))
+    if verify == "full" and stored_digest != digest:
         raise ModelFileError(f"'{path}' is damaged: its digest does not match")
     return header, tensors
 

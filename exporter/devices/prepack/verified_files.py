@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import time
+from collections.abc import Callable
 
 from ....registration import ModelFileError
 from ....registration.json_text import parse_json
@@ -38,8 +39,11 @@ class VerifiedFiles:
             if record.get("boot") == self._boot:
                 self._digests = dict(record["files"])
 
-    def digest_of(self, path: pathlib.Path) -> str:
-        """The SHA-256 of a file of the folder, read from the record if the file did not change.
+    def digest_of(self, path: pathlib.Path, compute: Callable[[pathlib.Path], str] = file_digest) -> str:
+        """The digest of a file of the folder, read from the record if the file did not change.
+
+        Args:
+            compute: computes the digest; by default the SHA-256 of all bytes.
 
         Raises:
             OSError: it cannot be read.
@@ -49,7 +53,7 @@ class VerifiedFiles:
         for digest, recorded in self._digests.items():
             if recorded == identity:
                 return digest
-        digest = file_digest(path)
+        digest = compute(path)
         # A file that changes while it is read has another status afterwards.
         after = os.stat(path)
         unchanged = identity == [after.st_ino, after.st_size, after.st_mtime_ns]

@@ -1,0 +1,225 @@
+"""Layers with packed weights, and modules and graphs in which they replace the plain ones."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Sequence
+
+import torch
+
+from ....registration import PrepackError
+from ...torch_boundary import onednn
+from .packed_layout import PackedLayout, packed_layout
+from .packed_operators import layout_text, packed_convolution, packed_linear, read_layout
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
+_CONVOLUTION_CALLS: dict[object, Callable[..., torch.nn.Module]] = dict(
+    zip(
+        (torch.ops.aten.conv1d.default, torch.ops.aten.conv2d.default, torch.ops.aten.conv3d.default),
+        _CONVOLUTIONS,
+        strict=True,
+    )
+)
+_LINEAR_CALL = torch.ops.aten.linear.default
+
+
+class PackedLayer(torch.nn.Module):
+    """A layer whose weight is packed; the weight is the buffer `packed`.
+
+    Attributes:
+        layout: how the weight is packed, in the form that the operators take.
+    """
+
+    packed: torch.Tensor
+    bias: torch.nn.Parameter | None
+
+    def __init__(self, packed: torch.Tensor, bias: torch.Tensor | None):
+        super().__init__()
+        self.train(False)
+        layout, memory = packed_layout(packed)
+        self.layout = layout_text(layout)
+        self.register_buffer("packed", memory)
+        self.bias = None if bias is None else torch.nn.Parameter(bias.detach(), requires_grad=False)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """A plain copy of the weight, for code that reads it."""
+        layout: PackedLayout = read_layout(self.layout)
+        return layout.tensor_over(layout.check_memory(self.packed)).to_dense()
+
+    def get_extra_state(self) -> torch.Tensor:
+        """The layout as a tensor, which all formats of files can store."""
+        return torch.frombuffer(bytearray(self.layout.encode()), dtype=torch.uint8)
+
+    def set_extra_state(self, state: torch.Tensor) -> None:
+        """Check the layout of a state that is loaded.
+
+        Raises:
+            PrepackError: this process packs the weight in another way.
+        """
+        layout = bytes(state.tolist()).decode(errors="replace")
+        if layout != self.layout:
+            raise PrepackError(
+                f"the state has a weight with another layout ({layout}) than oneDNN chose ({self.layout})"
+            )
+
+
+class PackedLinear(PackedLayer):
+    """`torch.nn.Linear` with a packed weight."""
+
+    def __init__(self, layer: torch.nn.Linear, batch: int | None):
+        super().__init__(onednn.pack_linear(layer.weight.detach(), batch), layer.bias)
+        self.in_features, self.out_features = layer.in_features, layer.out_features
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply the layer."""
+        result: torch.Tensor = packed_linear(x, self.packed, self.bias, self.layout)
+        return result
+
+
+class PackedConvolution(PackedLayer):
+    """`torch.nn.Conv1d`, `Conv2d` or `Conv3d` with a packed weight."""
+
+    def __init__(self, layer: torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Conv3d, padding: Sequence[int]):
+        weight, stride, dilation = layer.weight.detach(), layer.stride, layer.dilation
+        rank = len(padding)
+        if rank == 1:
+            # torch packs no weights of one-dimensional convolutions, so these get a height of 1.
+            weight, padding = weight.unsqueeze(2), (0, *padding)
+            stride, dilation = (1, *stride), (1, *dilation)
+        packed = onednn.pack_convolution(weight, padding, stride, dilation, layer.groups, None)
+        super().__init__(packed, layer.bias)
+        self.rank, self.groups = rank, layer.groups
+        self.padding, self.stride, self.dilation = list(padding), list(stride), list(dilation)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Apply the layer to a batch, or to a single item."""
+        single = x.dim() == self.rank + 1
+        if single:
+            x = x.unsqueeze(0)
+        if self.rank == 1:
+            x = x.unsqueeze(2)
+        result: torch.Tensor = packed_convolution(
+            x, self.packed, self.bias, self.stride, self.padding, self.dilation, self.groups, self.layout
+        )
+        if self.rank == 1:
+            result = result.squeeze(2)
+        return result.squeeze(0) if single else result
+
+
+def pack_module(model: torch.nn.Module, batch: int | None) -> torch.nn.Module:
+    """Replace the layers of a module by packed ones."""
+    paths: dict[torch.nn.Module, list[str]] = {}
+    for path, layer in model.named_modules(remove_duplicate=False):
+        paths.setdefault(layer, []).append(path)
+    packed_model = model
+    # Only paths are kept, so that each plain weight is freed before the next one is packed.
+    path_groups = list(paths.values())
+    del paths, layer
+    for group in path_groups:
+        replacement = _pack_layer(model.get_submodule(group[0]), batch)
+        if replacement is None:
+            continue
+        if group == [""]:
+            packed_model = replacement
+            continue
+        for path in group:
+            parent, _, name = path.rpartition(".")
+            setattr(model.get_submodule(parent), name, replacement)
+    return packed_model
+
+
+def pack_graph(program: torch.export.ExportedProgram, batch: int | None) -> torch.fx.GraphModule:
+    """Return the graph of an exported program with packed layers where it multiplies by a weight."""
+    module = program.module()
+    assert isinstance(module, torch.fx.GraphModule)
+    graph = module.graph
+    for index, node in enumerate(list(graph.nodes)):
+        layer = _layer_of(module, node)
+        packed = None if layer is None else _pack_layer(layer, batch)
+        if packed is None:
+            continue
+        module.add_submodule(f"packed_{index}", packed)
+        with graph.inserting_before(node):
+            call = graph.call_module(f"packed_{index}", (node.args[0],))
+        call.meta.update(node.meta)
+        node.replace_all_uses_with(call)
+        graph.erase_node(node)
+    for node in list(graph.nodes):
+        if node.op == "get_attr" and not node.users:
+            graph.erase_node(node)
+    read = {node.target for node in graph.nodes if node.op == "get_attr"}
+    # A plain weight that no node reads any more would be a second copy.
+    for name, _ in list(module.named_parameters(remove_duplicate=False)):
+        if name not in read and not name.startswith("packed_"):
+            parent, _, leaf = name.rpartition(".")
+            delattr(module.get_submodule(parent), leaf)
+    module.recompile()
+    return module
+
+
+def _layer_of(module: torch.fx.GraphModule, node: torch.fx.Node) -> torch.nn.Module | None:
+    """The layer that a call computes, if its weight and bias are those of the program."""
+    convolution = _CONVOLUTION_CALLS.get(node.target)
+    if convolution is None and node.target != _LINEAR_CALL:
+        return None
+    call = node.normalized_arguments(module, normalize_to_only_use_kwargs=True)
+    arguments = dict(call.kwargs) if call is not None else {}
+    operands = [arguments.pop("weight", None), arguments.pop("bias", None)]
+    if any(value is not None and value.op != "get_attr" for value in operands) or operands[0] is None:
+        return None
+    weight, bias = (
+        value and torch.nn.Parameter(operator.attrgetter(value.target)(module).detach(), requires_grad=False)
+        for value in operands
+    )
+    arguments.pop("input", None)
+    layer: torch.nn.Module
+    if convolution is None:
+        layer = torch.nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    else:
+        outputs, inputs, *kernel = weight.shape
+        sizes = {
+            # A list of one number is for all axes.
+            name: tuple(value) * (len(kernel) if len(value) == 1 else 1)
+            if isinstance(value, Sequence)
+            else value
+            for name, value in arguments.items()
+        }
+        inputs *= sizes.get("groups", 1)
+        layer = convolution(inputs, outputs, tuple(kernel), bias=False, device="meta", **sizes)
+    layer.register_parameter("weight", weight)
+    layer.register_parameter("bias", bias)
+    return layer.train(False)
+
+
+def _pack_layer(layer: torch.nn.Module, batch: int | None) -> PackedLayer | None:
+    """The packed layer; None if the layer stays as it is."""
+    weight = getattr(layer, "weight", None)
+    if type(layer) not in (torch.nn.Linear, *_CONVOLUTIONS) or not isinstance(weight, torch.Tensor):
+        return None
+    # Hooks belong to the object that they were registered with.
+    hooked = any(
+        hooks
+        for name, hooks in vars(layer).items()
+        if name.endswith("_hooks") and not name.startswith("_state")
+    )
+    if hooked or weight.dtype not in _DTYPES or weight.device.type != "cpu" or 0 in weight.shape:
+        return None
+    if isinstance(layer, torch.nn.Linear):
+        return PackedLinear(layer, batch)
+    assert isinstance(layer, _CONVOLUTIONS)
+    padding = _equal_padding(layer)
+    if padding is None or layer.padding_mode != "zeros":
+        return None
+    return PackedConvolution(layer, padding)
+
+
+def _equal_padding(layer: torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Conv3d) -> list[int] | None:
+    """The zeros at both ends of each axis; None if the ends differ."""
+    if layer.padding == "valid":
+        return [0] * len(layer.kernel_size)
+    if not isinstance(layer.padding, str):
+        return list(layer.padding)
+    zeros = [step * (size - 1) for size, step in zip(layer.kernel_size, layer.dilation, strict=True)]
+    return None if any(count % 2 for count in zeros) else [count // 2 for count in zeros]

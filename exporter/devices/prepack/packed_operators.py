@@ -1,0 +1,129 @@
+"""Operators of torch that compute with packed weights: `opsetta::packed_linear` and `packed_convolution`.
+
+For torch a packed weight is an ordinary tensor of bytes, so it can be a buffer of a module, a constant of a
+compiled package, or an entry of a file. The argument `layout` says what the bytes mean. Importing this module
+registers the operators.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import struct
+from collections.abc import Sequence
+
+import torch
+
+from ....registration import PrepackError, UsageError
+from ....registration.json_text import parse_json
+from ...torch_boundary import onednn
+from .memory_descriptor import MemoryDescriptor
+from .packed_layout import PackedLayout
+
+_WEIGHT = "Tensor x, Tensor weight, Tensor? bias"
+
+
+def layout_text(layout: PackedLayout) -> str:
+    """The argument `layout` of the operators: the layout, and the oneDNN that its bytes are for."""
+    fields = dataclasses.asdict(layout.descriptor)
+    return json.dumps({"onednn": onednn.version(), "groups": layout.groups, **fields})
+
+
+@functools.lru_cache(maxsize=4096)
+def read_layout(text: str) -> PackedLayout:
+    """The layout of a text from `layout_text`.
+
+    Raises:
+        PrepackError: it is none, or is for another oneDNN.
+    """
+    try:
+        fields = dict(parse_json(text.encode()))
+        version, groups = fields["onednn"], int(fields["groups"])
+        shape, padded, strides = (
+            tuple(map(int, fields[name])) for name in ("shape", "padded_shape", "strides")
+        )
+        blocks = tuple((int(size), int(axis)) for size, axis in fields["blocks"])
+        # The blob's reader checks all fields: they decide which memory oneDNN reads.
+        blob = MemoryDescriptor(shape, str(fields["dtype"]), padded, strides, blocks).to_blob()
+        layout = PackedLayout(MemoryDescriptor.from_blob(blob), groups)
+    except (ValueError, TypeError, LookupError, OverflowError, struct.error) as error:
+        raise PrepackError(f"this is no layout of a packed weight: {text!r}") from error
+    if version != onednn.version():
+        raise PrepackError(
+            f"the weight was packed by oneDNN {version}, and oneDNN here is {onednn.version()}: pack it again"
+        )
+    return layout
+
+
+def _open_weight(x: torch.Tensor, weight: torch.Tensor, layout: str) -> torch.Tensor:
+    """The packed tensor over a weight's bytes, for an input of the same element type."""
+    opened = read_layout(layout)
+    if str(x.dtype).removeprefix("torch.") != opened.descriptor.dtype or x.device.type != "cpu":
+        raise UsageError(
+            f"the input of a packed {opened.descriptor.dtype} weight is {x.dtype} on {x.device}: convert it "
+            f"to {opened.descriptor.dtype} on the CPU"
+        )
+    return opened.tensor_over(opened.check_memory(weight))
+
+
+@torch.library.custom_op(
+    "opsetta::packed_linear", mutates_args=(), schema=f"({_WEIGHT}, str layout) -> Tensor"
+)
+def packed_linear(
+    x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, layout: str
+) -> torch.Tensor:
+    """`torch.nn.functional.linear` with a packed weight."""
+    return onednn.linear(x, _open_weight(x, weight, layout), bias).contiguous()
+
+
+@packed_linear.register_fake
+def _(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, layout: str) -> torch.Tensor:
+    rows, _ = read_layout(layout).shape
+    return x.new_empty((*x.shape[:-1], rows))
+
+
+@torch.library.custom_op(
+    "opsetta::packed_convolution",
+    mutates_args=(),
+    schema=f"({_WEIGHT}, int[] stride, int[] padding, int[] dilation, int groups, str layout) -> Tensor",
+)
+def packed_convolution(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    layout: str,
+) -> torch.Tensor:
+    """A convolution of two or three dimensions with a packed weight."""
+    packed = _open_weight(x, weight, layout)
+    result = onednn.convolution(x, packed, bias, padding, stride, dilation, groups)
+    return result.contiguous(memory_format=_memory_format(x))
+
+
+@packed_convolution.register_fake
+def _(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None,
+    stride: Sequence[int],
+    padding: Sequence[int],
+    dilation: Sequence[int],
+    groups: int,
+    layout: str,
+) -> torch.Tensor:
+    plain = x.new_empty(read_layout(layout).shape)
+    zeros = [0] * len(stride)
+    result = torch.convolution(x, plain, bias, stride, padding, dilation, False, zeros, groups)
+    return result.contiguous(memory_format=_memory_format(x))
+
+
+def _memory_format(x: torch.Tensor) -> torch.memory_format:
+    """The format of a convolution's result: channels last if the input has it alone, else contiguous."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
+    if last is None or x.is_contiguous() or not x.is_contiguous(memory_format=last):
+        return torch.contiguous_format
+    return last
