@@ -30,10 +30,19 @@ def find_states(model: PreTrainedModel) -> States:
     states: States = {}
     for name, module in model.named_modules():
         for attribute, value in vars(module).items():
-            is_candidate = isinstance(value, (torch.Tensor, dict, list, tuple)) and attribute not in internal
-            if is_candidate and any(True for _ in tensors_in(value)):
+            if attribute not in internal and _has_only_tensors(value):
                 states.setdefault(name, {})[attribute] = value
     return states
+
+
+def _has_only_tensors(value: object) -> bool:
+    """Whether a value is a tensor, or a container of tensors; lists of modules, for example, are not."""
+    import torch
+
+    if isinstance(value, torch.Tensor):
+        return True
+    members = list(value.values()) if isinstance(value, dict) else value
+    return isinstance(members, (list, tuple)) and bool(members) and all(map(_has_only_tensors, members))
 
 
 def select_changed(states: States, earlier: States) -> States:
