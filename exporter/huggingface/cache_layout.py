@@ -74,7 +74,7 @@ class CacheLayout:
             _check_class(layer)
         self.tensors = [
             _describe(path, tensor, other_tensor)
-            for (path, tensor), (_, other_tensor) in zip(_tensors_in(cache), _tensors_in(other), strict=True)
+            for (path, tensor), (_, other_tensor) in zip(tensors_in(cache), tensors_in(other), strict=True)
         ]
         if not self.tensors:
             raise UsageError(
@@ -82,22 +82,12 @@ class CacheLayout:
                 "compute every token again: export the model with opsetta.export"
             )
 
-    @property
-    def has_positions(self) -> bool:
-        """Whether it keeps keys and values of positions."""
-        return any(PAST in tensor.axes.values() for tensor in self.tensors)
-
-    def build(self, tensors: list[torch.Tensor]) -> object:
-        """A cache of other tensors, which the model may change without changing the tensors.
+    def build(self, tensors: Iterator[torch.Tensor]) -> object:
+        """A cache of the next tensors, which the model may change without changing the tensors.
 
         Layers with a sliding window keep all positions; the mask excludes the old ones.
         """
-        remaining = iter(tensors)
-        return _replace(self._template, remaining)
-
-    def tensors_of(self, cache: object) -> list[torch.Tensor]:
-        """The tensors of a cache, in the order of `tensors`."""
-        return [tensor for _, tensor in _tensors_in(cache)]
+        return _replace(self._template, tensors)
 
 
 def _check_class(layer: object) -> None:
@@ -127,7 +117,7 @@ def _members(node: object) -> list[tuple[str | int, object]]:
     return []
 
 
-def _tensors_in(node: object, path: Path = ()) -> Iterator[tuple[Path, torch.Tensor]]:
+def tensors_in(node: object, path: Path = ()) -> Iterator[tuple[Path, torch.Tensor]]:
     """The tensors of a cache, layer by layer."""
     import torch
 
@@ -135,11 +125,11 @@ def _tensors_in(node: object, path: Path = ()) -> Iterator[tuple[Path, torch.Ten
         yield path, node
     else:
         for key, member in _members(node):
-            yield from _tensors_in(member, (*path, key))
+            yield from tensors_in(member, (*path, key))
 
 
 def _replace(node: object, tensors: Iterator[torch.Tensor]) -> object:
-    """A copy of a cache with other tensors, in the order of `_tensors_in`."""
+    """A copy of a cache with other tensors, in the order of `tensors_in`."""
     import torch
     from transformers.cache_utils import DynamicLayer
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 import itertools
-from typing import TYPE_CHECKING
+import sys
+from typing import TYPE_CHECKING, cast
 
 from ...registration import UsageError
-from .cache_layout import CacheLayout
+from .cache_layout import CachedTensor, CacheLayout, tensors_in
 from .graphs import (
     BATCH,
     EXAMPLE_BATCH,
     EXAMPLE_PAST,
     EXAMPLE_SEQUENCE,
+    PAST,
     SEQUENCE,
     Axes,
     ExampleCall,
@@ -23,6 +26,14 @@ from .graphs import (
     example_tokens,
     random_tensor,
     trial_run,
+)
+from .module_states import (
+    States,
+    continue_from,
+    find_states,
+    restore_attributes,
+    select_batched,
+    select_changed,
 )
 from .selective_scans import continue_scans
 
@@ -57,6 +68,9 @@ def decoder_call(source: TaskModel, *, reads_embeddings: bool = False) -> Exampl
         # RWKV divides weights and hidden states by powers of two, which changes no result but overflows, and
         # writes to its weights for it.
         model.config.rescale_every = 0
+    if getattr(model.config, "max_inference_chunksize", 0):
+        # xLSTM runs parts of a long text one after the other, which saves memory and changes no result.
+        model.config.max_inference_chunksize = sys.maxsize
     parameters = inspect.signature(type(model).forward).parameters
     length = _example_length(model)
     mask = torch.ones(EXAMPLE_BATCH, EXAMPLE_PAST + length, dtype=torch.int64)
@@ -70,20 +84,18 @@ def decoder_call(source: TaskModel, *, reads_embeddings: bool = False) -> Exampl
         inputs["attention_mask"] = mask
     if "position_ids" in parameters:
         inputs["position_ids"] = (mask.cumsum(1) - 1)[:, EXAMPLE_PAST:]
-    # The batch is the axis whose size is another one for another batch.
-    results = [trial_run(model, {"input_ids": batch}) for batch in (tokens, tokens[:1].repeat(3, 1))]
-    argument = next((name for name in results[0] if name in parameters and name not in inputs), "")
-    layout = CacheLayout(*(result.get(argument) for result in results))
-    layers = [list(tensors) for _, tensors in itertools.groupby(layout.tensors, lambda tensor: tensor.layer)]
+    kept = _find_kept_tensors(model, tokens)
+    layers = [list(tensors) for _, tensors in itertools.groupby(kept.tensors, lambda tensor: tensor.layer)]
     seeds = itertools.count()
     past: Pairs = [
         tuple(random_tensor(*tensor.shape, dtype=tensor.dtype, seed=next(seeds)) for tensor in tensors)
         for tensors in layers
     ]
     states = [{tensor.name: tensor.axes for tensor in tensors} for tensors in layers]
-    call = functools.partial(_call, layout=layout, argument=argument)
+    call = functools.partial(_call, kept=kept)
     other_axes: dict[str, Axes] = {}
-    if not layout.has_positions and "attention_mask" in inputs:
+    has_positions = any(PAST in tensor.axes.values() for tensor in kept.tensors)
+    if not has_positions and "attention_mask" in inputs:
         # Without cached positions the mask is one of the new tokens only.
         inputs["attention_mask"] = mask[:, :length]
         other_axes["attention_mask"] = {0: BATCH, 1: SEQUENCE}
@@ -100,18 +112,79 @@ def _example_length(model: PreTrainedModel) -> int:
     return EXAMPLE_SEQUENCE + 2 * max((size for size in chunks if isinstance(size, int)), default=0)
 
 
-def _call(
-    model: PreTrainedModel, inputs: Inputs, past: Pairs, *, layout: CacheLayout, argument: str
-) -> tuple[torch.Tensor, Pairs]:
-    """Run the model.
+@dataclasses.dataclass(frozen=True)
+class _KeptTensors:
+    """What a decoder keeps between two calls.
 
-    Args:
-        argument: the name of the cache in the arguments and results of the model.
+    Attributes:
+        argument: the name of the cache in the arguments of the model.
+        cache: its tensors; None for a model without a cache.
+        states: the tensors that modules keep as attributes; None for a model without such.
     """
-    cache = layout.build([tensor for tensors in past for tensor in tensors])
-    with continue_scans(model, cache):
-        result = type(model).forward(model, **inputs, **{argument: cache}, use_cache=True)
-    return result.logits, [tuple(layout.tensors_of(result[argument]))]
+
+    argument: str
+    cache: CacheLayout | None
+    states: CacheLayout | None
+
+    @property
+    def tensors(self) -> list[CachedTensor]:
+        """All tensors, those of modules last."""
+        layouts = [layout for layout in (self.cache, self.states) if layout is not None]
+        return [tensor for layout in layouts for tensor in layout.tensors]
+
+
+def _find_kept_tensors(model: PreTrainedModel, tokens: torch.Tensor) -> _KeptTensors:
+    """Find what a decoder keeps between two calls, by trial runs.
+
+    Raises:
+        UsageError: nothing, or a cache of a class that is not supported.
+    """
+    # The batch is the axis whose size is another one for another batch.
+    other_tokens = tokens[:1].repeat(3, 1)
+    (name, cache, states), (_, other_cache, _) = (
+        trial_run(model, {"input_ids": batch}, call=_run) for batch in (tokens, other_tokens)
+    )
+    layout = None
+    if states:
+        _, _, other_states = trial_run(model, {"input_ids": other_tokens.repeat(1, 2)}, call=_run)
+        batches = (len(tokens), len(other_tokens))
+        selected = select_batched(states, other_states, batches)
+        other_selected = select_batched(other_states, states, batches[::-1])
+        layout = CacheLayout(selected, other_selected) if selected else None
+    is_needed = layout is None or any(True for _ in tensors_in(cache))
+    return _KeptTensors(name, CacheLayout(cache, other_cache) if is_needed else None, layout)
+
+
+def _run(model: PreTrainedModel, **inputs: object) -> tuple[str, object, States]:
+    """Run a model; return the name of its cache, the cache, and the states of modules that it replaced."""
+    from transformers import DynamicCache
+
+    parameters = inspect.signature(type(model).forward).parameters
+    with restore_attributes(model):
+        earlier = find_states(model)
+        result = type(model).forward(model, **inputs)
+        name = next((name for name in result if name in parameters and name not in inputs), "")
+        cache = result.get(name)
+        if not name and "past_key_values" in parameters:
+            # The model returns no cache, but writes to the cache of a caller such as `generate`.
+            name, cache = "past_key_values", DynamicCache(config=model.config)
+            type(model).forward(model, **inputs, past_key_values=cache)
+        return name, cache, select_changed(find_states(model), earlier)
+
+
+def _call(
+    model: PreTrainedModel, inputs: Inputs, past: Pairs, *, kept: _KeptTensors
+) -> tuple[torch.Tensor, Pairs]:
+    """Run the model from a past, and return its logits and the next past."""
+    remaining = iter([tensor for tensors in past for tensor in tensors])
+    cache = None if kept.cache is None else kept.cache.build(remaining)
+    states = {} if kept.states is None else cast("States", kept.states.build(remaining))
+    arguments = {} if cache is None else {kept.argument: cache}
+    with continue_scans(model, cache), continue_from(model, states) as read_states:
+        result = type(model).forward(model, **inputs, **arguments, use_cache=True)
+        next_states = read_states()
+    caches = [] if cache is None else [result.get(kept.argument, cache)]
+    return result.logits, [tuple(tensor for part in (*caches, next_states) for _, tensor in tensors_in(part))]
 
 
 def cache_of(pairs: Pairs) -> DynamicCache:

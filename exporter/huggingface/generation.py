@@ -409,7 +409,9 @@ class _Graph:
             first, *others = declared.shape or ()
             sizes = [size if isinstance(size, int) else 0 for size in others]
             shape = (first if isinstance(first, int) else batch, *sizes)
-            cache[declared.name] = np.zeros(shape, _numpy_type(declared.dtype))
+            # Some caches count their tokens.
+            is_counter = declared.dtype == ir.DataType.INT64
+            cache[declared.name] = np.zeros(shape, np.int64 if is_counter else _numpy_type(declared.dtype))
         return cache
 
     def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:

@@ -217,7 +217,13 @@ def random_like(pairs: Pairs, length: int, dtype: torch.dtype) -> Pairs:
     ]
 
 
-def trial_run(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], *, use_cache: bool = True) -> Any:
+def trial_run(
+    model: PreTrainedModel,
+    inputs: Mapping[str, torch.Tensor],
+    *,
+    use_cache: bool = True,
+    call: Callable[..., Any] | None = None,
+) -> Any:
     """Run the model to find names and shapes in its result; the values are meaningless.
 
     On the meta device nothing is computed. A model that asks for the value of a tensor runs with weights that
@@ -226,6 +232,7 @@ def trial_run(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], *, use
     Args:
         inputs: without masks, whose values models ask for.
         use_cache: whether the model returns a cache.
+        call: takes the model and the arguments; by default its `forward`.
 
     Raises:
         CaptureError: the model fails.
@@ -237,7 +244,7 @@ def trial_run(model: PreTrainedModel, inputs: Mapping[str, torch.Tensor], *, use
     def run(candidate: PreTrainedModel, device: torch.device | str) -> Any:
         with torch.no_grad():
             moved = {name: item.to(device) for name, item in inputs.items()}
-            return type(candidate).forward(candidate, **moved, **options)
+            return (call or type(candidate).forward)(candidate, **moved, **options)
 
     try:
         # Some models make parameters by a constructor that ignores the meta device.

@@ -144,7 +144,7 @@ class _ChunkMasks:
     """Constant matrices of a chunk, cut to its length.
 
     Attributes:
-        all: those of the later levels of `_invert`, and then the other ones.
+        later: for the later levels of `_invert`; the other ones have an axis of size 1 in front, too.
         causal: 1 where a row may read a column, with the diagonal.
         strict: the same without the diagonal.
         identity: the identity.
@@ -159,9 +159,8 @@ class _ChunkMasks:
         cut = g.constant(np.stack(matrices).astype(np.float32))
         for dim in (1, 2):
             cut = g.call("composed::slice", self=cut, dim=dim, start=0, end=chunk_length, step=1)
-        self.all = cut
-        self.first, self.causal, self.strict, self.identity = (
-            g.op("Gather", cut, len(later) + index, axis=0) for index in range(4)
+        self.later, self.first, self.causal, self.strict, self.identity = as_list(
+            g.op("Split", cut, split=[len(later), 1, 1, 1, 1], axis=0, outputs=5)
         )
 
 
@@ -189,7 +188,7 @@ def _invert(g: GraphContext, system: Value, masks: _ChunkMasks) -> Value:
     inverse = g.op("Sub", masks.identity, g.op("Mul", system, masks.first))
 
     def build(iteration: Value, condition: Value, carried: Value) -> list[Value]:
-        mask = g.op("Gather", masks.all, iteration, axis=0)
+        mask = g.op("Gather", masks.later, iteration, axis=0)
         blocks = g.op("Mul", system, mask)
         change = g.op("MatMul", g.op("MatMul", carried, blocks), carried)
         return [condition, g.op("Sub", carried, change)]

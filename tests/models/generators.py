@@ -132,6 +132,24 @@ GENERATORS: dict[str, tuple[str, Any]] = {
     ),
     "jamba": ("JambaForCausalLM", lambda: _recurrent("jamba")),
     "minimax": ("MiniMaxForCausalLM", lambda: _recurrent("minimax")),
+    # States that modules keep as attributes.
+    "recurrent_gemma": (
+        "RecurrentGemmaForCausalLM",
+        lambda: transformers.RecurrentGemmaConfig(
+            **{**_DECODER, "num_key_value_heads": 1},
+            head_dim=8,
+            lru_width=32,
+            attention_window_size=6,
+            block_types=["recurrent", "attention"],
+        ),
+    ),
+    "xlstm": (
+        "xLSTMForCausalLM",
+        # The cache rounds the sizes of keys and values up to 64.
+        lambda: transformers.xLSTMConfig(
+            vocab_size=VOCABULARY, hidden_size=128, num_hidden_layers=2, num_heads=2, **_SPECIAL
+        ),
+    ),
 }
 """Classes and configurations by name."""
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 import torch
 import torch.fx
 
+from ....torch_boundary.operators.overloads import OpOverload, schema_of
 from ....torch_boundary.recording.loop_operator import RANGE_LOOP
 from .iterations import Loops
 from .matching import Argument, LoopBody, loop_index
@@ -151,6 +152,12 @@ class _Rolling:
         for nodes in body.iterations[self._first :]:
             for position, node in enumerate(nodes):
                 outer = [user for user in node.users if user not in inside and user not in joins]
+                original = _tensor_before(node, inside)
+                if original is not None:
+                    # The call returned the tensor itself, which the code after the loop reads.
+                    for user in outer:
+                        user.replace_input_with(node, original)
+                    continue
                 if outer and nodes is not self._last:
                     value = "the index" if node.target is loop_index else f"a value ('{node.name}')"
                     raise self._loop.refuse(
@@ -264,6 +271,20 @@ class _Rolling:
     ) -> torch.fx.Node:
         self._cursor = insert_after(self._cursor, target, args, example, **kwargs)
         return self._cursor
+
+
+def _tensor_before(node: torch.fx.Node, inside: Container[torch.fx.Node]) -> torch.fx.Node | None:
+    """The tensor from before the loop that a call returns as it is, such as `to` of the type it has."""
+    value = node.meta.get("val")
+    while node in inside:
+        target = node.target
+        if value is None or not isinstance(target, OpOverload) or schema_of(target).is_mutable:
+            return None
+        operands = [item for item in node.all_input_nodes if item.meta.get("val") is value]
+        if not operands:
+            return None
+        node = operands[0]
+    return node
 
 
 def insert_after(

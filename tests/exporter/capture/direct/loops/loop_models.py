@@ -192,6 +192,19 @@ class Frames(Cells):
         return torch.stack(outputs, 1).mean(1), torch.stack(states)
 
 
+class StateOfType(Cells):
+    """The first `to` returns the tensor itself, which is written after the loop."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        kept = x[:, 0].clone()
+        state = kept
+        for t in range(x.shape[1]):
+            state = (state.to(torch.float32).contiguous() * 0.5 + x[:, t]).to(torch.float32)
+        first = kept + 1
+        kept.copy_(state)
+        return first, kept * 2
+
+
 class LastOnly(Cells):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         best = x[:, 0]
@@ -223,6 +236,7 @@ EXPORTED = [
     InPlace,
     OwnTensors,
     Frames,
+    StateOfType,
     LastOnly,
     SumOfList,
 ]
