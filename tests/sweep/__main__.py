@@ -55,7 +55,11 @@ def run_model_types(options: argparse.Namespace) -> None:
         _run_entries(MODEL_TYPES, model_types.names_of_types(), work, imports, {}, options)
     work = functools.partial(base_models.sweep_base_model, tuple(options.opsets or model_types.OPSETS))
     _run_entries(BASE_MODELS, base_models.names_of_types(), work, imports, {}, options)
-    model_types.write_page(options.output / f"{MODEL_TYPES}.jsonl", options.page)
+    files = {
+        "Tasks, by `opsetta.export_huggingface`": options.output / f"{MODEL_TYPES}.jsonl",
+        "Base models, by `opsetta.export`": options.output / f"{BASE_MODELS}.jsonl",
+    }
+    model_types.write_page(files, options.page)
 
 
 def _run_entries(

@@ -10,7 +10,7 @@ import pathlib
 import tempfile
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 OPSETS = (13, 18)
@@ -178,10 +178,16 @@ def _compare_results(model: Any, path: pathlib.Path) -> tuple[str, str]:
     return RIGHT, ""
 
 
-def write_page(outcomes: pathlib.Path, page: pathlib.Path) -> None:
-    """Replace the tables of a page by those of a file of outcomes."""
+def write_page(outcomes: Mapping[str, pathlib.Path], page: pathlib.Path) -> None:
+    """Replace the tables of a page by those of files of outcomes, which may be missing.
+
+    Args:
+        outcomes: the files by the headings of their tables.
+        page: the page.
+    """
     text, marker, _ = page.read_text().partition(_MARKER)
-    page.write_text(f"{text}{marker}\n\n{tables_of(outcomes)}\n")
+    tables = [f"## {heading}\n\n{tables_of(path)}" for heading, path in outcomes.items() if path.exists()]
+    page.write_text("\n\n".join([f"{text}{marker}", *tables]) + "\n")
 
 
 def tables_of(path: pathlib.Path) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, overload
 
 import torch
@@ -24,10 +24,15 @@ class DynamicRange:
         self._step = step
 
     @property
-    def length(self) -> Number:
-        """The number of members, of which a `range` with its stop before its start has none."""
+    def repeated(self) -> Number:
+        """The number of members; a range whose stop lies before its start has none."""
         span = self._stop - self._start if self._step > 0 else self._start - self._stop
         return (span + abs(self._step) - 1) // abs(self._step) if span > 0 else 0
+
+    @property
+    def length(self) -> Number:
+        """The number of members that `len` returns."""
+        return self.repeated
 
     def __bool__(self) -> bool:
         return bool(self.length > 0)
@@ -51,7 +56,8 @@ class DynamicRange:
 
     def make_tensor(self) -> torch.Tensor:
         """The tensor of the members, as `torch.tensor` makes it of a list."""
-        return torch.arange(self._start, self._start + self.length * self._step, self._step)
+        arange: Callable[..., torch.Tensor] = torch.arange
+        return arange(self._start, self._start + self.repeated * self._step, self._step)
 
 
 class DynamicList(DynamicRange):
@@ -63,7 +69,7 @@ class DynamicList(DynamicRange):
     @property
     def length(self) -> Number:
         """The number of members."""
-        return len(self.first_members) + super().length
+        return len(self.first_members) + self.repeated
 
     def __iter__(self) -> Iterator[Number]:
         if self.first_members:
@@ -134,8 +140,7 @@ class DynamicList(DynamicRange):
 
     def make_tensor(self) -> torch.Tensor:
         """The tensor of the members."""
-        length = super().length
-        tensor = torch.arange(self._start, self._start + length * self._step, self._step)
+        tensor = super().make_tensor()
         return torch.cat([torch.tensor(self.first_members), tensor]) if self.first_members else tensor
 
 
