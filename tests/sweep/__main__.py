@@ -24,6 +24,8 @@ from .suites import SUITES, Suite, sweep_entry
 
 MODEL_TYPES = "transformers"
 """The file with the outcomes of model types."""
+BASE_MODELS = "base-models"
+"""The file with the outcomes of `opsetta.export` of their base models."""
 IMPORTS = (f"{__package__}.cases", f"{__package__}.judge", "opsetta.symbolics")
 """Modules that every entry needs; the databases among them take seconds to import."""
 
@@ -45,11 +47,19 @@ def run_suite(name: str, options: argparse.Namespace) -> None:
 
 def run_model_types(options: argparse.Namespace) -> None:
     """Export every model type of transformers, and write the outcomes into a page."""
-    from . import model_types
+    from . import base_models, model_types
 
     imports = ("transformers", "opsetta.symbolics")
-    _run_entries(MODEL_TYPES, model_types.names_of_types(), model_types.sweep_type, imports, {}, options)
-    model_types.write_page(options.output / f"{MODEL_TYPES}.jsonl", options.page)
+    work = functools.partial(model_types.sweep_type, options.opsets or model_types.OPSETS)
+    if not options.base_only:
+        _run_entries(MODEL_TYPES, model_types.names_of_types(), work, imports, {}, options)
+    work = functools.partial(base_models.sweep_base_model, tuple(options.opsets or model_types.OPSETS))
+    _run_entries(BASE_MODELS, base_models.names_of_types(), work, imports, {}, options)
+    files = {
+        "Tasks, by `opsetta.export_huggingface`": options.output / f"{MODEL_TYPES}.jsonl",
+        "Base models, by `opsetta.export`": options.output / f"{BASE_MODELS}.jsonl",
+    }
+    model_types.write_page(files, options.page)
 
 
 def _run_entries(
@@ -96,10 +106,20 @@ def main() -> None:
         "--transformers", action="store_true", help="export every model type of transformers instead"
     )
     parser.add_argument(
+        "--base-only", action="store_true", help="with --transformers: only opsetta.export of the base models"
+    )
+    parser.add_argument(
         "--page",
         type=pathlib.Path,
         default=pathlib.Path("docs/model-types.md"),
         help="with --transformers: the page whose tables are replaced",
+    )
+    parser.add_argument(
+        "--opsets",
+        nargs="+",
+        type=int,
+        metavar="N",
+        help="with --transformers: the opsets, 13 and 18 by default",
     )
     parser.add_argument(
         "--samples", type=int, help="at most so many samples of each entry, at even distances"

@@ -10,6 +10,7 @@ import pathlib
 import tempfile
 import time
 import warnings
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 OPSETS = (13, 18)
@@ -22,7 +23,7 @@ _SAMPLES = 1331
 _MARKER = "<!-- Written by python -m tests.sweep --transformers -->"
 
 
-def sweep_type(index: int) -> list[dict[str, Any]]:
+def sweep_type(opsets: Sequence[int], index: int) -> list[dict[str, Any]]:
     """The outcomes of a model type: one for each task and opset."""
     import torch
     import transformers
@@ -37,7 +38,7 @@ def sweep_type(index: int) -> list[dict[str, Any]]:
     outcomes = []
     for task, architecture in small_models.tasks_of(model_type, tables).items():
         with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stderr(io.StringIO()):
-            outcomes += _sweep_task(model_type, task, architecture, pathlib.Path(folder))
+            outcomes += _sweep_task(model_type, task, architecture, opsets, pathlib.Path(folder))
     return outcomes
 
 
@@ -64,7 +65,9 @@ def _tables() -> dict[str, dict[str, Any]]:
     return tables
 
 
-def _sweep_task(model_type: str, task: str, architecture: str, folder: pathlib.Path) -> list[dict[str, Any]]:
+def _sweep_task(
+    model_type: str, task: str, architecture: str, opsets: Sequence[int], folder: pathlib.Path
+) -> list[dict[str, Any]]:
     import opsetta
 
     from .small_models import NotSmallError, write_model
@@ -73,9 +76,9 @@ def _sweep_task(model_type: str, task: str, architecture: str, folder: pathlib.P
     try:
         model = write_model(architecture, model_type, folder / "model")
     except NotSmallError as error:
-        return [row | {"outcome": NOT_BUILT, "detail": _line(error)}]
+        return [row | {"outcome": NOT_BUILT, "detail": line_of(error)}]
     outcomes = []
-    for opset in OPSETS:
+    for opset in opsets:
         begin = time.perf_counter()
         output = folder / str(opset)
         try:
@@ -84,16 +87,16 @@ def _sweep_task(model_type: str, task: str, architecture: str, folder: pathlib.P
             outcome, detail = _compare(model, written, output)
         except opsetta.OpsettaError as error:
             seconds = round(time.perf_counter() - begin, 1)
-            outcome, detail = REFUSED, f"{type(error).__name__}: {_line(error)}"
+            outcome, detail = REFUSED, f"{type(error).__name__}: {line_of(error)}"
         # Anything else is a fault, which the page shows.
         except Exception as error:
             seconds = round(time.perf_counter() - begin, 1)
-            outcome, detail = FAILED, f"{type(error).__name__}: {_line(error)}"
+            outcome, detail = FAILED, f"{type(error).__name__}: {line_of(error)}"
         outcomes.append(row | {"opset": opset, "outcome": outcome, "detail": detail, "seconds": seconds})
     return outcomes
 
 
-def _line(error: BaseException) -> str:
+def line_of(error: BaseException) -> str:
     return " ".join(str(error).split())[:300]
 
 
@@ -175,10 +178,16 @@ def _compare_results(model: Any, path: pathlib.Path) -> tuple[str, str]:
     return RIGHT, ""
 
 
-def write_page(outcomes: pathlib.Path, page: pathlib.Path) -> None:
-    """Replace the tables of a page by those of a file of outcomes."""
+def write_page(outcomes: Mapping[str, pathlib.Path], page: pathlib.Path) -> None:
+    """Replace the tables of a page by those of files of outcomes, which may be missing.
+
+    Args:
+        outcomes: the files by the headings of their tables.
+        page: the page.
+    """
     text, marker, _ = page.read_text().partition(_MARKER)
-    page.write_text(f"{text}{marker}\n\n{tables_of(outcomes)}\n")
+    tables = [f"## {heading}\n\n{tables_of(path)}" for heading, path in outcomes.items() if path.exists()]
+    page.write_text("\n\n".join([f"{text}{marker}", *tables]) + "\n")
 
 
 def tables_of(path: pathlib.Path) -> str:
@@ -214,15 +223,17 @@ def _totals(cases: dict[tuple[str, str, str], dict[int, dict[str, Any]]]) -> lis
     names = (RIGHT, REFUSED, WRONG, FAILED)
     lines = [f"| opset | {' | '.join(names)} |", "|---|---|---|---|---|"]
     for opset in OPSETS:
-        counts = collections.Counter(outcomes[opset]["outcome"] for outcomes in cases.values())
+        counts = collections.Counter(
+            outcomes[opset]["outcome"] for outcomes in cases.values() if opset in outcomes
+        )
         lines.append(f"| {opset} | {' | '.join(str(counts[name]) for name in names)} |")
     return lines
 
 
 def _row(model_type: str, task: str, architecture: str, outcomes: dict[int, dict[str, Any]]) -> str:
-    columns = [outcomes[opset]["outcome"] for opset in OPSETS]
-    seconds = " / ".join(str(outcomes[opset]["seconds"]) for opset in OPSETS)
-    detail = next((outcomes[opset]["detail"] for opset in OPSETS if outcomes[opset]["detail"]), "")
+    columns = [outcomes[opset]["outcome"] if opset in outcomes else "" for opset in OPSETS]
+    seconds = " / ".join(str(outcomes[opset]["seconds"]) for opset in OPSETS if opset in outcomes)
+    detail = next((outcome["detail"] for outcome in outcomes.values() if outcome["detail"]), "")
     # Characters that have a meaning in Markdown are replaced.
     text = detail[:100].translate(str.maketrans("|<`[]", "/('()"))
     return f"| {' | '.join([model_type, task, architecture, *columns, seconds])} | {text} |"

@@ -3,8 +3,9 @@
 import json
 
 import pytest
+import torch
 
-from . import model_types, small_models
+from . import base_models, model_types, small_models
 
 
 def test_small_configurations_keep_their_class():
@@ -46,9 +47,31 @@ def test_the_page_has_a_row_for_each_model(tmp_path):
     (tmp_path / "outcomes.jsonl").write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     page = tmp_path / "page.md"
     page.write_text(f"# Title\n\n{model_types._MARKER}\n\nold\n")
-    model_types.write_page(tmp_path / "outcomes.jsonl", page)
+    files = {"Tasks": tmp_path / "outcomes.jsonl", "Others": tmp_path / "missing.jsonl"}
+    model_types.write_page(files, page)
     lines = page.read_text().splitlines()
+    assert lines[4] == "## Tasks"
+    del lines[4:6]
     assert lines[4].startswith("2 model types; 1 pairs of type and task were exported, and 1 models were not")
     assert lines[4].endswith("1 types ran out of time or memory.")
     assert "| 18 | 0 | 0 | 1 | 0 |" in lines
     assert lines[-1] == "| bert | fill-mask | BertForMaskedLM | right | wrong | 1.5 / 1.5 | a / (b> |"
+
+
+def test_inputs_of_base_models_have_the_sizes():
+    class Model(torch.nn.Module):
+        main_input_name = "input_ids"
+        config = small_models.small_config("bert")
+
+        def forward(self, input_ids, attention_mask=None):
+            return input_ids * attention_mask
+
+    model = Model()
+    inputs = base_models.example_inputs(model, 3, 7)
+    assert {name: tuple(tensor.shape) for name, tensor in inputs.items()} == {
+        "input_ids": (3, 7),
+        "attention_mask": (3, 7),
+    }
+    assert base_models.dynamic_axes(model, inputs)["input_ids"] == {0: "batch", 1: "length"}
+    assert base_models.run(model, inputs)[0].shape == (3, 7)
+    assert base_models.base_class("bert") == "BertModel"

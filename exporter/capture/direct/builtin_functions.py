@@ -29,6 +29,7 @@ from ...torch_boundary.symbolic_numbers import as_integer, base_two_logarithm, h
 from .bytecode import only_calls
 from .checks import is_inside_call
 from .loops.dynamic_ranges import (
+    DynamicList,
     DynamicRange,
     count_members,
     dynamic_length,
@@ -41,9 +42,11 @@ from .loops.recurrences import as_recurrences
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _modules: dict[str, weakref.WeakKeyDictionary[types.ModuleType, bool]] = {
-    name: weakref.WeakKeyDictionary() for name in ("int", "float")
+    name: weakref.WeakKeyDictionary() for name in ("int", "float", "list")
 }
 """Whether a function may be replaced in a module."""
+_CALLS = {"int": r"\bint\(", "float": r"\bfloat\(", "list": r"\blist\((reversed\()?range\("}
+"""The calls of a function that need its replacement."""
 
 
 class MakesNumbers(BaseException):
@@ -124,6 +127,22 @@ class _RangeType(type):
 
 class _Range(metaclass=_RangeType):
     """The replacement of `range` in the modules that define a model."""
+
+
+class _ListType(type):
+    """Python's `list` for calls and `isinstance`, which keeps the length of a range symbolic."""
+
+    def __call__(cls, *args: Any) -> object:
+        if len(args) == 1 and isinstance(args[0], DynamicRange):
+            return args[0].as_list()
+        return builtins.list(*args)
+
+    def __instancecheck__(cls, item: object) -> bool:
+        return isinstance(item, (builtins.list, DynamicList))
+
+
+class _List(metaclass=_ListType):
+    """The replacement of `list` in the modules that define a model."""
 
 
 class _Int(metaclass=_Integer):
@@ -233,7 +252,7 @@ def keep_symbolic(
                 "zip": zip_members,
                 "sum": sum_members,
             }
-        replacements = {"int": _Int, "float": _Float} if has_dynamic_sizes else {}
+        replacements = {"int": _Int, "float": _Float, "list": _List} if has_dynamic_sizes else {}
         functions |= {
             name: function
             for name, function in replacements.items()
@@ -264,7 +283,7 @@ def _only_calls(space: dict[str, Any], name: str) -> bool:
 
     Args:
         space: its globals.
-        name: `int` or `float`.
+        name: `int`, `float` or `list`.
     """
     module = sys.modules.get(space.get("__name__", ""))
     is_module = module is not None and is_instance(module, types.ModuleType)
@@ -273,7 +292,7 @@ def _only_calls(space: dict[str, Any], name: str) -> bool:
     if module not in _modules[name]:
         try:
             source = inspect.getsource(module)
-            is_called = re.search(rf"\b{name}\(", source) is not None
+            is_called = re.search(_CALLS[name], source) is not None
             _modules[name][module] = is_called and _is_only_called(ast.parse(source), name)
         except (OSError, TypeError, SyntaxError, ValueError):
             # A console changes its module, so the answer is not cached.

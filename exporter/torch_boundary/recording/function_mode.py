@@ -6,7 +6,7 @@ import contextlib
 import functools
 import types
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import torch
@@ -37,11 +37,20 @@ _OF_SLICES = frozenset({torch.unbind, torch.Tensor.unbind, torch.Tensor.__iter__
 _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
 _NARROW = (torch.narrow, torch.Tensor.narrow)
-_REPLACED = frozenset({torch.tensor, torch.equal, *_NARROW, *dynamic_arguments.CHOICES, *_RANDOM})
+_FROM_DATA = (torch.tensor, torch.as_tensor)
+_REPLACED = frozenset({*_FROM_DATA, torch.equal, *_NARROW, *dynamic_arguments.CHOICES, *_RANDOM})
 """Functions that `_recordable` replaces."""
 Call = tuple[Function, Args, Kwargs]
 """A function, and its positional and keyword arguments."""
 Redirect = Callable[[Function, Args, Kwargs], Function]
+
+
+@runtime_checkable
+class DynamicNumbers(Protocol):
+    """Numbers whose count depends on dynamic sizes."""
+
+    def make_tensor(self) -> torch.Tensor:
+        """The tensor of the numbers."""
 
 
 def is_unchanged(func: object) -> bool:
@@ -164,6 +173,10 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
 
 def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
     """A replacement for a function that would read values or fix sizes; other functions as they are."""
+    if func in _FROM_DATA and args and isinstance(args[0], DynamicNumbers):
+        return _tensor_of_numbers
+    if func in _BY_INDEX and _has_numbers(args[1]):
+        return functools.partial(_by_numbers, func)
     if func is torch.tensor and args and _holds_scalars(args[0]):
         # This implementation consists of operators, which can be recorded.
         return _refs.tensor
@@ -179,6 +192,34 @@ def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
     if func in _RANDOM and kwargs.get("generator", func) is None:
         return functools.partial(_by_default_generator, func)
     return _einsum if func is torch.functional.einsum else func
+
+
+def _tensor_of_numbers(
+    data: DynamicNumbers,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str | None = None,
+    **kwargs: object,
+) -> torch.Tensor:
+    """`torch.tensor` of a range over a dynamic size."""
+    return data.make_tensor().to(dtype=dtype, device=device)
+
+
+def _has_numbers(index: object) -> bool:
+    """Whether an index has a list of as many numbers as a dynamic size."""
+    parts = index if type(index) is tuple else (index,)
+    # The protocol's own check is slow, and most calls index with these.
+    return any(
+        not isinstance(part, (int, slice, torch.Tensor, torch.SymInt, type(None), types.EllipsisType))
+        and isinstance(part, DynamicNumbers)
+        for part in parts
+    )
+
+
+def _by_numbers(func: Function, tensor: torch.Tensor, index: object, *value: object) -> object:
+    """Index with a list of as many numbers as a dynamic size."""
+    parts = index if isinstance(index, tuple) else (index,)
+    indices = tuple(part.make_tensor() if isinstance(part, DynamicNumbers) else part for part in parts)
+    return func(tensor, indices, *value)
 
 
 def _by_condition(func: Function, tensor: torch.Tensor, condition: torch.Tensor, *value: object) -> object:

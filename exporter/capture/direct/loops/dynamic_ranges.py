@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import builtins
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, overload
 
 import torch
 
@@ -23,6 +23,20 @@ class DynamicRange:
         self._stop = stop
         self._step = step
 
+    @property
+    def repeated(self) -> Number:
+        """The number of members; a range whose stop lies before its start has none."""
+        span = self._stop - self._start if self._step > 0 else self._start - self._stop
+        return (span + abs(self._step) - 1) // abs(self._step) if span > 0 else 0
+
+    @property
+    def length(self) -> Number:
+        """The number of members that `len` returns."""
+        return self.repeated
+
+    def __bool__(self) -> bool:
+        return bool(self.length > 0)
+
     def __iter__(self) -> Iterator[Number]:
         return self._loops.iterate(self._start, self._stop, self._step)
 
@@ -31,10 +45,103 @@ class DynamicRange:
         start, step = self._start, self._step
         return (((index - start) // step + first, index) for index in self)
 
-    def __reversed__(self) -> Iterator[Number]:
+    def __reversed__(self) -> DynamicRange:
         if self._step != 1:
             raise LoopRefused("reversed() of a range over a dynamic size takes a step of 1")
-        return self._loops.iterate(self._stop - 1, self._start - 1, -1)
+        return DynamicRange(self._loops, self._stop - 1, self._start - 1, -1)
+
+    def as_list(self) -> DynamicList:
+        """`list(range(n))`."""
+        return DynamicList(self._loops, self._start, self._stop, self._step)
+
+    def make_tensor(self) -> torch.Tensor:
+        """The tensor of the members, as `torch.tensor` makes it of a list."""
+        arange: Callable[..., torch.Tensor] = torch.arange
+        return arange(self._start, self._start + self.repeated * self._step, self._step)
+
+
+class DynamicList(DynamicRange):
+    """A list of numbers: a few, and those of a range over a dynamic size."""
+
+    first_members: tuple[Number, ...] = ()
+    """The members before those of the range."""
+
+    @property
+    def length(self) -> Number:
+        """The number of members."""
+        return len(self.first_members) + self.repeated
+
+    def __iter__(self) -> Iterator[Number]:
+        if self.first_members:
+            raise LoopRefused("a loop over a list of numbers before those of a range over a dynamic size")
+        return super().__iter__()
+
+    def __reversed__(self) -> DynamicList:
+        return self[::-1]
+
+    def __eq__(self, other: object) -> bool:
+        raise LoopRefused("a comparison of a list of a dynamic length")
+
+    def __hash__(self) -> int:
+        raise TypeError("unhashable type: 'list'")
+
+    def __radd__(self, numbers: list[Number]) -> DynamicList:
+        joined = self.as_list()
+        joined.first_members = (*numbers, *self.first_members)
+        return joined
+
+    def as_list(self) -> DynamicList:
+        """A copy."""
+        copied = super().as_list()
+        copied.first_members = self.first_members
+        return copied
+
+    @overload
+    def __getitem__(self, key: int) -> Number: ...
+
+    @overload
+    def __getitem__(self, key: slice) -> DynamicList: ...
+
+    def __getitem__(self, key: int | slice) -> Number | DynamicList:
+        if isinstance(key, slice):
+            return self._slice(key)
+        index = key + self.length if key < 0 else key
+        if index < 0 or index >= self.length:
+            raise IndexError("list index out of range")
+        count = len(self.first_members)
+        return self.first_members[int(index)] if index < count else self._start + (index - count) * self._step
+
+    def _slice(self, key: slice) -> DynamicList:
+        """Some of the members, as Python's lists slice; the comparisons become conditions on the size."""
+        step, count = 1 if key.step is None else key.step, len(self.first_members)
+        if step < 0:
+            if key.start is not None or key.stop is not None or count:
+                raise LoopRefused("a slice in reverse of a part of a list of a dynamic length")
+            length = self.length
+            last = self._start + (length - 1) * self._step
+            stride = (length - step - 1) // -step * self._step * step
+            return DynamicList(self._loops, last, last + stride, self._step * step)
+        start = 0 if key.start is None else self._position(key.start)
+        stop = self.length if key.stop is None else self._position(key.stop)
+        if stop < count:
+            raise LoopRefused("a slice that ends before the members of a range over a dynamic size")
+        # The slice continues in the range at the first of its positions behind the first members.
+        skipped = (start - count if start >= count else (start - count) % step) * self._step
+        end = self._start + (stop - count) * self._step
+        result = DynamicList(self._loops, self._start + skipped, end, self._step * step)
+        result.first_members = self.first_members[int(start) :: step] if start < count else ()
+        return result
+
+    def _position(self, position: Number) -> Number:
+        """A start or stop of a slice, counted from the beginning and within the list."""
+        length = self.length
+        position = position + length if position < 0 else position
+        return 0 if position < 0 else length if position > length else position
+
+    def make_tensor(self) -> torch.Tensor:
+        """The tensor of the members."""
+        tensor = super().make_tensor()
+        return torch.cat([torch.tensor(self.first_members), tensor]) if self.first_members else tensor
 
 
 class DynamicSequence:
@@ -133,6 +240,8 @@ def dynamic_length(item: Any) -> object:
     """The length of an object, symbolic for a `DynamicSequence` and a list of the results of a loop."""
     if type(item) is DynamicSequence:
         return item.__len__()
+    if isinstance(item, DynamicRange):
+        return item.length
     if type(item) is list and item and isinstance(item[0], FakeTensor):
         loops = getattr(item[0].fake_mode.shape_env, "loops", None)
         if loops is not None and loops.all:
