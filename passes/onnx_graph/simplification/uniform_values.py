@@ -63,7 +63,9 @@ class RemoveUniformValues(ConstantPass):
         self._positions = ConsecutivePositions(self.initializers)
         self._uniforms: dict[ir.Value, _Uniform | None] = {}
         # Before opset 8 the operands of Max and Min have one shape.
-        self._broadcasting = _BROADCASTING - (_EXTREMES if model.opset_imports.get("", 8) < 8 else set())
+        self._broadcasting = _BROADCASTING - (
+            _EXTREMES if model.opset_imports.get("", 8) < 8 else frozenset[str]()
+        )
         return True
 
     def rewrite(self, node: ir.Node) -> bool:
