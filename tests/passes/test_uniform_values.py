@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from opsetta.passes.onnx_graph.optimize import optimize
 from opsetta.passes.onnx_graph.simplification.uniform_values import RemoveUniformValues
 
 from .graph_case import Case, numbers
@@ -63,6 +64,33 @@ def test_a_broadcast_number_is_read_as_a_scalar(sign: int) -> None:
     case.returns(case.g.op("Neg", case.g.op("Add", case.x, zeros)))
     assert simplified(case) == ["Add", "Neg"]
     assert case.model.graph[0].inputs[1].shape == ir.Shape([])
+
+
+@pytest.mark.parametrize("op_type", ["Max", "Min"])
+def test_a_filled_tensor_is_read_as_a_scalar_at_any_size(op_type: str) -> None:
+    case = Case([2, 100, 100])
+    filled = case.g.op("ConstantOfShape", case.weight("sizes", np.array([100, 100])))
+    case.returns(case.g.op(op_type, case.x, filled))
+    assert simplified(case) == [op_type]
+    assert case.model.graph[0].inputs[1].shape == ir.Shape([])
+
+
+def test_positions_that_a_filled_tensor_limits_are_folded() -> None:
+    case = Case([100, 100])
+    filled = case.g.op("ConstantOfShape", case.weight("sizes", np.array([100, 100])), value=ir.tensor([7]))
+    limited = case.g.op("Min", case.weight("positions", np.arange(10000).reshape(100, 100)), filled)
+    case.returns(case.g.op("Add", case.x, case.g.op("Cast", limited, to=ir.DataType.FLOAT)))
+    before = case.run(numbers(100, 100))
+    assert optimize(case.model, case.known, "basic")
+    np.testing.assert_array_equal(case.run(numbers(100, 100)), before)
+    assert case.ops() == ["Add"]
+
+
+def test_a_filled_tensor_without_a_size_that_others_have_stays() -> None:
+    case = Case([100])
+    filled = case.g.op("ConstantOfShape", case.weight("sizes", np.array([50, 100])))
+    case.returns(case.g.op("Max", case.x, filled))
+    assert not case.checked(numbers(100), RemoveUniformValues(case.known))
 
 
 def test_weights_of_one_number_keep_their_names() -> None:

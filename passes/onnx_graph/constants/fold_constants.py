@@ -76,9 +76,16 @@ class FoldConstants(InitializerPass):
         Run(
             "basic",
             after={
-                "PushTransposes": "Small results of weights are constants only after they have been folded."
+                "PushTransposes": "Small results of weights are constants only after they have been folded.",
             },
             name="FoldSmallResults",
+        ),
+        Run(
+            "basic",
+            after={
+                "RemoveUniformValues": "A tensor of one number may be too large to fold; a scalar is not."
+            },
+            name="FoldUniformOperands",
         ),
     )
 

@@ -1,7 +1,7 @@
 """ONNX pass: gives nodes of some operators initializers of their own.
 
 1. OpenCV 4 adds a layer of the constant's name for each GatherElements that reads it, and fails at the
-   second.
+   second. Its Squeeze refuses axes that are also an operand of arithmetic or the positions of a Gather.
 2. The copies share the contents in memory.
 """
 

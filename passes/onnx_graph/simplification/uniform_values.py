@@ -1,6 +1,7 @@
 """ONNX pass: removes computations on tensors of which all elements are one number, such as masks of True.
 
-1. Shape changes, selections and elementwise operators of such tensors are evaluated on that number alone.
+1. Shape changes, selections and elementwise operators of such tensors are evaluated on that number alone;
+   a ConstantOfShape of any size is such a tensor.
 2. Where a node broadcasts one with a tensor that has the shape of the result, it reads a scalar instead.
 3. A Where by such a condition is the operand that it selects, if that has the shape of the result.
 4. Weights of floats never count as such tensors, because their numbers may be replaced.
@@ -29,9 +30,10 @@ _MOVING = _REDUCING | frozenset(
     "Expand Flatten Gather Identity Reshape Slice Squeeze Tile Transpose Unsqueeze".split()
 )
 _ELEMENTWISE = frozenset(
-    "Add And Cast Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Not Or Sub Where Xor".split()
+    "Add And Cast Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Not Or Sub Where Xor".split()
 )
 _BROADCASTING = _ELEMENTWISE - {"Cast", "Not"}
+_EXTREMES = frozenset({"Max", "Min"})
 _BLIND_TO_ZEROS = ("Softmax", "LogSoftmax", "Exp", "Cos", "Abs")
 _MAXIMUM_CONSTANT = 2**18
 """Constants of more elements are not read, nor floats that are computed when the file is written."""
@@ -54,12 +56,16 @@ class RemoveUniformValues(ConstantPass):
             after={"FindFalseConditions": "A condition that is never true is a tensor of one number."},
         ),
     )
-    op_types = _MOVING | _ELEMENTWISE | {"CumSum"}
+    op_types = _MOVING | _ELEMENTWISE | {"ConstantOfShape", "CumSum"}
 
     def begin(self, model: ir.Model) -> bool:
         """Forget the values of another model."""
         self._positions = ConsecutivePositions(self.initializers)
         self._uniforms: dict[ir.Value, _Uniform | None] = {}
+        # Before opset 8 the operands of Max and Min have one shape.
+        self._broadcasting = _BROADCASTING - (
+            _EXTREMES if model.opset_imports.get("", 8) < 8 else frozenset[str]()
+        )
         return True
 
     def rewrite(self, node: ir.Node) -> bool:
@@ -71,7 +77,7 @@ class RemoveUniformValues(ConstantPass):
             # The node stays until its reader is simplified; then it is unused and removed.
             self._uniforms[node.outputs[0]] = uniform
             return False
-        return node.op_type in _BROADCASTING and self._simplify(node)
+        return node.op_type in self._broadcasting and self._simplify(node)
 
     def _uniform(self, value: ir.Value | None) -> _Uniform | None:
         if value is None:
@@ -107,6 +113,8 @@ class RemoveUniformValues(ConstantPass):
         if node.op_type == "Sub" and result.shape is not None and self._positions.is_difference(node):
             assert dtype is not None
             return _Uniform(np.ones((), dtype.numpy()), result.shape.dims)
+        if node.op_type == "ConstantOfShape":
+            return _filled(node)
         elementwise = node.op_type in _ELEMENTWISE
         operands = []
         for value in node.inputs if elementwise else node.inputs[:1]:
@@ -177,6 +185,15 @@ class RemoveUniformValues(ConstantPass):
         return not result.is_graph_output() and all(
             reader.op_type in _BLIND_TO_ZEROS and not reader.domain for reader in readers
         )
+
+
+def _filled(node: ir.Node) -> _Uniform | None:
+    """The result of a ConstantOfShape; without the attribute `value` it is zeros."""
+    shape, filler = node.outputs[0].shape, node.attributes.get("value")
+    if shape is None or 0 in shape:
+        return None
+    number = np.zeros((), np.float32) if filler is None else filler.as_tensor().numpy()
+    return _Uniform(np.asarray(number).reshape(()), shape.dims)
 
 
 def _is_zero(number: np.ndarray) -> bool:

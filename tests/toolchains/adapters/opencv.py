@@ -3,6 +3,9 @@
 import cv2
 import numpy as np
 
+DROPS_SIZES_OF_ONE = True
+"""A result of OpenCV 4 has two dimensions or more, so one of rank 1 comes back with a size of 1."""
+
 
 def run(job) -> np.ndarray:
     network = cv2.dnn.readNetFromONNX(job.path)

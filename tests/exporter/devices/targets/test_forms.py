@@ -216,6 +216,24 @@ def test_initializers_and_gelu_are_written_as_the_conventions_say():
     assert sorted(value.producer().op_type for value in last.inputs) == ["Add", "Mul"]
 
 
+def test_opencv_reads_axes_that_are_no_operand_too():
+    model = _of(lambda x, i: torch.cat([(x[:, [1]] * (i + 1)[:, None]).unsqueeze(1), x.unsqueeze(1)], 2))
+    inputs = (torch.randn(3, 5), torch.arange(3))
+    program = opsetta.export(model, inputs, target="opencv")
+    program.verify()
+    axes = [node.inputs[1] for node in program.model.graph if node.op_type == "Unsqueeze"]
+    assert len(axes) > 1
+    assert all(len(value.uses()) == 1 for value in axes)
+
+
+def test_opencv5_takes_the_last_state_of_a_gru_from_its_sequence():
+    program = opsetta.export(_layer(nn.GRU, lambda r: r[1]).eval(), (torch.randn(STEPS),), target="opencv5")
+    program.verify()
+    (gru,) = (node for node in program.model.graph if node.op_type == "GRU")
+    assert gru.outputs[0].uses()
+    assert len(gru.outputs) == 1 or not gru.outputs[1].uses()
+
+
 def test_the_forms_of_all_targets_are_known():
     assert sum(len(load_target(name).forms) for name in target_names()) >= 20
 
