@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import inspect
 import itertools
 from typing import TYPE_CHECKING
 
 from ...registration import UsageError
+from .cache_layers import CachePositions, written_masks
 from .cache_layout import CacheLayout
 from .graphs import (
     BATCH,
-    EXAMPLE_BATCH,
     EXAMPLE_PAST,
     EXAMPLE_SEQUENCE,
     SEQUENCE,
@@ -25,6 +27,7 @@ from .graphs import (
     trial_run,
 )
 from .selective_scans import continue_scans
+from .shared_buffers import attention_in_buffers, supports_shared_buffer
 
 if TYPE_CHECKING:
     import torch
@@ -57,23 +60,27 @@ def decoder_call(source: TaskModel, *, reads_embeddings: bool = False) -> Exampl
         # RWKV divides weights and hidden states by powers of two, which changes no result but overflows, and
         # writes to its weights for it.
         model.config.rescale_every = 0
+    settings = source.cache
+    if settings.shares_buffer and not supports_shared_buffer(model, example_tokens(source.config, 3)):
+        settings = dataclasses.replace(settings, shares_buffer=False)
     parameters = inspect.signature(type(model).forward).parameters
-    length = _example_length(model)
-    mask = torch.ones(EXAMPLE_BATCH, EXAMPLE_PAST + length, dtype=torch.int64)
-    mask[0, :2] = 0
-    tokens = example_tokens(source.config, length)
+    tokens, mask = _example_prompt(source)
+    batch, length = tokens.shape
     inputs: Inputs = {"input_ids": tokens}
     if reads_embeddings:
         width = next(model.get_input_embeddings().parameters()).shape[1]
-        inputs = {"inputs_embeds": random_tensor(*tokens.shape, width, dtype=model.dtype)}
+        inputs = {"inputs_embeds": random_tensor(batch, length, width, dtype=model.dtype)}
     if "attention_mask" in parameters:
         inputs["attention_mask"] = mask
+    past_length = int(mask.sum(1).max()) - length if settings.is_static else EXAMPLE_PAST
     if "position_ids" in parameters:
-        inputs["position_ids"] = (mask.cumsum(1) - 1)[:, EXAMPLE_PAST:]
+        inputs["position_ids"] = (mask.cumsum(1) - 1)[:, past_length : past_length + length]
     # The batch is the axis whose size is another one for another batch.
-    results = [trial_run(model, {"input_ids": batch}) for batch in (tokens, tokens[:1].repeat(3, 1))]
-    argument = next((name for name in results[0] if name in parameters and name not in inputs), "")
-    layout = CacheLayout(*(result.get(argument) for result in results))
+    trials = [example_tokens(source.config, length)]
+    trials.append(trials[0][:1].repeat(3, 1))
+    first, second = (trial_run(model, {"input_ids": trial}) for trial in trials)
+    argument = next((name for name in first if name in parameters and name not in inputs), "")
+    layout = CacheLayout(first.get(argument), second.get(argument), settings)
     layers = [list(tensors) for _, tensors in itertools.groupby(layout.tensors, lambda tensor: tensor.layer)]
     seeds = itertools.count()
     past: Pairs = [
@@ -83,12 +90,62 @@ def decoder_call(source: TaskModel, *, reads_embeddings: bool = False) -> Exampl
     states = [{tensor.name: tensor.axes for tensor in tensors} for tensors in layers]
     call = functools.partial(_call, layout=layout, argument=argument)
     other_axes: dict[str, Axes] = {}
-    if not layout.has_positions and "attention_mask" in inputs:
+    fixed_axes: frozenset[str] = frozenset()
+    if settings.is_static:
+        _check_static(layout)
+        inputs["cache_position"] = torch.arange(past_length, past_length + length)
+        other_axes["attention_mask"] = {0: BATCH}
+        sizes = {BATCH: settings.batch_size, SEQUENCE: settings.sequence_length}
+        fixed_axes = frozenset(name for name, size in sizes.items() if size is not None)
+    elif not layout.has_positions and "attention_mask" in inputs:
         # Without cached positions the mask is one of the new tokens only.
         inputs["attention_mask"] = mask[:, :length]
         other_axes["attention_mask"] = {0: BATCH, 1: SEQUENCE}
     # Masks of recurrent layers have a form for one token also where all layers of the model are attention.
-    return ExampleCall(call, inputs, past, states=states, has_states=True, other_axes=other_axes)
+    return ExampleCall(
+        call,
+        inputs,
+        past,
+        states=states,
+        has_states=True,
+        other_axes=other_axes,
+        fixed_axes=fixed_axes,
+        runs_one_text=settings.shares_buffer,
+    )
+
+
+def _example_prompt(source: TaskModel) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens, and the mask of the past and of them; the first text begins with padding."""
+    import torch
+
+    settings = source.cache
+    length = settings.sequence_length or _example_length(source.model)
+    tokens = example_tokens(source.config, length)
+    if settings.batch_size is not None:
+        tokens = tokens[:1].repeat(settings.batch_size, 1)
+    total = EXAMPLE_PAST + length
+    if settings.is_static:
+        total = min(total, settings.length)
+    mask = torch.ones(len(tokens), total, dtype=torch.int64)
+    # GroupQueryAttention takes no padding on the left.
+    mask[0, : 0 if settings.shares_buffer else min(2, total - length)] = 0
+    if settings.is_static:
+        mask = torch.nn.functional.pad(mask, (0, settings.length - total))
+    return tokens, mask
+
+
+def _check_static(layout: CacheLayout) -> None:
+    """Refuse a cache with other tensors than those of positions.
+
+    Raises:
+        UsageError: the message names a tensor.
+    """
+    others = [tensor.name for tensor in layout.tensors if not tensor.has_positions]
+    if others:
+        raise UsageError(
+            "static caches are for models whose cache has keys and values only, and this one has "
+            f"{others[0]}: leave out cache_implementation"
+        )
 
 
 def _example_length(model: PreTrainedModel) -> int:
@@ -108,8 +165,21 @@ def _call(
     Args:
         argument: the name of the cache in the arguments and results of the model.
     """
-    cache = layout.build([tensor for tensors in past for tensor in tensors])
-    with continue_scans(model, cache):
+    inputs = dict(inputs)
+    cache_position = inputs.pop("cache_position", None)
+    mask = inputs.get("attention_mask")
+    tokens = inputs.get("input_ids", inputs.get("inputs_embeds"))
+    assert tokens is not None
+    past_length = 0 if mask is None else mask.shape[1] - tokens.shape[1]
+    positions = CachePositions(past_length, cache_position, mask)
+    cache = layout.build([tensor for tensors in past for tensor in tensors], positions)
+    if cache_position is not None and "cache_position" in inspect.signature(type(model).forward).parameters:
+        inputs["cache_position"] = cache_position
+    in_buffers: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if layout.settings.shares_buffer:
+        assert mask is not None
+        in_buffers = attention_in_buffers(model, cache, mask)
+    with continue_scans(model, cache), written_masks(layout.settings), in_buffers:
         result = type(model).forward(model, **inputs, **{argument: cache}, use_cache=True)
     return result.logits, [tuple(layout.tensors_of(result[argument]))]
 

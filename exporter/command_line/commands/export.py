@@ -38,6 +38,10 @@ def export(
     task: huggingface.TaskName = None,
     base_model: huggingface.BaseModel = None,
     layout: huggingface.LayoutName = None,
+    cache_implementation: huggingface.CacheImplementation = None,
+    max_cache_len: huggingface.MaxCacheLen = None,
+    batch_size: huggingface.BatchSize = None,
+    sequence_length: huggingface.SequenceLength = None,
     dtype: huggingface.Dtype = None,
     inputs: options.Inputs = None,
     opset: options.Opset = None,
@@ -74,8 +78,11 @@ def export(
     if hf is not None:
         huggingface.export_folder(context, quantized)
         return
-    if factory is None or any(option is not None for option in (task, layout, dtype)):
-        raise UsageError("pass a FACTORY, or --hf FOLDER; --task, --layout and --dtype need --hf")
+    of_folders = (task, layout, dtype, cache_implementation, max_cache_len, batch_size, sequence_length)
+    if factory is None or any(option is not None for option in of_folders):
+        raise UsageError(
+            "pass a FACTORY, or --hf FOLDER; --task, --layout, --dtype and the options of caches need --hf"
+        )
     # An output that cannot be written is refused before the long work, not after it.
     written = Output(output)
     need_torch("exporting")
