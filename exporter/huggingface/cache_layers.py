@@ -105,7 +105,7 @@ def _window_sizes(self: _Layer, query: torch.Tensor | int) -> tuple[int, int]:
 
 
 def _append_to_window(
-    self: _Layer, key_states: torch.Tensor, value_states: torch.Tensor, *options: object, **others: object
+    self: _Layer, key_states: torch.Tensor, value_states: torch.Tensor, *options: object, **keywords: object
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`update` of a layer that keeps a window, without a question about its length."""
     import torch
@@ -121,7 +121,7 @@ def _append_to_window(
 
 
 def _pass_on(
-    self: _Layer, key_states: torch.Tensor, value_states: torch.Tensor, *options: object, **others: object
+    self: _Layer, key_states: torch.Tensor, value_states: torch.Tensor, *options: object, **keywords: object
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """`update` of a layer that attention writes to."""
     return key_states, value_states
@@ -138,7 +138,11 @@ def _static_methods(length: int, positions: CachePositions) -> dict[str, Callabl
     assert cache_position is not None
 
     def update(
-        self: _Layer, key_states: torch.Tensor, value_states: torch.Tensor, *options: object, **others: object
+        self: _Layer,
+        key_states: torch.Tensor,
+        value_states: torch.Tensor,
+        *options: object,
+        **keywords: object,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         from ..torch_boundary.replacements.key_value_caches import write_to_cache
 

@@ -41,6 +41,12 @@ class CacheSettings:
         assert self.max_cache_len is not None
         return self.max_cache_len
 
+    @property
+    def fixed_axes(self) -> frozenset[str]:
+        """The names of the dynamic axes that have a fixed size."""
+        sizes = {"batch_size": self.batch_size, "sequence_length": self.sequence_length}
+        return frozenset(name for name, size in sizes.items() if size is not None)
+
     def check(self) -> None:
         """Refuse values that do not fit each other.
 

@@ -90,13 +90,10 @@ def decoder_call(source: TaskModel, *, reads_embeddings: bool = False) -> Exampl
     states = [{tensor.name: tensor.axes for tensor in tensors} for tensors in layers]
     call = functools.partial(_call, layout=layout, argument=argument)
     other_axes: dict[str, Axes] = {}
-    fixed_axes: frozenset[str] = frozenset()
     if settings.is_static:
         _check_static(layout)
         inputs["cache_position"] = torch.arange(past_length, past_length + length)
         other_axes["attention_mask"] = {0: BATCH}
-        sizes = {BATCH: settings.batch_size, SEQUENCE: settings.sequence_length}
-        fixed_axes = frozenset(name for name, size in sizes.items() if size is not None)
     elif not layout.has_positions and "attention_mask" in inputs:
         # Without cached positions the mask is one of the new tokens only.
         inputs["attention_mask"] = mask[:, :length]
@@ -109,7 +106,7 @@ def decoder_call(source: TaskModel, *, reads_embeddings: bool = False) -> Exampl
         states=states,
         has_states=True,
         other_axes=other_axes,
-        fixed_axes=fixed_axes,
+        fixed_axes=settings.fixed_axes,
         runs_one_text=settings.shares_buffer,
     )
 
@@ -140,11 +137,11 @@ def _check_static(layout: CacheLayout) -> None:
     Raises:
         UsageError: the message names a tensor.
     """
-    others = [tensor.name for tensor in layout.tensors if not tensor.has_positions]
-    if others:
+    states = [tensor.name for tensor in layout.tensors if not tensor.has_positions]
+    if states:
         raise UsageError(
             "static caches are for models whose cache has keys and values only, and this one has "
-            f"{others[0]}: leave out cache_implementation"
+            f"{states[0]}: leave out cache_implementation"
         )
 
 

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
 _NAME = "opsetta_shared_buffer"
+_IMPLEMENTATION = "_attn_implementation"
+"""The entry of configurations with the name of a function of attention."""
 _HEAD_MULTIPLE = 8
 """onnxruntime's kernel takes heads of multiples of this size."""
 _IGNORED = frozenset({"dropout", "use_cache", "position_ids", "is_causal", "output_attentions"})
@@ -44,24 +46,30 @@ def supports_shared_buffer(model: PreTrainedModel, tokens: torch.Tensor) -> bool
         attention_mask: torch.Tensor | None,
         **options: Any,
     ) -> tuple[torch.Tensor, None]:
-        others = {name for name, item in options.items() if item is not None} - _IGNORED - _SUPPORTED
+        # Options of the model that are off come here, too.
+        unsupported = {name for name, item in options.items() if item is not None and item is not False}
+        unsupported -= _IGNORED | _SUPPORTED
         is_supported.append(
             attention_mask is None
-            and not others
+            and not unsupported
             and options.get("is_causal", getattr(module, "is_causal", True)) in (True, None)
             and isinstance(getattr(module, "layer_idx", None), int)
             and key.shape == value.shape
             and query.shape[1] % key.shape[1] == query.shape[3] % _HEAD_MULTIPLE == 0
         )
-        windows.append(options.get("sliding_window"))
+        windows[getattr(module, "layer_idx", None)] = options.get("sliding_window")
         return value.new_zeros(query.shape[0], query.shape[2], query.shape[1], value.shape[3]), None
 
-    windows: list[int | None] = []
+    # A trial run may begin anew with data.
+    windows: dict[int | None, int | None] = {}
     with _attention_replaced(model, examine):
         result = trial_run(model, {"input_ids": tokens})
     layers = getattr(result.get("past_key_values"), "layers", ())
     # The cache tells what the masks exclude: a window, or a chunk that attention does not know of.
-    cached_windows = [layer.sliding_window if layer.is_sliding else None for layer in layers]
+    cached_windows = {
+        index: layer.sliding_window if getattr(layer, "is_sliding", False) else None
+        for index, layer in enumerate(layers)
+    }
     return all(is_supported) and bool(layers) and cached_windows == windows
 
 
@@ -114,11 +122,11 @@ def _attention_replaced(model: PreTrainedModel, attend: Callable[..., object]) -
     """Within the context, all layers call a function, without a mask: the table of masks lacks its name."""
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    name = model.config._attn_implementation
+    name = getattr(model.config, _IMPLEMENTATION)
     ALL_ATTENTION_FUNCTIONS[_NAME] = attend
     try:
-        model.config._attn_implementation = _NAME
+        setattr(model.config, _IMPLEMENTATION, _NAME)
         yield
     finally:
-        model.config._attn_implementation = name
+        setattr(model.config, _IMPLEMENTATION, name)
         del ALL_ATTENTION_FUNCTIONS[_NAME]

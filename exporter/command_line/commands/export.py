@@ -78,11 +78,7 @@ def export(
     if hf is not None:
         huggingface.export_folder(context, quantized)
         return
-    of_folders = (task, layout, dtype, cache_implementation, max_cache_len, batch_size, sequence_length)
-    if factory is None or any(option is not None for option in of_folders):
-        raise UsageError(
-            "pass a FACTORY, or --hf FOLDER; --task, --layout, --dtype and the options of caches need --hf"
-        )
+    factory = huggingface.need_factory(context, factory)
     # An output that cannot be written is refused before the long work, not after it.
     written = Output(output)
     need_torch("exporting")

@@ -82,6 +82,26 @@ _PARAMETERS_OF_FOLDERS = frozenset(
 """The parameters of `opsetta export` that --hf takes."""
 
 
+_PARAMETERS_WITHOUT_FACTORY = (
+    "task layout dtype cache_implementation max_cache_len batch_size sequence_length".split()
+)
+"""The parameters of `opsetta export` that need --hf."""
+
+
+def need_factory(context: typer.Context, factory: str | None) -> str:
+    """The factory of an export without --hf.
+
+    Raises:
+        UsageError: there is none, or an option belongs to folders.
+    """
+    options_of_folders = [name for name in _PARAMETERS_WITHOUT_FACTORY if context.params[name] is not None]
+    if factory is None or options_of_folders:
+        raise UsageError(
+            "pass a FACTORY, or --hf FOLDER; --task, --layout, --dtype and the options of caches need --hf"
+        )
+    return factory
+
+
 def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> None:
     """Export a folder with the options of `opsetta export`, and print the written files.
 

@@ -12,7 +12,7 @@ import opsetta
 from opsetta.exporter.huggingface.shared_buffers import supports_shared_buffer
 from opsetta.exporter.torch_boundary.replacements.key_value_caches import group_query_attention
 
-from ...models.generators import GENERATORS, VOCABULARY, write_generator
+from ...models.generators import GENERATORS, VOCABULARY, write_folder, write_generator
 
 BUFFER = 40
 
@@ -47,6 +47,7 @@ def decode_in_buffer(path, tokens, count):
         pytest.param("qwen3", 28, {}, marks=pytest.mark.sweep),
         pytest.param("gemma2", 21, {"verify": True}, marks=pytest.mark.sweep),
         pytest.param("phi3", 17, {}, marks=pytest.mark.sweep),
+        pytest.param("gpt-oss", 18, {"verify": True}, marks=pytest.mark.sweep),
     ],
 )
 def test_tokens_in_one_buffer_are_those_of_transformers(name, opset, options, tmp_path):
@@ -71,7 +72,10 @@ def test_tokens_in_one_buffer_are_those_of_transformers(name, opset, options, tm
 
 @pytest.mark.sweep
 def test_attention_of_another_form_has_two_buffers(tmp_path):
-    write_generator("gpt-oss", tmp_path / "model")
+    architecture, make_config = GENERATORS["llama"]
+    config = make_config()
+    config.head_dim = 12
+    write_folder(architecture, config, tmp_path / "model")
     written = opsetta.export_huggingface(tmp_path / "model", tmp_path / "out", opset=17, layout="genai")
     assert all(node.op_type != "GroupQueryAttention" for node in onnx.load(written.graphs[0].path).graph.node)
     settings = json.loads((tmp_path / "out" / "genai_config.json").read_text())
