@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
-from ....registration import UsageError
 from ...devices.targets.load_target import resolve_target
 from ...torch_boundary.requirements import need_torch
 from ..options import export as options
@@ -86,16 +85,14 @@ def export(
     with quiet_stdout(), stages() as stage, torch_boundary(stage):
         example = load(factory, symbolics, inputs)
         program = _export_example(context, example, to_opset, loaded_target, stage)
-        checked = None
         if verify:
             stage("verifying")
-            checked = program.verify(rtol=rtol, atol=atol)
+        checked = program.verify(rtol=rtol, atol=atol) if verify else None
         model, error = quantization.quantize_and_compare(program, quantized, stage, compare=verify)
         stage("writing")
         written.save(model, external_data, **({"weights": "reference"} if reference_weights else {}))
     target_facts, target_lines = describe_target(model.model, loaded_target)
     node_count = model.model.graph.num_nodes()
-    nodes = count_text(node_count, "node")
     facts = {
         "file": str(output),
         "opset": program.opset,
@@ -108,7 +105,7 @@ def export(
         **target_facts,
         **quantization.quantization_json(model, error),
     }
-    text = f"{output}: opset {program.opset}, {nodes}, {size_text(written.size)}"
+    text = f"{output}: opset {program.opset}, {count_text(node_count, 'node')}, {size_text(written.size)}"
     if checked is not None:
         text += f"\nagrees with eager PyTorch: largest absolute error {checked.max_absolute_error:.3g}"
     text = "\n".join([text, *target_lines, *quantization.quantization_lines(model, error)])
