@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import types
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Protocol
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ...registration import UsageError
-from .graphs import BATCH, EXAMPLE_PAST, PAST, Axes
+from .cache_layers import CachePositions, bind_methods
+from .cache_settings import DYNAMIC, CacheSettings
+from .graphs import BATCH, EXAMPLE_PAST, EXAMPLE_WINDOW, PAST, WINDOW, Axes
 
 if TYPE_CHECKING:
     import torch
@@ -41,12 +42,14 @@ class CachedTensor:
         axes: the names of its dynamic axes.
         shape: of an example.
         dtype: its element type.
+        has_positions: whether it has one entry per cached token.
     """
 
     name: str
     axes: Axes
     shape: tuple[int, ...]
     dtype: torch.dtype
+    has_positions: bool = False
 
     @property
     def layer(self) -> str:
@@ -60,20 +63,23 @@ class CacheLayout:
     Args:
         cache: what a trial run returned.
         other: the same for a batch of another size.
+        settings: the form of the exported cache.
 
     Attributes:
         tensors: of the cache.
+        settings: as passed.
 
     Raises:
         UsageError: the cache has no tensors, or layers of a class whose lengths are not known.
     """
 
-    def __init__(self, cache: object, other: object):
+    def __init__(self, cache: object, other: object, settings: CacheSettings | None = None):
         self._template = cache
+        self.settings = settings or CacheSettings()
         for layer in getattr(getattr(cache, "self_attention_cache", cache), "layers", ()):
             _check_class(layer)
         self.tensors = [
-            _describe(path, tensor, other_tensor)
+            self._describe(path, tensor, other_tensor)
             for (path, tensor), (_, other_tensor) in zip(tensors_in(cache), tensors_in(other), strict=True)
         ]
         if not self.tensors:
@@ -82,12 +88,47 @@ class CacheLayout:
                 "compute every token again: export the model with opsetta.export"
             )
 
-    def build(self, tensors: Iterator[torch.Tensor]) -> object:
+    def build(self, tensors: Iterator[torch.Tensor], positions: CachePositions | None = None) -> object:
         """A cache of the next tensors, which the model may change without changing the tensors.
 
-        Layers with a sliding window keep all positions; the mask excludes the old ones.
+        Args:
+            tensors: in the order of `tensors` of the layout.
+            positions: of the tokens of a call, for a cache that does not tell them itself.
         """
-        return _replace(self._template, tensors)
+        return _replace(self._template, tensors, self.settings, positions or CachePositions())
+
+    def _describe(self, path: Path, tensor: torch.Tensor, other: torch.Tensor) -> CachedTensor:
+        """Describe a tensor of a cache.
+
+        Args:
+            path: to the tensor.
+            tensor: of a trial run.
+            other: the tensor for a batch of another size.
+        """
+        axes = {
+            axis: BATCH
+            for axis, (size, other_size) in enumerate(zip(tensor.shape, other.shape, strict=True))
+            if size != other_size
+        }
+        shape = list(tensor.shape)
+        length_axis = _LENGTH_AXIS.get(str(path[-1]))
+        if length_axis is not None and self.settings.is_static:
+            shape[length_axis] = self.settings.length
+        elif length_axis is not None and self.settings.implementation == DYNAMIC and self._slides(path):
+            axes[length_axis], shape[length_axis] = WINDOW, EXAMPLE_WINDOW
+        elif length_axis is not None:
+            axes[length_axis], shape[length_axis] = PAST, EXAMPLE_PAST
+        batch = self.settings.batch_size
+        if batch is not None:
+            shape = [batch if axes.get(axis) == BATCH else size for axis, size in enumerate(shape)]
+        return CachedTensor(_name(path), axes, tuple(shape), tensor.dtype, length_axis is not None)
+
+    def _slides(self, path: Path) -> bool:
+        """Whether a tensor belongs to a layer with a sliding window."""
+        node = self._template
+        for key in path[:-1]:
+            node = dict(_members(node))[key]
+        return getattr(node, "is_sliding", None) is True
 
 
 def _check_class(layer: object) -> None:
@@ -128,15 +169,16 @@ def tensors_in(node: object, path: Path = ()) -> Iterator[tuple[Path, torch.Tens
             yield from tensors_in(member, (*path, key))
 
 
-def _replace(node: object, tensors: Iterator[torch.Tensor]) -> object:
+def _replace(
+    node: object, tensors: Iterator[torch.Tensor], settings: CacheSettings, positions: CachePositions
+) -> object:
     """A copy of a cache with other tensors, in the order of `tensors_in`."""
     import torch
-    from transformers.cache_utils import DynamicLayer
 
     if isinstance(node, torch.Tensor):
         # Models write to their states.
         return next(tensors).clone()
-    members = {key: _replace(member, tensors) for key, member in _members(node)}
+    members = {key: _replace(member, tensors, settings, positions) for key, member in _members(node)}
     if isinstance(node, dict):
         return members
     if isinstance(node, (list, tuple)):
@@ -145,43 +187,8 @@ def _replace(node: object, tensors: Iterator[torch.Tensor]) -> object:
         return node
     copied = copy.copy(node)
     vars(copied).update({str(name): member for name, member in members.items()})
-    methods: dict[str, Callable[..., object]] = {}
-    if getattr(copied, "is_sliding", None) is True:
-        methods |= {
-            name: getattr(DynamicLayer, name) for name in ("update", "get_mask_sizes", "get_seq_length")
-        }
-    if hasattr(copied, "conv_states"):
-        methods["update_conv_state"] = _append_to_conv_state
-        methods["update_recurrent_state"] = _replace_recurrent_state
-    vars(copied).update({name: types.MethodType(method, copied) for name, method in methods.items()})
+    bind_methods(copied, settings, positions)
     return copied
-
-
-class _LinearLayer(Protocol):
-    """What the methods below use of a layer of linear attention."""
-
-    conv_states: dict[int, torch.Tensor]
-    recurrent_states: dict[int, torch.Tensor]
-
-
-def _append_to_conv_state(
-    self: _LinearLayer, conv_states: torch.Tensor, state_idx: int = 0, **options: object
-) -> torch.Tensor:
-    """What `update_conv_state` of a layer computes, without writing to a tensor."""
-    import torch
-
-    state = self.conv_states[state_idx]
-    full = torch.cat([state, conv_states], dim=-1)
-    self.conv_states[state_idx] = full[..., -state.shape[-1] :].to(state.dtype)
-    return full
-
-
-def _replace_recurrent_state(
-    self: _LinearLayer, recurrent_states: torch.Tensor, state_idx: int = 0, **options: object
-) -> torch.Tensor:
-    """What `update_recurrent_state` of a layer computes, without writing to a tensor."""
-    self.recurrent_states[state_idx] = recurrent_states.to(self.recurrent_states[state_idx].dtype)
-    return self.recurrent_states[state_idx]
 
 
 def _name(path: Path) -> str:
@@ -194,22 +201,3 @@ def _name(path: Path) -> str:
     if len(keys) == 2 and keys[0] in _PARTS and keys[1] == 0:
         keys.pop()
     return ".".join([*layer, *(_PARTS.get(str(key), str(key)) for key in keys or ("state",))])
-
-
-def _describe(path: Path, tensor: torch.Tensor, other: torch.Tensor) -> CachedTensor:
-    """Describe a tensor of a cache.
-
-    Args:
-        other: the tensor for a batch of another size.
-    """
-    axes = {
-        axis: BATCH
-        for axis, (size, other_size) in enumerate(zip(tensor.shape, other.shape, strict=True))
-        if size != other_size
-    }
-    shape = list(tensor.shape)
-    length_axis = _LENGTH_AXIS.get(str(path[-1]))
-    if length_axis is not None:
-        axes[length_axis] = PAST
-        shape[length_axis] = EXAMPLE_PAST
-    return CachedTensor(_name(path), axes, tuple(shape), tensor.dtype)

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import inspect
 import itertools
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from ...registration import UsageError
+from .cache_layers import CachePositions, written_masks
 from .cache_layout import CachedTensor, CacheLayout, tensors_in
+from .cache_settings import CacheSettings
 from .graphs import (
     BATCH,
-    EXAMPLE_BATCH,
     EXAMPLE_PAST,
     EXAMPLE_SEQUENCE,
-    PAST,
     SEQUENCE,
     Axes,
     ExampleCall,
@@ -36,6 +38,7 @@ from .module_states import (
     select_changed,
 )
 from .selective_scans import continue_scans
+from .shared_buffers import attention_in_buffers, supports_shared_buffer
 
 if TYPE_CHECKING:
     import torch
@@ -71,20 +74,22 @@ def decoder_call(source: TaskModel, *, reads_embeddings: bool = False) -> Exampl
     if getattr(model.config, "max_inference_chunksize", 0):
         # xLSTM runs parts of a long text one after the other, which saves memory and changes no result.
         model.config.max_inference_chunksize = sys.maxsize
+    settings = source.cache
+    if settings.shares_buffer and not supports_shared_buffer(model, example_tokens(source.config, 3)):
+        settings = dataclasses.replace(settings, shares_buffer=False)
     parameters = inspect.signature(type(model).forward).parameters
-    length = _example_length(model)
-    mask = torch.ones(EXAMPLE_BATCH, EXAMPLE_PAST + length, dtype=torch.int64)
-    mask[0, :2] = 0
-    tokens = example_tokens(source.config, length)
+    tokens, mask = _example_prompt(source)
+    batch, length = tokens.shape
     inputs: Inputs = {"input_ids": tokens}
     if reads_embeddings:
         width = next(model.get_input_embeddings().parameters()).shape[1]
-        inputs = {"inputs_embeds": random_tensor(*tokens.shape, width, dtype=model.dtype)}
+        inputs = {"inputs_embeds": random_tensor(batch, length, width, dtype=model.dtype)}
     if "attention_mask" in parameters:
         inputs["attention_mask"] = mask
+    past_length = int(mask.sum(1).max()) - length if settings.is_static else EXAMPLE_PAST
     if "position_ids" in parameters:
-        inputs["position_ids"] = (mask.cumsum(1) - 1)[:, EXAMPLE_PAST:]
-    kept = _find_kept_tensors(model, tokens)
+        inputs["position_ids"] = (mask.cumsum(1) - 1)[:, past_length : past_length + length]
+    kept = _find_kept_tensors(model, example_tokens(source.config, length), settings)
     layers = [list(tensors) for _, tensors in itertools.groupby(kept.tensors, lambda tensor: tensor.layer)]
     seeds = itertools.count()
     past: Pairs = [
@@ -92,15 +97,61 @@ def decoder_call(source: TaskModel, *, reads_embeddings: bool = False) -> Exampl
         for tensors in layers
     ]
     states = [{tensor.name: tensor.axes for tensor in tensors} for tensors in layers]
-    call = functools.partial(_call, kept=kept)
+    call = functools.partial(_call, kept=kept, settings=settings)
     other_axes: dict[str, Axes] = {}
-    has_positions = any(PAST in tensor.axes.values() for tensor in kept.tensors)
-    if not has_positions and "attention_mask" in inputs:
+    if settings.is_static:
+        _check_static(kept.tensors)
+        inputs["cache_position"] = torch.arange(past_length, past_length + length)
+        other_axes["attention_mask"] = {0: BATCH}
+    elif "attention_mask" in inputs and not any(tensor.has_positions for tensor in kept.tensors):
         # Without cached positions the mask is one of the new tokens only.
         inputs["attention_mask"] = mask[:, :length]
         other_axes["attention_mask"] = {0: BATCH, 1: SEQUENCE}
     # Masks of recurrent layers have a form for one token also where all layers of the model are attention.
-    return ExampleCall(call, inputs, past, states=states, has_states=True, other_axes=other_axes)
+    return ExampleCall(
+        call,
+        inputs,
+        past,
+        states=states,
+        has_states=True,
+        other_axes=other_axes,
+        fixed_axes=settings.fixed_axes,
+        runs_one_text=settings.shares_buffer,
+    )
+
+
+def _example_prompt(source: TaskModel) -> tuple[torch.Tensor, torch.Tensor]:
+    """Tokens, and the mask of the past and of them; the first text begins with padding."""
+    import torch
+
+    settings = source.cache
+    length = settings.sequence_length or _example_length(source.model)
+    tokens = example_tokens(source.config, length)
+    if settings.batch_size is not None:
+        tokens = tokens[:1].repeat(settings.batch_size, 1)
+    total = EXAMPLE_PAST + length
+    if settings.is_static:
+        total = min(total, settings.length)
+    mask = torch.ones(len(tokens), total, dtype=torch.int64)
+    # GroupQueryAttention takes no padding on the left.
+    mask[0, : 0 if settings.shares_buffer else min(2, total - length)] = 0
+    if settings.is_static:
+        mask = torch.nn.functional.pad(mask, (0, settings.length - total))
+    return tokens, mask
+
+
+def _check_static(tensors: Sequence[CachedTensor]) -> None:
+    """Refuse a cache with other tensors than those of positions.
+
+    Raises:
+        UsageError: the message names a tensor.
+    """
+    states = [tensor.name for tensor in tensors if not tensor.has_positions]
+    if states:
+        raise UsageError(
+            "static caches are for models whose cache has keys and values only, and this one has "
+            f"{states[0]}: leave out cache_implementation"
+        )
 
 
 def _example_length(model: PreTrainedModel) -> int:
@@ -133,7 +184,7 @@ class _KeptTensors:
         return [tensor for layout in layouts for tensor in layout.tensors]
 
 
-def _find_kept_tensors(model: PreTrainedModel, tokens: torch.Tensor) -> _KeptTensors:
+def _find_kept_tensors(model: PreTrainedModel, tokens: torch.Tensor, settings: CacheSettings) -> _KeptTensors:
     """Find what a decoder keeps between two calls, by trial runs.
 
     Raises:
@@ -152,7 +203,7 @@ def _find_kept_tensors(model: PreTrainedModel, tokens: torch.Tensor) -> _KeptTen
         other_selected = select_batched(other_states, states, batches[::-1])
         layout = CacheLayout(selected, other_selected) if selected else None
     is_needed = layout is None or any(True for _ in tensors_in(cache))
-    return _KeptTensors(name, CacheLayout(cache, other_cache) if is_needed else None, layout)
+    return _KeptTensors(name, CacheLayout(cache, other_cache, settings) if is_needed else None, layout)
 
 
 def _run(model: PreTrainedModel, **inputs: object) -> tuple[str, object, States]:
@@ -173,14 +224,32 @@ def _run(model: PreTrainedModel, **inputs: object) -> tuple[str, object, States]
 
 
 def _call(
-    model: PreTrainedModel, inputs: Inputs, past: Pairs, *, kept: _KeptTensors
+    model: PreTrainedModel, inputs: Inputs, past: Pairs, *, kept: _KeptTensors, settings: CacheSettings
 ) -> tuple[torch.Tensor, Pairs]:
     """Run the model from a past, and return its logits and the next past."""
+    inputs = dict(inputs)
+    cache_position = inputs.pop("cache_position", None)
+    mask = inputs.get("attention_mask")
+    tokens = inputs.get("input_ids", inputs.get("inputs_embeds"))
+    assert tokens is not None
+    past_length = 0 if mask is None else mask.shape[1] - tokens.shape[1]
+    positions = CachePositions(past_length, cache_position, mask)
     remaining = iter([tensor for tensors in past for tensor in tensors])
-    cache = None if kept.cache is None else kept.cache.build(remaining)
+    cache = None if kept.cache is None else kept.cache.build(remaining, positions)
     states = {} if kept.states is None else cast("States", kept.states.build(remaining))
     arguments = {} if cache is None else {kept.argument: cache}
-    with continue_scans(model, cache), continue_from(model, states) as read_states:
+    if cache_position is not None and "cache_position" in inspect.signature(type(model).forward).parameters:
+        inputs["cache_position"] = cache_position
+    in_buffers: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
+    if settings.shares_buffer:
+        assert mask is not None
+        in_buffers = attention_in_buffers(model, cache, mask)
+    with (
+        continue_scans(model, cache),
+        continue_from(model, states) as read_states,
+        written_masks(settings),
+        in_buffers,
+    ):
         result = type(model).forward(model, **inputs, **arguments, use_cache=True)
         next_states = read_states()
     caches = [] if cache is None else [result.get(kept.argument, cache)]

@@ -15,6 +15,7 @@ from ..devices.targets.target import Target
 from ..files.stored_types import BFLOAT16_CAST
 from ..quantizing import scheme_of
 from ..torch_boundary.requirements import need_torch
+from .cache_settings import DYNAMIC_FULL, CacheSettings
 from .exported_files import ExportedGraph, HuggingFaceExport
 from .folder import folder_at
 from .graphs import TOTAL
@@ -42,6 +43,10 @@ def export_huggingface(
     optimize: str | bool = DEFAULT_LEVEL,
     target: str | os.PathLike[str] | Target | None = None,
     layout: str | None = None,
+    cache_implementation: str = DYNAMIC_FULL,
+    max_cache_len: int | None = None,
+    batch_size: int | None = None,
+    sequence_length: int | None = None,
     verify: bool = False,
     narrow: bool = False,
     guard: bool = False,
@@ -68,6 +73,12 @@ def export_huggingface(
         target: as for `export`; by default that of the layout.
         layout: the library that reads the folder, "optimum", "transformers", "transformers.js", "genai" or
             "sentence-transformers"; by default the files that docs/huggingface.md lists for the task.
+        cache_implementation: of text-generation, as transformers calls it: "dynamic_full" keeps all
+            positions; "dynamic" keeps those of the window in layers with a sliding window; "static" has a
+            fixed number of positions, and the caller passes where to write (`cache_position`).
+        max_cache_len: the number of positions of a static cache.
+        batch_size: the fixed batch size of the inputs of a static cache.
+        sequence_length: the fixed number of tokens of each call with a static cache.
         verify: compare each graph with eager PyTorch first; write nothing where they differ.
         narrow: accept graphs that are valid for some sizes only, as for `export`.
         guard: write the valid sizes as checks into the files, as for `export`.
@@ -84,12 +95,17 @@ def export_huggingface(
     target_opset, loaded_target = resolve_target(opset, chosen_layout.target if target is None else target)
     level = check_level(optimize)
     quantization = _check_choices(dtype, weights, quantize)
+    cache = CacheSettings(cache_implementation, max_cache_len, batch_size, sequence_length)
+    cache.check()
+    if chosen_layout.shares_buffer and loaded_target is not None:
+        is_onnxruntime = "com.microsoft" in loaded_target.domains
+        cache = dataclasses.replace(cache, shares_buffer=is_onnxruntime)
     if output_folder.exists() and not output_folder.is_dir():
         raise ModelFileError(f"the output '{output_folder}' is a file: name a folder")
     report = progress or (lambda stage: None)
     need_torch("exporting a model")
     report("loading the model")
-    models = _models_of(source, task, base_model)
+    models = _models_of(source, task, base_model, cache)
     _check_source(models, chosen_layout, weights)
     if isinstance(models, TransformersFolder):
         check_layout(
@@ -99,6 +115,7 @@ def export_huggingface(
             quantizes=bool(quantization),
             refers=weights == "reference",
             verifies=verify,
+            cache=cache,
         )
         if chosen_layout.parts:
             return export_parts(
@@ -133,14 +150,19 @@ def export_huggingface(
 
 
 def _models_of(
-    folder: pathlib.Path, task: str | None, base_model: str | os.PathLike[str] | None
+    folder: pathlib.Path,
+    task: str | None,
+    base_model: str | os.PathLike[str] | None,
+    cache: CacheSettings,
 ) -> TransformersFolder | DiffusersFolder:
     """The models of a folder, by the library that wrote it."""
     if is_diffusers(folder):
         if base_model is not None:
             raise UsageError(f"'{folder}' contains no adapter, so it has no base model: leave it out")
+        if cache.implementation != DYNAMIC_FULL:
+            raise UsageError("folders of diffusers have no cache: leave out cache_implementation")
         return DiffusersFolder(folder, task)
-    return TransformersFolder(folder, task, base_model)
+    return TransformersFolder(folder, task, base_model, cache)
 
 
 def _check_source(models: TransformersFolder | DiffusersFolder, layout: FolderLayout, weights: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,8 +17,10 @@ from ..running.runner import Runner
 from ..running.session import CPU, Providers
 from .folder import CONFIG, folder_at, read_json
 from .image_text import DECODER_FILE, EMBEDDING_FILE, VISION_FILE
+from .layouts.genai import GENAI_CONFIG
 from .layouts.merged_decoders import MERGED_FILE, USE_CACHE, is_cross_cache
 from .settings import Settings, read_settings
+from .static_calls import StaticCalls
 from .stop_strings import StopStrings
 from .text import Tokenizer, log_mel
 from .token_choice import Sampling, TokenChoice
@@ -67,6 +69,8 @@ class TextGenerator:
                     f"'{self._folder / 'model.onnx'}' has no inputs {_PAST}…: export the folder for "
                     "text-generation"
                 )
+        search = read_json(self._folder / GENAI_CONFIG).get("search", {})
+        self._shares_buffer = bool(search.get("past_present_share_buffer"))
         # Callers who pass tokens need no tokenizer, and perhaps have no library for it.
         self._tokenizer: Tokenizer | None = None
 
@@ -148,10 +152,18 @@ class TextGenerator:
             if input_features is not None or decoder_input_ids is not None or input_ids is None:
                 raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
             tokens, mask = _prompt(input_ids, attention_mask)
+            if self._shares_buffer and not mask.all():
+                raise UsageError(
+                    "the files of the layout genai take prompts of one length: GroupQueryAttention has no "
+                    "padding on the left; export the model without a layout"
+                )
             # The next token follows the last column, so a prompt must end there.
             if not mask[:, -1].all():
                 raise UsageError("pad the prompts on the left: the mask ends with 0")
             length = tokens.shape[1]
+            if self._first.static is not None:
+                # The last new token is not cached.
+                self._first.static.check(length + max_new_tokens - 1)
             # Repetition penalties must not count the tokens of the padding.
             padding = (mask != 0).argmax(axis=1)
             rules = TokenRules(self.settings, length, length + max_new_tokens, padding, tokens)
@@ -291,22 +303,18 @@ class TextGenerator:
         has_past = False
         for _ in range(steps.maximum):
             feed = {**fixed, "input_ids": next_tokens, USE_CACHE: np.array([has_past])}
-            if "position_ids" in graph.inputs:
-                # Positions count real tokens only, so that padding on the left does not shift a prompt.
-                positions = np.maximum(fixed["attention_mask"].cumsum(axis=1) - 1, 0)
-                feed["position_ids"] = positions[:, -next_tokens.shape[1] :]
-            if graph.masks_new_tokens:
-                feed["attention_mask"] = fixed["attention_mask"][:, -next_tokens.shape[1] :]
-            results = graph.run({**feed, **cache})
-            # onnxruntime's values stay as they are: numpy arrays would copy the cache in each step.
-            cache |= {
-                _PAST + name.removeprefix(_PRESENT): value
-                for name, value in results.items()
-                if name.startswith(_PRESENT) and not (has_past and is_cross_cache(name))
-            }
+            for call, column in graph.calls(tokens, next_tokens, fixed):
+                results = graph.run({**feed, **call, **cache})
+                # onnxruntime's values stay as they are: numpy arrays would copy the cache in each step.
+                cache |= {
+                    _PAST + name.removeprefix(_PRESENT): value
+                    for name, value in results.items()
+                    if name.startswith(_PRESENT) and not (has_past and is_cross_cache(name))
+                }
+                logits = results["logits"].numpy()[:, column]
             has_past = True
             # transformers applies its rules in float32, whatever the model's type.
-            logits = results["logits"].numpy()[:, -1].astype(np.float32)
+            logits = logits.astype(np.float32)
             chosen = choice(logits, tokens)
             # A sequence that has ended goes on with padding until the others end.
             chosen = np.where(running, chosen, self.settings.pad)
@@ -386,6 +394,7 @@ class _Graph:
         inputs: its inputs by name.
         past: the inputs of its cache.
         masks_new_tokens: whether its mask has the length of the tokens, without the past.
+        static: the calls of a file with a static cache.
     """
 
     def __init__(self, path: pathlib.Path, providers: Providers):
@@ -400,6 +409,29 @@ class _Graph:
             mask, tokens = (self.inputs[name].shape or () for name in ("attention_mask", tokens_name))
             self.masks_new_tokens = mask[1:2] == tokens[1:2]
         self.past = [declared for name, declared in self.inputs.items() if name.startswith(_PAST)]
+        self.static = StaticCalls.of_inputs(self.inputs)
+
+    def calls(
+        self, tokens: np.ndarray, next_tokens: np.ndarray, fixed: Mapping[str, Any]
+    ) -> Iterator[tuple[dict[str, np.ndarray], int]]:
+        """The inputs of the calls of a step that depend on the tokens, and the column of its last token.
+
+        Args:
+            tokens: all of them.
+            next_tokens: the last ones, which are not in the cache.
+            fixed: the other inputs, with the mask of all tokens.
+        """
+        if self.static is not None:
+            yield from self.static.feeds(tokens, fixed["attention_mask"], next_tokens.shape[1])
+            return
+        feed = {}
+        if "position_ids" in self.inputs:
+            # Positions count real tokens only, so that padding on the left does not shift a prompt.
+            positions = np.maximum(fixed["attention_mask"].cumsum(axis=1) - 1, 0)
+            feed["position_ids"] = positions[:, -next_tokens.shape[1] :]
+        if self.masks_new_tokens:
+            feed["attention_mask"] = fixed["attention_mask"][:, -next_tokens.shape[1] :]
+        yield feed, -1
 
     def empty_cache(self, batch: int) -> dict[str, np.ndarray]:
         """A cache without positions, whose states are zero; none if the graph has no such inputs."""

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...registration import CaptureError
+from .cache_settings import CacheSettings
 
 if TYPE_CHECKING:
     import torch
@@ -21,9 +22,9 @@ BATCH, SEQUENCE, PAST, TOTAL = (
     "past_sequence_length",
     "total_sequence_length",
 )
-SOURCE = "encoder_sequence_length"
+SOURCE, WINDOW = "encoder_sequence_length", "past_window_length"
 # Sizes in examples are all different: the capture would take equal sizes for one and the same dimension.
-EXAMPLE_BATCH, EXAMPLE_SEQUENCE, EXAMPLE_PAST, EXAMPLE_SOURCE = 2, 3, 5, 6
+EXAMPLE_BATCH, EXAMPLE_SEQUENCE, EXAMPLE_WINDOW, EXAMPLE_PAST, EXAMPLE_SOURCE = 2, 3, 4, 5, 6
 CACHE, PRESENT = "past_key_values", "present"
 _LAYER = "{layer}"
 DECODER_FILES = ("decoder_model.onnx", "decoder_with_past_model.onnx")
@@ -39,11 +40,19 @@ Inputs = dict[str, "torch.Tensor"]
 
 @dataclasses.dataclass(frozen=True)
 class TaskModel:
-    """A model to export, with its configuration and the folder that both were read from."""
+    """A model to export, with its configuration and the folder that both were read from.
+
+    Attributes:
+        model: of the folder.
+        config: of the model.
+        folder: with the files of both.
+        cache: the form of the cache of a decoder.
+    """
 
     model: PreTrainedModel
     config: PretrainedConfig
     folder: pathlib.Path
+    cache: CacheSettings = dataclasses.field(default_factory=CacheSettings)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +70,8 @@ class ExampleCall:
         outputs: the declared outputs that the model returns; all of them by default.
         fixed_inputs: other example inputs, for a model that does not support the optional axes.
         has_fixed_sizes: whether the optional axes of the declaration are fixed by the model's configuration.
+        runs_one_text: whether the file takes a past and several tokens for a single text only.
+        fixed_axes: the names of dynamic axes that have the sizes of the example.
     """
 
     call: Callable[
@@ -75,11 +86,21 @@ class ExampleCall:
     outputs: tuple[str, ...] | None = None
     fixed_inputs: Inputs | None = None
     has_fixed_sizes: bool = False
+    fixed_axes: frozenset[str] = frozenset()
+    runs_one_text: bool = False
 
     @property
     def arguments(self) -> dict[str, torch.Tensor | Pairs]:
         """All example inputs by name, the cache too."""
         return {**self.inputs, CACHE: self.past} if self.past else {**self.inputs}
+
+    @property
+    def verified_arguments(self) -> dict[str, torch.Tensor | Pairs]:
+        """Example inputs that the file can run with."""
+        if not self.runs_one_text:
+            return self.arguments
+        past = [tuple(tensor[:1] for tensor in tensors) for tensors in self.past]
+        return {**{name: tensor[:1] for name, tensor in self.inputs.items()}, CACHE: past}
 
     def with_float_interface(self) -> ExampleCall:
         """The call with inputs and outputs in float32, apart from the cache, for a model in another type."""
@@ -140,13 +161,17 @@ class GraphFile:
     def dynamic_shapes(self, example: ExampleCall) -> dict[str, Axes | list[tuple[Axes, ...]]]:
         """The dynamic axes in the structure of the example's inputs."""
         inputs = self._inputs_of(example)
+
+        def free(axes: Axes) -> dict[int, str]:
+            return {axis: label for axis, label in axes.items() if label not in example.fixed_axes}
+
         shapes: dict[str, Axes | list[tuple[Axes, ...]]] = {
-            name: dict(axes) for name, axes in inputs.items() if _LAYER not in name
+            name: free(axes) for name, axes in inputs.items() if _LAYER not in name
         }
         if example.past:
-            layer_axes = tuple(dict(axes) for name, axes in inputs.items() if _LAYER in name)
+            layer_axes = tuple(free(axes) for name, axes in inputs.items() if _LAYER in name)
             of_layers: list[tuple[Axes, ...]] = [
-                tuple(map(dict, states.values())) for states in example.states
+                tuple(map(free, states.values())) for states in example.states
             ]
             shapes[CACHE] = of_layers or [layer_axes] * example.layers
         return shapes

@@ -5,6 +5,7 @@ The features take the places of the image tokens among the embeddings, before th
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -41,6 +42,8 @@ _DECODER_ARGUMENTS = frozenset(
     }
 )
 """What a decoder reads that takes the features of images as embeddings, and as nothing else."""
+_LISTS_IMAGES = ("LlavaModel",)
+"""Models whose features of images are a list of the rows of what their projector returns."""
 _IMAGE_ARGUMENTS = frozenset(
     {
         "pixel_values",
@@ -106,13 +109,34 @@ def _embed_tokens(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.
     return embeddings
 
 
+def _projector_of(model: PreTrainedModel) -> torch.nn.Module | None:
+    """The last module of models that make a list of the features of images, such as LLaVA.
+
+    A list has as many items as the example has images, so their number could not be dynamic.
+    """
+    owner = getattr(model, "model", model)
+    if type(owner).__name__ not in _LISTS_IMAGES:
+        return None
+    projector = getattr(owner, "multi_modal_projector", None)
+    return projector if hasattr(projector, "register_forward_hook") else None
+
+
+def _join_images(module: torch.nn.Module, arguments: object, features: torch.Tensor) -> torch.Tensor:
+    """The features of all images, `[images, positions, width]`, as those of one image."""
+    return features.flatten(0, 1).unsqueeze(0)
+
+
 def _encode_images(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
     """The features of all images, one after the other: `[positions, width]`."""
     import torch
 
     # The type of models in general does not declare it.
     encode: Callable[..., Any] = getattr(model, "get_image_features")  # noqa: B009
-    result = encode(**inputs)
+    with contextlib.ExitStack() as stack:
+        projector = _projector_of(model)
+        if projector is not None:
+            stack.callback(projector.register_forward_hook(_join_images).remove)
+        result = encode(**inputs)
     # Releases before 5 return the features themselves.
     features = getattr(result, "pooler_output", result)
     images = features if isinstance(features, (list, tuple)) else [features]

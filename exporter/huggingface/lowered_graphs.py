@@ -109,7 +109,7 @@ def lower_graph(
         verification = None
         if verify:
             report("verifying")
-            verification = program.verify()
+            verification = program.verify((example.verified_arguments,))
     return LoweredGraph(file.name, program, verification)
 
 

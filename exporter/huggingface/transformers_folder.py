@@ -7,6 +7,7 @@ import pathlib
 from collections.abc import Iterator
 
 from ...registration import UsageError
+from .cache_settings import DYNAMIC_FULL, CacheSettings
 from .folder import copy_files, folder_at, task_of_modules
 from .graphs import ExampleCall, GraphFile, TaskModel
 from .libraries.adapters import Adapter, is_adapter, read_adapter
@@ -25,10 +26,15 @@ class TransformersFolder:
         is_quantized: whether the checkpoint has integers as weights.
         record: of the task.
         entries: of JSON files, which the adapter changes.
+        cache: the form of the cache of a decoder.
     """
 
     def __init__(
-        self, folder: pathlib.Path, task: str | None, base_model: str | os.PathLike[str] | None
+        self,
+        folder: pathlib.Path,
+        task: str | None,
+        base_model: str | os.PathLike[str] | None,
+        cache: CacheSettings,
     ) -> None:
         """Read the configuration, and choose the task.
 
@@ -37,6 +43,7 @@ class TransformersFolder:
             task: the name of the task; by default that of the adapter, of the modules of
                 sentence-transformers or of the architecture.
             base_model: the folder of the base model of an adapter.
+            cache: the form of the cache of a decoder.
 
         Raises:
             ModelFileError: a file cannot be read.
@@ -45,6 +52,7 @@ class TransformersFolder:
         """
         self.adapter: Adapter | None = None
         self.folder = folder
+        self.cache = cache
         if is_adapter(folder):
             self.adapter = read_adapter(folder, base_model)
             self.folder = self.adapter.base
@@ -71,6 +79,10 @@ class TransformersFolder:
         if self.adapter is not None:
             changes = self.adapter.complete_config(self.config, self.record)
             self.entries = {"config.json": changes} if changes else {}
+        if cache.implementation != DYNAMIC_FULL and self.record.name != "text-generation":
+            raise UsageError(
+                f"cache_implementation is for text-generation, not for {self.record.name}: leave it out"
+            )
 
     @property
     def task(self) -> str:
@@ -91,7 +103,7 @@ class TransformersFolder:
             loaded = self.adapter.load(self.config, self.record, dtype)
         else:
             loaded = load(self.folder, self.config, self.record, dtype)
-        yield loaded, self.record.example_calls(TaskModel(loaded.model, self.config, self.folder))
+        yield loaded, self.record.example_calls(TaskModel(loaded.model, self.config, self.folder, self.cache))
 
     def copy_files(self, target: pathlib.Path) -> list[str]:
         """Copy the files of tokenizers, processors and configurations; those of an adapter come last.

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
-from ....registration import UsageError
 from ...devices.targets.load_target import resolve_target
 from ...torch_boundary.requirements import need_torch
 from ..options import export as options
@@ -38,6 +37,10 @@ def export(
     task: huggingface.TaskName = None,
     base_model: huggingface.BaseModel = None,
     layout: huggingface.LayoutName = None,
+    cache_implementation: huggingface.CacheImplementation = None,
+    max_cache_len: huggingface.MaxCacheLen = None,
+    batch_size: huggingface.BatchSize = None,
+    sequence_length: huggingface.SequenceLength = None,
     dtype: huggingface.Dtype = None,
     inputs: options.Inputs = None,
     opset: options.Opset = None,
@@ -74,8 +77,7 @@ def export(
     if hf is not None:
         huggingface.export_folder(context, quantized)
         return
-    if factory is None or any(option is not None for option in (task, layout, dtype)):
-        raise UsageError("pass a FACTORY, or --hf FOLDER; --task, --layout and --dtype need --hf")
+    factory = huggingface.need_factory(context, factory)
     # An output that cannot be written is refused before the long work, not after it.
     written = Output(output)
     need_torch("exporting")
@@ -83,16 +85,14 @@ def export(
     with quiet_stdout(), stages() as stage, torch_boundary(stage):
         example = load(factory, symbolics, inputs)
         program = _export_example(context, example, to_opset, loaded_target, stage)
-        checked = None
         if verify:
             stage("verifying")
-            checked = program.verify(rtol=rtol, atol=atol)
+        checked = program.verify(rtol=rtol, atol=atol) if verify else None
         model, error = quantization.quantize_and_compare(program, quantized, stage, compare=verify)
         stage("writing")
         written.save(model, external_data, **({"weights": "reference"} if reference_weights else {}))
     target_facts, target_lines = describe_target(model.model, loaded_target)
     node_count = model.model.graph.num_nodes()
-    nodes = count_text(node_count, "node")
     facts = {
         "file": str(output),
         "opset": program.opset,
@@ -105,7 +105,7 @@ def export(
         **target_facts,
         **quantization.quantization_json(model, error),
     }
-    text = f"{output}: opset {program.opset}, {nodes}, {size_text(written.size)}"
+    text = f"{output}: opset {program.opset}, {count_text(node_count, 'node')}, {size_text(written.size)}"
     if checked is not None:
         text += f"\nagrees with eager PyTorch: largest absolute error {checked.max_absolute_error:.3g}"
     text = "\n".join([text, *target_lines, *quantization.quantization_lines(model, error)])

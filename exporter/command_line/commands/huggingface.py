@@ -49,6 +49,23 @@ LayoutName = Annotated[
         "sentence-transformers. By default, the files that optimum reads, with separate decoders.",
     ),
 ]
+CacheImplementation = Annotated[
+    str | None,
+    typer.Option(
+        metavar="dynamic_full | dynamic | static",
+        help="With --hf and text-generation: the cache keeps all positions (the default), those of the "
+        "window in layers with a sliding window, or a fixed number of positions.",
+    ),
+]
+MaxCacheLen = Annotated[
+    int | None, typer.Option(metavar="N", help="With a static cache: its number of positions.")
+]
+BatchSize = Annotated[
+    int | None, typer.Option(metavar="N", help="With a static cache: the fixed batch size.")
+]
+SequenceLength = Annotated[
+    int | None, typer.Option(metavar="N", help="With a static cache: the fixed number of tokens of a call.")
+]
 BaseModel = Annotated[
     pathlib.Path | None,
     typer.Option(
@@ -58,10 +75,31 @@ BaseModel = Annotated[
     ),
 ]
 _PARAMETERS_OF_FOLDERS = frozenset(
-    "output hf task base_model layout dtype opset verify external_data reference_weights optimize target "
+    "output hf task base_model layout cache_implementation max_cache_len batch_size sequence_length "
+    "dtype opset verify external_data reference_weights optimize target "
     "quantize block_size asymmetric quantize_embeddings keep_lm_head as_json narrow guard".split()
 )
 """The parameters of `opsetta export` that --hf takes."""
+
+
+_PARAMETERS_WITHOUT_FACTORY = (
+    "task layout dtype cache_implementation max_cache_len batch_size sequence_length".split()
+)
+"""The parameters of `opsetta export` that need --hf."""
+
+
+def need_factory(context: typer.Context, factory: str | None) -> str:
+    """The factory of an export without --hf.
+
+    Raises:
+        UsageError: there is none, or an option belongs to folders.
+    """
+    options_of_folders = [name for name in _PARAMETERS_WITHOUT_FACTORY if context.params[name] is not None]
+    if factory is None or options_of_folders:
+        raise UsageError(
+            "pass a FACTORY, or --hf FOLDER; --task, --layout, --dtype and the options of caches need --hf"
+        )
+    return factory
 
 
 def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> None:
@@ -97,6 +135,10 @@ def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> No
             optimize=parameters["optimize"],
             target=parameters["target"],
             layout=parameters["layout"],
+            cache_implementation=parameters["cache_implementation"] or "dynamic_full",
+            max_cache_len=parameters["max_cache_len"],
+            batch_size=parameters["batch_size"],
+            sequence_length=parameters["sequence_length"],
             verify=parameters["verify"],
             narrow=parameters["narrow"],
             guard=parameters["guard"],

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _TYPE = "decoder"
 """The class of onnxruntime-genai for decoders that need nothing of their own."""
+GENAI_CONFIG = "genai_config.json"
 _CACHE_NAME = re.compile(rf"{CACHE}\.\d+\.(key|value)")
 
 
@@ -45,7 +46,7 @@ def genai_entries(source: pathlib.Path, config: PretrainedConfig, files: Sequenc
     plain_inputs = {name: name for name in inputs if not name.startswith(CACHE)}
     first_token = getattr(text_config, "bos_token_id", None)
     return {
-        "genai_config.json": {
+        GENAI_CONFIG: {
             "model": {
                 "type": _TYPE,
                 "vocab_size": text_config.vocab_size,
@@ -76,8 +77,10 @@ def genai_entries(source: pathlib.Path, config: PretrainedConfig, files: Sequenc
             "search": {
                 "max_length": length,
                 "repetition_penalty": settings.repetition_penalty,
-                # One buffer for the past and the present needs the operator GroupQueryAttention.
-                "past_present_share_buffer": False,
+                # Only this operator writes the present into the buffer of the past.
+                "past_present_share_buffer": any(
+                    node.op_type == "GroupQueryAttention" for node in file.model.graph
+                ),
             },
         }
     }

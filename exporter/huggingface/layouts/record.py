@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from ..cache_settings import DYNAMIC_FULL
+
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
@@ -67,6 +69,9 @@ class FolderLayout:
             folder of the model, its configuration and the files. It refuses models that the library cannot
             run.
         parts: whether the exporter of transformers splits the model into files, instead of the task.
+        shares_buffer: whether the library passes one buffer for the past and the present cache, if the
+            consumer is onnxruntime.
+        cache_implementations: of the caches that the library reads.
     """
 
     name: str
@@ -79,3 +84,5 @@ class FolderLayout:
     tasks: tuple[str, ...] | None = None
     entries: Callable[[pathlib.Path, PretrainedConfig, Sequence[FileFacts]], Entries] | None = None
     parts: bool = False
+    shares_buffer: bool = False
+    cache_implementations: tuple[str, ...] = (DYNAMIC_FULL,)

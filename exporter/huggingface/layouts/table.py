@@ -5,15 +5,17 @@ from __future__ import annotations
 import difflib
 
 from ....registration import UsageError
+from ..cache_settings import CACHE_IMPLEMENTATIONS, DYNAMIC, DYNAMIC_FULL, CacheSettings
 from ..tasks.record import Task
 from .genai import genai_entries
 from .record import FolderLayout, Variant
 from .transformers_js import transformers_js_entries
 
-_TASK_FILES = FolderLayout("")
+_TASK_FILES = FolderLayout("", cache_implementations=CACHE_IMPLEMENTATIONS)
 """The files that a task declares."""
 _LAYOUTS = (
-    FolderLayout("optimum", merges_decoders=True),
+    # ORTModelForCausalLM makes positions from the mask, and passes on the cache as it is returned.
+    FolderLayout("optimum", merges_decoders=True, cache_implementations=(DYNAMIC_FULL, DYNAMIC)),
     FolderLayout("transformers", parts=True),
     FolderLayout(
         "transformers.js",
@@ -31,7 +33,13 @@ _LAYOUTS = (
         target="onnxruntime",
         entries=transformers_js_entries,
     ),
-    FolderLayout("genai", target="onnxruntime", tasks=("text-generation",), entries=genai_entries),
+    FolderLayout(
+        "genai",
+        target="onnxruntime",
+        tasks=("text-generation",),
+        entries=genai_entries,
+        shares_buffer=True,
+    ),
     FolderLayout(
         "sentence-transformers",
         folder="onnx",
@@ -58,7 +66,14 @@ def layout_named(name: str | None) -> FolderLayout:
 
 
 def check_layout(
-    layout: FolderLayout, task: Task, *, dtype: str, quantizes: bool, refers: bool, verifies: bool
+    layout: FolderLayout,
+    task: Task,
+    *,
+    dtype: str,
+    quantizes: bool,
+    refers: bool,
+    verifies: bool,
+    cache: CacheSettings,
 ) -> None:
     """Refuse what a layout does not support.
 
@@ -68,6 +83,7 @@ def check_layout(
         quantizes: whether they are quantized.
         refers: whether weights stay in the checkpoint.
         verifies: whether the graphs are compared with PyTorch.
+        cache: the form of the cache of a decoder.
 
     Raises:
         UsageError: the message names the conflict.
@@ -76,6 +92,11 @@ def check_layout(
         raise UsageError(
             f"the layout {layout.name} is for {', '.join(layout.tasks)}, not for {task.name}: choose another "
             "layout or task"
+        )
+    if cache.implementation not in layout.cache_implementations:
+        raise UsageError(
+            f"the layout {layout.name} is not for caches of the type {cache.implementation}: leave out "
+            "cache_implementation"
         )
     if len(layout.variants) > 1 and (quantizes or dtype != "float32"):
         raise UsageError(

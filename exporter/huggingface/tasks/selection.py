@@ -39,8 +39,7 @@ _WITH_PAST = "-with-past"
 _NEXT_STEPS = {
     "pretraining": "pass feature-extraction",
     "table-question-answering": "export the model with opsetta.export",
-    "visual-question-answering": "its models decide by the values of a mask; export the model with "
-    "opsetta.export",
+    "visual-question-answering": "its models resize their positions to sizes that they read from a mask",
 }
 """Tasks of optimum and transformers that are not supported, and what to do instead."""
 

@@ -117,6 +117,7 @@ _TRAJECTORY = ("states", "actions", "rewards", "returns_to_go", "timesteps", "at
 _PROMPT = {
     "attention_mask": {0: BATCH, 1: TOTAL},
     "position_ids": _TOKENS,
+    "cache_position": {0: SEQUENCE},
     "past_key_values.{layer}.key": _PAST,
     "past_key_values.{layer}.value": _PAST,
     "past_key_values.{layer}.conv_state": {0: BATCH},

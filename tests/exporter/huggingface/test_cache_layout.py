@@ -5,7 +5,9 @@ import torch
 from transformers import DynamicCache, cache_utils
 
 import opsetta
+from opsetta.exporter.huggingface.cache_layers import CachePositions
 from opsetta.exporter.huggingface.cache_layout import CacheLayout, tensors_in
+from opsetta.exporter.huggingface.cache_settings import CacheSettings
 from opsetta.exporter.huggingface.lowered_graphs import _check_states
 
 ATTENTION = (torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))
@@ -24,8 +26,8 @@ def cache_of(layers, batch):
     return cache
 
 
-def layout_of(*makers):
-    return CacheLayout(*(cache_of([make() for make in makers], batch) for batch in (2, 3)))
+def layout_of(*makers, settings=None):
+    return CacheLayout(*(cache_of([make() for make in makers], batch) for batch in (2, 3)), settings)
 
 
 def test_layers_tell_their_tensors():
@@ -70,6 +72,37 @@ def test_sliding_layers_keep_all_positions():
     keys, _ = cache.update(torch.rand(2, 2, 1, 4), torch.rand(2, 2, 1, 4), 0)
     assert keys.shape[2] == next(tensors_in(cache))[1].shape[2] == 10
     assert cache.get_mask_sizes(1, 0) == (11, 0)
+
+
+def test_sliding_layers_keep_the_window():
+    layout = layout_of(
+        lambda: cache_utils.DynamicSlidingWindowLayer(sliding_window=5),
+        cache_utils.DynamicLayer,
+        settings=CacheSettings("dynamic"),
+    )
+    assert [tensor.axes[2] for tensor in layout.tensors] == 2 * ["past_window_length"] + 2 * [
+        "past_sequence_length"
+    ]
+    window, full = torch.rand(2, 2, 4, 4), torch.rand(2, 2, 9, 4)
+    cache = layout.build(iter([window, window, full, full]), CachePositions(9))
+    assert cache.get_mask_sizes(2, 0) == (6, 5)
+    assert cache.get_mask_sizes(2, 1) == (11, 0)
+    new = torch.rand(2, 2, 2, 4)
+    keys, _ = cache.update(new, new, 0)
+    assert torch.equal(keys, torch.cat([window, new], 2))
+    assert torch.equal(next(tensors_in(cache))[1], keys[:, :, -4:])
+
+
+def test_static_layers_are_written_at_positions():
+    layout = layout_of(cache_utils.DynamicLayer, settings=CacheSettings("static", 9, batch_size=2))
+    assert [tensor.shape for tensor in layout.tensors] == 2 * [(2, 2, 9, 4)]
+    past, new = torch.rand(2, 2, 9, 4), torch.rand(2, 2, 2, 4)
+    original = past.clone()
+    cache = layout.build(iter([past, past]), CachePositions(cache_position=torch.tensor([3, 4])))
+    assert torch.equal(cache.get_seq_length(0) + torch.arange(2), torch.tensor([3, 4]))
+    keys, _ = cache.update(new, new, 0)
+    assert torch.equal(keys, torch.cat([past[:, :, :3], new, past[:, :, 5:]], 2))
+    assert torch.equal(past, original)
 
 
 class OwnLayer(cache_utils.DynamicLayer):

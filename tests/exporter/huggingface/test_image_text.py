@@ -1,6 +1,7 @@
 """Models that generate text about images: three files, and tokens as in transformers."""
 
 import numpy as np
+import onnx
 import pytest
 import torch
 import transformers
@@ -77,7 +78,7 @@ def write_model(architecture, config, folder):
     [
         ("InternVLForConditionalGeneration", internvl, 13),
         pytest.param("Cohere2VisionForConditionalGeneration", cohere_vision, 13, marks=pytest.mark.sweep),
-        # The file takes one image at a time: the model has a loop over images.
+        # The model makes a list of images, whose number is dynamic in the file.
         pytest.param("LlavaForConditionalGeneration", llava, 18, marks=pytest.mark.sweep),
     ],
 )
@@ -90,6 +91,8 @@ def test_tokens_about_images_are_those_of_transformers(architecture, config, ops
         "vision_encoder.onnx",
         "decoder_model_merged.onnx",
     ]
+    [image_input] = onnx.load(written.graphs[1].path).graph.input
+    assert image_input.type.tensor_type.shape.dim[0].dim_param == "image_batch_size"
     tokens = torch.tensor([[0, 0, 5, *[IMAGE] * 4, 6, 7], [4, 8, 5, *[IMAGE] * 4, 9, 10]])
     mask = (tokens != 0).long()
     images = torch.randn(2, 3, 16, 16)
