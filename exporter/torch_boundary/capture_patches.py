@@ -161,7 +161,7 @@ def _function_gradients() -> Patches:
         return []
     from .replacements import function_gradients
 
-    return [function_gradients.traced_gradients()]
+    return [function_gradients.trace_gradients()]
 
 
 def _disable_profiling() -> AbstractContextManager[None]:

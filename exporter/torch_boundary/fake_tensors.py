@@ -27,7 +27,7 @@ def is_without_data(tensor: torch.Tensor) -> bool:
     return is_traceable_wrapper_subclass(tensor) or isinstance(tensor, (FakeTensor, FunctionalTensor))
 
 
-def unbatched(tensor: torch.Tensor) -> torch.Tensor:
+def unwrap_batches(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor within those that `vmap` makes; other tensors as they are."""
     while is_batchedtensor(tensor):
         tensor = get_unwrapped(tensor)
@@ -42,7 +42,7 @@ def storage_of(tensor: object) -> int | None:
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         return None
     # Fake tensors have no memory, so the C++ storage object identifies them, not `data_ptr`.
-    result: int | None = unbatched(tensor).untyped_storage()._cdata
+    result: int | None = unwrap_batches(tensor).untyped_storage()._cdata
     return result
 
 

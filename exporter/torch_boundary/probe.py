@@ -168,7 +168,6 @@ DIRECT_CAPTURE = Feature(
         "torch.amp.autocast_mode:_enter_autocast",
         "torch.amp.autocast_mode:_exit_autocast",
         "torch.utils.weak:TensorWeakRef",
-        "torch._decomp:get_decompositions",
         "torch._functorch:eager_transforms",
     ),
 )

@@ -6,13 +6,13 @@ For them, torch's batching rules read the size of the batch as a number, which w
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
-from torch._decomp import get_decompositions
 
 from ..containers import pytree
-from ..fake_tensors import unbatched
+from ..fake_tensors import unwrap_batches
+from ..operators.decompositions import table
 from ..operators.overloads import Args, Function, OpOverload
 
 _ATEN = torch.ops.aten
@@ -22,12 +22,11 @@ _TRACED = frozenset({"layer_norm", "group_norm"})
 
 def has_dynamic_batch(args: Args) -> bool:
     """Whether `vmap` made one of the tensors of a call over a batch of dynamic size."""
-    return any(isinstance(leaf, torch.Tensor) and _is_of_batch(leaf) for leaf in pytree.tree_leaves(args))
-
-
-def _is_of_batch(tensor: torch.Tensor) -> bool:
-    inner = unbatched(tensor)
-    return inner is not tensor and not all(isinstance(size, int) for size in inner.shape)
+    for tensor in pytree.tree_leaves(args):
+        inner = unwrap_batches(tensor) if isinstance(tensor, torch.Tensor) else tensor
+        if inner is not tensor and not all(isinstance(size, int) for size in inner.shape):
+            return True
+    return False
 
 
 def substitute_of(func: Function, args: Args) -> Function | None:
@@ -47,7 +46,8 @@ def join(tensors: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
     axis = dim % rank if rank else 0
     lengths = [tensor.shape[axis] if tensor.dim() == rank > 0 else 0 for tensor in tensors]
     if not all(isinstance(length, int) and length for length in lengths):
-        return _ATEN.cat.default(tensors, dim)  # type: ignore[no-any-return]
+        result: torch.Tensor = _ATEN.cat.default(tensors, dim)
+        return result
     # The rule of `stack`, unlike that of `cat`, keeps the size of the batch dynamic.
     block = math.gcd(*lengths)
     blocks = [
@@ -88,16 +88,15 @@ def _pad(grad: torch.Tensor, axis: int, start: int, size: int) -> torch.Tensor:
     return torch.constant_pad_nd(grad, [0, 0] * (grad.dim() - 1 - axis) + [start, after])
 
 
-DECOMPOSITIONS: dict[OpOverload, Callable[..., object]] = {
-    **get_decompositions(
-        [
-            _ATEN.native_layer_norm,
-            _ATEN.native_layer_norm_backward,
-            _ATEN.native_group_norm,
-            _ATEN.native_group_norm_backward,
-            _ATEN.gelu_backward,
-        ]
-    ),
+_DECOMPOSED = (
+    _ATEN.native_layer_norm.default,
+    _ATEN.native_layer_norm_backward.default,
+    _ATEN.native_group_norm.default,
+    _ATEN.native_group_norm_backward.default,
+    _ATEN.gelu_backward.default,
+)
+DECOMPOSITIONS: dict[OpOverload, Function] = {
+    **{operator: rule for operator, rule in table().items() if operator in _DECOMPOSED},
     _ATEN.select_backward.default: _select_backward,
     _ATEN.slice_backward.default: _slice_backward,
 }

@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch._functorch import eager_transforms
 from torch.fx.experimental import proxy_tensor
 
 from ..containers import pytree
-from ..fake_tensors import mode_of, trace, unbatched
+from ..fake_tensors import mode_of, trace, unwrap_batches
+from ..operators.higher_order import eager_transforms
 from ..process.process_state import replace_attribute
 from .batched_operators import DECOMPOSITIONS, has_dynamic_batch
 
@@ -45,7 +45,7 @@ class _Tracing:
 
         # Only a batch of dynamic size needs it, and decomposed operators take more nodes.
         is_batched = has_dynamic_batch(tuple(tensors))
-        mode = mode_of([unbatched(tensor) for tensor in tensors])
+        mode = mode_of([unwrap_batches(tensor) for tensor in tensors])
         self.is_active = True
         try:
             with proxy_tensor.disable_proxy_modes_tracing(), torch._C.DisableTorchFunction():
@@ -65,7 +65,7 @@ run_traced = _Tracing()
 
 
 @contextlib.contextmanager
-def traced_gradients() -> Iterator[None]:
+def trace_gradients() -> Iterator[None]:
     """Replace the functions on which those of `torch.func` are built, within the context."""
     value_and_gradient: Function = eager_transforms.grad_and_value_impl
     vjp: Function = eager_transforms._vjp_with_argnums

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import torch
 import torch.fx
 
-from ...fake_tensors import FakeTensor, unbatched
+from ...fake_tensors import FakeTensor, unwrap_batches
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _ATEN = torch.ops.aten
@@ -50,7 +50,7 @@ def _reads_hidden_tensor(node: torch.fx.Node) -> bool:
         getattr(root, str(item.target), None) for item in node.all_input_nodes if item.op == "get_attr"
     ]
     return any(
-        isinstance(item, torch.Tensor) and isinstance(unbatched(item), FakeTensor) for item in constants
+        isinstance(item, torch.Tensor) and isinstance(unwrap_batches(item), FakeTensor) for item in constants
     )
 
 
