@@ -61,7 +61,8 @@ def join(tensors: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
 def solve(matrix: torch.Tensor, right: torch.Tensor, *, left: bool = True) -> torch.Tensor:
     """`torch.linalg.solve` by the inverse, whose rule keeps the size dynamic."""
     inverse = torch.linalg.inv(matrix)
-    return inverse @ right if left else right @ inverse
+    result: torch.Tensor = inverse @ right if left else right @ inverse
+    return result
 
 
 def _select_backward(grad: torch.Tensor, input_sizes: Sequence[int], dim: int, index: int) -> torch.Tensor:
@@ -73,7 +74,7 @@ def _select_backward(grad: torch.Tensor, input_sizes: Sequence[int], dim: int, i
 
 def _slice_backward(
     grad: torch.Tensor, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
-) -> torch.Tensor:
+) -> object:
     """Gradients of `slice`, with zeros around them."""
     if step != 1:
         # Tracing then records the operator itself.
