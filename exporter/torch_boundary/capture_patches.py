@@ -67,6 +67,8 @@ def for_capture(
         from .replacements import float_sizes
 
         patches += [float_sizes.keep_order(), size_questions.record_questions()]
+    if recorded:
+        patches += _function_gradients()
     if gradients and not recorded:
         from .replacements import custom_gradients
 
@@ -107,6 +109,7 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
             _disable_profiling(),
             as_exporting(),
             *_extremes(),
+            *_function_gradients(),
         ]
         for patch in patches:
             stack.enter_context(patch)
@@ -151,6 +154,14 @@ def redirection() -> Callable[[Function, Args, Kwargs], Function]:
     from .replacements import recurrent
 
     return recurrent.Redirection()
+
+
+def _function_gradients() -> Patches:
+    if not probe.has(probe.FUNCTION_GRADIENTS):
+        return []
+    from .replacements import function_gradients
+
+    return [function_gradients.trace_gradients()]
 
 
 def _disable_profiling() -> AbstractContextManager[None]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 import torch.fx
@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_traceable_wrapper_subclass
 
 from . import probe
+from .operators.overloads import OpOverload
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -26,6 +27,13 @@ def is_without_data(tensor: torch.Tensor) -> bool:
     return is_traceable_wrapper_subclass(tensor) or isinstance(tensor, (FakeTensor, FunctionalTensor))
 
 
+def unwrap_batches(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor within those that `vmap` makes; other tensors as they are."""
+    while is_batchedtensor(tensor):
+        tensor = get_unwrapped(tensor)
+    return tensor
+
+
 def storage_of(tensor: object) -> int | None:
     """A key for the storage of a tensor, equal for tensors that share memory; None without a storage.
 
@@ -33,10 +41,8 @@ def storage_of(tensor: object) -> int | None:
     """
     if not isinstance(tensor, torch.Tensor) or tensor.layout != torch.strided:
         return None
-    while is_batchedtensor(tensor):
-        tensor = get_unwrapped(tensor)
     # Fake tensors have no memory, so the C++ storage object identifies them, not `data_ptr`.
-    result: int | None = tensor.untyped_storage()._cdata
+    result: int | None = unwrap_batches(tensor).untyped_storage()._cdata
     return result
 
 
@@ -47,16 +53,26 @@ def mode_of(tensors: Sequence[object]) -> FakeTensorMode:
 
 
 def trace(
-    function: Callable[..., object], mode: FakeTensorMode, examples: Sequence[object]
+    function: Callable[..., object],
+    mode: FakeTensorMode,
+    examples: Sequence[object],
+    decompositions: Mapping[OpOverload, Callable[..., object]] | None = None,
 ) -> torch.fx.GraphModule:
-    """Trace the operators that a function runs on fake tensors; tensors with data become constants."""
+    """Trace the operators that a function runs on fake tensors; tensors with data become constants.
+
+    Args:
+        decompositions: functions that are traced in place of operators.
+    """
     from torch.fx.experimental.proxy_tensor import make_fx
 
     # Constants of the function have data.
     mode.allow_non_fake_inputs, allowed = True, mode.allow_non_fake_inputs
     try:
         with mode, torch.no_grad():
-            return make_fx(function, tracing_mode="symbolic", _allow_non_fake_inputs=True)(*examples)
+            make = make_fx(
+                function, dict(decompositions or {}), tracing_mode="symbolic", _allow_non_fake_inputs=True
+            )
+            return make(*examples)
     finally:
         mode.allow_non_fake_inputs = allowed
 

@@ -168,6 +168,16 @@ DIRECT_CAPTURE = Feature(
         "torch.amp.autocast_mode:_enter_autocast",
         "torch.amp.autocast_mode:_exit_autocast",
         "torch.utils.weak:TensorWeakRef",
+        "torch._functorch:eager_transforms",
+    ),
+)
+FUNCTION_GRADIENTS = Feature(
+    "gradients of torch.func",
+    (
+        "torch._functorch.eager_transforms:grad_and_value_impl",
+        "torch._functorch.eager_transforms:_vjp_with_argnums",
+        "torch._functorch.eager_transforms:_jvp_with_argnums",
+        "torch.fx.experimental.proxy_tensor:disable_proxy_modes_tracing",
     ),
 )
 TRAINING = Feature(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from torch._functorch import eager_transforms as eager_transforms
 from torch._functorch.predispatch import (
     _vmap_decrement_nesting,
     _vmap_increment_nesting,

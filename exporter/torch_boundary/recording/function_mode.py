@@ -19,7 +19,8 @@ from ..containers import pytree
 from ..export_internals import non_strict_utils
 from ..fake_tensors import FakeTensor
 from ..operators.overloads import Args, Function, Kwargs
-from ..replacements import data_attribute, dynamic_arguments, symbolic_indices
+from ..replacements import batched_operators, data_attribute, dynamic_arguments, symbolic_indices
+from ..replacements.function_gradients import run_traced
 from ..symbolic_numbers import compute_order
 from .gradients import OF_GRADIENTS, Differentiates, check_function
 
@@ -117,6 +118,11 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
             slices = self.slices_of(*args, **kwargs)
             if slices is not None:
                 return (lambda: iter(slices) if func is torch.Tensor.__iter__ else slices), (), {}
+        substitute = batched_operators.substitute_of(func, args)
+        if substitute is not None:
+            return substitute, args, kwargs
+        if batched_operators.consists_of_decomposed(func, args):
+            return functools.partial(run_traced, func), args, kwargs
         if type(func) in _OF_TENSORS and func not in _REPLACED:
             if func in _OF_ORDER:
                 is_known = compute_order(*args, **kwargs)

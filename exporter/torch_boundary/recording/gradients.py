@@ -78,7 +78,7 @@ def check_function(func: object) -> None:
         OtherGradients: it does.
     """
     if getattr(func, "__name__", "") == _FORWARD:
-        raise OtherGradients(_refusal("forward mode (jvp, jacfwd, make_dual)"))
+        raise OtherGradients(_refusal("forward mode (linearize, make_dual)"))
 
 
 def _refusal(method: str) -> str:
