@@ -283,10 +283,8 @@ def _check_example_sizes(leaves: Leaves) -> None:
     for leaf, axes in enumerate(leaves.requested_dims):
         for axis, dim in axes.items():
             if isinstance(dim, int) and dim != (size := leaves.values[leaf].shape[axis]):
-                raise CaptureError(
-                    f"{leaves.axis_text(leaf, axis)} has size {size} in the example, but "
-                    f"dynamic_shapes fixes it at {dim}: leave it out, or give the axis a name"
-                )
+                text = f"size {size} in the example, but {dim} in dynamic_shapes: leave it out, or name it"
+                raise CaptureError(f"{leaves.axis_text(leaf, axis)} has {text}")
     first: dict[str, tuple[int, str]] = {}
     for (leaf, axis), name in leaves.dimension_names().items():
         if isinstance(leaves.values[leaf], torch.Tensor):

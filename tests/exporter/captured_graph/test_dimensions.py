@@ -51,7 +51,10 @@ CAPTURES = {"export": lambda f, *args: f, "script": lambda f, *args: torch.jit.t
         ({"dynamic_axes": {"x": {0: "b", -2: "c"}}}, "axis 0 twice: 'b' and 'c'"),
         ({"dynamic_shapes": {"y": {0: "b"}}}, "dynamic_shapes names 'y'"),
         ({"dynamic_shapes": ({5: "b"},)}, "axis 5"),
-        ({"dynamic_shapes": ({0: "b", 1: 4},)}, "axis 1 of 'x' has size 3 .* dynamic_shapes fixes it at 4"),
+        (
+            {"dynamic_shapes": ({0: "b", 1: 4},)},
+            "axis 1 of 'x' has size 3 in the example, but 4 in dynamic_shapes",
+        ),
         ({"dynamic_shapes": ({0: True},)}, "True is not a Dim"),
         ({"dynamic_axes": {"x": {0: "b", 1: "b"}}}, "'b' has size 2 at axis 0 of 'x' and size 3 at axis 1"),
         (

@@ -15,7 +15,7 @@ from .....registration.size_algebra.polynomials import Bounds, Polynomial
 from ....torch_boundary.symbolic_numbers import Mod, PythonMod
 from ....torch_boundary.symbolic_sizes import FloorDiv, IntTrueDiv, floor_quotient
 
-_REMAINDERS = (Mod, PythonMod)
+REMAINDERS = (Mod, PythonMod)
 
 
 class Atoms(Protocol):
@@ -135,7 +135,7 @@ def multiples_in(atoms: Atoms, first: Polynomial[int], second: Polynomial[int]) 
 def _multiples_of_remainder(atoms: Atoms, polynomial: Polynomial[int]) -> dict[int, Polynomial[int]]:
     [(monomial, _)] = polynomial.terms.items()
     expression = atoms.atom_expression(monomial[0]) if len(monomial) == 1 else None
-    if not isinstance(expression, _REMAINDERS) or not expression.args[1].is_Integer:
+    if not isinstance(expression, REMAINDERS) or not expression.args[1].is_Integer:
         return {}
     dividend, divisor = expression.args
     [dividend_atom, *further_atoms] = atoms.polynomial(dividend).atoms
@@ -149,7 +149,7 @@ def quotient_of_multiple(
 ) -> Polynomial[int] | None:
     """The polynomial of an atom that is a quotient or a remainder of a known multiple; None for others."""
     expression = atoms.atom_expression(atom)
-    if not isinstance(expression, (FloorDiv, *_REMAINDERS)) or not expression.args[1].is_Integer:
+    if not isinstance(expression, (FloorDiv, *REMAINDERS)) or not expression.args[1].is_Integer:
         return None
     dividend = atoms.polynomial(expression.args[0])
     divisor = int(expression.args[1])
@@ -166,7 +166,7 @@ def quotient_of_multiple(
 def _forms_of_remainder(atoms: Atoms, atom: int) -> list[Polynomial[int]]:
     """A remainder by a positive number in terms of quotients; nothing for other atoms."""
     expression = atoms.atom_expression(atom)
-    if not isinstance(expression, _REMAINDERS) or not expression.args[1].is_Integer:
+    if not isinstance(expression, REMAINDERS) or not expression.args[1].is_Integer:
         return []
     dividend, divisor = atoms.polynomial(expression.args[0]), int(expression.args[1])
     if divisor <= 0:
@@ -182,7 +182,7 @@ def _forms_of_remainder(atoms: Atoms, atom: int) -> list[Polynomial[int]]:
 def _dividend_modulo(atoms: Atoms, atom: int, divisor: int) -> Polynomial[int] | None:
     """The dividend of an atom that is a remainder by a multiple of the divisor, to which it is congruent."""
     expression = atoms.atom_expression(atom)
-    if not isinstance(expression, _REMAINDERS):
+    if not isinstance(expression, REMAINDERS):
         return None
     dividend, modulus = expression.args
     return atoms.polynomial(dividend) if modulus.is_Integer and modulus % divisor == 0 else None

@@ -254,6 +254,10 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         equality = node.equality()
         if equality is not None:
             self._learn_multiples(*equality)
+        if user_frame() is None:
+            # Most graphs are valid where the condition of a kernel does not hold, unless something else that
+            # the model computes was simplified by it.
+            return
         difference = polynomials[0] - polynomials[1]
         for atom, smallest in smallest_values(name, difference, node.answer, self.bounds).items():
             low, _ = self.bounds(Polynomial.of_atom(atom))

@@ -17,7 +17,7 @@ import sympy
 
 from .....registration.size_algebra.polynomials import Polynomial, decide
 from ....torch_boundary import symbolic_numbers as numbers
-from .divisions import shorten
+from .divisions import REMAINDERS, shorten
 
 _MOST_TERMS = 64
 
@@ -204,7 +204,7 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
     def is_about_computed_one(self) -> bool:
         """Whether a boolean is an equation that holds where a computed size is 1, as in the example.
 
-        Such as `n // 8 == 1`, and `m * (n // 8) == m`.
+        Such as `n // 8 == 1`, `m * (n // 8) == m`, and `m % (m * (n // 8)) == 0`.
         """
         if self.relation is None or self.relation[0] not in ("eq", "ne"):
             return False
@@ -214,13 +214,17 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         if second.constant == 1:
             # The sizes of inputs are never 1 in a recording.
             return not first.expr.is_Symbol
+        if second.constant == 0 and isinstance(first.expr, REMAINDERS):
+            dividend, divisor = map(self.shape_env.polynomial, first.expr.args)
+            return divisor.number is None and divisor.divide(dividend) is not None
         pairs = ((first.polynomial, second.polynomial), (second.polynomial, first.polynomial))
         return any(product.divide(factor) is not None for product, factor in pairs)
 
     def is_about_zero(self) -> bool:
-        """Whether a comparison of integers has 0 on one side."""
+        """Whether a comparison of integers has 0 on one side, and no remainder on the other."""
         _, *operands = self.relation or ("",)
-        return any(operand.constant == 0 for operand in operands)
+        has_zero = any(operand.constant == 0 for operand in operands)
+        return has_zero and not any(isinstance(operand.expr, REMAINDERS) for operand in operands)
 
     def sub_to_multiple(self, remainder: Any) -> SizeNode:
         """The difference of this divisor and a remainder, `k - n % k`, written as `-(n % k) % k`.

@@ -6,9 +6,13 @@ import warnings
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
+from torch._dynamo.source import ConstantSource
+from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicContext
 
 import opsetta
+from opsetta.exporter.capture.direct.sizes.environment import SizeEnvironment
 from opsetta.exporter.capture.sizes.recorded_answers import AnsweringEnvironment
 from opsetta.exporter.torch_boundary.fake_tensors import FakeTensorMode
 from opsetta.exporter.torch_boundary.operators.overloads import kernel_run
@@ -81,6 +85,42 @@ def test_a_computed_size_of_one_stays_dynamic(opset: int) -> None:
     for size in ((4, 3), (4, 9), (13, 4), (16, 11)):
         image = torch.rand(1, 3, *size)
         torch.testing.assert_close(program(image), model(image), atol=1e-5, rtol=1e-5)
+
+
+class BestOfLevel(nn.Module):
+    """A kernel learns that a level is larger than 1, which decides `min(8, ...)` for the example only."""
+
+    def forward(self, image: torch.Tensor) -> torch.Tensor:
+        level = F.max_pool2d(image, 1, 2, 0)
+        n, channels, height, width = level.shape
+        scores = level.view(n, channels, 1, height, width).permute(0, 3, 4, 1, 2).reshape(n, -1)
+        return scores.topk(min(8, scores.shape[1]), 1).values
+
+
+@pytest.mark.parametrize("size", [(3, 4), (2, 4), (1, 2)])
+def test_what_kernels_ask_does_not_decide_what_the_model_computes(size: tuple[int, int]) -> None:
+    program = opsetta.export(
+        BestOfLevel().eval(),
+        (torch.rand(2, 2, *size),),
+        opset=13,
+        dynamic_shapes=({2: "height", 3: "width"},),
+    )
+    for other_size in ((1, 1), (2, 3), (3, 7), (8, 2)):
+        image = torch.rand(2, 2, *other_size)
+        torch.testing.assert_close(program(image), BestOfLevel()(image))
+
+
+def test_questions_about_computed_ones_are_recognized() -> None:
+    mode = FakeTensorMode(shape_env=SizeEnvironment())
+    context = StatelessSymbolicContext(dynamic_sizes=[DimDynamic.DYNAMIC] * 2)
+    source = ConstantSource("x")
+    height, width = mode.from_tensor(torch.zeros(5, 9), source=source, symbolic_context=context).shape
+    one = width // 8
+    about_one = (one == 1, height * one == height, height % (height * one) != 0)
+    others = (height % 3 != 0, height % (height + one) != 0, height != 1)
+    assert all(question.node.original.is_about_computed_one() for question in about_one)
+    assert not any(question.node.original.is_about_computed_one() for question in others)
+    assert not any(question.node.original.is_about_zero() for question in about_one)
 
 
 class Broadcast(nn.Module):
