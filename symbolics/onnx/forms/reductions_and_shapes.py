@@ -15,6 +15,8 @@ _EXACT = (DataType.FLOAT, DataType.DOUBLE)
 _MULTIPLIED = (*_EXACT, DataType.INT32, DataType.INT64)
 MAXIMUM_PARTS = 64
 """The operands of a Concat."""
+MAXIMUM_SUMMANDS = 1 << 11
+"""The elements of a row whose sums are a product with a matrix."""
 MAXIMUM_ROWS = 1 << 17
 """The rows of a table that are selected by a product."""
 
@@ -176,6 +178,21 @@ def cum_sum_int32(
         raise g.refuse("it does not sum a mask")
     counts = g.op("CumSum", g.cast(mask, DataType.INT32), axis, exclusive=exclusive, reverse=reverse)
     return g.cast(counts, DataType.INT64)
+
+
+@onnx_symbolic("form::CumSum.product")
+def cum_sum_product(
+    g: GraphContext, x: Value, axis: Value | int, exclusive: int = 0, reverse: int = 0
+) -> Value:
+    """The product with a triangular matrix of ones, of floats along the last dimension."""
+    listed, shape = integers(g, axis) if isinstance(axis, Value) else [axis], g.shape(x)
+    size = shape[-1] if shape else None
+    if not isinstance(size, int) or size > MAXIMUM_SUMMANDS or g.dtype(x) not in _EXACT or shape is None:
+        raise g.refuse(f"it is not of floats, or of more than {MAXIMUM_SUMMANDS}")
+    if not listed or listed[0] % len(shape) != len(shape) - 1:
+        raise g.refuse("it is not along the last dimension")
+    is_summed = np.triu(np.ones((size, size), np.float32), 1 if exclusive else 0)
+    return g.op("MatMul", x, g.constant(is_summed.T if reverse else is_summed, g.dtype(x)))
 
 
 @onnx_symbolic("form::Gather.one_hot")
