@@ -65,7 +65,7 @@ def write_for(model: ir.Model, target: Target | None) -> None:
         _run([WriteMatMulNBits()], model)
     passes = _passes(model, target.conventions)
     if composed:
-        # Forms of operators on weights are computed once, the Reshapes around forms are merged, and forms that
+        # Forms of operators on weights are computed once, Reshapes around forms are merged, and forms that
         # several nodes need are written once, as the optimization does with what was there before.
         initializers = Initializers(model)
         simplifying = [FoldConstants(initializers), MergeShapeChains(initializers), MergeEqualNodes()]

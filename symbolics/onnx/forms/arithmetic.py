@@ -103,7 +103,9 @@ def select_by_numbers(g: GraphContext, condition: Value, X: Value, Y: Value) -> 
         # A scalar 0 adds nothing, and no dimension either.
         if (array := g.constant_value(operand)) is None or array.ndim or array.any()
     ]
-    return g.op("Add", *terms) if len(terms) == 2 else (terms or [g.op("Mul", condition, _number(g, 0, X))])[0]
+    if len(terms) == 2:
+        return g.op("Add", *terms)
+    return terms[0] if terms else g.op("Mul", condition, _number(g, 0, X))
 
 
 def _finite(g: GraphContext, value: Value) -> Value:

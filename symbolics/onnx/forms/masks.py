@@ -44,16 +44,17 @@ class _Numbers(NamedTuple):
 def where_numbers(g: GraphContext, condition: Value, X: Value, Y: Value) -> Value:
     """X * C + Y * (1 - C), where C is the condition as arithmetic of 0 and 1.
 
-    Constant infinities become the largest number of the type. Operands of which an element that is not selected
-    is often infinite or NaN, such as logarithms, are refused.
+    Constant infinities become the largest number of the type. Operands of which elements that are not
+    selected are often infinite or NaN, such as logarithms, are refused.
     """
     for operand in (X, Y):
         producer = operand.producer()
         if producer is not None and producer.op_type in _UNBOUNDED and g.constant_value(operand) is None:
             raise g.refuse(f"the product of 0 and an infinite result of {producer.op_type} is NaN")
-    if g.dtype(X) not in FLOATS:
+    dtype = g.dtype(X)
+    if dtype is None or dtype not in FLOATS:
         raise g.refuse("it selects integers or bools")
-    return select_by_numbers(g, g.cast(mask_as_numbers(g, condition), g.dtype(X)), X, Y)
+    return select_by_numbers(g, g.cast(mask_as_numbers(g, condition), dtype), X, Y)
 
 
 @onnx_symbolic("form::Cast.numbers")
@@ -184,7 +185,8 @@ def _as_numbers(g: GraphContext, value: Value) -> _Numbers:
     """A value of integers as floats, exactly.
 
     Raises:
-        UnsupportedError: an operator that computes the integers has no form in floats, or they may be too large.
+        UnsupportedError: an operator that computes the integers has no form in floats, or they may be too
+            large.
     """
     array, producer = g.constant_value(value), value.producer()
     if array is not None:
@@ -209,9 +211,9 @@ def _computed_numbers(g: GraphContext, producer: ir.Node) -> _Numbers:
     if op_type == "Cast" and g.dtype(operands[0]) is DataType.BOOL:
         return _Numbers(mask_as_numbers(g, operands[0]), 1)
     if op_type == "Where":
-        numbers = [_as_numbers(g, operand) for operand in operands[1:]]
-        selected = select_by_numbers(g, mask_as_numbers(g, operands[0]), *(number.value for number in numbers))
-        return _Numbers(selected, max(number.bound for number in numbers))
+        first, second = (_as_numbers(g, operand) for operand in operands[1:])
+        selected = select_by_numbers(g, mask_as_numbers(g, operands[0]), first.value, second.value)
+        return _Numbers(selected, max(first.bound, second.bound))
     is_integer = all(g.dtype(operand) not in FLOATS for operand in operands)
     if is_integer and op_type in {*_MOVEMENTS, "Cast", "Abs", "Neg", "CumSum", "ReduceSum"}:
         count = len(operands) if op_type == "Concat" else 1
@@ -248,7 +250,7 @@ def _rows_of_table(g: GraphContext, table: np.ndarray, indices: Value) -> Value:
 
 
 def _input_range(g: GraphContext, value: Value) -> range | None:
-    """The integers that an input may have, because they or their sums with constants select rows of weights."""
+    """The integers that an input may have, because they or sums with constants select rows of weights."""
     ranges: list[range] = []
     for node, position in value.uses():
         if node.op_type == "Gather" and position == 1:

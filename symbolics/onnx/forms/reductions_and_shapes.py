@@ -212,9 +212,10 @@ def gather_one_hot(g: GraphContext, data: Value, indices: Value, axis: int = 0) 
 
 def one_hot_product(g: GraphContext, table: Value, number: Value, lengths: list[int]) -> Value:
     """The rows of a table at positions, which are floats and may be negative."""
-    rows, columns = g.constant_value(table).shape
-    dtype = g.dtype(table)
+    array, dtype = g.constant_value(table), g.dtype(table)
+    assert array is not None
     assert dtype is not None
+    rows, columns = array.shape
     number = g.op("Reshape", number, [math.prod(lengths), 1])
     # 1 for negative positions, which count from the end, and 0 for others.
     opposite = g.op("Mul", number, -1.0)

@@ -116,7 +116,9 @@ def split_earlier(
         raise g.refuse("the sizes of the parts must be known")
     source, source_axis, factor, steps = _steps_before(g, input, axis)
     base = _static_shape(g, source)
-    results: list[Value] = g.op("Split", source, [part * factor for part in parts], axis=source_axis, outputs=outputs)
+    results: list[Value] = g.op(
+        "Split", source, [part * factor for part in parts], axis=source_axis, outputs=outputs
+    )
     for number, value in enumerate(results):
         # Emission infers no more than the ranks of these results, but the forms of later nodes read sizes.
         value.shape = ir.Shape([*base[:source_axis], parts[number] * factor, *base[source_axis + 1 :]])
@@ -180,7 +182,7 @@ def _steps_before(g: GraphContext, value: Value, axis: int) -> tuple[Value, int,
     """The Transposes and Reshapes before a value that keep its parts along an axis together, the last first.
 
     Returns:
-        The value before them, its axis of the parts, how many of its elements are one of the parts, and the steps.
+        The value before them, its axis of the parts, how many of its elements are one part, and the steps.
     """
     steps: list[_Step] = []
     total = 1
