@@ -278,6 +278,17 @@ def gather_as_convolution(g: GraphContext, data: Value, indices: Value, axis: in
     return g.op("Conv", data, g.constant(kernel, dtype))
 
 
+@onnx_symbolic("form::Gather.matrix_of_positions")
+def gather_by_matrix(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """Constant positions as a matrix of one row, behind which a Reshape removes the row."""
+    array, sizes = g.constant_value(indices), _static_shape(g, data)
+    if array is None or array.ndim != 1:
+        raise g.refuse("the positions are computed, or no vector")
+    axis = g.axis(axis, len(sizes))
+    rows = g.op("Gather", data, array[None], axis=axis)
+    return g.op("Reshape", rows, [*sizes[:axis], array.size, *sizes[axis + 1 :]])
+
+
 @onnx_symbolic("form::SpaceToDepth.convolution")
 def space_to_depth(g: GraphContext, input: Value, blocksize: int) -> Value:
     """A convolution that copies each element of a block into a channel of its own."""
