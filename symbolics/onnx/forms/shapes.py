@@ -9,6 +9,7 @@ import onnx_ir as ir
 from ....registration import GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
 from ..support import integers
+from .reductions_and_shapes import MAXIMUM_PARTS
 
 
 def _static_shape(g: GraphContext, value: Value) -> list[int]:
@@ -276,6 +277,18 @@ def gather_as_convolution(g: GraphContext, data: Value, indices: Value, axis: in
     kernel = np.zeros((array.size, channels, 1, 1), np.float32)
     kernel[np.arange(array.size), array % channels] = 1
     return g.op("Conv", data, g.constant(kernel, dtype))
+
+
+@onnx_symbolic("form::Gather.copies")
+def gather_as_copies(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """Copies of a batch of one side by side, which become a batch by a Reshape."""
+    array, sizes = g.constant_value(indices), _static_shape(g, data)
+    if array is None or array.ndim != 1 or not 1 < array.size <= MAXIMUM_PARTS or g.axis(axis, len(sizes)):
+        raise g.refuse(f"only 2 to {MAXIMUM_PARTS} constant positions along the first dimension are copies")
+    if sizes[0] != 1 or len(sizes) < 2:
+        raise g.refuse("the first dimension is not of size 1")
+    row = g.op("Reshape", data, [1, 1, math.prod(sizes)])
+    return g.op("Reshape", g.op("Concat", *[row] * array.size, axis=1), [array.size, *sizes[1:]])
 
 
 @onnx_symbolic("form::Gather.matrix_of_positions")

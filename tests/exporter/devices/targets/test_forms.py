@@ -93,6 +93,7 @@ CASES = [
     ("ReduceMean.product", _of(lambda x: x.mean((2, 3), keepdim=True).exp()), IMAGE, {"MatMul"}),
     ("ReduceSum.mean", _of(lambda x: x.sum(1) - x.sum(1, keepdim=True)[0]), IMAGE, {"ReduceMean"}),
     ("Gather.matrix_of_positions", _of(lambda x: x[:, [2, 0, 2]]), IMAGE, {"Gather", "Reshape"}),
+    ("Gather.copies", _of(lambda x: x[[0, 0, 0]] * 2), STEPS, {"Concat", "Reshape"}),
     ("CumSum.product", _of(lambda x: x.cumsum(-1) + x.flip(3).cumsum(3)), IMAGE, {"MatMul"}),
     ("Add.merged_dimensions", _relative(torch.add), (1, 6, 4), {"Add"}),
     ("Div.merged_dimensions", _relative(torch.div), (3, 6, 4), {"Div"}),
