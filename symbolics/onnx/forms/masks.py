@@ -113,28 +113,28 @@ def mask_as_numbers(g: GraphContext, mask: Value) -> Value:
 
 
 def _combine(g: GraphContext, op_type: str, numbers: list[Value]) -> Value:
-    first, *others = numbers
+    first, *operands = numbers
     result: Value
     if op_type == "And":
-        result = g.op("Mul", first, *others)
+        result = g.op("Mul", first, *operands)
     elif op_type == "Or":
-        result = g.op("Max", first, *others)
+        result = g.op("Max", first, *operands)
     elif op_type == "Xor":
-        result = g.op("Abs", g.op("Sub", first, *others))
+        result = g.op("Abs", g.op("Sub", first, *operands))
     elif op_type == "Not":
         result = g.op("Sub", 1.0, first)
     else:
-        result = select_by_numbers(g, first, *others)
+        result = select_by_numbers(g, first, *operands)
     return result
 
 
-def _compare(g: GraphContext, op_type: str, left: Value, right: Value) -> Value:
+def _compare(g: GraphContext, op_type: str, first: Value, second: Value) -> Value:
     """A comparison by the sign of the difference, of which NaN and two equal infinities have none."""
-    dtype = g.dtype(left)
+    dtype = g.dtype(first)
     is_float = dtype in FLOATS
     result: Value
     if is_float:
-        operands = [left, right]
+        operands = [first, second]
         limits = [g.constant_value(operand) for operand in operands]
         if any(array is not None and not np.isfinite(array).all() for array in limits):
             raise g.refuse("a number is compared with infinity or NaN")
@@ -143,9 +143,9 @@ def _compare(g: GraphContext, op_type: str, left: Value, right: Value) -> Value:
         if (op_type, lowest.index(True) if any(lowest) else None) in (("Less", 1), ("Greater", 0)):
             op_type += "OrEqual"
     elif dtype is DataType.BOOL:
-        operands = [mask_as_numbers(g, left), mask_as_numbers(g, right)]
+        operands = [mask_as_numbers(g, first), mask_as_numbers(g, second)]
     else:
-        operands = [_as_numbers(g, left).value, _as_numbers(g, right).value]
+        operands = [_as_numbers(g, first).value, _as_numbers(g, second).value]
     if op_type in ("Greater", "LessOrEqual"):
         operands.reverse()
     distance = g.op("Sub", operands[1], operands[0])
@@ -226,9 +226,9 @@ def _computed_numbers(g: GraphContext, producer: ir.Node) -> _Numbers:
             bound *= math.prod(_static_sizes(g, operands[0]))
         return _Numbers(_move(g, producer, values), bound)
     if is_integer and op_type in ("Add", "Mul", "Sub"):
-        left, right = (_as_numbers(g, operand) for operand in operands)
-        bound = left.bound * right.bound if op_type == "Mul" else left.bound + right.bound
-        return _Numbers(g.op(op_type, left.value, right.value), bound)
+        first, second = (_as_numbers(g, operand) for operand in operands)
+        bound = first.bound * second.bound if op_type == "Mul" else first.bound + second.bound
+        return _Numbers(g.op(op_type, first.value, second.value), bound)
     raise g.refuse(f"integers are computed by {op_type}")
 
 

@@ -91,8 +91,8 @@ def transpose_after_first_dimension(g: GraphContext, data: Value, perm: list[int
     order = list(perm if perm is not None else reversed(range(len(sizes))))
     if not sizes or sizes[0] != 1 or order[0] == 0:
         raise g.refuse("the first dimension is not of size 1, or stays where it is")
-    others = [axis for axis in order if axis]
-    result = g.op("Transpose", data, perm=[0, *others]) if others != sorted(others) else data
+    inner = [axis for axis in order if axis]
+    result = g.op("Transpose", data, perm=[0, *inner]) if inner != sorted(inner) else data
     return g.op("Reshape", result, [sizes[axis] for axis in order])
 
 
@@ -432,7 +432,7 @@ def _merged_shapes(g: GraphContext, *shapes: list[int]) -> list[list[int]]:
     return merged
 
 
-def _aligned(g: GraphContext, value: Value, rank: int) -> list[int]:
+def _align_shape(g: GraphContext, value: Value, rank: int) -> list[int]:
     sizes = _static_shape(g, value)
     return [1] * (rank - len(sizes)) + sizes
 
@@ -445,7 +445,7 @@ def _register_merged_dimensions(op_type: str) -> None:
         """Neighbouring dimensions that are broadcast in the same operand, or in none, as one."""
         if result_shape is None:
             raise g.refuse("the sizes must be known")
-        aligned = [_aligned(g, operand, len(result_shape)) for operand in (A, B)]
+        aligned = [_align_shape(g, operand, len(result_shape)) for operand in (A, B)]
         merged = _merged_shapes(g, *aligned)
         operands = [g.op("Reshape", value, sizes) for value, sizes in zip((A, B), merged, strict=True)]
         return g.op("Reshape", g.op(op_type, *operands), result_shape)
@@ -462,5 +462,5 @@ def expand_merged_dimensions(
     """Neighbouring dimensions that are expanded, or are not, as one."""
     if result_shape is None:
         raise g.refuse("the sizes must be known")
-    before, after = _merged_shapes(g, _aligned(g, input, len(result_shape)), result_shape)
+    before, after = _merged_shapes(g, _align_shape(g, input, len(result_shape)), result_shape)
     return g.op("Reshape", g.op("Expand", g.op("Reshape", input, before), after), result_shape)
