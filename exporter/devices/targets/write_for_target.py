@@ -23,6 +23,7 @@ from ....passes.onnx_graph.conventions.unshared_constants import UnshareConstant
 from ....passes.onnx_graph.conventions.vector_inputs import ReshapeVectors
 from ....passes.onnx_graph.fusions.gelu import HalveGeluInput
 from ....passes.onnx_graph.shapes.shape_chains import MergeShapeChains
+from ....passes.onnx_graph.simplification.equal_nodes import MergeEqualNodes
 from ....passes.onnx_graph.simplification.exponents import AlignExponents
 from ....passes.onnx_graph.simplification.unused_nodes import RemoveUnused
 from ....passes.quantization.dequantized_products import WriteMatMulNBits
@@ -64,10 +65,11 @@ def write_for(model: ir.Model, target: Target | None) -> None:
         _run([WriteMatMulNBits()], model)
     passes = _passes(model, target.conventions)
     if composed:
-        # Forms of operators on weights are computed once, and the Reshapes around forms are merged, as the
-        # optimization does with what was there before.
+        # Forms of operators on weights are computed once, Reshapes around forms are merged, and forms that
+        # several nodes need are written once, as the optimization does with what was there before.
         initializers = Initializers(model)
-        passes = [FoldConstants(initializers), MergeShapeChains(initializers), *passes]
+        simplifying = [FoldConstants(initializers), MergeShapeChains(initializers), MergeEqualNodes()]
+        passes = [*simplifying, *passes]
     if passes or target.conventions.recurrent_outputs == "all":
         # Unused outputs are removed with unused nodes, so those of recurrent nodes are added afterwards.
         _run([*passes, RemoveUnused(), CompleteRecurrentOutputs()], model)

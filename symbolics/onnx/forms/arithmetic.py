@@ -91,9 +91,21 @@ def where_arithmetic(g: GraphContext, condition: Value, X: Value, Y: Value) -> V
     dtype = g.dtype(X)
     if dtype is None or dtype not in FLOATS:
         raise g.refuse("this form is one of floating-point numbers")
-    condition = g.cast(condition, dtype)
+    return select_by_numbers(g, g.cast(condition, dtype), X, Y)
+
+
+def select_by_numbers(g: GraphContext, condition: Value, X: Value, Y: Value) -> Value:
+    """X where a condition is the number 1, and Y where it is 0."""
     complement = g.op("Add", g.op("Mul", condition, _number(g, -1, X)), _number(g, 1, X))
-    return g.op("Add", g.op("Mul", _finite(g, X), condition), g.op("Mul", _finite(g, Y), complement))
+    terms = [
+        g.op("Mul", _finite(g, operand), factor)
+        for operand, factor in ((X, condition), (Y, complement))
+        # A scalar 0 adds nothing, and no dimension either.
+        if (array := g.constant_value(operand)) is None or array.ndim or array.any()
+    ]
+    if len(terms) == 2:
+        return g.op("Add", *terms)
+    return terms[0] if terms else g.op("Mul", condition, _number(g, 0, X))
 
 
 def _finite(g: GraphContext, value: Value) -> Value:

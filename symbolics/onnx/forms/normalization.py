@@ -95,12 +95,21 @@ for _op_type in ("LogSoftmax", "Softmax"):
 
 @onnx_symbolic("form::Softmax.three_dimensions")
 def softmax_in_three_dimensions(g: GraphContext, input: Value, axis: int = -1) -> Value:
-    """Softmax over the last dimension of several matrices of several windows, as one batch of matrices."""
+    """Softmax over the last dimension of several matrices of several windows, as one batch of matrices.
+
+    Also of one window to which one row of a mask is added: consumers that fuse attention read a row for each.
+    """
     shape = g.shape(input)
     if shape is None or len(shape) < 4 or not all(isinstance(size, int) and size > 0 for size in shape):
         raise g.refuse("the sizes are unknown, or there are at most three dimensions")
     sizes = [size for size in shape if isinstance(size, int)]
-    if g.axis(axis, len(sizes)) != len(sizes) - 1 or sizes[0] == 1:
-        raise g.refuse("it is not over the last dimension, or the first dimension has one element")
-    matrices = g.op("Reshape", input, [math.prod(sizes[:-2]), *sizes[-2:]])
+    producer = input.producer()
+    operands = () if producer is None or producer.op_type != "Add" else producer.inputs
+    masks = [operand.shape for operand in operands if operand is not None and operand.shape is not None]
+    has_shared_row = sizes[-2] > 1 and any(len(mask) < 2 or mask[-2] == 1 for mask in masks)
+    if g.axis(axis, len(sizes)) != len(sizes) - 1 or (sizes[0] == 1 and not has_shared_row):
+        raise g.refuse("it is not over the last dimension, or of one window with a row of a mask for each")
+    rows = math.prod(sizes[1:-1])
+    matrix_shape = [1, rows, sizes[-1]] if sizes[0] == 1 else [math.prod(sizes[:-2]), *sizes[-2:]]
+    matrices = g.op("Reshape", input, matrix_shape)
     return g.op("Reshape", g.op("Softmax", matrices, axis=2), sizes)

@@ -10,6 +10,9 @@ from ....registration.functions.results import as_list
 _ACTIVATIONS = {"GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh"), "RNN": ("tanh",)}
 _STATES = {"GRU": ("initial_h",), "LSTM": ("initial_h", "initial_c"), "RNN": ("initial_h",)}
 
+_MAXIMUM_LAYERS = 8
+"""The copies of a layer for a batch: each has the weights of its own in some consumers."""
+
 
 def _sizes(g: GraphContext, X: Value, R: Value, batch_first: int) -> tuple[int, int, int]:
     """Steps, batch and hidden size, which must be known."""
@@ -134,19 +137,70 @@ def _register_state_of_sequence(op_type: str) -> None:
         results = as_list(g.op(op_type, X, W, R, direction=direction, **arguments, outputs=count))
         sequence = results[0]
 
-        def step(number: int) -> Value:
-            end = np.iinfo(np.int64).max if number < 0 else number + 1
-            return g.op("Squeeze", g.op("Slice", sequence, starts=[number], ends=[end], axes=[0]), axes=[0])
-
+        end = np.iinfo(np.int64).max
         if direction != "bidirectional":
-            return [sequence, step(0 if direction == "reverse" else -1), *results[2:]]
-        forwards = g.op("Slice", step(-1), starts=[0], ends=[1], axes=[0])
-        backwards = g.op("Slice", step(0), starts=[1], ends=[2], axes=[0])
-        state = g.op("Concat", forwards, backwards, axis=0)
-        return [sequence, state, *results[2:]]
+            # Consumers know the layer by the Squeeze behind it.
+            steps = g.op("Squeeze", sequence, axes=[1])
+            first, last = (0, 1) if direction == "reverse" else (-1, end)
+            return [sequence, g.op("Slice", steps, starts=[first], ends=[last], axes=[0]), *results[2:]]
+        count_of_steps, batch, hidden = _sizes(g, X, R, layout)
+        # They know one of two directions by the sequence with the results of both side by side.
+        both = g.op("Transpose", sequence, perm=[0, 2, 1, 3])
+        both = g.op("Reshape", both, [count_of_steps, batch, 2 * hidden])
+        forwards = g.op("Slice", both, starts=[-1, 0], ends=[end, hidden], axes=[0, 2])
+        backwards = g.op("Slice", both, starts=[0, hidden], ends=[1, end], axes=[0, 2])
+        return [sequence, g.op("Concat", forwards, backwards, axis=0), *results[2:]]
+
+
+def _register_single_batches(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}.single_batches")
+    def of_each_sequence(
+        g: GraphContext,
+        X: Value,
+        W: Value,
+        R: Value,
+        B: Value | None = None,
+        sequence_lens: Value | None = None,
+        layout: int = 0,
+        outputs: int = 1,
+        **arguments: Any,
+    ) -> list[Value]:
+        """A layer for each of a few sequences, for consumers without a batch."""
+        steps, batch, hidden = _sizes(g, X, R, layout)
+        features, directions = g.size(W, 2), g.size(W, 0)
+        if sequence_lens is not None or not 1 < batch <= _MAXIMUM_LAYERS:
+            raise g.refuse(f"the batch is not of 2 to {_MAXIMUM_LAYERS} whole sequences")
+        if not isinstance(features, int) or not isinstance(directions, int):
+            raise g.refuse("the sizes of the weights must be known")
+        # Sequences are side by side in matrices, because consumers without a batch do not slice or join it.
+        lengths = {"X": (steps, features), **dict.fromkeys(_STATES[op_type], (directions, hidden))}
+        operands = {"X": X, **{name: arguments.pop(name) for name in _STATES[op_type] if name in arguments}}
+        matrices = {
+            name: g.op("Reshape", value, [lengths[name][0], batch * lengths[name][1]])
+            for name, value in operands.items()
+            if value is not None
+        }
+        layers: list[list[Value]] = []
+        for number in range(batch):
+            parts = {}
+            for name, matrix in matrices.items():
+                rows, width = lengths[name]
+                start = number * width
+                part = g.op("Slice", matrix, starts=[start], ends=[start + width], axes=[1])
+                parts[name] = g.op("Reshape", part, [rows, 1, width])
+            named = {**arguments, **parts, "W": W, "R": R, "B": B}
+            layers.append(as_list(g.op(op_type, **named, outputs=outputs)))
+        joined = []
+        for number, values in enumerate(zip(*layers, strict=True)):
+            rows = directions if number else steps * directions
+            matrix = g.op("Concat", *(g.op("Reshape", value, [rows, hidden]) for value in values), axis=1)
+            shape = [directions, batch, hidden] if number else [steps, directions, batch, hidden]
+            joined.append(g.op("Reshape", matrix, shape))
+        return joined
 
 
 for _op_type in ("GRU", "LSTM", "RNN"):
+    _register_single_batches(_op_type)
     _register_initial_state(_op_type)
     _register_split_directions(_op_type)
     _register_state_of_sequence(_op_type)

@@ -15,6 +15,8 @@ _EXACT = (DataType.FLOAT, DataType.DOUBLE)
 _MULTIPLIED = (*_EXACT, DataType.INT32, DataType.INT64)
 MAXIMUM_PARTS = 64
 """The operands of a Concat."""
+MAXIMUM_SUMMANDS = 1 << 11
+"""The elements of a row whose sums are a product with a matrix."""
 MAXIMUM_ROWS = 1 << 17
 """The rows of a table that are selected by a product."""
 
@@ -178,6 +180,21 @@ def cum_sum_int32(
     return g.cast(counts, DataType.INT64)
 
 
+@onnx_symbolic("form::CumSum.product")
+def cum_sum_product(
+    g: GraphContext, x: Value, axis: Value | int, exclusive: int = 0, reverse: int = 0
+) -> Value:
+    """The product with a triangular matrix of ones, of floats along the last dimension."""
+    listed, shape = integers(g, axis) if isinstance(axis, Value) else [axis], g.shape(x)
+    size = shape[-1] if shape else None
+    if not isinstance(size, int) or size > MAXIMUM_SUMMANDS or g.dtype(x) not in _EXACT or shape is None:
+        raise g.refuse(f"it is not of floats, or of more than {MAXIMUM_SUMMANDS}")
+    if not listed or listed[0] % len(shape) != len(shape) - 1:
+        raise g.refuse("it is not along the last dimension")
+    is_summed = np.triu(np.ones((size, size), np.float32), 1 if exclusive else 0)
+    return g.op("MatMul", x, g.constant(is_summed.T if reverse else is_summed, g.dtype(x)))
+
+
 @onnx_symbolic("form::Gather.one_hot")
 def gather_one_hot(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """The product of one-hot rows and a constant table, of at most `MAXIMUM_ROWS` rows."""
@@ -185,14 +202,21 @@ def gather_one_hot(g: GraphContext, data: Value, indices: Value, axis: int = 0) 
     # 16-bit floats do not have every position.
     if table is None or shape is None or len(shape) != 2 or axis % 2 or dtype not in _EXACT:
         raise g.refuse("the table is computed, no matrix, or not of FLOAT or DOUBLE")
-    if sizes is None or not all_static(sizes) or _is_stored(indices):
+    if sizes is None or not all_static(sizes) or is_stored(indices):
         raise g.refuse("the number of positions is unknown, or they are constant")
-    assert dtype is not None
-    rows, columns = table.shape
-    lengths = [size for size in sizes if isinstance(size, int)]
-    if rows > MAXIMUM_ROWS:
+    if table.shape[0] > MAXIMUM_ROWS:
         raise g.refuse(f"the table has more than {MAXIMUM_ROWS} rows")
-    number = g.cast(g.op("Reshape", indices, [math.prod(lengths), 1]), dtype)
+    lengths = [size for size in sizes if isinstance(size, int)]
+    return one_hot_product(g, data, g.cast(indices, dtype), lengths)
+
+
+def one_hot_product(g: GraphContext, table: Value, number: Value, lengths: list[int]) -> Value:
+    """The rows of a table at positions, which are floats and may be negative."""
+    array, dtype = g.constant_value(table), g.dtype(table)
+    assert array is not None
+    assert dtype is not None
+    rows, columns = array.shape
+    number = g.op("Reshape", number, [math.prod(lengths), 1])
     # 1 for negative positions, which count from the end, and 0 for others.
     opposite = g.op("Mul", number, -1.0)
     is_negative = g.op("Sub", g.op("Relu", opposite), g.op("Relu", g.op("Add", opposite, -1.0)))
@@ -200,7 +224,8 @@ def gather_one_hot(g: GraphContext, data: Value, indices: Value, axis: int = 0) 
     column_of_ones, numbers = (array.astype(dtype.numpy()) for array in (np.ones((1, rows)), np.arange(rows)))
     distance = g.op("Add", g.op("MatMul", position, column_of_ones), -numbers)
     one_hot = g.op("Relu", g.op("Add", g.op("Mul", g.op("Abs", distance), -1.0), 1.0))
-    return g.op("Reshape", g.op("MatMul", one_hot, data), [*lengths, columns])
+    result: Value = g.op("Reshape", g.op("MatMul", one_hot, table), [*lengths, columns])
+    return result
 
 
 @onnx_symbolic("form::Gather.slices_or_one_hot")
@@ -327,14 +352,14 @@ def layer_normalization(
     return [g.op("Reshape", result, sizes)]
 
 
-def _is_stored(value: Value | None, depth: int = 8) -> bool:
+def is_stored(value: Value | None, depth: int = 8) -> bool:
     """Whether a value is computed from stored tensors only, at most so many nodes away."""
     if value is None or value.const_value is not None:
         return True
     producer = value.producer()
     if producer is None or not depth:
         return False
-    return all(_is_stored(operand, depth - 1) for operand in producer.inputs)
+    return all(is_stored(operand, depth - 1) for operand in producer.inputs)
 
 
 def all_static(shape: Iterable[object]) -> bool:

@@ -9,6 +9,7 @@ import onnx_ir as ir
 from ....registration import GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
 from ..support import integers
+from .reductions_and_shapes import MAXIMUM_PARTS
 
 
 def _static_shape(g: GraphContext, value: Value) -> list[int]:
@@ -83,6 +84,18 @@ def transpose_blocks(g: GraphContext, data: Value, perm: list[int] | None = None
     return g.op("Reshape", data, [sizes[axis] for axis in order])
 
 
+@onnx_symbolic("form::Transpose.first_dimension")
+def transpose_after_first_dimension(g: GraphContext, data: Value, perm: list[int] | None = None) -> Value:
+    """A first dimension of size 1, a batch of one, stays first, and a Reshape moves it."""
+    sizes = _static_shape(g, data)
+    order = list(perm if perm is not None else reversed(range(len(sizes))))
+    if not sizes or sizes[0] != 1 or order[0] == 0:
+        raise g.refuse("the first dimension is not of size 1, or stays where it is")
+    inner = [axis for axis in order if axis]
+    result = g.op("Transpose", data, perm=[0, *inner]) if inner != sorted(inner) else data
+    return g.op("Reshape", result, [sizes[axis] for axis in order])
+
+
 @onnx_symbolic("form::Split.earlier")
 def split_earlier(
     g: GraphContext,
@@ -102,29 +115,95 @@ def split_earlier(
         parts = [-(-sizes[axis] // outputs)] * outputs
     if sum(parts) != sizes[axis]:
         raise g.refuse("the sizes of the parts must be known")
-    steps: list[tuple[list[int] | None, list[int], int]] = []
-    source = input
-    while (step := _step_before(g, source, axis)) is not None:
-        operand, perm, earlier_axis, factor = step
-        steps.append((perm, _static_shape(g, source), axis))
-        parts, source, axis = [part * factor for part in parts], operand, earlier_axis
-    if not steps:
-        raise g.refuse("no Transpose or Reshape before it keeps the parts together")
+    source, source_axis, factor, steps = _steps_before(g, input, axis)
     base = _static_shape(g, source)
-    results: list[Value] = g.op("Split", source, parts, axis=axis, outputs=outputs)
+    results: list[Value] = g.op(
+        "Split", source, [part * factor for part in parts], axis=source_axis, outputs=outputs
+    )
     for number, value in enumerate(results):
         # Emission infers no more than the ranks of these results, but the forms of later nodes read sizes.
-        value.shape = ir.Shape([*base[:axis], parts[number], *base[axis + 1 :]])
-        for perm, shape, split_axis in reversed(steps):
-            count = parts[number] * shape[split_axis] // sum(parts)
-            part_shape = [*shape[:split_axis], count, *shape[split_axis + 1 :]]
-            is_transposed = perm is not None
-            value = (
-                g.op("Transpose", value, perm=perm) if is_transposed else g.op("Reshape", value, part_shape)
-            )
-            value.shape = ir.Shape(part_shape)
-        results[number] = value
+        value.shape = ir.Shape([*base[:source_axis], parts[number] * factor, *base[source_axis + 1 :]])
+        results[number] = _repeat_steps(g, value, steps, parts[number], sizes[axis])
     return results
+
+
+@onnx_symbolic("form::Slice.earlier")
+def slice_earlier(
+    g: GraphContext,
+    data: Value,
+    starts: Value,
+    ends: Value,
+    axes: Value | None = None,
+    steps: Value | None = None,
+) -> Value:
+    """A Slice along one axis in front of the Transposes and Reshapes that compute its operand."""
+    regions = _regions(g, data, starts, ends, axes, steps)
+    if len(regions) != 1:
+        raise g.refuse("it is along several axes")
+    [(axis, region)] = regions.items()
+    if region.step != 1 or not region:
+        raise g.refuse("it has steps, or no elements")
+    source, source_axis, factor, earlier = _steps_before(g, data, axis)
+    first, end = region.start * factor, region.stop * factor
+    part: Value = g.op("Slice", source, starts=[first], ends=[end], axes=[source_axis])
+    base = _static_shape(g, source)
+    part.shape = ir.Shape([*base[:source_axis], end - first, *base[source_axis + 1 :]])
+    return _repeat_steps(g, part, earlier, len(region), _static_shape(g, data)[axis])
+
+
+@onnx_symbolic("form::Slice.merged_dimensions")
+def slice_merged_dimensions(
+    g: GraphContext,
+    data: Value,
+    starts: Value,
+    ends: Value,
+    axes: Value | None = None,
+    steps: Value | None = None,
+) -> Value:
+    """Slices along single axes, with the dimensions before and after each merged."""
+    for axis, region in _regions(g, data, starts, ends, axes, steps).items():
+        sizes = _static_shape(g, data)
+        if region.step != 1 or not region or len(sizes) < 5:
+            raise g.refuse("it has steps or no elements, or few dimensions")
+        first = 1 if sizes[0] == 1 else 0
+        if axis < first:
+            continue
+        shape = [*sizes[:first], math.prod(sizes[first:axis]), sizes[axis], math.prod(sizes[axis + 1 :])]
+        part = g.op("Reshape", data, shape)
+        part = g.op("Slice", part, starts=[region.start], ends=[region.stop], axes=[first + 1])
+        data = g.op("Reshape", part, [*sizes[:axis], len(region), *sizes[axis + 1 :]])
+    return data
+
+
+_Step = tuple[list[int] | None, list[int], int]
+"""The permutation of a Transpose, or None for a Reshape, its shape, and the axis of the parts."""
+
+
+def _steps_before(g: GraphContext, value: Value, axis: int) -> tuple[Value, int, int, list[_Step]]:
+    """The Transposes and Reshapes before a value that keep its parts along an axis together, the last first.
+
+    Returns:
+        The value before them, its axis of the parts, how many of its elements are one part, and the steps.
+    """
+    steps: list[_Step] = []
+    total = 1
+    while (step := _step_before(g, value, axis)) is not None:
+        operand, perm, earlier_axis, factor = step
+        steps.append((perm, _static_shape(g, value), axis))
+        value, axis, total = operand, earlier_axis, total * factor
+    if not steps:
+        raise g.refuse("no Transpose or Reshape before it keeps the parts together")
+    return value, axis, total, steps
+
+
+def _repeat_steps(g: GraphContext, value: Value, steps: list[_Step], part: int, whole: int) -> Value:
+    """The steps for a part of the value that they were for."""
+    for perm, shape, axis in reversed(steps):
+        part_shape = [*shape[:axis], part * shape[axis] // whole, *shape[axis + 1 :]]
+        is_transposed = perm is not None
+        value = g.op("Transpose", value, perm=perm) if is_transposed else g.op("Reshape", value, part_shape)
+        value.shape = ir.Shape(part_shape)
+    return value
 
 
 def _step_before(g: GraphContext, value: Value, axis: int) -> tuple[Value, list[int] | None, int, int] | None:
@@ -198,6 +277,29 @@ def gather_as_convolution(g: GraphContext, data: Value, indices: Value, axis: in
     kernel = np.zeros((array.size, channels, 1, 1), np.float32)
     kernel[np.arange(array.size), array % channels] = 1
     return g.op("Conv", data, g.constant(kernel, dtype))
+
+
+@onnx_symbolic("form::Gather.copies")
+def gather_as_copies(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """Copies of a batch of one side by side, which become a batch by a Reshape."""
+    array, sizes = g.constant_value(indices), _static_shape(g, data)
+    if array is None or array.ndim != 1 or not 1 < array.size <= MAXIMUM_PARTS or g.axis(axis, len(sizes)):
+        raise g.refuse(f"only 2 to {MAXIMUM_PARTS} constant positions along the first dimension are copies")
+    if sizes[0] != 1 or len(sizes) < 2:
+        raise g.refuse("the first dimension is not of size 1")
+    row = g.op("Reshape", data, [1, 1, math.prod(sizes)])
+    return g.op("Reshape", g.op("Concat", *[row] * array.size, axis=1), [array.size, *sizes[1:]])
+
+
+@onnx_symbolic("form::Gather.matrix_of_positions")
+def gather_by_matrix(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """Constant positions as a matrix of one row, behind which a Reshape removes the row."""
+    array, sizes = g.constant_value(indices), _static_shape(g, data)
+    if array is None or array.ndim != 1:
+        raise g.refuse("the positions are computed, or no vector")
+    axis = g.axis(axis, len(sizes))
+    rows = g.op("Gather", data, array[None], axis=axis)
+    return g.op("Reshape", rows, [*sizes[:axis], array.size, *sizes[axis + 1 :]])
 
 
 @onnx_symbolic("form::SpaceToDepth.convolution")
@@ -307,3 +409,58 @@ def tile_as_concat(g: GraphContext, input: Value, repeats: Value) -> Value:
         if count > 1:
             input = g.op("Concat", *[input] * int(count), axis=axis)
     return input
+
+
+def _merged_shapes(g: GraphContext, *shapes: list[int]) -> list[list[int]]:
+    """Shapes of equal rank with neighbouring dimensions merged that are broadcast in the same operands.
+
+    A first dimension of size 1, a batch of one, stays first.
+    """
+    result = np.broadcast_shapes(*map(tuple, shapes))
+    groups: list[tuple[bool, ...]] = []
+    merged: list[list[int]] = [[1] * (result[0] == 1) for _ in shapes]
+    for axis, size in enumerate(result):
+        if size == 1:
+            continue
+        pattern = tuple(shape[axis] == 1 for shape in shapes)
+        is_new = not groups or groups[-1] != pattern
+        for sizes, shape in zip(merged, shapes, strict=True):
+            sizes[-1:] = [*sizes[-1:], shape[axis]] if is_new else [sizes[-1] * shape[axis]]
+        groups.append(pattern)
+    if len(merged[0]) >= len(result):
+        raise g.refuse("no dimensions are merged")
+    return merged
+
+
+def _align_shape(g: GraphContext, value: Value, rank: int) -> list[int]:
+    sizes = _static_shape(g, value)
+    return [1] * (rank - len(sizes)) + sizes
+
+
+def _register_merged_dimensions(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}.merged_dimensions")
+    def with_merged_dimensions(
+        g: GraphContext, A: Value, B: Value, result_shape: list[int] | None = None
+    ) -> Value:
+        """Neighbouring dimensions that are broadcast in the same operand, or in none, as one."""
+        if result_shape is None:
+            raise g.refuse("the sizes must be known")
+        aligned = [_align_shape(g, operand, len(result_shape)) for operand in (A, B)]
+        merged = _merged_shapes(g, *aligned)
+        operands = [g.op("Reshape", value, sizes) for value, sizes in zip((A, B), merged, strict=True)]
+        return g.op("Reshape", g.op(op_type, *operands), result_shape)
+
+
+for _op_type in ("Add", "Div", "Mul", "Sub"):
+    _register_merged_dimensions(_op_type)
+
+
+@onnx_symbolic("form::Expand.merged_dimensions")
+def expand_merged_dimensions(
+    g: GraphContext, input: Value, shape: Value, result_shape: list[int] | None = None
+) -> Value:
+    """Neighbouring dimensions that are expanded, or are not, as one."""
+    if result_shape is None:
+        raise g.refuse("the sizes must be known")
+    before, after = _merged_shapes(g, _align_shape(g, input, len(result_shape)), result_shape)
+    return g.op("Reshape", g.op("Expand", g.op("Reshape", input, before), after), result_shape)

@@ -1,6 +1,7 @@
 """ncnn: the file is converted by pnnx with the inputs' shapes, and run in float32."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,8 @@ import numpy as np
 
 DROPS_SIZES_OF_ONE = True
 """ncnn has no batch dimension, and a tensor whose first size is 1 may come back without it."""
+_NO_BATCH = 233
+"""What pnnx writes for an input of which no dimension is known as the batch."""
 _TYPES = {"float32": "f32", "int64": "i64"}
 
 
@@ -29,9 +32,14 @@ def run(job) -> np.ndarray:
             known = {line.split()[0] for line in file.readlines()[2:]}
         raise RuntimeError("ncnn refuses a layer: " + ", ".join(sorted(known))[:300])
     extractor = network.create_extractor()
+    # pnnx also writes a program that runs the model, and says there which dimension it takes as the batch.
+    with open(os.path.join(job.folder, "model_ncnn.py"), encoding="utf-8") as file:
+        batch_axes = dict(re.findall(r'input\("in(\d+)".*batch_index=(\d+)', file.read()))
     for number, value in enumerate(job.feed.values()):
         array = value.astype(np.int32) if value.dtype == np.int64 else value
-        extractor.input(f"in{number}", ncnn.Mat(np.ascontiguousarray(array[0])).clone())
+        axis = int(batch_axes[str(number)])
+        array = array if axis == _NO_BATCH else array.take(0, axis)
+        extractor.input(f"in{number}", ncnn.Mat(np.ascontiguousarray(array)).clone())
     code, result = extractor.extract("out0")
     if code:
         raise RuntimeError(f"extract gives {code}")

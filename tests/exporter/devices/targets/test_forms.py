@@ -42,6 +42,14 @@ def _unequal_pads():
     return nn.Sequential(nn.ConstantPad1d((2, 1), 0), nn.Conv1d(3, 4, 4))
 
 
+def _relative(function):
+    def add(x):
+        halves = x.reshape(x.shape[0], 2, 3, 2, 2)
+        return function(halves, x.exp().reshape(x.shape[0], 2, 3, 4)[:, :, :, 1:3, None])
+
+    return _of(add)
+
+
 _SLICED = {"LSTM", "Slice"}
 IMAGE, ROWS, STEPS = (2, 3, 6, 8), (2, 3, 9), (1, 5, 3)
 CASES = [
@@ -84,6 +92,18 @@ CASES = [
     ("ReduceSum.product", _of(lambda x: x.sum((0, 2))), IMAGE, {"Transpose", "MatMul"}),
     ("ReduceMean.product", _of(lambda x: x.mean((2, 3), keepdim=True).exp()), IMAGE, {"MatMul"}),
     ("ReduceSum.mean", _of(lambda x: x.sum(1) - x.sum(1, keepdim=True)[0]), IMAGE, {"ReduceMean"}),
+    ("Gather.matrix_of_positions", _of(lambda x: x[:, [2, 0, 2]]), IMAGE, {"Gather", "Reshape"}),
+    ("Gather.copies", _of(lambda x: x[[0, 0, 0]] * 2), STEPS, {"Concat", "Reshape"}),
+    ("CumSum.product", _of(lambda x: x.cumsum(-1) + x.flip(3).cumsum(3)), IMAGE, {"MatMul"}),
+    ("Add.merged_dimensions", _relative(torch.add), (1, 6, 4), {"Add"}),
+    ("Div.merged_dimensions", _relative(torch.div), (3, 6, 4), {"Div"}),
+    ("Expand.merged_dimensions", _of(lambda x: x[:, :, None].expand(2, 3, 5, 6, 8) * 2), IMAGE, {"Expand"}),
+    ("Slice.merged_dimensions", _of(lambda x: x.reshape(2, 3, 2, 3, 8)[:, :, 1:, 1:]), IMAGE, {"Reshape"}),
+    ("Slice.earlier", _of(lambda x: x.reshape(2, 3, 6, 2, 4)[..., 1:, :]), IMAGE, {"Slice"}),
+    ("Transpose.first_dimension", _of(lambda x: x.sigmoid().permute(2, 0, 1).exp()), (1, 5, 3), {"Reshape"}),
+    ("GRU.single_batches", _layer(nn.GRU, lambda r: r[0] + r[1].sum()), (3, 5, 3), {"GRU", "Concat"}),
+    ("LSTM.single_batches", _layer(nn.LSTM, lambda r: r[1][1], bidirectional=True), (2, 5, 3), {"LSTM"}),
+    ("GRU.state_of_sequence", _layer(nn.GRU, lambda r: r[1], bidirectional=True), STEPS, {"GRU", "Slice"}),
     ("Tile.concat", _of(lambda x: x.repeat(1, 3, 1, 2)), IMAGE, {"Concat"}),
     ("SpaceToDepth.convolution", _of(lambda x: F.pixel_unshuffle(x, 2)), IMAGE, {"Conv"}),
     ("Einsum.products", _of(lambda x: torch.einsum("bchw,w->bch", x, x[0, 0, 0])), IMAGE, set()),
@@ -96,6 +116,18 @@ CASES = [
     ("Reshape.sizes", _of(lambda x: F.group_norm(x, 3).sigmoid()), IMAGE, {"Reshape"}),
     ("Reshape.transpose", _of(lambda x: x.reshape(5, 1, 3).sigmoid()), STEPS, {"Transpose"}),
 ]  # fmt: skip
+
+
+_REPEATED = (
+    "sizes",
+    "transpose",
+    "last",
+    "two_dimensions",
+    "merged_dimensions",
+    "first_dimension",
+    "earlier",
+)
+"""Forms that consist of the operator itself."""
 
 
 def _target(rules: str, conventions: str = ""):
@@ -113,7 +145,7 @@ def test_a_form_has_the_same_results(form, model, shape, operators):
     program.verify()
     written = {node.op_type for node in program.model.graph}
     assert operators <= written
-    if operator not in operators and name not in ("sizes", "transpose", "last", "two_dimensions"):
+    if operator not in operators and name not in _REPEATED:
         assert operator not in written or operator in ("InstanceNormalization", "Gather", "Slice")
 
 
