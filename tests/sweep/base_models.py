@@ -25,11 +25,11 @@ _GRID = (4, 4)
 """The rows and columns of the patches of an image, where the input is patches."""
 _CHANNELS = ("num_channels", "in_channels", "in_chans")
 _BINS = (
+    "input_dim",
     "feature_projection_input_dim",
     "num_mel_bins",
     "input_feat_per_channel",
     "input_feat_size",
-    "input_dim",
     "n_mels",
 )
 _TEXTS = ("input_ids", "decoder_input_ids", "attention_mask")

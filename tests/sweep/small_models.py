@@ -30,7 +30,7 @@ _SIZES: dict[int, str] = {
     "moe_num_experts conv_kernel_size_small num_queries",
     8: "head_dim attention_head_size qk_nope_head_dim qk_rope_head_dim v_head_dim d_kv patch_size "
     "kv_lora_rank rotary_dim sliding_window mamba_d_state state_size ssm_state_size linear_key_head_dim "
-    "linear_value_head_dim",
+    "linear_value_head_dim attention_window",
     16: "moe_intermediate_size q_lora_rank expert_intermediate_size shared_expert_intermediate_size "
     "mamba_d_head num_mel_bins max_source_positions time_step_rank",
 }
@@ -39,6 +39,7 @@ _DEPTHS = {name for name in _SIZES[2].split() if re.search("layers?$", name)}
 _COUNTS = {
     *_DEPTHS,
     *_SIZES[99].split(),
+    "num_queries",
     *(name for name in _SMALL if re.search("expert|moe_top|_group$", name) and not name.endswith("_size")),
 }
 """Settings that have one small value whatever the widths are."""
@@ -49,7 +50,7 @@ _WIDTHS = (
     "|channel|filters|rank|width|planes|feats|section|_size"
 )
 _NO_WIDTHS = (
-    "vocab|image|patch|kernel|window|stride|input_size|merge|pool|crop|chunk|block_size|num_channels|in_chan"
+    "vocab|image|patch|kernel|window|stride|input_size|merge|pool|crop|chunk|block_size"
     "|group|layers|act|codebook_size|conv_size|batch|max_|position|grid|token|beam|queue|state_size"
 )
 _TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
@@ -159,13 +160,13 @@ def _settings(defaults: transformers.PretrainedConfig, divisor: int | None, fill
         size = _small_size(name, value, divisor)
         if name in _TOKENS and isinstance(value, int):
             settings[name] = _TOKENS[name]
-        elif size != value:
+        elif not isinstance(value, transformers.PretrainedConfig) and size != value:
             settings[name] = size
         elif value is None and fill and name in (_SMALL if divisor is None else _COUNTS):
             settings[name] = _SMALL[name]
     if fill and values.get("num_key_value_heads") == values.get("num_attention_heads", 0):
         settings["num_key_value_heads"] = settings.get("num_attention_heads", values["num_attention_heads"])
-    layer_types = next((values[name] for name in _LAYER_TYPES if values.get(name)), None)
+    layer_types = next((value for name in _LAYER_TYPES if (value := getattr(defaults, name, None))), None)
     if isinstance(layer_types, (list, tuple)):
         # The first layers that contain one of each type.
         depth = 1 + max(list(layer_types).index(layer_type) for layer_type in set(layer_types))
@@ -200,7 +201,9 @@ def _small_size(name: str, value: Any, divisor: int | None) -> Any:
         return min(value, _SMALL[name]) if name in _SMALL else value
     if name in ("image_size", "input_size") and value >= 512:
         return value // 4
-    is_width = re.search(_WIDTHS, name) and not re.search(_NO_WIDTHS, name)
+    # Groups of one channel each are as many as the channels.
+    has_groups = name.endswith("groups") and value >= 64
+    is_width = has_groups or (re.search(_WIDTHS, name) and not re.search(_NO_WIDTHS, name))
     return value // divisor if is_width and value >= divisor and value % divisor == 0 else value
 
 
