@@ -207,13 +207,13 @@ def _small_size(name: str, value: Any, divisor: int | None) -> Any:
     return value // divisor if is_width and value >= divisor and value % divisor == 0 else value
 
 
-def small_model(architecture: str, config: transformers.PretrainedConfig) -> torch.nn.Module:
+def small_model(architecture: str, config: transformers.PretrainedConfig, seed: int = 0) -> torch.nn.Module:
     """A random model in eval mode.
 
     Raises:
         NotSmallError: the class refuses the configuration, or the model is large.
     """
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model_class = getattr(transformers, architecture)
     try:
         with torch.device("meta"):
@@ -236,7 +236,8 @@ def _spread(parameters: Iterable[torch.nn.Parameter]) -> None:
     for parameter in parameters:
         if not parameter.is_floating_point() or parameter.numel() < 2:
             continue
-        if parameter.ndim == 2:
+        # Matrices, and convolutions of images, of which many small ones let no signal through.
+        if parameter.ndim == 2 or parameter.ndim >= 4:
             torch.nn.init.xavier_normal_(parameter)
         elif bool((parameter == parameter.flatten()[0]).all()):
             parameter.add_(0.05 * torch.randn_like(parameter))
