@@ -158,6 +158,8 @@ def _truth() -> list[Record]:
     records += [
         Record("count_nonzero", torch.count_nonzero, (X.round(),), EVERYWHERE),
         Record("count_nonzero dim", lambda x: torch.count_nonzero(x, 1), (B,), EVERYWHERE),
+        Record("_is_all_true", lambda x: torch.ops.aten._is_all_true(x > -9), (X,), EVERYWHERE),
+        Record("_is_any_true", lambda x: torch.ops.aten._is_any_true(x > 9), (X,), EVERYWHERE),
         Record("count_nonzero dims", lambda x: torch.count_nonzero(x, (0, -1)), (I,), EVERYWHERE),
     ]
     return records

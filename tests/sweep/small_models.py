@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import pathlib
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -23,17 +24,35 @@ _SIZES: dict[int, str] = {
     2: "num_hidden_layers num_layers n_layer n_layers encoder_layers decoder_layers num_decoder_layers "
     "num_encoder_layers num_key_value_heads num_kv_heads n_kv_heads num_experts_per_tok moe_topk "
     "num_experts_per_token moe_top_k encoder_num_hidden_layers decoder_num_hidden_layers num_block "
-    "index_topk_layers n_group topk_group",
+    "index_topk_layers n_group topk_group n_shared_experts",
     4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
     "encoder_num_attention_heads decoder_num_attention_heads num_experts num_local_experts n_routed_experts "
     "moe_num_experts conv_kernel_size_small num_queries",
     8: "head_dim attention_head_size qk_nope_head_dim qk_rope_head_dim v_head_dim d_kv patch_size "
     "kv_lora_rank rotary_dim sliding_window mamba_d_state state_size ssm_state_size linear_key_head_dim "
-    "linear_value_head_dim",
+    "linear_value_head_dim attention_window",
     16: "moe_intermediate_size q_lora_rank expert_intermediate_size shared_expert_intermediate_size "
     "mamba_d_head num_mel_bins max_source_positions time_step_rank",
 }
 _SMALL = {name: size for size, names in _SIZES.items() for name in names.split()}
+_DEPTHS = {name for name in _SIZES[2].split() if re.search("layers?$", name)}
+_COUNTS = {
+    *_DEPTHS,
+    *_SIZES[99].split(),
+    "num_queries",
+    *(name for name in _SMALL if re.search("expert|moe_top|_group$", name) and not name.endswith("_size")),
+}
+"""Settings that have one small value whatever the widths are."""
+_LAYER_TYPES = ("layer_types", "layers_block_type", "layers_block_types", "mlp_layer_types")
+_DIVISORS = (8, 16, 4, 2, 1)
+_WIDTHS = (
+    "hidden|dim|embd|d_model|d_ff|d_kv|ffn|inner|intermediate"
+    "|channel|filters|rank|width|planes|feats|section|_size"
+)
+_NO_WIDTHS = (
+    "vocab|image|patch|kernel|window|stride|input_size|merge|pool|crop|chunk|block_size"
+    "|group|layers|act|codebook_size|conv_size|batch|max_|position|grid|token|beam|queue|state_size"
+)
 _TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
 LARGEST = 30_000_000
 """A model with more parameters was not made small."""
@@ -53,55 +72,148 @@ def model_types(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def small_config(model_type: str) -> transformers.PretrainedConfig:
-    """A configuration of small sizes.
+    """A configuration whose sizes are small by their names.
 
     Raises:
         NotSmallError: its class refuses them.
     """
+    return _config(model_type, None, False)
+
+
+def small_configs(model_type: str) -> Iterator[transformers.PretrainedConfig]:
+    """Configurations of small sizes: by the names of the sizes, then the defaults with divided widths.
+
+    Sizes of fixed value may not fit those that the class derives from its defaults, as the stages of a
+    backbone are. Widths that are divided by the same number keep their ratios.
+
+    Raises:
+        NotSmallError: the class refuses all of them.
+    """
+    refusals = []
+    recipes = [(None, False), (None, True), *((divisor, True) for divisor in _DIVISORS)]
+    for divisor, fill in recipes:
+        try:
+            yield _config(model_type, divisor, fill)
+        except NotSmallError as error:
+            refusals.append(error)
+    if len(refusals) == len(recipes):
+        raise refusals[0]
+
+
+def _config(model_type: str, divisor: int | None, fill: bool) -> transformers.PretrainedConfig:
     try:
         config_class = CONFIG_MAPPING[model_type]
-        config = config_class(**_settings(config_class))
+        config = config_class(**_settings(config_class(), divisor, fill))
         for part in (config, config.get_text_config(decoder=True)):
             for name, token in _TOKENS.items():
                 starts = name == "decoder_start_token_id"
                 if getattr(part, name, None) is None and (config.is_encoder_decoder or not starts):
                     setattr(part, name, token)
+            if "mrope_section" in getattr(part, "ignore_keys_at_rope_validation", ()):
+                _set_rotary_sections(part)
         return config
     # Each class raises what it likes.
     except Exception as error:
         raise NotSmallError(f"configuration: {type(error).__name__}: {error}") from error
 
 
-def _settings(config_class: type[transformers.PretrainedConfig]) -> dict[str, Any]:
-    """The small sizes for the settings that a class of configurations has."""
-    defaults = config_class()
+def _set_rotary_sections(config: transformers.PretrainedConfig) -> None:
+    """Divide the rotary frequencies among time, height and width, as two, three and three eighths."""
+    head = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
+    parameters = config.rope_parameters
+    if "mrope_section" in parameters and head * parameters.get("partial_rotary_factor", 1) == 2 * sum(
+        parameters["mrope_section"]
+    ):
+        return
+    frequencies = int(head * parameters.get("partial_rotary_factor", 1)) // 2
+    side = max(frequencies * 3 // 8, 1)
+    parameters["mrope_section"] = [frequencies - 2 * side, side, side]
+
+
+def _settings(defaults: transformers.PretrainedConfig, divisor: int | None, fill: bool) -> dict[str, Any]:
+    """The small sizes for the settings of a configuration of default values.
+
+    Args:
+        defaults: the configuration.
+        divisor: of the widths; None takes sizes by their names.
+        fill: give values to sizes that are None, and take as many key and value heads as heads if the
+            defaults are equal.
+    """
+    config_class = type(defaults)
     values = vars(defaults)
-    names = {*values, *getattr(config_class, "attribute_map", {})}
+    aliases = getattr(config_class, "attribute_map", {})
+    if defaults.model_type == "timm_backbone":
+        # The library timm has backbones of fixed sizes; those of transformers have the same interface.
+        stages = [f"stage{index + 1}" for index in range(4)][-len(values.get("out_indices") or [0]) :]
+        resnet = CONFIG_MAPPING["resnet"]()
+        return {
+            "model_type": "resnet",
+            "out_features": stages,
+            **_settings(resnet, divisor or _DIVISORS[0], fill),
+        }
     settings: dict[str, Any] = {}
-    for name in names:
-        value = getattr(defaults, name, None)
+    for name in {*values, *aliases}:
+        if name == "num_hidden_layers" and "depths" in values:
+            # It is the number of stages, each of which has a depth.
+            continue
+        value = values.get(aliases.get(name, name))
+        size = _small_size(name, value, divisor)
         if name in _TOKENS and isinstance(value, int):
             settings[name] = _TOKENS[name]
-        elif name in _SMALL and isinstance(value, int) and value > _SMALL[name]:
+        elif not isinstance(value, transformers.PretrainedConfig) and size != value:
+            settings[name] = size
+        elif value is None and fill and name in (_SMALL if divisor is None else _COUNTS):
             settings[name] = _SMALL[name]
-    for name, sub_class in getattr(config_class, "sub_configs", {}).items():
-        if isinstance(getattr(defaults, name, None), transformers.PretrainedConfig):
-            sub_class = type(getattr(defaults, name))
-            settings[name] = _settings(sub_class)
-    for attribute, name in getattr(config_class, "attribute_map", {}).items():
+    if fill and values.get("num_key_value_heads") == values.get("num_attention_heads", 0):
+        settings["num_key_value_heads"] = settings.get("num_attention_heads", values["num_attention_heads"])
+    layer_types = next((value for name in _LAYER_TYPES if (value := getattr(defaults, name, None))), None)
+    if isinstance(layer_types, (list, tuple)):
+        # The first layers that contain one of each type.
+        depth = 1 + max(list(layer_types).index(layer_type) for layer_type in set(layer_types))
+        for name in _DEPTHS.intersection(settings):
+            settings[name] = max(settings[name], depth)
+    specifications = getattr(config_class, "sub_configs_defaults", {})
+    for name in {*getattr(config_class, "sub_configs", {}), *specifications}:
+        part = values.get(name)
+        if isinstance(part, transformers.PretrainedConfig):
+            initial = getattr(specifications.get(name), "init_kwargs", None) or {}
+            settings[name] = {"model_type": part.model_type, **initial, **_settings(part, divisor, fill)}
+    for attribute, name in aliases.items():
         # A setting with two names gets one value.
         if attribute in settings and name in values:
             settings.setdefault(name, settings.pop(attribute))
     return settings
 
 
-def small_model(architecture: str, config: transformers.PretrainedConfig) -> torch.nn.Module:
+def _small_size(name: str, value: Any, divisor: int | None) -> Any:
+    """The small value of a setting; the value itself where it is no size."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, dict) and divisor:
+        return {key: _small_size(key, entry, divisor) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)) and value and divisor and all(type(entry) is int for entry in value):
+        if re.fullmatch("depths|.*(blocks|layers)", name):
+            return [min(entry, 2) for entry in value]
+        return [_small_size(name, entry, divisor) for entry in value]
+    if not isinstance(value, int):
+        return value
+    if divisor is None or name in _COUNTS:
+        return min(value, _SMALL[name]) if name in _SMALL else value
+    if name in ("image_size", "input_size") and value >= 512:
+        return value // 4
+    # Groups of one channel each are as many as the channels.
+    has_groups = name.endswith("groups") and value >= 64
+    is_width = has_groups or (re.search(_WIDTHS, name) and not re.search(_NO_WIDTHS, name))
+    return value // divisor if is_width and value >= divisor and value % divisor == 0 else value
+
+
+def small_model(architecture: str, config: transformers.PretrainedConfig, seed: int = 0) -> torch.nn.Module:
     """A random model in eval mode.
 
     Raises:
         NotSmallError: the class refuses the configuration, or the model is large.
     """
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model_class = getattr(transformers, architecture)
     try:
         with torch.device("meta"):
@@ -124,7 +236,8 @@ def _spread(parameters: Iterable[torch.nn.Parameter]) -> None:
     for parameter in parameters:
         if not parameter.is_floating_point() or parameter.numel() < 2:
             continue
-        if parameter.ndim == 2:
+        # Matrices, and convolutions of images, of which many small ones let no signal through.
+        if parameter.ndim == 2 or parameter.ndim >= 4:
             torch.nn.init.xavier_normal_(parameter)
         elif bool((parameter == parameter.flatten()[0]).all()):
             parameter.add_(0.05 * torch.randn_like(parameter))
@@ -136,16 +249,18 @@ def write_model(architecture: str, model_type: str, folder: pathlib.Path) -> tor
     Raises:
         NotSmallError: it cannot be built, or transformers cannot write and read it.
     """
-    model = small_model(architecture, small_config(model_type))
-    try:
-        model.save_pretrained(folder)
-        loaded = type(model).from_pretrained(folder).eval()
-        if loaded.main_input_name == "input_ids" and "MultipleChoice" not in architecture:
-            _run_once(loaded)
-        return loaded
-    # Each class raises what it likes.
-    except Exception as error:
-        raise NotSmallError(f"as a folder: {type(error).__name__}: {error}") from error
+    for config in small_configs(model_type):
+        try:
+            model = small_model(architecture, config)
+            model.save_pretrained(folder)
+            loaded = type(model).from_pretrained(folder).eval()
+            if loaded.main_input_name == "input_ids" and "MultipleChoice" not in architecture:
+                _run_once(loaded)
+            return loaded
+        # Each class raises what it likes, for sizes that do not fit together.
+        except Exception as error:
+            problem = f"{type(error).__name__}: {error}"
+    raise NotSmallError(problem)
 
 
 def _run_once(model: torch.nn.Module) -> None:

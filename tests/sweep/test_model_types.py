@@ -75,3 +75,28 @@ def test_inputs_of_base_models_have_the_sizes():
     assert base_models.dynamic_axes(model, inputs)["input_ids"] == {0: "batch", 1: "length"}
     assert base_models.run(model, inputs)[0].shape == (3, 7)
     assert base_models.base_class("bert") == "BertModel"
+
+
+def test_backbones_and_parts_of_base_models_fit():
+    # A backbone of transformers for one of timm, stages by a divisor, and rotary sections of three axes.
+    model, example = base_models.build("detr")
+    assert model.config.backbone_config.model_type == "resnet"
+    assert tuple(example["pixel_values"].shape) == (2, 3, 64, 64)
+    assert base_models.build("swin")[0].config.embed_dim == 12
+    config = small_models.small_config("qwen2_vl").get_text_config(decoder=True)
+    assert config.rope_parameters["mrope_section"] == [2, 1, 1]
+    # As many key and value heads as heads, as in the defaults.
+    latent = base_models.build("deepseek_v3")[0].config
+    assert latent.num_key_value_heads == latent.num_attention_heads == 4
+    with pytest.raises(base_models.NoExampleError, match="no example of the input"):
+        base_models.build("edgetam_video")
+
+
+def test_equal_values_of_which_some_are_taken_are_ties():
+    class Model(torch.nn.Module):
+        def forward(self, x):
+            return x.topk(2).values
+
+    model = Model()
+    assert base_models.has_ties(model, {"x": torch.tensor([[1.0, 1.0, 1.0]])})
+    assert not base_models.has_ties(model, {"x": torch.tensor([[1.0, 2.0, 3.0]])})

@@ -170,6 +170,7 @@ def _truth_dtype(g: GraphContext, value: Value) -> DataType:
     return DataType.UINT8 if g.dtype(value) == DataType.UINT8 else DataType.BOOL
 
 
+@onnx_symbolic("aten::_is_any_true")
 @onnx_symbolic("aten::any")
 def any(g: GraphContext, self: Value, dim: list[int] | int | None = None, keepdim: bool = False) -> Value:
     """Whether the number of true elements is not 0; an empty list of dims reduces nothing."""
@@ -181,6 +182,8 @@ def any(g: GraphContext, self: Value, dim: list[int] | int | None = None, keepdi
     return g.cast(truth, _truth_dtype(g, self))
 
 
+# Assertions on a tensor ask it of all elements.
+@onnx_symbolic("aten::_is_all_true")
 @onnx_symbolic("aten::all")
 def all(g: GraphContext, self: Value, dim: list[int] | int | None = None, keepdim: bool = False) -> Value:
     truth = g.cast(self, DataType.BOOL)
