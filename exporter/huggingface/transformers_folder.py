@@ -15,6 +15,8 @@ from .model_folders import Loaded, load, read_config
 from .quantized.method import method_of
 from .tasks.selection import task_named, task_of, task_of_sentences
 
+_WHOLE_CACHE = CacheSettings()
+
 
 class TransformersFolder:
     """The model of a folder and its task.
@@ -34,7 +36,7 @@ class TransformersFolder:
         folder: pathlib.Path,
         task: str | None,
         base_model: str | os.PathLike[str] | None,
-        cache: CacheSettings,
+        cache: CacheSettings = _WHOLE_CACHE,
     ) -> None:
         """Read the configuration, and choose the task.
 

@@ -93,10 +93,10 @@ def _describe_differences(
     names = interface.parameter_names
     positional, keywords = interface.input_specification.children()
     expected = {
-        **_named(names, positional.children()),
+        **_name_arguments(names, positional.children()),
         **dict(zip(keywords.context, keywords.children(), strict=True)),
     }
-    passed = _named(names, args)
+    passed = _name_arguments(names, args)
     for name in sorted(passed.keys() & kwargs.keys()):
         yield f"'{name}' is passed twice"
     passed |= kwargs
@@ -110,7 +110,7 @@ def _describe_differences(
             yield f"'{name}' is {_describe_structure(structure)}, not {_describe_structure(expected[name])}"
 
 
-def _named(names: Sequence[str], values: Sequence[Value]) -> dict[str, Value]:
+def _name_arguments(names: Sequence[str], values: Sequence[Value]) -> dict[str, Value]:
     """Positional values by the names of their parameters, or by their numbers."""
     return {
         names[index] if index < len(names) else f"{index + 1}": value for index, value in enumerate(values)

@@ -131,7 +131,7 @@ def test_keywords_may_come_in_any_order_and_by_position() -> None:
 
 def test_call_with_another_structure_is_refused_by_name() -> None:
     program = opsetta.export(lambda x, y: x + y, (torch.ones(1), torch.ones(1)))
-    with pytest.raises(opsetta.OpsettaError, match="structure"):
+    with pytest.raises(opsetta.UsageError, match="'y' is missing"):
         program(torch.ones(1))
 
 

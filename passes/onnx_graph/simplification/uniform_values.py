@@ -114,7 +114,7 @@ class RemoveUniformValues(ConstantPass):
             assert dtype is not None
             return _Uniform(np.ones((), dtype.numpy()), result.shape.dims)
         if node.op_type == "ConstantOfShape":
-            return _filled(node)
+            return _uniform_fill(node)
         elementwise = node.op_type in _ELEMENTWISE
         operands = []
         for value in node.inputs if elementwise else node.inputs[:1]:
@@ -187,7 +187,7 @@ class RemoveUniformValues(ConstantPass):
         )
 
 
-def _filled(node: ir.Node) -> _Uniform | None:
+def _uniform_fill(node: ir.Node) -> _Uniform | None:
     """The result of a ConstantOfShape; without the attribute `value` it is zeros."""
     shape, filler = node.outputs[0].shape, node.attributes.get("value")
     if shape is None or 0 in shape:

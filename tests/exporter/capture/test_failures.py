@@ -81,11 +81,11 @@ class Fixed(nn.Module):
 
 
 class Listed(nn.Module):
-    """Positions of Funnel and CPM-Ant: a Python list of a dynamic size."""
+    """A Python list of a dynamic length is compared."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         positions = list(range(x.shape[0]))
-        return x + torch.tensor(positions)[:, None]
+        return x + 1 if positions == [0, 1, 2] else x
 
 
 class LookedUp(nn.Module):
@@ -212,8 +212,8 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str, list[str]
         Listed,
         (torch.ones(3, 4),),
         ROWS,
-        "positions = list(range(x.shape[0]))",
-        ["loop over a dynamic size", "the index of one iteration", "make the dimension static"],
+        "return x + 1 if positions == [0, 1, 2] else x",
+        ["a comparison of a list of a dynamic length", "use torch.arange", "make the dimension static"],
     ),
     "size looked up": (
         LookedUp,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import builtins
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, overload
+from typing import Any, NoReturn, overload
 
 import torch
 
 from ....torch_boundary.fake_tensors import FakeTensor
+from ...sizes.recorded_answers import current_line
 from ..refusals import LoopRefused
 from .iterations import Loops
 from .recorded_loops import Number
@@ -47,7 +48,7 @@ class DynamicRange:
 
     def __reversed__(self) -> DynamicRange:
         if self._step != 1:
-            raise LoopRefused("reversed() of a range over a dynamic size takes a step of 1")
+            raise _refusal("reversed() of a range over a dynamic size takes a step of 1")
         return DynamicRange(self._loops, self._stop - 1, self._start - 1, -1)
 
     def as_list(self) -> DynamicList:
@@ -58,6 +59,14 @@ class DynamicRange:
         """The tensor of the members, as `torch.tensor` makes it of a list."""
         arange: Callable[..., torch.Tensor] = torch.arange
         return arange(self._start, self._start + self.repeated * self._step, self._step)
+
+
+def _refusal(use: str) -> LoopRefused:
+    """An error that says how the line of the user's code uses a list."""
+    return LoopRefused(
+        f"{use} at {current_line()}\n"
+        "  - use torch.arange, or make the dimension static (leave it out of dynamic_shapes)"
+    )
 
 
 class DynamicList(DynamicRange):
@@ -73,17 +82,22 @@ class DynamicList(DynamicRange):
 
     def __iter__(self) -> Iterator[Number]:
         if self.first_members:
-            raise LoopRefused("a loop over a list of numbers before those of a range over a dynamic size")
+            raise _refusal("a loop over a list of numbers before those of a range over a dynamic size")
         return super().__iter__()
 
     def __reversed__(self) -> DynamicList:
         return self[::-1]
 
     def __eq__(self, other: object) -> bool:
-        raise LoopRefused("a comparison of a list of a dynamic length")
+        raise _refusal("a comparison of a list of a dynamic length")
 
     def __hash__(self) -> int:
         raise TypeError("unhashable type: 'list'")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if hasattr(list, name):
+            raise _refusal(f"the method {name} of a list of a dynamic length")
+        raise AttributeError(f"'list' object has no attribute '{name}'")
 
     def __radd__(self, numbers: list[Number]) -> DynamicList:
         joined = self.as_list()
@@ -116,7 +130,7 @@ class DynamicList(DynamicRange):
         step, count = 1 if key.step is None else key.step, len(self.first_members)
         if step < 0:
             if key.start is not None or key.stop is not None or count:
-                raise LoopRefused("a slice in reverse of a part of a list of a dynamic length")
+                raise _refusal("a slice in reverse of a part of a list of a dynamic length")
             length = self.length
             last = self._start + (length - 1) * self._step
             stride = (length - step - 1) // -step * self._step * step
@@ -124,7 +138,7 @@ class DynamicList(DynamicRange):
         start = 0 if key.start is None else self._position(key.start)
         stop = self.length if key.stop is None else self._position(key.stop)
         if stop < count:
-            raise LoopRefused("a slice that ends before the members of a range over a dynamic size")
+            raise _refusal("a slice that ends before the members of a range over a dynamic size")
         # The slice continues in the range at the first of its positions behind the first members.
         skipped = (start - count if start >= count else (start - count) % step) * self._step
         end = self._start + (stop - count) * self._step
