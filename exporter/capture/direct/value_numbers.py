@@ -110,6 +110,8 @@ class _Numbering:
         self._sizes: dict[sympy.Symbol, sympy.Basic] = {
             symbol: sympy.Integer(size) for symbol, size in sizes.items()
         }
+        # Most sizes are read for many tensors.
+        self._size_texts: dict[object, Hashable] = {}
         written = {storage for node in program.graph.nodes for storage in _written_storages(node)}
         # A mask that is written to may have had other elements when the code asked.
         masks = list(without_true)
@@ -278,6 +280,8 @@ class _Numbering:
         scalar = self._scalar(node.args[0]) if symbols and node.target in READS_OF_NUMBERS else None
         if scalar is not None:
             self._sizes.setdefault(symbols[0], scalar)
+        if symbols:
+            self._size_texts.clear()
         for position, symbol in enumerate(symbols):
             named = sympy.Symbol(f"rows_{number}_{position}", integer=True, nonnegative=True)
             self._sizes.setdefault(symbol, named if has_rows else sympy.Integer(0))
@@ -342,8 +346,12 @@ class _Numbering:
     def _size(self, number: Any) -> Hashable:
         if not isinstance(number, _SYMBOLIC):
             return float(number) if isinstance(number, float) else int(number)
-        expression: sympy.Expr = number.node.expr.xreplace(self._sizes)
-        return int(expression) if expression.is_Integer else str(sympy.srepr(expression))
+        text = self._size_texts.get(number.node)
+        if text is None:
+            expression: sympy.Expr = number.node.expr.xreplace(self._sizes)
+            text = int(expression) if expression.is_Integer else str(sympy.srepr(expression))
+            self._size_texts[number.node] = text
+        return text
 
     def _is_empty(self, item: object) -> bool:
         value = item.meta.get("val") if isinstance(item, torch.fx.Node) else None
