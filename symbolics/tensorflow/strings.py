@@ -104,6 +104,8 @@ def _register_case(name: str, action: str) -> None:
     def change_case(g: GraphContext, input: Value, encoding: str = "") -> Value:
         """Letters of ASCII; with the encoding UTF-8, also those of other scripts."""
         locale = None
+        if encoding not in ("", "utf-8"):
+            raise g.refuse(f"TensorFlow has the encodings '' and 'utf-8', not {encoding!r}")
         if encoding:
             warn(
                 f"String{name} becomes StringNormalizer, which changes letters outside of ASCII by the rules "

@@ -1,4 +1,4 @@
-"""Patterns of regular expressions, and replacements that are refused."""
+"""Patterns of regular expressions, and replacements and encodings that are refused."""
 
 import numpy as np
 import onnx_ir as ir
@@ -57,11 +57,23 @@ def test_other_patterns_are_refused(text):
 
 
 def _source(pattern: str, rewrite: str) -> ir.Model:
+    settings = {"pattern": pattern, "rewrite": rewrite, "replace_global": True}
+    return _model_of("tf::StaticRegexReplace", **settings)
+
+
+def _model_of(operator: str, **settings: str | bool) -> ir.Model:
     x, y = (ir.Value(name=name, type=ir.TensorType(ir.DataType.STRING)) for name in "xy")
     x.shape = ir.Shape([None])
-    arguments = {"input": x, "pattern": pattern, "rewrite": rewrite, "replace_global": True}
-    node = source_node("tf::StaticRegexReplace", arguments, outputs=[y])
+    node = source_node(operator, {"input": x, **settings}, outputs=[y])
     return ir.Model(ir.Graph([x], [y], nodes=[node], name="graph"), ir_version=10)
+
+
+@pytest.mark.parametrize("operator", ["tf::StringLower", "tf::StringUpper"])
+def test_another_encoding_is_refused(operator):
+    with pytest.raises(
+        opsetta.UnsupportedOperatorsError, match="the encodings '' and 'utf-8', not 'latin-1'"
+    ):
+        lower(_model_of(operator, encoding="latin-1"), 13, default_registry)
 
 
 @pytest.mark.parametrize(
