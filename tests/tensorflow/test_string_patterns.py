@@ -70,9 +70,7 @@ def _model_of(operator: str, **settings: str | bool) -> ir.Model:
 
 @pytest.mark.parametrize("operator", ["tf::StringLower", "tf::StringUpper"])
 def test_another_encoding_is_refused(operator):
-    with pytest.raises(
-        opsetta.UnsupportedOperatorsError, match="the encodings '' and 'utf-8', not 'latin-1'"
-    ):
+    with pytest.raises(opsetta.UnsupportedOperatorsError, match="and 'utf-8', not 'latin-1'"):
         lower(_model_of(operator, encoding="latin-1"), 13, default_registry)
 
 
