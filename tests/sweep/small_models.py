@@ -81,7 +81,7 @@ def small_config(model_type: str) -> transformers.PretrainedConfig:
 
 
 def small_configs(model_type: str) -> Iterator[transformers.PretrainedConfig]:
-    """Configurations of small sizes: by the names of the sizes, then the defaults with divided widths.
+    """Small configurations to try: first with sizes by their names, then with the default widths divided.
 
     Sizes of fixed value may not fit those that the class derives from its defaults, as the stages of a
     backbone are. Widths that are divided by the same number keep their ratios.
@@ -201,7 +201,7 @@ def _small_size(name: str, value: Any, divisor: int | None) -> Any:
         return min(value, _SMALL[name]) if name in _SMALL else value
     if name in ("image_size", "input_size") and value >= 512:
         return value // 4
-    # Groups of one channel each are as many as the channels.
+    # A depthwise convolution has as many groups as channels, so the two are divided together.
     has_groups = name.endswith("groups") and value >= 64
     is_width = has_groups or (re.search(_WIDTHS, name) and not re.search(_NO_WIDTHS, name))
     return value // divisor if is_width and value >= divisor and value % divisor == 0 else value

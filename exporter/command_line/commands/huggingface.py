@@ -82,7 +82,7 @@ _PARAMETERS_OF_FOLDERS = frozenset(
 """The parameters of `opsetta export` that --hf takes."""
 
 
-_PARAMETERS_WITHOUT_FACTORY = (
+_PARAMETERS_FOR_FOLDERS_ONLY = (
     "task layout dtype cache_implementation max_cache_len batch_size sequence_length".split()
 )
 """The parameters of `opsetta export` that need --hf."""
@@ -94,7 +94,7 @@ def need_factory(context: typer.Context, factory: str | None) -> str:
     Raises:
         UsageError: there is none, or an option belongs to folders.
     """
-    options_of_folders = [name for name in _PARAMETERS_WITHOUT_FACTORY if context.params[name] is not None]
+    options_of_folders = [name for name in _PARAMETERS_FOR_FOLDERS_ONLY if context.params[name] is not None]
     if factory is None or options_of_folders:
         raise UsageError(
             "pass a FACTORY, or --hf FOLDER; --task, --layout, --dtype and the options of caches need --hf"

@@ -114,7 +114,7 @@ def pack_module(model: torch.nn.Module, batch: int | None) -> torch.nn.Module:
     for path, layer in model.named_modules(remove_duplicate=False):
         paths.setdefault(layer, []).append(path)
     packed_model = model
-    # Only paths are kept, so that each plain weight is freed before the next one is packed.
+    # A reference to a layer would keep its plain weight in memory until all layers are packed.
     path_groups = list(paths.values())
     del paths, layer
     for group in path_groups:

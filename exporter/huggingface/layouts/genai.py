@@ -77,7 +77,7 @@ def genai_entries(source: pathlib.Path, config: PretrainedConfig, files: Sequenc
             "search": {
                 "max_length": length,
                 "repetition_penalty": settings.repetition_penalty,
-                # Only this operator writes the present into the buffer of the past.
+                # GroupQueryAttention appends to the buffer of the past; other attention returns a new cache.
                 "past_present_share_buffer": any(
                     node.op_type == "GroupQueryAttention" for node in file.model.graph
                 ),

@@ -62,7 +62,7 @@ class DynamicRange:
 
 
 def _refusal(use: str) -> LoopRefused:
-    """An error that says how the line of the user's code uses a list."""
+    """The error for a use of a list that has no form for every size, with the line of the user's code."""
     return LoopRefused(
         f"{use} at {current_line()}\n"
         "  - use torch.arange, or make the dimension static (leave it out of dynamic_shapes)"
@@ -73,7 +73,7 @@ class DynamicList(DynamicRange):
     """A list of numbers: a few, and those of a range over a dynamic size."""
 
     first_members: tuple[Number, ...] = ()
-    """The members before those of the range."""
+    """The numbers that come first, before those of the range."""
 
     @property
     def length(self) -> Number:

@@ -255,8 +255,8 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         if equality is not None:
             self._learn_multiples(*equality)
         if user_frame() is None:
-            # Most graphs are valid where the condition of a kernel does not hold, unless something else that
-            # the model computes was simplified by it.
+            # A graph is mostly valid where the condition of a kernel does not hold, but not if other sizes in
+            # it were simplified by that condition.
             return
         difference = polynomials[0] - polynomials[1]
         for atom, smallest in smallest_values(name, difference, node.answer, self.bounds).items():
