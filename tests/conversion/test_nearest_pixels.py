@@ -10,7 +10,7 @@ from opsetta.exporter.lowering.conversion import convert
 from ..onnxruntime_sessions import run_onnxruntime
 from ..opsets import is_full_run
 
-PAIRS = [(size, count) for size in range(2, 17) for count in range(1, 17)][:: 1 if is_full_run() else 3]
+PAIRS = [(size, count) for size in range(2, 17) for count in range(1, 17)][:: 1 if is_full_run() else 7]
 GROWING = [(size, count) for size, count in PAIRS if count >= size]
 
 

@@ -14,13 +14,13 @@ from .zoo import BY_NAME, DECODERS, cases
 FORMS = {False: "static", True: "dynamic"}
 
 
-LIKE_OTHERS = ("resnet50", "vit", "distilbert", "roberta", "mistral", "qwen2", "qwen3-moe")
+LIKE_OTHERS = ("resnet50", "vit", "distilbert", "roberta", "mistral", "qwen2", "qwen3-moe", "segformer")
 """Architectures with the operators of another one, such as Qwen 2, which is Llama with biases."""
 
 
 def _is_quick(name: str, dynamic: bool) -> bool:
     """Static forms of most, and architectures that are like others, are left to full runs."""
-    return name not in LIKE_OTHERS if dynamic else name in ("bert", "convnext")
+    return name not in LIKE_OTHERS if dynamic else name == "bert"
 
 
 @pytest.mark.parametrize(("name", "dynamic"), cases(_is_quick))

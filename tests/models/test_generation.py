@@ -15,7 +15,7 @@ import opsetta
 from .generators import GENERATORS, VOCABULARY, write_generator
 
 OPSETS = (13, 17, 21, 23)
-QUICK = {("gemma3", 13), ("t5", 21), ("qwen3_5", 17)}
+QUICK = {("gemma3", 13), ("t5", 21)}
 NEW = 20
 
 

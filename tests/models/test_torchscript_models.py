@@ -13,6 +13,7 @@ import torch
 import opsetta
 
 from ..opsets import is_full_run, named
+from ..thinning import Variants
 from ..trained_weights import spread_statistics
 from .scriptable import SCRIPTABLE, Scriptable
 from .zoo import ARCHITECTURES, BY_NAME
@@ -21,7 +22,7 @@ OPSETS = (9, 11, 13, 16, 18, 21, 24)
 EVERY_OPSET = (7, 8, *OPSETS)
 FORMS = ("traced", "scripted")
 SIZES = {False: "static", True: "dynamic"}
-QUICK_TRACES = ("bert", "t5", "llama", "segformer", "swin", "whisper", "convnext")
+QUICK_TRACES = ("t5", "llama", "swin", "whisper")
 """The architectures whose traces quick runs export; others hold the same operators."""
 _BY_NAME = {model.name: model for model in SCRIPTABLE}
 
@@ -116,10 +117,18 @@ def program_of(name: str, form: str, dynamic: bool) -> opsetta.Program:
 
 
 def scriptable() -> list:
-    """Every model in both forms; a trace of a loop holds one number of steps, and is left out."""
+    """Every model in both forms; a trace of a loop holds one number of steps, and is left out.
+
+    Quick runs take the scripted form with dynamic sizes, and every third of the others.
+    """
+    variants = Variants(first=0, step=3)
     return [
         pytest.param(
-            entry.name, form, dynamic, id=f"{entry.name}-{form}-{'dynamic' if dynamic else 'static'}"
+            entry.name,
+            form,
+            dynamic,
+            id=f"{entry.name}-{form}-{SIZES[dynamic]}",
+            marks=[] if dynamic and form == "scripted" else variants.marks(),
         )
         for entry in SCRIPTABLE
         for form in (FORMS if not entry.loops else ("scripted",))

@@ -155,7 +155,7 @@ def _exported(case: Case) -> opsetta.Program:
 
 
 @pytest.mark.parametrize(
-    ("turn", "case"), thin_out(pytest.param(turn, case, id=case.name) for turn, case in enumerate(CASES))
+    ("turn", "case"), thin_out((pytest.param(turn, case, id=case.name) for turn, case in enumerate(CASES)), 4)
 )
 def test_models_agree_on_every_path(turn: int, case: Case) -> None:
     for opset, lowered in lowered_at(_exported(case), OPSETS, case.lowest, turn):

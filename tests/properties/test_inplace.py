@@ -172,7 +172,7 @@ class _Program:
         self.values += [item for item in made if recorder.tensors[item].numel()][:3]
 
 
-@settings(max_examples=100)
+@settings(max_examples=60)
 @given(st.data())
 def test_functional_program_computes_what_eager_does(data: st.DataObject) -> None:
     program = _Program(data.draw, known=data.draw(st.booleans()))

@@ -21,7 +21,7 @@ import opsetta
 from .promotion_programs import SIZE, Program, programs
 
 OPSETS = (9, 11, 13, 15, 18, 21, 23)
-COUNT = 2_000 if settings.get_current_profile_name() == "sweep" else 100
+COUNT = 2_000 if settings.get_current_profile_name() == "sweep" else 50
 
 # What a program may be refused for.
 EXPECTED = {

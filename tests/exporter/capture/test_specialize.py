@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import pathlib
-import subprocess
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -15,12 +13,14 @@ import onnx
 import pytest
 import torch
 from torch import nn
+from typer.testing import CliRunner
 
 import opsetta
 from opsetta.exporter.capture.pytorch import alternatives, capture_model, ways
 from opsetta.exporter.capture.pytorch.capture_call import capture_call
 from opsetta.exporter.captured_graph import specializations
 from opsetta.exporter.captured_graph.specializations import Specialization
+from opsetta.exporter.command_line.application import app
 from opsetta.registration import SPECIALIZATIONS
 
 from .data_dependent import Branch
@@ -153,20 +153,20 @@ def test_files_keep_the_decisions(tmp_path: pathlib.Path) -> None:
     assert opsetta.export(nn.ReLU(), (X,)).specializations == []
 
 
-def test_the_command_line_takes_it_and_info_shows_it(tmp_path: pathlib.Path) -> None:
+def test_the_command_line_takes_it_and_info_shows_it(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "model.py").write_text(
         "import torch\n\nclass M(torch.nn.Module):\n    def forward(self, x):\n        if x.sum() > 0:\n"
         "            return x * 2\n        return x\n\ndef make():\n    return M().eval(), (torch.ones(3),)\n"
     )
-    command = [sys.executable, "-m", "opsetta.exporter.command_line.cli"]
-    run = {"cwd": tmp_path, "capture_output": True, "text": True, "timeout": 300, "check": False}
-    refused: Any = subprocess.run([*command, "export", "model.py:make", "-o", "m.onnx"], **run)
-    assert refused.returncode == 1
-    assert "model.py:5" in refused.stderr
-    done: Any = subprocess.run([*command, "export", "model.py:make", "-o", "m.onnx", "--specialize"], **run)
-    assert done.returncode == 0, done.stderr
-    shown: Any = subprocess.run([*command, "info", "m.onnx"], **run)
-    assert "fixed at the example: model.py:5: if x.sum() > 0: (branch for True)" in shown.stdout
+    monkeypatch.chdir(tmp_path)
+    refused = CliRunner().invoke(app, ["export", "model.py:make", "-o", "m.onnx"])
+    assert "model.py:5" in str(refused.exception)
+    done = CliRunner().invoke(app, ["export", "model.py:make", "-o", "m.onnx", "--specialize"])
+    assert done.exit_code == 0, done.output
+    shown = CliRunner().invoke(app, ["info", "m.onnx"])
+    assert "fixed at the example: model.py:5: if x.sum() > 0: (branch for True)" in shown.output
 
 
 @pytest.mark.parametrize("capture", ["torch.export", "strict"])

@@ -13,7 +13,6 @@ import onnx_ir as ir
 import onnxruntime
 import pytest
 import torch
-from onnx.backend.test.case.node import collect_testcases
 from onnxruntime.quantization import CalibrationDataReader, QuantFormat, quantize_dynamic, quantize_static
 from torch import nn
 
@@ -24,8 +23,8 @@ from opsetta.exporter.devices.plan.device_nodes import STRIDED
 from opsetta.exporter.devices.plan.device_operators import operator_rows
 from opsetta.exporter.devices.plan.plan import make_plan
 from opsetta.registration import PlanError
+from tests.conversion.cases import all_cases
 from tests.exporter.training.models import Block, Perceptron
-from tests.thinning import thin_out
 
 COMPILER = shutil.which("cc")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler `cc`")
@@ -295,16 +294,24 @@ def test_quantized_models_agree_with_onnxruntime(form, per_channel, runner, tmp_
     np.testing.assert_allclose(actual, expected[0], rtol=1e-5, atol=1e-5)
 
 
-NODE_CASES = [
-    case
-    for case in collect_testcases(None)
-    if all(isinstance(array, np.ndarray) for arrays in case.data_sets for array in (*arrays[0], *arrays[1]))
-]
-
-
 @needs_compiler
-@pytest.mark.parametrize("case", thin_out(NODE_CASES, 25), ids=lambda case: case.name)
-def test_what_is_not_refused_agrees_with_the_cases_of_onnx(case, runner, tmp_path):
+def test_what_is_not_refused_agrees_with_the_cases_of_onnx(runner, tmp_path, subtests, sweep):
+    cases = [
+        case
+        for case in all_cases()
+        if all(
+            isinstance(array, np.ndarray)
+            for inputs_and_outputs in case.data_sets[0]
+            for array in inputs_and_outputs
+        )
+    ]
+    for case in cases[:: 1 if sweep else 50]:
+        with subtests.test(case.name):
+            check_case(case, runner, tmp_path / case.name)
+
+
+def check_case(case, runner, folder):
+    """Build and run a node case of onnx, unless it is refused."""
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
     [(arrays, expected)] = case.data_sets
@@ -319,10 +326,10 @@ def test_what_is_not_refused_agrees_with_the_cases_of_onnx(case, runner, tmp_pat
     constants = {tensor.name for tensor in model.graph.initializer}
     model.graph.input.extend(info for info in case.model.graph.input if info.name not in constants)
     try:
-        plan_of(model).build(tmp_path)
+        plan_of(model).build(folder)
     except opsetta.OpsettaError:
         return
-    for actual, due in zip(run(runner, tmp_path, feed, expected), expected, strict=True):
+    for actual, due in zip(run(runner, folder, feed, expected), expected, strict=True):
         # The expected values of some cases have four digits.
         np.testing.assert_allclose(actual, due, rtol=1e-3, atol=1e-5)
 

@@ -246,7 +246,7 @@ def detector(path, outputs, opset=17):
 EMPTY = np.zeros((1, 3, 4, 4), np.float32)
 
 
-@pytest.mark.parametrize("opset", [10, 11, 13, 18])
+@pytest.mark.parametrize("opset", [10, *(pytest.param(n, marks=pytest.mark.sweep) for n in (11, 13)), 18])
 def test_raw_boxes_become_detections(tmp_path, opset):
     rows = np.array(ROWS)
     fields = np.concatenate([rows[:, :4], rows[:, 5:] * rows[:, 4:5]], 1)

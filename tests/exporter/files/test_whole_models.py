@@ -22,7 +22,12 @@ HERE = pathlib.Path(__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
 
 
-@pytest.mark.parametrize("scenario", SCENARIOS)
+QUICK = ("inline over a pair", "a pair over a pair")
+
+
+@pytest.mark.parametrize(
+    "scenario", [pytest.param(name, marks=[] if name in QUICK else [pytest.mark.sweep]) for name in SCENARIOS]
+)
 def test_a_killed_save_leaves_the_old_model_or_the_new_one(tmp_path: pathlib.Path, scenario: str) -> None:
     """At each call of the system. The next save leaves nothing of it behind, which the script asserts."""
     done = subprocess.run(
@@ -69,7 +74,10 @@ def numbers_in_opsetta(path: pathlib.Path) -> set[float]:
     return numbers_of(opsetta.load(path).model_proto)
 
 
-@pytest.mark.parametrize("read", [numbers_in_onnx, numbers_in_onnxruntime, numbers_in_opsetta])
+@pytest.mark.parametrize(
+    "read",
+    [numbers_in_onnxruntime, pytest.param(numbers_in_onnx, marks=pytest.mark.sweep), numbers_in_opsetta],
+)
 def test_a_reader_gets_one_whole_model_while_two_processes_save(tmp_path: pathlib.Path, read, sweep) -> None:
     """Or an error, where the weights are gone: never the graph of one model with the weights of another."""
     path = tmp_path / "model.onnx"

@@ -17,7 +17,10 @@ from ...models.generators import write_folder
 from .task_inputs import other_inputs
 from .task_models import MODELS, bert, clip, trocr
 
-SLOW = "detection segments matching spectrogram spectrogram-patches vits xvector owlvit".split()
+SLOW = (
+    "sam detection segments matching spectrogram spectrogram-patches vits xvector owlvit depth ctc decisions "
+    "super-resolution audio"
+).split()
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from torch import nn
 import opsetta
 from opsetta.registration import CaptureError
 
+from ....opsets import is_full_run
 from ....thinning import thin_out
 
 
@@ -170,7 +171,7 @@ def checked(name: str, dynamic_shapes: tuple | None) -> opsetta.Program:
     program = opsetta.export(model.eval(), args, opset=17, dynamic_shapes=dynamic_shapes)
     assert not any(each.requires_grad for each in args)
     assert all(each.grad is None for each in model.parameters())
-    for opset in (9, 13, 17, 21):
+    for opset in (9, 13, 17, 21) if is_full_run() else (9, 21):
         program.lower(opset=opset).verify(args)
     return program
 
@@ -180,7 +181,7 @@ def test_gradients_are_part_of_the_program(name: str) -> None:
     checked(name, None)
 
 
-@pytest.mark.parametrize("name", thin_out(name for name, (_, _, shapes) in CASES.items() if shapes))
+@pytest.mark.parametrize("name", thin_out((name for name, (_, _, shapes) in CASES.items() if shapes), 4))
 def test_gradients_of_dynamic_sizes(name: str) -> None:
     _, args, shapes = CASES[name]
     program = checked(name, shapes)
