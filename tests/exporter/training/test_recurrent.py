@@ -21,7 +21,7 @@ LAYERS = {
     "rnn-relu": (nn.RNN, {"nonlinearity": "relu", "bidirectional": True}),
 }
 # The plain layers are trained for 20 steps below.
-SHORT = ("lstm-projected", "gru-stacked", "rnn-tanh")
+SHORT = ("lstm-projected", "gru-stacked")
 
 
 class Tagger(nn.Module):
