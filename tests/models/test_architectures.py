@@ -18,6 +18,10 @@ LIKE_OTHERS = ("resnet50", "vit", "distilbert", "roberta", "mistral", "qwen2", "
 """Architectures with the operators of another one, such as Qwen 2, which is Llama with biases."""
 
 
+QUICK_DECODERS = ("llama", "jamba", "t5", "whisper")
+"""A plain cache, states of convolutions and recurrences, and caches beside those of an encoder."""
+
+
 def _is_quick(name: str, dynamic: bool) -> bool:
     """Static forms of most, and architectures that are like others, are left to full runs."""
     return name not in LIKE_OTHERS if dynamic else name == "bert"
