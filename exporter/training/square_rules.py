@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 
 import numpy as np
 from onnx_ir import DataType, Value
 
 from ...passes.source_builder import sizes_of
-from .update_rules import Updated, UpdateRule, negative_rate, subtract_multiple
-from .updates import GroupScalars, UpdateBuilder
+from .update_rules import State, Updated, UpdateRule
+from .updates import GroupUpdates
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,14 +46,7 @@ class RmsProp(UpdateRule):
             names.append("grad_avg")
         return {name: np.zeros_like(parameter) for name in names}
 
-    def update(
-        self,
-        write: UpdateBuilder,
-        scalars: GroupScalars,
-        parameter: Value,
-        gradient: Value,
-        state: Mapping[str, Value],
-    ) -> Updated:
+    def update(self, write: GroupUpdates, parameter: Value, gradient: Value, state: State) -> Updated:
         """Write a step of a parameter."""
         gradient = self.add_decay(write, gradient, parameter)
         squares = write.average_squares(state["square_avg"], gradient, self.alpha)
@@ -68,9 +60,9 @@ class RmsProp(UpdateRule):
         if self.momentum > 0:
             buffer = write.mul(state["momentum_buffer"], self.momentum)
             buffer = new_state["momentum_buffer"] = write.add(buffer, write.div(gradient, denominator))
-            return subtract_multiple(write, scalars, parameter, buffer), new_state
+            return write.subtract_multiple(parameter, buffer), new_state
         direction = write.div(gradient, denominator)
-        return subtract_multiple(write, scalars, parameter, direction), new_state
+        return write.subtract_multiple(parameter, direction), new_state
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,27 +82,20 @@ class Adagrad(UpdateRule):
         """The sum of squares."""
         return {"sum": np.full_like(parameter, self.initial_accumulator_value)}
 
-    def update(
-        self,
-        write: UpdateBuilder,
-        scalars: GroupScalars,
-        parameter: Value,
-        gradient: Value,
-        state: Mapping[str, Value],
-    ) -> Updated:
+    def update(self, write: GroupUpdates, parameter: Value, gradient: Value, state: State) -> Updated:
         """Write a step of a parameter."""
         gradient = self.add_decay(write, gradient, parameter)
         total = write.emit("addcmul", "default", state["sum"], tensor1=gradient, tensor2=gradient, value=1.0)
         denominator = write.add(write.unary("sqrt", total), self.eps)
 
         def negative_step() -> Value:
-            rate = negative_rate(write, scalars)
-            if scalars.steps is None or not self.lr_decay:
+            rate = write.negative_rate()
+            if write.steps is None or not self.lr_decay:
                 return rate
-            earlier = write.sub(write.to_double(scalars.steps), 1.0)
+            earlier = write.sub(write.count, 1.0)
             return write.div(rate, write.add(write.mul(earlier, self.lr_decay), 1.0))
 
-        step = write.share_scalar(scalars, "step", parameter.dtype, negative_step)
+        step = write.share_scalar("step", parameter.dtype, negative_step)
         change = write.div(write.mul(gradient, step), denominator)
         return write.add(parameter, change), {"sum": total}
 
@@ -131,14 +116,7 @@ class Adadelta(UpdateRule):
         """The averages of the squares of gradients and of steps."""
         return {"square_avg": np.zeros_like(parameter), "acc_delta": np.zeros_like(parameter)}
 
-    def update(
-        self,
-        write: UpdateBuilder,
-        scalars: GroupScalars,
-        parameter: Value,
-        gradient: Value,
-        state: Mapping[str, Value],
-    ) -> Updated:
+    def update(self, write: GroupUpdates, parameter: Value, gradient: Value, state: State) -> Updated:
         """Write a step of a parameter."""
         gradient = self.add_decay(write, gradient, parameter)
         squares = write.average_squares(state["square_avg"], gradient, self.rho)
@@ -146,7 +124,7 @@ class Adadelta(UpdateRule):
         length = write.unary("sqrt", write.add(state["acc_delta"], self.eps))
         delta = write.mul(write.div(length, deviation), gradient)
         lengths = write.average_squares(state["acc_delta"], delta, self.rho)
-        return subtract_multiple(write, scalars, parameter, delta), {
+        return write.subtract_multiple(parameter, delta), {
             "square_avg": squares,
             "acc_delta": lengths,
         }
@@ -170,14 +148,7 @@ class Adafactor(UpdateRule):
             "col_var": np.zeros((*batch, 1, columns), parameter.dtype),
         }
 
-    def update(
-        self,
-        write: UpdateBuilder,
-        scalars: GroupScalars,
-        parameter: Value,
-        gradient: Value,
-        state: Mapping[str, Value],
-    ) -> Updated:
+    def update(self, write: GroupUpdates, parameter: Value, gradient: Value, state: State) -> Updated:
         """Write a step of a parameter."""
         dtype = parameter.dtype
         assert dtype is not None
@@ -188,9 +159,9 @@ class Adafactor(UpdateRule):
         if low is None:
             low = float(np.finfo(dtype.numpy()).eps)
         length = write.div(write.to_double(write.norm(parameter)), root_of_count)
-        step = write.mul(write.clamp(length, smallest, None), self._relative_step(write, scalars))
-        parameter = self.shrink(write, scalars, parameter)
-        new_state = self._average(write, scalars, gradient, state)
+        step = write.mul(write.clamp(length, smallest, None), self._relative_step(write))
+        parameter = self.shrink(write, parameter)
+        new_state = self._average(write, gradient, state)
         if "variance" in new_state:
             estimate = new_state["variance"]
         else:
@@ -202,25 +173,19 @@ class Adafactor(UpdateRule):
         factor = write.unary("neg", write.div(step, write.clamp(size, 1.0, None)))
         return write.add(parameter, write.mul(change, write.cast(factor, dtype))), new_state
 
-    def _relative_step(self, write: UpdateBuilder, scalars: GroupScalars) -> Value:
+    def _relative_step(self, write: GroupUpdates) -> Value:
         """The smaller of the learning rate and the inverse root of the number of steps, in float64."""
-        assert scalars.steps is not None
-        steps = scalars.steps
 
         def smaller() -> Value:
-            inverse = write.unary("reciprocal", write.unary("sqrt", write.to_double(steps)))
-            return write.emit("minimum", "default", write.to_double(scalars.rate), other=inverse)
+            inverse = write.unary("reciprocal", write.unary("sqrt", write.count))
+            return write.emit("minimum", "default", write.rate, other=inverse)
 
-        return write.share_scalar(scalars, "relative_step", DataType.DOUBLE, smaller)
+        return write.share_scalar("relative_step", DataType.DOUBLE, smaller)
 
-    def _average(
-        self, write: UpdateBuilder, scalars: GroupScalars, gradient: Value, state: Mapping[str, Value]
-    ) -> dict[str, Value]:
+    def _average(self, write: GroupUpdates, gradient: Value, state: State) -> dict[str, Value]:
         """The new averages of squares."""
-        assert scalars.steps is not None
-        steps = scalars.steps
         weight = write.share_scalar(
-            scalars, "weight", gradient.dtype, lambda: write.power(write.to_double(steps), self.beta2_decay)
+            "weight", gradient.dtype, lambda: write.power(write.count, self.beta2_decay)
         )
         if "variance" in state:
             return {"variance": write.lerp(state["variance"], write.mul(gradient, gradient), weight)}

@@ -13,7 +13,7 @@ from ..running.verification import as_array
 from .gradient_changes import GradientOptions, clip_gradients
 from .optimizers import Group, Optimizer
 from .signature import Signature
-from .updates import GroupScalars, UpdateBuilder
+from .updates import GroupUpdates, UpdateBuilder
 
 
 class StepGraph:
@@ -166,17 +166,17 @@ class StepGraph:
             if group.rule.has_rate:
                 rate = self._scalar_input("lr" if len(groups) == 1 else f"lr_{number}", DataType.FLOAT)
                 rates[rate.name or ""] = group.learning_rate
-            shared = GroupScalars(rate, steps)
+            group_updates = GroupUpdates(self._graph, rate, steps)
             for name in group.parameters:
                 if name not in parameters:
                     continue
                 state = self._state_inputs(group, name, optimizer)
                 gradient = gradients[name]
                 if group.maximize:
-                    gradient = write.unary("neg", gradient)
-                value, after = group.rule.update(write, shared, parameters[name], gradient, state)
+                    gradient = group_updates.unary("neg", gradient)
+                value, after = group.rule.update(group_updates, parameters[name], gradient, state)
                 # An update belongs to the layer whose gradient it uses.
-                write.label_as_update_of(self._gradients[name])
+                group_updates.label_as_update_of(self._gradients[name])
                 new_parameters[name] = value, parameters[name]
                 new_state.update({old.name or "": (after[key], old) for key, old in state.items()})
         if self._apply is None:

@@ -12,10 +12,12 @@ from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
-from onnx_ir import DataType, Value
+from onnx_ir import Value
 
-from .updates import GroupScalars, UpdateBuilder
+from .updates import GroupUpdates
 
+State: TypeAlias = Mapping[str, Value]
+"""The state of a parameter by torch's names."""
 Updated: TypeAlias = tuple[Value, dict[str, Value]]
 """The new value of a parameter, and those of its state by torch's names."""
 
@@ -54,62 +56,22 @@ class UpdateRule(abc.ABC):
         """The state tensors of a parameter before the first step, by torch's names."""
 
     @abc.abstractmethod
-    def update(
-        self,
-        write: UpdateBuilder,
-        scalars: GroupScalars,
-        parameter: Value,
-        gradient: Value,
-        state: Mapping[str, Value],
-    ) -> Updated:
+    def update(self, write: GroupUpdates, parameter: Value, gradient: Value, state: State) -> Updated:
         """Write a step of a parameter."""
 
-    def add_decay(self, write: UpdateBuilder, gradient: Value, parameter: Value) -> Value:
+    def add_decay(self, write: GroupUpdates, gradient: Value, parameter: Value) -> Value:
         """The gradient with that of the decay."""
         return write.add(gradient, parameter, self.weight_decay) if self.weight_decay else gradient
 
-    def shrink(self, write: UpdateBuilder, scalars: GroupScalars, parameter: Value) -> Value:
+    def shrink(self, write: GroupUpdates, parameter: Value) -> Value:
         """The parameter after the decoupled decay, which is independent of gradients."""
         if not self.weight_decay:
             return parameter
 
         def factor() -> Value:
-            return write.rsub(write.mul(write.to_double(scalars.rate), self.weight_decay), 1.0)
+            return write.rsub(write.mul(write.rate, self.weight_decay), 1.0)
 
-        return write.mul(parameter, write.share_scalar(scalars, "decay", parameter.dtype, factor))
-
-
-def negative_rate(write: UpdateBuilder, scalars: GroupScalars) -> Value:
-    """The learning rate with the opposite sign, in float64."""
-    return write.unary("neg", write.to_double(scalars.rate))
-
-
-def corrected_step(write: UpdateBuilder, scalars: GroupScalars, beta: float, dtype: DataType | None) -> Value:
-    """The negative learning rate over the bias of an average with the factor `beta`."""
-
-    def step() -> Value:
-        return write.div(negative_rate(write, scalars), write.bias_correction(scalars, beta))
-
-    return write.share_scalar(scalars, "step", dtype, step)
-
-
-def root_of_correction(
-    write: UpdateBuilder, scalars: GroupScalars, beta: float, dtype: DataType | None
-) -> Value:
-    """The root of the bias of an average of squares with the factor `beta`."""
-    return write.share_scalar(
-        scalars, "root", dtype, lambda: write.unary("sqrt", write.bias_correction(scalars, beta))
-    )
-
-
-def subtract_multiple(
-    write: UpdateBuilder, scalars: GroupScalars, parameter: Value, direction: Value
-) -> Value:
-    """The parameter minus the learning rate times a direction."""
-    rate = write.share_scalar(
-        scalars, "negative_rate", parameter.dtype, lambda: negative_rate(write, scalars)
-    )
-    return write.add(parameter, write.mul(direction, rate))
+        return write.mul(parameter, write.share_scalar("decay", parameter.dtype, factor))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -134,38 +96,31 @@ class Sgd(UpdateRule):
         """A buffer if there is momentum."""
         return {"momentum_buffer": np.zeros_like(parameter)} if self.momentum else {}
 
-    def update(
-        self,
-        write: UpdateBuilder,
-        scalars: GroupScalars,
-        parameter: Value,
-        gradient: Value,
-        state: Mapping[str, Value],
-    ) -> Updated:
+    def update(self, write: GroupUpdates, parameter: Value, gradient: Value, state: State) -> Updated:
         """Write a step of a parameter."""
         new_state = {}
         gradient = self.add_decay(write, gradient, parameter)
         if self.momentum:
             decayed = write.mul(state["momentum_buffer"], self.momentum)
-            buffer = write.add(decayed, self._dampen(write, scalars, gradient))
+            buffer = write.add(decayed, self._dampen(write, gradient))
             new_state["momentum_buffer"] = buffer
             # Nesterov looks ahead along the buffer instead of taking it as the step.
             gradient = write.add(gradient, buffer, self.momentum) if self.nesterov else buffer
-        return subtract_multiple(write, scalars, parameter, gradient), new_state
+        return write.subtract_multiple(parameter, gradient), new_state
 
-    def _dampen(self, write: UpdateBuilder, scalars: GroupScalars, gradient: Value) -> Value:
+    def _dampen(self, write: GroupUpdates, gradient: Value) -> Value:
         """The gradient scaled by the dampening; unscaled in the first step."""
         if not self.dampening:
             return gradient
-        assert scalars.steps is not None
-        steps = scalars.steps
+        assert write.steps is not None
+        steps = write.steps
 
         # torch copies the first gradient into the momentum buffer without dampening.
         def share() -> Value:
             first = write.to_double(write.compare("le", steps, 1.0))
             return write.add(write.mul(first, self.dampening), 1.0 - self.dampening)
 
-        return write.mul(gradient, write.share_scalar(scalars, "damping", gradient.dtype, share))
+        return write.mul(gradient, write.share_scalar("damping", gradient.dtype, share))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -189,17 +144,9 @@ class Asgd(UpdateRule):
             "ax": np.zeros_like(parameter),
         }
 
-    def update(
-        self,
-        write: UpdateBuilder,
-        scalars: GroupScalars,
-        parameter: Value,
-        gradient: Value,
-        state: Mapping[str, Value],
-    ) -> Updated:
+    def update(self, write: GroupUpdates, parameter: Value, gradient: Value, state: State) -> Updated:
         """Write a step of a parameter."""
-        assert scalars.steps is not None
-        steps, dtype = scalars.steps, parameter.dtype
+        dtype = parameter.dtype
         gradient = self.add_decay(write, gradient, parameter)
         length = write.to_double(state["eta"])
         factor = write.cast(write.rsub(write.mul(length, self.lambd), 1.0), dtype)
@@ -211,17 +158,17 @@ class Asgd(UpdateRule):
         average = write.where(write.compare("eq", state["mu"], 1.0), parameter, average)
 
         def next_length() -> Value:
-            rate = write.to_double(scalars.rate)
-            decay = write.add(write.mul(write.mul(rate, self.lambd), write.to_double(steps)), 1.0)
+            rate = write.rate
+            decay = write.add(write.mul(write.mul(rate, self.lambd), write.count), 1.0)
             return write.div(rate, write.power(decay, self.alpha))
 
         def next_weight() -> Value:
-            excess = write.clamp(write.sub(write.to_double(steps), self.t0), 1.0, None)
+            excess = write.clamp(write.sub(write.count, self.t0), 1.0, None)
             return write.unary("reciprocal", excess)
 
         # The state keeps scalars in its own element type, which need not be that of the parameter.
-        eta = write.share_scalar(scalars, "eta", state["eta"].dtype, next_length)
-        mu = write.share_scalar(scalars, "mu", state["mu"].dtype, next_weight)
+        eta = write.share_scalar("eta", state["eta"].dtype, next_length)
+        mu = write.share_scalar("mu", state["mu"].dtype, next_weight)
         return parameter, {"eta": eta, "mu": mu, "ax": average}
 
 
@@ -246,14 +193,7 @@ class Rprop(UpdateRule):
         """The gradient of the step before, and a step size for each element."""
         return {"prev": np.zeros_like(parameter), "step_size": np.full_like(parameter, rate)}
 
-    def update(
-        self,
-        write: UpdateBuilder,
-        scalars: GroupScalars,
-        parameter: Value,
-        gradient: Value,
-        state: Mapping[str, Value],
-    ) -> Updated:
+    def update(self, write: GroupUpdates, parameter: Value, gradient: Value, state: State) -> Updated:
         """Write a step of a parameter."""
         shrinking, growing = self.etas
         product = write.mul(gradient, state["prev"])
@@ -285,16 +225,9 @@ class LionRule(UpdateRule):
         """The average of the gradients."""
         return {"exp_avg": np.zeros_like(parameter)}
 
-    def update(
-        self,
-        write: UpdateBuilder,
-        scalars: GroupScalars,
-        parameter: Value,
-        gradient: Value,
-        state: Mapping[str, Value],
-    ) -> Updated:
+    def update(self, write: GroupUpdates, parameter: Value, gradient: Value, state: State) -> Updated:
         """Write a step of a parameter."""
         average = state["exp_avg"]
         direction = write.unary("sign", write.lerp(average, gradient, 1.0 - self.betas[0]))
-        parameter = subtract_multiple(write, scalars, self.shrink(write, scalars, parameter), direction)
+        parameter = write.subtract_multiple(self.shrink(write, parameter), direction)
         return parameter, {"exp_avg": write.lerp(average, gradient, 1.0 - self.betas[1])}

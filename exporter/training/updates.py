@@ -7,7 +7,6 @@ decay in another order than torch, and are a preview.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 
 import onnx_ir as ir
@@ -16,27 +15,6 @@ from onnx_ir import DataType, Value
 from ...passes.planning import APPLY_GRADIENT
 from ...passes.source_builder import SourceBuilder
 from ...registration import MODULE, PLAN_PHASE
-
-
-@dataclasses.dataclass
-class GroupScalars:
-    """Scalars that all parameters of a group share.
-
-    Attributes:
-        learning_rate: the learning rate, or None if the rule has none.
-        steps: the number of steps with this one, or None.
-        scalars: scalars computed from them, by name and element type.
-    """
-
-    learning_rate: Value | None
-    steps: Value | None
-    scalars: dict[tuple[str, DataType | None], Value] = dataclasses.field(default_factory=dict)
-
-    @property
-    def rate(self) -> Value:
-        """The learning rate of a rule that has one."""
-        assert self.learning_rate is not None
-        return self.learning_rate
 
 
 class UpdateBuilder:
@@ -154,25 +132,6 @@ class UpdateBuilder:
         """The value in float64, in which torch.optim computes scalars: they are numbers of Python."""
         return self.cast(value, DataType.DOUBLE)
 
-    def share_scalar(
-        self, scalars: GroupScalars, name: str, dtype: DataType | None, make: Callable[[], Value]
-    ) -> Value:
-        """A scalar of a group, computed once, in the element type of a parameter."""
-        key = (name, dtype)
-        if key not in scalars.scalars:
-            begin = len(self._build.inserted_nodes)
-            # Scalars are computed in float64 once, and cast for each element type.
-            if (name, None) not in scalars.scalars:
-                scalars.scalars[name, None] = make()
-            scalars.scalars[key] = self.cast(scalars.scalars[name, None], dtype)
-            self.label(begin)
-        return scalars.scalars[key]
-
-    def bias_correction(self, scalars: GroupScalars, beta: float) -> Value:
-        """1 - beta**steps in float64, as Python computes it: float32 would lose most of the digits."""
-        assert scalars.steps is not None
-        return self.rsub(self.power_of(beta, scalars.steps), 1.0)
-
     def label_as_update_of(self, gradient: Value) -> None:
         """Label all new nodes as the update of the layer that the gradient belongs to."""
         producer = gradient.producer()
@@ -186,3 +145,67 @@ class UpdateBuilder:
                 node.metadata_props[MODULE] = module
         # Labelled nodes leave the list, so that the next label covers later ones only.
         del self._build.inserted_nodes[begin:]
+
+
+class GroupUpdates(UpdateBuilder):
+    """Appends the updates of the parameters of one group, which share scalars.
+
+    Attributes:
+        learning_rate: the learning rate, or None if the rule has none.
+        steps: the number of steps with this one, or None.
+        scalars: scalars computed from them, by name and element type.
+    """
+
+    def __init__(self, graph: ir.Graph, learning_rate: Value | None, steps: Value | None):
+        super().__init__(graph)
+        self.learning_rate = learning_rate
+        self.steps = steps
+        self.scalars: dict[tuple[str, DataType | None], Value] = {}
+
+    @property
+    def rate(self) -> Value:
+        """The learning rate of a rule that has one, in float64."""
+        assert self.learning_rate is not None
+        return self.to_double(self.learning_rate)
+
+    @property
+    def count(self) -> Value:
+        """The number of steps with this one, in float64, for a rule that needs it."""
+        assert self.steps is not None
+        return self.to_double(self.steps)
+
+    def share_scalar(self, name: str, dtype: DataType | None, make: Callable[[], Value]) -> Value:
+        """A scalar of the group, computed once, in the element type of a parameter."""
+        key = (name, dtype)
+        if key not in self.scalars:
+            begin = len(self._build.inserted_nodes)
+            # Scalars are computed in float64 once, and cast for each element type.
+            if (name, None) not in self.scalars:
+                self.scalars[name, None] = make()
+            self.scalars[key] = self.cast(self.scalars[name, None], dtype)
+            self.label(begin)
+        return self.scalars[key]
+
+    def bias_correction(self, beta: float) -> Value:
+        """1 - beta**steps in float64, as Python computes it: float32 would lose most of the digits."""
+        assert self.steps is not None
+        return self.rsub(self.power_of(beta, self.steps), 1.0)
+
+    def negative_rate(self) -> Value:
+        """The learning rate with the opposite sign, in float64."""
+        return self.unary("neg", self.rate)
+
+    def corrected_step(self, beta: float, dtype: DataType | None) -> Value:
+        """The negative learning rate over the bias of an average with the factor `beta`."""
+        return self.share_scalar(
+            "step", dtype, lambda: self.div(self.negative_rate(), self.bias_correction(beta))
+        )
+
+    def root_of_correction(self, beta: float, dtype: DataType | None) -> Value:
+        """The root of the bias of an average of squares with the factor `beta`."""
+        return self.share_scalar("root", dtype, lambda: self.unary("sqrt", self.bias_correction(beta)))
+
+    def subtract_multiple(self, parameter: Value, direction: Value) -> Value:
+        """The parameter minus the learning rate times a direction."""
+        rate = self.share_scalar("negative_rate", parameter.dtype, self.negative_rate)
+        return self.add(parameter, self.mul(direction, rate))

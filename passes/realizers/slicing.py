@@ -8,7 +8,6 @@ import onnx_ir as ir
 
 from ...registration import GraphError
 from ...registration.arguments import blocks
-from .rewriting import Rewriter
 
 
 class SliceGraph(ir.passes.FunctionalPass):
@@ -47,7 +46,7 @@ class SliceGraph(ir.passes.FunctionalPass):
         untyped = [value.name for value in (*inputs, *outputs) if value.type is None]
         if untyped:
             raise GraphError(f"the element type of {_quote_names(untyped)} is unknown")
-        part = _extract_graph(model, self._inputs, self._outputs)
+        part = ir.convenience.extract(graph, inputs, outputs)
         # The same interface with all nodes is the whole model.
         modified = len(part) != len(graph) or not (
             [v.name for v in part.inputs] == [v.name for v in graph.inputs]
@@ -74,20 +73,6 @@ def slice_graph(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str]) 
         GraphError: see `SliceGraph`.
     """
     return SliceGraph(inputs, outputs)(model).model
-
-
-def _extract_graph(model: ir.Model, inputs: list[str], outputs: list[str]) -> ir.Graph:
-    if any(graph.initializers for graph in model.graph.subgraphs()):
-        # The IR library does not clone sub-graphs that have initializers.
-        model = ir.from_proto(ir.to_proto(model))
-        rewriter = Rewriter(model)
-        for graph in model.graph.subgraphs():
-            rewriter.lift_initializers(graph, graph.name or "branch")
-    return ir.convenience.extract(
-        model.graph,
-        [_find_value(model.graph, name) for name in inputs],
-        [_find_value(model.graph, name) for name in outputs],
-    )
 
 
 def _distinct(names: list[str], role: str) -> list[str]:

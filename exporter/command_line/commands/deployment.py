@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from ....registration import DEFAULT_OPSET
 from ....registration.opsets import OPSET_RANGE, check_opset
 from ...devices.memory_amounts import memory_amount
 from ..options import export as options
 from ..options.named_values import parse_sizes
 from ..terminal.output import say
+from .editing import load_as_onnx
 
 
 def plan(
@@ -44,14 +44,10 @@ def plan(
 ) -> None:
     """Plan execution order, lifetimes and memory offsets of a model for an engine."""
     from ...devices.plan.picture import summary
-    from ...load_model import load
-    from ...onnx_model import OnnxModel
 
     dimensions = parse_sizes(dim)
     limit = None if budget is None else memory_amount(budget)
-    source = load(model, trusted=trusted)
-    onnx_model = source if isinstance(source, OnnxModel) else source.lower()
-    planned = onnx_model.plan(
+    planned = load_as_onnx(model, trusted).plan(
         mode=mode,
         budget=limit,
         dimensions=dimensions,
@@ -77,12 +73,7 @@ def build(
     trusted: options.Trusted = False,
 ) -> None:
     """Write a model for a device with a runtime in C99, which `make` compiles."""
-    from ...load_model import load
-    from ...onnx_model import OnnxModel
-
-    source = load(model, trusted=trusted)
-    onnx_model = source if isinstance(source, OnnxModel) else source.lower()
-    planned = onnx_model.plan(dimensions=parse_sizes(dim))
+    planned = load_as_onnx(model, trusted).plan(dimensions=parse_sizes(dim))
     planned.build(output)
     say(f"{output}: arena of {planned.peak} bytes, {len(planned.nodes)} nodes; compile it with make")
 
@@ -105,16 +96,10 @@ def prepack(
 ) -> None:
     """Write a folder with a model's weights packed for this machine, and the portable model beside them."""
     from ...devices.prepack.manifest import MANIFEST, PACKED, PLAIN, Manifest
-    from ...load_model import load
-    from ...onnx_model import OnnxModel
 
     if opset is not None:
         check_opset(opset)
-    source = load(model, trusted=trusted)
-    if opset is None and isinstance(source, OnnxModel):
-        source.save(output, prepack=True, layout=layout)
-    else:
-        source.lower(DEFAULT_OPSET if opset is None else opset).save(output, prepack=True, layout=layout)
+    load_as_onnx(model, trusted, opset).save(output, prepack=True, layout=layout)
     if not (output / MANIFEST).is_file():
         # A warning has said that onnxruntime packs no weight.
         facts = {"folder": str(output), "layout": layout, "packed_weights": 0}
@@ -157,18 +142,12 @@ def stream(
     """Write a folder from which opsetta.StreamingSession runs a model with few weights in memory."""
     from ...devices.streaming import StreamingSession, save_streaming
     from ...devices.streaming.folder import INDEX, Index
-    from ...load_model import load
-    from ...onnx_model import OnnxModel
 
     if opset is not None:
         check_opset(opset)
     if budget is not None:
         memory_amount(budget)
-    source = load(model, trusted=trusted)
-    if opset is None and isinstance(source, OnnxModel):
-        save_streaming(source, output)
-    else:
-        save_streaming(source.lower(DEFAULT_OPSET if opset is None else opset), output)
+    save_streaming(load_as_onnx(model, trusted, opset), output)
     index = Index.from_folder(output)
     size = sum(weight.size for weight in index.weights)
     facts = {"folder": str(output), "weights": len(index.weights), "weight_bytes": size}

@@ -16,6 +16,7 @@ from ..terminal.tables import count_text
 
 if TYPE_CHECKING:
     from ...onnx_model import OnnxModel
+    from ...program import Program
 
 Model = Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to change.")]
 
@@ -118,6 +119,19 @@ def load_onnx(path: pathlib.Path, trusted: bool) -> OnnxModel:
     if not isinstance(loaded, OnnxModel):
         raise UsageError(f"'{path}' is not an ONNX file: run `opsetta convert {path}` first")
     return loaded
+
+
+def load_as_onnx(path: pathlib.Path, trusted: bool, opset: int | None = None) -> OnnxModel | Program:
+    """The model in a file at an opset: by default its own, or the default one for files without an opset.
+
+    Raises:
+        OpsettaError: the file cannot be read, or the opset cannot express it.
+    """
+    from ...load_model import load
+    from ...onnx_model import OnnxModel
+
+    loaded = load(path, trusted=trusted)
+    return loaded if opset is None and isinstance(loaded, OnnxModel) else loaded.lower(opset)
 
 
 def write_result(

@@ -16,6 +16,7 @@ from ..options import export as options
 from ..options.user_code import names, quiet_stdout
 from ..terminal.output import Output
 from ..terminal.tables import count_text, row, show, table
+from .editing import load_onnx
 
 if TYPE_CHECKING:
     from ...calibration.static_quantization import QuantizationReport
@@ -45,13 +46,8 @@ def quantize(
     as_json: options.Json = False,
 ) -> None:
     """Quantize weights and activations, with ranges from calibration data, and measure the errors."""
-    from ...load_model import load
-    from ...onnx_model import OnnxModel
-
     written = Output(output)
-    source = load(model, trusted=trusted)
-    if not isinstance(source, OnnxModel):
-        raise UsageError(f"'{model}' is not an ONNX file: run `opsetta convert {model}` first")
+    source = load_onnx(model, trusted)
     # Without other wishes, the file keeps its opset.
     requested = source.opset if opset is None and target is None else opset
     to_opset, loaded_target = resolve_target(requested, target)

@@ -10,6 +10,7 @@ import typer
 from ..options import export as options
 from ..terminal.output import Output
 from ..terminal.tables import count_text
+from .editing import load_as_onnx
 
 
 def realize(
@@ -28,13 +29,10 @@ def realize(
     as_json: options.Json = False,
 ) -> None:
     """Rewrite a model for an engine that supports only a part of ONNX."""
-    from ...load_model import load
-    from ...onnx_model import OnnxModel
     from ...realizing import realize as rewrite
 
     written = Output(output)
-    source = load(model, trusted=trusted)
-    rewritten = rewrite(source if isinstance(source, OnnxModel) else source.lower(), passes)
+    rewritten = rewrite(load_as_onnx(model, trusted), passes)
     written.save(rewritten, external_data)
     node_count = rewritten.model.graph.num_nodes()
     nodes = count_text(node_count, "node")

@@ -19,6 +19,7 @@ import onnx_ir as ir
 from ....registration.origins import inherit
 from ..node_pass import ConstantPass, replace_node
 from ..pass_order import Run
+from .shape_chains import reshape_target
 
 _MAXIMUM_POSITIONS = 2**20
 
@@ -70,23 +71,26 @@ class SimplifyGathers(ConstantPass):
         return np.asarray(tensor.numpy())
 
     def _reshape(self, node: ir.Node, data: ir.Value, sizes: Sequence[Size]) -> bool:
-        target = _reshape_target(sizes)
+        target = reshape_target(ir.Shape(sizes))
         if target is None:
             return False
-        replace_node(node, "Reshape", [data, self.initializers.make(target, "gathered_shape")])
+        shape = self.initializers.make(np.array(target, np.int64), "gathered_shape")
+        replace_node(node, "Reshape", [data, shape])
         return True
 
     def _gather_rows(
         self, node: ir.Node, data: ir.Value, count: int, inner_sizes: Sequence[Size], rows: np.ndarray
     ) -> bool:
-        target = _reshape_target([count, *inner_sizes])
+        merged_shape = ir.Shape([count, *inner_sizes])
+        target = reshape_target(merged_shape)
         if target is None or node.graph is None:
             return False
+        sizes = self.initializers.make(np.array(target, np.int64), "merged_shape")
         name = self.initializers.unique(f"{node.name or 'GatherND'}/Reshape")
-        merged = ir.node("Reshape", [data, self.initializers.make(target, "merged_shape")], name=name)
+        merged = ir.node("Reshape", [data, sizes], name=name)
         result = merged.outputs[0]
         result.name = self.initializers.unique(f"{name}_output_0")
-        result.type, result.shape = data.type, ir.Shape([count, *inner_sizes])
+        result.type, result.shape = data.type, merged_shape
         inherit(merged, node)
         node.graph.insert_before(node, merged)
         self._gather(node, result, rows)
@@ -95,9 +99,3 @@ class SimplifyGathers(ConstantPass):
     def _gather(self, node: ir.Node, data: ir.Value, rows: np.ndarray) -> None:
         positions = self.initializers.make(rows.astype(np.int64), "positions")
         replace_node(node, "Gather", [data, positions], [ir.AttrInt64("axis", 0)])
-
-
-def _reshape_target(sizes: Sequence[Size]) -> np.ndarray | None:
-    """Sizes as the second input of Reshape; None if it cannot express them."""
-    target = [size if isinstance(size, int) else -1 for size in sizes]
-    return None if 0 in target or target.count(-1) > 1 else np.array(target, np.int64)
