@@ -19,6 +19,7 @@ from .emission import binding, ladder
 from .emission.operand_checks import axis_from_front, outside_error
 from .errors import GraphError, UnsupportedError
 from .functions.registry import Registry, split_name
+from .inference.size_vectors import filled_size
 from .kinds import has_value, is_value
 
 
@@ -351,6 +352,9 @@ class GraphContext:
             raise outside_error(dim, rank)
         if value.shape is not None and isinstance(value.shape[dim], int):
             return int(value.shape[dim])  # type: ignore[arg-type]
+        filled = filled_size(value, dim)
+        if filled is not None:
+            return filled
         return self._single_result(
             "Squeeze",
             self._single_result("Gather", self._single_result("Shape", value), [dim], axis=0),

@@ -18,6 +18,7 @@ from .fusions.gelu import FuseGelu, OrderGelu
 from .fusions.grouped_heads import GroupHeads
 from .fusions.layer_normalization import FuseLayerNormalization
 from .fusions.refined_shapes import RefineAndFold
+from .fusions.repeated_heads import GatherHeads
 from .fusions.rms_normalization import FuseRMSNormalization
 from .fusions.rotary_embedding import FuseRotaryEmbedding
 from .images.padded_convolutions import FoldPadding
@@ -35,8 +36,10 @@ from .products.linear_scales import FoldLinearScales
 from .products.quantized_products import SplitQuantizedProducts
 from .products.stored_weights import ReadStoredWeights
 from .products.vectors import PutVectorsFirst
+from .shapes.adjacent_slices import SplitSlices
+from .shapes.concatenated_zeros import PadConcatenated
 from .shapes.constant_gathers import SimplifyGathers
-from .shapes.late_broadcasts import BroadcastLate
+from .shapes.late_broadcasts import BroadcastLate, BroadcastNamed
 from .shapes.shape_chains import MergeShapeChains
 from .shapes.shared_sizes import ShareSizes
 from .shapes.sliced_dimensions import NameSlicedDimensions
@@ -45,6 +48,7 @@ from .simplification.equal_nodes import MergeEqualNodes
 from .simplification.exponents import AlignExponents
 from .simplification.false_conditions import FindFalseConditions
 from .simplification.identities import RemoveIdentities, RemoveIdentityArithmetic
+from .simplification.inverted_conditions import ExchangeOperands
 from .simplification.nan_replacements import RemoveNaNReplacements
 from .simplification.reciprocals import DivideByReciprocals
 from .simplification.uniform_values import RemoveUniformValues
@@ -67,7 +71,9 @@ PASSES: tuple[type[OnnxPass], ...] = (
     PoolWhole,
     MergeShapeChains,
     SimplifyGathers,
+    PadConcatenated,
     BroadcastLate,
+    BroadcastNamed,
     FoldPadding,
     AlignExponents,
     WriteGemm,
@@ -83,6 +89,9 @@ PASSES: tuple[type[OnnxPass], ...] = (
     FuseRotaryEmbedding,
     DivideByReciprocals,
     GroupHeads,
+    GatherHeads,
+    SplitSlices,
+    ExchangeOperands,
     MergeEqualInitializers,
     ChooseBranches,
     FlattenRows,

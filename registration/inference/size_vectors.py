@@ -176,3 +176,17 @@ def _unknown(value: ir.Value) -> Elements | None:
         return None
     length = value.shape[0] if len(value.shape) else 1
     return [UNKNOWN] * length if isinstance(length, int) and length <= MAXIMUM_RANK else None
+
+
+def filled_size(value: ir.Value, dim: int) -> ir.Value | None:
+    """The zero-dim value from which a ConstantOfShape takes one of its sizes; None for other values."""
+    node = value.producer()
+    vector = node.inputs[0] if node is not None and not node.domain else None
+    concat = vector.producer() if node is not None and node.op_type == "ConstantOfShape" and vector else None
+    parts = [] if concat is None or concat.op_type != "Concat" else [*concat.inputs]
+    if len(parts) <= dim or any(part is None or part.shape is None or part.shape != [1] for part in parts):
+        return None
+    part = parts[dim]
+    unsqueeze = None if part is None else part.producer()
+    source = unsqueeze.inputs[0] if unsqueeze is not None and unsqueeze.op_type == "Unsqueeze" else None
+    return source if source is not None and source.shape is not None and source.shape.rank() == 0 else None

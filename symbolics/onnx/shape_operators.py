@@ -251,6 +251,8 @@ def trilu(g: GraphContext, input: Value, k: Value | None = None, upper: int = 1)
         rows = rows if offsets == [0] else g.op("Add", rows, offset)
         across = g.call("sym::range", start=0, end=width)
         mask = g.op("LessOrEqual" if upper else "GreaterOrEqual", rows, across)
+        if input.shape is not None:
+            mask.shape = ir.Shape(input.shape[-2:])
     if g.dtype(input) == DataType.BOOL:
         return g.op("And", input, mask)
     return g.op("Where", mask, input, g.constant(0, g.dtype(input) or DataType.FLOAT))

@@ -61,6 +61,25 @@ RECORDS = [
 ]
 
 
+def _routed(x: torch.Tensor, router: torch.Tensor, weight: torch.Tensor, experts: int) -> torch.Tensor:
+    """Each row times the matrices of its best experts; with fewer matrices, some rows belong to none."""
+    chosen, order = torch.sort((x @ router).topk(2).indices.reshape(-1))
+    counts = torch.histc(chosen.float(), experts, 0, experts - 1)
+    return FALLBACK(x[order // 2], weight[:experts], counts.cumsum(0, dtype=torch.int32))
+
+
+RECORDS += [
+    Record(
+        f"rows-routed-to-{experts}-of-4",
+        lambda *t, experts=experts: _routed(*t, experts),
+        (floats(6, 8), floats(8, 4, seed=2), floats(4, 8, 5, seed=1)),
+        (9, 11, 13, HIGHEST),
+        dynamic=({0: "rows"}, None, None),
+    )
+    for experts in (3, 4)
+]
+
+
 @parametrized(RECORDS)
 def test_agrees_with_eager(record: Record) -> None:
     check(record)

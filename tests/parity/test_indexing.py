@@ -44,6 +44,18 @@ READS = [
         (I[0].to(torch.int16), floats(2, 3, dtype=torch.float64).round()),
         INDEXED,
     ),
+    _dynamic(
+        "elements that are repeated",
+        lambda x, i: (
+            x[:1].expand(len(i), -1, -1)[i[:, None], torch.arange(x.shape[1])],
+            x[:, :1].expand(-1, 5, -1)[:, torch.tensor([[0], [4]]), i],
+            x[:1, :, :1].expand(len(i), -1, 3)[i, i - 1],
+            x[:1].expand(len(i), -1, -1)[i, :, i % 2],
+        ),
+        (X, ROWS),
+        ({1: "n", 2: "m"}, {0: "k"}),
+        (floats(3, 7, 6), torch.tensor([1, 0])),
+    ),
     Record(
         "embedding",
         lambda i, w: F.embedding(i, w, padding_idx=1),

@@ -80,6 +80,17 @@ COUNTS = [
     Record("histc between", lambda x: torch.histc(x, 4, -1, 1.5), (POINTS,), (9, HIGHEST)),
     Record("histc of equal", lambda x: torch.histc(x * 0 + 2, 4), (POINTS,), (9, HIGHEST)),
     Record("histc of many", lambda x: torch.histc(x, 70, -1, 1), (POINTS,), (9, HIGHEST)),
+    Record(
+        "histc of whole numbers",
+        lambda i: (
+            torch.histc(i.float(), 4, 0, 3),
+            torch.histc(i.double(), 3, 2, 4),
+            torch.histc(i.float(), 3, 0, 3),
+            torch.histc((i % 3).float() - 1, 2, 0, 1),
+        ),
+        (torch.tensor([[0, 3, 3, -1], [4, 1, 70, 3]]),),
+        (7, 9, 11, HIGHEST),
+    ),
     Record("histogram", lambda x: torch.histogram(x, 5), (POINTS,), (9, HIGHEST)),
     Record(
         "histogram weighted",

@@ -82,9 +82,20 @@ def while_at(frame: types.FrameType) -> ast.While | None:
     line = frame.f_lineno
     loops = [node for node in _statements(frame) if isinstance(node, ast.While) and _covers(node.test, line)]
     # With other conditions on the line it is unknown which one runs.
-    if len(loops) != 1 or not _is_plain(loops[0].test) or loops[0].body[0].lineno <= line:
+    if len(loops) != 1 or not has_no_effect(loops[0].test) or loops[0].body[0].lineno <= line:
         return None
     return loops[0]
+
+
+def loop_body_at(frame: types.FrameType) -> list[ast.stmt]:
+    """The statements of the `for` or `while` whose head a frame runs; none if that is not known."""
+    line = frame.f_lineno
+    loops = [
+        node
+        for node in _statements(frame)
+        if isinstance(node, (ast.For, ast.While)) and node.lineno <= line < node.body[0].lineno
+    ]
+    return loops[0].body if len(loops) == 1 else []
 
 
 def is_inside_call(name: str, outer_name: str) -> bool:
@@ -167,7 +178,7 @@ def _outcomes(frame: types.FrameType) -> list[str]:
         if isinstance(node, (ast.Assert, ast.If)) and _covers(node.test, frame.f_lineno)
     ]
     # With several conditions on a line it is unknown which one runs.
-    if len(conditionals) != 1 or not _is_plain(conditionals[0].test):
+    if len(conditionals) != 1 or not has_no_effect(conditionals[0].test):
         return []
     [check] = conditionals
     outcomes = ["raises"] if isinstance(check, ast.Assert) else [_outcome(check.body), _outcome(check.orelse)]
@@ -177,7 +188,7 @@ def _outcomes(frame: types.FrameType) -> list[str]:
     return outcomes if all(node in branch for node in line_statements) else []
 
 
-def _is_plain(expression: ast.expr) -> bool:
+def has_no_effect(expression: ast.expr) -> bool:
     """Whether an expression has no effect besides its value, whichever of its parts run."""
     nodes = list(ast.walk(expression))
     calls = [node for node in nodes if isinstance(node, ast.Call)]

@@ -37,7 +37,7 @@ from .alternatives import Alternatives, Captures
 from .capture_call import Contexts, capture_call
 from .failures import explain, is_about_sizes
 from .joined_regions import join_regions
-from .program_limits import limits_of_sides
+from .program_limits import CaptureAtSizes, limits_of_sides
 from .recorded_sides import read_program
 from .ways import Failures, capture_by
 
@@ -116,10 +116,9 @@ def _capture_module(
             ways: Sequence[str] = ("direct",)
         else:
             ways = ("torch.export", "strict") if by == "auto" else (by,)
-        follow = functools.partial(
-            _capture_at_sizes, model, args, kwargs, leaves, (preserved, remembered), ways
+        follow = _capture_once(
+            functools.partial(_capture_at_sizes, model, args, kwargs, leaves, (preserved, remembered), ways)
         )
-
         find_limits = functools.partial(
             limits_of_sides, model, leaves, structure, preserved, remembered, follow
         )
@@ -264,6 +263,20 @@ def _export(
         if at_larger is not None:
             return at_larger
     raise failures[0]
+
+
+def _capture_once(capture: CaptureAtSizes) -> CaptureAtSizes:
+    """The same captures; the sides of a program and other programs of the model ask for the same sizes."""
+    results: dict[tuple[object, ...], list[object] | None] = {}
+
+    def follow(values: list[Any], fixed_names: Collection[str]) -> list[object] | None:
+        sizes = (tuple(value.shape) if isinstance(value, torch.Tensor) else repr(value) for value in values)
+        key = *sizes, frozenset(fixed_names)
+        if key not in results:
+            results[key] = capture(values, fixed_names)
+        return results[key]
+
+    return follow
 
 
 def _capture_at_sizes(

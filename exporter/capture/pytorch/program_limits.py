@@ -23,13 +23,17 @@ from ..sizes.search import Search
 from ..sizes.trials import Tracer
 
 
+CaptureAtSizes = Callable[[list[object], Collection[str]], list[object] | None]
+"""Captures a model with other leaves and some dimensions static; returns the placeholders, None if it fails."""
+
+
 def limits_of_sides(
     model: torch.nn.Module,
     leaves: shapes.Leaves,
     structure: pytree.TreeSpec,
     preserved: Preserved,
     remembered: RememberedTensors,
-    follow: Callable[[list[object], Collection[str]], list[object] | None],
+    follow: CaptureAtSizes,
     program: CapturedProgram,
     values: list[object],
     until_general: bool = False,
@@ -49,7 +53,7 @@ def _limits(
     structure: pytree.TreeSpec,
     preserved: Preserved,
     remembered: RememberedTensors,
-    follow: Callable[[list[object], Collection[str]], list[object] | None],
+    follow: CaptureAtSizes,
     program: CapturedProgram,
     values: list[object],
     until_general: bool = False,
@@ -57,8 +61,7 @@ def _limits(
     """The sizes for which the program is valid; refuses two names for dimensions that must be equal.
 
     Args:
-        follow: captures the model with other leaves, and some dimensions static; returns the placeholders,
-            or None if that fails.
+        follow: captures the model at other sizes.
         until_general: stop if a capture at other sizes may be valid for more of them.
     """
     names = symbol_names(program, leaves.dimension_names())

@@ -59,7 +59,7 @@ _MAXIMUM_REFUSED = 20
 """After so many refused nodes of one operator, its further nodes are refused without an attempt."""
 
 
-_TRUST_NAMES_OF_SIZES = ("ShareSizes",)
+_TRUST_NAMES_OF_SIZES = ("ShareSizes", "BroadcastNamed", "GatherHeads")
 """ONNX passes for models that opsetta captured: in a file, two sizes of one name may differ, and it runs."""
 
 

@@ -18,7 +18,8 @@ from ..pass_order import Run
 from ..pattern_matcher import op, value
 from .axes import added_axes
 
-_HEADS = 1
+HEADS = 1
+"""The axis of the heads."""
 _REPEATED = 2
 """The axis that Unsqueeze inserts, along which heads are repeated."""
 
@@ -37,12 +38,13 @@ class GroupHeads(NodePass):
         query = node.inputs[0]
         if used or query is None or query.shape is None or len(query.shape) != 4:
             return False
-        sources = [_repetition_source(value) for value in node.inputs[1:3]]
+        reshapes = [exclusive_producer(value, "Reshape") for value in node.inputs[1:3]]
+        sources = [None if reshape is None else repetition_source(reshape) for reshape in reshapes]
         if len(sources) < 2 or any(value is None for value in sources):
             return False
         key, value = sources
         heads = [
-            operand.shape[_HEADS]
+            operand.shape[HEADS]
             for operand in (query, key, value)
             if operand is not None and operand.shape is not None
         ]
@@ -57,25 +59,24 @@ class GroupHeads(NodePass):
 _REPETITION = op("Reshape", op("Expand", op("Unsqueeze", value("data")).label("inserted")).label("expanded"))
 
 
-def _repetition_source(repeated: ir.Value | None) -> ir.Value | None:
-    """The tensor whose heads a value repeats."""
-    reshape = exclusive_producer(repeated, "Reshape")
-    match = _REPETITION.find(reshape) if reshape is not None else None
-    if repeated is None or match is None:
+def repetition_source(reshape: ir.Node) -> ir.Value | None:
+    """The tensor whose heads the result of a Reshape repeats; None if it repeats none."""
+    match = _REPETITION.find(reshape)
+    if match is None:
         return None
     data = match["data"]
-    before, after = data.shape, repeated.shape
+    before, after = data.shape, reshape.outputs[0].shape
     inserted, expanded = match["inserted"].shape, match["expanded"].shape
     if before is None or inserted is None or expanded is None or after is None:
         return None
     if (len(before), len(inserted), len(expanded), len(after)) != (4, 5, 5, 4) or not _are_known(expanded):
         return None
     sizes, times = [*before], expanded[_REPEATED]
-    if not isinstance(times, int) or not isinstance(before[_HEADS], int):
+    if not isinstance(times, int) or not isinstance(before[HEADS], int):
         return None
     is_inserted = [*inserted] == [*sizes[:_REPEATED], 1, *sizes[_REPEATED:]]
     is_expanded = [*expanded] == [*sizes[:_REPEATED], times, *sizes[_REPEATED:]]
-    is_joined = [*after] == [sizes[0], before[_HEADS] * times, *sizes[_REPEATED:]]
+    is_joined = [*after] == [sizes[0], before[HEADS] * times, *sizes[_REPEATED:]]
     is_at_heads = added_axes(match.node("inserted")) == [_REPEATED - len(inserted)]
     return data if is_inserted and is_at_heads and is_expanded and is_joined else None
 

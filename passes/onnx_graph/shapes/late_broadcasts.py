@@ -1,4 +1,4 @@
-"""ONNX pass: removes an And with True, or an Or with False, that only repeats a mask along some axes.
+"""ONNX pass: removes an Expand, an And with True, or an Or with False, whose readers repeat the value anyway.
 
 1. Every reader repeats the mask anyway: an elementwise operator with an operand of the full size, perhaps
    after other elementwise operators and reductions along other axes.
@@ -34,16 +34,18 @@ class BroadcastLate(ConstantPass):
             },
         ),
     )
-    op_types = tuple(_NEUTRAL)
+    op_types: tuple[str, ...] = tuple(_NEUTRAL)
+    trusts_names = False
+    """Whether sizes of one name are equal."""
 
     def rewrite(self, node: ir.Node) -> bool:
-        """Remove a node that only repeats a mask."""
+        """Remove a node that only repeats a value."""
         result = node.outputs[0]
         for index, value in enumerate(node.inputs):
             mask = node.inputs[1 - index]
-            if value is None or mask is None or not self._is_neutral(value, _NEUTRAL[node.op_type]):
+            if value is None or mask is None or not self._is_neutral(node, index):
                 continue
-            axes = _repeated_axes(mask, result)
+            axes = _repeated_axes(mask, result, self.trusts_names)
             narrowed: list[ir.Value] = []
             if axes is None or not self._is_repeated(result, axes, narrowed):
                 continue
@@ -56,11 +58,15 @@ class BroadcastLate(ConstantPass):
             return True
         return False
 
-    def _is_neutral(self, value: ir.Value, neutral: bool) -> bool:
-        if value.const_value is None or not self.initializers.is_constant(value):
+    def _is_neutral(self, node: ir.Node, index: int) -> bool:
+        """Whether an input only gives the result its shape."""
+        value = node.inputs[index]
+        if node.op_type == "Expand":
+            return index == 1
+        if value is None or value.const_value is None or not self.initializers.is_constant(value):
             return False
         array = value.const_value.numpy()
-        return bool(array.size) and bool((array == neutral).all())
+        return bool(array.size) and bool((array == _NEUTRAL[node.op_type]).all())
 
     def _is_repeated(self, value: ir.Value, axes: frozenset[int], narrowed: list[ir.Value]) -> bool:
         """Whether every reader repeats a value along axes; `narrowed` collects values that become smaller."""
@@ -127,6 +133,17 @@ class BroadcastLate(ConstantPass):
         return bool(reduced_axes) and not axes & {axis % len(shape) for axis in reduced_axes or ()}
 
 
+class BroadcastNamed(BroadcastLate):
+    """The same for sizes that have a name, and for Expand.
+
+    Conversions of files omit the pass, because two sizes of one name may differ there.
+    """
+
+    runs = (Run("basic", after={"BroadcastLate": "It needs no names."}),)
+    op_types = (*_NEUTRAL, "Expand")
+    trusts_names = True
+
+
 def _graph(value: ir.Value) -> ir.Graph | ir.Function | None:
     producer = value.producer()
     return producer.graph if producer is not None else None
@@ -136,7 +153,7 @@ def _same_rank(result: ir.Value, value: ir.Value) -> bool:
     return result.shape is not None and value.shape is not None and len(result.shape) == len(value.shape)
 
 
-def _repeated_axes(mask: ir.Value, result: ir.Value) -> frozenset[int] | None:
+def _repeated_axes(mask: ir.Value, result: ir.Value, trusts_names: bool) -> frozenset[int] | None:
     """The axes along which the result repeats the mask; None if they are not known, or there are none."""
     if not _same_rank(mask, result):
         return None
@@ -146,7 +163,8 @@ def _repeated_axes(mask: ir.Value, result: ir.Value) -> frozenset[int] | None:
     for axis, (narrow, wide) in enumerate(zip(mask.shape, result.shape, strict=True)):
         if narrow == wide and narrow is not None and (isinstance(narrow, int) or narrow.value is not None):
             continue
-        if narrow != 1 or not isinstance(wide, int) or wide <= 1:
+        is_wide = wide > 1 if isinstance(wide, int) else trusts_names and wide.value is not None
+        if narrow != 1 or not is_wide:
             return None
         axes.add(axis)
     return frozenset(axes) or None

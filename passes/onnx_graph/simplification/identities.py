@@ -1,7 +1,8 @@
 """ONNX pass: replaces arithmetic that returns its operand, bit for bit, by Identity.
 
     x * 1, x / 1, x ** 1, x + 0, x - 0, And(x, true), Or(x, false), Dropout in inference,
-    Expand, Reshape, Resize and Tile to the same shape, Cast to the same type, Concat of one, Pad by nothing
+    Expand, Reshape, Resize and Tile to the same shape, Cast to the same type, Concat of one, Pad by nothing,
+    Gather of positions from a Range of all positions
 
 1. For floats only -0.0 is neutral to Add, and only 0.0 to Sub: `-0.0 + 0.0` is 0.0.
 2. The result has the shape of the operand, as far as that is known; else the node stays.
@@ -17,7 +18,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ..constants.initializers import Initializers
-from ..node_pass import ConstantPass, NodePass, keeps_shape, replace_node
+from ..node_pass import ConstantPass, NodePass, keeps_shape, producer_of, replace_node
 from ..pass_order import Run
 
 
@@ -145,6 +146,39 @@ def _slice(initializers: Initializers, node: ir.Node) -> ir.Value | None:
     return operand
 
 
+def _clip(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+    """The operand of a Clip below 0, if it has no negative elements."""
+    if producer_of(node.inputs[0], "Abs", "Exp", "Relu", "Sigmoid", "Softmax", "Softplus") is None:
+        return None
+    # Before opset 11, the bounds are attributes.
+    low, high = (initializers.small_array(value) for value in [*node.inputs, None, None][1:3])
+    is_low = low is not None and low.size == 1 and low.item() <= 0
+    is_open = len(node.inputs) < 3 or node.inputs[2] is None or (high is not None and np.isposinf(high).all())
+    return node.inputs[0] if is_low and is_open else None
+
+
+def _gather(initializers: Initializers, node: ir.Node) -> ir.Value | None:
+    """The indices of a Gather from 0, 1, 2, …, if they are not negative."""
+    data, indices = node.inputs
+    if data is None or indices is None or data.shape is None or data.dtype != indices.dtype:
+        return None
+    if len(data.shape) != 1 or not _counts_from_zero(initializers, data, _SAME_ORDER):
+        return None
+    return indices if _counts_from_zero(initializers, indices, (*_SAME_ORDER, "Expand")) else None
+
+
+def _counts_from_zero(initializers: Initializers, value: ir.Value, passed: tuple[str, ...]) -> bool:
+    """Whether the elements are those of a Range from 0 in steps of 1, behind some operators."""
+    node = producer_of(value, "Range", *passed)
+    while node is not None and node.op_type != "Range":
+        node = producer_of(node.inputs[0], "Range", *passed)
+    start, step = (initializers.small_array(node.inputs[i]) if node is not None else None for i in (0, 2))
+    return start is not None and step is not None and not start.any() and bool((step == 1).all())
+
+
+_SAME_ORDER = ("Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
+
+
 def _resize(initializers: Initializers, node: ir.Node) -> ir.Value | None:
     """The operand of a Resize to its own sizes, such as position embeddings at the size of training."""
     operand, coordinates = node.inputs[0], node.attributes.get_string("coordinate_transformation_mode")
@@ -172,10 +206,12 @@ _RULES: dict[str, Callable[[Initializers, ir.Node], ir.Value | None]] = {
     "Add": _neutral(_is_zero(sign=True)),
     "And": _neutral(lambda array: bool(array.all())),
     "Cast": _same_type,
+    "Clip": _clip,
     "Concat": _only_operand,
     "Div": _neutral(_is_one, right_only=True),
     "Dropout": _dropout,
     "Expand": _has_sizes,
+    "Gather": _gather,
     "Max": _only_operand,
     "Mean": _only_operand,
     "Min": _only_operand,

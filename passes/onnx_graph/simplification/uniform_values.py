@@ -24,6 +24,7 @@ from ....registration.inference.tensor_sizes import element_count
 from ..node_pass import ConstantPass, replace_by_value, replace_node
 from ..pass_order import Run
 from .consecutive_positions import ConsecutivePositions
+from .false_conditions import LowerBounds
 
 _REDUCING = frozenset({"ReduceMax", "ReduceMin"})
 _MOVING = _REDUCING | frozenset(
@@ -55,12 +56,18 @@ class RemoveUniformValues(ConstantPass):
             "basic",
             after={"FindFalseConditions": "A condition that is never true is a tensor of one number."},
         ),
+        Run(
+            "basic",
+            after={"BroadcastNamed": "Causal masks without an And or an Expand are recognised."},
+            name="RemoveNarrowValues",
+        ),
     )
     op_types = _MOVING | _ELEMENTWISE | {"ConstantOfShape", "CumSum"}
 
     def begin(self, model: ir.Model) -> bool:
         """Forget the values of another model."""
         self._positions = ConsecutivePositions(self.initializers)
+        self._bounds = LowerBounds(self.initializers)
         self._uniforms: dict[ir.Value, _Uniform | None] = {}
         # Before opset 8 the operands of Max and Min have one shape.
         self._broadcasting = _BROADCASTING - (
@@ -113,6 +120,8 @@ class RemoveUniformValues(ConstantPass):
         if node.op_type == "Sub" and result.shape is not None and self._positions.is_difference(node):
             assert dtype is not None
             return _Uniform(np.ones((), dtype.numpy()), result.shape.dims)
+        if node.op_type == "Less" and result.shape is not None and self._bounds.is_never_less(node):
+            return _Uniform(np.zeros((), bool), result.shape.dims)
         if node.op_type == "ConstantOfShape":
             return _uniform_fill(node)
         elementwise = node.op_type in _ELEMENTWISE

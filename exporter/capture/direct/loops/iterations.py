@@ -20,7 +20,9 @@ import torch.fx
 from ....torch_boundary.operators.overloads import Args, OpOverload
 from ....torch_boundary.recording.recorder import GraphRecorder
 from ...sizes.recorded_answers import current_line
+from ..checks import loop_body_at
 from ..sizes.environment import SizeEnvironment
+from .counters import Counters
 from .index_questions import IndexQuestions
 from .matching import loop_index, match_iterations
 from .python_state import ListState, python_state
@@ -69,19 +71,23 @@ class Loops:
         self._running.append(loop)
         loop.instruction = (frame, frame.f_lasti)
         loop.length = self.questions.polynomial(count)
+        counters = Counters(loop, frame, loop_body_at(frame), self.questions)
         for iteration in builtins.range(ITERATIONS):
             loop.states.append(python_state(frame))
-            yield self._begin(loop, iteration)
+            index = self._begin(loop, iteration)
+            counters.begin(index)
+            yield index
             if self._running[-1] is not loop:
                 raise self._running[-1].refuse("ends early (break, return or an error)")
         loop.states.append(python_state(frame))
         self._mark(loop, loop.markers[-1].meta["val"])
-        self._check_state(loop, frame)
+        self._check_state(loop, counters)
         inner = self.all[self.all.index(loop) :]
         loop.symbols = {node.meta["val"].node.expr for inner_loop in inner for node in inner_loop.markers}
         # An inner loop writes to tensors by nodes that are replaced at the end of the recording.
         self.match(loop, takes_writes=len(inner) == 1)
         self._running.pop()
+        counters.finish()
 
     def _follow(self, loop: RecordedLoop, start: Number) -> Iterator[Number]:
         """The indices of a second range that `zip` runs through together with the first one."""
@@ -124,12 +130,16 @@ class Loops:
         loop.markers.append(node)
         return node
 
-    def _check_state(self, loop: RecordedLoop, frame: types.FrameType) -> None:
-        """Refuse a loop that changes other things than tensors and lists of them."""
+    def _check_state(self, loop: RecordedLoop, counters: Counters) -> None:
+        """Refuse a loop that changes other things than tensors, lists of them, and numbers that it counts."""
         second, third, final = loop.states[1:]
         for name, before in third.items():
             after = final.get(name, before)
-            if isinstance(before, ListState) and isinstance(after, ListState) and before.items is after.items:
+            if name in counters:
+                continue
+            if isinstance(before, torch.SymInt) or isinstance(after, torch.SymInt):
+                self._check_number(loop, name, before, after)
+            elif isinstance(before, ListState) and isinstance(after, ListState) and before.items is after.items:
                 states = [state.get(name) for state in loop.states]
                 lengths = [state.length for state in states if isinstance(state, ListState)]
                 growth = {later - earlier for earlier, later in itertools.pairwise(lengths)}
@@ -140,6 +150,19 @@ class Loops:
                     f"changes '{name}' from {before!r} to {after!r}: only tensors, and lists to which it "
                     "appends tensors, may change"
                 )
+
+    def _check_number(self, loop: RecordedLoop, name: str, before: object, after: object) -> None:
+        """Refuse a number that changes from one iteration to the next, unless it follows from the index."""
+        if not isinstance(before, (int, torch.SymInt)) or not isinstance(after, (int, torch.SymInt)):
+            return
+        polynomial = self.questions.polynomial
+        second_index, third_index = (polynomial(node.meta["val"]) for node in loop.markers[1:3])
+        earlier, later = polynomial(before), polynomial(after)
+        [atom] = second_index.atoms
+        # Numbers of inner loops, or of several iterations, are refused where something uses them.
+        depends = self.questions.depends_on_index(before) or self.questions.depends_on_index(after)
+        if earlier.substitute({atom: third_index}) != later and not depends:
+            raise loop.refuse(f"changes '{name}' by something else than '{name} += step' in each iteration")
 
     # Lists of results.
 

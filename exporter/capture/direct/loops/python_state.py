@@ -10,7 +10,7 @@ import torch
 
 _MOST_MEMBERS = 64
 """Members of longer lists are not looked at."""
-_WITHOUT_STATE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType, torch.SymInt)
+_WITHOUT_STATE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
 
 
 class ListState:
@@ -31,7 +31,7 @@ def python_state(frame: types.FrameType) -> dict[str, object]:
     pending: list[tuple[str, object]] = list(frame.f_locals.items())
     while pending:
         path, value = pending.pop()
-        if isinstance(value, (bool, int, float, str)):
+        if isinstance(value, (bool, int, float, str, torch.SymInt)):
             state[path] = value
             continue
         if id(value) in visited or isinstance(value, _WITHOUT_STATE):

@@ -16,6 +16,7 @@ import torch
 
 from ....torch_boundary.process.local_variables import set_local
 from ..checks import while_at
+from .counters import steps
 from .iterations import Loops
 from .recorded_loops import Number, RecordedLoop
 
@@ -106,7 +107,10 @@ def _counter_of(statement: ast.While, frame: types.FrameType) -> _Counter | None
 
     sides = (test.left, type(test.ops[0]), test.comparators[0])
     flipped = (sides[2], _FLIPPED.get(sides[1]), sides[0])
-    for name, sign_of_step, step_expression in _steps(statement.body):
+    for target, sign_of_step, step_expression in steps(statement.body):
+        if not isinstance(target, ast.Name):
+            continue
+        name = target.id
         for counter, relation, right in (sides, flipped):
             offsets = _offsets(counter, name)
             reads_name = any(isinstance(node, ast.Name) and node.id == name for node in ast.walk(right))
@@ -124,22 +128,6 @@ def _counter_of(statement: ast.While, frame: types.FrameType) -> _Counter | None
                 stop = stop - sign * value_of(offset)
             return _Counter(name, stop, step)
     return None
-
-
-def _steps(body: list[ast.stmt]) -> Iterator[tuple[str, int, ast.expr]]:
-    """Each variable that a body increases or decreases, with the sign and the expression of the step."""
-    for statement in body:
-        if isinstance(statement, ast.AugAssign):
-            target: ast.expr = statement.target
-            operation, term = statement.op, statement.value
-        elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.BinOp):
-            target, operation, term = statement.targets[0], statement.value.op, statement.value.right
-            if ast.unparse(statement.value.left) != ast.unparse(target):
-                continue
-        else:
-            continue
-        if isinstance(target, ast.Name) and isinstance(operation, (ast.Add, ast.Sub)):
-            yield target.id, 1 if isinstance(operation, ast.Add) else -1, term
 
 
 def _offsets(expression: ast.expr, name: str) -> list[tuple[int, ast.expr]] | None:

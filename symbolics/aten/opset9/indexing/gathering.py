@@ -5,7 +5,17 @@ from collections.abc import Sequence
 import numpy as np
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
-from ....compositions.size_arithmetic import Size, axis, compute, known_rank, product, sizes_of, where_true
+from ....compositions.size_arithmetic import (
+    Size,
+    axis,
+    compute,
+    known_rank,
+    product,
+    same_size,
+    sizes_of,
+    where_true,
+)
+from ..shapes.shape import broadcast_sizes
 
 
 @onnx_symbolic("aten::embedding")
@@ -89,6 +99,9 @@ def index(g: GraphContext, self: Value, indices: list[Value | None]) -> Value:
         return data
     if len(dims) == 1:
         return g.op_of_any_data("Gather", data, positions[dims[0]], axis=dims[0])
+    repeated = _index_repeated(g, data, positions)
+    if repeated is not None:
+        return repeated
     # As in NumPy, index tensors that are not adjacent put their dimensions first.
     first = dims[0] if are_adjacent(dims) else 0
     if not are_adjacent(dims):
@@ -100,6 +113,34 @@ def index(g: GraphContext, self: Value, indices: list[Value | None]) -> Value:
     sizes = sizes_of(g, data)[first : first + len(dims)]
     index_of_merged = linear_positions(g, [positions[dimension] for dimension in dims], sizes)
     return g.op("Gather", merge_dims(g, data, first, len(dims)), index_of_merged, axis=first)
+
+
+def _index_repeated(g: GraphContext, data: Value, positions: dict[int, Value]) -> Value | None:
+    """The elements of the result of an Expand, read from its operand.
+
+    An index of a dimension that the Expand repeats selects equal elements, and adds only sizes to the result.
+    """
+    node, dims = data.producer(), sorted(positions)
+    source = node.inputs[0] if node is not None and node.op_type == "Expand" and not node.domain else None
+    before, after = () if source is None else g.shape(source) or (), g.shape(data) or ()
+    if source is None or len(before) != len(after) or not are_adjacent(dims):
+        return None
+    repeated = [dim for dim, size in enumerate(before) if not same_size(size, after[dim])]
+    kept = [dim for dim in dims if dim not in repeated]
+    # Only a size of 1 is repeated; a dimension that is not indexed would stay repeated.
+    if not repeated or not kept or any(before[dim] != 1 or dim not in dims for dim in repeated):
+        return None
+    sizes = broadcast_sizes(g, list(positions.values()))
+    others = sizes_of(g, source)
+    source = g.op("Squeeze", source, axes=repeated)
+    first = dims[0]
+    added = [len(sizes) - known_rank(g, positions[dim]) for dim in kept]
+    aligned = [
+        g.op("Unsqueeze", positions[dim], axes=[*range(count)]) if count else positions[dim]
+        for dim, count in zip(kept, added, strict=True)
+    ]
+    result = g.call("aten::index", self=source, indices=[None] * first + aligned)
+    return g.call("aten::expand", self=result, size=[*others[:first], *sizes, *others[dims[-1] + 1 :]])
 
 
 def are_adjacent(dims: Sequence[int]) -> bool:

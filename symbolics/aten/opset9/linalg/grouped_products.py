@@ -9,6 +9,8 @@ from collections.abc import Callable
 import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
+from .....registration.functions.results import as_list
+from ....compositions.counted_numbers import before_casts, counts_all_rows
 from ....compositions.list_values import loop_inputs
 from ....compositions.size_arithmetic import known_rank, mark_non_negative, static_size, where_true
 
@@ -66,52 +68,92 @@ def _part(g: GraphContext, value: Value, dim: int, start: Value | int, end: Valu
 @onnx_symbolic("composed::grouped_rows")
 def grouped_rows(g: GraphContext, input: Value, weight: Value, offs: Value) -> Value:
     """Each group of the rows of `input` times its own matrix of `weight`; zeros for the rows beyond."""
-    starts, ends = _bounds(g, offs)
     groups = static_size(g, weight, 0)
+    if groups is not None and groups <= _UNROLLED:
+        return _unroll_groups(g, input, weight, offs, groups)
+    starts, ends = _bounds(g, offs)
     dtype = g.dtype(input) or DataType.FLOAT
-    is_unrolled = groups is not None and groups <= _UNROLLED
     # Sequences cannot contain BFLOAT16, and Loop cannot carry it before opset 16.
-    accumulated_dtype = DataType.FLOAT if dtype == DataType.BFLOAT16 and not is_unrolled else dtype
+    accumulated_dtype = DataType.FLOAT if dtype == DataType.BFLOAT16 else dtype
     last = g.op("Slice", ends, starts=[-1], ends=[2**63 - 1], axes=[0])
     unused = g.call("sym::sub", a=g.size(input, 0), b=last)
     unused_rows = g.call(
         "composed::full", size=[unused, g.size(weight, 2)], fill_value=0, dtype=accumulated_dtype
     )
 
-    def product(group: Value | int, start: Value | int, end: Value) -> Value:
-        rows = _part(g, input, 0, start, end)
-        return g.cast(g.op("MatMul", rows, g.op("Gather", weight, group, axis=0)), accumulated_dtype)
-
     # In a sequence no group copies the rows of those before it; `unused_rows` stays its last element.
     in_sequence = g.has("Loop", result=Value(type=ir.SequenceType(ir.TensorType(accumulated_dtype))))
 
     def append_group(group: Value, rows: Value) -> Value:
-        group_rows = product(group, _bound_as_list(g, starts, group), _bound_as_list(g, ends, group))
+        part = _part(g, input, 0, _bound_as_list(g, starts, group), _bound_as_list(g, ends, group))
+        group_rows = g.cast(g.op("MatMul", part, g.op("Gather", weight, group, axis=0)), accumulated_dtype)
         return (
             g.op("SequenceInsert", rows, group_rows, -1)
             if in_sequence
             else g.op("Concat", rows, group_rows, axis=0)
         )
 
-    if is_unrolled:
-        group_ends = [_bound_as_list(g, ends, group) for group in range(groups or 0)]
-        group_starts: list[Value | int] = [0, *group_ends]
-        products = [product(group, group_starts[group], end) for group, end in enumerate(group_ends)]
-        result = g.op("Concat", *products, unused_rows, axis=0)
+    # Empty groups add nothing, so the Loop skips them.
+    used = where_true(g, g.op("Less", starts, ends))
+    if in_sequence:
+        sequence = _loop_over_groups(g, used, append_group, g.op("SequenceConstruct", unused_rows))
+        result = g.op("ConcatFromSequence", sequence, axis=0)
     else:
-        # Empty groups add nothing, so the Loop skips them.
-        used = where_true(g, g.op("Less", starts, ends))
-        if in_sequence:
-            sequence = _loop_over_groups(g, used, append_group, g.op("SequenceConstruct", unused_rows))
-            result = g.op("ConcatFromSequence", sequence, axis=0)
-        else:
-            none = g.call(
-                "composed::full", size=[0, g.size(unused_rows, 1)], fill_value=0, dtype=accumulated_dtype
-            )
-            result = g.op("Concat", _loop_over_groups(g, used, append_group, none), unused_rows, axis=0)
+        none = g.call(
+            "composed::full", size=[0, g.size(unused_rows, 1)], fill_value=0, dtype=accumulated_dtype
+        )
+        result = g.op("Concat", _loop_over_groups(g, used, append_group, none), unused_rows, axis=0)
+    _set_row_shape(result, input, weight)
+    return g.cast(result, dtype)
+
+
+def _unroll_groups(g: GraphContext, input: Value, weight: Value, offs: Value, groups: int) -> Value:
+    """The products of a few groups, whose rows a Split separates; the last part are the rows beyond."""
+    sizes, unused = _group_sizes(g, input, offs, groups)
+    outputs = groups if unused is None else groups + 1
+    parts = as_list(g.op("Split", input, mark_non_negative(sizes), axis=0, outputs=outputs))
+    products = [
+        g.op("MatMul", parts[group], g.op("Gather", weight, group, axis=0)) for group in range(groups)
+    ]
+    if unused is not None:
+        dtype = g.dtype(input) or DataType.FLOAT
+        shape = [mark_non_negative(unused), g.size(weight, 2)]
+        products.append(g.call("composed::full", size=shape, fill_value=0, dtype=dtype))
+    result: Value = g.op("Concat", *products, axis=0)
+    _set_row_shape(result, input, weight)
+    return result
+
+
+def _group_sizes(g: GraphContext, input: Value, offs: Value, groups: int) -> tuple[Value, Value | None]:
+    """The number of rows of each group, and of the rows beyond, which are None if there are none."""
+    summands = _summed_sizes(offs)
+    if summands is None:
+        ends = g.cast(offs, DataType.INT64)
+        starts = g.op("Concat", [0], ends, axis=0)
+        ends = g.op("Concat", ends, g.op("Reshape", g.size(input, 0), [1]), axis=0)
+        sizes: Value = g.op("Sub", ends, starts)
+        return sizes, g.op("Gather", sizes, [groups], axis=0)
+    sizes = g.cast(summands, DataType.INT64)
+    if counts_all_rows(summands, input.shape, groups):
+        return sizes, None
+    unused = g.op("Sub", g.op("Reshape", g.size(input, 0), [1]), g.op("ReduceSum", sizes, axes=[0]))
+    return g.op("Concat", sizes, unused, axis=0), unused
+
+
+def _summed_sizes(ends: Value) -> Value | None:
+    """The sizes of which `ends` is the cumulative sum; None if something else computes it."""
+    node = before_casts(ends)
+    # Attributes would reverse the sum, or leave out its last element.
+    if node is None or node.op_type != "CumSum" or node.attributes or node.inputs[0] is None:
+        return None
+    source = before_casts(node.inputs[0])
+    return node.inputs[0] if source is None else source.outputs[0]
+
+
+def _set_row_shape(result: Value, input: Value, weight: Value) -> None:
+    """The shape of the products of all rows, if it is known."""
     if input.shape is not None and weight.shape is not None:
         result.shape = ir.Shape([input.shape[0], weight.shape[2]])
-    return g.cast(result, dtype)
 
 
 def _loop_over_groups(

@@ -117,11 +117,28 @@ def _histogram(
     return histogram_values
 
 
+def _whole_numbers(values: Value) -> Value | None:
+    """The integers that values are, perhaps before a Cast to FLOAT; None if they may have fractions."""
+    node = values.producer()
+    is_cast = node is not None and node.op_type == "Cast" and values.dtype == DataType.FLOAT
+    source = node.inputs[0] if node is not None and is_cast else values
+    # An UINT64 may be a negative INT64.
+    return source if source is not None and source.dtype in dtypes.INTEGERS - {DataType.UINT64} else None
+
+
 @onnx_symbolic("aten::histc")
 def histc(g: GraphContext, self: Value, bins: int = 100, min: Number = 0, max: Number = 0) -> Value:
     """Bins by the distance from the lower edge; values outside, and NaN, are not counted."""
     flat = g.op("Reshape", self, [-1]) if g.rank(self) != 1 else self
     dtype_of_values = g.dtype(self) or DataType.FLOAT
+    numbers = _whole_numbers(flat)
+    # Each whole number is the only one of its bin, so no division has to find the bin.
+    if numbers is not None and 0 <= min == int(min) and bins == max - min + 1 <= _COMPARED:
+        bin_numbers = g.constant(np.arange(int(min), int(max) + 1))
+        column = g.op("Unsqueeze", g.cast(numbers, DataType.INT64), axes=[1])
+        summed = dtype_of_values if dtype_of_values in (DataType.FLOAT, DataType.DOUBLE) else DataType.INT64
+        is_in_bin = g.cast(g.op("Equal", column, bin_numbers), summed)
+        return g.cast(g.op("ReduceSum", is_in_bin, axes=[0], keepdims=0), dtype_of_values)
     values = g.cast(flat, DataType.FLOAT) if dtype_of_values in dtypes.HALVES else flat
     if dtype_of_values not in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16, DataType.BFLOAT16):
         values = g.cast(flat, DataType.DOUBLE)

@@ -1,0 +1,147 @@
+"""Numbers to which a loop adds in each iteration, such as `state.steps += 1` or `total += x.shape[1]`.
+
+The iterations of a recording stand for any number of iterations. So such a number is computed from the index
+in each of them, and from the number of iterations after the loop.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import types
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from ....torch_boundary.process.local_variables import set_local
+from ..checks import has_no_effect
+from .index_questions import IndexQuestions
+from .recorded_loops import ITERATIONS, Number, RecordedLoop
+
+
+@dataclasses.dataclass
+class _Counter:
+    """A number that a loop counts.
+
+    Attributes:
+        target: the expression that the code assigns to.
+        start: its value before the loop.
+        step: what each iteration adds.
+        value: its value at the start of the current iteration.
+    """
+
+    target: ast.expr
+    start: Number
+    step: Number
+    value: Number
+
+
+class Counters:
+    """The numbers that one loop counts."""
+
+    def __init__(
+        self,
+        loop: RecordedLoop,
+        frame: types.FrameType,
+        body: Sequence[ast.stmt],
+        questions: IndexQuestions,
+    ):
+        """Find the numbers.
+
+        Args:
+            frame: of the code that has the loop.
+            body: the statements of the loop.
+        """
+        self._loop, self._frame, self._questions = loop, frame, questions
+        self._counters: dict[str, _Counter] = {}
+        for target, sign, term in steps(body):
+            owner = target.value if isinstance(target, (ast.Attribute, ast.Subscript)) else None
+            step, start = self._evaluate(term), self._evaluate(target)
+            # A number of a module would be another one after the export.
+            is_of_module = owner is not None and isinstance(self._evaluate(owner), torch.nn.Module)
+            if is_of_module or not self._is_number(start) or not self._is_number(step):
+                continue
+            counter = self._counters.setdefault(ast.unparse(target), _Counter(target, start, 0, start))
+            counter.step = counter.step + sign * step
+
+    def __contains__(self, path: object) -> bool:
+        """Whether the loop counts a number, whose path is as `python_state` writes it."""
+        return path in self._counters
+
+    def begin(self, index: Number) -> None:
+        """Set the numbers for an iteration."""
+        self._check()
+        loop = self._loop
+        done = index - loop.start if loop.step > 0 else loop.start - index
+        iteration = done if abs(loop.step) == 1 else done // abs(loop.step)
+        for counter in self._counters.values():
+            self._assign(counter, counter.start + iteration * counter.step)
+
+    def finish(self) -> None:
+        """Set the numbers, and variables that depend on the index, for the code after the loop."""
+        self._check()
+        loop = self._loop
+        for counter in self._counters.values():
+            self._assign(counter, counter.start + loop.count * counter.step)
+        index = loop.markers[ITERATIONS - 1].meta["val"]
+        [atom] = self._questions.polynomial(index).atoms
+        last = loop.start + (loop.count - 1) * loop.step
+        for name, value in [*self._frame.f_locals.items()]:
+            terms = self._questions.polynomial(value).terms if isinstance(value, torch.SymInt) else {}
+            # The number itself belongs to an iteration: compute it again from the last index.
+            if (atom,) in terms and terms.keys() <= {(), (atom,)}:
+                set_local(self._frame, name, last * terms[(atom,)] + terms.get((), 0))
+
+    def _check(self) -> None:
+        """Refuse numbers to which an iteration has added another one."""
+        if len(self._loop.markers) < 2:
+            return
+        polynomial = self._questions.polynomial
+        for path, counter in self._counters.items():
+            value = self._evaluate(counter.target)
+            expected = polynomial(counter.value) + polynomial(counter.step)
+            if not self._is_number(value, True) or polynomial(value) != expected:
+                raise self._loop.refuse(f"does not add {counter.step} to '{path}' in each iteration")
+
+    def _assign(self, counter: _Counter, value: Number) -> None:
+        target, counter.value = counter.target, value
+        if isinstance(target, ast.Name):
+            set_local(self._frame, target.id, value)
+        elif isinstance(target, ast.Attribute):
+            setattr(self._evaluate(target.value), target.attr, value)
+        elif isinstance(target, ast.Subscript):
+            self._evaluate(target.value)[self._evaluate(target.slice)] = value
+
+    def _is_number(self, value: object, may_have_index: bool = False) -> bool:
+        if type(value) is int:
+            return True
+        return isinstance(value, torch.SymInt) and (
+            may_have_index or not self._questions.depends_on_index(value)
+        )
+
+    def _evaluate(self, expression: ast.expr) -> Any:
+        """The value of an expression; None if it has an effect, or no value before the loop."""
+        if not has_no_effect(expression):
+            return None
+        code = compile(ast.parse(ast.unparse(expression), mode="eval"), self._frame.f_code.co_filename, "eval")
+        try:
+            return eval(code, self._frame.f_globals, dict(self._frame.f_locals))
+        except (NameError, AttributeError, LookupError, TypeError):
+            return None
+
+
+def steps(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.expr, int, ast.expr]]:
+    """Each variable that a body increases or decreases, with the sign and the expression of the step."""
+    for statement in body:
+        if isinstance(statement, ast.AugAssign):
+            target: ast.expr = statement.target
+            operation, term = statement.op, statement.value
+        elif isinstance(statement, ast.Assign) and isinstance(statement.value, ast.BinOp):
+            target, operation, term = statement.targets[0], statement.value.op, statement.value.right
+            if ast.unparse(statement.value.left) != ast.unparse(target):
+                continue
+        else:
+            continue
+        if isinstance(operation, (ast.Add, ast.Sub)):
+            yield target, 1 if isinstance(operation, ast.Add) else -1, term

@@ -1,0 +1,202 @@
+"""Repetitions, selections and conditions are written with fewer nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx_ir as ir
+import pytest
+
+from opsetta.passes.onnx_graph.fusions.repeated_heads import GatherHeads
+from opsetta.passes.onnx_graph.shapes.adjacent_slices import SplitSlices
+from opsetta.passes.onnx_graph.shapes.concatenated_zeros import PadConcatenated
+from opsetta.passes.onnx_graph.shapes.late_broadcasts import BroadcastLate, BroadcastNamed
+from opsetta.passes.onnx_graph.shapes.shape_chains import MergeShapeChains
+from opsetta.passes.onnx_graph.simplification.identities import RemoveIdentityArithmetic
+from opsetta.passes.onnx_graph.simplification.inverted_conditions import ExchangeOperands
+from opsetta.passes.onnx_graph.simplification.uniform_values import RemoveUniformValues
+from opsetta.registration import Value
+
+from .graph_case import Case, numbers
+
+X = numbers(2, 4, 4)
+
+
+def operators(case: Case, graph_pass: ir.passes.PassBase, x: np.ndarray = X) -> list[str]:
+    """The operators after a pass that must change the model."""
+    assert case.checked(x, graph_pass)
+    case.remove_unused()
+    return case.ops()
+
+
+@pytest.mark.parametrize("opset", [11, 13, 28])
+@pytest.mark.parametrize("axis", [0, 2])
+def test_slices_of_a_whole_axis_become_a_split(opset: int, axis: int) -> None:
+    case = Case([2, 4, 4], opset)
+    size = X.shape[axis]
+    second = case.g.op("Slice", case.x, starts=[size // 2], ends=[2**31 - 1], axes=[axis - 3])
+    first = case.g.op("Slice", case.x, starts=[0], ends=[size // 2], axes=[axis])
+    case.returns(case.g.op("Concat", case.g.op("Neg", second), first, axis=axis))
+    assert operators(case, SplitSlices(case.known)) == ["Split", "Neg", "Concat"]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [[(0, 2, 1)], [(0, 2, 1), (3, 4, 1)], [(0, 2, 1), (1, 4, 1)], [(0, 4, 2), (1, 4, 2)]],
+    ids=["one", "gap", "overlap", "steps"],
+)
+def test_slices_that_stay(parts: list[tuple[int, int, int]]) -> None:
+    case = Case([2, 4, 4])
+    slices = [
+        case.g.op("Slice", case.x, starts=[start], ends=[end], axes=[1], steps=[step])
+        for start, end, step in parts
+    ]
+    case.returns(case.g.op("Concat", *slices, axis=1))
+    assert not case.checked(X, SplitSlices(case.known))
+
+
+def test_slices_of_an_unknown_size_stay() -> None:
+    case = Case([2, "n", 4])
+    slices = [case.g.op("Slice", case.x, starts=[s], ends=[s + 2], axes=[1]) for s in (0, 2)]
+    case.returns(case.g.op("Concat", *slices, axis=1))
+    assert not case.checked(X, SplitSlices(case.known))
+
+
+def test_repeated_heads_become_a_gather() -> None:
+    case = Case([2, "n", 4, 4], 13)
+    heads = case.g.op("Transpose", case.x, perm=[0, 2, 1, 3])
+    copies = case.g.op("Expand", case.g.op("Unsqueeze", heads, axes=[2]), [1, 1, 3, 1, 1])
+    repeated = case.g.op("Reshape", copies, [2, 12, -1, 4])
+    copies.shape, repeated.shape = ir.Shape([2, 4, 3, "n", 4]), ir.Shape([2, 12, "n", 4])
+    case.returns(repeated)
+    assert operators(case, GatherHeads(case.known), numbers(2, 5, 4, 4)) == ["Transpose", "Gather"]
+
+
+@pytest.mark.parametrize("opset", [10, 13])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_zeros_of_a_computed_shape_become_a_pad(opset: int, is_first: bool) -> None:
+    case = Case([2, "n", 4], opset)
+    row = case.g.op("Slice", case.x, starts=[0], ends=[1], axes=[0])
+    zeros = case.g.op("ConstantOfShape", case.g.op("Shape", row))
+    zeros.shape = ir.Shape([1, "n", 4])
+    case.returns(case.g.op("Relu", case.g.op("Concat", *[zeros, case.x][:: 1 if is_first else -1], axis=0)))
+    assert operators(case, PadConcatenated(case.known)) == ["Pad", "Relu"]
+
+
+def test_numbers_other_than_zero_stay() -> None:
+    case = Case([2, "n", 4])
+    ones = case.g.op("ConstantOfShape", case.g.op("Shape", case.x), value=np.ones(1, np.float32))
+    ones.shape = ir.Shape([2, "n", 4])
+    case.returns(case.g.op("Relu", case.g.op("Concat", ones, case.x, axis=0)))
+    assert not case.checked(X, PadConcatenated(case.known))
+
+
+def test_conditions_of_where_are_not_inverted() -> None:
+    case = Case([2, 4, 4])
+    inverted = case.g.op("Not", case.g.op("Less", case.x, 1.0))
+    case.returns(
+        case.g.op("Add", case.g.op("Where", inverted, 0.0, case.x), case.g.op("Where", inverted, case.x, 1.0))
+    )
+    assert operators(case, ExchangeOperands()) == ["Less", "Where", "Where", "Add"]
+
+
+def test_an_inverted_condition_with_another_reader_stays() -> None:
+    case = Case([2, 4, 4])
+    inverted = case.g.op("Not", case.g.op("Less", case.x, 1.0))
+    case.returns(case.g.op("Where", inverted, 0.0, case.x), case.g.op("Xor", inverted, inverted))
+    assert not case.checked(X, ExchangeOperands())
+
+
+def _causal(case: Case, compare: str = "LessOrEqual") -> Value:
+    """Scores with a mask of later positions; rows without a position become zeros."""
+    g = case.g
+    positions = g.op("Range", 0, g.size(case.x, 1), 1)
+    positions.shape = ir.Shape(["n"])
+    rows, columns = g.op("Unsqueeze", positions, axes=[0, 2]), g.op("Unsqueeze", positions, axes=[0, 1])
+    bias = g.op("Where", g.op(compare, columns, rows), np.float32(0), np.float32(-np.inf))
+    empty = g.op("Less", g.op("ReduceMax", bias, axes=[2], keepdims=1), np.float32(-3e38))
+    return g.op("Where", empty, np.float32(0), g.op("Softmax", g.op("Add", case.x, bias), axis=2))
+
+
+def test_each_row_of_a_causal_mask_of_any_length_has_a_position() -> None:
+    case = Case([2, "n", "n"])
+    case.returns(case.g.op("Neg", _causal(case)))
+    assert "Less" not in operators(case, RemoveUniformValues(case.known))
+
+
+def test_the_first_row_may_have_no_position() -> None:
+    case = Case([2, "n", "n"])
+    case.returns(case.g.op("Neg", _causal(case, "Less")))
+    assert not case.checked(X, RemoveUniformValues(case.known))
+
+
+def test_readers_repeat_along_sizes_with_a_name() -> None:
+    case = Case(["b", 4, "n"])
+    row = case.g.op("ReduceMax", case.x, axes=[1], keepdims=1)
+    wide = case.g.op("Expand", row, case.g.op("Shape", case.x))
+    wide.shape = case.x.shape
+    case.returns(case.g.op("Add", case.x, case.g.op("Neg", wide)))
+    assert not BroadcastLate(case.known)(case.model).modified
+    assert operators(case, BroadcastNamed(case.known)) == ["ReduceMax", "Neg", "Add"]
+
+
+def test_a_reader_of_another_shape_needs_the_expand() -> None:
+    case = Case(["b", 4, "n"])
+    row = case.g.op("ReduceMax", case.x, axes=[1], keepdims=1)
+    wide = case.g.op("Expand", row, case.g.op("Shape", case.x))
+    wide.shape = case.x.shape
+    case.returns(case.g.op("MatMul", case.x, wide))
+    assert not case.checked(X, BroadcastNamed(case.known))
+
+
+MERGED: dict[str, Callable[[Case], Value]] = {
+    "copied sizes": lambda case: case.g.op("Reshape", case.g.op("Reshape", case.x, [0, 0, 2, 2]), [0, 0, 4]),
+    "sizes in front of the added axis": lambda case: case.g.op(
+        "Reshape", case.g.op("Unsqueeze", case.x, axes=[2]), [0, 0, 2, 2]
+    ),
+}
+KEPT: dict[str, Callable[[Case], Value]] = {
+    "sizes that the first target changes": lambda case: case.g.op(
+        "Reshape", case.g.op("Reshape", case.x, [-1, 2, 8]), [0, 0, 4, 2]
+    ),
+    "a size behind the added axis": lambda case: case.g.op(
+        "Reshape", case.g.op("Unsqueeze", case.x, axes=[0]), [0, 0, -1]
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MERGED)
+def test_shape_changes_that_copy_the_same_sizes(name: str) -> None:
+    case = Case(["b", "n", 4])
+    case.returns(case.g.op("Relu", MERGED[name](case)))
+    assert operators(case, MergeShapeChains(case.known)) == ["Reshape", "Relu"]
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_shape_changes_that_copy_other_sizes(name: str) -> None:
+    case = Case(["b", "n", 4])
+    case.returns(case.g.op("Relu", KEPT[name](case)))
+    case.checked(X, MergeShapeChains(case.known))
+    assert len(case.ops()) == 3
+
+
+@pytest.mark.parametrize(("start", "is_removed"), [(0, True), (1, False)])
+def test_positions_read_from_all_positions(start: int, is_removed: bool) -> None:
+    case = Case(["n", 4, 4])
+    g = case.g
+    count = g.op("Gather", g.op("Shape", case.x), 1)
+    table = g.op("Range", start, g.op("Add", count, start), 1)
+    indices = g.op("Unsqueeze", g.op("Range", 0, count, 1), axes=[1])
+    case.returns(g.op("Neg", g.op("Gather", table, indices)))
+    assert case.checked(X, RemoveIdentityArithmetic(case.known)) is is_removed
+
+
+@pytest.mark.parametrize(
+    ("low", "operand", "is_removed"), [(0.0, "Softplus", True), (0.5, "Softplus", False), (0.0, "Neg", False)]
+)
+def test_bounds_below_all_elements(low: float, operand: str, is_removed: bool) -> None:
+    case = Case([2, 4, 4])
+    clipped = case.g.op("Clip", case.g.op(operand, case.x), low, np.float32(np.inf))
+    case.returns(case.g.op("Neg", clipped))
+    assert case.checked(X, RemoveIdentityArithmetic(case.known)) is is_removed
