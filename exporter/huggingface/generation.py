@@ -26,7 +26,7 @@ from .layouts.genai import GENAI_CONFIG
 from .layouts.merged_decoders import MERGED_FILE, USE_CACHE
 from .settings import Settings, read_settings
 from .stop_strings import StopStrings
-from .text import Tokenizer, log_mel
+from .text import Tokenizer, sound_input
 from .token_choice import Sampling, TokenChoice
 from .token_rules import TokenRules
 from .token_search import BeamSearch, BeamSettings, SequenceEnd, SingleSearch, TokenSearch
@@ -84,8 +84,14 @@ class TextGenerator:
 
     @property
     def takes_audio(self) -> bool:
-        """Whether the encoder reads spectrograms."""
-        return self._encoder is not None and "input_features" in self._encoder.inputs
+        """Whether the encoder reads sounds."""
+        return self._sound_input is not None
+
+    @property
+    def _sound_input(self) -> str | None:
+        """The name of the encoder's input of sounds, if it has one."""
+        names = () if self._encoder is None else self._encoder.inputs
+        return next((name for name in ("input_features", "input_values") if name in names), None)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -100,6 +106,7 @@ class TextGenerator:
         attention_mask: ArrayLike | None = None,
         *,
         input_features: ArrayLike | None = None,
+        input_values: ArrayLike | None = None,
         pixel_values: ArrayLike | None = None,
         decoder_input_ids: ArrayLike | None = None,
         max_new_tokens: int = 20,
@@ -128,7 +135,8 @@ class TextGenerator:
         Args:
             input_ids: tokens `[batch, length]`. Shorter ones of a decoder are padded on the left.
             attention_mask: 0 for padding, of the same shape; by default all 1.
-            input_features: the spectrograms of speech recognition, `[batch, mel bins, frames]`.
+            input_features: the spectrograms of speech recognition, as the feature extractor makes them.
+            input_values: the samples of speech recognition, `[batch, samples]`, of models such as Moonshine.
             pixel_values: the images of image-text-to-text, as the processor of the model makes them, in the
                 order of the image tokens.
             decoder_input_ids: how the results of an encoder-decoder begin, `[batch, length]`; by default as
@@ -192,12 +200,14 @@ class TextGenerator:
         strings = [*settings.stop_strings, *stop_strings]
         if "" in strings:
             raise UsageError("a stop string is empty")
+        sounds = {"input_features": input_features, "input_values": input_values}
+        has_sounds = any(sound is not None for sound in sounds.values())
         if self._encoder is None:
-            if input_features is not None or decoder_input_ids is not None or input_ids is None:
+            if has_sounds or decoder_input_ids is not None or input_ids is None:
                 raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
             prompt = self._decoder_prompt(input_ids, attention_mask, pixel_values, max_new_tokens)
         else:
-            encoder_inputs = self._encoder_inputs(input_ids, attention_mask, input_features)
+            encoder_inputs = self._encoder_inputs(input_ids, attention_mask, sounds)
             prompt = self._encoded_prompt(encoder_inputs, decoder_input_ids, language, speech_task)
         prompt = prompt.repeat(beams.rows)
         length = prompt.tokens.shape[1]
@@ -255,7 +265,9 @@ class TextGenerator:
         Args:
             audio: the path of a .wav file, or samples from -1 to 1 at the rate of the feature extractor.
         """
-        return self._texts(self.generate(input_features=log_mel(self._folder, audio), **options))
+        if self._sound_input is None:
+            raise UsageError("this model reads no sounds: call generate_text")
+        return self._texts(self.generate(**{self._sound_input: sound_input(self._folder, audio)}, **options))
 
     def _texts(self, tokens: np.ndarray, prompt: int = 1, padding: np.ndarray | None = None) -> list[str]:
         """The texts of generated sequences, up to their ends.
@@ -272,17 +284,22 @@ class TextGenerator:
         return self.tokenizer.decode(rows)
 
     def _encoder_inputs(
-        self, input_ids: ArrayLike | None, attention_mask: ArrayLike | None, input_features: ArrayLike | None
+        self,
+        input_ids: ArrayLike | None,
+        attention_mask: ArrayLike | None,
+        sounds: Mapping[str, ArrayLike | None],
     ) -> dict[str, np.ndarray]:
         assert self._encoder is not None
-        if self.takes_audio:
-            if input_features is None or input_ids is not None:
-                raise UsageError("this model needs input_features, not input_ids")
-            declaration = self._encoder.inputs["input_features"]
-            return {"input_features": np.asarray(input_features, dtype=numpy_type(declaration.dtype))}
-        if input_ids is None or input_features is not None:
-            raise UsageError("this model needs input_ids, not input_features")
-        tokens, mask = _prompt(input_ids, attention_mask)
+        name = self._sound_input or "input_ids"
+        inputs = {
+            key: value for key, value in {"input_ids": input_ids, **sounds}.items() if value is not None
+        }
+        if list(inputs) != [name]:
+            raise UsageError(f"this model needs {name}, not {', '.join(sorted(inputs)) or 'nothing'}")
+        if name != "input_ids":
+            declaration = self._encoder.inputs[name]
+            return {name: np.asarray(inputs[name], dtype=numpy_type(declaration.dtype))}
+        tokens, mask = _prompt(inputs[name], attention_mask)
         return {"input_ids": tokens, "attention_mask": mask}
 
     def _beginning(
