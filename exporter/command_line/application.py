@@ -13,8 +13,8 @@ from .commands.deployment import build, plan, prepack, stream
 from .commands.editing import edit, extract, join
 from .commands.export import export, verify
 from .commands.freeze import freeze
+from .commands.generation import generate
 from .commands.graph_tools import diff, reduce, simplify
-from .commands.huggingface import generate
 from .commands.inspection import check, info, ops
 from .commands.quantize import quantize
 from .commands.realize import realize

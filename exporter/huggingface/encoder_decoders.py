@@ -6,6 +6,7 @@ takes them as inputs.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ from .graphs import (
     EXAMPLE_BATCH,
     EXAMPLE_PAST,
     EXAMPLE_SEQUENCE,
+    SOURCE,
+    Axes,
     ExampleCall,
     Inputs,
     Pairs,
@@ -26,13 +29,16 @@ from .graphs import (
     random_tensor,
     trial_run,
 )
-from .tasks.example_inputs import make_inputs
+from .tasks.example_inputs import SAMPLES, make_inputs
 
 if TYPE_CHECKING:
     import torch
     from transformers import EncoderDecoderCache, PreTrainedModel
 
 _ENCODER_MASK = "encoder_attention_mask"
+_SOUNDS = ("input_features", "input_values")
+CROSS_PAST = ("past_key_values.{layer}.encoder.key", "past_key_values.{layer}.encoder.value")
+"""The names of the keys and values of cross-attention in a declaration."""
 
 
 def text_to_text(source: TaskModel) -> list[ExampleCall]:
@@ -41,21 +47,28 @@ def text_to_text(source: TaskModel) -> list[ExampleCall]:
 
 
 def speech_recognition(source: TaskModel) -> list[ExampleCall]:
-    """The calls of a model from spectrograms to text, such as Whisper.
+    """The calls of a model from sounds to text.
 
-    The length of a spectrogram is fixed, as the model has one position for each of its frames.
+    The length of a spectrogram is fixed for models such as Whisper, which have a position for each of its
+    frames behind two convolutions. It is dynamic for other models, and so is the number of samples.
 
     Raises:
-        UsageError: the model reads samples, or has other layers before its encoder.
+        UsageError: the model is no encoder-decoder, or does not read sounds.
     """
     model, config = source.model, source.config
-    encoder = model.get_encoder()
-    reads_spectrograms = model.main_input_name == "input_features" and hasattr(config, "max_source_positions")
-    if not (reads_spectrograms and hasattr(encoder, "conv1") and hasattr(encoder, "conv2")):
+    is_encoder_decoder = getattr(config, "is_encoder_decoder", False)
+    encoder = model.get_encoder() if is_encoder_decoder else model
+    name = next((name for name in _SOUNDS if name in (model.main_input_name, encoder.main_input_name)), None)
+    if not is_encoder_decoder or name is None:
         raise UsageError(
-            "automatic-speech-recognition is for models with two convolutions before the encoder, such as "
-            f"Whisper, not for {type(model).__name__}: export it with opsetta.export"
+            "automatic-speech-recognition is for models with an encoder of sounds and a decoder, not for "
+            f"{type(model).__name__}: export it with opsetta.export"
         )
+    if not (hasattr(config, "max_source_positions") and hasattr(encoder, "conv1")):
+        sounds = make_inputs(
+            dataclasses.replace(source, config=encoder.config), {name: {0: BATCH, 1: SAMPLES}}
+        )
+        return _example_calls(source, sounds, has_dynamic_source=True)
     # Each position of the encoder covers as many frames as both convolutions skip.
     frames_per_position = int(encoder.conv1.stride[0] * encoder.conv2.stride[0])
     length = config.max_source_positions * frames_per_position
@@ -78,7 +91,17 @@ def image_to_text(source: TaskModel) -> list[ExampleCall]:
     return _example_calls(source, make_inputs(source, {"pixel_values": {0: BATCH}}))
 
 
-def _example_calls(source: TaskModel, inputs: dict[str, torch.Tensor]) -> list[ExampleCall]:
+def _example_calls(
+    source: TaskModel, inputs: Inputs, *, has_dynamic_source: bool = False
+) -> list[ExampleCall]:
+    """The calls of the encoder and of both decoders.
+
+    Args:
+        source: the model.
+        inputs: examples for the encoder.
+        has_dynamic_source: whether the length of the encoder's input is dynamic although the task declares
+            a fixed one.
+    """
     model = source.model
     tokens = example_tokens(source.config, EXAMPLE_SEQUENCE)
     # The trial only tells shapes, for which no mask is needed.
@@ -99,13 +122,19 @@ def _example_calls(source: TaskModel, inputs: dict[str, torch.Tensor]) -> list[E
     states = random_tensor(*hidden.shape, dtype=model.dtype, seed=1)
     decode_with_past = functools.partial(_decode_with_past, width=hidden.shape[-1])
     one_token = example_tokens(source.config, 1)
-    return [
+    calls = [
         ExampleCall(_encode, inputs),
         ExampleCall(
             _decode, {"input_ids": tokens, **mask, "encoder_hidden_states": states}, layers=len(past)
         ),
         ExampleCall(decode_with_past, {"input_ids": one_token, **mask}, past, len(past)),
     ]
+    if not has_dynamic_source:
+        return calls
+    axes: dict[str, Axes] = {name: {0: BATCH, 1: SAMPLES} for name in inputs}
+    axes |= {name: {0: BATCH, 2: SOURCE} for name in CROSS_PAST}
+    axes["encoder_hidden_states"] = {0: BATCH, 1: SOURCE}
+    return [dataclasses.replace(call, other_axes=axes) for call in calls]
 
 
 def _encode(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
@@ -141,10 +170,15 @@ def _decode_with_past(
 def _run_decoder(
     model: PreTrainedModel, inputs: Inputs, states: torch.Tensor, cache: EncoderDecoderCache | None
 ) -> Any:
+    from transformers.modeling_outputs import BaseModelOutput
+
     mask = {"attention_mask": inputs[_ENCODER_MASK]} if _ENCODER_MASK in inputs else {}
+    encoded = BaseModelOutput(last_hidden_state=states)
+    # Moonshine has the mask of sounds in a class of its own; here sounds have one length.
+    encoded.attention_mask = None
     return type(model).forward(
         model,
-        encoder_outputs=(states,),
+        encoder_outputs=encoded,
         decoder_input_ids=inputs["input_ids"],
         past_key_values=cache,
         use_cache=True,

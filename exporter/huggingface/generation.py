@@ -4,33 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import pathlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx_ir as ir
 from numpy.typing import ArrayLike
 
 from ...registration import ModelFileError, UsageError
-from ..running.runner import Runner
 from ..running.session import CPU, Providers
-from .folder import CONFIG, folder_at, read_json
-from .image_text import DECODER_FILE, EMBEDDING_FILE, VISION_FILE
+from .folder import folder_at, read_json
+from .generation_graphs import (
+    PAST_PREFIX,
+    GenerationGraph,
+    ImageParts,
+    next_cache,
+    numpy_type,
+    reorder_cache,
+)
+from .image_text import DECODER_FILE, EMBEDDING_FILE
 from .layouts.genai import GENAI_CONFIG
-from .layouts.merged_decoders import MERGED_FILE, USE_CACHE, is_cross_cache
+from .layouts.merged_decoders import MERGED_FILE, USE_CACHE
 from .settings import Settings, read_settings
-from .static_calls import StaticCalls
 from .stop_strings import StopStrings
-from .text import Tokenizer, log_mel
+from .text import Tokenizer, sound_input
 from .token_choice import Sampling, TokenChoice
 from .token_rules import TokenRules
-
-_PAST, _PRESENT = "past_key_values.", "present."
+from .token_search import BeamSearch, BeamSettings, SequenceEnd, SingleSearch, TokenSearch
 
 
 class TextGenerator:
-    """Generates token by token, greedily or by sampling, with a cache of keys and values.
+    """Generates token by token with a cache, greedily, by sampling or by beam search.
 
     Args:
         folder: that `export_huggingface` wrote, for text-generation, text2text-generation or
@@ -48,25 +51,25 @@ class TextGenerator:
     def __init__(self, folder: str | os.PathLike[str], *, providers: Providers = CPU):
         self._folder = folder_at(folder)
         self.settings: Settings = read_settings(self._folder)
-        self._encoder: _Graph | None = None
-        self._images: _ImageParts | None = None
+        self._encoder: GenerationGraph | None = None
+        self._images: ImageParts | None = None
         if (self._folder / "encoder_model.onnx").is_file():
-            self._encoder = _Graph(self._folder / "encoder_model.onnx", providers)
+            self._encoder = GenerationGraph(self._folder / "encoder_model.onnx", providers)
             # optimum's layout: the first step has no cache, and the keys of the encoder are computed there
             # once. One file may have both decoders.
             if (self._folder / MERGED_FILE).is_file():
-                self._first = self._next = _Graph(self._folder / MERGED_FILE, providers)
+                self._first = self._next = GenerationGraph(self._folder / MERGED_FILE, providers)
             else:
-                self._first = _Graph(self._folder / "decoder_model.onnx", providers)
-                self._next = _Graph(self._folder / "decoder_with_past_model.onnx", providers)
+                self._first = GenerationGraph(self._folder / "decoder_model.onnx", providers)
+                self._next = GenerationGraph(self._folder / "decoder_with_past_model.onnx", providers)
         elif (self._folder / EMBEDDING_FILE).is_file():
-            self._images = _ImageParts(self._folder, providers)
-            self._first = self._next = _Graph(self._folder / DECODER_FILE, providers)
+            self._images = ImageParts(self._folder, providers)
+            self._first = self._next = GenerationGraph(self._folder / DECODER_FILE, providers)
         else:
-            self._first = self._next = _Graph(self._folder / "model.onnx", providers)
+            self._first = self._next = GenerationGraph(self._folder / "model.onnx", providers)
             if not self._first.past:
                 raise ModelFileError(
-                    f"'{self._folder / 'model.onnx'}' has no inputs {_PAST}…: export the folder for "
+                    f"'{self._folder / 'model.onnx'}' has no inputs {PAST_PREFIX}…: export the folder for "
                     "text-generation"
                 )
         search = read_json(self._folder / GENAI_CONFIG).get("search", {})
@@ -81,8 +84,14 @@ class TextGenerator:
 
     @property
     def takes_audio(self) -> bool:
-        """Whether the encoder reads spectrograms."""
-        return self._encoder is not None and "input_features" in self._encoder.inputs
+        """Whether the encoder reads sounds."""
+        return self._sound_input is not None
+
+    @property
+    def _sound_input(self) -> str | None:
+        """The name of the encoder's input of sounds, if it has one."""
+        names = () if self._encoder is None else self._encoder.inputs
+        return next((name for name in ("input_features", "input_values") if name in names), None)
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -97,13 +106,22 @@ class TextGenerator:
         attention_mask: ArrayLike | None = None,
         *,
         input_features: ArrayLike | None = None,
+        input_values: ArrayLike | None = None,
         pixel_values: ArrayLike | None = None,
         decoder_input_ids: ArrayLike | None = None,
         max_new_tokens: int = 20,
+        min_new_tokens: int | None = None,
+        num_beams: int | None = None,
+        num_return_sequences: int = 1,
+        length_penalty: float | None = None,
+        early_stopping: bool | str | None = None,
+        repetition_penalty: float | None = None,
+        no_repeat_ngram_size: int | None = None,
         sample: bool = False,
-        temperature: float = 1.0,
-        top_k: int = 0,
-        top_p: float = 1.0,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        min_p: float | None = None,
         seed: int | None = None,
         language: str | None = None,
         speech_task: str = "transcribe",
@@ -112,82 +130,96 @@ class TextGenerator:
     ) -> np.ndarray:
         """Generate until every sequence has ended, or has the most new tokens.
 
+        Settings that are None are those of generation_config.json, or else the defaults of transformers.
+
         Args:
             input_ids: tokens `[batch, length]`. Shorter ones of a decoder are padded on the left.
             attention_mask: 0 for padding, of the same shape; by default all 1.
-            input_features: the spectrograms of speech recognition, `[batch, mel bins, frames]`.
+            input_features: the spectrograms of speech recognition, as the feature extractor makes them.
+            input_values: the samples of speech recognition, `[batch, samples]`, of models such as Moonshine.
             pixel_values: the images of image-text-to-text, as the processor of the model makes them, in the
                 order of the image tokens.
             decoder_input_ids: how the results of an encoder-decoder begin, `[batch, length]`; by default as
                 the configuration says.
             max_new_tokens: the most tokens that are generated for a sequence.
+            min_new_tokens: the fewest tokens that are generated for a sequence.
+            num_beams: the number of sequences that beam search continues; 1 is a search without beams.
+            num_return_sequences: the number of results for each prompt, if there are beams or `sample`.
+            length_penalty: of beam search, the power of the length by which scores are divided.
+            early_stopping: of beam search, True to stop with as many finished sequences as beams, "never" to
+                stop only when no better sequence is possible.
+            repetition_penalty: by which the logits of tokens that are there already are divided, or
+                multiplied below 0.
+            no_repeat_ngram_size: no sequence of so many tokens occurs twice; 0 is no limit.
             sample: draw tokens by their probability; otherwise take the most probable one.
             temperature: of drawing, the divisor of the logits.
             top_k: of drawing, the number of the most probable tokens to draw from; 0 is all.
             top_p: of drawing, the probability that the tokens to draw from have together.
+            min_p: of drawing, the least probability of a token, as a part of that of the most probable one.
             seed: of drawing.
             language: of a multilingual Whisper, which otherwise finds it itself.
             speech_task: of a multilingual Whisper, "transcribe" unless given, or "translate".
             stop_strings: texts that end a sequence, besides those of generation_config.json. The token in
                 which one ends is the last.
-            on_tokens: called with the next tokens `[batch]` at each step.
+            on_tokens: called with the next tokens `[batch]` at each step; not with beams.
 
         Returns:
             The tokens, behind the prompt of a decoder or the beginning of an encoder-decoder's results. A
-            sequence that has ended is padded.
+            sequence that has ended is padded. The results of a prompt follow each other, the best first.
 
         Raises:
-            UsageError: the arguments do not fit the model.
+            UsageError: the arguments do not fit the model, or each other.
             DimensionError: a file is not valid for a size.
             InferenceError: onnxruntime refuses the inputs.
         """
-        sampling = Sampling(sample, temperature, top_k, top_p, seed)
-        if max_new_tokens < 1:
-            raise UsageError(f"max_new_tokens must be 1 or more, not {max_new_tokens}")
-        strings = [*self.settings.stop_strings, *stop_strings]
+        replacements: dict[str, Any] = {
+            "least_new_tokens": min_new_tokens,
+            "repetition_penalty": repetition_penalty,
+            "ngram_size": no_repeat_ngram_size,
+        }
+        settings = self.settings.with_replacements(replacements)
+        beams = BeamSettings.merge(
+            settings,
+            num_beams=num_beams,
+            num_return_sequences=num_return_sequences,
+            length_penalty=length_penalty,
+            early_stopping=early_stopping,
+        )
+        _check_search(beams, settings, sample, on_tokens is not None, max_new_tokens)
+        sampling = Sampling.merge(
+            settings,
+            sample,
+            temperature=temperature,
+            top_k=top_k,
+            top_p=top_p,
+            min_p=min_p,
+            seed=seed,
+            # Of the candidates of beams, one at least must not end.
+            least_tokens=1 if beams.num_beams == 1 else len(settings.ends) + 1,
+        )
+        strings = [*settings.stop_strings, *stop_strings]
         if "" in strings:
             raise UsageError("a stop string is empty")
-        steps = _Steps(max_new_tokens, StopStrings(strings, self.tokenizer) if strings else None, on_tokens)
+        sounds = {"input_features": input_features, "input_values": input_values}
+        has_sounds = any(sound is not None for sound in sounds.values())
         if self._encoder is None:
-            if input_features is not None or decoder_input_ids is not None or input_ids is None:
+            if has_sounds or decoder_input_ids is not None or input_ids is None:
                 raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
-            tokens, mask = _prompt(input_ids, attention_mask)
-            if self._shares_buffer and not mask.all():
-                raise UsageError(
-                    "the files of the layout genai take prompts of one length: GroupQueryAttention has no "
-                    "padding on the left; export the model without a layout"
-                )
-            # The next token follows the last column, so a prompt must end there.
-            if not mask[:, -1].all():
-                raise UsageError("pad the prompts on the left: the mask ends with 0")
-            length = tokens.shape[1]
-            if self._first.static is not None:
-                # The last new token is not cached.
-                self._first.static.check(length + max_new_tokens - 1)
-            # Repetition penalties must not count the tokens of the padding.
-            padding = (mask != 0).argmax(axis=1)
-            rules = TokenRules(self.settings, length, length + max_new_tokens, padding, tokens)
-            fixed = {"attention_mask": mask}
-            if self._images is not None:
-                fixed["inputs_embeds"] = self._images.make_embeddings(tokens, pixel_values)
-            elif pixel_values is not None:
-                raise UsageError("this model reads no images: leave out pixel_values")
-            return self._loop(tokens, fixed, TokenChoice(rules, sampling), steps)
-        encoder_feed = self._encoder_inputs(input_ids, attention_mask, input_features)
-        hidden = self._encoder.run(encoder_feed)["last_hidden_state"]
-        fixed = {"encoder_hidden_states": hidden}
-        if "attention_mask" in encoder_feed:
-            fixed["encoder_attention_mask"] = encoder_feed["attention_mask"]
-        count = next(iter(encoder_feed.values())).shape[0]
-        if decoder_input_ids is None:
-            start = self._beginning(fixed, count, language, speech_task)
+            prompt = self._decoder_prompt(input_ids, attention_mask, pixel_values, max_new_tokens)
         else:
-            start, _ = _prompt(decoder_input_ids, None)
-        length = start.shape[1]
-        rules = TokenRules(
-            self.settings, length, length + max_new_tokens, source=encoder_feed.get("input_ids")
+            encoder_inputs = self._encoder_inputs(input_ids, attention_mask, sounds)
+            prompt = self._encoded_prompt(encoder_inputs, decoder_input_ids, language, speech_task)
+        prompt = prompt.repeat(beams.rows)
+        length = prompt.tokens.shape[1]
+        longest = length + max_new_tokens
+        rules = TokenRules(settings, length, longest, prompt.padding, prompt.source)
+        choice = TokenChoice(rules, sampling)
+        end = SequenceEnd(
+            longest, settings.ends, settings.pad, StopStrings(strings, self.tokenizer) if strings else None
         )
-        return self._loop(start, fixed, TokenChoice(rules, sampling), steps)
+        if beams.num_beams > 1:
+            return self._search(BeamSearch(prompt.tokens, choice, end, beams), prompt)
+        return self._search(SingleSearch(prompt.tokens, choice, end, on_tokens), prompt)
 
     def generate_text(
         self, prompts: str | Sequence[str], *, chat: bool = False, system: str | None = None, **options: Any
@@ -224,7 +256,8 @@ class TextGenerator:
             return self._texts(sequences)
         if chat:
             return self._texts(sequences[:, tokens.shape[1] :], 0)
-        return self._texts(sequences, tokens.shape[1], (mask == 0).sum(axis=1))
+        padding = (mask == 0).sum(axis=1).repeat(len(sequences) // len(tokens))
+        return self._texts(sequences, tokens.shape[1], padding)
 
     def transcribe(self, audio: str | os.PathLike[str] | ArrayLike, **options: Any) -> list[str]:
         """Recognise speech; options are those of `generate`.
@@ -232,7 +265,9 @@ class TextGenerator:
         Args:
             audio: the path of a .wav file, or samples from -1 to 1 at the rate of the feature extractor.
         """
-        return self._texts(self.generate(input_features=log_mel(self._folder, audio), **options))
+        if self._sound_input is None:
+            raise UsageError("this model reads no sounds: call generate_text")
+        return self._texts(self.generate(**{self._sound_input: sound_input(self._folder, audio)}, **options))
 
     def _texts(self, tokens: np.ndarray, prompt: int = 1, padding: np.ndarray | None = None) -> list[str]:
         """The texts of generated sequences, up to their ends.
@@ -249,17 +284,22 @@ class TextGenerator:
         return self.tokenizer.decode(rows)
 
     def _encoder_inputs(
-        self, input_ids: ArrayLike | None, attention_mask: ArrayLike | None, input_features: ArrayLike | None
+        self,
+        input_ids: ArrayLike | None,
+        attention_mask: ArrayLike | None,
+        sounds: Mapping[str, ArrayLike | None],
     ) -> dict[str, np.ndarray]:
         assert self._encoder is not None
-        if self.takes_audio:
-            if input_features is None or input_ids is not None:
-                raise UsageError("this model needs input_features, not input_ids")
-            declaration = self._encoder.inputs["input_features"]
-            return {"input_features": np.asarray(input_features, dtype=_numpy_type(declaration.dtype))}
-        if input_ids is None or input_features is not None:
-            raise UsageError("this model needs input_ids, not input_features")
-        tokens, mask = _prompt(input_ids, attention_mask)
+        name = self._sound_input or "input_ids"
+        inputs = {
+            key: value for key, value in {"input_ids": input_ids, **sounds}.items() if value is not None
+        }
+        if list(inputs) != [name]:
+            raise UsageError(f"this model needs {name}, not {', '.join(sorted(inputs)) or 'nothing'}")
+        if name != "input_ids":
+            declaration = self._encoder.inputs[name]
+            return {name: np.asarray(inputs[name], dtype=numpy_type(declaration.dtype))}
+        tokens, mask = _prompt(inputs[name], attention_mask)
         return {"input_ids": tokens, "attention_mask": mask}
 
     def _beginning(
@@ -293,181 +333,127 @@ class TextGenerator:
         prompt_tokens = np.array([settings.speech_prompt(task)], dtype=np.int64).repeat(count, axis=0)
         return np.concatenate([start, spoken[:, None], prompt_tokens], axis=1)
 
-    def _loop(
-        self, tokens: np.ndarray, fixed: dict[str, Any], choice: TokenChoice, steps: _Steps
-    ) -> np.ndarray:
+    def _decoder_prompt(
+        self,
+        input_ids: ArrayLike,
+        attention_mask: ArrayLike | None,
+        pixel_values: ArrayLike | None,
+        max_new_tokens: int,
+    ) -> _Prompt:
+        tokens, mask = _prompt(input_ids, attention_mask)
+        if self._shares_buffer and not mask.all():
+            raise UsageError(
+                "the files of the layout genai take prompts of one length: GroupQueryAttention has no "
+                "padding on the left; export the model without a layout"
+            )
+        # The next token follows the last column, so a prompt must end there.
+        if not mask[:, -1].all():
+            raise UsageError("pad the prompts on the left: the mask ends with 0")
+        if self._first.static is not None:
+            # The last new token is not cached.
+            self._first.static.check(tokens.shape[1] + max_new_tokens - 1)
+        inputs = {"attention_mask": mask}
+        if self._images is not None:
+            inputs["inputs_embeds"] = self._images.make_embeddings(tokens, pixel_values)
+        elif pixel_values is not None:
+            raise UsageError("this model reads no images: leave out pixel_values")
+        # Repetition penalties must not count the tokens of the padding.
+        return _Prompt(tokens, inputs, source=tokens, padding=(mask != 0).argmax(axis=1))
+
+    def _encoded_prompt(
+        self,
+        encoder_inputs: Mapping[str, np.ndarray],
+        decoder_input_ids: ArrayLike | None,
+        language: str | None,
+        speech_task: str,
+    ) -> _Prompt:
+        assert self._encoder is not None
+        inputs = {"encoder_hidden_states": self._encoder.run(encoder_inputs)["last_hidden_state"].numpy()}
+        if "attention_mask" in encoder_inputs:
+            inputs["encoder_attention_mask"] = encoder_inputs["attention_mask"]
+        if decoder_input_ids is None:
+            count = len(inputs["encoder_hidden_states"])
+            tokens = self._beginning(inputs, count, language, speech_task)
+        else:
+            tokens, _ = _prompt(decoder_input_ids, None)
+        return _Prompt(tokens, inputs, source=encoder_inputs.get("input_ids"))
+
+    def _search(self, search: TokenSearch, prompt: _Prompt) -> np.ndarray:
         """Run the decoder until all sequences have ended."""
-        graph, next_tokens = self._first, tokens
-        running = np.ones(len(tokens), dtype=bool)
-        cache = graph.empty_cache(len(tokens))
+        graph, next_tokens, inputs = self._first, prompt.tokens, dict(prompt.inputs)
+        cache = graph.empty_cache(len(next_tokens))
         has_past = False
-        for _ in range(steps.maximum):
-            feed = {**fixed, "input_ids": next_tokens, USE_CACHE: np.array([has_past])}
-            for call, column in graph.calls(tokens, next_tokens, fixed):
+        while True:
+            feed = {**inputs, "input_ids": next_tokens, USE_CACHE: np.array([has_past])}
+            for call, column in graph.calls(search.tokens, next_tokens, inputs):
                 results = graph.run({**feed, **call, **cache})
-                # onnxruntime's values stay as they are: numpy arrays would copy the cache in each step.
-                cache |= {
-                    _PAST + name.removeprefix(_PRESENT): value
-                    for name, value in results.items()
-                    if name.startswith(_PRESENT) and not (has_past and is_cross_cache(name))
-                }
+                cache |= next_cache(results, has_past)
                 logits = results["logits"].numpy()[:, column]
             has_past = True
             # transformers applies its rules in float32, whatever the model's type.
-            logits = logits.astype(np.float32)
-            chosen = choice(logits, tokens)
-            # A sequence that has ended goes on with padding until the others end.
-            chosen = np.where(running, chosen, self.settings.pad)
-            next_tokens = chosen[:, None]
-            tokens = np.concatenate([tokens, next_tokens], axis=1)
-            if steps.on_tokens is not None:
-                steps.on_tokens(chosen)
-            running &= ~np.isin(chosen, self.settings.ends)
-            if steps.stop_strings is not None:
-                running &= ~steps.stop_strings(tokens)
-            if not running.any():
-                break
-            if "attention_mask" in fixed:
-                mask = fixed["attention_mask"]
-                fixed["attention_mask"] = np.concatenate([mask, np.ones_like(mask[:, :1])], axis=1)
+            rows = search.advance(logits.astype(np.float32))
+            if not search.is_running:
+                return search.results()
+            if rows is not None:
+                cache = reorder_cache(cache, rows)
+            next_tokens = search.tokens[:, -1:]
+            if "attention_mask" in inputs:
+                mask = inputs["attention_mask"] if rows is None else inputs["attention_mask"][rows]
+                inputs["attention_mask"] = np.concatenate([mask, np.ones_like(mask[:, :1])], axis=1)
             if self._images is not None:
-                fixed["inputs_embeds"] = self._images.make_embeddings(next_tokens)
+                inputs["inputs_embeds"] = self._images.make_embeddings(next_tokens)
             graph = self._next
-        return tokens
 
 
 @dataclasses.dataclass(frozen=True)
-class _Steps:
-    """How many tokens are generated at most, what ends a sequence before, and what is called with each."""
-
-    maximum: int
-    stop_strings: StopStrings | None
-    on_tokens: Callable[[np.ndarray], None] | None
-
-
-class _ImageParts:
-    """The graphs that make the inputs of a decoder from tokens and images.
-
-    Args:
-        folder: with the files, and config.json.
-        providers: execution providers of onnxruntime.
-    """
-
-    def __init__(self, folder: pathlib.Path, providers: Providers):
-        self._embedding = _Graph(folder / EMBEDDING_FILE, providers)
-        self._vision = _Graph(folder / VISION_FILE, providers)
-        config = read_json(folder / CONFIG)
-        # The name in older releases of transformers.
-        self._image_token = config.get("image_token_id", config.get("image_token_index"))
-
-    def make_embeddings(self, tokens: np.ndarray, pixel_values: ArrayLike | None = None) -> np.ndarray:
-        """The embeddings of tokens, with the features of images at the image tokens.
-
-        Raises:
-            UsageError: there are more image tokens than features, or fewer.
-        """
-        embeddings: np.ndarray = self._embedding.run({"input_ids": tokens})["inputs_embeds"].numpy()
-        if pixel_values is None:
-            return embeddings
-        declared = self._vision.inputs["pixel_values"]
-        images = np.asarray(pixel_values, dtype=_numpy_type(declared.dtype))
-        # The file of some models takes one image at a time.
-        count = next(iter(declared.shape or ()), None)
-        parts = [images] if not isinstance(count, int) else np.split(images, len(images) // count)
-        results = [self._vision.run({"pixel_values": part})["image_features"].numpy() for part in parts]
-        features = np.concatenate(results)
-        positions = tokens == self._image_token
-        if positions.sum() != len(features):
-            raise UsageError(
-                f"the images have {len(features)} features, and the tokens {positions.sum()} image tokens "
-                f"({self._image_token})"
-            )
-        embeddings = embeddings.copy()
-        embeddings[positions] = features
-        return embeddings
-
-
-class _Graph:
-    """A session of one file.
+class _Prompt:
+    """What generation begins with.
 
     Attributes:
-        inputs: its inputs by name.
-        past: the inputs of its cache.
-        masks_new_tokens: whether its mask has the length of the tokens, without the past.
-        static: the calls of a file with a static cache.
+        tokens: of the decoder, `[batch, length]`.
+        inputs: of all calls of the decoder, apart from tokens and the cache.
+        source: the tokens of the encoder's input, or of the prompt of a decoder.
+        padding: the number of padding tokens that each prompt begins with.
     """
 
-    def __init__(self, path: pathlib.Path, providers: Providers):
-        if not path.is_file():
-            raise ModelFileError(f"there is no file '{path}': write the folder with opsetta export --hf")
-        self._runner = Runner.of_file(path, providers=providers)
-        self.inputs = self._runner.inputs.declared
-        self.masks_new_tokens = False
-        if "attention_mask" in self.inputs:
-            # A model whose states have no positions masks the new tokens, others all positions.
-            tokens_name = "input_ids" if "input_ids" in self.inputs else "inputs_embeds"
-            mask, tokens = (self.inputs[name].shape or () for name in ("attention_mask", tokens_name))
-            self.masks_new_tokens = mask[1:2] == tokens[1:2]
-        self.past = [declared for name, declared in self.inputs.items() if name.startswith(_PAST)]
-        self.static = StaticCalls.of_inputs(self.inputs)
+    tokens: np.ndarray
+    inputs: Mapping[str, np.ndarray]
+    source: np.ndarray | None = None
+    padding: np.ndarray | None = None
 
-    def calls(
-        self, tokens: np.ndarray, next_tokens: np.ndarray, fixed: Mapping[str, Any]
-    ) -> Iterator[tuple[dict[str, np.ndarray], int]]:
-        """The inputs of the calls of a step that depend on the tokens, and the column of its last token.
-
-        Args:
-            tokens: all of them.
-            next_tokens: the last ones, which are not in the cache.
-            fixed: the other inputs, with the mask of all tokens.
-        """
-        if self.static is not None:
-            yield from self.static.feeds(tokens, fixed["attention_mask"], next_tokens.shape[1])
-            return
-        feed = {}
-        if "position_ids" in self.inputs:
-            # Positions count real tokens only, so that padding on the left does not shift a prompt.
-            positions = np.maximum(fixed["attention_mask"].cumsum(axis=1) - 1, 0)
-            feed["position_ids"] = positions[:, -next_tokens.shape[1] :]
-        if self.masks_new_tokens:
-            feed["attention_mask"] = fixed["attention_mask"][:, -next_tokens.shape[1] :]
-        yield feed, -1
-
-    def empty_cache(self, batch: int) -> dict[str, np.ndarray]:
-        """A cache without positions, whose states are zero; none if the graph has no such inputs."""
-        cache = {}
-        for declared in self.past:
-            # Batch and length are names in the declaration; heads and width are numbers.
-            first, *others = declared.shape or ()
-            sizes = [size if isinstance(size, int) else 0 for size in others]
-            shape = (first if isinstance(first, int) else batch, *sizes)
-            # Some caches count their tokens.
-            is_counter = declared.dtype == ir.DataType.INT64
-            cache[declared.name] = np.zeros(shape, np.int64 if is_counter else _numpy_type(declared.dtype))
-        return cache
-
-    def run(self, inputs: Mapping[str, object]) -> dict[str, Any]:
-        """Run the graph with those of the inputs that it has.
-
-        Returns:
-            The outputs by name, as onnxruntime's values, which are not copied.
-        """
-        feed = {name: value for name, value in inputs.items() if name in self.inputs}
-        return dict(zip(self._runner.output_names, self._runner.run(feed), strict=True))
+    def repeat(self, count: int) -> _Prompt:
+        """Repeat each prompt, so that the repetitions follow each other."""
+        return _Prompt(
+            np.repeat(self.tokens, count, axis=0),
+            {name: np.repeat(array, count, axis=0) for name, array in self.inputs.items()},
+            None if self.source is None else np.repeat(self.source, count, axis=0),
+            None if self.padding is None else np.repeat(self.padding, count, axis=0),
+        )
 
 
-def _numpy_type(dtype: ir.DataType | None) -> np.dtype:
-    """The numpy type of an input.
+def _check_search(
+    beams: BeamSettings, settings: Settings, sample: bool, streams: bool, max_new_tokens: int
+) -> None:
+    """Refuse settings of a search that are out of range, or do not fit each other.
 
     Raises:
-        UsageError: the files have another element type than those that generation supports.
+        UsageError: the message names the argument.
     """
-    if dtype not in (ir.DataType.FLOAT, ir.DataType.FLOAT16):
-        name = "an unknown type" if dtype is None else str(dtype).lower()
+    if max_new_tokens < 1:
+        raise UsageError(f"max_new_tokens must be 1 or more, not {max_new_tokens}")
+    if not 0 <= settings.least_new_tokens <= max_new_tokens:
         raise UsageError(
-            f"generation does not support a model in {name}: export it with dtype='float32' or 'float16'"
+            f"min_new_tokens must be from 0 to max_new_tokens={max_new_tokens}, not "
+            f"{settings.least_new_tokens}"
         )
-    return dtype.numpy()
+    if settings.repetition_penalty <= 0 or settings.ngram_size < 0:
+        raise UsageError("repetition_penalty must be above 0, and no_repeat_ngram_size 0 or more")
+    if beams.num_beams == 1 and beams.num_return_sequences > 1 and not sample:
+        raise UsageError("several results for a prompt need beams or sampling: pass num_beams or sample")
+    if beams.num_beams > 1 and streams:
+        raise UsageError(
+            f"beam search ({beams.num_beams} beams) has no text before its end: stream with num_beams=1"
+        )
 
 
 def _prompt(input_ids: ArrayLike, attention_mask: ArrayLike | None) -> tuple[np.ndarray, np.ndarray]:

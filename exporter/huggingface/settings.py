@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from ...registration import ModelFileError, UsageError
@@ -16,16 +16,29 @@ _LEFT_OUT = {
     "constraints": None,
     "diversity_penalty": 0.0,
     "dola_layers": None,
+    "epsilon_cutoff": 0.0,
+    "eta_cutoff": 0.0,
     "exponential_decay_length_penalty": None,
     "force_words_ids": None,
     "guidance_scale": 1.0,
-    "num_beams": 1,
     "num_beam_groups": 1,
     "penalty_alpha": None,
+    "renormalize_logits": False,
     "token_healing": False,
+    "top_h": None,
+    "typical_p": 1.0,
     "watermarking_config": None,
 }
 """Rules of transformers that are not applied, with the values by which they do nothing."""
+_NUMBERS: dict[str, Callable[[Any], Any]] = {
+    "num_beams": int,
+    "length_penalty": float,
+    "temperature": float,
+    "top_k": int,
+    "top_p": float,
+    "min_p": float,
+}
+"""Settings of beam search and of sampling, whose defaults are those of transformers."""
 _OF_BOTH_FILES = "forced_decoder_ids"
 """What Whisper reads from config.json, where generation_config.json has none."""
 _WITHOUT_DEFAULT = frozenset({_OF_BOTH_FILES, "lang_to_id", "task_to_id", "no_timestamps_token_id"})
@@ -60,6 +73,11 @@ class Settings:
         forced_first: the token after a beginning of one token.
         forced_last: the tokens of which one is the last, if the sequence has not ended before.
         stop_strings: texts that end a sequence.
+        num_beams: the number of sequences that beam search continues; 1 is a search without beams.
+        length_penalty: the power of the length by which beam search divides scores.
+        early_stopping: True if beam search stops with as many finished sequences as beams; "never" if it
+            stops when no better sequence is possible; False if none is likely.
+        temperature, top_k, top_p, min_p: of sampling, as for `TextGenerator.generate`.
     """
 
     ends: Tokens = ()
@@ -82,6 +100,19 @@ class Settings:
     forced_first: int | None = None
     forced_last: Tokens = ()
     stop_strings: tuple[str, ...] = ()
+    num_beams: int = 1
+    length_penalty: float = 1.0
+    early_stopping: bool | str = False
+    temperature: float = 1.0
+    top_k: int = 50
+    top_p: float = 1.0
+    min_p: float = 0.0
+
+    def with_replacements(self, replacements: Mapping[str, Any]) -> Settings:
+        """The settings with those of other values that are not None."""
+        return dataclasses.replace(
+            self, **{name: item for name, item in replacements.items() if item is not None}
+        )
 
     def language(self, name: str) -> int:
         """The token of a language.
@@ -165,6 +196,8 @@ def _settings(entries: Mapping[str, Any], config: Mapping[str, Any]) -> Settings
         forced_first=entries.get("forced_bos_token_id"),
         forced_last=_numbers(entries.get("forced_eos_token_id")),
         stop_strings=_strings(entries.get("stop_strings")),
+        early_stopping=entries.get("early_stopping", False),
+        **{name: convert(entries[name]) for name, convert in _NUMBERS.items() if name in entries},
     )
 
 

@@ -142,8 +142,8 @@ def _tokenizers() -> types.ModuleType:
         raise OpsettaError("tokenizer.json needs tokenizers: pip install 'opsetta[huggingface]'") from error
 
 
-def log_mel(folder: pathlib.Path, audio: str | os.PathLike[str] | ArrayLike) -> np.ndarray:
-    """The spectrogram of a recording by the feature extractor of the folder, `[1, mel bins, frames]`.
+def sound_input(folder: pathlib.Path, audio: str | os.PathLike[str] | ArrayLike) -> np.ndarray:
+    """What the feature extractor of the folder makes of a recording: a spectrogram, or samples.
 
     Args:
         audio: the path of a .wav file with 16-bit samples, or samples from -1 to 1.
@@ -166,10 +166,9 @@ def log_mel(folder: pathlib.Path, audio: str | os.PathLike[str] | ArrayLike) -> 
             f"{audio!r} has {rate} samples per second, but the model needs {extractor.sampling_rate}: "
             "resample it"
         )
-    spectrogram: np.ndarray = extractor(
-        samples, sampling_rate=extractor.sampling_rate, return_tensors="np"
-    ).input_features
-    return spectrogram
+    features = extractor(samples, sampling_rate=extractor.sampling_rate, return_tensors="np")
+    result: np.ndarray = features[extractor.model_input_names[0]]
+    return result
 
 
 def read_recording(path: str | os.PathLike[str]) -> tuple[np.ndarray, int]:

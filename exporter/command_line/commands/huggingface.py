@@ -1,8 +1,7 @@
-"""`opsetta export --hf`, and the command `opsetta generate`."""
+"""`opsetta export --hf`."""
 
 from __future__ import annotations
 
-import functools
 import pathlib
 import time
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ....registration import UsageError
-from ..options import export as options
 from ..options import quantization
 from ..terminal.output import say
 from ..terminal.progress import bars
@@ -185,77 +183,3 @@ def _facts(exported: HuggingFaceExport) -> dict[str, object]:
             for graph in exported.graphs
         ],
     }
-
-
-def generate(
-    folder: Annotated[
-        pathlib.Path, typer.Argument(metavar="FOLDER", help="A folder that `opsetta export --hf` wrote.")
-    ],
-    prompt: Annotated[
-        str,
-        typer.Argument(metavar="PROMPT | AUDIO.wav", help="A text, or a recording for speech recognition."),
-    ],
-    max_new_tokens: Annotated[int, typer.Option(help="The largest number of tokens to generate.")] = 20,
-    sample: Annotated[
-        bool,
-        typer.Option("--sample", help="Draw tokens by their probability, instead of the most probable ones."),
-    ] = False,
-    temperature: Annotated[float, typer.Option(help="Divides the logits before tokens are drawn.")] = 1.0,
-    top_k: Annotated[
-        int, typer.Option(help="Draw from the most probable tokens, this many; 0 means all.")
-    ] = 0,
-    top_p: Annotated[
-        float, typer.Option(help="Draw from the most probable tokens with this total probability.")
-    ] = 1.0,
-    seed: Annotated[int | None, typer.Option(help="The seed of the random numbers.")] = None,
-    language: Annotated[
-        str | None,
-        typer.Option(help="The language of the speech, such as en; by default Whisper detects it."),
-    ] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="A text that ends the result; may be repeated.")
-    ] = None,
-    chat: Annotated[
-        bool, typer.Option("--chat", help="Take the prompt as a message, and apply the chat template.")
-    ] = False,
-    system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="With --chat: a message of the system.")
-    ] = None,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Print the new text while it is generated.")
-    ] = False,
-    as_json: options.Json = False,
-) -> None:
-    """Generate text with an exported model, on onnxruntime."""
-    from ...huggingface import TextGenerator
-    from ...huggingface.text import TextStream
-
-    if stream and as_json:
-        raise UsageError("--stream cannot be combined with --json")
-    if system is not None and not chat:
-        raise UsageError("--system needs --chat")
-    model = TextGenerator(folder)
-    if chat and model.takes_audio:
-        raise UsageError("--chat is for models of texts")
-    generation_arguments: dict[str, Any] = {
-        "max_new_tokens": max_new_tokens,
-        "sample": sample,
-        "temperature": temperature,
-        "top_k": top_k,
-        "top_p": top_p,
-        "seed": seed,
-        "stop_strings": stop or (),
-    }
-    if stream:
-        generation_arguments["on_tokens"] = TextStream(model.tokenizer, functools.partial(say, end=""))
-    begin = time.perf_counter()
-    if model.takes_audio:
-        [text] = model.transcribe(prompt, language=language, **generation_arguments)
-    else:
-        [text] = model.generate_text(prompt, chat=chat, system=system, **generation_arguments)
-    if stream:
-        say("")
-    elif as_json:
-        print_json({"text": text, "seconds": round(time.perf_counter() - begin, 3)})
-    else:
-        say(text)

@@ -170,8 +170,9 @@ def _spectrogram(source: TaskModel, axes: Axes) -> torch.Tensor:
     if hasattr(config, "max_source_positions") and hasattr(config, "num_mel_bins"):
         shape = (config.num_mel_bins, 2 * config.max_source_positions)
     else:
-        bins = getattr(config, "feature_projection_input_dim", None) or config.num_mel_bins
-        shape = (_FRAMES, bins)
+        names = ("feature_projection_input_dim", "input_feat_per_channel", "num_mel_bins")
+        bins = next((getattr(config, name) for name in names if hasattr(config, name)), None)
+        shape = (_FRAMES, config.num_mel_bins if bins is None else bins)
     return random_tensor(_SIZES[axes[0]], *shape, dtype=source.model.dtype)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from ....registration import UsageError
@@ -20,21 +20,24 @@ TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "bbox")
 
 
 def features(source: TaskModel, inputs: Mapping[str, Axes]) -> list[ExampleCall]:
-    """The call that gives the last hidden state.
+    """The call that gives the last hidden state; of an encoder-decoder, that of its encoder.
 
     Args:
         source: the model.
         inputs: as for `example_calls`.
 
     Raises:
-        UsageError: the model has other inputs, or a decoder beside its encoder.
+        UsageError: the model has other inputs.
     """
-    if getattr(source.model.config, "is_encoder_decoder", False):
-        raise UsageError(
-            f"feature-extraction needs an encoder, but models of type '{source.config.model_type}' have a "
-            "decoder"
-        )
-    return example_calls(source, inputs, ("last_hidden_state",))
+    if not getattr(source.model.config, "is_encoder_decoder", False):
+        return example_calls(source, inputs, ("last_hidden_state",))
+    return example_calls(source, inputs, ("last_hidden_state",), part_of=encoder_of)
+
+
+def encoder_of(model: PreTrainedModel) -> PreTrainedModel:
+    """The encoder of an encoder-decoder."""
+    encoder: PreTrainedModel = model.get_encoder()
+    return encoder
 
 
 def text_classes(source: TaskModel, inputs: Mapping[str, Axes]) -> list[ExampleCall]:
@@ -83,6 +86,7 @@ def example_calls(
     *,
     combines: bool = False,
     replacements: Mapping[str, MakeInput] | None = None,
+    part_of: Callable[[PreTrainedModel], PreTrainedModel] = lambda model: model,
 ) -> list[ExampleCall]:
     """The call that gives the declared outputs, if the model returns them.
 
@@ -92,16 +96,17 @@ def example_calls(
         outputs: the names of results.
         combines: whether the call takes all of the inputs, or only those beside the model's main one.
         replacements: other functions that make examples, by the name of the input.
+        part_of: the part of the model that runs.
 
     Raises:
         UsageError: the model has other inputs, or returns none of the outputs.
     """
     model = source.model
-    parameters = inspect.signature(type(model).forward).parameters
+    parameters = inspect.signature(type(part_of(model)).forward).parameters
     taken_inputs = {name: axes for name, axes in inputs.items() if name in parameters}
     if not combines:
         main_name = model.main_input_name
-        if main_name not in inputs:
+        if main_name not in taken_inputs:
             raise UsageError(
                 f"models with the input {main_name} are not supported for this task: export the "
                 "model with opsetta.export"
@@ -109,12 +114,14 @@ def example_calls(
         names = TEXT_INPUTS if main_name == "input_ids" else (main_name,)
         taken_inputs = {name: axes for name, axes in taken_inputs.items() if name in names}
     examples = make_inputs(source, taken_inputs, replacements)
+    _check_required(model, parameters.values(), examples)
     fixed = {"use_cache": False} if "use_cache" in parameters else {}
     # A single output needs no trial: every model of the task has it, or the call says so.
     returned = outputs if len(outputs) == 1 else _select_outputs(source, examples, outputs)
 
     def call(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> tuple[torch.Tensor, ...]:
-        results = type(model).forward(model, **inputs, **fixed)
+        part = part_of(model)
+        results = type(part).forward(part, **inputs, **fixed)
         if returned[0] not in results:
             raise UsageError(
                 f"{type(model).__name__} returns {', '.join(results)}, not {returned[0]}: export the model "
@@ -126,6 +133,28 @@ def example_calls(
     names_size = hasattr(vision_config(source), "image_size") or has_fixed_images(source.config)
     fixed_sizes = "pixel_values" in examples and names_size
     return [ExampleCall(call, examples, outputs=returned, has_fixed_sizes=fixed_sizes)]
+
+
+def _check_required(
+    model: PreTrainedModel, parameters: Iterable[inspect.Parameter], examples: Inputs
+) -> None:
+    """Refuse a model that needs another input than those of the examples.
+
+    Raises:
+        UsageError: the message names the input.
+    """
+    required = [
+        parameter.name
+        for parameter in parameters
+        if parameter.default is parameter.empty
+        and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+        and parameter.name not in {"self", *examples}
+    ]
+    if required:
+        raise UsageError(
+            f"{type(model).__name__} needs the input {required[0]}, which this task does not have: export "
+            "the model with opsetta.export"
+        )
 
 
 def _select_outputs(source: TaskModel, examples: Inputs, outputs: tuple[str, ...]) -> tuple[str, ...]:

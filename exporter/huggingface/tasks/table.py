@@ -54,9 +54,7 @@ def _encoder_decoder_files(
     """
     tokens, mask = _TOKENS, {"encoder_attention_mask": encoded}
     past = {"past_key_values.{layer}.decoder.key": _PAST, "past_key_values.{layer}.decoder.value": _PAST}
-    past |= dict.fromkeys(
-        ("past_key_values.{layer}.encoder.key", "past_key_values.{layer}.encoder.value"), cross_cache
-    )
+    past |= dict.fromkeys(encoder_decoders.CROSS_PAST, cross_cache)
     return (
         GraphFile("encoder_model.onnx", encoder_inputs, ("last_hidden_state",)),
         GraphFile(
@@ -165,8 +163,10 @@ _TASKS = (
         "AutoModelForSpeechSeq2Seq",
         "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
         encoder_decoders.speech_recognition,
-        # The length of a spectrogram is fixed, and so is the length of the encoder's result.
-        _encoder_decoder_files({"input_features": {0: BATCH}}, {0: BATCH}, {0: BATCH}),
+        # The length of a spectrogram is fixed for Whisper, and so is the length of the encoder's result.
+        _encoder_decoder_files(
+            {"input_features": {0: BATCH}, "input_values": {0: BATCH}}, {0: BATCH}, {0: BATCH}
+        ),
     ),
     Task(
         "text2text-generation",

@@ -65,6 +65,9 @@ def test_a_folder_is_exported_and_generates(run, folder):
     code, streamed = run(*"generate out --max-new-tokens 3 --stream".split(), "w5 w6")
     assert code == 0
     assert f"w5 w6 {streamed.out}" == printed.out
+    line = "generate out --max-new-tokens 3 --num-beams 3 --num-return-sequences 2 --no-early-stopping"
+    code, printed = run(*line.split(), "w5 w6")
+    assert [len(line.split()) for line in printed.out.splitlines()] == [5, 5]
 
 
 @pytest.mark.sweep
@@ -107,6 +110,8 @@ def test_a_factory_and_a_file_are_quantized(run, folder):
         ("convert none.onnx -o x.onnx --quantize int3", "'int8' or 'int4'"),
         ("generate gpt2 w5 --stream --json", "--stream cannot be combined with --json"),
         ("generate gpt2 w5 --system w6", "--system needs --chat"),
+        ("generate gpt2 w5 --top-k 4", "--top-k is for sampling: pass --sample, too"),
+        ("generate gpt2 w5 --sample --stream --num-return-sequences 2", "--stream prints one result"),
         ("generate gpt2 w5", "there is no file 'gpt2/model.onnx'"),
     ],
 )

@@ -408,39 +408,33 @@ def test_vectors_of_a_model_that_generates(llama, tmp_path):
     assert written.graphs[0].outputs == ["last_hidden_state"]
 
 
+def t5_config():
+    return transformers.T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
+
+
+def bart_config():
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 16, "decoder_ffn_dim": 16}
+    return transformers.BartConfig(
+        vocab_size=50, d_model=16, **layers, encoder_attention_heads=2, decoder_attention_heads=2
+    )
+
+
 @pytest.mark.parametrize(
-    ("architecture", "task"),
-    [("T5EncoderModel", None), ("T5ForConditionalGeneration", "feature-extraction")],
+    ("architecture", "config", "task"),
+    [
+        ("T5EncoderModel", t5_config, None),
+        ("T5ForConditionalGeneration", t5_config, "feature-extraction"),
+        ("BartModel", bart_config, None),
+    ],
 )
-def test_features_of_the_encoder_of_an_encoder_decoder(architecture, task, tmp_path):
-    config = transformers.T5Config(vocab_size=50, d_model=16, d_kv=8, d_ff=16, num_layers=1, num_heads=2)
-    model = write_folder(architecture, config, tmp_path)
+def test_features_of_the_encoder_of_an_encoder_decoder(architecture, config, task, tmp_path):
+    model = write_folder(architecture, config(), tmp_path)
     written = opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=17, task=task, verify=True)
     assert written.task == "feature-extraction"
     tokens, mask = torch.tensor([[5, 6, 7, 0]]), torch.tensor([[1, 1, 1, 0]])
     [features] = opsetta.load(written.graphs[0].path).run({"input_ids": tokens, "attention_mask": mask})
     expected = model.get_encoder()(tokens, attention_mask=mask).last_hidden_state
     np.testing.assert_allclose(features, expected.detach().numpy(), atol=1e-5)
-
-
-SPEECH = {"vocab_size": 50, "hidden_size": 16, "pad_token_id": 0}
-
-
-@pytest.mark.parametrize(
-    ("architecture", "config"),
-    [
-        ("MoonshineForConditionalGeneration", lambda: transformers.MoonshineConfig(**SPEECH)),
-        (
-            "Speech2TextForConditionalGeneration",
-            lambda: transformers.Speech2TextConfig(vocab_size=50, d_model=16),
-        ),
-    ],
-)
-def test_speech_that_is_not_read_as_by_whisper_is_refused(architecture, config, tmp_path):
-    write_folder(architecture, config(), tmp_path)
-    with pytest.raises(opsetta.UsageError, match=f"such as Whisper, not for {architecture}"):
-        opsetta.export_huggingface(tmp_path, tmp_path / "out")
-    assert not (tmp_path / "out").exists()
 
 
 def test_an_encoder_and_a_decoder_of_other_models(tmp_path):

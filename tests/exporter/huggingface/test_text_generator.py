@@ -245,10 +245,11 @@ def test_settings_of_both_files(tmp_path):
     config = {"eos_token_id": 7, "text_config": {"pad_token_id": 3, "eos_token_id": 9}}
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert read_settings(tmp_path) == Settings(ends=(7,), pad=3)
-    given = {"eos_token_id": [1, 2], "pad_token_id": None, "num_beams": 4, "no_repeat_ngram_size": 0}
+    given = {"eos_token_id": [1, 2], "pad_token_id": None, "num_beams": 4, "num_beam_groups": 2}
+    given |= {"no_repeat_ngram_size": 0, "temperature": 0.5}
     (tmp_path / "generation_config.json").write_text(json.dumps(given))
-    with pytest.warns(UserWarning, match="does not apply these settings of .*: num_beams=4$"):
-        assert read_settings(tmp_path) == Settings(ends=(1, 2), pad=1)
+    with pytest.warns(UserWarning, match="does not apply these settings of .*: num_beam_groups=2$"):
+        assert read_settings(tmp_path) == Settings(ends=(1, 2), pad=1, num_beams=4, temperature=0.5)
 
 
 LANGUAGES = {

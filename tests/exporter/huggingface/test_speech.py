@@ -1,0 +1,80 @@
+"""Speech recognition by encoder-decoders whose sounds have a dynamic length."""
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import opsetta
+
+from ...models.generators import VOCABULARY, write_folder
+
+SPECIAL = {"vocab_size": VOCABULARY, "pad_token_id": 0, "eos_token_id": 2, "decoder_start_token_id": 1}
+SMALL = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
+
+
+def speech_to_text():
+    return transformers.Speech2TextConfig(
+        **SPECIAL,
+        d_model=32,
+        encoder_layers=1,
+        decoder_layers=1,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        input_feat_per_channel=16,
+        conv_channels=32,
+    )
+
+
+def moonshine():
+    parts = {
+        f"{part}_{name}": size
+        for part in ("encoder", "decoder")
+        for name, size in (("num_hidden_layers", 1), ("num_attention_heads", 4))
+    }
+    return transformers.MoonshineConfig(**SPECIAL, **parts, hidden_size=32, intermediate_size=64)
+
+
+def two_parts():
+    """A Wav2Vec2 and a BERT."""
+    convolutions = {"conv_dim": (32, 32), "conv_stride": (5, 4), "conv_kernel": (10, 4)}
+    encoder = transformers.Wav2Vec2Config(**SMALL, **convolutions, num_conv_pos_embeddings=16)
+    decoder = transformers.BertConfig(
+        vocab_size=VOCABULARY, **SMALL, is_decoder=True, add_cross_attention=True
+    )
+    config = transformers.SpeechEncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    config.decoder_start_token_id, config.pad_token_id, config.eos_token_id = 1, 0, 2
+    return config
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config", "name", "shape"),
+    [
+        ("Speech2TextForConditionalGeneration", speech_to_text, "input_features", (61, 16)),
+        ("MoonshineForConditionalGeneration", moonshine, "input_values", (6100,)),
+        ("SpeechEncoderDecoderModel", two_parts, "input_values", (1220,)),
+    ],
+    ids=["speech_to_text", "moonshine", "speech-encoder-decoder"],
+)
+def test_sounds_of_another_length(architecture, config, name, shape, tmp_path):
+    model = write_folder(architecture, config(), tmp_path / "model")
+    task = "automatic-speech-recognition"
+    written = opsetta.export_huggingface(tmp_path / "model", tmp_path / "onnx", task=task, opset=13)
+    assert written.graphs[0].inputs == [name]
+    sounds = torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
+    expected = model.generate(**{name: sounds}, max_new_tokens=8, do_sample=False)
+    results = opsetta.TextGenerator(tmp_path / "onnx").generate(**{name: sounds.numpy()}, max_new_tokens=8)
+    np.testing.assert_array_equal(results, expected)
+
+
+def test_decoders_that_read_sounds_as_embeddings_are_refused(tmp_path):
+    config = transformers.VoxtralConfig(
+        audio_config={**SMALL, "num_mel_bins": 16, "max_source_positions": 8},
+        text_config={**SMALL, "vocab_size": VOCABULARY, "head_dim": 8},
+        audio_token_id=3,
+    )
+    write_folder("VoxtralForConditionalGeneration", config, tmp_path)
+    with pytest.raises(opsetta.UsageError, match="Voxtral.* is a model of audio, text"):
+        opsetta.export_huggingface(tmp_path, tmp_path / "out", task="automatic-speech-recognition")
