@@ -13,6 +13,7 @@ _NEEDS_SHAPE = re.compile(
 )
 _SHAPE_REMEDIES = {
     "": "leave its axis out of dynamic_shapes, or give the inputs of the file their shapes",
+    "onnx": "give the inputs of the file their shapes: `--input-shape x=1,3,224,224`",
     "tf": "give the inputs their shapes: `--inputs x[1,224,224,3]`, or inputs={'x': [1, 224, 224, 3]}",
     "caffe2": "give the inputs their shapes: `--input-shape data=1,3,224,224`, or "
     "shapes={'data': [1, 3, 224, 224]}",

@@ -36,7 +36,8 @@ def is_surplus(operator: str, name: str, argument: object) -> bool:
         return name in ATEN_HINTS
     if not operator.startswith(("tf::", "tf_complex::")):
         return False
-    types = argument if isinstance(argument, list) and argument else [argument]
+    types = argument if isinstance(argument, list) else [argument]
+    # An operator without such inputs has an empty list of their types.
     return name in TENSORFLOW_HINTS or all(
-        isinstance(item, DataType) or item in _FOREIGN_TYPES for item in types
+        isinstance(item, DataType) or (isinstance(item, str) and item in _FOREIGN_TYPES) for item in types
     )

@@ -4,9 +4,14 @@ Source of the algorithm: https://github.com/google/farmhash, `farmhashna::Hash64
 and have 64 bits.
 """
 
-_K0, _K1, _K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
+K0, K1, K2 = 0xC3A5C85C97CB3127, 0xB492B66FBE98F273, 0x9AE16A3B2F90404F
 _MASK = 2**64 - 1
 _SEED = 81
+
+
+def to_int64(number: int) -> int:
+    """The INT64 with the bits of an unsigned number."""
+    return number - (number >> 63 << 64)
 
 
 def _word(text: bytes, position: int, size: int = 8) -> int:
@@ -35,30 +40,30 @@ def _join(low: int, high: int, factor: int) -> int:
 def _of_16(text: bytes) -> int:
     """Up to 16 bytes."""
     length = len(text)
-    factor = _K2 + length * 2
+    factor = K2 + length * 2
     if length >= 8:
-        first, last = _word(text, 0) + _K2, _word(text, -8)
+        first, last = _word(text, 0) + K2, _word(text, -8)
         return _join(_rotate(last, 37) * factor + first, (_rotate(first, 25) + last) * factor, factor)
     if length >= 4:
         return _join(length + (_word(text, 0, 4) << 3), _word(text, -4, 4), factor)
     if length:
         ends = text[0] + (text[length >> 1] << 8), length + (text[-1] << 2)
-        return _mix(ends[0] * _K2 ^ ends[1] * _K0) * _K2 & _MASK
-    return _K2
+        return _mix(ends[0] * K2 ^ ends[1] * K0) * K2 & _MASK
+    return K2
 
 
 def _halves(text: bytes, factor: int, scale: int) -> tuple[int, int, int]:
     """The two numbers of the first and last 16 bytes, and the scaled first 8 bytes."""
     first, second = _word(text, 0) * scale, _word(text, 8)
-    last, before = _word(text, -8) * factor, _word(text, -16) * _K2
+    last, before = _word(text, -8) * factor, _word(text, -16) * K2
     low = _rotate(first + second, 43) + _rotate(last, 30) + before
-    return low, first + _rotate(second + _K2, 18) + last, first
+    return low, first + _rotate(second + K2, 18) + last, first
 
 
 def _of_64(text: bytes) -> int:
     """From 33 to 64 bytes."""
-    factor = _K2 + len(text) * 2
-    low, high, first = _halves(text, factor, _K2)
+    factor = K2 + len(text) * 2
+    low, high, first = _halves(text, factor, K2)
     joined = _join(low, high, factor)
     third, fourth = _word(text, 16) * factor, _word(text, 24)
     fifth, sixth = (low + _word(text, -32)) * factor, (joined + _word(text, -24)) * factor
@@ -95,19 +100,19 @@ def fingerprint(text: bytes) -> int:
     if length <= 16:
         return _of_16(text)
     if length <= 32:
-        factor = _K2 + length * 2
-        return _join(*_halves(text, factor, _K1)[:2], factor)
+        factor = K2 + length * 2
+        return _join(*_halves(text, factor, K1)[:2], factor)
     if length <= 64:
         return _of_64(text)
-    y = _SEED * _K1 + 113
-    state: tuple[int, ...] = (_SEED * _K2 + _word(text, 0), y, _mix(y * _K2 + 113) * _K2, 0, 0, 0, 0)
+    y = _SEED * K1 + 113
+    state: tuple[int, ...] = (_SEED * K2 + _word(text, 0), y, _mix(y * K2 + 113) * K2, 0, 0, 0, 0)
     for start in range(0, (length - 1) // 64 * 64, 64):
-        state = _step(state, text[start : start + 64], _K1, 1)
+        state = _step(state, text[start : start + 64], K1, 1)
     x, y, z, v0, v1, w0, w1 = state
-    factor = _K1 + ((z & 0xFF) << 1)
+    factor = K1 + ((z & 0xFF) << 1)
     w0 += (length - 1) & 63
     v0 += w0
     # The last 64 bytes overlap the blocks before.
     x, y, z, v0, v1, w0, w1 = _step((x, y, z, v0, v1, w0 + v0, w1), text[-64:], factor, 9)
-    low = _join(v0, w0, factor) + _mix(y) * _K0 + z
+    low = _join(v0, w0, factor) + _mix(y) * K0 + z
     return _join(low, _join(v1, w1, factor) + x, factor)

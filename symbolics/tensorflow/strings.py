@@ -5,13 +5,18 @@ import numpy as np
 from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...registration.warning import warn
 from ..compositions.size_arithmetic import known_rank
-from ._common import concatenate_strings, constant_integers, set_shape
+from ._common import concatenate_strings, constant_integers, flatten, set_shape
+from .computed_fingerprints import bucket_of, fingerprint_of_integers
 from .fingerprints import fingerprint
 
 _NO_BYTES = (
     "ONNX has no operator that reads the bytes of strings: compute it before the model, and name its result "
     "as an input"
 )
+
+_DIGITS = frozenset(dtypes.INTEGERS) - {DataType.UINT64}
+"""The integers whose text is that of an INT64."""
+_KEEPING_ORDER = ("Cast", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 
 
 @onnx_symbolic("tf::StringJoin")
@@ -133,13 +138,21 @@ _register_case("Upper", "UPPER")
 
 @onnx_symbolic("tf::StringToHashBucketFast")
 def string_to_hash_bucket_fast(g: GraphContext, input: Value, num_buckets: int) -> Value:
-    """Supported for constant strings, and for one bucket, as tables have it for unknown strings."""
+    """Supported for constant strings, for the texts of integers, and for one bucket.
+
+    Tables have one bucket for unknown strings.
+    """
     array = g.constant_value(input)
     if array is None:
-        return _only_bucket(g, input, num_buckets)
+        source = _source_of_digits(g, input)
+        if num_buckets == 1 or source is None:
+            return _only_bucket(g, input, num_buckets)
+        buckets = bucket_of(fingerprint_of_integers(g, flatten(g, source)), num_buckets)
+        like = source if g.rank(source) == g.rank(input) is not None else input
+        return set_shape(g.op("Reshape", buckets, g.op("Shape", like)), g.shape(input))
     texts = [item if isinstance(item, bytes) else str(item).encode() for item in array.reshape(-1)]
-    buckets = [fingerprint(text) % num_buckets for text in texts]
-    return g.constant(np.array(buckets, np.int64).reshape(array.shape))
+    constants = [fingerprint(text) % num_buckets for text in texts]
+    return g.constant(np.array(constants, np.int64).reshape(array.shape))
 
 
 @onnx_symbolic("tf::StringToHashBucket")
@@ -154,6 +167,15 @@ def string_to_hash_bucket_strong(
 ) -> Value:
     """Supported for one bucket."""
     return _only_bucket(g, input, num_buckets)
+
+
+def _source_of_digits(g: GraphContext, strings: Value) -> Value | None:
+    """The integers that `AsString` turned into these strings, with the elements in the same order."""
+    source: Value | None = strings
+    while source is not None and g.dtype(source) == DataType.STRING:
+        node = source.producer()
+        source = node.inputs[0] if node is not None and node.op_type in _KEEPING_ORDER else None
+    return source if source is not None and g.dtype(source) in _DIGITS else None
 
 
 def _only_bucket(g: GraphContext, strings: Value, count: int) -> Value:

@@ -88,3 +88,22 @@ def test_types_and_shapes_of_quantized_operators_of_onnxruntime_are_known(node, 
     assert (found.dtype, tuple(found.shape)) == (ir.DataType.UINT8, shape)
     feeds = {"x": feed(kind), "f": np.ones((1, 2, 6, 5), np.float32)}
     assert run(proto, **feeds)[0].shape == shape
+
+
+@pytest.mark.parametrize(
+    ("op_type", "attributes"),
+    [
+        ("Scaler", {"offset": [1.0], "scale": [2.0]}),
+        ("Normalizer", {}),
+        ("Imputer", {"imputed_value_floats": [0.5]}),
+    ],
+)
+def test_axes_count_from_the_end_behind_scalers_of_ai_onnx_ml(op_type, attributes):
+    """Below opset 13, Softmax needs the rank, which onnx does not infer for these operators."""
+    nodes = [
+        helper.make_node(op_type, ["x"], ["h"], domain="ai.onnx.ml", **attributes),
+        helper.make_node("Softmax", ["h"], ["y"], axis=-2),
+    ]
+    proto = model(13, nodes, [value("x", (3, 4))], [value("y", [None] * 2)], imports=[("ai.onnx.ml", 1)])
+    x = np.float32([[1, 2, 3, 4], [4, -1, 2, 0], [5, 0, np.nan if op_type == "Imputer" else 1, 1]])
+    np.testing.assert_allclose(run(converted(proto, 9), x=x)[0], run(proto, x=x)[0], rtol=1e-6)

@@ -16,8 +16,8 @@ from ...files.reading.carried import clear_foreign_types, serialize
 from ...files.reading.subgraphs import subgraphs, with_subgraphs
 from ..inference import InferenceError, infer_shapes
 from .data_dependent_sizes import forget_data_dependent_sizes
+from .inference_substitutes import with_known_operators
 from .inlining import inline_functions
-from .quantized_shapes import with_known_operators
 from .size import limits_of
 
 # Tensors with more bytes are not needed by shape inference.

@@ -23,6 +23,21 @@ def matmul(
     return _product(g, first, second)
 
 
+@onnx_symbolic("tf::SparseMatMul")
+def sparse_matmul(
+    g: GraphContext,
+    a: Value,
+    b: Value,
+    transpose_a: bool = False,
+    transpose_b: bool = False,
+    a_is_sparse: bool = False,
+    b_is_sparse: bool = False,
+) -> Value:
+    """The product of dense matrices, in FLOAT; the flags say that many elements are 0."""
+    operands = (g.cast(operand, DataType.FLOAT) for operand in (a, b))
+    return g.call("tf::MatMul", *operands, transpose_a, transpose_b)
+
+
 @onnx_symbolic(["tf::BatchMatMul", "tf::BatchMatMulV2"])
 def batch_matmul(g: GraphContext, x: Value, y: Value, adj_x: bool = False, adj_y: bool = False) -> Value:
     return _product(g, transpose(g, x) if adj_x else x, transpose(g, y) if adj_y else y)

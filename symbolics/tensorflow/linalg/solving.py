@@ -3,6 +3,7 @@
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.matrices import transpose
 from ...compositions.operator_tables import register_table
+from ...compositions.size_arithmetic import known_rank
 from .._common import set_shape
 
 
@@ -35,6 +36,48 @@ def lu(g: GraphContext, input: Value, output_idx_type: DataType = DataType.INT32
 @onnx_symbolic("tf::MatrixSolve")
 def matrix_solve(g: GraphContext, matrix: Value, rhs: Value, adjoint: bool = False) -> Value:
     return g.call("aten::linalg_solve", transpose(g, matrix) if adjoint else matrix, rhs)
+
+
+@onnx_symbolic("tf::TridiagonalSolve")
+def tridiagonal_solve(
+    g: GraphContext,
+    diagonals: Value,
+    rhs: Value,
+    partial_pivoting: bool = True,
+    perturb_singular: bool = False,
+) -> Value:
+    """The diagonals [..., 3, M] are the upper, the main and the lower one; two corners are not read."""
+    matrix = g.call("tf::MatrixDiagV3", diagonals, g.constant([-1, 1], DataType.INT32), align="LEFT_RIGHT")
+    return g.call("aten::linalg_solve", matrix, rhs)
+
+
+@onnx_symbolic("tf::TridiagonalMatMul")
+def tridiagonal_matmul(
+    g: GraphContext, superdiag: Value, maindiag: Value, subdiag: Value, rhs: Value
+) -> Value:
+    """The diagonals are rows [..., 1, M]; the last of the upper and the first of the lower are not read."""
+    dim = known_rank(g, rhs) - 2
+    zero = g.op("Mul", g.op("Slice", rhs, starts=[0], ends=[1], axes=[dim]), 0)
+    after = g.op("Concat", g.op("Slice", rhs, starts=[1], ends=[2**31 - 1], axes=[dim]), zero, axis=dim)
+    before = g.op("Concat", zero, g.op("Slice", rhs, starts=[0], ends=[-1], axes=[dim]), axis=dim)
+    products = [
+        g.op("Mul", transpose(g, diagonal), rows)
+        for diagonal, rows in ((superdiag, after), (maindiag, rhs), (subdiag, before))
+    ]
+    return g.op("Add", g.op("Add", products[0], products[1]), products[2])
+
+
+@onnx_symbolic("tf::BandedTriangularSolve")
+def banded_triangular_solve(
+    g: GraphContext, matrix: Value, rhs: Value, lower: bool = True, adjoint: bool = False
+) -> Value:
+    """The matrix [..., bands, M] has its diagonals in rows, that of the matrix itself first if lower."""
+    bands = g.size(matrix, -2)
+    if not isinstance(bands, int):
+        raise g.refuse("the number of bands is unknown")
+    diagonals = (1 - bands, 0) if lower else (0, bands - 1)
+    dense = g.call("tf::MatrixDiagV3", matrix, g.constant([*diagonals], DataType.INT32), align="LEFT_RIGHT")
+    return g.call("tf::MatrixTriangularSolve", dense, rhs, lower, adjoint)
 
 
 @onnx_symbolic("tf::MatrixTriangularSolve")

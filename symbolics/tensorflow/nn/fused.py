@@ -148,3 +148,34 @@ def fused_batch_norm_ex(
     if activation_mode not in ("Identity", "Relu"):
         raise g.refuse(f"activation_mode '{activation_mode}' is not supported")
     return [g.op("Relu", result) if activation_mode == "Relu" else result, *statistics]
+
+
+@onnx_symbolic("tf::FusedPadConv2D")
+def fused_pad_conv2d(
+    g: GraphContext,
+    input: Value,
+    paddings: Value,
+    filter: Value,
+    mode: str,
+    strides: list[int],
+    padding: str,
+) -> Value:
+    """A convolution of mirrored pixels, as the tool `optimize_for_inference` of TensorFlow 1 writes it."""
+    mirrored = g.call("tf::MirrorPad", input, paddings, mode)
+    return g.call("tf::Conv2D", mirrored, filter, strides=strides, padding=padding)
+
+
+@onnx_symbolic("tf::FusedResizeAndPadConv2D")
+def fused_resize_and_pad_conv2d(
+    g: GraphContext,
+    input: Value,
+    size: Value,
+    paddings: Value,
+    filter: Value,
+    mode: str,
+    strides: list[int],
+    padding: str,
+    resize_align_corners: bool = False,
+) -> Value:
+    resized = g.call("tf::ResizeBilinear", input, size, resize_align_corners)
+    return g.call("tf::FusedPadConv2D", resized, paddings, filter, mode, strides, padding)

@@ -313,3 +313,23 @@ def tensor_strided_slice_update(
         values=flatten(g, expanded_value),
     )
     return g.call("aten::reshape", self=result, shape=input_sizes)
+
+
+@onnx_symbolic("tf::StridedSliceGrad")
+def strided_slice_grad(
+    g: GraphContext,
+    shape: Value,
+    begin: Value,
+    end: Value,
+    strides: Value,
+    dy: Value,
+    begin_mask: int = 0,
+    end_mask: int = 0,
+    ellipsis_mask: int = 0,
+    new_axis_mask: int = 0,
+    shrink_axis_mask: int = 0,
+) -> Value:
+    """The gradient of a slice: `dy` at the positions of the slice, and 0 elsewhere."""
+    zeros = g.call("tf::Fill", shape, g.constant(0, g.dtype(dy)))
+    masks = (begin_mask, end_mask, ellipsis_mask, new_axis_mask, shrink_axis_mask)
+    return g.call("tf::TensorStridedSliceUpdate", zeros, begin, end, strides, dy, *masks)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..records import array_of, bools, const, floats, integers, positive, record
+from ..records import Record, array_of, bools, const, floats, integers, positive, record
 
 NAN, INF = float("nan"), float("inf")
 SPECIAL = array_of([NAN, INF, -INF, -0.0, 0.0, 1.5, -2.5, 0.5, -0.5, 3.7])
@@ -228,6 +228,26 @@ def _conversions():
     yield record("AccumulateNV2", "", inputs=[floats(2, 3), floats(2, 3, seed=1)], shape=[2, 3])
 
 
+def _gradients():
+    # Both sides of all bounds, and infinite gradients.
+    x = array_of([-2.5, -0.5, 0.0, 0.5, 5.5, 6.0, 7.0])
+    gradients = array_of([np.inf, -2.0, 3.0, -4.0, 5.0, 6.0, np.inf])
+    for name in ("Relu", "Relu6", "Softplus", "Softsign", "LeakyRelu"):
+        yield record(f"{name}Grad", "", gradients=gradients, features=x)
+    yield record("LeakyReluGrad", "steep", gradients=gradients, features=x, alpha=1.5)
+    for name in ("Elu", "Selu"):
+        # `outputs` would be the option of the record.
+        yield Record(f"{name}Grad", "", {"gradients": gradients, "outputs": x}, {})
+    for name in ("Tanh", "Sigmoid", "Sqrt", "Rsqrt", "Reciprocal", "Inv"):
+        yield record(f"{name}Grad", "", y=array_of([0.5, -0.25, 2.0]), dy=array_of([1.0, -2.0, 3.0]))
+    yield record("BiasAddGrad", "", out_backprop=floats(2, 3, 4))
+    yield record("BiasAddGrad", "channels_first", out_backprop=floats(2, 3, 4), data_format="NCHW")
+    yield record(
+        "BroadcastGradientArgs", "", s0=array_of([3, 1, 1, 4]), s1=array_of([2, 1, 4]), needs_sizes=True
+    )
+    yield record("BroadcastGradientArgs", "int64", s0=np.array([1, 4]), s1=np.array([3, 4]), needs_sizes=True)
+
+
 RECORDS = [
     *_binary_of_floats(),
     *_binary_of_integers(),
@@ -235,4 +255,5 @@ RECORDS = [
     *_special(),
     *_comparisons(),
     *_conversions(),
+    *_gradients(),
 ]

@@ -187,4 +187,26 @@ def _strings():
     yield record("StringToNumber", "int64", string_tensor=array_of(["15", "-2"]), out_type="int64")
 
 
-RECORDS = [*_products(), *_solutions(), *_diagonals(), *_random(), *_strings()]
+def _bands():
+    diagonals = floats(2, 3, 4) + np.float32([[0], [4], [0]])
+    right = floats(2, 4, 2, seed=1)
+    yield record("TridiagonalSolve", "", diagonals=diagonals, rhs=right, needs_sizes=True)
+    upper, main, lower = (floats(2, 1, 4, seed=seed) for seed in range(3))
+    yield record(
+        "TridiagonalMatMul", "", superdiag=upper, maindiag=main, subdiag=lower, rhs=right, needs_rank=True
+    )
+    bands = floats(2, 4) + np.float32(3)
+    yield record("BandedTriangularSolve", "", matrix=bands, rhs=right[0], needs_sizes=True)
+    yield record(
+        "BandedTriangularSolve",
+        "upper",
+        matrix=bands,
+        rhs=right[0],
+        lower=False,
+        adjoint=True,
+        needs_sizes=True,
+    )
+    yield record("SparseMatMul", "", a=floats(3, 2), b=floats(3, 4, seed=1), transpose_a=True)
+
+
+RECORDS = [*_products(), *_solutions(), *_diagonals(), *_random(), *_strings(), *_bands()]

@@ -266,4 +266,31 @@ WITHOUT_RECORDS = {
     "_FusedDepthwiseConv2dNative": "its only CPU kernel is oneDNN's, under another name",
 }
 
-RECORDS = [*_convolutions(), *_of_any_rank(), *_depthwise(), *_transposed(), *_fused(), *_dilation()]
+
+def _padded():
+    # The kernels of TensorFlow 2.21 read the first image for the others of a batch, too.
+    options = {"mode": "REFLECT", "strides": [1, 1, 1, 1], "padding": "VALID"}
+    image, weights = floats(1, 4, 5, 2), const(floats(3, 2, 2, 3, seed=1))
+    paddings = const([[0, 0], [1, 2], [2, 1], [0, 0]])
+    yield record("FusedPadConv2D", "", input=image, paddings=paddings, filter=weights, **options)
+    yield record(
+        "FusedResizeAndPadConv2D",
+        "",
+        input=image,
+        size=const([6, 7]),
+        paddings=paddings,
+        filter=weights,
+        resize_align_corners=True,
+        **options,
+    )
+
+
+RECORDS = [
+    *_convolutions(),
+    *_of_any_rank(),
+    *_depthwise(),
+    *_transposed(),
+    *_fused(),
+    *_dilation(),
+    *_padded(),
+]

@@ -176,4 +176,32 @@ def _drawing():
     )
 
 
-RECORDS = [*_drawing(), *_resizing(), *_scaling(), *_colours(), *_crops(), *_transforms()]
+def _audio():
+    samples = floats(100, 2, scale=0.3)
+    yield record("AudioSpectrogram", "", input=samples, window_size=20, stride=7, atol=1e-4)
+    yield record(
+        "AudioSpectrogram",
+        "squared",
+        input=samples,
+        window_size=16,
+        stride=16,
+        magnitude_squared=True,
+        atol=1e-4,
+    )
+    squares = np.square(floats(1, 2, 129))
+    yield record("Mfcc", "", spectrogram=squares, sample_rate=array_of(16000), atol=1e-4, needs_sizes=True)
+    yield record(
+        "Mfcc",
+        "few",
+        spectrogram=squares,
+        sample_rate=array_of(8000),
+        upper_frequency_limit=3500.0,
+        lower_frequency_limit=200.0,
+        filterbank_channel_count=9,
+        dct_coefficient_count=5,
+        atol=1e-4,
+        needs_sizes=True,
+    )
+
+
+RECORDS = [*_drawing(), *_resizing(), *_scaling(), *_colours(), *_crops(), *_transforms(), *_audio()]

@@ -231,4 +231,30 @@ _VARIANTS = (
     "a session does not return variants; ragged_rows of tests/exporter/capture/tensorflow/test_models.py"
 )
 WITHOUT_RECORDS = dict.fromkeys(("RaggedTensorToVariant", "RaggedTensorFromVariant"), _VARIANTS)
-RECORDS = [*_ragged(), *_sparse(), *_sets()]
+
+
+def _crosses():
+    first, second = np.array([[1, -2], [3, 2**40]]), np.array([[5], [0]])
+    options = {
+        "indices": [],
+        "values": [],
+        "shapes": [],
+        "out_type": "int64",
+        "internal_type": "int64",
+        "hashed_output": True,
+        "hash_key": 956888297470,
+    }
+    yield record(
+        "SparseCross",
+        "",
+        dense_inputs=[first, second, first + 7],
+        num_buckets=100,
+        needs_rank=True,
+        **options,
+    )
+    yield record(
+        "SparseCross", "no_buckets", dense_inputs=[first, second], num_buckets=0, needs_rank=True, **options
+    )
+
+
+RECORDS = [*_ragged(), *_sparse(), *_sets(), *_crosses()]

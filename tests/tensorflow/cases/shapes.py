@@ -451,6 +451,20 @@ def _passed_on():
     yield record("EnsureShape", "", input=X, shape=[-1, 3, 4])
 
 
+def _gradients_of_slices():
+    yield record(
+        "StridedSliceGrad",
+        "",
+        shape=array_of([4, 5]),
+        begin=const([1, 0]),
+        end=const([3, 0]),
+        strides=const([1, 2]),
+        dy=floats(2, 3),
+        end_mask=2,
+        needs_sizes=True,
+    )
+
+
 RECORDS = [
     *_shape(),
     *_layouts(),
@@ -460,6 +474,7 @@ RECORDS = [
     *_blocks(),
     *_creation(),
     *_passed_on(),
+    *_gradients_of_slices(),
 ]
 
 WITHOUT_RECORDS = {

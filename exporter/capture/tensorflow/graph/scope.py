@@ -378,8 +378,13 @@ class GraphScope:
         shapes: list[list[int] | None] = []
         if "_output_shapes" in node.stated_attributes:
             shapes = [shape_of(message) for message in node.attribute("_output_shapes").list.shape]
+        # The shape of variants counts them; symbolic functions choose the tensors that represent them.
         outputs = [
-            self.value(Edge(node, index).label, element_type, shapes[index] if index < len(shapes) else None)
+            self.value(
+                Edge(node, index).label,
+                element_type,
+                shapes[index] if index < len(shapes) and element_type != "variant" else None,
+            )
             for index, element_type in enumerate(element_types)
         ]
         self.add(node, arguments, outputs)

@@ -34,6 +34,15 @@ KEPT = {
     "DepthwiseConv2dNativeBackpropInput",
     "PreventGradient",
     "StopGradient",
+    # Gradients in graphs that compute saliency maps or forces.
+    *(
+        f"{name}Grad"
+        for name in (
+            "BiasAdd Elu Inv LeakyRelu Reciprocal Relu Relu6 Rsqrt Selu Sigmoid Softplus Softsign Sqrt "
+            "StridedSlice Tanh"
+        ).split()
+    ),
+    "BroadcastGradientArgs",
     # What TensorFlow's own optimizations leave in a graph.
     "_Arg",
     "_ArrayToList",

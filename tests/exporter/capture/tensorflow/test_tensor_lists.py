@@ -226,3 +226,23 @@ def test_parts_of_different_lengths_are_refused():
     graph.on_list("TensorListStack", "out", ["split", "any"])
     with pytest.raises(opsetta.UnsupportedOperatorsError, match="must have the same length"):
         graph.results(13, "out")
+
+
+def test_a_stated_shape_of_variants_is_not_that_of_their_tensor():
+    """The rows of a ragged tensor become one tensor [rows, 2], whose stated shape is [rows]."""
+    graph = Lists()
+    graph.add(
+        "RaggedTensorToVariant",
+        "rows",
+        [graph.placeholder("splits", [-1], "DT_INT64"), "x"],
+        RAGGED_RANK=1,
+        Tvalues=FLOAT,
+        Tsplits="DT_INT64",
+        batched_input=True,
+    )
+    graph.message.node[-1].attr["_output_shapes"].list.shape.add().dim.add(size=-1)
+    graph.add("Shape", "sizes", ["rows"], T=VARIANT, out_type=INT32)
+    program = opsetta.SourceModel(capture_graph(graph.message, outputs=["sizes"])).lower(9, optimize="none")
+    [rows] = [node.outputs[0] for node in program.model.graph if node.op_type == "Concat"]
+    assert rows.shape is None or len(rows.shape) == 2
+    np.testing.assert_array_equal(program(x=X, splits=np.array([0, 1, 1, 4])), [3, 2])
