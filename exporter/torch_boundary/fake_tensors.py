@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import torch
 import torch.fx
-from torch._C._functorch import get_unwrapped, is_batchedtensor
+from torch._C._functorch import get_unwrapped, is_batchedtensor, maybe_get_level
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor
@@ -32,6 +32,11 @@ def unwrap_batches(tensor: torch.Tensor) -> torch.Tensor:
     while is_batchedtensor(tensor):
         tensor = get_unwrapped(tensor)
     return tensor
+
+
+def batch_level(tensor: torch.Tensor) -> int:
+    """The level of the innermost `vmap` that made a tensor; 0 for other tensors."""
+    return maybe_get_level(tensor) if is_batchedtensor(tensor) else 0
 
 
 def storage_of(tensor: object) -> int | None:
@@ -68,7 +73,8 @@ def trace(
     # Constants of the function have data.
     mode.allow_non_fake_inputs, allowed = True, mode.allow_non_fake_inputs
     try:
-        with mode, torch.no_grad():
+        # Whether NNPACK computes a convolution depends on the size of its batch, but its result does not.
+        with mode, torch.no_grad(), torch.backends.nnpack.flags(enabled=False):
             make = make_fx(
                 function, dict(decompositions or {}), tracing_mode="symbolic", _allow_non_fake_inputs=True
             )

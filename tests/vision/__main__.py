@@ -1,5 +1,8 @@
 """Compares exports of torchvision's detectors with PyTorch on images of three sizes, one without detections.
 
+A detector is captured once, from a random example, and lowered to each opset. The limit is a relative
+difference of 1e-3, or twice that of PyTorch in float32 from PyTorch in float64, where that is larger.
+
     python -m tests.vision [--opsets 11,13,17,18] [NAME ...]
 
 The exit code is 1 if a detector fails or differs.
@@ -8,6 +11,7 @@ The exit code is 1 if a detector fails or differs.
 from __future__ import annotations
 
 import argparse
+import copy
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -35,7 +39,18 @@ DETECTORS: dict[str, Callable[[], Any]] = {
     "mask_rcnn": lambda: detection.maskrcnn_resnet50_fpn(**_SMALL, **_REGIONS),
     "keypoint_rcnn": lambda: detection.keypointrcnn_resnet50_fpn(**_SMALL, **_REGIONS),
 }
+_LARGEST_LIMIT = 1e-2
+"""The largest allowed difference: rounding that changes more than this hides errors of the export."""
 _SIZES = ((100, 130), (120, 90), (77, 201))
+
+
+def _image(height: int, width: int) -> torch.Tensor:
+    """A smooth random image, as photographs are.
+
+    onnxruntime rounds the coordinates of resized pixels, which changes noise by 3e-5, and detections by 1e-3.
+    """
+    coarse = torch.rand(1, 3, height // 10, width // 10)
+    return torch.nn.functional.interpolate(coarse, size=(height, width), mode="bicubic")[0]
 
 
 def _fit_normalization(model: Any) -> None:
@@ -46,13 +61,13 @@ def _fit_normalization(model: Any) -> None:
         # The last batch replaces the statistics.
         layer.momentum = 1.0
     if layers:
-        model([torch.rand(3, *size) for size in _SIZES])
+        model([_image(*size) for size in _SIZES])
         model.eval()
 
 
 def _images(model: Any) -> list[torch.Tensor]:
     """Images of three sizes; the model's threshold lies above all scores of one of them."""
-    images = [torch.rand(3, *size) * (1 + number) / 3 for number, size in enumerate(_SIZES)]
+    images = [_image(*size) * (1 + number) / 3 for number, size in enumerate(_SIZES)]
     holder = getattr(model, "roi_heads", model)
     holder.score_thresh = 0.0
     best = sorted(float(model([image])[0]["scores"].max()) for image in images)
@@ -72,6 +87,20 @@ def _largest_difference(actual: dict[str, torch.Tensor], expected: dict[str, tor
     return largest
 
 
+def _rounding(
+    model: Any, images: Sequence[torch.Tensor], expected: Sequence[dict[str, torch.Tensor]]
+) -> float:
+    """How much PyTorch's own detections in float32 differ from those in float64.
+
+    Random weights amplify rounding errors, most of all in boxes, whose size is an exponential function.
+    """
+    exact = copy.deepcopy(model).double()
+    return max(
+        _largest_difference(detections, exact([image.double()])[0])
+        for image, detections in zip(images, expected, strict=True)
+    )
+
+
 @torch.no_grad()
 def main(arguments: Sequence[str] | None = None) -> int:
     """Check the detectors; returns the exit code."""
@@ -79,6 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("names", nargs="*", choices=[[], *DETECTORS], default=[])
     parser.add_argument("--opsets", default="11,13,17,18")
     options = parser.parse_args(arguments)
+    opsets = [int(opset) for opset in options.opsets.split(",")]
     failures = 0
     for name in options.names or DETECTORS:
         torch.manual_seed(0)
@@ -86,30 +116,37 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _fit_normalization(model)
         images = _images(model)
         expected = [model([image])[0] for image in images]
-        for opset in map(int, options.opsets.split(",")):
-            begin = time.process_time()
+        rounding = _rounding(model, images, expected)
+        limit = max(1e-3, 2 * rounding)
+        counts = [len(detections["scores"]) for detections in expected]
+        begin = time.process_time()
+        try:
+            program = opsetta.export(
+                model,
+                ([torch.rand(3, 96, 128)],),
+                opset=opsets[0],
+                dynamic_shapes=([{1: "height", 2: "width"}],),
+                narrow=True,
+            )
+        except opsetta.OpsettaError as error:
+            failures += 1
+            print(f"{name}: {error}", flush=True)
+            continue
+        seconds = time.process_time() - begin
+        print(f"{name}: {seconds:.0f} s, {counts} detections, rounding {rounding:.1e}", flush=True)
+        for opset in opsets:
             try:
-                program = opsetta.export(
-                    model,
-                    ([torch.rand(3, 96, 128)],),
-                    opset=opset,
-                    dynamic_shapes=([{1: "height", 2: "width"}],),
-                    narrow=True,
-                )
-                seconds = time.process_time() - begin
+                lowered = program.lower(opset=opset)
                 differences = [
-                    _largest_difference(program([image])[0], detections)
+                    _largest_difference(lowered([image])[0], detections)
                     for image, detections in zip(images, expected, strict=True)
                 ]
             except opsetta.OpsettaError as error:
                 failures += 1
                 print(f"{name} at {opset}: {error}", flush=True)
                 continue
-            failures += not max(differences) <= 1e-3
-            counts = [len(detections["scores"]) for detections in expected]
-            print(
-                f"{name} at {opset}: {seconds:.0f} s, {counts} detections, {max(differences):.1e}", flush=True
-            )
+            failures += not max(differences) <= limit <= _LARGEST_LIMIT
+            print(f"{name} at {opset}: {max(differences):.1e}", flush=True)
     return 1 if failures else 0
 
 

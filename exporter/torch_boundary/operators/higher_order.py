@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch._functorch import eager_transforms as eager_transforms
 from torch._functorch.predispatch import (
+    _add_batch_dim,
+    _remove_batch_dim,
     _vmap_decrement_nesting,
     _vmap_increment_nesting,
     lazy_load_decompositions,
@@ -14,6 +17,10 @@ from torch._functorch.predispatch import (
 from .. import probe
 
 _NESTING: dict[object, int] = {_vmap_increment_nesting: 1, _vmap_decrement_nesting: -1}
+add_batch: Callable[[torch.Tensor, int, int], torch.Tensor] = _add_batch_dim
+"""Makes a tensor one of single samples: takes the tensor, the dimension of the samples, and the level."""
+remove_batch: Callable[[torch.Tensor, int, int, int], torch.Tensor] = _remove_batch_dim
+"""The tensor of all samples: takes a tensor, its level, the size of the batch, and the new dimension."""
 
 
 def vmap_nesting(target: object) -> int:

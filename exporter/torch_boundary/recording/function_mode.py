@@ -120,9 +120,9 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
                 return (lambda: iter(slices) if func is torch.Tensor.__iter__ else slices), (), {}
         substitute = batched_operators.substitute_of(func, args)
         if substitute is not None:
-            return substitute, args, kwargs
-        if batched_operators.consists_of_decomposed(func, args):
-            return functools.partial(run_traced, func), args, kwargs
+            return self._run_within, (substitute, args, kwargs), {}
+        if batched_operators.consists_of_operators(func, args):
+            return self._run_within, (functools.partial(run_traced, func), args, kwargs), {}
         if type(func) in _OF_TENSORS and func not in _REPLACED:
             if func in _OF_ORDER:
                 is_known = compute_order(*args, **kwargs)
@@ -157,6 +157,11 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         if func is _ATEN.size.default and args[0]._has_symbolic_sizes_strides:
             func = _ATEN.sym_size.default
         return PreDispatchTorchFunctionMode.__torch_function__, (self, func, (), args, kwargs), {}
+
+    def _run_within(self, func: Function, args: Args, kwargs: Kwargs) -> object:
+        """Call a function whose own calls come to this mode, which is off while it handles one."""
+        with self:
+            return func(*args, **kwargs)
 
     def _convert_to_number(
         self, func: Callable[[torch.Tensor], int | float], tensor: torch.Tensor

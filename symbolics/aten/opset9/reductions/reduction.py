@@ -275,7 +275,7 @@ def dist(g: GraphContext, self: Value, other: Value, p: Number = 2) -> Value:
     return g.call("aten::norm", g.op("Sub", self, other), p)
 
 
-@onnx_symbolic("aten::cdist")
+@onnx_symbolic(["aten::cdist", "aten::_cdist_forward"])
 def cdist(g: GraphContext, x1: Value, x2: Value, p: float = 2) -> Value:
     """The norms of the differences of every row of `x1` and every row of `x2`."""
     rows = g.op("Unsqueeze", x1, axes=[known_rank(g, x1) - 1])

@@ -72,6 +72,47 @@ def potential(model: Model, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor
     return value, -gradient
 
 
+def convolved(model: Model, x: torch.Tensor) -> object:
+    """Convolutions of samples, with gradients of single samples, also of the weights."""
+
+    def scores(kernel: torch.Tensor, bias: torch.Tensor, sample: torch.Tensor) -> torch.Tensor:
+        signal = F.conv1d(
+            sample.repeat(2, 4)[:, :9].unsqueeze(0), kernel, bias, stride=2, padding=1, groups=2
+        )
+        image = F.avg_pool2d(signal.reshape(1, 1, 4, 5), 2).sigmoid()
+        return F.interpolate(image, scale_factor=2, mode="bilinear").square().sum()
+
+    kernel = model.weight.reshape(-1)[:12].reshape(4, 1, 3)
+    gradients = vmap(grad(scores, (0, 1, 2)), (None, None, 0))(kernel, model.weight[0], x)
+    own_kernels = vmap(lambda y: F.conv1d(torch.ones(1, 2, 5), y.repeat(6)[:12].reshape(3, 2, 2)))(x)
+    return *gradients, own_kernels
+
+
+def selected(model: Model, x: torch.Tensor) -> object:
+    """Elements of samples that are selected by position, and their gradients."""
+
+    def total(sample: torch.Tensor) -> torch.Tensor:
+        order = sample.argsort()
+        rows = F.embedding(order[:2], sample.outer(sample)).index_select(1, torch.tensor([2, 0, 2]))
+        highest = sample.max(0)[0] + 2 * sample.sort()[0][1] - sample.median() + sample.topk(2)[0].prod()
+        spread = torch.zeros(5).scatter_add(0, order, sample.square())
+        spread = spread.index_put((order[:2],), sample[2:])
+        return (rows.gather(1, order[None, :2] % 3).sum() + spread[1:].exp().sum()) * highest
+
+    return vmap(grad(total))(x), vmap(lambda y: torch.take_along_dim(y, y.argsort(), 0))(x)
+
+
+def classified(model: Model, x: torch.Tensor) -> object:
+    """Losses of samples, and their gradients."""
+
+    def loss(sample: torch.Tensor) -> torch.Tensor:
+        rows = F.batch_norm(sample.outer(sample), torch.zeros(4), torch.ones(4))
+        product = F.bilinear(rows, rows.tanh(), model.weight[None])
+        return F.cross_entropy(rows, torch.tensor([1, 2, 0, 3])) + F.glu(product.reshape(-1)).sum()
+
+    return vmap(grad_and_value(loss))(x)
+
+
 CASES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
     "grad": lambda model, x: grad(total(model))(x),
     "grad with other results": lambda model, x: grad(lambda y: (total(model)(y), y.sin()), has_aux=True)(x),
@@ -84,16 +125,20 @@ CASES: dict[str, Callable[[Any, torch.Tensor], Any]] = {
         x
     ),
     "accelerations": accelerations,
+    "convolved": convolved,
+    "selected": selected,
+    "classified": classified,
     "adapted": adapted,
     "potential": potential,
 }
 
 
+SWEEP = ("accelerations", "classified")
+
+
 @pytest.mark.parametrize(
     "name",
-    thin_out(
-        pytest.param(name, marks=[pytest.mark.sweep] if name == "accelerations" else []) for name in CASES
-    ),
+    thin_out(pytest.param(name, marks=[pytest.mark.sweep] if name in SWEEP else []) for name in CASES),
 )
 def test_agrees_for_every_batch(name: str) -> None:
     torch.manual_seed(0)
@@ -106,15 +151,19 @@ def test_agrees_for_every_batch(name: str) -> None:
             program.lower(opset=opset).verify(call)
 
 
-@pytest.mark.parametrize("index", [1, -1])
-def test_gradients_of_slices_of_samples(index: int) -> None:
+def test_gradients_of_slices_of_samples() -> None:
     def function(y: torch.Tensor) -> torch.Tensor:
-        return (y[1:3] ** 2).sum() + (y[-2:] ** 3).sum() * y[::2].sum() + y[index].exp()
+        return (y[1:3] ** 2).sum() + (y[-2:] ** 3).sum() * y[::2].sum() + y[1::3].prod() + y[1].exp()
 
     model = Model(lambda model, x: vmap(grad(function))(x)).eval()
-    if index < 0:
-        program = opsetta.export(model, (torch.randn(3, 4),), opset=9)
-        program.verify()
-        return
-    with pytest.raises(CaptureError, match="leave the dimension out of dynamic_shapes"):
+    program = opsetta.export(model, (torch.randn(3, 4),), opset=9, dynamic_shapes=({0: "batch"},))
+    program.verify((torch.randn(5, 4),))
+
+
+def test_transposed_convolutions_with_weights_of_samples_are_refused() -> None:
+    def function(y: torch.Tensor) -> torch.Tensor:
+        return F.conv_transpose1d(torch.ones(1, 1, 3), y.reshape(1, 1, 4))
+
+    model = Model(lambda model, x: vmap(function)(x)).eval()
+    with pytest.raises(CaptureError, match="convolution.* within a vmap over a dynamic dimension"):
         opsetta.export(model, (torch.randn(3, 4),), dynamic_shapes=({0: "batch"},))
