@@ -138,6 +138,39 @@ def test_batch_normalization_becomes_part_of_the_convolution() -> None:
     np.testing.assert_allclose(case.run(x)[0], before[0], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("op_type", "flattens", "operators"),
+    [
+        ("MatMul", True, ["MatMul", "Reshape", "Add"]),
+        ("MatMul", False, ["MatMul", "Add"]),
+        ("Gemm", False, ["Gemm"]),
+    ],
+)
+def test_batch_normalization_of_rows_becomes_part_of_the_product(
+    op_type: str, flattens: bool, operators: list[str]
+) -> None:
+    case = Case([2, 3, 5] if flattens else [6, 5])
+    rows = case.g.op(op_type, case.x, case.weight("w", numbers(5, 4)))
+    rows.shape = ir.Shape([2, 3, 4] if flattens else [6, 4])
+    rows = case.g.op("Reshape", rows, [6, 4]) if flattens else rows
+    parameters = [case.weight(f"p{i}", numbers(4, seed=i) ** 2 + 0.5) for i in range(4)]
+    case.returns(case.g.op("BatchNormalization", rows, *parameters))
+    x = numbers(*case.x.shape.numpy())
+    before = case.run(x)
+    assert case.fold()
+    assert case.ops() == operators
+    np.testing.assert_allclose(case.run(x)[0], before[0], rtol=1e-5, atol=1e-5)
+
+
+def test_batch_normalization_of_another_dimension_stays() -> None:
+    case = Case([3, 4, 5])
+    product = case.g.op("MatMul", case.x, case.weight("w", numbers(5, 4)))
+    product.shape = ir.Shape([3, 4, 4])
+    parameters = [case.weight(f"p{i}", numbers(4, seed=i) ** 2 + 0.5) for i in range(4)]
+    case.returns(case.g.op("BatchNormalization", product, *parameters))
+    assert not case.fold()
+
+
 def _two_readers(case: Case, conv: Value) -> list[Value]:
     return [case.g.op("Mul", conv, case.weight("c", numbers(4, 1, 1))), case.g.op("Neg", conv)]
 

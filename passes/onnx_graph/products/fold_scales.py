@@ -4,9 +4,10 @@
 
 1. The product has no other reader, and is no output of a graph.
 2. Scaled weights must be a constant without another reader; a bias must be constant or absent.
-3. The constant has one number, or one for each channel. A MatMul takes no bias; the `beta` of a Gemm is
-   multiplied into its bias.
+3. The constant has one number, or one for each channel. A MatMul takes no bias, so the offset of a
+   BatchNormalization behind it becomes an Add; the `beta` of a Gemm is multiplied into its bias.
 4. New weights are computed when they are written, one at a time.
+5. A Reshape between a linear layer and the BatchNormalization of matrices keeps the last dimension.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ import onnx_ir as ir
 
 from ..constants.initializers import Initializers
 from ..constants.reused_memory import empty
-from ..node_pass import ConstantPass, removable_producer, replace_by_value
+from ..node_pass import ConstantPass, removable_producer, replace_by_value, replace_node
 from ..pass_order import Run
 from .scaled_weights import scaled_blocks
 
@@ -79,17 +80,20 @@ class FoldScales(ConstantPass):
     def rewrite(self, node: ir.Node) -> bool:
         """Fold a node into the product before it."""
         if node.op_type == "BatchNormalization":
-            folded = self._fold_normalization(node)
-        else:
-            folded = self._fold_arithmetic(node)
+            return self._fold_normalization(node)
+        folded = self._fold_arithmetic(node)
         if folded is None:
             return False
+        self._replace(node, folded)
+        return True
+
+    def _replace(self, node: ir.Node, folded: _WeightedProduct) -> None:
+        """Let the product's result replace that of a node."""
         result = folded.node.outputs[0]
         # The file may state the shape of the folded node only.
         if result.shape is None:
             result.shape = node.outputs[0].shape
         replace_by_value(node, result)
-        return True
 
     def _fold_arithmetic(self, node: ir.Node) -> _WeightedProduct | None:
         a, b = node.inputs
@@ -108,25 +112,46 @@ class FoldScales(ConstantPass):
             return product if folded else None
         return None
 
-    def _fold_normalization(self, node: ir.Node) -> _WeightedProduct | None:
-        """Fold a normalization by constant statistics; return the product that then includes it."""
-        product = self._product(node.inputs[0], node)
+    def _fold_normalization(self, node: ir.Node) -> bool:
+        """Fold a normalization by constant statistics; behind a MatMul an Add of the offset stays."""
+        data = node.inputs[0]
+        product = self._product(data, node)
+        shape = data.shape if data is not None else None
+        reshape = None if product is not None else removable_producer(node, data, "Reshape")
+        if reshape is not None:
+            product = self._product(reshape.inputs[0], reshape)
         used = [value for value in node.outputs[1:] if value.uses() or value.is_graph_output()]
         if product is None or used or node.attributes.get_int("training_mode", 0) != 0:
-            return None
-        # A MatMul has no bias for the offset.
-        if product.node.op_type == "MatMul":
-            return None
+            return False
+        # Rows of channels stay rows of channels in matrices only: others have channels in dimension 1.
+        if (reshape is not None or product.node.op_type == "MatMul") and (
+            product.axis != -1 or shape is None or len(shape) != 2 or shape[1] != product.channels
+        ):
+            return False
         parameters = [value for value in node.inputs[1:] if value is not None]
         if len(parameters) != 4 or not all(map(self.initializers.is_constant, parameters)):
-            return None
+            return False
         epsilon = node.attributes.get_float("epsilon", 1e-5)
         scale, offset, mean, variance = (_array(value).astype(np.float64) for value in parameters)
         with np.errstate(all="ignore"):
             factor = scale / np.sqrt(variance + epsilon)
         if factor.shape != (product.channels,):
-            return None
-        return product if self._fold_in(product, factor, offset - mean * factor) else None
+            return False
+        shift = offset - mean * factor
+        if product.node.op_type == "MatMul":
+            if not self._fold_in(product, factor, None):
+                return False
+            stem = f"{node.name or node.op_type}_offset"
+            addend = self.initializers.make(shift.astype(product.dtype.numpy()), stem)
+            replace_node(node, "Add", [data, addend])
+            return True
+        if not self._fold_in(product, factor, shift):
+            return False
+        if reshape is None:
+            self._replace(node, product)
+        else:
+            replace_by_value(node, reshape.outputs[0])
+        return True
 
     def _product(self, value: ir.Value | None, reader: ir.Node) -> _WeightedProduct | None:
         """The product that computes a value, if nothing else reads it."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
+from .reductions_and_shapes import all_static, is_stored
 
 
 def _number(g: GraphContext, number: float, like: Value) -> Value:
@@ -245,3 +246,32 @@ def _limit(g: GraphContext, limit: Value | float | None, sign: int) -> float | N
     if not abs(number) <= 256:
         raise g.refuse("a limit is above 256")
     return number
+
+
+def _register_own_shape(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}.own_shape")
+    def with_reshaped_channel(g: GraphContext, A: Value, B: Value) -> Value:
+        """An operand of one channel passes a Reshape to its own shape before its channel is broadcast."""
+        operands = [A, B]
+        shapes = [g.shape(operand) for operand in operands]
+        for number, (shape, other) in enumerate(zip(shapes, reversed(shapes), strict=True)):
+            if shape is None or other is None or len(shape) != len(other) or len(shape) < 3:
+                continue
+            if shape[1] == 1 != other[1] and all_static(shape) and not is_stored(operands[number]):
+                operands[number] = g.op("Reshape", operands[number], list(shape))
+                return g.op(op_type, *operands)
+        raise g.refuse("no computed operand has one channel, and the other one several")
+
+
+for _op_type in ("Add", "Div", "Mul", "Sub"):
+    _register_own_shape(_op_type)
+
+
+@onnx_symbolic("form::Add.reshaped")
+def add_reshaped(g: GraphContext, A: Value, B: Value) -> Value:
+    """The first operand passes a Reshape to its own shape, which ends a pattern that consumers know."""
+    shape, producer = g.shape(A), A.producer()
+    if shape is None or not all_static(shape) or producer is None or producer.op_type == "Reshape":
+        raise g.refuse("the sizes are not known, or it has a Reshape")
+    result: Value = g.op("Add", g.op("Reshape", A, list(shape)), B)
+    return result

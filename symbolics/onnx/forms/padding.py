@@ -1,8 +1,14 @@
-"""Convolutions and pooling with a Pad of its own, or with two dimensions in place of one."""
+"""Convolutions and pooling with a Pad of its own, two dimensions, a smaller kernel, or without a batch."""
 
 from typing import Any
 
+import numpy as np
+
 from ....registration import GraphContext, Value, onnx_symbolic
+from .reductions_and_shapes import all_static
+
+_MAXIMUM_BATCH = 8
+"""The most images whose weights are repeated."""
 
 
 def _pad(g: GraphContext, X: Value, pads: list[int]) -> Value:
@@ -45,6 +51,108 @@ def convolution(
         raise g.refuse("only padding that differs between the sides is written as a Pad")
     result: Value = g.op("Conv", _pad(g, X, pads), W, B, **attributes)
     return result
+
+
+@onnx_symbolic("form::Conv.trimmed_kernel")
+def convolve_within_image(
+    g: GraphContext,
+    X: Value,
+    W: Value,
+    B: Value | None = None,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Value:
+    """A convolution of each channel without the rows and columns of the kernel that meet only padding."""
+    shape, kernel = g.shape(X), g.constant_value(W)
+    if shape is None or kernel is None or not all_static(shape[2:]) or auto_pad != "NOTSET" or pads is None:
+        raise g.refuse("the sizes, the weights or the padding are not known")
+    if kernel.shape[1] != 1 or group != kernel.shape[0]:
+        raise g.refuse("it is no convolution of each channel")
+    rank = kernel.ndim - 2
+    trimmed_pads, regions = list(pads), []
+    for axis in range(rank):
+        size, taps = int(shape[axis + 2]), kernel.shape[axis + 2]
+        step = dilations[axis] if dilations else 1
+        stride = strides[axis] if strides else 1
+        before, after = pads[axis], pads[axis + rank]
+        last = (size + before + after - step * (taps - 1) - 1) // stride * stride - before
+        # A tap that is `step` further reads pixels of an arithmetic sequence from `start` to `last`.
+        reads = [
+            any(0 <= start < size for start in range(tap * step - before, last + tap * step + 1, stride))
+            for tap in range(taps)
+        ]
+        if not any(reads):
+            raise g.refuse("no pixel is read")
+        first, end = reads.index(True), taps - reads[::-1].index(True)
+        trimmed_pads[axis] -= first * step
+        trimmed_pads[axis + rank] -= (taps - end) * step
+        regions.append(slice(first, end))
+    trimmed = kernel[:, :, *regions]
+    if trimmed.shape == kernel.shape or min(trimmed_pads) < 0:
+        raise g.refuse("every row and column of the kernel meets the image")
+    arguments = {"dilations": dilations, "strides": strides, "pads": trimmed_pads, "group": group}
+    weight = g.constant(np.ascontiguousarray(trimmed))
+    result: Value = g.op("Conv", X, weight, B, kernel_shape=list(trimmed.shape[2:]), **arguments)
+    return result
+
+
+def _register_grouped_batches(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}.grouped_batches")
+    def convolve_side_by_side(
+        g: GraphContext,
+        X: Value,
+        W: Value,
+        B: Value | None = None,
+        group: int = 1,
+        result_shape: list[int] | None = None,
+        **arguments: Any,
+    ) -> Value:
+        """A few images as channels of one image, of which each group has the same weights."""
+        shape, kernel = g.shape(X), g.constant_value(W)
+        bias = None if B is None else g.constant_value(B)
+        if shape is None or result_shape is None or not all_static(shape) or kernel is None:
+            raise g.refuse("the sizes or the weights are not known")
+        batch, channels, *sizes = map(int, shape)
+        if not 1 < batch <= _MAXIMUM_BATCH or (B is not None and bias is None):
+            raise g.refuse(f"the batch is not of 2 to {_MAXIMUM_BATCH} images, or the bias is computed")
+        weights = g.constant(np.concatenate([kernel] * batch))
+        biases = None if bias is None else g.constant(np.concatenate([bias] * batch))
+        image = g.op("Reshape", X, [1, batch * channels, *sizes])
+        image = g.op(op_type, image, weights, biases, group=batch * group, **arguments)
+        result: Value = g.op("Reshape", image, result_shape)
+        return result
+
+
+for _op_type in ("Conv", "ConvTranspose"):
+    _register_grouped_batches(_op_type)
+
+
+@onnx_symbolic("form::Pad.four_dimensions")
+def pad_images(
+    g: GraphContext,
+    data: Value,
+    pads: Value | list[int],
+    constant_value: Value | None = None,
+    axes: Value | None = None,
+    mode: str = "constant",
+    result_shape: list[int] | None = None,
+) -> Value:
+    """Vectors and sequences as images with rows of one pixel."""
+    shape, array = g.shape(data), pads if isinstance(pads, list) else g.constant_value(pads)
+    if shape is None or result_shape is None or not all_static(shape) or array is None or axes is not None:
+        raise g.refuse("the sizes and the padding of all dimensions must be known")
+    rank = len(shape)
+    if not 1 < rank < 4:
+        raise g.refuse("only vectors and sequences become images")
+    ends = [int(number) for number in array]
+    before, after = ([ends[i], *[0] * (4 - rank), *ends[i + 1 : i + rank]] for i in (0, rank))
+    image = g.op("Reshape", data, [*shape[:1], *[1] * (4 - rank), *shape[1:]])
+    image = g.op("Pad", image, [*before, *after], constant_value, mode=mode)
+    return g.op("Reshape", image, result_shape)
 
 
 def _register_two_dimensions(op_type: str) -> None:

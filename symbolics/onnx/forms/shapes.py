@@ -293,13 +293,13 @@ def gather_as_copies(g: GraphContext, data: Value, indices: Value, axis: int = 0
 
 @onnx_symbolic("form::Gather.matrix_of_positions")
 def gather_by_matrix(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
-    """Constant positions as a matrix of one row, behind which a Reshape removes the row."""
-    array, sizes = g.constant_value(indices), _static_shape(g, data)
-    if array is None or array.ndim != 1:
-        raise g.refuse("the positions are computed, or no vector")
+    """Positions as a matrix of one row, behind which a Reshape removes the row."""
+    sizes, counts = _static_shape(g, data), _static_shape(g, indices)
+    if len(counts) != 1:
+        raise g.refuse("the positions are no vector")
     axis = g.axis(axis, len(sizes))
-    rows = g.op("Gather", data, array[None], axis=axis)
-    return g.op("Reshape", rows, [*sizes[:axis], array.size, *sizes[axis + 1 :]])
+    rows = g.op("Gather", data, g.op("Reshape", indices, [1, *counts]), axis=axis)
+    return g.op("Reshape", rows, [*sizes[:axis], *counts, *sizes[axis + 1 :]])
 
 
 @onnx_symbolic("form::SpaceToDepth.convolution")

@@ -81,6 +81,49 @@ def resize_by_samples(
     return _compose_resize(g, X, roi, scales, sizes, axes, {"mode": mode, **_DEFAULTS, **attributes})
 
 
+@onnx_symbolic("form::Resize.repeated")
+def resize_by_repetition(
+    g: GraphContext,
+    X: Value,
+    roi: Value | None = None,
+    scales: Value | list[float] | None = None,
+    sizes: Value | list[int | Value] | None = None,
+    mode: str = "nearest",
+    result_shape: list[int] | None = None,
+    **attributes: Any,
+) -> Value:
+    """Pixels that are repeated a whole number of times, by coordinates from the corner."""
+    shape = g.shape(X)
+    if shape is None or result_shape is None or not all(isinstance(size, int) and size for size in shape):
+        raise g.refuse("the sizes must be known")
+    ratios = [size / int(old) for size, old in zip(result_shape, shape, strict=True)]
+    if not _repeats(ratios, {"mode": mode, **_DEFAULTS, **attributes}):
+        raise g.refuse("pixels are not repeated a whole number of times")
+    corner = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    result: Value = g.op("Resize", X, None, ratios, mode="nearest", **corner)
+    return result
+
+
+@onnx_symbolic("form::Resize.two_dimensions")
+def resize_rows(
+    g: GraphContext,
+    X: Value,
+    roi: Value | None = None,
+    scales: Value | list[float] | None = None,
+    sizes: Value | list[int | Value] | None = None,
+    mode: str = "nearest",
+    **attributes: Any,
+) -> Value:
+    """Sequences as images of one row."""
+    roi, scales, sizes = (_without_empty(g, value) for value in (roi, scales, sizes))
+    numbers = g.constant_value(scales if sizes is None else sizes)
+    if roi is not None or numbers is None or numbers.size != 3 or g.rank(X) != 3:
+        raise g.refuse("only sequences of which all sizes or scales are known become images")
+    by = {"scales" if sizes is None else "sizes": [*numbers[:2].tolist(), 1, *numbers[2:].tolist()]}
+    image = g.op("Resize", g.op("Unsqueeze", X, axes=[2]), **by, mode=mode, **attributes)
+    return g.op("Squeeze", image, axes=[2])
+
+
 def _without_empty(g: GraphContext, value: Any) -> Any:
     """An optional input, or None for an empty tensor, which means that the input is omitted."""
     return None if isinstance(value, Value) and g.shape(value) == (0,) else value

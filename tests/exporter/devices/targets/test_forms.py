@@ -62,6 +62,17 @@ CASES = [
         ROWS,
         {"Unsqueeze", "ConvTranspose", "Squeeze"},
     ),
+    ("Conv.trimmed_kernel", nn.Conv2d(3, 3, 5, 2, 2, groups=3), (2, 3, 1, 2), {"Conv"}),
+    ("Conv.trimmed_kernel", nn.Conv2d(3, 6, 3, 1, 2, 2, groups=3), (2, 3, 2, 9), {"Conv"}),
+    ("Conv.grouped_batches", nn.Conv2d(3, 6, 3, 2, 1, groups=3), IMAGE, {"Reshape"}),
+    ("ConvTranspose.grouped_batches", nn.ConvTranspose1d(3, 4, 3, 2, bias=False), ROWS, {"Reshape"}),
+    ("Pad.four_dimensions", _of(lambda x: F.pad(x, (4, 2), "reflect")), ROWS, {"Reshape"}),
+    ("Resize.repeated", _of(lambda x: F.interpolate(x, (6, 24), mode="nearest-exact")), IMAGE, {"Resize"}),
+    ("Resize.samples", _of(lambda x: F.interpolate(x, (4, 5), mode="nearest-exact")), IMAGE, {"Gather"}),
+    ("Resize.two_dimensions", _of(lambda x: F.interpolate(x, 20, mode="linear")), ROWS, {"Squeeze"}),
+    ("Mul.own_shape", _of(lambda x: x * x[:, 1:2].sigmoid()), IMAGE, {"Reshape"}),
+    ("Sub.own_shape", _of(lambda x: x.amax(1, keepdim=True) - x), ROWS, {"Reshape"}),
+    ("Add.reshaped", _of(lambda x: x * 2 + 1), ROWS, {"Reshape"}),
     ("And.mul", _of(lambda x: torch.where((x > 0) & (x < 1), x, -x)), IMAGE, {"Mul"}),
     ("Or.max", _of(lambda x: torch.where((x < 0) | (x > 1), x, -x)), IMAGE, {"Max"}),
     ("Xor.abs", _of(lambda x: torch.where((x < 0.5) ^ (x > 0), x, -x)), IMAGE, {"Abs", "Sub"}),
@@ -126,6 +137,12 @@ _REPEATED = (
     "merged_dimensions",
     "first_dimension",
     "earlier",
+    "trimmed_kernel",
+    "grouped_batches",
+    "four_dimensions",
+    "repeated",
+    "own_shape",
+    "reshaped",
 )
 """Forms that consist of the operator itself."""
 
@@ -147,6 +164,28 @@ def test_a_form_has_the_same_results(form, model, shape, operators):
     assert operators <= written
     if operator not in operators and name not in _REPEATED:
         assert operator not in written or operator in ("InstanceNormalization", "Gather", "Slice")
+
+
+@pytest.mark.parametrize(
+    ("size", "stride", "dilation", "kernel"),
+    [((1, 1), 1, 1, [1, 1]), ((1, 4), 1, 1, [1, 5]), ((2, 1), 2, 1, [2, 1]), ((3, 2), 1, 2, [3, 1])],
+)
+def test_a_trimmed_kernel_meets_the_image(size, stride, dilation, kernel):
+    target = _target('[[forms]]\noperator = "Conv"\nform = "trimmed_kernel"')
+    model = nn.Conv2d(2, 2, 5, stride, 2 * dilation, dilation, groups=2).eval()
+    program = opsetta.export(model, (torch.randn(1, 2, *size),), opset=17, target=target)
+    program.verify()
+    [convolution] = program.model.graph
+    assert list(convolution.inputs[1].shape)[2:] == kernel
+
+
+def test_rows_of_a_table_at_computed_positions_get_a_matrix_of_positions():
+    rule = '[[forms]]\noperator = "Gather"\ncomputed_inputs = ["indices"]\nform = "matrix_of_positions"'
+    program = opsetta.export(
+        nn.Embedding(9, 4).eval(), (torch.tensor([3, 8]),), opset=17, target=_target(rule)
+    )
+    program.verify()
+    assert [node.op_type for node in program.model.graph] == ["Reshape", "Gather", "Reshape"]
 
 
 def test_a_form_may_consist_of_operators_that_get_a_form():
