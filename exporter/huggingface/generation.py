@@ -108,6 +108,7 @@ class TextGenerator:
         input_features: ArrayLike | None = None,
         input_values: ArrayLike | None = None,
         pixel_values: ArrayLike | None = None,
+        pixel_attention_mask: ArrayLike | None = None,
         decoder_input_ids: ArrayLike | None = None,
         max_new_tokens: int = 20,
         min_new_tokens: int | None = None,
@@ -139,6 +140,7 @@ class TextGenerator:
             input_values: the samples of speech recognition, `[batch, samples]`, of models such as Moonshine.
             pixel_values: the images of image-text-to-text, as the processor of the model makes them, in the
                 order of the image tokens.
+            pixel_attention_mask: their pixels that are no padding, for models such as SmolVLM.
             decoder_input_ids: how the results of an encoder-decoder begin, `[batch, length]`; by default as
                 the configuration says.
             max_new_tokens: the most tokens that are generated for a sequence.
@@ -205,7 +207,8 @@ class TextGenerator:
         if self._encoder is None:
             if has_sounds or decoder_input_ids is not None or input_ids is None:
                 raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
-            prompt = self._decoder_prompt(input_ids, attention_mask, pixel_values, max_new_tokens)
+            images = (pixel_values, pixel_attention_mask)
+            prompt = self._decoder_prompt(input_ids, attention_mask, images, max_new_tokens)
         else:
             encoder_inputs = self._encoder_inputs(input_ids, attention_mask, sounds)
             prompt = self._encoded_prompt(encoder_inputs, decoder_input_ids, language, speech_task)
@@ -337,7 +340,7 @@ class TextGenerator:
         self,
         input_ids: ArrayLike,
         attention_mask: ArrayLike | None,
-        pixel_values: ArrayLike | None,
+        images: tuple[ArrayLike | None, ArrayLike | None],
         max_new_tokens: int,
     ) -> _Prompt:
         tokens, mask = _prompt(input_ids, attention_mask)
@@ -354,8 +357,8 @@ class TextGenerator:
             self._first.static.check(tokens.shape[1] + max_new_tokens - 1)
         inputs = {"attention_mask": mask}
         if self._images is not None:
-            inputs["inputs_embeds"] = self._images.make_embeddings(tokens, pixel_values)
-        elif pixel_values is not None:
+            inputs["inputs_embeds"] = self._images.make_embeddings(tokens, *images)
+        elif any(image is not None for image in images):
             raise UsageError("this model reads no images: leave out pixel_values")
         # Repetition penalties must not count the tokens of the padding.
         return _Prompt(tokens, inputs, source=tokens, padding=(mask != 0).argmax(axis=1))
@@ -385,6 +388,8 @@ class TextGenerator:
         has_past = False
         while True:
             feed = {**inputs, "input_ids": next_tokens, USE_CACHE: np.array([has_past])}
+            if self._images is not None:
+                feed["token_type_ids"] = self._images.mark_images(search.tokens)
             for call, column in graph.calls(search.tokens, next_tokens, inputs):
                 results = graph.run({**feed, **call, **cache})
                 cache |= next_cache(results, has_past)
