@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import inspect
 import itertools
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -70,13 +69,6 @@ def decoder_call(
     import torch
 
     model = source.model
-    if getattr(model.config, "rescale_every", 0):
-        # RWKV divides weights and hidden states by powers of two, which changes no result but overflows, and
-        # writes to its weights for it.
-        model.config.rescale_every = 0
-    if getattr(model.config, "max_inference_chunksize", 0):
-        # xLSTM runs parts of a long text one after the other, which saves memory and changes no result.
-        model.config.max_inference_chunksize = sys.maxsize
     settings = source.cache
     if settings.shares_buffer and not supports_shared_buffer(model, example_tokens(source.config, 3)):
         settings = dataclasses.replace(settings, shares_buffer=False)
