@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import inspect
 import itertools
-import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -54,12 +53,15 @@ def text_generation(source: TaskModel) -> list[ExampleCall]:
     return [decoder_call(source)]
 
 
-def decoder_call(source: TaskModel, *, reads_embeddings: bool = False) -> ExampleCall:
+def decoder_call(
+    source: TaskModel, *, reads_embeddings: bool = False, marks_images: bool = False
+) -> ExampleCall:
     """The call of a decoder.
 
     Args:
         source: the model.
         reads_embeddings: whether it reads the embeddings of tokens, instead of tokens.
+        marks_images: whether it reads which of all tokens stand for images.
 
     Raises:
         UsageError: it returns no cache, or one of a class that is not supported.
@@ -67,13 +69,6 @@ def decoder_call(source: TaskModel, *, reads_embeddings: bool = False) -> Exampl
     import torch
 
     model = source.model
-    if getattr(model.config, "rescale_every", 0):
-        # RWKV divides weights and hidden states by powers of two, which changes no result but overflows, and
-        # writes to its weights for it.
-        model.config.rescale_every = 0
-    if getattr(model.config, "max_inference_chunksize", 0):
-        # xLSTM runs parts of a long text one after the other, which saves memory and changes no result.
-        model.config.max_inference_chunksize = sys.maxsize
     settings = source.cache
     if settings.shares_buffer and not supports_shared_buffer(model, example_tokens(source.config, 3)):
         settings = dataclasses.replace(settings, shares_buffer=False)
@@ -89,6 +84,9 @@ def decoder_call(source: TaskModel, *, reads_embeddings: bool = False) -> Exampl
     past_length = int(mask.sum(1).max()) - length if settings.is_static else EXAMPLE_PAST
     if "position_ids" in parameters:
         inputs["position_ids"] = (mask.cumsum(1) - 1)[:, past_length : past_length + length]
+    if marks_images:
+        inputs["token_type_ids"] = torch.zeros_like(mask)
+        inputs["token_type_ids"][:, past_length - 1 : past_length + 2] = 1
     kept = _find_kept_tensors(model, example_tokens(source.config, length), settings)
     layers = [list(tensors) for _, tensors in itertools.groupby(kept.tensors, lambda tensor: tensor.layer)]
     seeds = itertools.count()

@@ -85,13 +85,14 @@ class TextGenerator:
     @property
     def takes_audio(self) -> bool:
         """Whether the encoder reads sounds."""
-        return self._sound_input is not None
+        return self._encoder_input in ("input_features", "input_values")
 
     @property
-    def _sound_input(self) -> str | None:
-        """The name of the encoder's input of sounds, if it has one."""
+    def _encoder_input(self) -> str:
+        """The name of the encoder's input of texts, sounds or images."""
         names = () if self._encoder is None else self._encoder.inputs
-        return next((name for name in ("input_features", "input_values") if name in names), None)
+        others = ("input_features", "input_values", "pixel_values")
+        return next((name for name in others if name in names), "input_ids")
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -108,6 +109,7 @@ class TextGenerator:
         input_features: ArrayLike | None = None,
         input_values: ArrayLike | None = None,
         pixel_values: ArrayLike | None = None,
+        pixel_attention_mask: ArrayLike | None = None,
         decoder_input_ids: ArrayLike | None = None,
         max_new_tokens: int = 20,
         min_new_tokens: int | None = None,
@@ -137,8 +139,9 @@ class TextGenerator:
             attention_mask: 0 for padding, of the same shape; by default all 1.
             input_features: the spectrograms of speech recognition, as the feature extractor makes them.
             input_values: the samples of speech recognition, `[batch, samples]`, of models such as Moonshine.
-            pixel_values: the images of image-text-to-text, as the processor of the model makes them, in the
-                order of the image tokens.
+            pixel_values: the images of image-to-text or image-text-to-text, as the processor of the model
+                makes them; with image tokens, in their order.
+            pixel_attention_mask: their pixels that are no padding, for models such as SmolVLM.
             decoder_input_ids: how the results of an encoder-decoder begin, `[batch, length]`; by default as
                 the configuration says.
             max_new_tokens: the most tokens that are generated for a sequence.
@@ -201,13 +204,15 @@ class TextGenerator:
         if "" in strings:
             raise UsageError("a stop string is empty")
         sounds = {"input_features": input_features, "input_values": input_values}
-        has_sounds = any(sound is not None for sound in sounds.values())
         if self._encoder is None:
-            if has_sounds or decoder_input_ids is not None or input_ids is None:
+            others = (*sounds.values(), decoder_input_ids)
+            if input_ids is None or any(other is not None for other in others):
                 raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
-            prompt = self._decoder_prompt(input_ids, attention_mask, pixel_values, max_new_tokens)
+            images = (pixel_values, pixel_attention_mask)
+            prompt = self._decoder_prompt(input_ids, attention_mask, images, max_new_tokens)
         else:
-            encoder_inputs = self._encoder_inputs(input_ids, attention_mask, sounds)
+            encoded = {"input_ids": input_ids, **sounds, "pixel_values": pixel_values}
+            encoder_inputs = self._encoder_inputs(encoded, attention_mask)
             prompt = self._encoded_prompt(encoder_inputs, decoder_input_ids, language, speech_task)
         prompt = prompt.repeat(beams.rows)
         length = prompt.tokens.shape[1]
@@ -265,9 +270,10 @@ class TextGenerator:
         Args:
             audio: the path of a .wav file, or samples from -1 to 1 at the rate of the feature extractor.
         """
-        if self._sound_input is None:
+        if not self.takes_audio:
             raise UsageError("this model reads no sounds: call generate_text")
-        return self._texts(self.generate(**{self._sound_input: sound_input(self._folder, audio)}, **options))
+        sound = sound_input(self._folder, audio)
+        return self._texts(self.generate(**{self._encoder_input: sound}, **options))
 
     def _texts(self, tokens: np.ndarray, prompt: int = 1, padding: np.ndarray | None = None) -> list[str]:
         """The texts of generated sequences, up to their ends.
@@ -284,22 +290,17 @@ class TextGenerator:
         return self.tokenizer.decode(rows)
 
     def _encoder_inputs(
-        self,
-        input_ids: ArrayLike | None,
-        attention_mask: ArrayLike | None,
-        sounds: Mapping[str, ArrayLike | None],
+        self, inputs: Mapping[str, ArrayLike | None], attention_mask: ArrayLike | None
     ) -> dict[str, np.ndarray]:
         assert self._encoder is not None
-        name = self._sound_input or "input_ids"
-        inputs = {
-            key: value for key, value in {"input_ids": input_ids, **sounds}.items() if value is not None
-        }
-        if list(inputs) != [name]:
-            raise UsageError(f"this model needs {name}, not {', '.join(sorted(inputs)) or 'nothing'}")
+        name = self._encoder_input
+        passed = {key: value for key, value in inputs.items() if value is not None}
+        if list(passed) != [name]:
+            raise UsageError(f"this model needs {name}, not {', '.join(sorted(passed)) or 'nothing'}")
         if name != "input_ids":
             declaration = self._encoder.inputs[name]
-            return {name: np.asarray(inputs[name], dtype=numpy_type(declaration.dtype))}
-        tokens, mask = _prompt(inputs[name], attention_mask)
+            return {name: np.asarray(passed[name], dtype=numpy_type(declaration.dtype))}
+        tokens, mask = _prompt(passed[name], attention_mask)
         return {"input_ids": tokens, "attention_mask": mask}
 
     def _beginning(
@@ -337,7 +338,7 @@ class TextGenerator:
         self,
         input_ids: ArrayLike,
         attention_mask: ArrayLike | None,
-        pixel_values: ArrayLike | None,
+        images: tuple[ArrayLike | None, ArrayLike | None],
         max_new_tokens: int,
     ) -> _Prompt:
         tokens, mask = _prompt(input_ids, attention_mask)
@@ -354,8 +355,8 @@ class TextGenerator:
             self._first.static.check(tokens.shape[1] + max_new_tokens - 1)
         inputs = {"attention_mask": mask}
         if self._images is not None:
-            inputs["inputs_embeds"] = self._images.make_embeddings(tokens, pixel_values)
-        elif pixel_values is not None:
+            inputs["inputs_embeds"] = self._images.make_embeddings(tokens, *images)
+        elif any(image is not None for image in images):
             raise UsageError("this model reads no images: leave out pixel_values")
         # Repetition penalties must not count the tokens of the padding.
         return _Prompt(tokens, inputs, source=tokens, padding=(mask != 0).argmax(axis=1))
@@ -385,6 +386,8 @@ class TextGenerator:
         has_past = False
         while True:
             feed = {**inputs, "input_ids": next_tokens, USE_CACHE: np.array([has_past])}
+            if self._images is not None:
+                feed["token_type_ids"] = self._images.mark_images(search.tokens)
             for call, column in graph.calls(search.tokens, next_tokens, inputs):
                 results = graph.run({**feed, **call, **cache})
                 cache |= next_cache(results, has_past)

@@ -14,7 +14,7 @@ from ...registration import ModelFileError, UsageError
 from ..running.runner import Runner
 from ..running.session import Providers
 from .folder import CONFIG, read_json
-from .image_text import EMBEDDING_FILE, VISION_FILE
+from .image_text import EMBEDDING_FILE, PIXEL_MASK, VISION_FILE
 from .layouts.merged_decoders import is_cross_cache
 from .static_calls import StaticCalls
 
@@ -37,21 +37,39 @@ class ImageParts:
         # The name in older releases of transformers.
         self._image_token = config.get("image_token_id", config.get("image_token_index"))
 
-    def make_embeddings(self, tokens: np.ndarray, pixel_values: ArrayLike | None = None) -> np.ndarray:
+    def mark_images(self, tokens: np.ndarray) -> np.ndarray:
+        """Which tokens stand for images, as the decoders of some models have them."""
+        return (tokens == self._image_token).astype(np.int64)
+
+    def make_embeddings(
+        self,
+        tokens: np.ndarray,
+        pixel_values: ArrayLike | None = None,
+        pixel_attention_mask: ArrayLike | None = None,
+    ) -> np.ndarray:
         """The embeddings of tokens, with the features of images at the image tokens.
 
         Raises:
-            UsageError: there are more image tokens than features, or fewer.
+            UsageError: there are more image tokens than features, or fewer; or the file needs no mask.
         """
         embeddings: np.ndarray = self._embedding.run({"input_ids": tokens})["inputs_embeds"].numpy()
         if pixel_values is None:
             return embeddings
         declared = self._vision.inputs["pixel_values"]
         images = np.asarray(pixel_values, dtype=numpy_type(declared.dtype))
+        feed: dict[str, np.ndarray] = {}
+        if PIXEL_MASK in self._vision.inputs:
+            shape = (*images.shape[:2], *images.shape[3:])
+            mask = np.ones(shape) if pixel_attention_mask is None else np.asarray(pixel_attention_mask)
+            feed[PIXEL_MASK] = mask.astype(bool)
+        elif pixel_attention_mask is not None:
+            raise UsageError("this model has no mask of pixels: leave out pixel_attention_mask")
         # The file of some models takes one image at a time.
         count = next(iter(declared.shape or ()), None)
         parts = [images] if not isinstance(count, int) else np.split(images, len(images) // count)
-        results = [self._vision.run({"pixel_values": part})["image_features"].numpy() for part in parts]
+        results = [
+            self._vision.run({"pixel_values": part, **feed})["image_features"].numpy() for part in parts
+        ]
         features = np.concatenate(results)
         positions = tokens == self._image_token
         if positions.sum() != len(features):

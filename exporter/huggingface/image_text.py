@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ...registration import UsageError
 from .decoders import decoder_call
-from .graphs import EXAMPLE_SEQUENCE, ExampleCall, Inputs, Pairs, TaskModel, example_tokens
+from .graphs import BATCH, EXAMPLE_SEQUENCE, ExampleCall, Inputs, Pairs, TaskModel, example_tokens
 from .tasks.example_inputs import IMAGE_BATCH, make_inputs
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ EMBEDDING_FILE, VISION_FILE, DECODER_FILE = (
     "decoder_model_merged.onnx",
 )
 """The files, as transformers.js calls them."""
+PIXEL_MASK, IMAGES = "pixel_attention_mask", "num_images"
 _DECODER_ARGUMENTS = frozenset(
     {
         "input_ids",
@@ -44,6 +45,10 @@ _DECODER_ARGUMENTS = frozenset(
 """What a decoder reads that takes the features of images as embeddings, and as nothing else."""
 _LISTS_IMAGES = ("LlavaModel",)
 """Models whose features of images are a list of the rows of what their projector returns."""
+_MASKS_PIXELS = ("Idefics3Model", "SmolVLMModel")
+"""Models with several images for each text, and a mask of their pixels."""
+_JOINS_IMAGE_TOKENS = ("Gemma3Model",)
+"""Models whose tokens of one image attend to each other, and which have them marked by `token_type_ids`."""
 _IMAGE_ARGUMENTS = frozenset(
     {
         "pixel_values",
@@ -67,12 +72,34 @@ def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
     model = source.model
     _check_parts(model)
     images = make_inputs(source, {"pixel_values": {0: IMAGE_BATCH}})
-    one_image = {name: image[:1] for name, image in images.items()}
-    return [
-        ExampleCall(_embed_tokens, {"input_ids": example_tokens(source.config, EXAMPLE_SEQUENCE)}),
-        ExampleCall(_encode_images, images, fixed_inputs=one_image),
-        decoder_call(source, reads_embeddings=True),
-    ]
+    calls = [ExampleCall(_embed_tokens, {"input_ids": example_tokens(source.config, EXAMPLE_SEQUENCE)})]
+    if _owner_of(model) in _MASKS_PIXELS:
+        calls.append(_masked_images_call(images["pixel_values"]))
+    else:
+        one_image = {name: image[:1] for name, image in images.items()}
+        calls.append(ExampleCall(_encode_images, images, fixed_inputs=one_image))
+    marks_images = _owner_of(model) in _JOINS_IMAGE_TOKENS
+    return [*calls, decoder_call(source, reads_embeddings=True, marks_images=marks_images)]
+
+
+def _owner_of(model: PreTrainedModel) -> str:
+    """The name of the class of the model without its head."""
+    return type(getattr(model, "model", model)).__name__
+
+
+def _masked_images_call(images: torch.Tensor) -> ExampleCall:
+    """The call for the images of several texts, of which the last is smaller than the others."""
+    import torch
+
+    pixels = torch.stack([images, images.flip(0), images], dim=1)
+    mask = torch.ones(*pixels.shape[:2], *pixels.shape[3:], dtype=torch.bool)
+    mask[-1, -1, pixels.shape[3] // 2 :] = False
+    axes = {0: BATCH, 1: IMAGES}
+    return ExampleCall(
+        _encode_masked_images,
+        {"pixel_values": pixels, PIXEL_MASK: mask},
+        other_axes={"pixel_values": axes, PIXEL_MASK: axes},
+    )
 
 
 def _check_parts(model: PreTrainedModel) -> None:
@@ -82,9 +109,12 @@ def _check_parts(model: PreTrainedModel) -> None:
         UsageError: the message names an argument that tells so.
     """
     parameters = inspect.signature(type(model).forward).parameters
-    unsupported = [
-        name for name in parameters if name not in {"self", *_DECODER_ARGUMENTS, *_IMAGE_ARGUMENTS}
-    ]
+    arguments = {"self", *_DECODER_ARGUMENTS, *_IMAGE_ARGUMENTS}
+    if _owner_of(model) in _MASKS_PIXELS:
+        arguments.add(PIXEL_MASK)
+    if _owner_of(model) in _JOINS_IMAGE_TOKENS:
+        arguments.add("token_type_ids")
+    unsupported = [name for name in parameters if name not in arguments]
     encode = getattr(model, "get_image_features", None)
     needed = [] if encode is None else inspect.signature(encode).parameters.values()
     unsupported += [
@@ -141,3 +171,21 @@ def _encode_images(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch
     features = getattr(result, "pooler_output", result)
     images = features if isinstance(features, (list, tuple)) else [features]
     return torch.cat([image.reshape(-1, image.shape[-1]) for image in images])
+
+
+def _encode_masked_images(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
+    """The features of all images of all texts: `[positions, width]`.
+
+    As `get_image_features` of Idefics 3, which also makes a list of them by the text.
+    """
+    owner: Any = getattr(model, "model")  # noqa: B009
+    images, mask = (inputs[name].flatten(0, 1) for name in ("pixel_values", PIXEL_MASK))
+    # Texts have as many images each: the others of them are zeros.
+    is_image = (images != 0).flatten(1).any(dim=1)
+    images, mask = images[is_image], mask[is_image]
+    size = model.config.vision_config.patch_size
+    patches = mask.unfold(1, size, size).unfold(2, size, size)
+    has_pixels = patches.flatten(3).any(dim=3)
+    states = owner.vision_model(pixel_values=images, patch_attention_mask=has_pixels).last_hidden_state
+    features: torch.Tensor = owner.connector(states)
+    return features.flatten(0, 1)

@@ -13,7 +13,7 @@ import torch
 from torch.export import Dim
 
 from ....passes.faults import faults_reported, is_fault, raise_fault
-from ....registration import CaptureError
+from ....registration import CaptureError, UsageError
 from ....registration.warning import warn
 from ...captured_graph import dimensions, specializations
 from ...captured_graph.capture import Capture
@@ -185,6 +185,9 @@ def _trace_or_explain(
             raise_fault(traced, "when it traced the model")
             failures.errors["trace"] = traced
     error = failures.explained
+    if isinstance(error, UsageError):
+        # The example call of a folder refuses a model that lacks an output.
+        raise error
     if not isinstance(error, CaptureError):
         # A weight of an unsupported class is often the cause of torch's error, and a clearer one.
         tensor_kinds.check_state(model)

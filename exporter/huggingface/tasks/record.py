@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from collections.abc import Callable
 
 from ..graphs import ExampleCall, GraphFile, TaskModel
@@ -51,4 +52,12 @@ class Task:
         reads_text = source.model.main_input_name == "input_ids"
         if self.needs_text or (reads_text and not self.combines):
             check_reads_text(source.model, self.name, takes_boxes="bbox" in self.files[0].inputs)
+        config = source.model.config
+        if getattr(config, "rescale_every", 0):
+            # RWKV divides weights and hidden states by powers of two, which changes no result but overflows,
+            # and writes to its weights for it.
+            config.rescale_every = 0
+        if getattr(config, "max_inference_chunksize", 0):
+            # xLSTM runs parts of a long text one after the other, which saves memory and changes no result.
+            config.max_inference_chunksize = sys.maxsize
         return list(zip(self.files, self.build(source), strict=True))

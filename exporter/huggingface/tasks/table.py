@@ -140,11 +140,21 @@ _TASKS = (
             GraphFile(image_text.EMBEDDING_FILE, {"input_ids": _TOKENS}, ("inputs_embeds",)),
             GraphFile(
                 image_text.VISION_FILE,
-                {"pixel_values": {0: IMAGE_BATCH}},
+                {"pixel_values": {0: IMAGE_BATCH}, image_text.PIXEL_MASK: {0: IMAGE_BATCH}},
                 ("image_features",),
                 frozenset({IMAGE_BATCH}),
             ),
-            GraphFile(image_text.DECODER_FILE, {"inputs_embeds": _TOKENS, **_PROMPT}, _GENERATED),
+            GraphFile(
+                image_text.DECODER_FILE,
+                {
+                    "inputs_embeds": _TOKENS,
+                    # In the order in which decoders have their inputs.
+                    **{name: _PROMPT[name] for name in ("attention_mask", "position_ids")},
+                    "token_type_ids": _PROMPT["attention_mask"],
+                    **_PROMPT,
+                },
+                _GENERATED,
+            ),
         ),
         combines=True,
         encodes_inputs=False,

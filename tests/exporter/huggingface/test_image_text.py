@@ -111,14 +111,75 @@ def test_tokens_about_images_are_those_of_transformers(architecture, config, ops
         generator.generate(tokens, mask, pixel_values=images[:1])
 
 
-def test_models_whose_images_are_more_than_embeddings_are_refused(tmp_path):
-    vision = transformers.SiglipVisionConfig(**VISION, vision_use_head=False)
-    config = transformers.Gemma3Config(
-        text_config=transformers.Gemma3TextConfig(**TEXT, head_dim=8),
-        vision_config=vision,
+def gemma3():
+    """Windows are shorter than an image and the text behind it."""
+    layers = {"num_hidden_layers": 2, "layer_types": ["sliding_attention", "full_attention"]}
+    return transformers.Gemma3Config(
+        text_config=transformers.Gemma3TextConfig(**{**TEXT, **layers}, head_dim=8, sliding_window=6),
+        vision_config=transformers.SiglipVisionConfig(**VISION, vision_use_head=False),
         mm_tokens_per_image=4,
         image_token_index=IMAGE,
     )
-    write_model("Gemma3ForConditionalGeneration", config, tmp_path)
+
+
+def smolvlm():
+    return transformers.SmolVLMConfig(
+        text_config=transformers.LlamaConfig(**TEXT),
+        vision_config={"model_type": "smolvlm_vision", **VISION, "image_size": 32},
+        image_token_id=IMAGE,
+        scale_factor=2,
+    )
+
+
+TOKENS = torch.tensor(
+    [[3, 4, *[IMAGE] * 4, 5, 6, 7, 8, 9, 10, 11], [0, 0, 12, 13, *[IMAGE] * 4, 5, 6, 7, 8, 9]]
+)
+
+
+def compare_beams(folder, model, inputs, **other_inputs):
+    """Greedy tokens and those of three beams, for prompts of which one is padded."""
+    generator = opsetta.TextGenerator(folder)
+    mask = (TOKENS != 0).long()
+    for beams in (1, 3):
+        options = {"max_new_tokens": 12, "num_beams": beams}
+        expected = model.generate(
+            TOKENS, attention_mask=mask, do_sample=False, **inputs, **other_inputs, **options
+        )
+        np.testing.assert_array_equal(generator.generate(TOKENS, mask, **inputs, **options), expected)
+
+
+def test_tokens_of_an_image_attend_to_each_other(tmp_path):
+    model = write_model("Gemma3ForConditionalGeneration", gemma3(), tmp_path)
+    written = opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=13)
+    assert "token_type_ids" in written.graphs[-1].inputs
+    images = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(3))
+    types = (TOKENS == IMAGE).long()
+    compare_beams(tmp_path / "out", model, {"pixel_values": images}, token_type_ids=types)
+
+
+@pytest.mark.sweep
+def test_images_with_a_mask_of_pixels(tmp_path):
+    """The first text has its image behind one that is padding, the image of the second one is smaller."""
+    model = write_model("SmolVLMForConditionalGeneration", smolvlm(), tmp_path)
+    written = opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=13)
+    assert written.graphs[1].inputs == ["pixel_values", "pixel_attention_mask"]
+    images = torch.randn(2, 2, 3, 32, 32, generator=torch.Generator().manual_seed(3))
+    mask = torch.ones(2, 2, 32, 32, dtype=torch.bool)
+    mask[1, 0, 16:] = mask[1, 1] = mask[0, 0] = False
+    images *= mask[:, :, None]
+    compare_beams(tmp_path / "out", model, {"pixel_values": images, "pixel_attention_mask": mask})
+    generator = opsetta.TextGenerator(tmp_path / "out")
+    with pytest.raises(opsetta.UsageError, match="have 8 features, and the tokens 4 image tokens"):
+        generator.generate(TOKENS[:1], pixel_values=torch.ones(1, 2, 3, 32, 32))
+
+
+def test_models_whose_images_are_more_than_embeddings_are_refused(tmp_path):
+    config = transformers.PaliGemmaConfig(
+        text_config=transformers.GemmaConfig(**TEXT, head_dim=8),
+        vision_config=transformers.SiglipVisionConfig(**VISION, vision_use_head=False, projection_dim=32),
+        image_token_index=IMAGE,
+        projection_dim=32,
+    )
+    write_model("PaliGemmaForConditionalGeneration", config, tmp_path)
     with pytest.raises(opsetta.UsageError, match="has the argument token_type_ids"):
         opsetta.export_huggingface(tmp_path, tmp_path / "out")

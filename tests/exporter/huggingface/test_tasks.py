@@ -46,7 +46,7 @@ def test_each_task_agrees_at_other_sizes(name, tmp_path):
 
 def test_images_to_text(tmp_path):
     """An encoder of images with a decoder, as for speech."""
-    write_folder("VisionEncoderDecoderModel", trocr(), tmp_path / "folder")
+    model = write_folder("VisionEncoderDecoderModel", trocr(), tmp_path / "folder")
     written = opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out", opset=16, verify=True)
     assert written.task == "image-to-text"
     assert [graph.path.name for graph in written.graphs] == [
@@ -54,6 +54,14 @@ def test_images_to_text(tmp_path):
         "decoder_model.onnx",
         "decoder_with_past_model.onnx",
     ]
+    generator = opsetta.TextGenerator(tmp_path / "out")
+    images = torch.randn(3, *generator._encoder.inputs["pixel_values"].shape[1:])
+    options = {"max_new_tokens": 6, "decoder_start_token_id": 1, "eos_token_id": None, "pad_token_id": 0}
+    expected = model.generate(images, do_sample=False, **options)
+    results = generator.generate(pixel_values=images, decoder_input_ids=[[1]] * 3, max_new_tokens=6)
+    np.testing.assert_array_equal(results, expected)
+    with pytest.raises(opsetta.UsageError, match="needs pixel_values, not input_ids"):
+        generator.generate([[3, 4]])
 
 
 @pytest.mark.parametrize(
