@@ -334,6 +334,7 @@ class OnnxModel:
         in_place: bool = True,
         reorder: bool = True,
         states: Mapping[str, str] | None = None,
+        split: bool = True,
     ) -> Plan:
         """Plan execution order, lifetimes, results in place, and memory offsets; see docs/plan.md.
 
@@ -345,13 +346,14 @@ class OnnxModel:
             in_place: whether nodes overwrite operands.
             reorder: whether nodes are sorted anew for less memory; those of training graphs never are.
             states: inputs by the output that is their next value; a run may overwrite them.
+            split: whether nodes are split into parts that run one after the other for less memory.
 
         Raises:
             PlanError: a value has no size that is known before the model runs.
             DimensionError: the model is not valid for the sizes.
             UsageError: an argument is none of these.
         """
-        return make_plan(self.model, mode, budget, dimensions, alignment, in_place, reorder, states)
+        return make_plan(self.model, mode, budget, dimensions, alignment, in_place, reorder, states, split)
 
     def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
         """Write a page about the model, beside the file that it was converted from; see docs/report.md.

@@ -368,12 +368,13 @@ class Program:
         in_place: bool = True,
         reorder: bool = True,
         states: Mapping[str, str] | None = None,
+        split: bool = True,
     ) -> Plan:
         """Plan execution order, lifetimes, results in place, and memory offsets; see docs/plan.md.
 
         Arguments and errors are those of `OnnxModel.plan`.
         """
-        return make_plan(self.model, mode, budget, dimensions, alignment, in_place, reorder, states)
+        return make_plan(self.model, mode, budget, dimensions, alignment, in_place, reorder, states, split)
 
     def save_source(
         self,

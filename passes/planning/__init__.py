@@ -3,6 +3,7 @@
 from .buffers import Buffer, GraphBuffers, buffers_of
 from .offsets import Interval, align, assign_offsets, lower_bound, overlap
 from .order import execution_order
+from .parts import PartRules
 from .phases import (
     APPLY_GRADIENT,
     CALC_DERIVATIVE,
@@ -21,6 +22,7 @@ __all__ = [
     "Buffer",
     "GraphBuffers",
     "Interval",
+    "PartRules",
     "align",
     "assign_offsets",
     "buffers_of",

@@ -39,6 +39,9 @@ def plan(
     reorder: Annotated[
         bool, typer.Option("--reorder/--keep-order", help="Whether to sort nodes anew for less memory.")
     ] = True,
+    split: Annotated[
+        bool, typer.Option("--split/--no-split", help="Whether to split nodes into parts for less memory.")
+    ] = True,
     trusted: options.Trusted = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
 ) -> None:
@@ -54,6 +57,7 @@ def plan(
         alignment=alignment,
         in_place=in_place,
         reorder=reorder,
+        split=split,
     )
     planned.save(output, html=html, prefix=prefix)
     if as_json:

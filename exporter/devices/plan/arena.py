@@ -82,12 +82,8 @@ class _Frame:
         for name, array in zip(self.input_names, inputs, strict=True):
             self._write(name, array)
         for index, (node, planned) in enumerate(zip(self._graph, self._planned.nodes, strict=True)):
-            # A view shares its input's bytes: running it on them would copy them. An array of zeros
-            # tells the result's element type and shape.
             if planned.view and planned.inputs[0] in self._buffer_of:
-                dtype, shape = self._shapes[planned.inputs[0]]
-                [view] = self._outputs(node, {planned.inputs[0]: np.zeros(shape, dtype)})[:1]
-                self._shapes[planned.outputs[0]] = view.dtype, view.shape
+                self._check_view(node)
             else:
                 self._compute(node, index)
             for buffer in self._ends.get(index, ()):
@@ -128,9 +124,15 @@ class _Frame:
         output_buffers = {
             self._buffer_of[value.name].name for value in self._graph.outputs if value.name in self._buffer_of
         }
+        wholes = {
+            buffer.within
+            for buffer in self._planned.buffers
+            if buffer.name in output_buffers and buffer.within
+        }
+        output_buffers |= wholes
         buffers_by_last_node: dict[int, list[PlannedBuffer]] = {}
         for buffer in self._planned.buffers:
-            if buffer.name not in output_buffers:
+            if buffer.name not in output_buffers and buffer.within not in output_buffers:
                 buffers_by_last_node.setdefault(buffer.lifetime[1], []).append(buffer)
         return buffers_by_last_node
 
@@ -146,6 +148,19 @@ class _Frame:
             raise PlanError(f"'{name}' has {array.nbytes} bytes, but its buffer has {len(room)}")
         room[: array.nbytes] = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
         self._shapes[name] = (array.dtype, array.shape)
+
+    def _check_view(self, node: ir.Node) -> None:
+        """Note the shapes of results that are in memory already.
+
+        Raises:
+            PlanError: the bytes there are not those of the results.
+        """
+        results = self._outputs(node, {})
+        named_outputs = [value.name for value in node.outputs if value.name]
+        for name, array in zip(named_outputs, results, strict=False):
+            self._shapes[name] = array.dtype, array.shape
+            if self.read_value(name).tobytes() != array.tobytes():
+                raise PlanError(f"'{name}' is no view of the operands of node '{node.name}'")
 
     def _compute(self, node: ir.Node, index: int) -> None:
         named_outputs = [value for value in node.outputs if value.name]

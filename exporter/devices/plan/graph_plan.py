@@ -17,6 +17,7 @@ from ....passes.planning import (
     Buffer,
     GraphBuffers,
     Interval,
+    PartRules,
     align,
     assign_offsets,
     buffers_of,
@@ -39,24 +40,27 @@ def plan_graph(
     phases: Mapping[str, str],
     *,
     repeats: bool = False,
+    parts: PartRules | None = None,
 ) -> PlannedGraph:
     """Plan a graph whose nodes run in the given order.
 
     Args:
         phases: the phase of each node, by name.
         repeats: whether the graph runs several times, on its own results.
+        parts: which values may be parts of others; None if none may.
 
     Raises:
         PlanError: a value has no size that is known before the model runs.
     """
-    memory = buffers_of(graph, nodes, keeps_inputs=repeats)
+    memory = buffers_of(graph, nodes, keeps_inputs=repeats, parts=parts)
     bodies = [
         body
         for index, node in enumerate(nodes)
         for body in _bodies(node, index, dimensions, alignment, phases)
     ]
     workspaces = _workspaces(bodies)
-    buffers = [_buffer(graph, buffer, dimensions) for buffer in memory.buffers]
+    described = [_describe_buffers(graph, memory, buffer, dimensions) for buffer in memory.buffers]
+    buffers = [buffer for buffer, _ in described]
     buffers += [
         PlannedBuffer(_workspace_name(nodes[index]), None, size, (index, index), (), WORKSPACE)
         for index, (size, _) in workspaces.items()
@@ -79,6 +83,13 @@ def plan_graph(
         buffers = [
             dataclasses.replace(buffer, offset=offset)
             for buffer, offset in zip(buffers, offsets, strict=True)
+        ]
+    offset_of = {buffer.name: buffer.offset for buffer in buffers}
+    for whole, pieces in described:
+        base = offset_of[whole.name]
+        buffers += [
+            piece if base is None else dataclasses.replace(piece, offset=base + (piece.offset or 0))
+            for piece in pieces
         ]
     planned = [_node(memory, index, phases) for index in range(len(nodes))]
     return PlannedGraph(tuple(planned), tuple(buffers), tuple(bodies), peak, bound)
@@ -161,20 +172,40 @@ def _names(values: Sequence[ir.Value | None]) -> tuple[str, ...]:
     return tuple("" if value is None else value.name or "" for value in values)
 
 
-def _buffer(graph: ir.Graph, buffer: Buffer, dimensions: Dimensions) -> PlannedBuffer:
-    """A buffer without its offset."""
+def _describe_buffers(
+    graph: ir.Graph, memory: GraphBuffers, buffer: Buffer, dimensions: Dimensions
+) -> tuple[PlannedBuffer, list[PlannedBuffer]]:
+    """A buffer without its offset, and the buffers that are parts of it, with their offsets in it."""
     inputs, outputs = set(graph.inputs), set(graph.outputs)
-    role = "input" if buffer.values[0] in inputs else "intermediate"
+    role = "input" if any(value in inputs for value in buffer.values) else "intermediate"
     if any(value in outputs for value in buffer.values) and role != "input":
         role = "output"
-    size, lifetime = buffer_size(buffer, dimensions), (buffer.first, buffer.last)
-    return PlannedBuffer(buffer.name, None, size, lifetime, _names(buffer.values), role)
+    lifetime = buffer.first, buffer.last
+    size = buffer_size(buffer, memory, dimensions)
+    extents: dict[tuple[int, Size], list[ir.Value]] = {}
+    for value in buffer.values:
+        length = bytes_of(value, dimensions)
+        # Equal sizes may have different formulas; values that are parts have numbers.
+        extent = memory.offsets.get(value, 0), length if isinstance(length, int) else size
+        extents.setdefault(extent, []).append(value)
+    whole_values = extents.pop((0, size))
+    whole = PlannedBuffer(whole_values[0].name or "", None, size, lifetime, _names(whole_values), role)
+    # A part has the lifetime of the whole: nothing may overwrite it before the whole is not needed.
+    pieces = [
+        PlannedBuffer(values[0].name or "", offset, length, lifetime, _names(values), role, whole.name)
+        for (offset, length), values in extents.items()
+    ]
+    return whole, pieces
 
 
-def buffer_size(buffer: Buffer, dimensions: Dimensions) -> Size:
-    """The bytes of a buffer: of the largest value in it."""
+def buffer_size(buffer: Buffer, memory: GraphBuffers, dimensions: Dimensions) -> Size:
+    """The bytes of a buffer, up to the end of its last value."""
     sizes = [bytes_of(value, dimensions) for value in buffer.values]
-    numbers = [size for size in sizes if isinstance(size, int)]
-    if len(numbers) == len(sizes):
-        return max(numbers)
+    ends = [
+        memory.offsets.get(value, 0) + size
+        for value, size in zip(buffer.values, sizes, strict=True)
+        if isinstance(size, int)
+    ]
+    if len(ends) == len(sizes):
+        return max(ends)
     return next(size for size in sizes if isinstance(size, str))

@@ -77,6 +77,7 @@ def _graph_form(graph: PlannedGraph) -> dict[str, object]:
                 "lifetime": list(buffer.lifetime),
                 "values": list(buffer.values),
                 "kind": buffer.kind,
+                "within": buffer.within,
             }
             for buffer in graph.buffers
         ],
@@ -156,7 +157,7 @@ def _node(entry: dict[str, Any]) -> PlannedNode:
 
 def _buffer(entry: dict[str, Any]) -> PlannedBuffer:
     extent = entry["name"], entry["offset"], entry["size"], _span(entry["lifetime"])
-    return PlannedBuffer(*extent, tuple(entry["values"]), entry["kind"])
+    return PlannedBuffer(*extent, tuple(entry["values"]), entry["kind"], entry.get("within"))
 
 
 def _span(lifetime: list[int]) -> tuple[int, int]:

@@ -19,6 +19,8 @@ from . import c_form, json_form
 from .application import build_application
 from .declared_sizes import check_declared_sizes
 from .graph_plan import plan_graph
+from .live_memory import MemoryModel
+from .node_splitting import split_nodes
 from .records import ALIGNMENT, PlanFacts, PlannedWeight
 from .reordering import reorder_for_memory
 from .saving import save_plan
@@ -76,6 +78,7 @@ def make_plan(
     in_place: bool = True,
     reorder: bool = True,
     states: Mapping[str, str] | None = None,
+    split: bool = True,
 ) -> Plan:
     """Plan a model; it is not changed.
 
@@ -89,6 +92,7 @@ def make_plan(
             are, because their phases have an order.
         states: inputs by the output that is their next value: a run may overwrite them. By default those of a
             training graph.
+        split: whether nodes are split into parts if that needs less memory.
 
     Raises:
         PlanError: a value has no size that is known before the model runs, or another one than the file
@@ -112,14 +116,23 @@ def make_plan(
     if not in_place:
         for node in prepared.graph.all_nodes():
             node.metadata_props.pop(MAY_OVERWRITE, None)
+    annotated = consumed if in_place else None
+    memory_model = MemoryModel.of_graph(prepared.graph, input_dimensions, alignment, consumed)
     if reorder and mode == "inference":
-        reorder_for_memory(prepared, input_dimensions, alignment, consumed if in_place else None)
+        reorder_for_memory(prepared, memory_model, annotated)
+    if split:
+        prepared = split_nodes(prepared, memory_model, annotated)
     graph = prepared.graph
     phases = {
         node.name or "": node.metadata_props.get(PLAN_PHASE, FORWARD) if mode == "train" else FORWARD
         for node in graph
     }
-    planned = plan_graph(graph, list(graph), input_dimensions, alignment, phases)
+    try:
+        parts = memory_model.choose_parts(graph)
+    except PlanError:
+        # Sizes are formulas: every value has memory of its own.
+        parts = None
+    planned = plan_graph(graph, list(graph), input_dimensions, alignment, phases, parts=parts)
     return Plan(
         nodes=planned.nodes,
         buffers=planned.buffers,

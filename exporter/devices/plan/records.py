@@ -23,7 +23,8 @@ class PlannedNode:
         phase: `"forward"`; in training also `"calc_gradient"`, `"calc_derivative"`, `"apply_gradient"`.
         inputs, outputs: names of values; an empty name stands for an omitted one.
         in_place: per output that overwrites an input, the input's position.
-        view: whether output 0 is the same bytes as input 0, so that nothing needs to be computed.
+        view: whether the bytes of the outputs are there already, so that nothing needs to be computed: those
+            of input 0, parts of them, or the inputs of a Concat in order.
         captured: names of values that its sub-graphs read from outside.
     """
 
@@ -51,6 +52,7 @@ class PlannedBuffer:
         lifetime: the indices of the first and the last node that need it, both inclusive.
         values: the names of the values in it; none in a workspace.
         kind: `"input"`, `"output"`, `"intermediate"`, or `"workspace"` for memory of a node's sub-graphs.
+        within: the name of the buffer that this one is a part of; None if it is no part.
     """
 
     name: str
@@ -59,6 +61,7 @@ class PlannedBuffer:
     lifetime: tuple[int, int]
     values: tuple[str, ...]
     kind: str
+    within: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

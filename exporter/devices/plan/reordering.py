@@ -9,18 +9,16 @@ import onnx_ir as ir
 
 from ....passes.onnx_graph.inplace import memory_sharing
 from ....passes.onnx_graph.inplace.annotations import annotate_inplace
-from ....passes.planning import Interval, align, buffers_of, lower_bound
+from ....passes.planning import buffers_of
 from ....passes.planning.memory_order import Step, find_order
 from ....passes.planning.order import reads
 from ....registration import PlanError
-from ....registration.arguments import blocks
-from .graph_plan import buffer_size, plan_graph
-from .records import WORKSPACE
+from .live_memory import MemoryModel, is_lower
 from .value_bytes import Dimensions, bytes_of
 
 
 def reorder_for_memory(
-    model: ir.Model, dimensions: Dimensions, alignment: int, consumed: Mapping[str, str] | None
+    model: ir.Model, memory_model: MemoryModel, consumed: Mapping[str, str] | None
 ) -> None:
     """Sort the nodes of a model's main graph anew if that lowers the memory of its plan.
 
@@ -33,9 +31,8 @@ def reorder_for_memory(
     """
     graph = model.graph
     nodes = list(graph)
-    workspaces = _workspaces(graph, nodes, dimensions, alignment)
     try:
-        steps, sizes, initial, lasting = _problem(graph, nodes, workspaces, dimensions, alignment)
+        steps, sizes, initial, lasting = _problem(graph, nodes, memory_model)
         if consumed is None:
             steps = [dataclasses.replace(step, overwrites=()) for step in steps]
     except PlanError:
@@ -43,11 +40,11 @@ def reorder_for_memory(
     order = find_order(steps, sizes, initial, lasting)
     if order is None:
         return
-    before = _live_bytes(graph, nodes, workspaces, dimensions, alignment)
+    before = memory_model.profile(graph)
     _sort(graph, [nodes[number] for number in order])
     _annotate(model, consumed)
     # The search knows in-place results only roughly.
-    if _live_bytes(graph, list(graph), workspaces, dimensions, alignment) >= before:
+    if not is_lower(memory_model.profile(graph), before):
         _sort(graph, nodes)
         _annotate(model, consumed)
 
@@ -64,54 +61,8 @@ def _sort(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
     graph.extend(nodes)
 
 
-def _workspaces(
-    graph: ir.Graph, nodes: Sequence[ir.Node], dimensions: Dimensions, alignment: int
-) -> dict[ir.Node, int]:
-    """The bytes that the sub-graphs of each node need."""
-    if not any(blocks(node) for node in nodes):
-        return {}
-    planned = plan_graph(graph, nodes, dimensions, alignment, {})
-    return {
-        nodes[buffer.lifetime[0]]: buffer.size
-        for buffer in planned.buffers
-        if buffer.kind == WORKSPACE and isinstance(buffer.size, int)
-    }
-
-
-def _live_bytes(
-    graph: ir.Graph,
-    nodes: Sequence[ir.Node],
-    workspaces: Mapping[ir.Node, int],
-    dimensions: Dimensions,
-    alignment: int,
-) -> int:
-    """The most bytes that are needed at one node."""
-    intervals = [
-        Interval(_align_number(buffer_size(buffer, dimensions), alignment), buffer.first, buffer.last)
-        for buffer in buffers_of(graph, nodes).buffers
-    ]
-    positions = {node: index for index, node in enumerate(nodes)}
-    intervals += [Interval(size, positions[node], positions[node]) for node, size in workspaces.items()]
-    return lower_bound(intervals)
-
-
-def _align_number(size: object, alignment: int) -> int:
-    """A size in whole units of the alignment.
-
-    Raises:
-        PlanError: it is a formula.
-    """
-    if not isinstance(size, int):
-        raise PlanError(f"the size {size} is a formula")
-    return align(size, alignment)
-
-
 def _problem(
-    graph: ir.Graph,
-    nodes: Sequence[ir.Node],
-    workspaces: Mapping[ir.Node, int],
-    dimensions: Dimensions,
-    alignment: int,
+    graph: ir.Graph, nodes: Sequence[ir.Node], memory_model: MemoryModel
 ) -> tuple[list[Step], list[int], frozenset[int], frozenset[int]]:
     """The nodes and values of a graph for `find_order`.
 
@@ -121,7 +72,8 @@ def _problem(
     # Values in one buffer only because a node overwrites the other are separate here: the order decides.
     memory = buffers_of(graph, nodes, overwrites=False)
     buffers = {id(buffer): number for number, buffer in enumerate(memory.buffers)}
-    sizes = [_align_number(buffer_size(buffer, dimensions), alignment) for buffer in memory.buffers]
+    workspaces, dimensions = memory_model.workspaces, memory_model.dimensions
+    sizes = [interval.size for interval in memory_model.intervals(memory)[: len(buffers)]]
     of = {value: buffers[id(buffer)] for value, buffer in memory.of.items()}
     positions = {node: index for index, node in enumerate(nodes)}
     lasting = frozenset(of[value] for value in graph.outputs if value in of)
@@ -144,7 +96,7 @@ def _problem(
                     for value in _overwritable(node, graph, dimensions)
                     if value in of and of[value] not in initial and of[value] not in written
                 ),
-                workspaces.get(node, 0),
+                workspaces.get(node.name or "", 0),
             )
         )
     return steps, sizes, initial, lasting

@@ -64,6 +64,20 @@ _BROADCASTING = frozenset(
 _ACCUMULATING = {"Gemm": 2}
 
 
+# Their results depend on positions or random numbers, or their outputs are no function of input 0 alone.
+_NOT_BY_ELEMENT = frozenset({"Bernoulli", "Dropout", "RandomNormalLike", "RandomUniformLike", "Trilu"})
+
+
+def is_elementwise(op_type: str) -> bool:
+    """Whether each element of output 0 is a function of the same element of input 0, and of whole others."""
+    return op_type in _ELEMENTWISE and op_type not in _NOT_BY_ELEMENT
+
+
+def is_broadcasting(op_type: str) -> bool:
+    """Whether each element of output 0 depends on one element of every operand."""
+    return op_type in _BROADCASTING
+
+
 def overwritable(op_type: str, opset: int, inputs: int) -> range:
     """The inputs that output 0 may overwrite, for an operator of the ONNX domain.
 

@@ -51,8 +51,10 @@ def _of_graph(plan: dict[str, Any], graph: onnx.GraphProto, *, is_body: bool) ->
             yield f"{buffer['name']} is needed outside of its lifetime"
         if buffer["offset"] + buffer["size"] > plan["peak"]:
             yield f"{buffer['name']} ends above the peak"
-        yield from _shared(plan, buffer, graph, span)
-    for one, other in itertools.combinations(buffers, 2):
+    yield from _shared(plan, graph)
+    wholes = [buffer for buffer in buffers if buffer.get("within") is None]
+    yield from _parts(buffers)
+    for one, other in itertools.combinations(wholes, 2):
         begin = max(one["offset"], other["offset"])
         end = min(one["offset"] + one["size"], other["offset"] + other["size"])
         first = max(one["lifetime"][0], other["lifetime"][0])
@@ -61,7 +63,7 @@ def _of_graph(plan: dict[str, Any], graph: onnx.GraphProto, *, is_body: bool) ->
             yield f"{one['name']} and {other['name']} overlap at node {first}"
     yield from _too_small(graph, of)
     for step in range(len(nodes)):
-        needed = sum(b["size"] for b in buffers if b["lifetime"][0] <= step <= b["lifetime"][1])
+        needed = sum(b["size"] for b in wholes if b["lifetime"][0] <= step <= b["lifetime"][1])
         if needed > plan["peak"]:
             yield f"node {step} needs {needed} bytes, and the peak is {plan['peak']}"
     yield from _bodies(plan, nodes)
@@ -113,35 +115,95 @@ def _missing(graph: onnx.GraphProto, of: dict[str, Any]) -> Iterator[str]:
 _RELABELLING = ("Cast", "CastLike", "BitCast", "Flatten", "Identity", "Reshape", "Squeeze", "Unsqueeze")
 
 
-def _shared(
-    plan: dict[str, Any], buffer: dict[str, Any], graph: onnx.GraphProto, span: dict[str, list[int]]
-) -> Iterator[str]:
-    """Values in one buffer: each is a view of an earlier one, or overwrites what nothing reads any more."""
+def _parts(buffers: list[dict[str, Any]]) -> Iterator[str]:
+    """Parts that are not inside of a whole, or that end before it."""
+    by_name = {buffer["name"]: buffer for buffer in buffers}
+    for part in buffers:
+        if part.get("within") is not None:
+            whole = by_name[part["within"]]
+            end = whole["offset"] + whole["size"]
+            if not whole["offset"] <= part["offset"] <= part["offset"] + part["size"] <= end:
+                yield f"{part['name']} is not inside of {whole['name']}"
+            if whole.get("within") is not None or part["lifetime"][1] != whole["lifetime"][1]:
+                yield f"{part['name']} does not end with {whole['name']}"
+
+
+def _shared(plan: dict[str, Any], graph: onnx.GraphProto) -> Iterator[str]:
+    """Bytes that a node overwrites although a later one reads them, and results in wrong places."""
     # A run may overwrite an input that takes the value of an output in the next one.
     states = {state["input"] for state in plan.get("states", ())}
-    kept = {item.name for item in (*graph.input, *graph.output)} - states
-    before: list[str] = []
-    bytes_before: set[str] = set()
-    for name in buffer["values"]:
-        index = next((i for i, n in enumerate(plan["nodes"]) if name in n["outputs"]), None)
-        if before and index is not None:
-            node = plan["nodes"][index]
-            is_first = node["outputs"][0] == name
-            place = node["in_place"].get(str(node["outputs"].index(name)))
-            if is_first and node["view"] and node["inputs"][0] in bytes_before:
-                bytes_before.add(name)
-            elif place is not None and node["inputs"][place] in bytes_before:
-                for other in before:
-                    if span[other][1] > index or other in kept:
-                        yield f"{name} overwrites {other}, which is still needed"
-                bytes_before = {name}
+    of = {name: buffer for buffer in plan["buffers"] for name in buffer["values"]}
+    root = {name: buffer.get("within") or buffer["name"] for name, buffer in of.items()}
+    contents: dict[str, list[str]] = {}
+    outputs = {item.name for item in graph.output}
+    kept = ({item.name for item in graph.input} - states) | outputs
+
+    def check(name: str, index: int) -> Iterator[str]:
+        for other in contents.get(root[name], ()):
+            a, b = of[name], of[other]
+            begin, end = max(a["offset"], b["offset"]), min(a["offset"] + a["size"], b["offset"] + b["size"])
+            if other != name and begin < end and _read_later(plan, other, index, begin, end, of, kept):
+                yield f"{name} overwrites {other}, which is still needed"
+
+    for item in graph.input:
+        if item.name in of:
+            contents.setdefault(root[item.name], []).append(item.name)
+    for index, node in enumerate(plan["nodes"]):
+        named = [name for name in node["outputs"] if name in of]
+        for name in named:
+            if node["view"]:
+                yield from _view(node, name, of)
             else:
-                yield f"{name} is in the buffer of {before[0]} without a reason"
-        elif before:
-            yield f"{name} is in the buffer of {before[0]} without a reason"
-        else:
-            bytes_before = {name}
-        before.append(name)
+                in_place = node["in_place"].get(str(node["outputs"].index(name)))
+                if in_place is not None:
+                    operand = of[node["inputs"][in_place]]
+                    if (operand["offset"], operand["size"]) != (of[name]["offset"], of[name]["size"]):
+                        yield f"{name} is not where {node['inputs'][in_place]} is"
+                else:
+                    for operand in node["inputs"]:
+                        if operand in of and root[operand] == root[name] and _overlap(of[operand], of[name]):
+                            yield f"{name} is in the buffer of {operand} without a reason"
+                yield from check(name, index)
+            contents.setdefault(root[name], []).append(name)
+
+
+def _overlap(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    return max(one["offset"], other["offset"]) < min(
+        one["offset"] + one["size"], other["offset"] + other["size"]
+    )
+
+
+def _read_later(
+    plan: dict[str, Any], name: str, index: int, begin: int, end: int, of: dict[str, Any], kept: set[str]
+) -> bool:
+    """Whether a node after `index` reads bytes from `begin` to `end` of a value, or the caller does."""
+    if name in kept:
+        return True
+    for node in plan["nodes"][index + 1 :]:
+        if name in node["inputs"] or name in node["captured"]:
+            cut = node["view"] and node["op_type"] in ("Slice", "Gather", "Split")
+            if not cut or any(
+                max(of[out]["offset"], begin) < min(of[out]["offset"] + of[out]["size"], end)
+                for out in node["outputs"]
+            ):
+                return True
+    return False
+
+
+def _view(node: dict[str, Any], name: str, of: dict[str, Any]) -> Iterator[str]:
+    """A view that is not where its operands are."""
+    first = of[node["inputs"][0]]
+    if node["op_type"] == "Concat":
+        offset = of[name]["offset"]
+        for operand in node["inputs"]:
+            if of[operand]["offset"] != offset:
+                yield f"{name} does not have the bytes of {operand}"
+            offset += of[operand]["size"]
+    elif node["op_type"] in ("Slice", "Gather", "Split"):
+        if not first["offset"] <= of[name]["offset"] <= first["offset"] + first["size"] - of[name]["size"]:
+            yield f"{name} is not inside of {node['inputs'][0]}"
+    elif (of[name]["offset"], of[name]["size"]) != (first["offset"], first["size"]):
+        yield f"{name} is not where {node['inputs'][0]} is"
 
 
 def _too_small(graph: onnx.GraphProto, of: dict[str, Any]) -> Iterator[str]:

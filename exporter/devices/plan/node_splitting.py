@@ -1,0 +1,266 @@
+"""Splits nodes into parts that run one after the other, so that a plan needs less memory.
+
+A convolution can compute some of its channels, and a matrix product some of its rows. The values between
+nodes that run on parts have only the size of a part. Where the parts of a value are contiguous, they stand in
+the memory of the whole, so that a Slice or Concat computes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import onnx_ir as ir
+
+from ....passes.onnx_graph.inplace.annotations import annotate_inplace
+from ....passes.planning.parts import sizes_of
+from ....passes.planning.regions import RegionSearch, Split
+from ....registration import MAY_OVERWRITE, PLAN_PHASE, PlanError
+from ...lowering.conversion.preparation import copy_of
+from .live_memory import MemoryModel, is_lower, live_profile
+
+_MOST_ROUNDS = 60
+_MOST_TRIALS = 4
+"""Splits that are tried for one node."""
+_RESHAPING = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+
+
+def split_nodes(model: ir.Model, memory_model: MemoryModel, consumed: Mapping[str, str] | None) -> ir.Model:
+    """A model whose nodes are split where that lowers the memory of its plan, or the model itself.
+
+    The parts of a node compute the same elements from the same operands. Nodes are split only if sizes are
+    numbers, and as long as the peak gets lower; a training graph keeps its phases.
+
+    Args:
+        model: in execution order, with in-place annotations.
+        consumed: inputs that may be overwritten, with the outputs that are their next values; None if no node
+            overwrites an operand.
+    """
+    most_nodes = 3 * len(model.graph) + 200
+    preferences: dict[str, str] = {}
+    for _ in range(_MOST_ROUNDS):
+        try:
+            rules = memory_model.choose_parts(model.graph)
+            memory = memory_model.buffers(model.graph, rules)
+            profile = live_profile(memory_model.intervals(memory), len(model.graph))
+        except PlanError:
+            return model
+        search = RegionSearch(model.graph, memory, rules, profile, overwrites=consumed is not None)
+        peak = max(profile)
+        splits = search.splits(profile.index(peak))
+        for split in splits[:_MOST_TRIALS]:
+            if len(model.graph) + split.copies > most_nodes:
+                continue
+            changed, chosen = _Rewriter(copy_of(model), search, split).rewrite()
+            chosen = {**preferences, **chosen}
+            if consumed is not None:
+                annotate_inplace(changed, consumed)
+                for node in changed.graph:
+                    if (annotation := chosen.get(node.name or "")) is not None:
+                        node.metadata_props[MAY_OVERWRITE] = annotation
+            lowered = memory_model.profile(changed.graph)
+            # A split must not move the new value of a state out of the memory of the old one.
+            keeps_states = not memory_model.next_values or (
+                memory_model.states_in_place(changed.graph) >= memory_model.states_in_place(model.graph)
+            )
+            if keeps_states and is_lower(lowered, profile):
+                model, preferences = changed, chosen
+                break
+        else:
+            return model
+    return model
+
+
+class _Rewriter:
+    """Replaces the nodes of a region by their parts."""
+
+    def __init__(self, model: ir.Model, search: RegionSearch, split: Split):
+        self._model, self._graph, self._search, self._split = model, model.graph, search, split
+        self._nodes = list(model.graph)
+        self._positions = sorted(split.region.needs)
+        self._end = max(self._positions)
+        self._names = {value.name for node in model.graph.all_nodes() for value in node.outputs}
+        self._names |= {value.name for value in (*model.graph.inputs, *model.graph.initializers.values())}
+        self._pieces: dict[tuple[ir.Value, int], list[ir.Value]] = {}
+        self._new_nodes: list[ir.Node] = []
+        self._preferences: dict[str, str] = {}
+        self._phase = self._nodes[self._positions[0]].metadata_props.get(PLAN_PHASE)
+
+    def rewrite(self) -> tuple[ir.Model, dict[str, str]]:
+        """The model, and the annotations of its new nodes that overwrite an operand."""
+        region = set(self._positions)
+        start = self._positions[0]
+        hoisted = [self._nodes[i] for i in range(start, self._end + 1) if i not in region]
+        parts = [self._copy_part(number) for number in range(len(self._split.boundaries))]
+        results: dict[ir.Value, ir.Value] = {}
+        for position in self._positions:
+            value = self._nodes[position].outputs[0]
+            if self._is_needed_whole(value):
+                results[value] = self._join(value, [part[value] for part in parts])
+        order = [*self._nodes[:start], *hoisted, *self._new_nodes, *self._nodes[self._end + 1 :]]
+        self._replace(results)
+        for node in self._nodes:
+            self._graph.remove(node)
+        self._graph.extend(order)
+        self._remove_unused()
+        return self._model, self._preferences
+
+    def _is_needed_whole(self, value: ir.Value) -> bool:
+        inside = {self._nodes[position] for position in self._positions}
+        return value.is_graph_output() or any(node not in inside for node in value.consumers())
+
+    def _replace(self, results: Mapping[ir.Value, ir.Value]) -> None:
+        """Replace the results of the region by those of their parts, under the same names."""
+        for value, whole in results.items():
+            name, value.name = value.name, self._unused_name(f"{value.name}/whole")
+            whole.name = name
+            inside = {self._nodes[position] for position in self._positions}
+            for node, index in list(value.uses()):
+                if node not in inside:
+                    node.replace_input_with(index, whole)
+            for index, output in enumerate(self._graph.outputs):
+                if output is value:
+                    self._graph.outputs[index] = whole
+
+    def _range(self, value: ir.Value, axis: int, number: int) -> tuple[int, int]:
+        """Where part `number` of a value begins and ends along an axis."""
+        shape = sizes_of(value)
+        assert shape is not None
+        ends = (0, *self._split.boundaries)
+        return shape[axis] * ends[number] // self._split.units, shape[axis] * ends[
+            number + 1
+        ] // self._split.units
+
+    def _copy_part(self, number: int) -> dict[ir.Value, ir.Value]:
+        """The results of part `number` of the region, by the whole ones."""
+        results: dict[ir.Value, ir.Value] = {}
+        for position in self._positions:
+            node, needs = self._nodes[position], self._split.region.needs[position]
+            inputs: list[ir.Value | None] = []
+            for value, axis in zip(node.inputs, needs.axes, strict=True):
+                if value in results:
+                    inputs.append(results[value])
+                elif value is None or axis is None:
+                    inputs.append(value)
+                else:
+                    inputs.append(self._piece(value, axis, number))
+            [value] = node.outputs
+            results[value] = self._copy_node(node, inputs, position, number)
+        return results
+
+    def _copy_node(
+        self, node: ir.Node, inputs: list[ir.Value | None], position: int, number: int
+    ) -> ir.Value:
+        """The result of part `number` of a node."""
+        [value] = node.outputs
+        axis = self._split.region.axes[self._search.value_at(position)]
+        begin, end = self._range(value, axis, number)
+        shape = [end - begin if index == axis else size for index, size in enumerate(sizes_of(value) or ())]
+        attributes = dict(node.attributes)
+        op_type = node.op_type
+        if op_type in _RESHAPING:
+            op_type, attributes = "Reshape", {}
+            inputs = [inputs[0], self._constant(shape, f"{value.name}/shape")]
+        elif op_type == "Expand":
+            inputs[1] = self._constant(shape, f"{value.name}/shape")
+        elif op_type == "Conv" and self._split.region.needs[position].units:
+            groups = node.attributes.get_int("group", 1)
+            ends = (0, *self._split.boundaries)
+            share = groups * (ends[number + 1] - ends[number]) // self._split.units
+            attributes["group"] = ir.AttrInt64("group", share)
+        copy = self._add_node(op_type, inputs, list(attributes.values()), value, shape, number, node)
+        overwritten = self._search.overwritten(self._split.region, position, self._end)
+        if overwritten is not None:
+            self._preferences[copy.producer().name or ""] = f"0:{overwritten}"  # type: ignore[union-attr]
+        return copy
+
+    def _add_node(
+        self,
+        op_type: str,
+        inputs: Sequence[ir.Value | None],
+        attributes: Sequence[ir.Attr],
+        whole: ir.Value,
+        shape: Sequence[int],
+        number: int | None,
+        source: ir.Node | None = None,
+    ) -> ir.Value:
+        suffix = "whole" if number is None else f"part_{number}"
+        name = self._unused_name(f"{whole.name}/{suffix}")
+        node = ir.Node("", op_type, inputs, attributes, name=name, num_outputs=1)
+        if source is not None:
+            node.metadata_props.update(source.metadata_props)
+        if self._phase is not None:
+            node.metadata_props[PLAN_PHASE] = self._phase
+        [value] = node.outputs
+        value.name, value.shape, value.type = name, ir.Shape(shape), whole.type
+        self._new_nodes.append(node)
+        return value
+
+    def _piece(self, value: ir.Value, axis: int, number: int) -> ir.Value:
+        """Part `number` of an operand from outside: of a weight, or a Slice."""
+        pieces = self._pieces.setdefault((value, axis), [])
+        while len(pieces) <= number:
+            index = len(pieces)
+            begin, end = self._range(value, axis, index)
+            shape = [end - begin if a == axis else size for a, size in enumerate(sizes_of(value) or ())]
+            if value.is_initializer() and value not in self._graph.inputs:
+                pieces.append(self._weight_piece(value, axis, begin, end, index))
+                continue
+            limits = [
+                self._constant([limit], f"{value.name}/{name}")
+                for name, limit in (("begin", begin), ("end", end), ("axis", axis))
+            ]
+            pieces.append(self._add_node("Slice", [value, *limits], [], value, shape, index))
+        return pieces[number]
+
+    def _weight_piece(self, value: ir.Value, axis: int, begin: int, end: int, number: int) -> ir.Value:
+        whole = value.const_value
+        assert whole is not None
+        name = self._unused_name(f"{value.name}/part_{number}")
+        shape = [end - begin if a == axis else size for a, size in enumerate(sizes_of(value) or ())]
+
+        def cut() -> ir.TensorProtocol:
+            ranges = [slice(begin, end) if a == axis else slice(None) for a in range(len(shape))]
+            return ir.Tensor(np.ascontiguousarray(whole.numpy()[tuple(ranges)]), dtype=whole.dtype, name=name)
+
+        # The weight may be in a file: its parts are read when they are needed.
+        tensor = ir.LazyTensor(cut, dtype=whole.dtype, shape=ir.Shape(shape), name=name)
+        return self._add_initializer(tensor, name)
+
+    def _constant(self, numbers: Sequence[int], name: str) -> ir.Value:
+        name = self._unused_name(name)
+        return self._add_initializer(ir.tensor(np.array(numbers, np.int64), name=name), name)
+
+    def _add_initializer(self, tensor: ir.TensorProtocol, name: str) -> ir.Value:
+        value = ir.Value(
+            name=name,
+            type=ir.TensorType(tensor.dtype),
+            shape=ir.Shape(tensor.shape.numpy()),
+            const_value=tensor,
+        )
+        self._graph.register_initializer(value)
+        return value
+
+    def _join(self, value: ir.Value, parts: Sequence[ir.Value]) -> ir.Value:
+        axis = self._split.region.axes[self._search.value_at(self._nodes.index(value.producer()))]  # type: ignore[arg-type]
+        shape = sizes_of(value)
+        assert shape is not None
+        return self._add_node("Concat", parts, [ir.AttrInt64("axis", axis)], value, shape, None)
+
+    def _unused_name(self, name: str) -> str:
+        candidate, count = name, 1
+        while candidate in self._names:
+            count += 1
+            candidate = f"{name}_{count}"
+        self._names.add(candidate)
+        return candidate
+
+    def _remove_unused(self) -> None:
+        """Remove weights that only the replaced nodes read."""
+        for position in self._positions:
+            node = self._nodes[position]
+            for index in range(len(node.inputs)):
+                node.replace_input_with(index, None)
+        for name, value in list(self._graph.initializers.items()):
+            if not value.uses() and not value.is_graph_output() and value not in self._graph.inputs:
+                del self._graph.initializers[name]

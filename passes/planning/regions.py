@@ -1,0 +1,441 @@
+"""Sets of nodes that can compute their results part by part, and the memory that this needs.
+
+A region is a set of nodes of a graph that run one after the other. For each part, the nodes run on parts of
+their operands, so that values inside the region need only the memory of one part.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping, Sequence
+
+import onnx_ir as ir
+
+from ..onnx_graph.inplace import memory_sharing
+from .buffers import Buffer, GraphBuffers
+from .order import reads
+from .parts import PartRules, has_whole_bytes, sizes_of
+from .splitting_rules import PartNeeds, part_needs
+
+_MOST_NODES = 96
+"""Nodes before and after the first one that may be in a region."""
+_MOST_ENDS = 6
+_MOST_BEGINNINGS = 6
+_COUNTS = (2, 4, 8, 16)
+_MOST_COPIES = 160
+"""Nodes that take the places of those of a region."""
+_WORTH = 0.93
+"""The share of the memory that a split, or one with more parts, must come down to."""
+_ENOUGH = 0.55
+"""The share of the memory below which one split needs no more parts."""
+_SMALL_WEIGHT = 16 * 1024
+"""Bytes of a weight that may be stored as a whole and in parts: biases of zeros are often shared."""
+
+
+@dataclasses.dataclass
+class Region:
+    """Nodes that can run part by part.
+
+    Attributes:
+        needs: by position, what a part of the result of each node needs.
+        axes: the axes along which the results are split.
+    """
+
+    needs: dict[int, PartNeeds]
+    axes: dict[ir.Value, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A region, and the number of its parts.
+
+    Attributes:
+        region: the nodes.
+        boundaries: where the parts end, as fractions of each axis: numerators over `units`.
+        units: the denominator.
+        peak: the bytes that are needed while it runs, as an estimate.
+        copies: the number of nodes that take the places of those of the region.
+    """
+
+    region: Region
+    boundaries: tuple[int, ...]
+    units: int
+    peak: int
+    copies: int
+
+
+class RegionSearch:
+    """Searches regions of a graph around one of its nodes."""
+
+    def __init__(
+        self,
+        graph: ir.Graph,
+        memory: GraphBuffers,
+        rules: PartRules,
+        profile: Sequence[int],
+        *,
+        overwrites: bool = True,
+    ):
+        self._overwrites, self._peak = overwrites, max(profile)
+        self._sizes: dict[ir.Value, int] = {}
+        self._weighed: set[frozenset[tuple[int, int]]] = set()
+        self._nodes, self._memory, self._rules, self._profile = memory.nodes, memory, rules, profile
+        self._position = {node: index for index, node in enumerate(self._nodes)}
+        self._outputs = set(graph.outputs)
+        self._constants = set(graph.initializers.values()) - set(graph.inputs)
+        self._readers: dict[ir.Value, list[int]] = {}
+        for index, node in enumerate(self._nodes):
+            for value in dict.fromkeys(reads(node)):
+                self._readers.setdefault(value, []).append(index)
+
+    def splits(self, step: int) -> list[Split]:
+        """Splits that may lower the memory at a node with the most, the best first."""
+        found: list[Split] = []
+        anchors = dict.fromkeys([self._nodes[step], *self._neighbours(step)])
+        for node in anchors:
+            shape = sizes_of(node.outputs[0]) if node.outputs else None
+            for axis, size in enumerate(shape or ()):
+                if size > 1:
+                    found += self._splits_along(node, axis, step)
+        # Of splits that need about the same, the one with the fewest nodes.
+        found.sort(key=lambda split: (round(math.log(split.peak + 1, 1 / _WORTH)), split.copies, split.peak))
+        return found
+
+    def _bytes(self, value: ir.Value) -> int:
+        if value not in self._sizes:
+            self._sizes[value] = self._rules.bytes_of(value) or 0
+        return self._sizes[value]
+
+    def _neighbours(self, step: int) -> Iterator[ir.Node]:
+        """The nodes that compute the large values at a node, and the first readers of its results."""
+        for value in self._nodes[step].outputs:
+            yield from (self._nodes[index] for index in self._readers.get(value, [])[:1])
+        size = self._bytes
+        alive = [b for b in self._memory.buffers if b.first <= step <= b.last]
+        for buffer in sorted(alive, key=lambda b: -max((size(v)) for v in b.values))[:3]:
+            producers = (value.producer() for value in buffer.values)
+            inside = [node for node in producers if node in self._position and self._position[node] <= step]
+            if inside:
+                yield max(inside, key=self._position.__getitem__)
+
+    def _splits_along(self, node: ir.Node, axis: int, step: int) -> list[Split]:
+        start = self._position[node]
+        needs = part_needs(node, axis)
+        if needs is None:
+            return []
+        grown = self._grow_forward(start, Region({start: needs}, {node.outputs[0]: axis}))
+        grown = [(end, region) for end, region in grown if end >= step]
+        ends = sorted(grown, key=lambda entry: self._result_bytes(entry[1], entry[0]))[:_MOST_ENDS]
+        splits = []
+        for end, region in ends:
+            regions = self._grow_backward(start, end, region)
+            beginnings = sorted(
+                (region for region in regions if min(region.needs) <= step), key=self._operand_bytes
+            )
+            for complete in beginnings[:_MOST_BEGINNINGS]:
+                identity = frozenset(
+                    (position, complete.axes[self.value_at(position)]) for position in complete.needs
+                )
+                if identity in self._weighed:
+                    continue
+                self._weighed.add(identity)
+                split = self._best_split(complete, end)
+                if split is not None and split.peak < _WORTH * self._peak:
+                    splits.append(split)
+        return splits
+
+    def _grow_forward(self, start: int, region: Region) -> list[tuple[int, Region]]:
+        """The regions with the nodes that depend on the first one, by the position of the last one."""
+        grown = [(start, region)]
+        for position in range(start + 1, min(start + _MOST_NODES, len(self._nodes))):
+            node = self._nodes[position]
+            inside = [value for value in reads(node) if value in region.axes]
+            if not inside:
+                continue
+            extension = self._fitting_axis(node, region.axes)
+            if extension is None:
+                break
+            axis, needs = extension
+            region = Region({**region.needs, position: needs}, {**region.axes, node.outputs[0]: axis})
+            grown.append((position, region))
+        return grown
+
+    def _fitting_axis(self, node: ir.Node, axes: Mapping[ir.Value, int]) -> tuple[int, PartNeeds] | None:
+        """The axis of the result whose parts need the operands along the axes that they have."""
+        shape = sizes_of(node.outputs[0]) if len(node.outputs) == 1 else None
+        for axis, size in enumerate(shape or ()):
+            needs = part_needs(node, axis) if size > 1 else None
+            if needs is not None and all(
+                value is None or value not in axes or axes[value] == needed
+                for value, needed in zip(node.inputs, needs.axes, strict=True)
+            ):
+                return axis, needs
+        return None
+
+    def _grow_backward(self, start: int, end: int, region: Region) -> Iterator[Region]:
+        """The regions with nodes that compute operands of the nodes so far, if nothing else needs those."""
+        if self._is_closed(region, end):
+            yield region
+        for position in range(end - 1, max(-1, start - _MOST_NODES), -1):
+            node = self._nodes[position]
+            if position in region.needs or len(node.outputs) != 1:
+                continue
+            [value] = node.outputs
+            axes = {
+                needed
+                for reader in self._readers.get(value, ())
+                if reader in region.needs
+                for number, needed in enumerate(region.needs[reader].axes)
+                if self._nodes[reader].inputs[number] is value
+            }
+            axis = next(iter(axes), None)
+            if len(axes) != 1 or axis is None:
+                continue
+            needs = part_needs(node, axis)
+            if needs is None:
+                continue
+            region = Region({**region.needs, position: needs}, {**region.axes, value: axis})
+            if self._is_closed(region, end):
+                yield region
+
+    def _is_closed(self, region: Region, end: int) -> bool:
+        """Whether all that reads a result of the region is in it or runs after it."""
+        return all(
+            reader in region.needs or reader > end
+            for value in region.axes
+            for reader in self._readers.get(value, ())
+        )
+
+    def _result_bytes(self, region: Region, end: int) -> int:
+        return sum(self._bytes(value) for value in region.axes if self._is_result(value, end))
+
+    def _is_result(self, value: ir.Value, end: int) -> bool:
+        return value in self._outputs or any(reader > end for reader in self._readers.get(value, ()))
+
+    def _operand_bytes(self, region: Region) -> int:
+        return sum(self._bytes(value) for value in self._operands(region))
+
+    def _operands(self, region: Region) -> dict[ir.Value, set[int | None]]:
+        """The values that the region reads from outside, with the axes along which it needs parts of them."""
+        operands: dict[ir.Value, set[int | None]] = {}
+        for position, needs in region.needs.items():
+            for value, axis in zip(self._nodes[position].inputs, needs.axes, strict=True):
+                if value is not None and value not in region.axes:
+                    operands.setdefault(value, set()).add(axis)
+        return operands
+
+    def _best_split(self, region: Region, end: int) -> Split | None:
+        """The number of parts that needs the least memory, or no more than the graph elsewhere."""
+        operands = self._operands(region)
+        units = self._units(region, operands)
+        if units < 2 or not self._may_split_constants(operands):
+            return None
+        phases = {self._nodes[position].metadata_props.get("opsetta.plan.phase") for position in region.needs}
+        if len(phases) > 1:
+            return None
+        best: Split | None = None
+        for count in _COUNTS:
+            if count > units or count * len(region.needs) > _MOST_COPIES:
+                break
+            boundaries = self._boundaries(region, operands, units, count, end)
+            peak = self._estimate(region, operands, boundaries, units, end)
+            # More parts are more nodes: they must be worth it.
+            if best is None or peak < _WORTH * best.peak:
+                if best is not None and best.peak < _ENOUGH * self._peak:
+                    break
+                best = Split(region, boundaries, units, peak, len(boundaries) * len(region.needs))
+        return best
+
+    def _units(self, region: Region, operands: Mapping[ir.Value, set[int | None]]) -> int:
+        """The largest number of equal pieces that all axes have."""
+        sizes = [needs.units for needs in region.needs.values()]
+        for value, axis in (*region.axes.items(), *((v, a) for v, axes in operands.items() for a in axes)):
+            shape = sizes_of(value)
+            if shape is None or not has_whole_bytes(value):
+                return 0
+            if axis is not None:
+                sizes.append(shape[axis])
+        return math.gcd(*sizes)
+
+    def _may_split_constants(self, operands: Mapping[ir.Value, set[int | None]]) -> bool:
+        """Whether no large weight would be stored twice: as a whole, and in parts."""
+        return all(
+            axes == {None}
+            or value not in self._constants
+            or len(self._readers.get(value, ())) == 1
+            or (self._bytes(value)) <= _SMALL_WEIGHT
+            for value, axes in operands.items()
+        )
+
+    def _boundaries(
+        self,
+        region: Region,
+        operands: Mapping[ir.Value, set[int | None]],
+        units: int,
+        count: int,
+        end: int,
+    ) -> tuple[int, ...]:
+        """Where the parts end, so that as many operands and results as possible have aligned parts."""
+        alignment = self._rules.alignment
+        # As many units as have a multiple of the alignment.
+        steps = [
+            alignment // math.gcd(alignment, self._bytes(value) // units)
+            for value, axis in (
+                *((value, axis) for value, axis in region.axes.items() if self._is_result(value, end)),
+                *((value, axis) for value, axes in operands.items() for axis in axes if axis is not None),
+            )
+            if value in self._memory.of and _is_contiguous(value, axis)
+        ]
+        step = math.lcm(1, *steps)
+        if step * 2 > units:
+            step = 1
+        pieces = -(-units // step)
+        count = min(count, pieces)
+        ends = [min(units, (number + 1) * pieces // count * step) for number in range(count)]
+        return tuple(ends)
+
+    def is_view(self, value: ir.Value, axis: int, boundaries: Sequence[int], units: int) -> bool:
+        """Whether the parts of a value are contiguous and aligned."""
+        size = self._bytes(value)
+        return _is_contiguous(value, axis) and not any(
+            size * end // units % self._rules.alignment for end in boundaries[:-1]
+        )
+
+    def value_at(self, position: int) -> ir.Value:
+        """The result of the node at a position."""
+        return self._nodes[position].outputs[0]
+
+    def overwritten(self, region: Region, position: int, end: int) -> int | None:
+        """The input that the parts of a node's result overwrite.
+
+        An operand from outside is preferred: its memory becomes that of the result, while the other operands
+        are in memory for one part only.
+        """
+        node, needs = self._nodes[position], region.needs[position]
+        if not self._overwrites:
+            return None
+        graph = node.graph
+        opset = graph.opset_imports.get("", 0) if isinstance(graph, ir.Graph) else 0
+        for number in memory_sharing.overwritable(node.op_type, opset, len(node.inputs)):
+            value = node.inputs[number]
+            if value is None or value in region.axes or needs.axes[number] is None:
+                continue
+            if value.dtype != node.outputs[0].dtype or sizes_of(value) != sizes_of(node.outputs[0]):
+                continue
+            if self._ends_within(value, region, position, end):
+                return number
+        number = self._memory.in_place.get(node, -1)
+        return None if number < 0 or needs.axes[number] is None else number
+
+    def _ends_within(self, value: ir.Value, region: Region, position: int, end: int) -> bool:
+        """Whether only one node of the region needs the memory of an operand."""
+        buffer = self._memory.of.get(value)
+        if buffer is None or buffer.last > end or value in self._memory.offsets:
+            return False
+        if any(other in self._rules.kept or other in self._outputs for other in buffer.values):
+            return False
+        readers = {
+            reader
+            for other in buffer.values
+            if other not in region.axes
+            for reader in self._readers.get(other, ())
+            if reader >= min(region.needs)
+        }
+        return readers == {position} and [*self._nodes[position].inputs].count(value) == 1
+
+    def _estimate(
+        self,
+        region: Region,
+        operands: Mapping[ir.Value, set[int | None]],
+        boundaries: Sequence[int],
+        units: int,
+        end: int,
+    ) -> int:
+        """The bytes that are needed while the parts of a region run."""
+        start, size = min(region.needs), self._bytes
+        largest = max(b - a for a, b in zip((0, *boundaries), boundaries, strict=False))
+        live = sum(
+            max(size(value) for value in buffer.values)
+            for buffer in self._memory.buffers
+            if self._is_beside(buffer, region, start, end)
+        )
+        for value, axes in operands.items():
+            for axis in axes:
+                if (
+                    axis is not None
+                    and value in self._memory.of
+                    and not self.is_view(value, axis, boundaries, units)
+                ):
+                    live += (size(value)) * largest // units
+        memory_of: dict[ir.Value, ir.Value | None] = {}
+        group: dict[ir.Value, list[ir.Value]] = {}
+        for position in sorted(region.needs):
+            node = self._nodes[position]
+            result = node.outputs[0]
+            number = 0 if node in self._memory.views else self.overwritten(region, position, end)
+            operand = None if number is None else node.inputs[number]
+            owner: ir.Value | None = result
+            if operand in memory_of:
+                owner = memory_of[operand]
+            elif operand is not None and operand in self._memory.of and number is not None:
+                axis = region.needs[position].axes[number]
+                # The parts take the memory of an operand that is alive already.
+                if axis is not None and self.is_view(operand, axis, boundaries, units):
+                    owner = None
+            memory_of[result] = owner
+            if owner is not None:
+                group.setdefault(owner, []).append(result)
+        return live + self._most_inside(region, group, boundaries, units, end, largest)
+
+    def _is_beside(self, buffer: Buffer, region: Region, start: int, end: int) -> bool:
+        """Whether a buffer from outside of a region is alive while it runs."""
+        if buffer.first > end or buffer.last < start:
+            return False
+        outside = [value for value in buffer.values if value not in region.axes]
+        return bool(outside) and (
+            buffer.last > end
+            or any(reader in region.needs for value in outside for reader in self._readers.get(value, ()))
+        )
+
+    def _most_inside(
+        self,
+        region: Region,
+        group: Mapping[ir.Value, list[ir.Value]],
+        boundaries: Sequence[int],
+        units: int,
+        end: int,
+        largest: int,
+    ) -> int:
+        """The most bytes of results: whole ones of the region, and one part of the others."""
+        size, whole, joined = self._bytes, 0, 0
+        changes: dict[int, int] = {}
+        for owner, values in group.items():
+            results = [value for value in values if self._is_result(value, end)]
+            full = size(owner)
+            if results:
+                whole += full
+                if not all(self.is_view(value, region.axes[value], boundaries, units) for value in results):
+                    joined += full
+                continue
+            positions = [
+                min(self._position[node] for value in values if (node := value.producer()) is not None)
+            ] + [
+                reader
+                for value in values
+                for reader in self._readers.get(value, ())
+                if reader in region.needs
+            ]
+            part = full * largest // units
+            changes[min(positions)] = changes.get(min(positions), 0) + part
+            changes[max(positions) + 1] = changes.get(max(positions) + 1, 0) - part
+        most = inside = 0
+        for position in sorted(changes):
+            inside += changes[position]
+            most = max(most, inside)
+        return whole + max(most, joined)
+
+
+def _is_contiguous(value: ir.Value, axis: int) -> bool:
+    shape = sizes_of(value)
+    return shape is not None and math.prod(shape[:axis]) == 1

@@ -1,0 +1,210 @@
+"""Which parts of its operands a node needs to compute a part of its result along an axis.
+
+Sources: the operators' definitions (https://onnx.ai/onnx/operators/).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+
+import onnx_ir as ir
+
+from ..onnx_graph.inplace import memory_sharing
+from .parts import constant_integers, sizes_of
+
+
+@dataclasses.dataclass(frozen=True)
+class PartNeeds:
+    """What a part of output 0 needs.
+
+    Attributes:
+        axes: for each input the axis along which the same fraction of it is enough; None if it is needed
+            whole.
+        units: a number of equal pieces of the axis that parts are made of; 0 for any.
+    """
+
+    axes: tuple[int | None, ...]
+    units: int = 0
+
+
+def part_needs(node: ir.Node, axis: int) -> PartNeeds | None:
+    """What a part of the only output of a node along an axis needs; None if it cannot be computed alone."""
+    if node.domain not in ("", "ai.onnx") or len(node.outputs) != 1:
+        return None
+    result = sizes_of(node.outputs[0])
+    operands = [sizes_of(value) for value in node.inputs]
+    if result is None or not 0 <= axis < len(result):
+        return None
+    if any(value is not None and shape is None for value, shape in zip(node.inputs, operands, strict=True)):
+        return None
+    shapes = [shape or [] for shape in operands]
+    if memory_sharing.is_broadcasting(node.op_type):
+        return PartNeeds(_broadcast_axes(shapes, result, axis))
+    rule = _RULES.get(node.op_type)
+    if rule is None and memory_sharing.is_elementwise(node.op_type):
+        rule = _elementwise
+    return None if rule is None else rule(node, axis, shapes, result)
+
+
+def _first(node: ir.Node, axis: int | None, units: int = 0) -> PartNeeds:
+    """A part of input 0, and all of the others."""
+    return PartNeeds((axis, *[None] * (len(node.inputs) - 1)), units)
+
+
+def _broadcast_axes(shapes: Sequence[list[int]], result: list[int], axis: int) -> tuple[int | None, ...]:
+    axes: list[int | None] = []
+    for shape in shapes:
+        position = axis - (len(result) - len(shape))
+        axes.append(position if position >= 0 and shape[position] == result[axis] != 1 else None)
+    return tuple(axes)
+
+
+def _elementwise(
+    node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]
+) -> PartNeeds | None:
+    # Other operands, such as the limits of a Clip, are scalars.
+    if any(math.prod(shape) != 1 for shape in shapes[1:] if shape):
+        return None
+    return _first(node, axis) if shapes[0] == result else None
+
+
+def _convolution(
+    node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]
+) -> PartNeeds | None:
+    if axis == 0:
+        return _first(node, 0)
+    if axis != 1:
+        return None
+    groups = node.attributes.get_int("group", 1)
+    if groups == 1:
+        return PartNeeds((None, *[0] * (len(shapes) - 1)))
+    return PartNeeds((1, *[0] * (len(shapes) - 1)), groups)
+
+
+def _channels(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]) -> PartNeeds | None:
+    """Each channel of each image by itself; further operands have an element for each channel."""
+    if axis > 1:
+        return None
+    return PartNeeds((axis, *[0 if axis == 1 and shape else None for shape in shapes[1:]]))
+
+
+def _pooling(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]) -> PartNeeds | None:
+    return _first(node, axis) if axis < 2 else None
+
+
+def _normalization(
+    node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]
+) -> PartNeeds | None:
+    """Rows over the last axes, from the attribute `axis` on."""
+    first = node.attributes.get_int("axis", -1) % len(result)
+    return _first(node, axis) if axis < first else None
+
+
+def _along_one_axis(
+    node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]
+) -> PartNeeds | None:
+    opset = node.graph.opset_imports.get("", 0) if isinstance(node.graph, ir.Graph) else 0
+    # Before opset 13, all axes from this one on are one row.
+    reduced = node.attributes.get_int("axis", -1 if opset >= 13 else 1) % len(result)
+    is_free = axis != reduced if opset >= 13 else axis < reduced
+    return _first(node, axis) if is_free else None
+
+
+def _reduction(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]) -> PartNeeds | None:
+    axes = node.attributes.get_ints("axes", [])
+    if len(node.inputs) > 1:
+        axes = constant_integers(node.inputs[1]) or []
+    if not axes:
+        return None
+    reduced = {number % len(shapes[0]) for number in axes}
+    kept = [number for number in range(len(shapes[0])) if number not in reduced]
+    if node.attributes.get_int("keepdims", 1):
+        return None if axis in reduced else _first(node, axis)
+    return _first(node, kept[axis])
+
+
+def _matrix_product(
+    node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]
+) -> PartNeeds | None:
+    first, second = shapes[:2]
+    if min(len(first), len(second)) < 2:
+        return None
+    if axis == len(result) - 2:
+        return PartNeeds((len(first) - 2, None))
+    if axis == len(result) - 1:
+        return PartNeeds((None, len(second) - 1))
+    return PartNeeds(_broadcast_axes(shapes, result, axis))
+
+
+def _gemm(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]) -> PartNeeds | None:
+    flags = [bool(node.attributes.get_int(name, 0)) for name in ("transA", "transB")]
+    bias = _broadcast_axes(shapes[2:], result, axis)
+    if axis == 0:
+        return PartNeeds((1 if flags[0] else 0, None, *bias))
+    return PartNeeds((None, 0 if flags[1] else 1, *bias))
+
+
+def _transposition(
+    node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]
+) -> PartNeeds | None:
+    order = node.attributes.get_ints("perm", list(reversed(range(len(result)))))
+    return _first(node, order[axis])
+
+
+def _reshaping(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]) -> PartNeeds | None:
+    """The axis of the operand before which there are as many elements as before the axis of the result."""
+    before = math.prod(result[:axis])
+    for number, size in enumerate(shapes[0]):
+        if size > 1 and math.prod(shapes[0][:number]) == before:
+            return _first(node, number)
+    return None
+
+
+def _expansion(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]) -> PartNeeds | None:
+    return _first(node, _broadcast_axes(shapes[:1], result, axis)[0])
+
+
+def _concatenation(
+    node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]
+) -> PartNeeds | None:
+    joined = node.attributes.get_int("axis", 0) % len(result)
+    return None if axis == joined else PartNeeds((axis,) * len(shapes))
+
+
+def _gathering(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]) -> PartNeeds | None:
+    gathered, count = node.attributes.get_int("axis", 0) % len(shapes[0]), len(shapes[1])
+    if axis < gathered:
+        return PartNeeds((axis, None))
+    if axis < gathered + count:
+        return PartNeeds((None, axis - gathered))
+    return PartNeeds((axis - count + 1, None))
+
+
+_Rule = Callable[[ir.Node, int, Sequence[list[int]], list[int]], PartNeeds | None]
+_RULES: dict[str, _Rule] = {
+    "Conv": _convolution,
+    "BatchNormalization": _channels,
+    "InstanceNormalization": _channels,
+    **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pooling),
+    **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _pooling),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _normalization),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _along_one_axis),
+    **dict.fromkeys(
+        (
+            *("ReduceMax", "ReduceMin", "ReduceMean", "ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2"),
+            *("ReduceLogSum", "ReduceLogSumExp", "ReduceSumSquare"),
+        ),
+        _reduction,
+    ),
+    "MatMul": _matrix_product,
+    "Gemm": _gemm,
+    "Transpose": _transposition,
+    **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), _reshaping),
+    "Expand": _expansion,
+    "Concat": _concatenation,
+    "Gather": _gathering,
+    # With scales for each channel, further operands would be parts, too.
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _elementwise),
+}
