@@ -12,8 +12,10 @@ from .deferred_sympy import defer_sympy
 if TYPE_CHECKING:
     from .exporter.capture.stored_weights.opening import open_weights
     from .exporter.devices.plan import Plan, run_in_arena
-    from .exporter.devices.prepack import PackedWeight, load_session, prepack, prepack_conv, prepack_linear
     from .exporter.devices.prepack.memory_descriptor import MemoryDescriptor
+    from .exporter.devices.prepack.packed_models import prepack
+    from .exporter.devices.prepack.packed_session import load_session
+    from .exporter.devices.prepack.packed_weights import PackedWeight, prepack_conv, prepack_linear
     from .exporter.devices.streaming import StreamingSession, run_streaming, save_streaming
     from .exporter.export_model import export
     from .exporter.huggingface import HuggingFaceExport, TextGenerator, export_huggingface
@@ -136,14 +138,10 @@ defer_sympy()
 _modules: dict[str, Collection[str]] = {
     ".exporter.capture.stored_weights.opening": ("open_weights",),
     ".exporter.devices.plan": ("Plan", "run_in_arena"),
-    ".exporter.devices.prepack": (
-        "PackedWeight",
-        "load_session",
-        "prepack",
-        "prepack_conv",
-        "prepack_linear",
-    ),
     ".exporter.devices.prepack.memory_descriptor": ("MemoryDescriptor",),
+    ".exporter.devices.prepack.packed_models": ("prepack",),
+    ".exporter.devices.prepack.packed_session": ("load_session",),
+    ".exporter.devices.prepack.packed_weights": ("PackedWeight", "prepack_conv", "prepack_linear"),
     ".exporter.devices.streaming": ("StreamingSession", "run_streaming", "save_streaming"),
     ".exporter.export_model": ("export",),
     ".exporter.huggingface": ("HuggingFaceExport", "TextGenerator", "export_huggingface"),
