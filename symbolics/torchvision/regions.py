@@ -101,21 +101,6 @@ def _sample_regions(
 
 
 @onnx_symbolic("torchvision::roi_align")
-def sampled_roi_align(
-    g: GraphContext,
-    input: Value,
-    rois: Value,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
-    sampling_ratio: int,
-    aligned: bool,
-) -> Value:
-    bins = _Bins(pooled_height, pooled_width)
-    return _sample_regions(g, input, rois, spatial_scale, bins, sampling_ratio, aligned)
-
-
-@onnx_symbolic("torchvision::roi_align", opset=10)
 def roi_align(
     g: GraphContext,
     input: Value,
@@ -126,8 +111,8 @@ def roi_align(
     sampling_ratio: int,
     aligned: bool,
 ) -> Value:
-    """From 10: RoiAlign, where runtimes have it."""
-    if not g.has_kernel("RoiAlign", input):
+    """RoiAlign, where the opset and runtimes have it."""
+    if not (g.has("RoiAlign") and g.has_kernel("RoiAlign", input)):
         bins = _Bins(pooled_height, pooled_width)
         return _sample_regions(g, input, rois, spatial_scale, bins, sampling_ratio, aligned)
     return g.op(

@@ -85,7 +85,8 @@ class GraphTrace:
         if node in self._of_sizes:
             return self._of_sizes.make(node, values)
         target: Any = node.target
-        args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+        call: Any = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)
+        args, kwargs = call
         try:
             return kernel_run(target, args, kwargs)
         except (RuntimeError, ValueError):
