@@ -95,10 +95,11 @@ def need_factory(context: typer.Context, factory: str | None) -> str:
         UsageError: there is none, or an option belongs to folders.
     """
     options_of_folders = [name for name in _PARAMETERS_FOR_FOLDERS_ONLY if context.params[name] is not None]
-    if factory is None or options_of_folders:
-        raise UsageError(
-            "pass a FACTORY, or --hf FOLDER; --task, --layout, --dtype and the options of caches need --hf"
-        )
+    if options_of_folders:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in options_of_folders)
+        raise UsageError(f"{names}: only for a Hugging Face folder, --hf FOLDER")
+    if factory is None:
+        raise UsageError("name a factory, PATH.py:FUNCTION, a TorchScript file, or a folder with --hf FOLDER")
     return factory
 
 
@@ -202,10 +203,10 @@ def generate(
     ] = False,
     temperature: Annotated[float, typer.Option(help="Divides the logits before tokens are drawn.")] = 1.0,
     top_k: Annotated[
-        int, typer.Option(help="Draw from the most probable tokens, this many; 0 means all.")
+        int, typer.Option(help="Draw from this number of most probable tokens; 0 means all.")
     ] = 0,
     top_p: Annotated[
-        float, typer.Option(help="Draw from the most probable tokens with this total probability.")
+        float, typer.Option(help="Draw from the most probable tokens whose probabilities add up to this.")
     ] = 1.0,
     seed: Annotated[int | None, typer.Option(help="The seed of the random numbers.")] = None,
     language: Annotated[
@@ -219,7 +220,7 @@ def generate(
         bool, typer.Option("--chat", help="Take the prompt as a message, and apply the chat template.")
     ] = False,
     system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="With --chat: a message of the system.")
+        str | None, typer.Option(metavar="TEXT", help="With --chat: the system message.")
     ] = None,
     stream: Annotated[
         bool, typer.Option("--stream", help="Print the new text while it is generated.")

@@ -44,7 +44,10 @@ def quantize(
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Quantize weights and activations, with ranges from calibration data, and measure the errors."""
+    """Quantize weights and activations with calibration data.
+
+    The errors are measured on batches that are not used for calibration.
+    """
     from ...load_model import load
     from ...onnx_model import OnnxModel
 
