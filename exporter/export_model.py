@@ -98,8 +98,8 @@ def export(
             `Program.specializations` list the decisions.
         narrow: accept a program that is valid for some sizes of a dynamic dimension only: a warning,
             `Program.dimensions` and the metadata of the file say which. By default this is an error, unless
-            the program only excludes sizes below 2, or demands multiples of a number. Names of dimensions
-            accept it for these only.
+            the program only excludes sizes below 2, or demands multiples of a number. A collection of names
+            accepts it for these dimensions only.
         guard: write the sizes for which the program is valid, `Program.dimensions`, as checks into the file:
             every runtime then fails at other sizes. By default only opsetta refuses them.
         source_lines: keep the user's source line on every node, as metadata `opsetta.line`.
@@ -112,9 +112,14 @@ def export(
         progress: called with the name of each stage as it begins.
         optimize: how far the graph is optimized, "none", "basic" or "full"; docs/optimization.md has what
             each may change. True stands for "full" and False for "none".
-        target: the consumer to write for: a name that `opsetta targets` lists, or the path of a TOML file. It
-            chooses the opset, turns on rewrites, and refuses what it does not take; see docs/targets.md.
+        target: the runtime or device that will read the file: a name that `opsetta targets` lists, or the
+            path of a TOML file. It chooses the opset, rewrites the graph by its conventions, and refuses what
+            it does not support; see docs/targets.md.
         others: refused. For torch.onnx's keywords the message says what to use instead.
+
+    Returns:
+        The program. Its method `verify` compares it with PyTorch, `save` writes the file, and `lower` writes
+        the same capture at another opset.
 
     Raises:
         UsageError: an argument has an unknown name or a wrong type.
@@ -124,7 +129,7 @@ def export(
         ModelFileError: `weights` cannot be read, or do not fit the model.
         MutationError: the model writes to its inputs or buffers, and `mutations` is `"error"`.
         UnsupportedOperatorsError: the opset cannot express the model; lists all such operators.
-        TargetError: lists everything that the target does not take.
+        TargetError: lists everything that the target does not support.
     """
     refuse_unknown(others, export)
     requested_opset, resolved_target = resolve_target(opset, target)

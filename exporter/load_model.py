@@ -54,16 +54,16 @@ def load(
         path: the file.
         weights: the weights that a source file omits: a mapping from names to arrays or tensors, or the path
             of a model file or an .npz file. For source files only.
-        init_net: the net that makes the weights of a Caffe2 net. By default the one that is beside
-            predict_net.pb as init_net.pb.
+        init_net: the net that makes the weights of a Caffe2 net. By default `init_net.pb` beside
+            `predict_net.pb`.
         shapes: the shapes of a Caffe2 net's inputs, by name, in the form `(1, 3, 224, 224)`,
             `("batch", 3, None, None)`, or as text `"int64[batch,7]"`. By default those in value_info.json
             beside the net, or unknown ones.
         allow_links: follow links of external data out of the model's folder, hard links included. If the
             model file is a link, files beside its target always belong to the model, as in the cache of the
             Hugging Face hub.
-        trusted: whether whoever wrote the file is trusted not to ask for more memory and time than there is:
-            lifts the bounds on size, for reading and for `lower`. What the file says is checked anyway.
+        trusted: lift the bounds on size, memory and time, for reading and for `lower`, for a large file from
+            a trusted source. All other checks remain.
         inputs: of a TensorFlow file, the results that a caller feeds, `x` or `x:0`, or a mapping from them to
             their shapes, -1 for a size that varies; by default those of the signature, or the placeholders.
         outputs: likewise the results to return; by default those of the signature, or what no node reads.
@@ -78,11 +78,14 @@ def load(
         keep_parse_example: of a TensorFlow file, refuse parsers of serialized `tf.train.Example` messages;
             otherwise the parsed features are inputs.
 
+    Returns:
+        An `OnnxModel` for an ONNX file, and a `SourceModel` for other files. `lower` of both writes an opset.
+
     Raises:
-        UsageError: `path` is not a path, or an option does not fit the kind of file.
+        UsageError: `path` is not a path, or an option does not apply to the format of the file.
         ModelFileError: the file cannot be read, has a newer format, or contradicts itself; or weights are
             missing or changed.
-        CaptureError: a graph of TensorFlow has no ONNX form.
+        CaptureError: a TensorFlow graph cannot be expressed in ONNX.
     """
     if not isinstance(path, (str, os.PathLike)):
         raise UsageError(f"load needs a path, not a {type(path).__name__}")

@@ -58,8 +58,8 @@ class OnnxModel:
         model: the ONNX model, an `onnx_ir.Model`.
         source: the model as it was read; `lower` always converts this one.
         registry: the default symbolic functions for conversion.
-        trusted: whether `lower` takes as much memory and time as the model asks for.
-        target: the consumer that it was written for, or None.
+        trusted: whether `lower` works without bounds on memory and time, for models from trusted sources.
+        target: the runtime or device that it was written for, or None.
         quantization: what `quantize_weights` did to it, or None.
         accuracy: the errors that `quantize` measured, or None.
     """
@@ -117,28 +117,28 @@ class OnnxModel:
         rename: Mapping[str, str] | None = None,
         standard: bool = False,
     ) -> OnnxModel:
-        """The model at another opset, higher or lower, with other sizes and names if they are given.
+        """The model at another opset, higher or lower, and with other sizes and names on request.
 
         Args:
             opset: the opset to write; by default the target's, or 17.
             optimize: "none", "basic" or "full", as for `export`; by default "full" at another opset, while a
                 model that has the opset stays as it is.
-            target: the consumer to write for, as for `export`.
+            target: the runtime or device to write for, as for `export`.
             shapes: new shapes of inputs, `{"images": (1, 3, 640, 640)}`; a size may be the name of a
                 dimension. The names are those of the model as it was read.
             dims: sizes for named dimensions, `{"batch": 1}`.
-            dynamic: a name for the leading dimension of the inputs, which then varies. onnxruntime checks
-                that a batch gives what its entries give.
+            dynamic: a name for the leading dimension of the inputs, which becomes dynamic. onnxruntime checks
+                that a batch gives the same results as its entries one by one.
             rename: new names of inputs and outputs, by the present ones.
             standard: write onnxruntime's own operators (`com.microsoft`) as ONNX's.
 
         Raises:
             UsageError: `optimize` or `target` has an unknown value, or the model lacks a name.
-            TargetError: lists everything that the target does not take.
+            TargetError: lists everything that the target does not support.
             OpsetError: an opset that opsetta does not write.
             UnsupportedOperatorsError: lists every operator that the opset cannot express, and its nodes.
-            GraphError: the model is larger than what is converted of one that is not `trusted`, or does not
-                take the sizes.
+            GraphError: the model exceeds the bounds for models that are not `trusted`, or is not valid for
+                the sizes.
         """
         used_registry = registry if registry is not None else self.registry
         level = None if optimize is None else check_level(optimize)
@@ -169,7 +169,7 @@ class OnnxModel:
         return converted
 
     def extract(self, inputs: Sequence[str] = (), outputs: Sequence[str] = ()) -> OnnxModel:
-        """The part of the model that computes some values from others.
+        """The part of the model between some of its values.
 
         Args:
             inputs: names of values to feed; by default the inputs that the part needs.
@@ -209,7 +209,7 @@ class OnnxModel:
         return self._with(edit_interface(self.model, drop_outputs, constants))
 
     def preprocess(self, **pixels: Any) -> OnnxModel:
-        """The model with an input of pixels in place of its image, under the same name.
+        """The model with the pixels of an image as its input, under the same name.
 
         Args:
             pixels: fields of `PixelInput`: `dtype`, `layout`, `maximum`, `mean`, `std` and `resizes`.
@@ -222,7 +222,7 @@ class OnnxModel:
         return self._with(rewrite(self.model, [step], self.trusted))
 
     def postprocess(self, step: str, count: int | None = None, **boxes: Any) -> OnnxModel:
-        """The model with what its first output says in its place: probabilities, classes, scores or boxes.
+        """The model with probabilities, classes, largest scores or boxes in place of its first output.
 
         Args:
             step: `"softmax"`, `"argmax"` or `"topk"`, over the last axis, or `"nms"` for a detector.
@@ -248,7 +248,7 @@ class OnnxModel:
         Raises:
             UsageError: `dtype` has an unknown value, or no node has a name in `exclude`.
             GraphError: the opset cannot cast to the type, or the type of a value is unknown.
-            TargetError: the consumer of the model does not take the type.
+            TargetError: the target of the model does not support the type.
         """
         converter = ConvertElementTypes(dtype, converts_interface=not keep_io, excluded=exclude)
         converted = self._with(rewrite(self.model, [converter], self.trusted))
@@ -276,12 +276,12 @@ class OnnxModel:
             mean: of each channel of images, whose pixels are divided by 255 first.
             std: the standard deviation of each channel.
             scheme: fields of `QuantizationScheme`: `form`, `activations`, `weights`, `per_channel`,
-                `symmetric`, `method` and `exclude`; by default what the target of the model wants.
+                `symmetric`, `method` and `exclude`; by default those of the target of the model.
 
         Raises:
             UsageError: the data or the scheme does not fit the model.
             InferenceError: onnxruntime is not installed, or cannot run or quantize the model.
-            TargetError: the consumer of the model does not take the result.
+            TargetError: the target of the model does not support the result.
         """
         unknown = scheme.keys() - {field.name for field in dataclasses.fields(QuantizationScheme)}
         if unknown:
@@ -317,7 +317,7 @@ class OnnxModel:
         Raises:
             ModelFileError: the target cannot be written. No partial file remains, and an existing model
                 stays.
-            TargetError: `external_data` is asked for, and the consumer of the model takes none.
+            TargetError: `external_data` is requested, but the target of the model does not support it.
         """
         check_saving(self.target, external_data)
         # A file can only refer to weights that no pass has changed, so convert again without such passes.
@@ -344,19 +344,19 @@ class OnnxModel:
             dimensions: sizes of symbolic dimensions; without them sizes stay formulas.
             alignment: a power of two that every offset is a multiple of.
             in_place: whether nodes overwrite operands.
-            reorder: whether nodes are sorted anew for less memory; those of training graphs never are.
+            reorder: whether the order of nodes may change to need less memory; not for training graphs.
             states: inputs by the output that is their next value; a run may overwrite them.
             split: whether nodes are split into parts that run one after the other for less memory.
 
         Raises:
             PlanError: a value has no size that is known before the model runs.
             DimensionError: the model is not valid for the sizes.
-            UsageError: an argument is none of these.
+            UsageError: an argument has an unknown value or a wrong type.
         """
         return make_plan(self.model, mode, budget, dimensions, alignment, in_place, reorder, states, split)
 
     def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
-        """Write a page about the model, beside the file that it was converted from; see docs/report.md.
+        """Write a page that compares the model with the file that it was converted from; see docs/report.md.
 
         Args:
             path: the HTML file; None writes nothing.
@@ -388,12 +388,12 @@ class OnnxModel:
         """What differs in another model: nodes by operator, attributes and shapes, and weights.
 
         Args:
-            names: whether other names of nodes and values are differences.
+            names: whether to compare the names of nodes and values, too.
         """
         return find_differences(self.model, second.model, bounds_of(self.trusted), names=names)
 
     def compare_layers(self, second: OnnxModel, inputs: Mapping[str, np.ndarray]) -> tuple[OutputReport, ...]:
-        """The errors of all tensors that both models compute under one name, in order.
+        """The differences of all tensors that have the same name in both models, in order.
 
         Raises:
             UsageError: the models have other numbers of inputs, or no name in common.
@@ -402,7 +402,7 @@ class OnnxModel:
         return compare_layers(self.model, second.model, inputs, bounds_of(self.trusted))
 
     def reduce(self, fails: Callable[[OnnxModel], bool]) -> OnnxModel:
-        """A part of the model that still fails, and none of whose parts was found to fail.
+        """A small part of the model for which `fails` is still true.
 
         Raises:
             UsageError: the whole model does not fail.
@@ -411,7 +411,7 @@ class OnnxModel:
         return self._with(reduce_model(self.model, lambda part: fails(self._with(part)), bounds))
 
     def check(self, *, run: bool = False) -> ModelCheck:
-        """Check the nodes, which targets take the model, and on request whether onnxruntime runs it."""
+        """Check the nodes, which targets support the model, and on request whether onnxruntime runs it."""
         invalid = invalid_nodes(source_of(self.model, bounds_of(self.trusted)))
         return check_everywhere(self.model, invalid, run=run)
 

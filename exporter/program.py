@@ -231,7 +231,7 @@ class SourceModel:
 
 
 class Program:
-    """A model at one opset, with the source graph it was lowered from.
+    """An exported model at one opset, with the source graph that it was lowered from.
 
     Attributes:
         opset: the opset of `model`.
@@ -239,7 +239,7 @@ class Program:
         source: the captured source graph, after the source passes; the same for every opset.
         registry: the symbolic functions it was lowered with.
         optimize: how far it was optimized, "none", "basic" or "full".
-        target: the consumer that it was written for, or None.
+        target: the runtime or device that it was written for, or None.
         source_model: the capture itself, which can be saved and lowered to other opsets.
         stages: the stages of the export, with their times and the memory of the process.
     """
@@ -348,7 +348,7 @@ class Program:
         Raises:
             ModelFileError: the target cannot be written. No partial file remains, and an existing model
                 stays.
-            TargetError: `external_data` is asked for, and the consumer of the model takes none.
+            TargetError: `external_data` is requested, but the target of the model does not support it.
         """
         check_saving(self.target, external_data)
         model = self.model

@@ -45,7 +45,8 @@ def quantize_weights(
         embeddings: whether to quantize tables that rows are gathered from, too.
         lm_head: whether to quantize products whose results are outputs of the model. A weight that is also a
             table needs `embeddings` as well.
-        target: the consumer, by default that of `model`. For onnxruntime, products become MatMulNBits.
+        target: the runtime or device, by default that of `model`. For onnxruntime, products become
+            MatMulNBits.
 
     Returns:
         The new model; its `quantization` has sizes and errors.
@@ -53,7 +54,7 @@ def quantize_weights(
     Raises:
         UsageError: an argument has an unknown value, or no weight of the model can be quantized.
         GraphError: the model has parts that no pass rewrites.
-        TargetError: lists everything that the target does not take.
+        TargetError: lists everything that the target does not support.
     """
     scheme = scheme_of(dtype, block_size, symmetric)
     # A model that was lowered for a target stays one for that target.

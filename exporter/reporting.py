@@ -48,11 +48,11 @@ def export_report(
         model: the model, as for `export`.
         args: example positional arguments.
         kwargs: example keyword arguments.
-        path: the HTML file to write; without one, only the facts are returned.
+        path: the HTML file to write; without one, only the `Report` is returned.
         opset: the ONNX opset to write; by default the target's, or 17.
         registry: the symbolic functions to lower with; by default the default registry.
         optimize: how far the graph is optimized, "none", "basic" or "full".
-        target: the consumer to write for.
+        target: the runtime or device to write for.
         title: the name of the model; by default its class.
         opsets: the opsets to compare; by default some from 9 to 23. An empty list compares none.
         compare: run the model in onnxruntime and PyTorch, and compare every intermediate result.

@@ -252,7 +252,7 @@ class EmissionError(UnsupportedError):
 
 
 class ArgumentError(UnsupportedError, TypeError):
-    """An argument has a type or a value that the symbolic function does not take."""
+    """An argument has a type or a value that the symbolic function does not accept."""
 
 
 class ResultError(OpsettaError, TypeError):
@@ -283,7 +283,8 @@ class UnsupportedOperator:
         path_list = ", ".join(paths[:4]) + (f", and {len(paths) - 4} more" if len(paths) > 4 else "")
         times = "once" if len(self.modules) == 1 else f"{len(self.modules)} times"
         text = f"{self.name} ({times}, in {path_list}): {self.reason}"
-        if self.first_opset is not None:
+        # The reason of an emission error may end with the same opset.
+        if self.first_opset is not None and not text.endswith(f"from opset {self.first_opset} it does"):
             text += f"; opset {self.first_opset} is the lowest that can"
         return text
 
@@ -312,6 +313,8 @@ class UnsupportedOperatorsError(OpsettaError):
                 f'Register one with @opsetta.onnx_symbolic("{name}", opset=9) and export again '
                 "(see CONTRIBUTING.md)."
             )
+            if name.startswith("complex::"):
+                lines.append("The names of complex:: are those of ATen's operators on complex numbers.")
             if name.startswith("tf::"):
                 lines.append(
                     "Or compute its results before the model, and make them inputs: "

@@ -38,7 +38,7 @@ class ModelCheck:
         return not self.invalid and not self.runtime_error
 
     def lines(self) -> list[str]:
-        """A sentence for each result, and a line for each target that does not take the model."""
+        """A sentence for each result, and a line for each target that does not support the model."""
         lines = [f"  - {node}" for node in self.invalid]
         outcome = f"the model was not run: {self.skipped}" if self.skipped else "runs it on random inputs"
         lines.append(f"onnxruntime {self.runtime}".rstrip() + f": {self.runtime_error or outcome}")
@@ -60,7 +60,7 @@ def check_everywhere(model: ir.Model, invalid: Sequence[InvalidNode], *, run: bo
             may take any time and memory, also while it is loaded.
     """
     runtime = error_text = ""
-    skipped = "it runs on request (--run, or run=True)"
+    skipped = "pass --run, or run=True"
     if run:
         try:
             import onnxruntime
@@ -70,7 +70,7 @@ def check_everywhere(model: ir.Model, invalid: Sequence[InvalidNode], *, run: bo
             runner.run(random_inputs(runner.inputs))
             skipped = ""
         except ImportError:
-            skipped = "it is not installed"
+            skipped = "onnxruntime is not installed"
         except InferenceError as error:
             error_text = str(error)
         except OpsettaError as error:

@@ -39,7 +39,7 @@ def find_differences(
 
     Args:
         bounds: limits on the inference of shapes.
-        names: whether other names of nodes and values are differences.
+        names: whether to compare the names of nodes and values, too.
     """
     sources = source_of(first, bounds), source_of(second, bounds)
     before, after = (_lines(source, names) for source in sources)

@@ -414,7 +414,10 @@ def complete_names(
     """The given names, followed by defaults for the rest; all unique."""
     check_names(option, requested_names)
     if len(requested_names) > len(defaults):
-        raise OpsettaError(f"{option} has {len(requested_names)} names, but the model has {len(defaults)}")
+        values = option.removesuffix("_names") + ("s" if len(defaults) != 1 else "")
+        raise OpsettaError(
+            f"{option} has {len(requested_names)} names, but the model has {len(defaults)} {values}"
+        )
     names = Names()
     reserved_names = {name or "" for name in reserved}
     for name in (*reserved_names, *requested_names):

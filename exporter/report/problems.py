@@ -54,4 +54,4 @@ def _remedy(operator: UnsupportedOperator) -> str:
         # A function for the plain name serves all overloads.
         name = operator.name.rsplit(".", 1)[0]
         return f'Register a symbolic function: @opsetta.onnx_symbolic("{name}"). CONTRIBUTING.md shows how.'
-    return "Write this part of the model with other operators; the reason says what is not taken."
+    return "Write this part of the model with other operators; the reason says what is not supported."

@@ -187,7 +187,7 @@ class Report:
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """The facts as plain data for JSON; infinite numbers are the text `Infinity`."""
+        """The data as dicts and lists for JSON; infinite numbers are the text `Infinity`."""
         return {field.name: _plain(getattr(self, field.name)) for field in dataclasses.fields(self)}
 
     def save(self, path: str | bytes | os.PathLike[str]) -> None:

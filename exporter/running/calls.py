@@ -39,7 +39,7 @@ def flatten(interface: Interface, args: tuple[object, ...], kwargs: Mapping[str,
         leaves = _leaves(interface, moved_args, moved_kwargs)
     if leaves is None:
         raise UsageError(
-            "the arguments do not fit the example's: "
+            "the arguments differ from the example's in number, names or structure: "
             + "; ".join(_describe_differences(interface, args, dict(kwargs)))
         )
     for leaf, name, constant in zip(leaves, interface.inputs, interface.constants, strict=True):

@@ -114,6 +114,7 @@ def shape_of(value: object) -> Sequence[int] | None:
 def _check_shape(declared: DeclaredInput, shape: Sequence[int] | None) -> None:
     if declared.shape is None or shape is None:
         return
+    remedy = ""
     if len(declared.shape) == len(shape):
         for dim, size in zip(declared.shape, shape, strict=True):
             # A negative size in a file stands for an unknown one.
@@ -121,5 +122,8 @@ def _check_shape(declared: DeclaredInput, shape: Sequence[int] | None) -> None:
                 break
         else:
             return
+        remedy = "; to make a size dynamic, name it in dynamic_shapes of the export"
     shape_text = ", ".join("?" if dim is None else str(dim) for dim in declared.shape)
-    raise DimensionError(f"input '{declared.name}' must have the shape [{shape_text}], not {list(shape)}")
+    raise DimensionError(
+        f"input '{declared.name}' must have the shape [{shape_text}], not {list(shape)}{remedy}"
+    )

@@ -18,7 +18,7 @@ from ...registration import UsageError
 from ..captured_graph.dimensions import evaluate
 from ..files.reading.carried import carried_by
 from .input_sizes import TENSOR, DeclaredInput, InputSizes, shape_of
-from .session import RuntimeValue
+from .session import RuntimeValue, need_onnxruntime
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -160,9 +160,11 @@ class ModelInputs(InputSizes):
         Raises:
             UsageError: an input is missing or unknown, or has another element type.
             DimensionError: the model is not valid for the sizes of an input.
+            InferenceError: onnxruntime is not installed.
         """
         if not isinstance(values, Mapping):
             raise UsageError(f"inputs must be a mapping from names to arrays, not {type(values).__name__}")
+        need_onnxruntime()
         # The usual call has exactly the declared inputs, and needs no list of problems.
         if values.keys() != self.declared.keys():
             self._complete(values)

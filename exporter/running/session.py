@@ -118,6 +118,18 @@ class Session:
             return open_session(path, "the model", self._providers, options)
 
 
+def need_onnxruntime() -> None:
+    """Import onnxruntime, for a caller that uses it next.
+
+    Raises:
+        InferenceError: onnxruntime is not installed.
+    """
+    try:
+        import onnxruntime  # noqa: F401
+    except ImportError as error:
+        raise InferenceError("running a model needs onnxruntime: pip install 'opsetta[runtime]'") from error
+
+
 def session_options(threads: int | None = None) -> onnxruntime.SessionOptions:
     """New `onnxruntime.SessionOptions` that print nothing: errors come back as exceptions.
 
@@ -127,10 +139,9 @@ def session_options(threads: int | None = None) -> onnxruntime.SessionOptions:
     Raises:
         InferenceError: onnxruntime is not installed.
     """
-    try:
-        import onnxruntime
-    except ImportError as error:
-        raise InferenceError("running a model needs onnxruntime: pip install 'opsetta[runtime]'") from error
+    need_onnxruntime()
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     # Errors are raised; anything printed would disturb the output of commands.
     options.log_severity_level = 4

@@ -79,7 +79,7 @@ class TrainingProgram(Program):
         Args:
             registry: symbolic functions to lower with; by default those of this program.
             optimize: "none", "basic" or "full"; by default the level of this program.
-            target: refused, because targets are consumers of graphs for inference.
+            target: refused, because targets are for inference.
 
         Raises:
             UsageError: `optimize` is none of these, or there is a target.

@@ -304,19 +304,21 @@ def _check_mutations(aliases: Aliases, mutations: str) -> None:
     """Refuse changes to inputs and initializers, or warn of them, as `mutations` says."""
     if not aliases.outliving or mutations == "outputs":
         return
+    kinds = {value: value.metadata_props.get(KIND, "user") for value in aliases.outliving}
     changes = [
-        f"{value.metadata_props.get(KIND, 'input')} '{value.name}' ({where(_named_writer(node))})"
+        f"{'input' if kinds[value] == 'user' else kinds[value]} '{value.name}' ({where(_named_writer(node))})"
         for value, node in aliases.outliving.items()
     ]
     if mutations == "drop":
         warn(f"the new values of tensors that the model writes to are dropped: {', '.join(changes)}")
         return
     lines = "\n".join(f"  - {change}" for change in changes)
+    updates_statistics = any("running_mean" in arguments(node) for node in aliases.outliving.values())
+    mode = "Call model.eval() first: normalization in training mode updates its statistics. Or pass"
     raise MutationError(
         "the model writes to its inputs, parameters or buffers, which an ONNX graph cannot do:\n"
-        f'{lines}\nPass mutations="outputs" to return the new values as further outputs, as streaming models '
-        'do, mutations="drop" to discard them, or make the model functional (write to a clone; call eval() '
-        "for statistics)."
+        f'{lines}\n{mode if updates_statistics else "Pass"} mutations="outputs" to return the new values as '
+        'further outputs, as streaming models do, mutations="drop" to discard them, or write to a clone.'
     )
 
 

@@ -157,7 +157,7 @@ def _allowed_dtype(
     raise EmissionError(
         f"ONNX operator {schema.name} does not take {dtype.name} at opset {g.opset}, "
         f"and no type that it takes represents every value of {dtype.name}"
-        + (f"; from {later} it does" if later else ""),
+        + (f"; from opset {later} it does" if later else ""),
         first_opset=later,
     )
 
@@ -212,7 +212,7 @@ def _check_sequence(g: GraphBuilder, schema: OperatorSchema, parameter: Paramete
     element_type = item.dtype.name if item.dtype is not None else "unknown type"
     raise EmissionError(
         f"input '{parameter.name}' of ONNX operator {schema.name} takes no sequence of {element_type} "
-        f"at opset {g.opset}" + (f"; from {later} it does" if later else ""),
+        f"at opset {g.opset}" + (f"; from opset {later} it does" if later else ""),
         first_opset=later,
     )
 

@@ -402,7 +402,7 @@ def test_what_has_no_standard_form_is_named():
         UserWarning, match="no function for these operators of com.microsoft, which stay: Inverse"
     ):
         assert operators(source.lower(13, standard=True).model_proto) == ["Inverse"]
-    with pytest.raises(TargetError, match="its domain is not taken"):
+    with pytest.raises(TargetError, match="its domain is not supported"):
         source.lower(target="openvino")
 
 
@@ -415,5 +415,5 @@ def test_weights_in_the_layout_of_one_machine_are_refused_with_the_remedy():
     source = OnnxModel(ir.from_proto(proto))
     with pytest.warns(UserWarning, match="nchwc stay: .* ORT_ENABLE_EXTENDED"):
         source.lower(13, standard=True)
-    with pytest.raises(TargetError, match="its domain is not taken; .* ORT_ENABLE_EXTENDED"):
+    with pytest.raises(TargetError, match="its domain is not supported; .* ORT_ENABLE_EXTENDED"):
         source.lower(target="openvino")

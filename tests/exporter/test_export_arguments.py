@@ -150,6 +150,26 @@ def test_a_call_with_what_is_no_tensor_is_refused_by_name():
         program.verify((torch.ones(2, 5),))
 
 
+def test_without_onnxruntime_the_message_says_what_to_install(monkeypatch):
+    program = opsetta.export(LINEAR, (X,))
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    for run in (lambda: program(X), program.verify):
+        with pytest.raises(opsetta.InferenceError, match=r"pip install 'opsetta\[runtime\]'"):
+            run()
+
+
+def test_weights_without_a_model_are_refused_with_the_remedy():
+    with pytest.raises(
+        opsetta.CaptureError, match="not OrderedDict: build the model, and load these weights"
+    ):
+        opsetta.export(LINEAR.state_dict(), (X,))
+
+
+def test_dynamic_shapes_of_another_number_of_arguments_are_refused():
+    with pytest.raises(opsetta.CaptureError, match=r"each argument of the model \(input\): it has 2"):
+        opsetta.export(LINEAR, (X,), dynamic_shapes=({0: "batch"}, None))
+
+
 def test_without_torch_the_message_says_what_to_install(tmp_path):
     source = tmp_path / "m.source.onnx"
     opsetta.export(LINEAR, (X,)).save_source(source)

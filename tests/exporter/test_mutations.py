@@ -26,6 +26,11 @@ def test_mutated_buffers_are_an_error_that_names_them() -> None:
         opsetta.export(Counter(), torch.ones(3))
 
 
+def test_statistics_in_training_mode_name_eval_as_the_remedy() -> None:
+    with pytest.raises(opsetta.MutationError, match=r"(?s)'running_mean'.*Call model.eval\(\) first"):
+        opsetta.export(nn.BatchNorm1d(3).train(), torch.ones(2, 3))
+
+
 @pytest.mark.parametrize("opset", [9, 13, 18])
 def test_mutated_buffers_become_outputs(opset: int) -> None:
     model = Counter()

@@ -107,5 +107,5 @@ def test_what_has_to_be_bfloat16_in_the_file_is_refused(function) -> None:
 
 def test_inputs_are_refused() -> None:
     program = opsetta.export(lambda x: x.float() * 2, (X.bfloat16(),), opset=13)
-    with pytest.raises(opsetta.UnsupportedOperatorsError, match="from 13 it does"):
+    with pytest.raises(opsetta.UnsupportedOperatorsError, match="from opset 13 it does"):
         program.lower(opset=12)

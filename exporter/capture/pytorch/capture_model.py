@@ -64,8 +64,11 @@ def capture(
             raise CaptureError("an ExportedProgram already has its dynamic shapes: leave dynamic_shapes out")
         return _capture_program(model, options.source_lines)
     if not callable(model):
+        # A state_dict is a common mistake.
+        remedy = ": build the model, and load these weights into it" if isinstance(model, Mapping) else ""
         raise CaptureError(
-            f"the model must be an nn.Module, a callable, or an ExportedProgram, not {type(model).__name__}"
+            "the model must be an nn.Module, a function, an ExportedProgram, or TorchScript, not "
+            f"{type(model).__name__}{remedy}"
         )
     if isinstance(model, type) and issubclass(model, torch.nn.Module):
         raise CaptureError(f"the model must be an instance: {model.__name__}(...), not the class itself")

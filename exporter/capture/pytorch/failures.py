@@ -92,7 +92,7 @@ _SIZES = FailureKind(
         "leave the dimension out of dynamic_shapes, which fixes it at the size of the example",
         "or change the model to support every size: use x.shape[0] or -1 instead of a number, and "
         "for t in range(x.shape[1]) instead of while",
-        "or give an example with another size, if its size is a number of the model by chance",
+        "or use another size in the example, if the model contains the size as a number by chance",
         "or mark it with Dim.AUTO: the program then refuses sizes for which it is not valid",
     ),
     (),

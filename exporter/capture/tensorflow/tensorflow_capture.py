@@ -79,7 +79,7 @@ def capture_file(
     """Capture a GraphDef, MetaGraph or SavedModel, binary or text; the format is detected by content.
 
     Raises:
-        UsageError: an option does not fit the kind of file.
+        UsageError: an option does not apply to the format of the file.
         ModelFileError: the file, or its checkpoint, cannot be read or is malformed.
         CaptureError: the graph has no ONNX form.
     """

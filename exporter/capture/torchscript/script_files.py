@@ -109,8 +109,8 @@ def _kind_of_stream(file: IO[bytes], name: str) -> str | None:
         if other_format is not None:
             return f"is {other_format}"
         return (
-            "is not a file that torch.jit.save wrote; files of ONNX, TensorFlow and Caffe2 are converted by "
-            f"opsetta.load({name!r}).lower(opset) and the command opsetta convert"
+            "is not a file that torch.jit.save wrote; to convert a file of ONNX, TensorFlow or Caffe2, use "
+            f"`opsetta convert` or opsetta.load({name!r}).lower(opset)"
         )
     file.seek(0)
     # Files of torch.save before its archives: a number, a version, and the machine come first.

@@ -34,12 +34,18 @@ def compare(
     ] = None,
     layers: Annotated[
         bool,
-        typer.Option("--layers", help="Compare instead all tensors of equal names, to see where they part."),
+        typer.Option(
+            "--layers",
+            help="Compare instead tensors with one name in both files, and name the first that differs.",
+        ),
     ] = False,
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show two files side by side: operators, weights, latency in onnxruntime, and results."""
+    """Compare two files: operators, weights, latency and results.
+
+    Both run in onnxruntime, on the same random inputs.
+    """
     from ...running.comparison import compare_files
 
     try:

@@ -67,7 +67,10 @@ def convert(
     keep_lm_head: quantization.KeepHead = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write an ONNX file, a source file, a TensorFlow file, or a Caffe2 net, at one opset."""
+    """Write a model file as ONNX at exactly one opset.
+
+    The file may be ONNX, a source file, a TensorFlow file, or a Caffe2 net.
+    """
     target_opset, loaded_target = resolve_target(opset, target, force=force)
     output = _output_path(model, output, target_opset, force)
     is_net = caffe2.is_net_file(model, init_net)

@@ -37,7 +37,10 @@ def plan(
         bool, typer.Option("--in-place/--no-in-place", help="Whether nodes overwrite operands.")
     ] = True,
     reorder: Annotated[
-        bool, typer.Option("--reorder/--keep-order", help="Whether to sort nodes anew for less memory.")
+        bool,
+        typer.Option(
+            "--reorder/--keep-order", help="Whether to change the order of nodes if that needs less memory."
+        ),
     ] = True,
     split: Annotated[
         bool, typer.Option("--split/--no-split", help="Whether to split nodes into parts for less memory.")
@@ -45,7 +48,10 @@ def plan(
     trusted: options.Trusted = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
 ) -> None:
-    """Plan execution order, lifetimes and memory offsets of a model for an engine."""
+    """Plan execution order, lifetimes and memory offsets.
+
+    The exit code is 1 if values and weights do not fit into --budget.
+    """
     from ...devices.plan.picture import summary
 
     dimensions = parse_sizes(dim)
@@ -76,7 +82,10 @@ def build(
     ] = None,
     trusted: options.Trusted = False,
 ) -> None:
-    """Write a model for a device with a runtime in C99, which `make` compiles."""
+    """Write a C99 program that runs a model on a device.
+
+    The folder has the model, a runtime in C99, and a Makefile.
+    """
     planned = load_as_onnx(model, trusted).plan(dimensions=parse_sizes(dim))
     planned.build(output)
     say(f"{output}: arena of {planned.peak} bytes, {len(planned.nodes)} nodes; compile it with make")
@@ -98,7 +107,10 @@ def prepack(
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write a folder with a model's weights packed for this machine, and the portable model beside them."""
+    """Pack the weights of a model for onnxruntime on this machine.
+
+    The folder also has the portable model. opsetta.load_session opens it.
+    """
     from ...devices.prepack.manifest import MANIFEST, PACKED, PLAIN, Manifest
 
     if opset is not None:
@@ -143,7 +155,10 @@ def stream(
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write a folder from which opsetta.StreamingSession runs a model with few weights in memory."""
+    """Write a folder that runs with few weights in memory.
+
+    opsetta.StreamingSession runs it.
+    """
     from ...devices.streaming import StreamingSession, save_streaming
     from ...devices.streaming.folder import INDEX, Index
 

@@ -26,17 +26,25 @@ def extract(
     output: options.OutputFile,
     inputs: Annotated[
         list[str] | None,
-        typer.Option("--from", metavar="NAME", help="A value to feed; by default the model's inputs."),
+        typer.Option(
+            "--from",
+            metavar="NAME",
+            help="A value that becomes an input; by default the model's inputs. May be repeated.",
+        ),
     ] = None,
     outputs: Annotated[
         list[str] | None,
-        typer.Option("--to", metavar="NAME", help="A value to return; by default the model's outputs."),
+        typer.Option(
+            "--to",
+            metavar="NAME",
+            help="A value that becomes an output; by default the model's outputs. May be repeated.",
+        ),
     ] = None,
     external_data: options.ExternalData = None,
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write the part of a model that computes some values from others."""
+    """Write the part of a model between some of its values."""
     written = Output(output)
     part = load_onnx(model, trusted).extract(inputs or (), outputs or ())
     write_result(written, part, output, external_data, as_json)
@@ -60,7 +68,10 @@ def join(
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write two models as one, where outputs of the first are inputs of the second."""
+    """Write two models as one.
+
+    Outputs of the first model become inputs of the second.
+    """
     written = Output(output)
     producer, consumer = load_onnx(first, trusted), load_onnx(second, trusted)
     shared_names = {name: name for name in producer.output_names if name in consumer.input_names}
@@ -91,7 +102,7 @@ def edit(
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write a model without some of its outputs and inputs."""
+    """Remove outputs of a model, or fix inputs at constants."""
     constants: dict[str, object] = {}
     for name, text in parse_values(set_constant, "--set-constant", "INPUT=VALUE").items():
         try:

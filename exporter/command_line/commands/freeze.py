@@ -71,7 +71,10 @@ def freeze(
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write a TensorFlow graph with constants for variables, without nodes that inference does not need."""
+    """Write a TensorFlow graph with its variables as constants.
+
+    Nodes that inference does not need are removed.
+    """
     from google.protobuf import text_format
 
     from ...capture.tensorflow.freezing import frozen_graph

@@ -88,7 +88,7 @@ def generate(
         bool, typer.Option("--chat", help="Take the prompt as a message, and apply the chat template.")
     ] = False,
     system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="With --chat: a message of the system.")
+        str | None, typer.Option(metavar="TEXT", help="With --chat: the system message.")
     ] = None,
     stream: Annotated[
         bool, typer.Option("--stream", help="Print the new text while it is generated.")

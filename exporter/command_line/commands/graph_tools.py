@@ -28,12 +28,15 @@ def diff(
     first: Annotated[pathlib.Path, typer.Argument(metavar="A.onnx", help="A file.")],
     second: Annotated[pathlib.Path, typer.Argument(metavar="B.onnx", help="The file to compare it with.")],
     names: Annotated[
-        bool, typer.Option("--names", help="Other names of nodes and values are differences, too.")
+        bool, typer.Option("--names", help="Also compare the names of nodes and values.")
     ] = False,
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show what differs between two files, node by node; exit with 1 if anything does."""
+    """Show what differs between two files, node by node.
+
+    The exit code is 1 if anything differs.
+    """
     differences = load_onnx(first, trusted).differences(load_onnx(second, trusted), names=names)
     if as_json:
         print_json(dataclasses.asdict(differences))
@@ -55,7 +58,7 @@ def reduce(
         typer.Option(
             "--keep-failing",
             metavar="COMMAND",
-            help="A command that fails for the file, which is its last argument, or stands where {} is.",
+            help="A command that fails for the file, whose path is its last argument, or replaces {}.",
         ),
     ],
     output: options.OutputFile,
@@ -63,7 +66,10 @@ def reduce(
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Find a small part of a model for which a command still fails with the same exit code."""
+    """Find a small part of a model for which a command still fails.
+
+    It fails for the part with the same exit code as for the whole model.
+    """
     written = Output(output)
     words = shlex.split(command)
     if not words:
@@ -99,7 +105,10 @@ def simplify(
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Fold constants and remove what is not needed; the file keeps its opset."""
+    """Fold constants, and remove what no output needs.
+
+    The file keeps its opset.
+    """
     written = Output(output)
     source = load_onnx(model, trusted)
     simplified = source.lower(source.opset, optimize="full")

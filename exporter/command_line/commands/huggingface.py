@@ -93,10 +93,11 @@ def need_factory(context: typer.Context, factory: str | None) -> str:
         UsageError: there is none, or an option belongs to folders.
     """
     options_of_folders = [name for name in _PARAMETERS_FOR_FOLDERS_ONLY if context.params[name] is not None]
-    if factory is None or options_of_folders:
-        raise UsageError(
-            "pass a FACTORY, or --hf FOLDER; --task, --layout, --dtype and the options of caches need --hf"
-        )
+    if options_of_folders:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in options_of_folders)
+        raise UsageError(f"{names}: only for a Hugging Face folder, --hf FOLDER")
+    if factory is None:
+        raise UsageError("name a factory, PATH.py:FUNCTION, a TorchScript file, or a folder with --hf FOLDER")
     return factory
 
 

@@ -43,12 +43,12 @@ def check(
     ] = False,
     run: Annotated[
         bool,
-        typer.Option("--run", help="Run it on random inputs, too: this does what the file says."),
+        typer.Option("--run", help="Also run the file on random inputs. Only for files that you trust."),
     ] = False,
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Check that the nodes of a file are valid, and which targets take it."""
+    """Check that nodes are valid, and which targets support a file."""
     if target is not None and inplace:
         raise UsageError("--target and --inplace exclude each other")
     if target is not None:
@@ -110,7 +110,11 @@ def ops(
     as_markdown: Annotated[bool, typer.Option("--markdown", help="Print docs/operators.md.")] = False,
     as_json: options.Json = False,
 ) -> None:
-    """List the operators: symbolic (S), decomposed (D) or refused (-) at each opset, and why."""
+    """List the operators that each opset supports.
+
+    S: a symbolic function writes the operator. D: PyTorch decomposes it into such operators. -: it is
+    refused. With --opset, the reasons are printed.
+    """
     from .. import operator_support as support
 
     if as_markdown:
@@ -155,7 +159,7 @@ def info(
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Show the opsets, inputs, outputs, operators and weights of a model file."""
+    """Show opsets, inputs, outputs, operators and weights of a file."""
     if nodes:
         _show_nodes(model, trusted, as_json)
         return

@@ -45,7 +45,10 @@ def quantize(
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Quantize weights and activations, with ranges from calibration data, and measure the errors."""
+    """Quantize weights and activations with calibration data.
+
+    The errors are measured on batches that are not used for calibration.
+    """
     written = Output(output)
     source = load_onnx(model, trusted)
     # Without other wishes, the file keeps its opset.

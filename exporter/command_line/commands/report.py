@@ -61,7 +61,7 @@ def report(
     trusted: options.Trusted = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the data of the report as JSON.")] = False,
 ) -> None:
-    """Write a page about the export of a model, also of one that cannot be exported.
+    """Write a page about an export, also about one that fails.
 
     The exit code is 1 if the model cannot be written, or its results differ.
     """

@@ -49,7 +49,10 @@ def sweep(
     html: sweep_options.Html = None,
     as_json: options.Json = False,
 ) -> None:
-    """Run a zoo of models at every opset, shape, element type and target, a row of results for each."""
+    """Export and run many models at many opsets.
+
+    Each combination of model, opset, shape, element type and target gives a row of results.
+    """
     from ...sweeps.jobs.product import parse_opsets
     from ...sweeps.results.result_files import is_results
     from ...sweeps.run_sweep import sweep as run_sweep

@@ -28,7 +28,7 @@ def targets(
     ] = False,
     as_json: options.Json = False,
 ) -> None:
-    """List the runtimes and devices that a model can be written for or checked against."""
+    """List the runtimes and devices that --target names."""
     loaded_targets = [load_target(name) for name in target_names()]
     if as_json:
         print_json({"targets": [_as_json(target) for target in loaded_targets]})

@@ -39,7 +39,9 @@ def weights(
     ] = None,
     onnx_order: Annotated[
         bool,
-        typer.Option("--onnx-order", help="Dimensions in the order of ONNX: [out, in, h, w] for Conv2D."),
+        typer.Option(
+            "--onnx-order", help="Write dimensions in the order of ONNX: [out, in, h, w] for Conv2D."
+        ),
     ] = False,
     outputs: Outputs = None,
     keys: Keys = None,
@@ -48,7 +50,10 @@ def weights(
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """List the weights of a model, what their dimensions are, and write them to a file."""
+    """List the weights of a model, or write them to a file.
+
+    The list says what each dimension of a weight means, such as [h, w, in, out].
+    """
     # An output that cannot be written is refused before weights are read.
     written = None if output is None else Output(output)
     if output is not None and output.suffix.lower() not in (".safetensors", ".npz"):

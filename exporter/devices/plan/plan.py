@@ -97,7 +97,7 @@ def make_plan(
     Raises:
         PlanError: a value has no size that is known before the model runs, or another one than the file
             declares; or the model to train is no training graph.
-        UsageError: an argument is none of these.
+        UsageError: an argument has an unknown value or a wrong type.
         DimensionError: the model is not valid for the sizes.
     """
     if mode not in ("inference", "train"):

@@ -61,7 +61,7 @@ def load_session(
         valid.
 
     Raises:
-        UsageError: an argument is none of these.
+        UsageError: an argument has an unknown value or a wrong type.
         PrepackError: the plain model is not the one that was saved, or `on_mismatch` is `"error"` and the
             packed weights are not valid here; or `path` is a file, and `memory` is `"fast"`.
         InferenceError: onnxruntime is not installed, or refuses the model.

@@ -135,7 +135,7 @@ def save_streaming(model: object, folder: str | bytes | os.PathLike[str]) -> Non
         folder: the folder; it is made if it does not exist.
 
     Raises:
-        UsageError: `model` or `folder` is none of these.
+        UsageError: `model` or `folder` has a wrong type.
         ModelFileError: the folder cannot be written.
     """
     graph = graph_of(model)

@@ -84,7 +84,7 @@ class StreamingSession:
             trusted: lift the bounds on the size of the graph; see `opsetta.load`.
 
         Raises:
-            UsageError: an argument is none of these.
+            UsageError: an argument has an unknown value or a wrong type.
             ModelFileError: a file cannot be read, or is not what was saved.
             PlanError: the budget is too small; the message has the least one.
             InferenceError: onnxruntime is not installed, or refuses the model.
@@ -331,7 +331,7 @@ def run_streaming(
         numpy arrays in the order of the outputs.
 
     Raises:
-        UsageError: an argument is none of those described, or the arrays do not fit the inputs.
+        UsageError: an argument has an unknown value or a wrong type, or the arrays do not fit the inputs.
         DimensionError: the model is not valid for a size.
         ModelFileError: a file cannot be read, or is not what was saved.
         PlanError: the budget is too small; the message has the least one.

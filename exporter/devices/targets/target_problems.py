@@ -60,7 +60,7 @@ def _with_forms(problem: TargetProblem, refused_forms: Mapping[str, str]) -> Tar
     if not refused_forms:
         return problem
     forms = ", ".join(f"{name} ({reason})" for name, reason in refused_forms.items())
-    return dataclasses.replace(problem, reason=f"{problem.reason}; tried as {forms}")
+    return dataclasses.replace(problem, reason=f"{problem.reason}; other forms were tried: {forms}")
 
 
 def list_problems(problems: Sequence[TargetProblem]) -> str:
@@ -113,9 +113,11 @@ def _of_model(model: ir.Model, target: Target) -> Iterator[TargetProblem]:
     imports = model.graph.opset_imports
     opset = imports.get("", imports.get("ai.onnx"))
     if opset is not None and opset not in target.opsets:
-        yield TargetProblem(f"opset {opset}: it takes {target.opsets}; convert to {target.default_opset}")
+        yield TargetProblem(
+            f"opset {opset} is not supported, but {target.opsets}; convert to {target.default_opset}"
+        )
     if model.ir_version not in target.ir_versions:
-        yield TargetProblem(f"IR version {model.ir_version}: it takes {target.ir_versions}")
+        yield TargetProblem(f"IR version {model.ir_version} is not supported, but {target.ir_versions}")
 
 
 def _of_interface(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:
@@ -167,7 +169,7 @@ def _of_weights(graphs: Iterable[ir.Graph], target: Target, is_file: bool) -> It
                 "from opset 9 on"
             )
     if target.maximum_bytes is not None and size > target.maximum_bytes:
-        yield TargetProblem(f"weights of {size} bytes: it takes {target.maximum_bytes}")
+        yield TargetProblem(f"weights of {size} bytes are not supported, but up to {target.maximum_bytes}")
     if is_file and external and not target.external_data:
         yield TargetProblem(f"external data, of '{external[0]}' and {len(external) - 1} more")
 
@@ -176,10 +178,10 @@ def _of_node(node: ir.Node, opset: int | None, target: Target) -> Iterator[str]:
     """The unsupported parts of a node, as phrases to follow the node's name."""
     if node.domain not in _STANDARD:
         if node.domain not in target.domains:
-            yield "its domain is not taken" + f"; {LAYOUT_REMEDY}" * (node.domain == LAYOUT_DOMAIN)
+            yield "its domain is not supported" + f"; {LAYOUT_REMEDY}" * (node.domain == LAYOUT_DOMAIN)
         return
     if node.op_type not in target.operators:
-        yield "the operator is not taken"
+        yield "the operator is not supported"
         return
     wrong = dict.fromkeys(
         _name(value.dtype)
@@ -187,7 +189,7 @@ def _of_node(node: ir.Node, opset: int | None, target: Target) -> Iterator[str]:
         if value.dtype is not None and _name(value.dtype) not in target.types and not value.is_graph_output()
     )
     for name in wrong:
-        yield f"a result of element type {name} is not taken"
+        yield f"a result of element type {name} is not supported"
     yield from _of_conventions(node, target)
 
 
@@ -206,20 +208,20 @@ def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iter
     ranked_names = rule.ranked_inputs
     for data in _named_inputs(node, schema, ranked_names) if ranked_names else node.inputs[:1]:
         if data is not None and data.shape is not None and data.shape.rank() not in rule.ranks:
-            yield f"data of rank {data.shape.rank()} are not taken, but of rank {rule.ranks}"
+            yield f"data of rank {data.shape.rank()} are not supported, but of rank {rule.ranks}"
     if opset is not None and opset not in rule.opsets:
-        yield f"the operator is taken at opset {rule.opsets}, not at {opset}"
+        yield f"the operator is supported at opset {rule.opsets}, not at {opset}"
     if rule.attribute is not None:
         attribute = node.attributes.get(rule.attribute)
         default = schema.attributes.get(rule.attribute) if schema is not None else None
         value = attribute.value if attribute is not None else default.default if default is not None else None
         if value is not None and value not in rule.values:
             listed = ", ".join(map(repr, rule.values))
-            yield f"{rule.attribute}={value!r} is not taken, but {listed}"
+            yield f"{rule.attribute}={value!r} is not supported, but {listed}"
     if rule.outputs is not None and any(
         value.name and (value.uses() or value.is_graph_output()) for value in node.outputs[rule.outputs :]
     ):
-        yield f"its output {rule.outputs} is used, and {rule.outputs} at most are taken"
+        yield f"its output {rule.outputs} is used, and {rule.outputs} at most are supported"
     values = _named_inputs(node, schema, rule.constant_inputs)
     for name, value in zip(rule.constant_inputs, values, strict=True):
         if value is not None and not _is_constant(value):

@@ -43,12 +43,13 @@ class TargetReport:
             unmeasured = ", ".join(f"{name} ({count})" for name, count in self.unmeasured.items())
             lines.append(
                 f"{self.right_nodes} of {total} nodes are of operators that were measured as right in "
-                f"{target.title}" + (f"; not so: {unmeasured}" if unmeasured else "")
+                f"{target.title}" + (f"; others: {unmeasured}" if unmeasured else "")
             )
         if self.oldest_version:
             name = target.name.partition("@")[0]
             lines.append(
-                f"taken by {name} from version {self.oldest_version} on, the oldest that was measured so"
+                f"supported by {name} from version {self.oldest_version} on, the oldest measured version "
+                "without known problems"
             )
         return lines
 

@@ -48,7 +48,7 @@ def write_for(model: ir.Model, target: Target | None) -> None:
     """Rewrite a model by the conventions of a target, and check it. Without a target, do nothing.
 
     Raises:
-        TargetError: lists everything that the target does not take.
+        TargetError: lists everything that the target does not support.
         OpsettaError: a pass failed, which is a fault of opsetta.
     """
     if target is None:

@@ -98,8 +98,8 @@ def test_a_factory_and_a_file_are_quantized(run, folder):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("export -o x", "pass a FACTORY, or --hf FOLDER"),
-        ("export factory.py:layers -o x --task text-generation", "need --hf"),
+        ("export -o x", "or a folder with --hf FOLDER"),
+        ("export factory.py:layers -o x --task text-generation", "--task: only for a Hugging Face folder"),
         (
             "export a.py:b --hf gpt2 -o x --rtol 1 --dynamic x:0=n",
             "cannot be combined with FACTORY, --dynamic, --rtol",

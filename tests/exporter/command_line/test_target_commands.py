@@ -56,13 +56,13 @@ def test_check_lists_what_a_target_does_not_take(run, exported, device):
     assert code == 1
     assert not found["taken"]
     reasons = [problem["reason"] for problem in found["problems"]]
-    assert reasons[0] == "opset 20: it takes up to 19; convert to 17"
+    assert reasons[0] == "opset 20 is not supported, but up to 19; convert to 17"
     assert {(p["operator"], p["module"]) for p in found["problems"][1:]} == {("Abs", "1")}
     assert [(p["operator"], p["module"]) for p in found["host_nodes"]] == [("Div", "1")]
     assert (found["right_nodes"], sorted(found["unmeasured"])) == (1, ["Abs", "Add", "Div"])
     assert found["oldest_version"] == ""
     code, out, _ = run("check", exported, "--target", "onnxruntime")
-    assert "taken by onnxruntime from version 1.18 on" in out
+    assert "supported by onnxruntime from version 1.18 on" in out
     assert run("check", exported, "--target", "onnxruntime@1.16")[0] == 1
     assert code == 0
     assert "no known problems" in out

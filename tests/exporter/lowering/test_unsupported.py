@@ -77,6 +77,19 @@ def test_unknown_sizes_get_a_remedy(reason: str, expected: bool) -> None:
     assert ("dynamic_shapes" in str(opsetta.UnsupportedOperatorsError(9, [operator]))) == expected
 
 
+def test_an_opset_is_told_once_and_complex_operators_are_explained() -> None:
+    reason = "ONNX operator Cast does not take FLOAT8E5M2 at opset 9; from opset 19 it does"
+    operators = [
+        UnsupportedOperator("aten::to.dtype", reason, 19, ("",), registered=True),
+        UnsupportedOperator(
+            "complex::linalg_det.default", "it is not supported", None, ("",), registered=False
+        ),
+    ]
+    message = str(opsetta.UnsupportedOperatorsError(9, operators))
+    assert "lowest that can" not in message
+    assert "complex:: are those of ATen's operators on complex numbers" in message
+
+
 def test_lowest_opset_that_could_is_told() -> None:
     registry = default_registry.fork()
 

@@ -54,7 +54,10 @@ def test_arguments_are_bound_by_position_or_by_name(program: opsetta.Program) ->
 def test_the_arguments_that_differ_are_named(
     program: opsetta.Program, args: tuple[object, ...], kwargs: dict[str, object], message: str
 ) -> None:
-    with pytest.raises(opsetta.UsageError, match=f"the arguments do not fit the example's: {message}$"):
+    with pytest.raises(
+        opsetta.UsageError,
+        match=f"the arguments differ from the example's in number, names or structure: {message}$",
+    ):
         program(*args, **kwargs)
 
 

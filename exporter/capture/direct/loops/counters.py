@@ -124,7 +124,9 @@ class Counters:
         """The value of an expression; None if it has an effect, or no value before the loop."""
         if not has_no_effect(expression):
             return None
-        code = compile(ast.parse(ast.unparse(expression), mode="eval"), self._frame.f_code.co_filename, "eval")
+        code = compile(
+            ast.parse(ast.unparse(expression), mode="eval"), self._frame.f_code.co_filename, "eval"
+        )
         try:
             return eval(code, self._frame.f_globals, dict(self._frame.f_locals))
         except (NameError, AttributeError, LookupError, TypeError):

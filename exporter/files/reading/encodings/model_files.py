@@ -21,7 +21,7 @@ MAXIMUM_BYTES = 2**31 - 1
 """Protobuf's limit for one message; larger weights are in external data."""
 _HEAD = 2**20
 """Bytes that are checked before the rest is read."""
-_NO_MESSAGE = "it is cut off, or its bytes are no message"
+_NO_MESSAGE = "it is truncated, or not a protobuf message"
 _TEXT_SUFFIXES = (".onnxtxt", ".onnxtext", ".textproto", ".prototxt", ".pbtxt")
 _JSON_SUFFIXES = (".json", ".onnxjson")
 

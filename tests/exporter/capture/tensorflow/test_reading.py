@@ -162,7 +162,7 @@ def test_every_truncation_is_refused_or_is_a_whole_graph(path):
         "it is empty",
         # Before the first operator, anything may follow.
         "it is not a GraphDef, MetaGraphDef or SavedModel",
-        "it is cut off, or its bytes are no message",
+        "it is truncated, or not a protobuf message",
     }
 
 
@@ -191,7 +191,7 @@ def test_a_message_of_any_type_in_a_text(path):
 
 def test_a_text_that_is_not_utf8_in_a_binary_file_is_refused(path):
     path.write_bytes(b"\x0a\x08\x0a\x01\xff\x12\x03Add")
-    refused(path, "is not a GraphDef: it is cut off, or its bytes are no message")
+    refused(path, "is not a GraphDef: it is truncated, or not a protobuf message")
 
 
 def nested(levels):
@@ -214,7 +214,7 @@ def test_nesting_is_bounded_in_both_forms(path):
     assert read_graph(path).graph_def == deepest
     path.write_bytes(nested(60).SerializeToString())
     # Only later releases of protobuf say which it is.
-    refused(path, "nested more than 100 deep|cut off, or its bytes are no message")
+    refused(path, "nested more than 100 deep|truncated, or not a protobuf message")
     for levels in (101, 300_000):
         path.write_text("node " + "{ attr { value { func " * levels)
         refused(path, "nested more than 100 deep")

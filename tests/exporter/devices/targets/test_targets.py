@@ -244,7 +244,7 @@ def test_restrictions_see_defaults_outputs_and_constants(tmp_path):
     resize = [helper.make_node("Resize", ["x", "", "s"], ["y"])]
     rule = 'operator = "Resize"\nattribute = "mode"\nvalues = ["linear"]'
     assert restricted(tmp_path, rule, resize, (1, 1, 2, 2), [scales]) == [
-        "mode='nearest' is not taken, but 'linear'"
+        "mode='nearest' is not supported, but 'linear'"
     ]
     rule = 'operator = "Resize"\nopsets = { maximum = 11 }'
     assert "opset up to 11, not at 13" in restricted(tmp_path, rule, resize, (1, 1, 2, 2), [scales])[0]
@@ -295,7 +295,7 @@ def test_external_data_and_size(tmp_path):
     read = to_ir(read_model(path), ModelFolder.of(path))
     found = [p.reason for p in find_problems(read, load_target(target), is_file=True)]
     assert any(reason.startswith("external data") for reason in found)
-    with pytest.raises(TargetError, match="weights of 1040 bytes: it takes 100"):
+    with pytest.raises(TargetError, match="weights of 1040 bytes are not supported, but up to 100"):
         opsetta.export(torch.nn.Linear(64, 4).eval(), (torch.ones(1, 64),), target=target)
 
 

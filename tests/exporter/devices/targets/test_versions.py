@@ -149,7 +149,7 @@ def test_ranks_of_named_inputs(tmp_path):
     path.write_text(HEAD + rule + 'ranked_inputs = ["A", "B"]\n')
     x, y = torch.ones(2, 3), torch.ones(5, 3, 4)
     opsetta.export(torch.matmul, (x, y[0]), target=path)
-    with pytest.raises(TargetError, match="data of rank 3 are not taken, but of rank 2$"):
+    with pytest.raises(TargetError, match="data of rank 3 are not supported, but of rank 2$"):
         opsetta.export(torch.matmul, (x, y), target=path)
     path.write_text(HEAD + rule)
     opsetta.export(torch.matmul, (x, y), target=path)
