@@ -54,7 +54,23 @@ def saver_keys(graph: MessageScope, functions: Iterable[FunctionDef]) -> dict[st
                     keys = keys_by_variable.setdefault(variable, [])
                     if key not in keys:
                         keys.append(key)
+    for copy, original in _copies(graph):
+        if copy in keys_by_variable:
+            keys_by_variable.setdefault(original, keys_by_variable[copy])
     return keys_by_variable
+
+
+def _copies(graph: MessageScope) -> Iterable[tuple[str, str]]:
+    """Variables whose initial value is another variable, and that variable.
+
+    In SavedModels of Keras 3 the saver restores copies, and the signatures read the originals.
+    """
+    scope = _SaverScope(graph, {})
+    for node in graph.nodes.values():
+        if node.op in _ASSIGNS and len(node.inputs) >= 2:
+            copy, original = (_variable_name(scope, result) for result in node.inputs[:2])
+            if copy is not None and original is not None:
+                yield copy, original
 
 
 def _saver_scopes(graph: MessageScope, functions: Iterable[FunctionDef]) -> list[_SaverScope]:

@@ -295,6 +295,23 @@ def test_objects_of_one_name_are_one_variable_if_they_are_copies(second, tmp_pat
             freeze(parsed(text), tmp_path / "c", "y")
 
 
+def test_a_variable_has_the_key_of_its_copy(tmp_path):
+    """The savers of Keras 3 restore copies of the variables that the signatures read."""
+    files.write_bundle(tmp_path / "c", {"a": np.array([1, 2], np.float32), "b": np.array([3, 4], np.float32)})
+    key = 'tensor { dtype: DT_STRING tensor_shape { dim { size: 1 } } string_val: "b" }'
+    text = HANDLE + HANDLE.replace('"v"', '"copy"')
+    text += node("original", "ReadVariableOp", "v", dtype=FLOAT)
+    text += node("initial", "AssignVariableOp", "copy", "original", dtype=FLOAT)
+    text += node("keys", "Const", dtype="type: DT_STRING", value=key)
+    text += node("slices", "Const", dtype="type: DT_STRING", value=key.replace('"b"', '""'))
+    text += node("read", "RestoreV2", "prefix", "keys", "slices", dtypes="list { type: DT_FLOAT }")
+    text += node("prefix", "Placeholder", dtype="type: DT_STRING")
+    text += node("restored", "AssignVariableOp", "copy", "read", dtype=FLOAT)
+    text += node("y", "ReadVariableOp", "v", dtype=FLOAT)
+    [y] = Interpreter(freeze(parsed(text), tmp_path / "c", "y")).run(["y"], {})
+    assert y.tolist() == [3, 4]
+
+
 def test_a_graph_with_variables_needs_a_checkpoint():
     with pytest.raises(CaptureError, match=r"no checkpoint \(checkpoint= or --checkpoint\): 'v'"):
         freeze(parsed(V + node("y", "Neg", "v", T=FLOAT)), None, "y")
