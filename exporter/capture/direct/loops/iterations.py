@@ -20,12 +20,16 @@ import torch.fx
 from ....torch_boundary.operators.overloads import Args, OpOverload
 from ....torch_boundary.recording.recorder import GraphRecorder
 from ...sizes.recorded_answers import current_line
+from ..checks import numbered_member
 from ..sizes.environment import SizeEnvironment
 from .index_questions import IndexQuestions
 from .matching import loop_index, match_iterations
 from .python_state import ListState, python_state
 from .recorded_loops import ITERATIONS, IterationResults, Join, Number, RecordedLoop
 from .tensor_writes import NotRepeated
+
+_REPEATED = 29
+"""A list of results has this many more members than iterations that ran; `python_state` looks at 64."""
 
 
 class Loops:
@@ -82,6 +86,12 @@ class Loops:
         # An inner loop writes to tensors by nodes that are replaced at the end of the recording.
         self.match(loop, takes_writes=len(inner) == 1)
         self._running.pop()
+        for state in loop.states[-1].values():
+            if isinstance(state, ListState):
+                _lengthen_list(state, loop)
+        member = numbered_member(frame)
+        if member:
+            raise loop.refuse(f"makes a list of which the code reads members by number: {member}")
 
     def _follow(self, loop: RecordedLoop, start: Number) -> Iterator[Number]:
         """The indices of a second range that `zip` runs through together with the first one."""
@@ -191,6 +201,9 @@ class Loops:
         """The nodes of a list, with each run of the results of a loop as one part."""
         parts: list[Any] = []
         position = 0
+        # `_lengthen_list` repeats the result of the second iteration.
+        middle = {node for loop in self.all if loop.body is not None for node in loop.body.iterations[1]}
+        nodes = [node for i, node in enumerate(nodes) if not (i and node is nodes[i - 1] and node in middle)]
         while position < len(nodes):
             run = self._run(nodes[position:])
             parts.append(nodes[position] if run is None else run)
@@ -210,6 +223,18 @@ class Loops:
                     raise loop.refuse("collects results whose shapes differ from one iteration to the next")
                 return IterationResults(loop, positions[0], iterations != order)
         return None
+
+
+def _lengthen_list(state: ListState, loop: RecordedLoop) -> None:
+    """Repeat the result of the second iteration in a list to which each iteration appended its own.
+
+    Otherwise `results[2]` would be the last member, as `results[-1]` is. So it is the result of the second
+    iteration, which code after the loop may not read.
+    """
+    before = [e for states in loop.states[:-1] for e in states.values() if isinstance(e, ListState)]
+    lengths = [earlier.length for earlier in before if earlier.items is state.items]
+    if isinstance(state.items, list) and lengths[-1:] == [state.length - 1]:
+        state.items[-1:-1] = [state.items[-2]] * _REPEATED
 
 
 def _frame_of_user(frame: types.FrameType) -> types.FrameType:
