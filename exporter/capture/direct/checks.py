@@ -118,7 +118,14 @@ def numbered_member(frame: types.FrameType) -> str:
     """
     statements = _statements(frame)
     simple = [node for node in statements if not hasattr(node, "body")]
-    lists = [node for part in simple for node in ast.walk(part) if isinstance(node, ast.ListComp)]
+    # A comprehension, and `list` or `tuple` of a generator.
+    lists = [
+        node
+        for part in simple
+        for node in ast.walk(part)
+        if isinstance(node, ast.ListComp)
+        or (isinstance(node, ast.Call) and any(isinstance(item, ast.GeneratorExp) for item in node.args))
+    ]
     assigned = [node for node in simple if isinstance(node, ast.Assign) and node.value in lists]
     targets = {target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)}
     functions = [node for node in statements if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]

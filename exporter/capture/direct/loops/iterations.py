@@ -8,6 +8,7 @@ ones; `rolling` turns them into one operator if they recorded the same calls.
 from __future__ import annotations
 
 import builtins
+import collections
 import itertools
 import sys
 import types
@@ -91,7 +92,9 @@ class Loops:
                 _lengthen_list(state, loop)
         member = numbered_member(frame)
         if member:
-            raise loop.refuse(f"makes a list of which the code reads members by number: {member}")
+            raise loop.refuse(
+                f"makes a list whose members the code reads by number: {member}; read [-1] only"
+            )
 
     def _follow(self, loop: RecordedLoop, start: Number) -> Iterator[Number]:
         """The indices of a second range that `zip` runs through together with the first one."""
@@ -233,8 +236,13 @@ def _lengthen_list(state: ListState, loop: RecordedLoop) -> None:
     """
     before = [e for states in loop.states[:-1] for e in states.values() if isinstance(e, ListState)]
     lengths = [earlier.length for earlier in before if earlier.items is state.items]
-    if isinstance(state.items, list) and lengths[-1:] == [state.length - 1]:
-        state.items[-1:-1] = [state.items[-2]] * _REPEATED
+    # A deque with a maximum length takes no more members.
+    grows = (
+        isinstance(state.items, (list, collections.deque)) and getattr(state.items, "maxlen", None) is None
+    )
+    if grows and lengths[-1:] == [state.length - 1]:
+        for _ in builtins.range(_REPEATED):
+            state.items.insert(len(state.items) - 1, state.items[-2])
 
 
 def _frame_of_user(frame: types.FrameType) -> types.FrameType:

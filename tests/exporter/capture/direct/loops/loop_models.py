@@ -314,6 +314,12 @@ class ThirdOfComprehension(Cells):
         return rows[2]
 
 
+class ThirdOfGenerator(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        rows = tuple(x[:, t] * 2 for t in range(x.shape[1]))
+        return rows[2]
+
+
 class PartOfComprehension(Cells):
     def forward(self, x: Tensor) -> Tensor:
         return torch.stack([x[:, t] * 2 for t in range(x.shape[1])][2:])
@@ -350,10 +356,11 @@ REFUSED = {
     Counter: "changes 'count' from 2 to 3",
     CounterInDict: r"changes 'counts\['rows'\]\['seen'\]' from 2 to 3",
     CounterInModule: r"gru.*count' from 2 to 3",
-    SingleResult: r"reads members by number: rows\[1\]",
+    SingleResult: r"members the code reads by number: rows\[1\]",
     ThirdResult: "of one iteration",
-    ThirdOfComprehension: r"reads members by number: rows\[2\]",
-    PartOfComprehension: r"reads members by number: .*\[2:\]",
+    ThirdOfComprehension: r"members the code reads by number: rows\[2\]",
+    ThirdOfGenerator: r"members the code reads by number: rows\[2\]",
+    PartOfComprehension: r"members the code reads by number: .*\[2:\]",
     Growing: "changes from one iteration to the next",
     IndexAfterwards: "gives its index",
     OldView: "a view of a tensor that it writes to",
