@@ -121,6 +121,40 @@ def is_inside_call(name: str, outer_name: str) -> bool:
     return bool(inner_calls) and all(call in arguments for call in inner_calls)
 
 
+def numbered_member(frame: types.FrameType) -> str:
+    """The code that reads members of a comprehension's list by number, `rows[2]`; "" if there is none.
+
+    Args:
+        frame: runs the comprehension.
+    """
+    statements = _statements(frame)
+    simple = [node for node in statements if not hasattr(node, "body")]
+    # A comprehension, and `list` or `tuple` of a generator.
+    lists = [
+        node
+        for part in simple
+        for node in ast.walk(part)
+        if isinstance(node, ast.ListComp)
+        or (isinstance(node, ast.Call) and any(isinstance(item, ast.GeneratorExp) for item in node.args))
+    ]
+    assigned = [node for node in simple if isinstance(node, ast.Assign) and node.value in lists]
+    targets = {target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)}
+    functions = [node for node in statements if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    nodes = list(ast.walk(functions[-1])) if functions else []
+    stored = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    for node in nodes:
+        if isinstance(node, ast.Subscript):
+            name = node.value.id if isinstance(node.value, ast.Name) else ""
+            # A name that is assigned again may be another object, such as the stacked tensor.
+            is_list = node.value in lists or (name in targets and stored.count(name) == 1)
+            bounds = node.slice
+            numbers = (bounds.lower, bounds.upper) if isinstance(bounds, ast.Slice) else (bounds,)
+            # Negative numbers count from the end, which is known.
+            if is_list and any(isinstance(number, ast.Constant) and number.value for number in numbers):
+                return ast.unparse(node)
+    return ""
+
+
 def model_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:
     """The frames of the model's code, innermost first."""
     while frame is not None:

@@ -161,10 +161,7 @@ def _axes(specification: object, value: torch.Tensor, path: str) -> dict[int, An
     result: dict[int, Any] = {}
     for axis, dim in items.items():
         if not isinstance(axis, int):
-            raise CaptureError(
-                f"dynamic_shapes of '{path}': {axis!r} is not the number of an axis: write {{axis: name}}, "
-                "such as {0: 'batch'}"
-            )
+            raise CaptureError(f"dynamic_shapes of '{path}': {axis!r} is not the number of an axis")
         if not -value.ndim <= axis < value.ndim:
             raise CaptureError(
                 f"dynamic_shapes of '{path}' names axis {axis!r}, but the tensor has {value.ndim} dimensions"
@@ -342,10 +339,7 @@ def _by_parameter(dynamic_shapes: object, bound: Mapping[str, object]) -> dict[s
         return {}
     if isinstance(dynamic_shapes, (list, tuple)):
         if len(dynamic_shapes) != len(bound):
-            raise CaptureError(
-                f"dynamic_shapes needs an entry for each argument of the model ({', '.join(bound)}): it has "
-                f"{len(dynamic_shapes)}"
-            )
+            raise CaptureError(f"dynamic_shapes has {len(dynamic_shapes)} entries for {', '.join(bound)}")
         return dict(zip(bound, dynamic_shapes, strict=True))
     if not isinstance(dynamic_shapes, Mapping):
         raise CaptureError(

@@ -8,6 +8,7 @@ ones; `rolling` turns them into one operator if they recorded the same calls.
 from __future__ import annotations
 
 import builtins
+import collections
 import itertools
 import sys
 import types
@@ -20,7 +21,7 @@ import torch.fx
 from ....torch_boundary.operators.overloads import Args, OpOverload
 from ....torch_boundary.recording.recorder import GraphRecorder
 from ...sizes.recorded_answers import current_line
-from ..checks import loop_body_at
+from ..checks import loop_body_at, numbered_member
 from ..sizes.environment import SizeEnvironment
 from .counters import Counters
 from .index_questions import IndexQuestions
@@ -28,6 +29,9 @@ from .matching import loop_index, match_iterations
 from .python_state import ListState, python_state
 from .recorded_loops import ITERATIONS, IterationResults, Join, Number, RecordedLoop
 from .tensor_writes import NotRepeated
+
+_REPEATED = 29
+"""A list of results has this many more members than iterations that ran; `python_state` looks at 64."""
 
 
 class Loops:
@@ -88,6 +92,14 @@ class Loops:
         self.match(loop, takes_writes=len(inner) == 1)
         self._running.pop()
         counters.finish()
+        for state in loop.states[-1].values():
+            if isinstance(state, ListState):
+                _lengthen_list(state, loop)
+        member = numbered_member(frame)
+        if member:
+            raise loop.refuse(
+                f"makes a list whose members the code reads by number: {member}; read [-1] only"
+            )
 
     def _follow(self, loop: RecordedLoop, start: Number) -> Iterator[Number]:
         """The indices of a second range that `zip` runs through together with the first one."""
@@ -216,6 +228,9 @@ class Loops:
         """The nodes of a list, with each run of the results of a loop as one part."""
         parts: list[Any] = []
         position = 0
+        # `_lengthen_list` repeats the result of the second iteration.
+        middle = {node for loop in self.all if loop.body is not None for node in loop.body.iterations[1]}
+        nodes = [node for i, node in enumerate(nodes) if not (i and node is nodes[i - 1] and node in middle)]
         while position < len(nodes):
             run = self._run(nodes[position:])
             parts.append(nodes[position] if run is None else run)
@@ -235,6 +250,23 @@ class Loops:
                     raise loop.refuse("collects results whose shapes differ from one iteration to the next")
                 return IterationResults(loop, positions[0], iterations != order)
         return None
+
+
+def _lengthen_list(state: ListState, loop: RecordedLoop) -> None:
+    """Repeat the result of the second iteration in a list to which each iteration appended its own.
+
+    Otherwise `results[2]` would be the last member, as `results[-1]` is. So it is the result of the second
+    iteration, which code after the loop may not read.
+    """
+    before = [e for states in loop.states[:-1] for e in states.values() if isinstance(e, ListState)]
+    lengths = [earlier.length for earlier in before if earlier.items is state.items]
+    # A deque with a maximum length takes no more members.
+    grows = (
+        isinstance(state.items, (list, collections.deque)) and getattr(state.items, "maxlen", None) is None
+    )
+    if grows and lengths[-1:] == [state.length - 1]:
+        for _ in builtins.range(_REPEATED):
+            state.items.insert(len(state.items) - 1, state.items[-2])
 
 
 def _frame_of_user(frame: types.FrameType) -> types.FrameType:

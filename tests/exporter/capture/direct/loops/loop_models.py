@@ -219,8 +219,16 @@ class SumOfList(Cells):
         return sum([x[:, t] * 2 for t in range(x.shape[1])])
 
 
+class RowOfStackedResults(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        rows = [x[:, t] * 2 for t in range(x.shape[1])]
+        rows = torch.stack(rows, 2)
+        return rows[:, 2]
+
+
 EXPORTED = [
     Recurrent,
+    RowOfStackedResults,
     Unbound,
     OverTensor,
     Enumerated,
@@ -292,6 +300,31 @@ class SingleResult(Cells):
         return rows[1]
 
 
+class ThirdResult(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        rows = []
+        for t in range(x.shape[1]):
+            rows.append(x[:, t] * 2)
+        return rows[2]
+
+
+class ThirdOfComprehension(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        rows = [x[:, t] * 2 for t in range(x.shape[1])]
+        return rows[2]
+
+
+class ThirdOfGenerator(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        rows = tuple(x[:, t] * 2 for t in range(x.shape[1]))
+        return rows[2]
+
+
+class PartOfComprehension(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.stack([x[:, t] * 2 for t in range(x.shape[1])][2:])
+
+
 class Growing(Cells):
     def forward(self, x: Tensor) -> Tensor:
         rows = x[:, :1]
@@ -323,7 +356,11 @@ REFUSED = {
     Counter: "changes 'count' from 2 to 3",
     CounterInDict: r"changes 'counts\['rows'\]\['seen'\]' from 2 to 3",
     CounterInModule: r"gru.*count' from 2 to 3",
-    SingleResult: "of one iteration",
+    SingleResult: r"members the code reads by number: rows\[1\]",
+    ThirdResult: "of one iteration",
+    ThirdOfComprehension: r"members the code reads by number: rows\[2\]",
+    ThirdOfGenerator: r"members the code reads by number: rows\[2\]",
+    PartOfComprehension: r"members the code reads by number: .*\[2:\]",
     Growing: "changes from one iteration to the next",
     IndexAfterwards: "gives its index",
     OldView: "a view of a tensor that it writes to",
