@@ -102,6 +102,7 @@ class OperatorRecorder(TorchDispatchMode):
         trace: the record to append to.
         origins: the origins of tensors by identity.
         same_value: operators whose result counts as the same value as their argument.
+        unbacked: the order of data-dependent sizes; shared by the recorders of one run.
         run: calls an operator with its arguments.
         writes_before_copies: copies count as the same value, unless the model then writes to one, or to the
             original.
@@ -112,6 +113,7 @@ class OperatorRecorder(TorchDispatchMode):
         trace: Trace,
         origins: Mapping[int, object],
         same_value: Container[str],
+        unbacked: dict[str, int] | None = None,
         run: Run | None = None,
         writes_before_copies: bool = False,
     ):
@@ -122,8 +124,7 @@ class OperatorRecorder(TorchDispatchMode):
         self._writes_before_copies = writes_before_copies
         self._copied: set[int | None] = set()
         """The storages of copies and originals."""
-        self._unbacked: dict[str, int] = {}
-        """The order of data-dependent sizes in this run."""
+        self._unbacked = {} if unbacked is None else unbacked
         self._origins: dict[int, object] = dict(origins)
         self._created: dict[int | None, torch.Tensor] = {}
         """The tensors that functions such as `torch.zeros` created, by their storage."""
@@ -184,6 +185,12 @@ class OperatorRecorder(TorchDispatchMode):
     def _note(self, results: Sequence[torch.Tensor], origins: Sequence[object]) -> None:
         self._living_tensors.extend(results)
         self._origins |= {id(leaf): origin for leaf, origin in zip(results, origins, strict=True)}
+
+    def of_operator(self, trace: Trace, origins: Mapping[int, object]) -> OperatorRecorder:
+        """A recorder for one operator of this run."""
+        return OperatorRecorder(
+            trace, origins, self._same_value, self._unbacked, self._run, self._writes_before_copies
+        )
 
     def origin(self, leaf: object) -> object:
         """An argument or result in a form comparable between runs: a tensor by its origin or contents."""

@@ -33,7 +33,7 @@ from ...torch_boundary.state.static_lookups import ClassSet
 from ...torch_boundary.symbolic_numbers import Size
 from ..fx_import.captured_program import CapturedProgram
 from ..weights import Identity, identity
-from .graph_trace import GraphTrace, PromisedSizes, shapes_of
+from .graph_trace import GraphTrace, Kernels, PromisedSizes, shapes_of
 from .graph_walk import GraphWalk, infers_sizes
 from .operator_trace import COPY, OperatorRecorder, Trace
 from .recorded_answers import AnsweringEnvironment
@@ -114,17 +114,18 @@ class Tracer:
         self._same_value = _SAME_VALUE
         if self._writes_before_copies or not self.mutates:
             self._same_value = _SAME_VALUE | {COPY}
-        # Known results are keyed by the visible properties of tensors. They are not reused if an operator
-        # depends on storages or changes the shape of its argument.
+        # Kernels are keyed by the visible properties of tensors. They are not reused if an operator depends
+        # on storages or changes the shape of its argument.
         reaches_storage = bool(self._written.copies or self._loop_nodes) or any(
             schema_of(operator).name in _OF_STORAGE
             or (torch.Tag.inplace_view in operator.tags and schema_of(operator).name not in _SAME_VALUE)
             for operator in operators
         )
-        self._knows_rows = False
+        self._has_kernels_of_rows = False
+        self._kernels: Kernels | None = None if reaches_storage else {}
         self.infers_sizes = infers_sizes(program.graph)
         written = set(self._written.tensors)
-        self._graph = GraphTrace(program.graph_module, self._written.copies, written)
+        self._graph = GraphTrace(program.graph_module, self._kernels, self._written.copies, written)
         self._quick_run = None if reaches_storage else quick_run(self._mode)
         self._run = self._quick_run or kernel_run
         # Whether the calls of the model may be compared with the graph's nodes; the graph need not run then.
@@ -152,10 +153,12 @@ class Tracer:
         """
         run = self._quick_run or kernel_run
         self._run = self._environment.with_known_rows(run) if knows_rows else run
-        if knows_rows != self._knows_rows:
-            # The fake weights remember their numbers of rows.
+        if knows_rows != self._has_kernels_of_rows:
+            # Kernels have results of other sizes, and the fake weights remember their numbers of rows.
             self._mode.epoch += 1
-        self._knows_rows = knows_rows
+            if self._kernels is not None:
+                self._kernels.clear()
+        self._has_kernels_of_rows = knows_rows
         counts = [node.args[4] for node in self._loop_nodes]
         lengths = [size_of(item.meta["val"]) if isinstance(item, torch.fx.Node) else item for item in counts]
         # The body of a long loop would run for each iteration.
