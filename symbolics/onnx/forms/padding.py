@@ -68,14 +68,15 @@ def convolve_within_image(
 ) -> Value:
     """A convolution of each channel without the rows and columns of the kernel that meet only padding."""
     shape, kernel = g.shape(X), g.constant_value(W)
-    if shape is None or kernel is None or not all_static(shape[2:]) or auto_pad != "NOTSET" or pads is None:
+    image_sizes = [size for size in (shape or ())[2:] if isinstance(size, int)]
+    if kernel is None or len(image_sizes) != kernel.ndim - 2 or auto_pad != "NOTSET" or pads is None:
         raise g.refuse("the sizes, the weights or the padding are not known")
     if kernel.shape[1] != 1 or group != kernel.shape[0]:
         raise g.refuse("it is no convolution of each channel")
     rank = kernel.ndim - 2
     trimmed_pads, regions = list(pads), []
     for axis in range(rank):
-        size, taps = int(shape[axis + 2]), kernel.shape[axis + 2]
+        size, taps = image_sizes[axis], kernel.shape[axis + 2]
         step = dilations[axis] if dilations else 1
         stride = strides[axis] if strides else 1
         before, after = pads[axis], pads[axis + rank]
@@ -91,12 +92,12 @@ def convolve_within_image(
         trimmed_pads[axis] -= first * step
         trimmed_pads[axis + rank] -= (taps - end) * step
         regions.append(slice(first, end))
-    trimmed = kernel[:, :, *regions]
+    trimmed = kernel[(slice(None), slice(None), *regions)]
     if trimmed.shape == kernel.shape or min(trimmed_pads) < 0:
         raise g.refuse("every row and column of the kernel meets the image")
-    arguments = {"dilations": dilations, "strides": strides, "pads": trimmed_pads, "group": group}
-    weight = g.constant(np.ascontiguousarray(trimmed))
-    result: Value = g.op("Conv", X, weight, B, kernel_shape=list(trimmed.shape[2:]), **arguments)
+    arguments: dict[str, Any] = {"dilations": dilations, "strides": strides, "group": group}
+    arguments |= {"kernel_shape": list(trimmed.shape[2:]), "pads": trimmed_pads}
+    result: Value = g.op("Conv", X, g.constant(np.ascontiguousarray(trimmed)), B, **arguments)
     return result
 
 
@@ -116,7 +117,7 @@ def _register_grouped_batches(op_type: str) -> None:
         bias = None if B is None else g.constant_value(B)
         if shape is None or result_shape is None or not all_static(shape) or kernel is None:
             raise g.refuse("the sizes or the weights are not known")
-        batch, channels, *sizes = map(int, shape)
+        batch, channels, *sizes = [size for size in shape if isinstance(size, int)]
         if not 1 < batch <= _MAXIMUM_BATCH or (B is not None and bias is None):
             raise g.refuse(f"the batch is not of 2 to {_MAXIMUM_BATCH} images, or the bias is computed")
         weights = g.constant(np.concatenate([kernel] * batch))

@@ -93,14 +93,20 @@ def resize_by_repetition(
     **attributes: Any,
 ) -> Value:
     """Pixels that are repeated a whole number of times, by coordinates from the corner."""
-    shape = g.shape(X)
-    if shape is None or result_shape is None or not all(isinstance(size, int) and size for size in shape):
+    sizes_before = [size for size in g.shape(X) or () if isinstance(size, int) and size]
+    if result_shape is None or len(sizes_before) != len(result_shape):
         raise g.refuse("the sizes must be known")
-    ratios = [size / int(old) for size, old in zip(result_shape, shape, strict=True)]
+    ratios = [size / before for size, before in zip(result_shape, sizes_before, strict=True)]
     if not _repeats(ratios, {"mode": mode, **_DEFAULTS, **attributes}):
         raise g.refuse("pixels are not repeated a whole number of times")
-    corner = {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    result: Value = g.op("Resize", X, None, ratios, mode="nearest", **corner)
+    result: Value = g.op(
+        "Resize",
+        X,
+        scales=ratios,
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     return result
 
 
@@ -111,17 +117,22 @@ def resize_rows(
     roi: Value | None = None,
     scales: Value | list[float] | None = None,
     sizes: Value | list[int | Value] | None = None,
+    axes: list[int] | None = None,
     mode: str = "nearest",
     **attributes: Any,
 ) -> Value:
     """Sequences as images of one row."""
     roi, scales, sizes = (_without_empty(g, value) for value in (roi, scales, sizes))
-    numbers = g.constant_value(scales if sizes is None else sizes)
-    if roi is not None or numbers is None or numbers.size != 3 or g.rank(X) != 3:
-        raise g.refuse("only sequences of which all sizes or scales are known become images")
-    by = {"scales" if sizes is None else "sizes": [*numbers[:2].tolist(), 1, *numbers[2:].tolist()]}
-    image = g.op("Resize", g.op("Unsqueeze", X, axes=[2]), **by, mode=mode, **attributes)
-    return g.op("Squeeze", image, axes=[2])
+    if roi is not None or axes is not None or g.rank(X) != 3:
+        raise g.refuse("only sequences become images")
+    ratios, counts = (None if value is None else _items(g, value, 3) for value in (scales, sizes))
+    for numbers in (ratios, counts):
+        if numbers is not None:
+            numbers.insert(2, 1)
+    rows = g.op("Unsqueeze", X, axes=[2])
+    image: Value = g.op("Resize", rows, None, ratios, counts, mode=mode, **attributes)
+    result: Value = g.op("Squeeze", image, axes=[2])
+    return result
 
 
 def _without_empty(g: GraphContext, value: Any) -> Any:

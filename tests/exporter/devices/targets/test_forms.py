@@ -63,7 +63,6 @@ CASES = [
         {"Unsqueeze", "ConvTranspose", "Squeeze"},
     ),
     ("Conv.trimmed_kernel", nn.Conv2d(3, 3, 5, 2, 2, groups=3), (2, 3, 1, 2), {"Conv"}),
-    ("Conv.trimmed_kernel", nn.Conv2d(3, 6, 3, 1, 2, 2, groups=3), (2, 3, 2, 9), {"Conv"}),
     ("Conv.grouped_batches", nn.Conv2d(3, 6, 3, 2, 1, groups=3), IMAGE, {"Reshape"}),
     ("ConvTranspose.grouped_batches", nn.ConvTranspose1d(3, 4, 3, 2, bias=False), ROWS, {"Reshape"}),
     ("Pad.four_dimensions", _of(lambda x: F.pad(x, (4, 2), "reflect")), ROWS, {"Reshape"}),
