@@ -57,10 +57,14 @@ class Counters:
         self._counters: dict[str, _Counter] = {}
         for target, sign, term in steps(body):
             owner = target.value if isinstance(target, (ast.Attribute, ast.Subscript)) else None
-            step, start = self._evaluate(term), self._evaluate(target)
+            start = self._evaluate(target)
             # A number of a module would be another one after the export.
             is_of_module = owner is not None and isinstance(self._evaluate(owner), torch.nn.Module)
-            if is_of_module or not self._is_number(start) or not self._is_number(step):
+            # The evaluation of other terms could record operators.
+            if is_of_module or not self._is_number(start) or not _is_size(term):
+                continue
+            step = self._evaluate(term)
+            if not self._is_number(step):
                 continue
             counter = self._counters.setdefault(ast.unparse(target), _Counter(target, start, 0, start))
             counter.step = counter.step + sign * step
@@ -73,10 +77,15 @@ class Counters:
         """Set the numbers for an iteration."""
         self._check()
         loop = self._loop
+        if not self._counters:
+            return
         done = index - loop.start if loop.step > 0 else loop.start - index
-        iteration = done if abs(loop.step) == 1 else done // abs(loop.step)
         for counter in self._counters.values():
-            self._assign(counter, counter.start + iteration * counter.step)
+            # A quotient has no polynomial, by which numbers are compared.
+            exact = counter.step // abs(loop.step) if isinstance(counter.step, int) else 0
+            is_exact = counter.step == exact * abs(loop.step) if exact else abs(loop.step) == 1
+            added = done * (exact or counter.step) if is_exact else done // abs(loop.step) * counter.step
+            self._assign(counter, counter.start + added)
 
     def finish(self) -> None:
         """Set the numbers, and variables that depend on the index, for the code after the loop."""
@@ -84,6 +93,9 @@ class Counters:
         loop = self._loop
         for counter in self._counters.values():
             self._assign(counter, counter.start + loop.count * counter.step)
+        # An iteration of the outer loop must not leave a number to the next one.
+        if loop.outer is not None:
+            return
         index = loop.markers[ITERATIONS - 1].meta["val"]
         [atom] = self._questions.polynomial(index).atoms
         last = loop.start + (loop.count - 1) * loop.step
@@ -124,11 +136,23 @@ class Counters:
         """The value of an expression; None if it has an effect, or no value before the loop."""
         if not has_no_effect(expression):
             return None
-        code = compile(ast.parse(ast.unparse(expression), mode="eval"), self._frame.f_code.co_filename, "eval")
+        code = compile(
+            ast.parse(ast.unparse(expression), mode="eval"), self._frame.f_code.co_filename, "eval"
+        )
         try:
             return eval(code, self._frame.f_globals, dict(self._frame.f_locals))
         except (NameError, AttributeError, LookupError, TypeError):
             return None
+
+
+def _is_size(expression: ast.expr) -> bool:
+    """Whether an expression consists of numbers, sizes of tensors and variables."""
+    calls = [node.func for node in ast.walk(expression) if isinstance(node, ast.Call)]
+    names = {
+        function.id if isinstance(function, ast.Name) else getattr(function, "attr", "") for function in calls
+    }
+    indexed = [node.value for node in ast.walk(expression) if isinstance(node, ast.Subscript)]
+    return names <= {"len", "size"} and all(getattr(value, "attr", "") == "shape" for value in indexed)
 
 
 def steps(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.expr, int, ast.expr]]:

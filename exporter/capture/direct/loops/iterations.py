@@ -139,7 +139,9 @@ class Loops:
                 continue
             if isinstance(before, torch.SymInt) or isinstance(after, torch.SymInt):
                 self._check_number(loop, name, before, after)
-            elif isinstance(before, ListState) and isinstance(after, ListState) and before.items is after.items:
+            elif (
+                isinstance(before, ListState) and isinstance(after, ListState) and before.items is after.items
+            ):
                 states = [state.get(name) for state in loop.states]
                 lengths = [state.length for state in states if isinstance(state, ListState)]
                 growth = {later - earlier for earlier, later in itertools.pairwise(lengths)}

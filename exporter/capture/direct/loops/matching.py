@@ -110,8 +110,15 @@ def match_iterations(
     for position, value in zip(inputs, values or inputs.values(), strict=True):
         result = iterations[2][position]
         if not (have_same_type(iterations[1][position], result) and have_same_type(value, result)):
-            raise NotRepeated(f"the type or shape of '{result.name}' changes from one iteration to the next")
+            raise NotRepeated(f"{_words_for(result)} changes from one iteration to the next")
     return LoopBody(iterations, positions, list(inputs), list(inputs.values()), values, writes, updates)
+
+
+def _words_for(result: torch.fx.Node) -> str:
+    """What an iteration leaves to the next one, without names of the recording."""
+    if not isinstance(result.meta.get("val"), torch.Tensor):
+        return "a number that it computes from that of the iteration before"
+    return f"the type or shape of a tensor from {str(result.target).removeprefix('aten.').partition('.')[0]}"
 
 
 def _compare(
