@@ -21,7 +21,7 @@ from .recorded_loops import ITERATIONS, Number, RecordedLoop
 
 
 @dataclasses.dataclass
-class _Counter:
+class _CountedNumber:
     """A number that a loop counts.
 
     Attributes:
@@ -54,7 +54,7 @@ class Counters:
             body: the statements of the loop.
         """
         self._loop, self._frame, self._questions = loop, frame, questions
-        self._counters: dict[str, _Counter] = {}
+        self._counters: dict[str, _CountedNumber] = {}
         for target, sign, term in steps(body):
             owner = target.value if isinstance(target, (ast.Attribute, ast.Subscript)) else None
             start = self._evaluate(target)
@@ -66,7 +66,7 @@ class Counters:
             step = self._evaluate(term)
             if not self._is_number(step):
                 continue
-            counter = self._counters.setdefault(ast.unparse(target), _Counter(target, start, 0, start))
+            counter = self._counters.setdefault(ast.unparse(target), _CountedNumber(target, start, 0, start))
             counter.step = counter.step + sign * step
 
     def __contains__(self, path: object) -> bool:
@@ -116,7 +116,7 @@ class Counters:
             if not self._is_number(value, True) or polynomial(value) != expected:
                 raise self._loop.refuse(f"does not add {counter.step} to '{path}' in each iteration")
 
-    def _assign(self, counter: _Counter, value: Number) -> None:
+    def _assign(self, counter: _CountedNumber, value: Number) -> None:
         target, counter.value = counter.target, value
         if isinstance(target, ast.Name):
             set_local(self._frame, target.id, value)
