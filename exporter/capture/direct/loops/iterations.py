@@ -158,7 +158,7 @@ class Loops:
         symbolic = [
             number for number in (before, after) if isinstance(number, (torch.SymInt, torch.SymFloat))
         ]
-        indices = {node.meta["val"].node.expr for one in self.all for node in one.markers}
+        indices = {node.meta["val"].node.expr for recorded in self.all for node in recorded.markers}
         # A number of an iteration, such as `min(t + 1, n)`, is refused where the code after the loop uses it.
         if any(not indices.isdisjoint(number.node.expr.free_symbols) for number in symbolic):
             return
