@@ -248,7 +248,7 @@ def _is_report(statement: ast.stmt) -> bool:
         return False
     call = statement.value
     return _called_name(call) in _REPORTS and all(
-        map(_is_plain, [*call.args, *(keyword.value for keyword in call.keywords)])
+        map(has_no_effect, [*call.args, *(keyword.value for keyword in call.keywords)])
     )
 
 

@@ -22,9 +22,8 @@ from ..sizes.branches import Branch
 from ..sizes.search import Search
 from ..sizes.trials import Tracer
 
-
 CaptureAtSizes = Callable[[list[object], Collection[str]], list[object] | None]
-"""Captures a model with other leaves and some dimensions static; returns the placeholders, None if it fails."""
+"""Captures a model with other leaves, and some dimensions static; returns the placeholders, or None."""
 
 
 def limits_of_sides(

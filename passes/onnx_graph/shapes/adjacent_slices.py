@@ -18,7 +18,7 @@ from ..node_pass import ConstantPass
 from ..pass_order import Run
 
 
-class _Part(NamedTuple):
+class _AxisPart(NamedTuple):
     """The part of an axis that a Slice takes."""
 
     axis: int
@@ -50,7 +50,7 @@ class SplitSlices(ConstantPass):
         self._split(node, source, [part.node for part in parts], first.axis, np.diff(bounds))
         return True
 
-    def _part(self, node: ir.Node) -> _Part | None:
+    def _part(self, node: ir.Node) -> _AxisPart | None:
         source = node.inputs[0]
         if node.op_type != "Slice" or node.domain or source is None or source.shape is None:
             return None
@@ -64,7 +64,7 @@ class SplitSlices(ConstantPass):
         if not isinstance(size, int):
             return None
         start, end, _ = slice(starts[0], ends[0]).indices(size)
-        return _Part(axis, start, end, node) if start < end else None
+        return _AxisPart(axis, start, end, node) if start < end else None
 
     def _split(
         self, first: ir.Node, source: ir.Value, slices: list[ir.Node], axis: int, sizes: np.ndarray

@@ -36,9 +36,9 @@ class ExchangeOperands(NodePass):
         if any(reader.op_type != "Where" or reader.domain or index for reader, index in readers):
             return False
         for reader, _ in readers:
-            _, selected, other = reader.inputs
+            _, selected, alternative = reader.inputs
             reader.replace_input_with(0, condition)
-            reader.replace_input_with(1, other)
+            reader.replace_input_with(1, alternative)
             reader.replace_input_with(2, selected)
         assert node.graph is not None
         node.graph.remove(node, safe=True)

@@ -21,7 +21,7 @@ from .recorded_loops import ITERATIONS, Number, RecordedLoop
 
 
 @dataclasses.dataclass
-class _Counter:
+class _CountedNumber:
     """A number that a loop counts.
 
     Attributes:
@@ -54,15 +54,19 @@ class Counters:
             body: the statements of the loop.
         """
         self._loop, self._frame, self._questions = loop, frame, questions
-        self._counters: dict[str, _Counter] = {}
+        self._counters: dict[str, _CountedNumber] = {}
         for target, sign, term in steps(body):
             owner = target.value if isinstance(target, (ast.Attribute, ast.Subscript)) else None
-            step, start = self._evaluate(term), self._evaluate(target)
+            start = self._evaluate(target)
             # A number of a module would be another one after the export.
             is_of_module = owner is not None and isinstance(self._evaluate(owner), torch.nn.Module)
-            if is_of_module or not self._is_number(start) or not self._is_number(step):
+            # The evaluation of other terms could record operators.
+            if is_of_module or not self._is_number(start) or not _is_size(term):
                 continue
-            counter = self._counters.setdefault(ast.unparse(target), _Counter(target, start, 0, start))
+            step = self._evaluate(term)
+            if not self._is_number(step):
+                continue
+            counter = self._counters.setdefault(ast.unparse(target), _CountedNumber(target, start, 0, start))
             counter.step = counter.step + sign * step
 
     def __contains__(self, path: object) -> bool:
@@ -73,10 +77,15 @@ class Counters:
         """Set the numbers for an iteration."""
         self._check()
         loop = self._loop
+        if not self._counters:
+            return
         done = index - loop.start if loop.step > 0 else loop.start - index
-        iteration = done if abs(loop.step) == 1 else done // abs(loop.step)
         for counter in self._counters.values():
-            self._assign(counter, counter.start + iteration * counter.step)
+            # A quotient has no polynomial, by which numbers are compared.
+            exact = counter.step // abs(loop.step) if isinstance(counter.step, int) else 0
+            is_exact = counter.step == exact * abs(loop.step) if exact else abs(loop.step) == 1
+            added = done * (exact or counter.step) if is_exact else done // abs(loop.step) * counter.step
+            self._assign(counter, counter.start + added)
 
     def finish(self) -> None:
         """Set the numbers, and variables that depend on the index, for the code after the loop."""
@@ -84,6 +93,9 @@ class Counters:
         loop = self._loop
         for counter in self._counters.values():
             self._assign(counter, counter.start + loop.count * counter.step)
+        # An iteration of the outer loop must not leave a number to the next one.
+        if loop.outer is not None:
+            return
         index = loop.markers[ITERATIONS - 1].meta["val"]
         [atom] = self._questions.polynomial(index).atoms
         last = loop.start + (loop.count - 1) * loop.step
@@ -104,7 +116,7 @@ class Counters:
             if not self._is_number(value, True) or polynomial(value) != expected:
                 raise self._loop.refuse(f"does not add {counter.step} to '{path}' in each iteration")
 
-    def _assign(self, counter: _Counter, value: Number) -> None:
+    def _assign(self, counter: _CountedNumber, value: Number) -> None:
         target, counter.value = counter.target, value
         if isinstance(target, ast.Name):
             set_local(self._frame, target.id, value)
@@ -131,6 +143,16 @@ class Counters:
             return eval(code, self._frame.f_globals, dict(self._frame.f_locals))
         except (NameError, AttributeError, LookupError, TypeError):
             return None
+
+
+def _is_size(expression: ast.expr) -> bool:
+    """Whether an expression consists of numbers, sizes of tensors and variables."""
+    calls = [node.func for node in ast.walk(expression) if isinstance(node, ast.Call)]
+    names = {
+        function.id if isinstance(function, ast.Name) else getattr(function, "attr", "") for function in calls
+    }
+    indexed = [node.value for node in ast.walk(expression) if isinstance(node, ast.Subscript)]
+    return names <= {"len", "size"} and all(getattr(value, "attr", "") == "shape" for value in indexed)
 
 
 def steps(body: Sequence[ast.stmt]) -> Iterator[tuple[ast.expr, int, ast.expr]]:

@@ -51,6 +51,11 @@ class DynamicRange:
             raise _refusal("reversed() of a range over a dynamic size takes a step of 1")
         return DynamicRange(self._loops, self._stop - 1, self._start - 1, -1)
 
+    def total(self) -> Number:
+        """The sum of the members."""
+        count = self.repeated
+        return self._start * count + self._step * (count * (count - 1) // 2)
+
     def as_list(self) -> DynamicList:
         """`list(range(n))`."""
         return DynamicList(self._loops, self._start, self._stop, self._step)
@@ -103,6 +108,10 @@ class DynamicList(DynamicRange):
         joined = self.as_list()
         joined.first_members = (*numbers, *self.first_members)
         return joined
+
+    def total(self) -> Number:
+        """The sum of the members."""
+        return sum(self.first_members, super().total())
 
     def as_list(self) -> DynamicList:
         """A copy."""
@@ -235,6 +244,8 @@ def zip_members(*iterables: Any, strict: bool = False) -> Iterable[tuple[object,
 def sum_members(items: Any, start: Any = 0) -> object:
     """`sum`, also of the results of a loop, whose order of addition is that of torch.sum."""
     members = _members(items)
+    if isinstance(members, DynamicRange):
+        return members.total() + start
     if not isinstance(members, DynamicSequence):
         return builtins.sum(items, start)
     return members.tensor.sum(0, dtype=torch.result_type(members.tensor, start)) + start

@@ -53,9 +53,11 @@ class IndexQuestions:
         difference = _difference(node)
         indices = [] if difference is None else self._indices_in(difference)
         if not indices:
+            # A quotient or a remainder is an atom of its own.
+            indices, difference = self._indices_behind(node) if refuses else [], None
+        if not indices:
             return None
-        assert difference is not None
-        if node.relation is not None:
+        if node.relation is not None and difference is not None:
             relation = node.relation[0]
             answer = self._answer_for_all(relation, difference, is_later=False)
             is_first = [index for index in indices if self._indices[index][1] == 0]
@@ -75,6 +77,15 @@ class IndexQuestions:
             f"does not do the same in every iteration: {current_line()}. A condition on the index may only "
             "tell the first iteration from the others"
         )
+
+    def _indices_behind(self, node: SizeNode) -> list[int]:
+        """The atoms of the indices in an expression that is no polynomial, such as `t % 2`."""
+        symbols = node.expr.free_symbols
+        return [
+            index
+            for index, (loop, iteration) in reversed(self._indices.items())
+            if loop.markers[iteration].meta["val"].node.expr in symbols
+        ]
 
     def _indices_in(self, polynomial: Polynomial[int]) -> list[int]:
         """The atoms of a polynomial that are indices, those of inner loops first."""

@@ -149,7 +149,7 @@ class Loops:
             after = final.get(name, before)
             if name in counters:
                 continue
-            if isinstance(before, torch.SymInt) or isinstance(after, torch.SymInt):
+            if {type(before), type(after)} & {torch.SymInt, torch.SymFloat}:
                 self._check_number(loop, name, before, after)
             elif (
                 isinstance(before, ListState) and isinstance(after, ListState) and before.items is after.items
@@ -167,15 +167,18 @@ class Loops:
 
     def _check_number(self, loop: RecordedLoop, name: str, before: object, after: object) -> None:
         """Refuse a number that changes from one iteration to the next, unless it follows from the index."""
-        if not isinstance(before, (int, torch.SymInt)) or not isinstance(after, (int, torch.SymInt)):
+        symbolic = [
+            number for number in (before, after) if isinstance(number, (torch.SymInt, torch.SymFloat))
+        ]
+        indices = {node.meta["val"].node.expr for recorded in self.all for node in recorded.markers}
+        # A number of an iteration, such as `min(t + 1, n)`, is refused where the code after the loop uses it.
+        if any(not indices.isdisjoint(number.node.expr.free_symbols) for number in symbolic):
             return
-        polynomial = self.questions.polynomial
-        second_index, third_index = (polynomial(node.meta["val"]) for node in loop.markers[1:3])
-        earlier, later = polynomial(before), polynomial(after)
-        [atom] = second_index.atoms
-        # Numbers of inner loops, or of several iterations, are refused where something uses them.
-        depends = self.questions.depends_on_index(before) or self.questions.depends_on_index(after)
-        if earlier.substitute({atom: third_index}) != later and not depends:
+        if isinstance(before, Number) and isinstance(after, Number):
+            is_same = self.questions.polynomial(before) == self.questions.polynomial(after)
+        else:
+            is_same = len(symbolic) == 2 and symbolic[0].node.expr == symbolic[1].node.expr
+        if not is_same:
             raise loop.refuse(f"changes '{name}' by something else than '{name} += step' in each iteration")
 
     # Lists of results.

@@ -13,7 +13,7 @@ import torch
 import torch.fx
 
 from ....torch_boundary.recording.replay import NotReplayable
-from .tensor_writes import NotRepeated, SliceWrite, call_text, have_same_type, take_writes
+from .tensor_writes import NotRepeated, SliceWrite, call_text, have_same_type, operand_text, take_writes
 
 Argument = Any
 """An argument of a graph node: a node, a Python value, or a list or tuple of arguments."""
@@ -110,8 +110,15 @@ def match_iterations(
     for position, value in zip(inputs, values or inputs.values(), strict=True):
         result = iterations[2][position]
         if not (have_same_type(iterations[1][position], result) and have_same_type(value, result)):
-            raise NotRepeated(f"the type or shape of '{result.name}' changes from one iteration to the next")
+            raise NotRepeated(f"{_words_for(result)} changes from one iteration to the next")
     return LoopBody(iterations, positions, list(inputs), list(inputs.values()), values, writes, updates)
+
+
+def _words_for(result: torch.fx.Node) -> str:
+    """What an iteration leaves to the next one, without names of the recording."""
+    if not isinstance(result.meta.get("val"), torch.Tensor):
+        return "a number that it computes from that of the iteration before"
+    return f"the type or shape of {operand_text(result)}"
 
 
 def _compare(
@@ -129,14 +136,17 @@ def _compare(
             return True
         # Each iteration has its own nodes for constants and sizes.
         first, second = before.meta.get("val"), after.meta.get("val")
-        if isinstance(first, torch.SymInt) and isinstance(second, torch.SymInt):
+        if isinstance(first, _SYMBOLIC) and isinstance(second, _SYMBOLIC):
             return bool(first.node.expr == second.node.expr)
         return _are_equal_attributes(before, after, root, root)
 
     # The first nodes are those of the indices.
     for before, after in zip(earlier[1:], later[1:], strict=True):
         if not _is_same_call(before, after, are_same_or_equal):
-            raise NotRepeated(f"one iteration calls {call_text(before)}, the next one {call_text(after)}")
+            texts = call_text(before), call_text(after)
+            if texts[0] == texts[1]:
+                raise NotRepeated(f"one iteration calls {texts[0]}, the next one with other operands")
+            raise NotRepeated(f"one iteration calls {texts[0]}, the next one {texts[1]}")
 
 
 def _is_same_call(

@@ -31,7 +31,7 @@ def python_state(frame: types.FrameType) -> dict[str, object]:
     pending: list[tuple[str, object]] = list(frame.f_locals.items())
     while pending:
         path, value = pending.pop()
-        if isinstance(value, (bool, int, float, str, torch.SymInt)):
+        if isinstance(value, (bool, int, float, str, torch.SymInt, torch.SymFloat)):
             state[path] = value
             continue
         if id(value) in visited or isinstance(value, _WITHOUT_STATE):

@@ -279,5 +279,21 @@ def _expression(size: int | torch.SymInt) -> sympy.Expr:
 
 
 def call_text(node: torch.fx.Node) -> str:
-    """A call of a graph, for a message."""
-    return f"{node.target} with {node.args}"
+    """A call of a graph, for a message: operands are named by the operators that compute them."""
+    operands = torch.fx.node.map_arg(node.args, lambda operand: _Text(operand_text(operand)))
+    return f"{node.target} with {operands}"
+
+
+def operand_text(node: torch.fx.Node) -> str:
+    """What a node computes, without the names of the recording."""
+    if not isinstance(node.meta.get("val"), torch.Tensor):
+        return "a number"
+    if node.op != "call_function":
+        return "a tensor from before"
+    return f"a tensor from {str(node.target).removeprefix('aten.').partition('.')[0]}"
+
+
+class _Text(str):
+    """A text that is written without quotation marks."""
+
+    __repr__ = str.__str__

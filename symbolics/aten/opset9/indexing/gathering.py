@@ -131,7 +131,7 @@ def _index_repeated(g: GraphContext, data: Value, positions: dict[int, Value]) -
     if not repeated or not kept or any(before[dim] != 1 or dim not in dims for dim in repeated):
         return None
     sizes = broadcast_sizes(g, list(positions.values()))
-    others = sizes_of(g, source)
+    source_sizes = sizes_of(g, source)
     source = g.op("Squeeze", source, axes=repeated)
     first = dims[0]
     added = [len(sizes) - known_rank(g, positions[dim]) for dim in kept]
@@ -140,7 +140,9 @@ def _index_repeated(g: GraphContext, data: Value, positions: dict[int, Value]) -
         for dim, count in zip(kept, added, strict=True)
     ]
     result = g.call("aten::index", self=source, indices=[None] * first + aligned)
-    return g.call("aten::expand", self=result, size=[*others[:first], *sizes, *others[dims[-1] + 1 :]])
+    return g.call(
+        "aten::expand", self=result, size=[*source_sizes[:first], *sizes, *source_sizes[dims[-1] + 1 :]]
+    )
 
 
 def are_adjacent(dims: Sequence[int]) -> bool:

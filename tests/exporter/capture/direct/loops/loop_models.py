@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import types
+
 import torch
 from torch import Tensor, nn
 
@@ -226,6 +228,51 @@ class RowOfStackedResults(Cells):
         return rows[:, 2]
 
 
+class Counter(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        total, count = x[:, 0], 0
+        for t in range(x.shape[1]):
+            total = total + x[:, t]
+            count += 1
+        return total / count
+
+
+class CounterInDict(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        counts = {"rows": {"seen": 0}}
+        for t in range(x.shape[1]):
+            x = x + x[:, t : t + 1]
+            counts["rows"]["seen"] += 1
+        return x / counts["rows"]["seen"]
+
+
+class IndexAfterwards(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        for t in range(x.shape[1]):
+            row = x[:, t]
+        return x[:, t] + row
+
+
+class CountedSizes(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        total, size = x[:, 0] * 0, 1
+        for t in range(x.shape[1] - 1, -1, -1):
+            total = total + x[:, t] * size
+            size = size + x.shape[0]
+        return total / size
+
+
+class CountedPositions(Cells):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        rows, start = x.new_zeros(x.shape[0], 2 * x.shape[1], 4), 0
+        state = types.SimpleNamespace(left=9)
+        for t in range(x.shape[1]):
+            rows[:, start : start + 2] = torch.stack([x[:, t], -x[:, t]], 1)
+            start += 2
+            state.left -= 1
+        return rows, x.sum() * state.left
+
+
 EXPORTED = [
     Recurrent,
     RowOfStackedResults,
@@ -247,6 +294,11 @@ EXPORTED = [
     StateOfType,
     LastOnly,
     SumOfList,
+    Counter,
+    CounterInDict,
+    CountedSizes,
+    CountedPositions,
+    IndexAfterwards,
 ]
 
 
@@ -267,22 +319,52 @@ class LastStepDiffers(Cells):
         return total
 
 
-class Counter(Cells):
+class CounterAsCondition(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        total, count = x[:, 0], 0
+        for t in range(x.shape[1]):
+            if count < 9:
+                total = total + x[:, t]
+            count = count + 1
+        return total
+
+
+class DoubledCounter(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        total, count = x[:, 0], 1
+        for t in range(x.shape[1]):
+            total = total + x[:, t]
+            count *= 2
+        return total / count
+
+
+class SkippedCounter(Cells):
     def forward(self, x: Tensor) -> Tensor:
         total, count = x[:, 0], 0
         for t in range(x.shape[1]):
             total = total + x[:, t]
+            if t == 0:
+                continue
             count += 1
         return total / count
 
 
-class CounterInDict(Cells):
+class SumOfIndices(Cells):
     def forward(self, x: Tensor) -> Tensor:
-        counts = {"rows": {"seen": 0}}
+        total, numbers = x[:, 0], 0
         for t in range(x.shape[1]):
-            x = x + x[:, t : t + 1]
-            counts["rows"]["seen"] += 1
-        return x / counts["rows"]["seen"]
+            total = total + x[:, t]
+            numbers = numbers + t
+        return total * numbers
+
+
+class EvenSteps(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        total = x[:, 0]
+        for t in range(x.shape[1]):
+            if t % 2 == 0:
+                total = total + x[:, t]
+        return total
 
 
 class CounterInModule(Cells):
@@ -333,13 +415,6 @@ class Growing(Cells):
         return rows
 
 
-class IndexAfterwards(Cells):
-    def forward(self, x: Tensor) -> Tensor:
-        for t in range(x.shape[1]):
-            row = x[:, t]
-        return x[:, t] + row
-
-
 class OldView(Cells):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         total = torch.zeros(x.shape[0], 4)
@@ -353,8 +428,11 @@ class OldView(Cells):
 REFUSED = {
     Break: "ends early",
     LastStepDiffers: "does not do the same in every iteration",
-    Counter: "changes 'count' from 2 to 3",
-    CounterInDict: r"changes 'counts\['rows'\]\['seen'\]' from 2 to 3",
+    CounterAsCondition: "does not do the same in every iteration",
+    DoubledCounter: "changes 'count' from 4 to 8",
+    SkippedCounter: "does not add 1 to 'count'",
+    SumOfIndices: "a number that it computes from that of the iteration before",
+    EvenSteps: "does not do the same in every iteration",
     CounterInModule: r"gru.*count' from 2 to 3",
     SingleResult: r"members the code reads by number: rows\[1\]",
     ThirdResult: "of one iteration",
@@ -362,6 +440,5 @@ REFUSED = {
     ThirdOfGenerator: r"members the code reads by number: rows\[2\]",
     PartOfComprehension: r"members the code reads by number: .*\[2:\]",
     Growing: "changes from one iteration to the next",
-    IndexAfterwards: "gives its index",
     OldView: "a view of a tensor that it writes to",
 }

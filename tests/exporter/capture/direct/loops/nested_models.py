@@ -150,8 +150,19 @@ class BreakInside(Cells):
         return total
 
 
+class CountedInside(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        total, count = x[:, 0] * 0, 0
+        for t in range(x.shape[1]):
+            for u in range(x.shape[0]):
+                total = total + x[u, t]
+                count += 1
+        return total / count
+
+
 REFUSED = {
     FlatList: "of one iteration",
     LastOfNone: "has no iterations for some indices|changes from one iteration to the next",
     BreakInside: "ends early",
+    CountedInside: r"changes 'count' by something else than 'count \+= step'",
 }

@@ -37,6 +37,10 @@ def pool_positions(x: torch.Tensor) -> torch.Tensor:
     return x.sum() + distances.sum() + torch.tensor(list(pooled)[::3]).sum() * (2 if pooled[1:] else 3)
 
 
+def sum_of_list(x: torch.Tensor) -> torch.Tensor:
+    return x * sum(list(range(x.shape[1]))) + sum(FIRST + list(range(3, x.shape[1] + 4))[::2])
+
+
 def loop_over_list(x: torch.Tensor) -> torch.Tensor:
     return torch.stack([x[:, t] * 2 for t in list(range(x.shape[1]))], 1)
 
@@ -48,7 +52,7 @@ def _export(model: Callable[[torch.Tensor], torch.Tensor], opset: int) -> opsett
 
 
 @pytest.mark.parametrize(
-    "model", [reverse_positions, tensor_of_range, index_by_lists, pool_positions, loop_over_list]
+    "model", [reverse_positions, tensor_of_range, index_by_lists, pool_positions, loop_over_list, sum_of_list]
 )
 def test_every_size_agrees(model: Callable[[torch.Tensor], torch.Tensor]) -> None:
     program = _export(model, 13)
