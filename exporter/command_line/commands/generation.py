@@ -81,6 +81,13 @@ def generate(
         str | None,
         typer.Option(help="The language of the speech, such as en; by default Whisper detects it."),
     ] = None,
+    image: Annotated[
+        list[pathlib.Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="An image, for which the prompt has a place unless --chat is passed; may be repeated.",
+        ),
+    ] = None,
     stop: Annotated[
         list[str] | None, typer.Option(metavar="TEXT", help="A text that ends the result; may be repeated.")
     ] = None,
@@ -108,6 +115,8 @@ def generate(
         raise UsageError("--stream prints one result: leave out --num-return-sequences")
     if system is not None and not chat:
         raise UsageError("--system needs --chat")
+    if system is not None and image:
+        raise UsageError("--system cannot be combined with --image")
     unused = [name for name in _OF_SAMPLING if context.params[name] is not None and not sample]
     if unused:
         raise UsageError(f"--{unused[0].replace('_', '-')} is for sampling: pass --sample, too")
@@ -124,7 +133,11 @@ def generate(
     else:
         if language is not None:
             raise UsageError("--language is for speech recognition")
-        texts = model.generate_text(prompt, chat=chat, system=system, **arguments)
+        texts = (
+            model.generate_about_images(image, prompt, chat=chat, **arguments)
+            if image
+            else model.generate_text(prompt, chat=chat, system=system, **arguments)
+        )
     if stream:
         say("")
     elif as_json:
