@@ -92,8 +92,8 @@ class TextGenerator:
     def _encoder_input(self) -> str:
         """The name of the encoder's input of texts, sounds or images."""
         names = () if self._encoder is None else self._encoder.inputs
-        others = ("input_features", "input_values", "pixel_values")
-        return next((name for name in others if name in names), "input_ids")
+        inputs_without_text = ("input_features", "input_values", "pixel_values")
+        return next((name for name in inputs_without_text if name in names), "input_ids")
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -206,8 +206,8 @@ class TextGenerator:
             raise UsageError("a stop string is empty")
         sounds = {"input_features": input_features, "input_values": input_values}
         if self._encoder is None:
-            others = (*sounds.values(), decoder_input_ids)
-            if input_ids is None or any(other is not None for other in others):
+            unsupported = (*sounds.values(), decoder_input_ids)
+            if input_ids is None or any(item is not None for item in unsupported):
                 raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
             images = (pixel_values, pixel_attention_mask)
             prompt = self._decoder_prompt(input_ids, attention_mask, images, max_new_tokens)
