@@ -56,10 +56,12 @@ def speech_recognition(source: TaskModel) -> list[ExampleCall]:
         UsageError: the model is no encoder-decoder, or does not read sounds.
     """
     model, config = source.model, source.config
-    is_encoder_decoder = getattr(config, "is_encoder_decoder", False)
-    encoder = model.get_encoder() if is_encoder_decoder else model
-    name = next((name for name in _SOUNDS if name in (model.main_input_name, encoder.main_input_name)), None)
-    if not is_encoder_decoder or name is None:
+    names: set[str] = set()
+    if getattr(config, "is_encoder_decoder", False):
+        encoder = model.get_encoder()
+        names = {model.main_input_name, encoder.main_input_name}
+    name = next((name for name in _SOUNDS if name in names), None)
+    if name is None:
         raise UsageError(
             "automatic-speech-recognition is for models with an encoder of sounds and a decoder, not for "
             f"{type(model).__name__}: export it with opsetta.export"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -21,15 +20,17 @@ from .generation_graphs import (
     numpy_type,
     reorder_cache,
 )
+from .image_inputs import process_images
 from .image_text import DECODER_FILE, EMBEDDING_FILE
 from .layouts.genai import GENAI_CONFIG
 from .layouts.merged_decoders import MERGED_FILE, USE_CACHE
+from .prompts import Prompt, read_tokens
 from .settings import Settings, read_settings
 from .stop_strings import StopStrings
 from .text import Tokenizer, sound_input
 from .token_choice import Sampling, TokenChoice
 from .token_rules import TokenRules
-from .token_search import BeamSearch, BeamSettings, SequenceEnd, SingleSearch, TokenSearch
+from .token_search import BeamSearch, BeamSettings, SequenceEnd, SingleSearch, TokenSearch, check_search
 
 
 class TextGenerator:
@@ -91,8 +92,8 @@ class TextGenerator:
     def _encoder_input(self) -> str:
         """The name of the encoder's input of texts, sounds or images."""
         names = () if self._encoder is None else self._encoder.inputs
-        others = ("input_features", "input_values", "pixel_values")
-        return next((name for name in others if name in names), "input_ids")
+        inputs_without_text = ("input_features", "input_values", "pixel_values")
+        return next((name for name in inputs_without_text if name in names), "input_ids")
 
     @property
     def tokenizer(self) -> Tokenizer:
@@ -188,7 +189,7 @@ class TextGenerator:
             length_penalty=length_penalty,
             early_stopping=early_stopping,
         )
-        _check_search(beams, settings, sample, on_tokens is not None, max_new_tokens)
+        check_search(beams, settings, sample, on_tokens is not None, max_new_tokens)
         sampling = Sampling.merge(
             settings,
             sample,
@@ -205,8 +206,8 @@ class TextGenerator:
             raise UsageError("a stop string is empty")
         sounds = {"input_features": input_features, "input_values": input_values}
         if self._encoder is None:
-            others = (*sounds.values(), decoder_input_ids)
-            if input_ids is None or any(other is not None for other in others):
+            unsupported = (*sounds.values(), decoder_input_ids)
+            if input_ids is None or any(item is not None for item in unsupported):
                 raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
             images = (pixel_values, pixel_attention_mask)
             prompt = self._decoder_prompt(input_ids, attention_mask, images, max_new_tokens)
@@ -272,8 +273,46 @@ class TextGenerator:
         """
         if not self.takes_audio:
             raise UsageError("this model reads no sounds: call generate_text")
-        sound = sound_input(self._folder, audio)
-        return self._texts(self.generate(**{self._encoder_input: sound}, **options))
+        options[self._encoder_input] = sound_input(self._folder, audio)
+        return self._texts(self.generate(**options))
+
+    def generate_about_images(
+        self,
+        images: Sequence[str | os.PathLike[str]],
+        prompt: str = "",
+        *,
+        chat: bool = False,
+        **options: Any,
+    ) -> list[str]:
+        """Generate from images and a text; further options are those of `generate`.
+
+        Args:
+            images: the paths of the images, which the processor of the folder reads.
+            prompt: the text, with the places of the images as the processor has them, unless `chat` is true.
+                Of an encoder-decoder, the beginning of the result, such as the task of Donut.
+            chat: take the images and the text as the message of a user, and apply the chat template.
+
+        Returns:
+            The text of each sequence without special tokens and without the prompt.
+
+        Raises:
+            UsageError: the model reads no images, or the processor refuses the text.
+            ModelFileError: an image or the processor cannot be read.
+        """
+        if self._images is None and self._encoder_input != "pixel_values":
+            raise UsageError("this model reads no images")
+        if chat and self.is_encoder_decoder:
+            raise UsageError("an encoder-decoder of images has no chat template: leave out chat")
+        text = None if self.is_encoder_decoder else prompt
+        inputs: dict[str, Any] = {**process_images(self._folder, images, text, chat=chat)}
+        if self.is_encoder_decoder:
+            if prompt:
+                begin, _ = self.tokenizer.encode(
+                    [prompt], self.settings.pad, pads_left=True, adds_special=False
+                )
+                inputs["decoder_input_ids"] = begin
+            return self._texts(self.generate(**inputs, **options))
+        return self._texts(self.generate(**inputs, **options)[:, inputs["input_ids"].shape[1] :], 0)
 
     def _texts(self, tokens: np.ndarray, prompt: int = 1, padding: np.ndarray | None = None) -> list[str]:
         """The texts of generated sequences, up to their ends.
@@ -300,7 +339,7 @@ class TextGenerator:
         if name != "input_ids":
             declaration = self._encoder.inputs[name]
             return {name: np.asarray(passed[name], dtype=numpy_type(declaration.dtype))}
-        tokens, mask = _prompt(passed[name], attention_mask)
+        tokens, mask = read_tokens(passed[name], attention_mask)
         return {"input_ids": tokens, "attention_mask": mask}
 
     def _beginning(
@@ -340,8 +379,8 @@ class TextGenerator:
         attention_mask: ArrayLike | None,
         images: tuple[ArrayLike | None, ArrayLike | None],
         max_new_tokens: int,
-    ) -> _Prompt:
-        tokens, mask = _prompt(input_ids, attention_mask)
+    ) -> Prompt:
+        tokens, mask = read_tokens(input_ids, attention_mask)
         if self._shares_buffer and not mask.all():
             raise UsageError(
                 "the files of the layout genai take prompts of one length: GroupQueryAttention has no "
@@ -359,7 +398,7 @@ class TextGenerator:
         elif any(image is not None for image in images):
             raise UsageError("this model reads no images: leave out pixel_values")
         # Repetition penalties must not count the tokens of the padding.
-        return _Prompt(tokens, inputs, source=tokens, padding=(mask != 0).argmax(axis=1))
+        return Prompt(tokens, inputs, source=tokens, padding=(mask != 0).argmax(axis=1))
 
     def _encoded_prompt(
         self,
@@ -367,7 +406,7 @@ class TextGenerator:
         decoder_input_ids: ArrayLike | None,
         language: str | None,
         speech_task: str,
-    ) -> _Prompt:
+    ) -> Prompt:
         assert self._encoder is not None
         inputs = {"encoder_hidden_states": self._encoder.run(encoder_inputs)["last_hidden_state"].numpy()}
         if "attention_mask" in encoder_inputs:
@@ -376,10 +415,10 @@ class TextGenerator:
             count = len(inputs["encoder_hidden_states"])
             tokens = self._beginning(inputs, count, language, speech_task)
         else:
-            tokens, _ = _prompt(decoder_input_ids, None)
-        return _Prompt(tokens, inputs, source=encoder_inputs.get("input_ids"))
+            tokens, _ = read_tokens(decoder_input_ids, None)
+        return Prompt(tokens, inputs, source=encoder_inputs.get("input_ids"))
 
-    def _search(self, search: TokenSearch, prompt: _Prompt) -> np.ndarray:
+    def _search(self, search: TokenSearch, prompt: Prompt) -> np.ndarray:
         """Run the decoder until all sequences have ended."""
         graph, next_tokens, inputs = self._first, prompt.tokens, dict(prompt.inputs)
         cache = graph.empty_cache(len(next_tokens))
@@ -406,70 +445,3 @@ class TextGenerator:
             if self._images is not None:
                 inputs["inputs_embeds"] = self._images.make_embeddings(next_tokens)
             graph = self._next
-
-
-@dataclasses.dataclass(frozen=True)
-class _Prompt:
-    """What generation begins with.
-
-    Attributes:
-        tokens: of the decoder, `[batch, length]`.
-        inputs: of all calls of the decoder, apart from tokens and the cache.
-        source: the tokens of the encoder's input, or of the prompt of a decoder.
-        padding: the number of padding tokens that each prompt begins with.
-    """
-
-    tokens: np.ndarray
-    inputs: Mapping[str, np.ndarray]
-    source: np.ndarray | None = None
-    padding: np.ndarray | None = None
-
-    def repeat(self, count: int) -> _Prompt:
-        """Repeat each prompt, so that the repetitions follow each other."""
-        return _Prompt(
-            np.repeat(self.tokens, count, axis=0),
-            {name: np.repeat(array, count, axis=0) for name, array in self.inputs.items()},
-            None if self.source is None else np.repeat(self.source, count, axis=0),
-            None if self.padding is None else np.repeat(self.padding, count, axis=0),
-        )
-
-
-def _check_search(
-    beams: BeamSettings, settings: Settings, sample: bool, streams: bool, max_new_tokens: int
-) -> None:
-    """Refuse settings of a search that are out of range, or do not fit each other.
-
-    Raises:
-        UsageError: the message names the argument.
-    """
-    if max_new_tokens < 1:
-        raise UsageError(f"max_new_tokens must be 1 or more, not {max_new_tokens}")
-    if not 0 <= settings.least_new_tokens <= max_new_tokens:
-        raise UsageError(
-            f"min_new_tokens must be from 0 to max_new_tokens={max_new_tokens}, not "
-            f"{settings.least_new_tokens}"
-        )
-    if settings.repetition_penalty <= 0 or settings.ngram_size < 0:
-        raise UsageError("repetition_penalty must be above 0, and no_repeat_ngram_size 0 or more")
-    if beams.num_beams == 1 and beams.num_return_sequences > 1 and not sample:
-        raise UsageError("several results for a prompt need beams or sampling: pass num_beams or sample")
-    if beams.num_beams > 1 and streams:
-        raise UsageError(
-            f"beam search ({beams.num_beams} beams) has no text before its end: stream with num_beams=1"
-        )
-
-
-def _prompt(input_ids: ArrayLike, attention_mask: ArrayLike | None) -> tuple[np.ndarray, np.ndarray]:
-    """Tokens and their mask.
-
-    Raises:
-        UsageError: they are not of two dimensions, or empty, or differ in shape.
-    """
-    tokens = np.asarray(input_ids, dtype=np.int64)
-    mask = np.ones_like(tokens) if attention_mask is None else np.asarray(attention_mask, dtype=np.int64)
-    if tokens.ndim != 2 or not tokens.size or mask.shape != tokens.shape:
-        raise UsageError(
-            f"tokens and mask must have the same shape [batch, length], not {list(tokens.shape)} and "
-            f"{list(mask.shape)}"
-        )
-    return tokens, mask

@@ -39,7 +39,8 @@ class ImageParts:
 
     def mark_images(self, tokens: np.ndarray) -> np.ndarray:
         """Which tokens stand for images, as the decoders of some models have them."""
-        return (tokens == self._image_token).astype(np.int64)
+        marks: np.ndarray = tokens == self._image_token
+        return marks.astype(np.int64)
 
     def make_embeddings(
         self,

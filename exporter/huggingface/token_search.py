@@ -248,3 +248,28 @@ def _log_softmax(logits: np.ndarray) -> np.ndarray:
     shifted = logits - logits.max(axis=1, keepdims=True)
     result: np.ndarray = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
     return result
+
+
+def check_search(
+    beams: BeamSettings, settings: Settings, sample: bool, streams: bool, max_new_tokens: int
+) -> None:
+    """Refuse settings of a search that are out of range, or do not fit each other.
+
+    Raises:
+        UsageError: the message names the argument.
+    """
+    if max_new_tokens < 1:
+        raise UsageError(f"max_new_tokens must be 1 or more, not {max_new_tokens}")
+    if not 0 <= settings.least_new_tokens <= max_new_tokens:
+        raise UsageError(
+            f"min_new_tokens must be from 0 to max_new_tokens={max_new_tokens}, not "
+            f"{settings.least_new_tokens}"
+        )
+    if settings.repetition_penalty <= 0 or settings.ngram_size < 0:
+        raise UsageError("repetition_penalty must be above 0, and no_repeat_ngram_size 0 or more")
+    if beams.num_beams == 1 and beams.num_return_sequences > 1 and not sample:
+        raise UsageError("several results for a prompt need beams or sampling: pass num_beams or sample")
+    if beams.num_beams > 1 and streams:
+        raise UsageError(
+            f"beam search ({beams.num_beams} beams) has no text before its end: stream with num_beams=1"
+        )

@@ -21,78 +21,102 @@ _ARGUMENTS = (
 """The parameters that `TextGenerator.generate` takes."""
 _OF_SAMPLING = ("temperature", "top_k", "top_p", "min_p", "seed")
 
+_Folder = Annotated[
+    pathlib.Path, typer.Argument(metavar="FOLDER", help="A folder that `opsetta export --hf` wrote.")
+]
+_Prompt = Annotated[
+    str,
+    typer.Argument(metavar="PROMPT | AUDIO.wav", help="A text, or a recording for speech recognition."),
+]
+_MaxNewTokens = Annotated[int, typer.Option(help="The largest number of tokens to generate.")]
+_MinNewTokens = Annotated[int | None, typer.Option(help="The smallest number of tokens to generate.")]
+_NumBeams = Annotated[
+    int | None, typer.Option(help="The number of beams of beam search; 1 means no beam search.")
+]
+_NumReturnSequences = Annotated[
+    int, typer.Option(help="The number of results, with --num-beams or --sample.")
+]
+_LengthPenalty = Annotated[
+    float | None, typer.Option(help="With beams: the power of the length that divides scores.")
+]
+_EarlyStopping = Annotated[
+    bool | None,
+    typer.Option(
+        "--early-stopping/--no-early-stopping",
+        help="With beams: stop as soon as there are as many finished sequences as beams.",
+    ),
+]
+_RepetitionPenalty = Annotated[
+    float | None, typer.Option(help="Above 1, tokens that are there already become less probable.")
+]
+_NoRepeatNgramSize = Annotated[
+    int | None, typer.Option(help="No sequence of so many tokens occurs twice; 0 means no limit.")
+]
+_Sample = Annotated[
+    bool,
+    typer.Option("--sample", help="Draw tokens by their probability, instead of the most probable ones."),
+]
+_Temperature = Annotated[
+    float | None, typer.Option(help="With --sample: divides the logits before tokens are drawn.")
+]
+_TopK = Annotated[
+    int | None,
+    typer.Option(help="With --sample: draw from the most probable tokens, this many; 0 means all."),
+]
+_TopP = Annotated[
+    float | None,
+    typer.Option(help="With --sample: draw from the most probable tokens with this total probability."),
+]
+_MinP = Annotated[
+    float | None,
+    typer.Option(help="With --sample: the least probability, as a part of the most probable token's."),
+]
+_Seed = Annotated[int | None, typer.Option(help="With --sample: the seed of the random numbers.")]
+_Language = Annotated[
+    str | None,
+    typer.Option(help="The language of the speech, such as en; by default Whisper detects it."),
+]
+_ImageFiles = Annotated[
+    list[pathlib.Path] | None,
+    typer.Option(
+        metavar="FILE",
+        help="An image, for which the prompt has a place unless --chat is passed; may be repeated.",
+    ),
+]
+_StopTexts = Annotated[
+    list[str] | None, typer.Option(metavar="TEXT", help="A text that ends the result; may be repeated.")
+]
+_Chat = Annotated[
+    bool, typer.Option("--chat", help="Take the prompt as a message, and apply the chat template.")
+]
+_System = Annotated[str | None, typer.Option(metavar="TEXT", help="With --chat: the system message.")]
+_Stream = Annotated[bool, typer.Option("--stream", help="Print the new text while it is generated.")]
+
 
 def generate(
     context: typer.Context,
-    folder: Annotated[
-        pathlib.Path, typer.Argument(metavar="FOLDER", help="A folder that `opsetta export --hf` wrote.")
-    ],
-    prompt: Annotated[
-        str,
-        typer.Argument(metavar="PROMPT | AUDIO.wav", help="A text, or a recording for speech recognition."),
-    ],
-    max_new_tokens: Annotated[int, typer.Option(help="The largest number of tokens to generate.")] = 20,
-    min_new_tokens: Annotated[
-        int | None, typer.Option(help="The smallest number of tokens to generate.")
-    ] = None,
-    num_beams: Annotated[
-        int | None, typer.Option(help="The number of beams of beam search; 1 means no beam search.")
-    ] = None,
-    num_return_sequences: Annotated[
-        int, typer.Option(help="The number of results, with --num-beams or --sample.")
-    ] = 1,
-    length_penalty: Annotated[
-        float | None, typer.Option(help="With beams: the power of the length that divides scores.")
-    ] = None,
-    early_stopping: Annotated[
-        bool | None,
-        typer.Option(
-            "--early-stopping/--no-early-stopping",
-            help="With beams: stop as soon as there are as many finished sequences as beams.",
-        ),
-    ] = None,
-    repetition_penalty: Annotated[
-        float | None, typer.Option(help="Above 1, tokens that are there already become less probable.")
-    ] = None,
-    no_repeat_ngram_size: Annotated[
-        int | None, typer.Option(help="No sequence of so many tokens occurs twice; 0 means no limit.")
-    ] = None,
-    sample: Annotated[
-        bool,
-        typer.Option("--sample", help="Draw tokens by their probability, instead of the most probable ones."),
-    ] = False,
-    temperature: Annotated[
-        float | None, typer.Option(help="With --sample: divides the logits before tokens are drawn.")
-    ] = None,
-    top_k: Annotated[
-        int | None,
-        typer.Option(help="With --sample: draw from the most probable tokens, this many; 0 means all."),
-    ] = None,
-    top_p: Annotated[
-        float | None,
-        typer.Option(help="With --sample: draw from the most probable tokens with this total probability."),
-    ] = None,
-    min_p: Annotated[
-        float | None,
-        typer.Option(help="With --sample: the least probability, as a part of the most probable token's."),
-    ] = None,
-    seed: Annotated[int | None, typer.Option(help="With --sample: the seed of the random numbers.")] = None,
-    language: Annotated[
-        str | None,
-        typer.Option(help="The language of the speech, such as en; by default Whisper detects it."),
-    ] = None,
-    stop: Annotated[
-        list[str] | None, typer.Option(metavar="TEXT", help="A text that ends the result; may be repeated.")
-    ] = None,
-    chat: Annotated[
-        bool, typer.Option("--chat", help="Take the prompt as a message, and apply the chat template.")
-    ] = False,
-    system: Annotated[
-        str | None, typer.Option(metavar="TEXT", help="With --chat: the system message.")
-    ] = None,
-    stream: Annotated[
-        bool, typer.Option("--stream", help="Print the new text while it is generated.")
-    ] = False,
+    folder: _Folder,
+    prompt: _Prompt,
+    max_new_tokens: _MaxNewTokens = 20,
+    min_new_tokens: _MinNewTokens = None,
+    num_beams: _NumBeams = None,
+    num_return_sequences: _NumReturnSequences = 1,
+    length_penalty: _LengthPenalty = None,
+    early_stopping: _EarlyStopping = None,
+    repetition_penalty: _RepetitionPenalty = None,
+    no_repeat_ngram_size: _NoRepeatNgramSize = None,
+    sample: _Sample = False,
+    temperature: _Temperature = None,
+    top_k: _TopK = None,
+    top_p: _TopP = None,
+    min_p: _MinP = None,
+    seed: _Seed = None,
+    language: _Language = None,
+    image: _ImageFiles = None,
+    stop: _StopTexts = None,
+    chat: _Chat = False,
+    system: _System = None,
+    stream: _Stream = False,
     as_json: options.Json = False,
 ) -> None:
     """Generate text with an exported model, on onnxruntime.
@@ -108,6 +132,8 @@ def generate(
         raise UsageError("--stream prints one result: leave out --num-return-sequences")
     if system is not None and not chat:
         raise UsageError("--system needs --chat")
+    if system is not None and image:
+        raise UsageError("--system cannot be combined with --image")
     unused = [name for name in _OF_SAMPLING if context.params[name] is not None and not sample]
     if unused:
         raise UsageError(f"--{unused[0].replace('_', '-')} is for sampling: pass --sample, too")
@@ -124,7 +150,11 @@ def generate(
     else:
         if language is not None:
             raise UsageError("--language is for speech recognition")
-        texts = model.generate_text(prompt, chat=chat, system=system, **arguments)
+        texts = (
+            model.generate_about_images(image, prompt, chat=chat, **arguments)
+            if image
+            else model.generate_text(prompt, chat=chat, system=system, **arguments)
+        )
     if stream:
         say("")
     elif as_json:

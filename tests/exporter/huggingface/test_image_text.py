@@ -2,9 +2,11 @@
 
 import numpy as np
 import onnx
+import PIL.Image
 import pytest
 import torch
 import transformers
+from tokenizers import Tokenizer, models, pre_tokenizers
 
 import opsetta
 
@@ -171,6 +173,47 @@ def test_images_with_a_mask_of_pixels(tmp_path):
     generator = opsetta.TextGenerator(tmp_path / "out")
     with pytest.raises(opsetta.UsageError, match="have 8 features, and the tokens 4 image tokens"):
         generator.generate(TOKENS[:1], pixel_values=torch.ones(1, 2, 3, 32, 32))
+
+
+def save_processor(folder):
+    """A tokenizer of words, and a processor of images of 16 pixels with a chat template."""
+    words = {**{f"w{number}": number for number in range(IMAGE)}, "<image>": IMAGE}
+    splitter = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    splitter.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=splitter, pad_token="w0", extra_special_tokens={"image_token": "<image>"}
+    )
+    processor = transformers.LlavaProcessor(
+        transformers.CLIPImageProcessorPil(size={"shortest_edge": 16}, crop_size={"height": 16, "width": 16}),
+        tokenizer,
+        patch_size=8,
+        vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+        chat_template="{% for part in messages[0]['content'] %}{{ part['text'] or '<image> ' }}{% endfor %}",
+    )
+    processor.save_pretrained(folder)
+    return processor
+
+
+def test_images_are_processed(tmp_path):
+    model = write_model("LlavaForConditionalGeneration", llava(), tmp_path)
+    processor = save_processor(tmp_path)
+    opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=17)
+    pixels = np.random.default_rng(0).integers(0, 255, (20, 30, 3), dtype=np.uint8)
+    image = PIL.Image.fromarray(pixels)
+    image.save(tmp_path / "image.png")
+    inputs = processor(images=[image], text=["<image> w4 w5"], return_tensors="pt")
+    expected = model.generate(**inputs, max_new_tokens=6, do_sample=False)[0, inputs.input_ids.shape[1] :]
+    generator = opsetta.TextGenerator(tmp_path / "out")
+    for prompt, chat in (("<image> w4 w5", False), ("w4 w5", True)):
+        [text] = generator.generate_about_images(
+            [tmp_path / "image.png"], prompt, chat=chat, max_new_tokens=6
+        )
+        assert text == processor.decode(expected)
+    with pytest.raises(opsetta.UsageError, match="refuses the text and the images: .*0 <image> tokens"):
+        generator.generate_about_images([tmp_path / "image.png"], "w4")
+    with pytest.raises(opsetta.ModelFileError, match="an image cannot be read"):
+        generator.generate_about_images([tmp_path / "none.png"], "<image>")
 
 
 def test_models_whose_images_are_more_than_embeddings_are_refused(tmp_path):

@@ -52,7 +52,13 @@ def two_parts():
 @pytest.mark.parametrize(
     ("architecture", "config", "name", "shape"),
     [
-        ("Speech2TextForConditionalGeneration", speech_to_text, "input_features", (61, 16)),
+        pytest.param(
+            "Speech2TextForConditionalGeneration",
+            speech_to_text,
+            "input_features",
+            (61, 16),
+            marks=pytest.mark.sweep,
+        ),
         ("MoonshineForConditionalGeneration", moonshine, "input_values", (6100,)),
         ("SpeechEncoderDecoderModel", two_parts, "input_values", (1220,)),
     ],
