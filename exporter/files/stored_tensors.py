@@ -8,6 +8,7 @@ import math
 import mmap
 import os
 import stat
+import sys
 import weakref
 from collections.abc import Iterator, Sequence
 from typing import IO
@@ -19,6 +20,16 @@ from ...registration.inference.tensor_sizes import packed_bytes
 
 _BLOCK = 1 << 20
 """Bytes that are read at once; a multiple of every element size."""
+
+_mappings: weakref.WeakSet[mmap.mmap] = weakref.WeakSet()
+"""The files that are mapped into memory now."""
+
+
+def release_pages() -> None:
+    """Remove the pages of mapped files from the memory of the process; reading brings them back."""
+    if sys.platform != "win32":
+        for mapping in list(_mappings):
+            mapping.madvise(mmap.MADV_DONTNEED)
 
 
 class StoredFile:
@@ -37,7 +48,9 @@ class StoredFile:
         """
         self.path = path
         self._identity = _identity(os.fstat(file.fileno()))
-        self.contents = np.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ), np.uint8)
+        mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        _mappings.add(mapping)
+        self.contents = np.frombuffer(mapping, np.uint8)
         self._descriptor = os.dup(file.fileno())
         weakref.finalize(self, os.close, self._descriptor)
 

@@ -14,10 +14,13 @@ import numpy as np
 import onnx_ir as ir
 
 from ...passes.onnx_graph.constants.reused_memory import ReusedMemory
+from .stored_tensors import release_pages
 
 Bytes: TypeAlias = bytes | bytearray | memoryview | np.ndarray
 _AHEAD = 1 << 24
 """Bytes that may wait to be written. A larger piece is written before the caller computes the next one."""
+_RELEASED = 1 << 25
+"""Bytes after which the pages of mapped files are removed from memory."""
 _SMALL = 1 << 16
 """A piece of at least this many bytes goes to the thread at once; smaller pieces are joined first."""
 _LARGEST_WRITE = 1 << 20
@@ -42,6 +45,7 @@ class TensorWriter:
         self._collected = bytearray()
         self._memory = ReusedMemory()
         self.count = 0
+        self._released = 0
 
     def __enter__(self) -> TensorWriter:
         return self
@@ -78,6 +82,10 @@ class TensorWriter:
         with self._memory.activate():
             for piece in pieces:
                 self._put(_bytes_of(piece))
+        # Pages of the mapped weights would stay in memory, and count as that of the process.
+        if self.count - self._released > _RELEASED:
+            self._released = self.count
+            release_pages()
 
     def finish(self) -> None:
         """Return when everything is written.

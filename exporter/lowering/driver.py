@@ -16,7 +16,7 @@ import onnx_ir as ir
 from onnx_ir import Value
 
 from ...passes.faults import faults_reported, raise_fault
-from ...passes.onnx_graph.constants.initializers import Initializers
+from ...passes.onnx_graph.constants.initializers import Initializers, rename_tensor
 from ...passes.onnx_graph.inplace.annotations import record_inplace
 from ...passes.onnx_graph.levels import DEFAULT_LEVEL
 from ...passes.onnx_graph.optimize import optimize
@@ -39,7 +39,6 @@ from ...registration.opsets import check_opset, ir_version
 from ...registration.origins import set_origins
 from ...registration.schemas import first_opset_with_dtype, first_version, operator_schema
 from ...registration.validity.node_check import check_nodes
-from ..files.stored_tensors import FileTensor
 from .newer_opsets import declare_newer_opset
 
 FREE_INITIALIZERS = 4
@@ -329,14 +328,9 @@ class Driver(abc.ABC, Generic[S]):
 
 
 def _rename(value: Value, name: str) -> None:
-    """Rename a value, and a wrapper of its tensor: the source model may hold the tensor itself."""
-    tensor = value.const_value
-    if isinstance(tensor, FileTensor):
-        value.const_value = tensor.renamed(name)
-    elif tensor is not None:
-        value.const_value = ir.LazyTensor(
-            lambda: tensor, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
-        )
+    """Rename a value, and a copy of its tensor object: the source model may hold the tensor itself."""
+    if value.const_value is not None:
+        value.const_value = rename_tensor(value.const_value, name)
     value.name = name
 
 

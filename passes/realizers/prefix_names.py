@@ -6,7 +6,7 @@ import onnx_ir as ir
 
 from ...registration import GraphError, UsageError, names_of
 from ...registration.arguments import graphs_of
-from .rewriting import rename_tensor
+from ..onnx_graph.constants.initializers import rename_tensor
 
 
 class PrefixNames(ir.passes.InPlacePass):

@@ -12,6 +12,7 @@ from ...registration import MAY_OVERWRITE, GraphContext, GraphError, Registry
 from ...registration.construction.graph import SourcePosition
 from ...registration.metadata import PLAN_PHASE
 from ...registration.origins import origins_of, set_origins
+from ..onnx_graph.constants.initializers import rename_tensor
 
 MAXIMUM_NODES = 200_000
 """The maximum number of nodes that one pass creates by repetition."""
@@ -178,20 +179,6 @@ def constant_of(value: ir.Value | None) -> ir.TensorProtocol | None:
     if value is None or value.is_graph_input():
         return None
     return ir.convenience.get_const_tensor(value)
-
-
-def rename_tensor(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
-    """A copy of the tensor object under another name, because another model may share the original."""
-    if tensor.name == name:
-        return tensor
-    if tensor.dtype == ir.DataType.STRING:
-        return ir.StringTensor(tensor.numpy(), shape=ir.Shape(tensor.shape.numpy()), name=name)
-    renamed = getattr(tensor, "renamed", None)
-    if renamed is not None:
-        # A tensor in a file stays one.
-        renamed_tensor: ir.TensorProtocol = renamed(name)
-        return renamed_tensor
-    return ir.LazyTensor(lambda: tensor, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name)
 
 
 def only_reader(value: ir.Value) -> ir.Node | None:

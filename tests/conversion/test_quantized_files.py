@@ -90,16 +90,35 @@ def test_types_and_shapes_of_quantized_operators_of_onnxruntime_are_known(node, 
     assert run(proto, **feeds)[0].shape == shape
 
 
+SUPPORT_VECTORS = {"coefficients": [1.0, 2.0], "support_vectors": [1.0] * 4 + [2.0] * 4, "n_supports": 2}
+STUMP = {
+    "nodes_featureids": [0, 0, 0],
+    "nodes_values": [2.0, 0.0, 0.0],
+    "nodes_modes": ["BRANCH_LEQ", "LEAF", "LEAF"],
+    "nodes_treeids": [0, 0, 0],
+    "nodes_nodeids": [0, 1, 2],
+    "nodes_truenodeids": [1, 0, 0],
+    "nodes_falsenodeids": [2, 0, 0],
+    "target_ids": [0, 1],
+    "target_nodeids": [1, 2],
+    "target_treeids": [0, 0],
+    "target_weights": [1.0, 2.0],
+}
+
+
 @pytest.mark.parametrize(
     ("op_type", "attributes"),
     [
         ("Scaler", {"offset": [1.0], "scale": [2.0]}),
-        ("Normalizer", {}),
         ("Imputer", {"imputed_value_floats": [0.5]}),
+        ("FeatureVectorizer", {"inputdimensions": [4]}),
+        ("LinearRegressor", {"coefficients": [0.1] * 8, "intercepts": [0.5, 0.2], "targets": 2}),
+        ("SVMRegressor", SUPPORT_VECTORS | {"rho": [0.5], "kernel_params": [0.5, 0.0, 3.0]}),
+        ("TreeEnsembleRegressor", STUMP | {"n_targets": 2}),
     ],
 )
-def test_axes_count_from_the_end_behind_scalers_of_ai_onnx_ml(op_type, attributes):
-    """Below opset 13, Softmax needs the rank, which onnx does not infer for these operators."""
+def test_axes_count_from_the_end_behind_operators_that_onnx_does_not_infer(op_type, attributes):
+    """Below opset 13, Softmax needs the rank of its input."""
     nodes = [
         helper.make_node(op_type, ["x"], ["h"], domain="ai.onnx.ml", **attributes),
         helper.make_node("Softmax", ["h"], ["y"], axis=-2),
@@ -107,3 +126,16 @@ def test_axes_count_from_the_end_behind_scalers_of_ai_onnx_ml(op_type, attribute
     proto = model(13, nodes, [value("x", (3, 4))], [value("y", [None] * 2)], imports=[("ai.onnx.ml", 1)])
     x = np.float32([[1, 2, 3, 4], [4, -1, 2, 0], [5, 0, np.nan if op_type == "Imputer" else 1, 1]])
     np.testing.assert_allclose(run(converted(proto, 9), x=x)[0], run(proto, x=x)[0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("opset", [9, 17])
+def test_a_normalizer_keeps_signs_in_onnxruntime(opset):
+    """With a declared shape, onnxruntime's Normalizer would write over its input, and lose them."""
+    nodes = [
+        helper.make_node("Neg", ["x"], ["h"]),
+        helper.make_node("Normalizer", ["h"], ["n"], domain="ai.onnx.ml", norm="L2"),
+        helper.make_node("Relu", ["n"], ["y"]),
+    ]
+    proto = model(13, nodes, [value("x", (1, 2))], [value("y", (1, 2))], imports=[("ai.onnx.ml", 1)])
+    [result] = run(converted(proto, opset), x=np.float32([[3, -4]]))
+    np.testing.assert_allclose(result, [[0, 0.8]], rtol=1e-6)

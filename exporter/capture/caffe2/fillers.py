@@ -120,6 +120,10 @@ class Fillers:
     ) -> ir.TensorProtocol:
         dtype = _CONSTANT_FILLERS[filler_type] or constant_type(messages, label)
         value = value_of(messages["value"], label) if "value" in messages else 0
+        if dtype == ir.DataType.STRING and isinstance(value, str):
+            # An element is a Python object besides its text.
+            self._charge(math.prod(shape) * (64 + len(value)), label)
+            return ir.StringTensor([value.encode()] * math.prod(shape), shape=ir.Shape(shape))
         if dtype == ir.DataType.STRING or not isinstance(value, (int, float)):
             raise ModelFileError(f"{label} fills with {value!r}, which is not a number"[:300])
         self._charge(int(math.prod(shape) * dtype.itemsize), label)

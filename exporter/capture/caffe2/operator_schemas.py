@@ -64,6 +64,9 @@ BatchGather: DATA INDICES
 Tile: X tiles axis | tiles axis
 Shape: X | axes
 ConstantFill: input | value dtype extra_shape input_as_shape
+UniformFill: input lower upper | shape extra_shape input_as_shape min max
+UniformIntFill: input | shape extra_shape input_as_shape min max
+GaussianFill: input | shape extra_shape input_as_shape mean std
 Log1p: X
 Logit: X | eps
 Mod: DATA | divisor sign_follow_divisor

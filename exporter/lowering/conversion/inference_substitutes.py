@@ -14,7 +14,6 @@ from ...files.reading.subgraphs import with_subgraphs
 _SUBSTITUTES: dict[str, dict[str, tuple[str, slice]]] = {
     "ai.onnx.ml": {
         "Imputer": ("Identity", slice(1)),
-        "Normalizer": ("Cast", slice(1)),
         "Scaler": ("Cast", slice(1)),
     },
     "com.microsoft": {
@@ -33,19 +32,33 @@ _SUBSTITUTES: dict[str, dict[str, tuple[str, slice]]] = {
 """The operator with the same results in ONNX, and which inputs it reads, by domain and operator."""
 _ATTRIBUTES: dict[str, list[onnx.AttributeProto]] = {
     "Add": [],
-    # Scaler and Normalizer give FLOAT for inputs of any type.
+    # Scaler gives FLOAT for inputs of any type.
     "Cast": [onnx.helper.make_attribute("to", onnx.TensorProto.FLOAT)],
     "Identity": [],
     "Mul": [],
 }
 """The attributes of substitutes that do not have those of the node."""
 
+_COLUMNS = {
+    "FeatureVectorizer": "inputdimensions",
+    "LinearRegressor": "targets",
+    "Normalizer": "",
+    "SVMRegressor": "",
+    "TreeEnsembleRegressor": "n_targets",
+}
+"""The attribute of operators of `ai.onnx.ml` with the number of columns of their result, 1 by default."""
+
 
 def with_known_operators(model: onnx.ModelProto) -> onnx.ModelProto:
     """Replace the operators that onnx does not know, in a message that is only used for inference."""
     function_names = {(function.domain, function.name) for function in model.functions}
     for graph in with_subgraphs(model.graph):
+        declared_names = {info.name for info in (*graph.value_info, *graph.output)}
         for node in graph.node:
+            if node.domain == "ai.onnx.ml" and node.op_type in _COLUMNS:
+                if node.output[0] not in declared_names:
+                    graph.value_info.append(_rows_of_floats(node))
+                continue
             substitute = _SUBSTITUTES.get(node.domain, {}).get(node.op_type)
             if substitute is None or (node.domain, node.op_type) in function_names:
                 continue
@@ -60,3 +73,14 @@ def with_known_operators(model: onnx.ModelProto) -> onnx.ModelProto:
                 del node.attribute[:]
                 node.attribute.extend(_ATTRIBUTES[op_type])
     return model
+
+
+def _rows_of_floats(node: onnx.NodeProto) -> onnx.ValueInfoProto:
+    """The type and the shape of the result [rows, columns] of such an operator."""
+    columns = 1
+    for attribute in node.attribute:
+        if attribute.name == _COLUMNS[node.op_type]:
+            columns = sum(attribute.ints) if attribute.ints else attribute.i
+    # Where onnxruntime knows that sizes are equal, its Normalizer writes over its input, and loses the signs.
+    shape = None if node.op_type == "Normalizer" else [None, columns]
+    return onnx.helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, shape)

@@ -18,6 +18,7 @@ from ....registration.arguments import graphs_of
 from ....registration.origins import inherit
 from ..node_pass import ConstantPass, remove_node
 from ..pass_order import Run
+from .initializers import rename_tensor
 
 _FREE_INITIALIZERS = 4
 """Below this IR version, an initializer is an input too, and a branch has none."""
@@ -113,8 +114,5 @@ class ChooseBranches(ConstantPass):
             self._names[value.name] -= 1
             name, tensor = self.initializers.unique(value.name), value.const_value
             if tensor is not None:
-                # The original model may share the tensor object, so it must keep its name.
-                value.const_value = ir.LazyTensor(
-                    lambda: tensor, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name
-                )
+                value.const_value = rename_tensor(tensor, name)
             value.name = name

@@ -31,6 +31,20 @@ class _InBlocks(ir.LazyTensor):
             file.write(np.ascontiguousarray(block).reshape(-1).view(np.uint8).data)
 
 
+def rename_tensor(tensor: ir.TensorProtocol, name: str) -> ir.TensorProtocol:
+    """A copy of the tensor object under another name, because another model may share the original."""
+    if tensor.name == name:
+        return tensor
+    if tensor.dtype == ir.DataType.STRING:
+        return ir.StringTensor(tensor.numpy(), shape=ir.Shape(tensor.shape.numpy()), name=name)
+    renamed = getattr(tensor, "renamed", None)
+    if renamed is not None:
+        # A tensor in a file stays one.
+        renamed_tensor: ir.TensorProtocol = renamed(name)
+        return renamed_tensor
+    return ir.LazyTensor(lambda: tensor, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name)
+
+
 class Initializers:
     """The initializers of a model's main graph.
 

@@ -11,7 +11,7 @@ from collections.abc import Collection
 
 import onnx_ir as ir
 
-from ..constants.initializers import Initializers
+from ..constants.initializers import Initializers, rename_tensor
 from ..node_pass import ConstantPass
 
 
@@ -34,14 +34,9 @@ class UnshareConstants(ConstantPass):
                 name=name,
                 type=value.type,
                 shape=value.shape,
-                const_value=_renamed_tensor(tensor, name),
+                const_value=rename_tensor(tensor, name),
             )
             self.initializers.graph.initializers.add(copy)
             node.replace_input_with(index, copy)
             modified = True
         return modified
-
-
-def _renamed_tensor(tensor: ir.TensorProtocol, name: str) -> ir.LazyTensor:
-    shape = ir.Shape(tensor.shape.numpy())
-    return ir.LazyTensor(lambda: tensor, dtype=tensor.dtype, shape=shape, name=name)

@@ -7,6 +7,8 @@ import hashlib
 import io
 import os
 import pathlib
+import re
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -20,6 +22,7 @@ from onnx_ir import tensor_adapters
 
 import opsetta
 from opsetta.exporter.files import tensor_writer, writing
+from opsetta.exporter.files.stored_tensors import StoredFile
 from opsetta.exporter.files.tensor_writer import TensorWriter
 from opsetta.passes.onnx_graph.constants.initializers import Initializers
 
@@ -202,3 +205,24 @@ def test_a_transposed_weight_of_bfloat16(tmp_path: pathlib.Path) -> None:
     with open(tmp_path / "file", "wb") as file, TensorWriter(file) as writer:
         writer.write_tensor(made.const_value)
     assert (tmp_path / "file").read_bytes() == memory.getvalue()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells which pages are in memory")
+def test_mapped_pages_leave_the_memory_while_tensors_are_written(tmp_path, monkeypatch):
+    def resident(path: pathlib.Path) -> int:
+        """The KiB of a mapped file that are in memory."""
+        text = pathlib.Path("/proc/self/smaps").read_text().partition(str(path))[2]
+        return int(re.search(r"^Rss:\s+(\d+)", text, re.MULTILINE)[1])
+
+    # A piece is written before the next one, and the pages leave after it.
+    monkeypatch.setattr(tensor_writer, "_AHEAD", 0)
+    monkeypatch.setattr(tensor_writer, "_RELEASED", MEGABYTE)
+    path = tmp_path / "weights"
+    path.write_bytes(np.arange(MEGABYTE, dtype=np.uint32).tobytes())
+    stored = StoredFile.at(path)
+    with (tmp_path / "copy").open("wb") as file, TensorWriter(file) as writer:
+        for start in (0, 2 * MEGABYTE):
+            writer.write_tensor(stored.contents[start : start + 2 * MEGABYTE])
+            assert resident(path) == 0
+    assert (tmp_path / "copy").read_bytes() == path.read_bytes() == stored.contents.tobytes()
+    assert resident(path) == 4096

@@ -58,6 +58,34 @@ def test_source_nodes_have_the_names_of_the_schema(tmp_path):
     assert model.input_names == ["data"]
 
 
+@pytest.mark.parametrize("opset", [9, 13, 21])
+def test_a_net_that_draws_numbers_draws_them_in_each_run(tmp_path, opset):
+    net = Net()
+    net.add("Shape", "data", "sizes")
+    net.add("UniformFill", "data", "like", min=2.0, max=3.0, extra_shape=[5])
+    net.add("GaussianFill", "sizes", "normal", input_as_shape=1, mean=4.0, std=0.001)
+    net.add("UniformIntFill", [], "integers", shape=[50], min=3, max=4)
+    outputs = ["like", "normal", "integers"]
+    model = converted(tmp_path, net.finish(["data"], outputs), shapes={"data": ("n", 3)}).lower(opset)
+    like, normal, integers = run(model, {"data": np.zeros((7, 3), np.float32)})
+    assert like.shape == (7, 3, 5)
+    assert like.min() >= 2
+    assert like.max() <= 3
+    assert like.std() > 0.2
+    assert normal.shape == (7, 3)
+    np.testing.assert_allclose(normal, 4, atol=0.01)
+    assert (integers.dtype, set(integers.tolist())) == (np.int32, {3, 4})
+
+
+def test_a_result_of_strings_is_written(tmp_path):
+    net = Net()
+    net.add("ConstantFill", [], "label", shape=[2], value="a", dtype=4)
+    net.add("Relu", "data", "y")
+    model = converted(tmp_path, net.finish(["data"], ["label", "y"]), shapes={"data": [1]}).lower(13)
+    label, _ = run(model, {"data": np.ones(1, np.float32)})
+    assert label.tolist() == ["a", "a"]
+
+
 def test_unknown_operators_are_all_named(tmp_path):
     net = Net()
     net.add("Relu", "data", "a")
