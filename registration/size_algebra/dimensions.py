@@ -22,6 +22,8 @@ SizePolynomial = Polynomial[str]
 """The atoms are names, and the texts of expressions without a polynomial form."""
 
 UNKNOWN = ir.SymbolicDim(None)
+MAXIMUM_DIMENSION_NAME = 1000
+"""Bound on the length of a dimension's name in a file, which is written for every value that has it."""
 # Texts come from files, and a short one may stand for millions of terms: (a + b + c + d)**8.
 _LONGEST_TEXT = 256
 _MOST_TERMS = 16

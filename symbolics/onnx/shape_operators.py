@@ -7,7 +7,14 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ...registration.functions.results import as_list
-from ..compositions.size_arithmetic import Size, axis_from_front, known_rank, sizes_of
+from ..compositions.size_arithmetic import (
+    Size,
+    axis_from_front,
+    compute,
+    is_non_negative,
+    known_rank,
+    sizes_of,
+)
 from .support import below, gather_number, integers, kept_sizes, mask_of_axes, wrap_axes
 
 
@@ -325,6 +332,12 @@ def _pad_with_number(
     if is_constant and (g.dtype(data) is None or g.has("Pad", dtype=g.dtype(data))):
         return g.op("Pad", data, mode="constant", pads=[*begins, *ends], constant_value=value)
     for dim, (begin, end) in enumerate(zip(begins, ends, strict=True)):
+        if not (is_non_negative(begin) and is_non_negative(end)):
+            # Negative amounts crop. Computed ones are known only when the model runs.
+            crops = [compute(g, "max", compute(g, "sub", 0, amount), 0) for amount in (begin, end)]
+            stop = compute(g, "sub", g.size(data, dim), crops[1])
+            data = g.call("aten::slice", self=data, dim=dim, start=crops[0], end=stop)
+            begin, end = (compute(g, "max", amount, 0) for amount in (begin, end))
         blocks = [data]
         for amount, position in ((begin, 0), (end, 2)):
             if not (isinstance(amount, int) and amount == 0):

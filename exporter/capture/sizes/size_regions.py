@@ -152,19 +152,23 @@ def _points(
     names = _names_in(regions)
     base = dict(regions[0].limits.captured_sizes)
 
-    def is_inside(name: str, size: int) -> bool:
-        return any(region.includes({**base, name: size}) for region in regions)
+    def is_inside(name: str, inner: Sequence[SizeRegion], size: int) -> bool:
+        return any(region.includes({**base, name: size}) for region in inner)
 
     choices: dict[str, list[int]] = {}
+    beyond: dict[str, list[int]] = {}
     for name in names:
         lower, upper = ranges.get(name, (None, None))
         # torch's Dim has infinity as its largest size.
         low, high = max(2, int(lower or 0)), _FURTHEST if upper is None else int(min(upper, _FURTHEST))
         sizes = {*range(2, _NEAR_SIZES), *(base[name] + step for step in range(-8, 9))}
-        for end in (low, high):
+        beyond[name] = []
+        # Where one region ends, others may begin that do not include all sizes of other dimensions.
+        for inner, end in itertools.product((regions, regions[:1]), (low, high)):
             if end != base[name]:
-                boundary = find_boundary(functools.partial(is_inside, name), base[name], end)
+                boundary = find_boundary(functools.partial(is_inside, name, inner), base[name], end)
                 sizes |= set() if boundary is None else {boundary - 1, boundary, boundary + 1}
+                beyond[name] += [] if boundary is None else [boundary - 1, boundary, boundary + 1]
         # Most code pads odd sizes, and then computes what holds for even ones, too.
         choices[name] = sorted(
             (size for size in sizes if low <= size <= high),
@@ -173,7 +177,9 @@ def _points(
     for name in names:
         yield from ({**base, name: size} for size in choices[name])
     for first, second in itertools.combinations(names, 2):
-        pairs = itertools.product(choices[first][:12], choices[second][:12])
+        pairs = itertools.product(
+            *({*choices[name][:12], *beyond[name]} & {*choices[name]} for name in (first, second))
+        )
         for size, second_size in sorted(pairs, key=sum):
             yield {**base, first: size, second: second_size}
     yield from ({**base, **dict.fromkeys(names, size)} for size in range(2, _NEAR_SIZES))

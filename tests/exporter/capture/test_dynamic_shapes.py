@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 from torch.export import Dim
 
@@ -218,3 +220,38 @@ def test_a_size_that_python_converts_stays_dynamic(opset: int) -> None:
         Windows().eval(), (torch.rand(2, 4, 4, 3),), opset=opset, dynamic_shapes=({0: Dim.DYNAMIC},)
     )
     program.verify((torch.rand(5, 4, 4, 3),))
+
+
+class PadToLength(nn.Module):
+    """Pads one input to the length of the other one, or crops it, as the decoder of a U-Net does."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        missing = x.shape[2] - y.shape[2]
+        return F.pad(y, (missing // 2, missing - missing // 2)) + x
+
+
+def test_computed_padding_crops_where_it_is_negative() -> None:
+    example = (torch.randn(1, 2, 7), torch.randn(1, 2, 5))
+    program = opsetta.export(PadToLength().eval(), example, opset=7, dynamic_shapes=({2: "n"}, {2: "m"}))
+    for opset in (7, 10, 11):
+        lowered = program.lower(opset=opset)
+        for n, m in ((4, 9), (9, 4), (1, 8)):
+            lowered.verify((torch.randn(1, 2, n), torch.randn(1, 2, m)))
+
+
+class LongSizes(nn.Module):
+    """Computes sizes whose expressions get longer and longer."""
+
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        for _ in range(4):
+            x = torch.cat([x[:, ::3], x[:, : x.shape[1] // 5 + 1], y[:, : y.shape[1] // 7 + 1]], 1)
+            y = x[:, 1::2]
+        return x.exp()
+
+
+def test_a_file_with_long_expressions_of_sizes_can_be_loaded(tmp_path: Path) -> None:
+    example = (torch.randn(1, 40), torch.randn(1, 30))
+    program = opsetta.export(LongSizes().eval(), example, opset=13, dynamic_shapes=({1: "n"}, {1: "m"}))
+    program.save(tmp_path / "model.onnx")
+    call = (torch.randn(1, 51), torch.randn(1, 9))
+    torch.testing.assert_close(opsetta.load(tmp_path / "model.onnx")(*call), LongSizes()(*call))

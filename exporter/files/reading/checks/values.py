@@ -8,12 +8,10 @@ import onnx
 from google.protobuf.message import Message
 
 from .....registration import ModelFileError
+from .....registration.size_algebra.dimensions import MAXIMUM_DIMENSION_NAME
 from ..names import quoted
 from .metadata import check_entries, merge_entries
 from .tensor_contents import MAXIMUM_RANK, check_element_type
-
-MAXIMUM_DIMENSION_NAME = 1000
-"""Bound on the length of a dimension's name, which is written for every value that has it."""
 
 
 def check_value(info: onnx.ValueInfoProto, title: str) -> None:

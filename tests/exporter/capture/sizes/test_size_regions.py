@@ -186,3 +186,19 @@ def many(x: Tensor) -> Tensor:
 def test_more_sides_than_are_recorded_are_refused() -> None:
     with pytest.raises(opsetta.NarrowedError, match="n % 8"):
         export(take_many_ways, 10)
+
+
+class Cut(nn.Module):
+    """Cuts two inputs at lengths far from those of the example."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        x = x[:, -50:] if x.shape[1] > 50 else x
+        y = y[:, :70] * 2 if y.shape[1] > 70 else y
+        return x.sum(1) + y.amax(1)
+
+
+def test_branches_on_two_dimensions_far_from_the_example() -> None:
+    example = (torch.randn(2, 5, 3), torch.randn(2, 6, 3))
+    program = opsetta.export(Cut(), example, opset=9, dynamic_shapes=({1: "n"}, {1: "m"}))
+    for n, m in ((60, 80), (60, 4), (3, 80), (50, 70), (51, 71)):
+        program.verify((torch.randn(2, n, 3), torch.randn(2, m, 3)))
