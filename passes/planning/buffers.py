@@ -168,7 +168,9 @@ class _Builder:
         if parts.next_values.get(buffer.values[0], node.outputs[0]) is not node.outputs[0]:
             return False
         for operand, offset in zip(node.inputs, joints, strict=True):
-            if memory.of.get(operand) is not buffer or memory.offsets.get(operand, 0) != base + offset:
+            if operand is None or memory.of.get(operand) is not buffer:
+                return False
+            if memory.offsets.get(operand, 0) != base + offset:
                 return False
         memory.views[node] = source
         self._join(node.outputs[0], source, 0, index)

@@ -117,6 +117,8 @@ def _piece_elements(node: ir.Node) -> list[int] | None:
 
 def _slice_of(node: ir.Node, shape: list[int]) -> tuple[int, list[int]] | None:
     """The only axis that a Slice shortens, and where it begins there."""
+    starts: list[int]
+    ends: list[int]
     if "starts" in node.attributes:
         starts, ends = ([*node.attributes.get_ints(name, [])] for name in ("starts", "ends"))
         axes, steps = [*node.attributes.get_ints("axes", range(len(starts)))], [1] * len(starts)
@@ -124,7 +126,7 @@ def _slice_of(node: ir.Node, shape: list[int]) -> tuple[int, list[int]] | None:
         operands = [constant_integers(value) for value in node.inputs[1:]]
         if len(operands) < 2 or operands[0] is None or operands[1] is None:
             return None
-        starts, ends = operands[:2]
+        starts, ends = operands[0], operands[1]
         present = [value is not None for value in node.inputs[3:]]
         if any(flag and operands[2 + number] is None for number, flag in enumerate(present)):
             return None

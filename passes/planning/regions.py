@@ -29,6 +29,8 @@ _WORTH = 0.93
 """The share of the memory that a split, or one with more parts, must come down to."""
 _ENOUGH = 0.55
 """The share of the memory below which one split needs no more parts."""
+_SMALL_SHARE = 16
+"""Values of less than this part of the largest one need no aligned parts."""
 _SMALL_WEIGHT = 16 * 1024
 """Bytes of a weight that may be stored as a whole and in parts: biases of zeros are often shared."""
 
@@ -278,14 +280,20 @@ class RegionSearch:
     ) -> tuple[int, ...]:
         """Where the parts end, so that as many operands and results as possible have aligned parts."""
         alignment = self._rules.alignment
-        # As many units as have a multiple of the alignment.
-        steps = [
-            alignment // math.gcd(alignment, self._bytes(value) // units)
+        borders = [
+            (value, axis)
             for value, axis in (
                 *((value, axis) for value, axis in region.axes.items() if self._is_result(value, end)),
                 *((value, axis) for value, axes in operands.items() for axis in axes if axis is not None),
             )
             if value in self._memory.of and _is_contiguous(value, axis)
+        ]
+        largest = max((self._bytes(value) for value, _ in borders), default=0)
+        # As many units as have a multiple of the alignment; copies of small values cost little.
+        steps = [
+            alignment // math.gcd(alignment, self._bytes(value) // units)
+            for value, _ in borders
+            if self._bytes(value) * _SMALL_SHARE >= largest
         ]
         step = math.lcm(1, *steps)
         if step * 2 > units:

@@ -7,6 +7,7 @@ the memory of the whole, so that a Slice or Concat computes nothing.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -38,6 +39,7 @@ def split_nodes(model: ir.Model, memory_model: MemoryModel, consumed: Mapping[st
     """
     most_nodes = 3 * len(model.graph) + 200
     preferences: dict[str, str] = {}
+    best, best_peak = model, math.inf
     for _ in range(_MOST_ROUNDS):
         try:
             rules = memory_model.choose_parts(model.graph)
@@ -45,10 +47,12 @@ def split_nodes(model: ir.Model, memory_model: MemoryModel, consumed: Mapping[st
             profile = live_profile(memory_model.intervals(memory), len(model.graph))
         except PlanError:
             return model
-        search = RegionSearch(model.graph, memory, rules, profile, overwrites=consumed is not None)
         peak = max(profile)
-        splits = search.splits(profile.index(peak))
-        for split in splits[:_MOST_TRIALS]:
+        # Several nodes may need as much: until all of them are split, the peak stays.
+        if peak < best_peak:
+            best, best_peak = model, peak
+        search = RegionSearch(model.graph, memory, rules, profile, overwrites=consumed is not None)
+        for split in search.splits(profile.index(peak))[:_MOST_TRIALS]:
             if len(model.graph) + split.copies > most_nodes:
                 continue
             changed, chosen = _Rewriter(copy_of(model), search, split).rewrite()
@@ -58,17 +62,16 @@ def split_nodes(model: ir.Model, memory_model: MemoryModel, consumed: Mapping[st
                 for node in changed.graph:
                     if (annotation := chosen.get(node.name or "")) is not None:
                         node.metadata_props[MAY_OVERWRITE] = annotation
-            lowered = memory_model.profile(changed.graph)
             # A split must not move the new value of a state out of the memory of the old one.
             keeps_states = not memory_model.next_values or (
                 memory_model.states_in_place(changed.graph) >= memory_model.states_in_place(model.graph)
             )
-            if keeps_states and is_lower(lowered, profile):
+            if keeps_states and is_lower(memory_model.profile(changed.graph), profile):
                 model, preferences = changed, chosen
                 break
         else:
-            return model
-    return model
+            break
+    return best
 
 
 class _Rewriter:
