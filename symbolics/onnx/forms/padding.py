@@ -92,7 +92,8 @@ def convolve_within_image(
         trimmed_pads[axis] -= first * step
         trimmed_pads[axis + rank] -= (taps - end) * step
         regions.append(slice(first, end))
-    trimmed = kernel[(slice(None), slice(None), *regions)]
+    window = slice(None), slice(None), *regions
+    trimmed = kernel[window]
     if trimmed.shape == kernel.shape or min(trimmed_pads) < 0:
         raise g.refuse("every row and column of the kernel meets the image")
     arguments: dict[str, Any] = {"dilations": dilations, "strides": strides, "group": group}
