@@ -254,7 +254,12 @@ def _of_conventions(node: ir.Node, target: Target) -> Iterator[str]:
             yield f"the exponent is of {_name(dtypes[1])} and the base of {_name(dtypes[0])}"
     for name in conventions.explicit_attributes:
         operator, _, attribute = name.partition(".")
-        if operator == node.op_type and attribute not in node.attributes:
+        if operator != node.op_type or attribute in node.attributes:
+            continue
+        opset = node.graph.opset_imports.get("") if node.graph is not None else None
+        schema = operator_schema(operator, opset) if opset is not None else None
+        # Resize of opset 10 has no coordinates to write.
+        if schema is None or attribute in schema.attributes:
             yield f"its attribute {attribute} must be written: `opsetta convert --target` does"
     if conventions.recurrent_outputs == "all" and len(node.outputs) < _RECURRENT.get(node.op_type, 0):
         yield "all of its outputs must be there: `opsetta convert --target` adds them"

@@ -76,9 +76,12 @@ def resize_by_samples(
     mode: str = "nearest",
     **attributes: Any,
 ) -> Value:
-    """Weighted sums of gathered pixels, at every opset."""
+    """Weighted sums of gathered pixels, at every opset; pixels that are repeated stay."""
     roi, scales, sizes = (_without_empty(g, value) for value in (roi, scales, sizes))
-    return _compose_resize(g, X, roi, scales, sizes, axes, {"mode": mode, **_DEFAULTS, **attributes})
+    method = {"mode": mode, **_DEFAULTS, **attributes}
+    if scales is not None and axes is None and _repeats(_items(g, scales, known_rank(g, X)), method):
+        raise g.refuse("pixels are repeated a whole number of times")
+    return _compose_resize(g, X, roi, scales, sizes, axes, method)
 
 
 @onnx_symbolic("form::Resize.repeated")
