@@ -38,7 +38,7 @@ from ...registration.arguments import graphs_of, overloaded_name
 from ...registration.opsets import check_opset, ir_version
 from ...registration.origins import set_origins
 from ...registration.schemas import first_opset_with_dtype, first_version, operator_schema
-from ...registration.size_algebra.dimensions import MAXIMUM_DIMENSION_NAME, UNKNOWN
+from ...registration.size_algebra.dimensions import drop_long_names
 from ...registration.validity.node_check import check_nodes
 from .newer_opsets import declare_newer_opset
 
@@ -310,7 +310,7 @@ class Driver(abc.ABC, Generic[S]):
                 current = value.name
                 if not current:
                     continue
-                _drop_long_sizes(value)
+                drop_long_names(value)
                 if current in output_names or (current in names_in_graph and not value.is_graph_input()):
                     current = self.names.unique(f"{current}_inner")
                     _rename(value, current)
@@ -327,16 +327,6 @@ class Driver(abc.ABC, Generic[S]):
                 self.graph.outputs[index] = value = copy.outputs[0]
             earlier_outputs.add(value)
             value.name = name
-
-
-def _drop_long_sizes(value: Value) -> None:
-    """Make sizes unknown whose expressions are too long for a name of a dimension in a file."""
-    dims = value.shape.dims if value.shape is not None else ()
-    is_long = [
-        isinstance(dim, ir.SymbolicDim) and len(dim.value or "") > MAXIMUM_DIMENSION_NAME for dim in dims
-    ]
-    if any(is_long):
-        value.shape = ir.Shape([UNKNOWN if long else dim for dim, long in zip(dims, is_long, strict=True)])
 
 
 def _rename(value: Value, name: str) -> None:

@@ -37,6 +37,14 @@ _MULTIPLE = re.compile(r"(\d+)\*(.+)")
 _NO_EXPRESSION = (SyntaxError, ValueError, OverflowError, RecursionError, MemoryError)
 
 
+def drop_long_names(value: ir.Value) -> None:
+    """Make sizes unknown whose expressions are too long for a name of a dimension in a file."""
+    dims = value.shape.dims if value.shape is not None else ()
+    is_long = [not isinstance(dim, int) and len(dim.value or "") > MAXIMUM_DIMENSION_NAME for dim in dims]
+    if any(is_long):
+        value.shape = ir.Shape([UNKNOWN if long else dim for dim, long in zip(dims, is_long, strict=True)])
+
+
 def same_size(a: Dim, b: Dim) -> bool:
     """Whether two sizes are known to be equal: the same number, or expressions with the same value."""
     if isinstance(a, int) or isinstance(b, int):

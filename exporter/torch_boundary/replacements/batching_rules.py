@@ -230,15 +230,6 @@ def _windows(images: torch.Tensor, kernel: Sequence[int], *settings: Sequence[in
     return columns
 
 
-def _sum_windows(
-    columns: torch.Tensor, sizes: Sequence[int], kernel: Sequence[int], *settings: Sequence[int]
-) -> torch.Tensor:
-    """The sum of windows at their positions in images or signals."""
-    planar_sizes = sizes if len(kernel) == 2 else [1, *sizes]
-    images: torch.Tensor = _ATEN.col2im.default(columns, planar_sizes, *_planar(kernel, *settings))
-    return images
-
-
 def _planar(
     kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
 ) -> list[list[int]]:
@@ -282,7 +273,9 @@ def _convolution_backward(
     elif output_mask[0]:
         matrices = batch.front(weight).reshape(batch.size, 1, groups, weight.shape[0] // groups, -1)
         columns = (matrices.transpose(-1, -2) @ rows).flatten(2, 3).flatten(0, 1)
-        of_input = _sum_windows(columns, input.shape[2:], weight.shape[2:], *settings)
+        # The sum of the windows at their positions; signals are images of height 1.
+        sizes = [*([1] if weight.dim() == 3 else []), *input.shape[2:]]
+        of_input = _ATEN.col2im.default(columns, sizes, *_planar(weight.shape[2:], *settings))
         of_input = of_input.reshape(batch.size, *input.shape)
     if output_mask[1]:
         columns = _windows(images.flatten(0, 1), weight.shape[2:], *settings)
@@ -291,11 +284,6 @@ def _convolution_backward(
     if output_mask[2]:
         of_bias = gradients.sum([1, *range(3, gradients.dim())])
     return of_input, of_weight, of_bias
-
-
-def _overloads(*names: str) -> list[OpOverload]:
-    """The default overloads of ATen's operators of some names, without those that this torch lacks."""
-    return [getattr(_ATEN, name).default for name in names if hasattr(_ATEN, name)]
 
 
 _OF_IMAGES = {
@@ -321,10 +309,11 @@ RULES: dict[object, Rule] = {
     _ATEN.convolution.default: _convolution,
     _ATEN.convolution_backward.default: _convolution_backward,
     **{
-        operator: functools.partial(_spatial, dimensions)
+        getattr(_ATEN, name + ending).default: functools.partial(_spatial, dimensions)
         for dimensions, names in _OF_IMAGES.items()
         for name in names.split()
-        for operator in _overloads(name, f"{name}_backward")
+        for ending in ("", "_backward")
+        if hasattr(_ATEN, name + ending)
     },
 }
 """By operator, how to compute it for a batch of dynamic size."""

@@ -74,7 +74,7 @@ def convolve_within_image(
     if kernel.shape[1] != 1 or group != kernel.shape[0]:
         raise g.refuse("it is no convolution of each channel")
     rank = kernel.ndim - 2
-    trimmed_pads, regions = list(pads), []
+    trimmed_pads, regions = list(pads), [slice(None), slice(None)]
     for axis in range(rank):
         size, taps = image_sizes[axis], kernel.shape[axis + 2]
         step = dilations[axis] if dilations else 1
@@ -92,8 +92,7 @@ def convolve_within_image(
         trimmed_pads[axis] -= first * step
         trimmed_pads[axis + rank] -= (taps - end) * step
         regions.append(slice(first, end))
-    window = slice(None), slice(None), *regions
-    trimmed = kernel[window]
+    trimmed = kernel[tuple(regions)]
     if trimmed.shape == kernel.shape or min(trimmed_pads) < 0:
         raise g.refuse("every row and column of the kernel meets the image")
     arguments: dict[str, Any] = {"dilations": dilations, "strides": strides, "group": group}
