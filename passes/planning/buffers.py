@@ -200,7 +200,7 @@ class _Builder:
         """For each value the nodes that read it, and the bytes of it that they read."""
         end = len(self._memory.nodes)
         ranges: dict[ir.Value, list[tuple[int, int, int]]] = {}
-        for value in (*self._graph.outputs, *parts.kept):
+        for value in (*self._graph.outputs, *parts.protected):
             ranges.setdefault(value, []).append((end, 0, parts.bytes_of(value) or 0))
         for index, node in enumerate(self._memory.nodes):
             pieces = parts.pieces(node)

@@ -22,7 +22,7 @@ class PartRules:
     Attributes:
         bytes_of: the bytes of a value; None if they are not a number.
         alignment: what the offset of each part is a multiple of, in bytes.
-        kept: values whose memory no node may overwrite.
+        protected: values whose memory no node may overwrite.
         next_values: outputs by the inputs that take them in the next run; another joined value must not be in
             the memory of such an input, which the caller writes.
         copying: nodes whose results or operands have memory of their own.
@@ -30,7 +30,7 @@ class PartRules:
 
     bytes_of: Callable[[ir.Value], int | None]
     alignment: int
-    kept: Collection[ir.Value] = ()
+    protected: Collection[ir.Value] = ()
     next_values: Mapping[ir.Value, ir.Value] = dataclasses.field(default_factory=dict)
     copying: Collection[ir.Node] = ()
 
@@ -39,7 +39,11 @@ class PartRules:
         if node in self.copying or node.domain not in memory_sharing.STANDARD_DOMAINS:
             return None
         counts = _piece_elements(node)
-        return None if counts is None else self._byte_offsets(node.inputs[0], counts)
+        source = node.inputs[0] if node.inputs else None
+        if counts is None or source is None or not has_whole_bytes(source) or not self.bytes_of(source):
+            return None
+        assert source.dtype is not None
+        return self._check_alignment([count * source.dtype.bitwidth // 8 for count in counts])
 
     def joints(self, node: ir.Node) -> list[int] | None:
         """The byte offsets of the inputs in output 0, if it is their bytes in order."""
@@ -57,15 +61,9 @@ class PartRules:
             if not size:
                 return None
             offsets.append(offsets[-1] + size)
-        return self._aligned(offsets[:-1])
+        return self._check_alignment(offsets[:-1])
 
-    def _byte_offsets(self, source: ir.Value | None, counts: list[int]) -> list[int] | None:
-        if source is None or not has_whole_bytes(source) or not self.bytes_of(source):
-            return None
-        assert source.dtype is not None
-        return self._aligned([count * source.dtype.bitwidth // 8 for count in counts])
-
-    def _aligned(self, offsets: list[int]) -> list[int] | None:
+    def _check_alignment(self, offsets: list[int]) -> list[int] | None:
         return None if any(offset % self.alignment for offset in offsets) else offsets
 
 
@@ -102,7 +100,7 @@ def _piece_elements(node: ir.Node) -> list[int] | None:
     if node.op_type == "Slice":
         cut = _slice_of(node, shape)
     elif node.op_type == "Gather":
-        cut = _gathered(node, shape)
+        cut = _gather_index(node, shape)
     elif node.op_type == "Split":
         cut = _split_of(node, shape)
     else:
@@ -145,7 +143,7 @@ def _slice_of(node: ir.Node, shape: list[int]) -> tuple[int, list[int]] | None:
     return shortened[0] if len(shortened) == 1 else None
 
 
-def _gathered(node: ir.Node, shape: list[int]) -> tuple[int, list[int]] | None:
+def _gather_index(node: ir.Node, shape: list[int]) -> tuple[int, list[int]] | None:
     """The axis and the index of a Gather of one index."""
     indices = constant_integers(node.inputs[1])
     axis = node.attributes.get_int("axis", 0) % max(1, len(shape))

@@ -119,10 +119,10 @@ def _reduction(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: li
     if not axes:
         return None
     reduced = {number % len(shapes[0]) for number in axes}
-    kept = [number for number in range(len(shapes[0])) if number not in reduced]
+    remaining = [number for number in range(len(shapes[0])) if number not in reduced]
     if node.attributes.get_int("keepdims", 1):
         return None if axis in reduced else _first(node, axis)
-    return _first(node, kept[axis])
+    return _first(node, remaining[axis])
 
 
 def _matrix_product(
@@ -189,7 +189,8 @@ _RULES: dict[str, _Rule] = {
     "InstanceNormalization": _channels,
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pooling),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _pooling),
-    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _normalization),
+    "LayerNormalization": _normalization,
+    "RMSNormalization": _normalization,
     **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _along_one_axis),
     **dict.fromkeys(
         (

@@ -26,14 +26,14 @@ class MemoryModel:
 
     Attributes:
         workspaces: the bytes that the sub-graphs of nodes need, by the name of the node.
-        kept: names of inputs that no node may overwrite.
+        protected: names of inputs that no node may overwrite.
         next_values: outputs by the names of the other inputs, which take them in the next run.
     """
 
     dimensions: Dimensions
     alignment: int
     workspaces: Mapping[str, int]
-    kept: Collection[str]
+    protected: Collection[str]
     next_values: Mapping[str, str]
 
     @classmethod
@@ -54,8 +54,8 @@ class MemoryModel:
                 for buffer in planned.buffers
                 if buffer.kind == WORKSPACE and isinstance(buffer.size, int)
             }
-        kept = {value.name or "" for value in graph.inputs} - set(consumed)
-        return cls(dimensions, alignment, workspaces, kept, consumed)
+        protected = {value.name or "" for value in graph.inputs} - set(consumed)
+        return cls(dimensions, alignment, workspaces, protected, consumed)
 
     def size(self, value: ir.Value) -> int | None:
         """The bytes of a value; None if they are not a number."""
@@ -120,14 +120,14 @@ class MemoryModel:
             PlanError: a size is a formula.
         """
         nodes = list(graph)
-        kept = [value for value in graph.inputs if value.name in self.kept]
+        protected = [value for value in graph.inputs if value.name in self.protected]
         outputs = {value.name: value for value in graph.outputs}
         next_values = {
             value: outputs[output]
             for value in graph.inputs
             if (output := self.next_values.get(value.name or "")) is not None
         }
-        rules = PartRules(self.size, self.alignment, kept, next_values)
+        rules = PartRules(self.size, self.alignment, protected, next_values)
         memory = buffers_of(graph, nodes, parts=rules)
         best = live_profile(self.intervals(memory), len(nodes))
         trials = 0
@@ -160,10 +160,10 @@ def live_profile(intervals: Sequence[Interval], count: int) -> list[int]:
     return profile or [0]
 
 
-def is_lower(profile: Sequence[int], other: Sequence[int]) -> bool:
+def is_lower(profile: Sequence[int], second: Sequence[int]) -> bool:
     """Whether a profile has a lower peak, or fewer nodes at the same peak."""
-    peak, other_peak = max(profile), max(other)
-    return peak < other_peak or (peak == other_peak and profile.count(peak) < other.count(peak))
+    peak, second_peak = max(profile), max(second)
+    return peak < second_peak or (peak == second_peak and profile.count(peak) < second.count(peak))
 
 
 def _sharing_nodes(memory: GraphBuffers, step: int, rules: PartRules) -> list[ir.Node]:

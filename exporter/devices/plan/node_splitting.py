@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from ....passes.onnx_graph.inplace.annotations import annotate_inplace
 from ....passes.planning.parts import sizes_of
-from ....passes.planning.regions import RegionSearch, Split
+from ....passes.planning.splittable_regions import RegionSearch, Split
 from ....registration import MAY_OVERWRITE, PLAN_PHASE, PlanError
 from ...lowering.conversion.preparation import copy_of
 from .live_memory import MemoryModel, is_lower, live_profile
@@ -80,6 +80,7 @@ class _Rewriter:
     def __init__(self, model: ir.Model, search: RegionSearch, split: Split):
         self._model, self._graph, self._search, self._split = model, model.graph, search, split
         self._nodes = list(model.graph)
+        self._position_of = {node: index for index, node in enumerate(self._nodes)}
         self._positions = sorted(split.region.needs)
         self._end = max(self._positions)
         self._names = {value.name for node in model.graph.all_nodes() for value in node.outputs}
@@ -98,7 +99,8 @@ class _Rewriter:
         results: dict[ir.Value, ir.Value] = {}
         for position in self._positions:
             value = self._nodes[position].outputs[0]
-            if self._is_needed_whole(value):
+            readers = (self._position_of[node] in region for node in value.consumers())
+            if value.is_graph_output() or not all(readers):
                 results[value] = self._join(value, [part[value] for part in parts])
         order = [*self._nodes[:start], *hoisted, *self._new_nodes, *self._nodes[self._end + 1 :]]
         self._replace(results)
@@ -107,10 +109,6 @@ class _Rewriter:
         self._graph.extend(order)
         self._remove_unused()
         return self._model, self._preferences
-
-    def _is_needed_whole(self, value: ir.Value) -> bool:
-        inside = {self._nodes[position] for position in self._positions}
-        return value.is_graph_output() or any(node not in inside for node in value.consumers())
 
     def _replace(self, results: Mapping[ir.Value, ir.Value]) -> None:
         """Replace the results of the region by those of their parts, under the same names."""

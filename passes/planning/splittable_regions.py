@@ -7,6 +7,7 @@ their operands, so that values inside the region need only the memory of one par
 from __future__ import annotations
 
 import dataclasses
+import heapq
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -36,7 +37,7 @@ _SMALL_WEIGHT = 16 * 1024
 
 
 @dataclasses.dataclass
-class Region:
+class SplittableRegion:
     """Nodes that can run part by part.
 
     Attributes:
@@ -60,7 +61,7 @@ class Split:
         copies: the number of nodes that take the places of those of the region.
     """
 
-    region: Region
+    region: SplittableRegion
     boundaries: tuple[int, ...]
     units: int
     peak: int
@@ -93,16 +94,16 @@ class RegionSearch:
 
     def splits(self, step: int) -> list[Split]:
         """Splits that may lower the memory at a node with the most, the best first."""
-        found: list[Split] = []
+        splits: list[Split] = []
         anchors = dict.fromkeys([self._nodes[step], *self._neighbours(step)])
         for node in anchors:
             shape = sizes_of(node.outputs[0]) if node.outputs else None
             for axis, size in enumerate(shape or ()):
                 if size > 1:
-                    found += self._splits_along(node, axis, step)
+                    splits += self._splits_along(node, axis, step)
         # Of splits that need about the same, the one with the fewest nodes.
-        found.sort(key=lambda split: (round(math.log(split.peak + 1, 1 / _WORTH)), split.copies, split.peak))
-        return found
+        splits.sort(key=lambda split: (round(math.log(split.peak + 1, 1 / _WORTH)), split.copies, split.peak))
+        return splits
 
     def _bytes(self, value: ir.Value) -> int:
         if value not in self._sizes:
@@ -126,9 +127,15 @@ class RegionSearch:
         needs = part_needs(node, axis)
         if needs is None:
             return []
-        grown = self._grow_forward(start, Region({start: needs}, {node.outputs[0]: axis}))
+        grown = self._grow_forward(start, SplittableRegion({start: needs}, {node.outputs[0]: axis}))
         grown = [(end, region) for end, region in grown if end >= step]
-        ends = sorted(grown, key=lambda entry: self._result_bytes(entry[1], entry[0]))[:_MOST_ENDS]
+        ends = heapq.nsmallest(
+            _MOST_ENDS,
+            grown,
+            key=lambda entry: sum(
+                self._bytes(value) for value in entry[1].axes if self._is_result(value, entry[0])
+            ),
+        )
         splits = []
         for end, region in ends:
             regions = self._grow_backward(start, end, region)
@@ -147,7 +154,7 @@ class RegionSearch:
                     splits.append(split)
         return splits
 
-    def _grow_forward(self, start: int, region: Region) -> list[tuple[int, Region]]:
+    def _grow_forward(self, start: int, region: SplittableRegion) -> list[tuple[int, SplittableRegion]]:
         """The regions with the nodes that depend on the first one, by the position of the last one."""
         grown = [(start, region)]
         for position in range(start + 1, min(start + _MOST_NODES, len(self._nodes))):
@@ -159,7 +166,9 @@ class RegionSearch:
             if extension is None:
                 break
             axis, needs = extension
-            region = Region({**region.needs, position: needs}, {**region.axes, node.outputs[0]: axis})
+            region = SplittableRegion(
+                {**region.needs, position: needs}, {**region.axes, node.outputs[0]: axis}
+            )
             grown.append((position, region))
         return grown
 
@@ -175,7 +184,7 @@ class RegionSearch:
                 return axis, needs
         return None
 
-    def _grow_backward(self, start: int, end: int, region: Region) -> Iterator[Region]:
+    def _grow_backward(self, start: int, end: int, region: SplittableRegion) -> Iterator[SplittableRegion]:
         """The regions with nodes that compute operands of the nodes so far, if nothing else needs those."""
         if self._is_closed(region, end):
             yield region
@@ -197,11 +206,11 @@ class RegionSearch:
             needs = part_needs(node, axis)
             if needs is None:
                 continue
-            region = Region({**region.needs, position: needs}, {**region.axes, value: axis})
+            region = SplittableRegion({**region.needs, position: needs}, {**region.axes, value: axis})
             if self._is_closed(region, end):
                 yield region
 
-    def _is_closed(self, region: Region, end: int) -> bool:
+    def _is_closed(self, region: SplittableRegion, end: int) -> bool:
         """Whether all that reads a result of the region is in it or runs after it."""
         return all(
             reader in region.needs or reader > end
@@ -209,16 +218,13 @@ class RegionSearch:
             for reader in self._readers.get(value, ())
         )
 
-    def _result_bytes(self, region: Region, end: int) -> int:
-        return sum(self._bytes(value) for value in region.axes if self._is_result(value, end))
-
     def _is_result(self, value: ir.Value, end: int) -> bool:
         return value in self._outputs or any(reader > end for reader in self._readers.get(value, ()))
 
-    def _operand_bytes(self, region: Region) -> int:
+    def _operand_bytes(self, region: SplittableRegion) -> int:
         return sum(self._bytes(value) for value in self._operands(region))
 
-    def _operands(self, region: Region) -> dict[ir.Value, set[int | None]]:
+    def _operands(self, region: SplittableRegion) -> dict[ir.Value, set[int | None]]:
         """The values that the region reads from outside, with the axes along which it needs parts of them."""
         operands: dict[ir.Value, set[int | None]] = {}
         for position, needs in region.needs.items():
@@ -227,7 +233,7 @@ class RegionSearch:
                     operands.setdefault(value, set()).add(axis)
         return operands
 
-    def _best_split(self, region: Region, end: int) -> Split | None:
+    def _best_split(self, region: SplittableRegion, end: int) -> Split | None:
         """The number of parts that needs the least memory, or no more than the graph elsewhere."""
         operands = self._operands(region)
         units = self._units(region, operands)
@@ -249,7 +255,7 @@ class RegionSearch:
                 best = Split(region, boundaries, units, peak, len(boundaries) * len(region.needs))
         return best
 
-    def _units(self, region: Region, operands: Mapping[ir.Value, set[int | None]]) -> int:
+    def _units(self, region: SplittableRegion, operands: Mapping[ir.Value, set[int | None]]) -> int:
         """The largest number of equal pieces that all axes have."""
         sizes = [needs.units for needs in region.needs.values()]
         for value, axis in (*region.axes.items(), *((v, a) for v, axes in operands.items() for a in axes)):
@@ -272,7 +278,7 @@ class RegionSearch:
 
     def _boundaries(
         self,
-        region: Region,
+        region: SplittableRegion,
         operands: Mapping[ir.Value, set[int | None]],
         units: int,
         count: int,
@@ -314,7 +320,7 @@ class RegionSearch:
         """The result of the node at a position."""
         return self._nodes[position].outputs[0]
 
-    def overwritten(self, region: Region, position: int, end: int) -> int | None:
+    def overwritten(self, region: SplittableRegion, position: int, end: int) -> int | None:
         """The input that the parts of a node's result overwrite.
 
         An operand from outside is preferred: its memory becomes that of the result, while the other operands
@@ -336,25 +342,25 @@ class RegionSearch:
         number = self._memory.in_place.get(node, -1)
         return None if number < 0 or needs.axes[number] is None else number
 
-    def _ends_within(self, value: ir.Value, region: Region, position: int, end: int) -> bool:
+    def _ends_within(self, value: ir.Value, region: SplittableRegion, position: int, end: int) -> bool:
         """Whether only one node of the region needs the memory of an operand."""
         buffer = self._memory.of.get(value)
         if buffer is None or buffer.last > end or value in self._memory.offsets:
             return False
-        if any(other in self._rules.kept or other in self._outputs for other in buffer.values):
+        if any(alias in self._rules.protected or alias in self._outputs for alias in buffer.values):
             return False
         readers = {
             reader
-            for other in buffer.values
-            if other not in region.axes
-            for reader in self._readers.get(other, ())
+            for alias in buffer.values
+            if alias not in region.axes
+            for reader in self._readers.get(alias, ())
             if reader >= min(region.needs)
         }
         return readers == {position} and [*self._nodes[position].inputs].count(value) == 1
 
     def _estimate(
         self,
-        region: Region,
+        region: SplittableRegion,
         operands: Mapping[ir.Value, set[int | None]],
         boundaries: Sequence[int],
         units: int,
@@ -396,7 +402,7 @@ class RegionSearch:
                 group.setdefault(owner, []).append(result)
         return live + self._most_inside(region, group, boundaries, units, end, largest)
 
-    def _is_beside(self, buffer: Buffer, region: Region, start: int, end: int) -> bool:
+    def _is_beside(self, buffer: Buffer, region: SplittableRegion, start: int, end: int) -> bool:
         """Whether a buffer from outside of a region is alive while it runs."""
         if buffer.first > end or buffer.last < start:
             return False
@@ -408,7 +414,7 @@ class RegionSearch:
 
     def _most_inside(
         self,
-        region: Region,
+        region: SplittableRegion,
         group: Mapping[ir.Value, list[ir.Value]],
         boundaries: Sequence[int],
         units: int,
