@@ -110,15 +110,11 @@ def match_iterations(
     for position, value in zip(inputs, values or inputs.values(), strict=True):
         result = iterations[2][position]
         if not (have_same_type(iterations[1][position], result) and have_same_type(value, result)):
-            raise NotRepeated(f"{_words_for(result)} changes from one iteration to the next")
+            what = "a number that it computes from that of the iteration before"
+            if isinstance(result.meta.get("val"), torch.Tensor):
+                what = f"the type or shape of {operand_text(result)}"
+            raise NotRepeated(f"{what} changes from one iteration to the next")
     return LoopBody(iterations, positions, list(inputs), list(inputs.values()), values, writes, updates)
-
-
-def _words_for(result: torch.fx.Node) -> str:
-    """What an iteration leaves to the next one, without names of the recording."""
-    if not isinstance(result.meta.get("val"), torch.Tensor):
-        return "a number that it computes from that of the iteration before"
-    return f"the type or shape of {operand_text(result)}"
 
 
 def _compare(
