@@ -94,21 +94,15 @@ def _pooling(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list
     return _first(node, axis) if axis < 2 else None
 
 
-def _normalization(
-    node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]
-) -> PartNeeds | None:
-    """Rows over the last axes, from the attribute `axis` on."""
-    first = node.attributes.get_int("axis", -1) % len(result)
-    return _first(node, axis) if axis < first else None
-
-
-def _along_one_axis(
-    node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]
-) -> PartNeeds | None:
+def _along_rows(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]) -> PartNeeds | None:
     opset = node.graph.opset_imports.get("", 0) if isinstance(node.graph, ir.Graph) else 0
-    # Before opset 13, all axes from this one on are one row.
-    reduced = node.attributes.get_int("axis", -1 if opset >= 13 else 1) % len(result)
-    is_free = axis != reduced if opset >= 13 else axis < reduced
+    is_normalization = node.op_type.endswith("Normalization")
+    # Rows over all axes from this one on: of normalizations, and of Softmax before opset 13.
+    is_row_of_axes = is_normalization or opset < 13
+    first = node.attributes.get_int("axis", 1 if is_row_of_axes and not is_normalization else -1) % len(
+        result
+    )
+    is_free = axis < first if is_row_of_axes else axis != first
     return _first(node, axis) if is_free else None
 
 
@@ -189,9 +183,8 @@ _RULES: dict[str, _Rule] = {
     "InstanceNormalization": _channels,
     **dict.fromkeys(("MaxPool", "AveragePool", "LpPool"), _pooling),
     **dict.fromkeys(("GlobalAveragePool", "GlobalMaxPool"), _pooling),
-    "LayerNormalization": _normalization,
-    "RMSNormalization": _normalization,
-    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _along_one_axis),
+    **dict.fromkeys(("LayerNormalization", "RMSNormalization"), _along_rows),
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Hardmax"), _along_rows),
     **dict.fromkeys(
         (
             *("ReduceMax", "ReduceMin", "ReduceMean", "ReduceSum", "ReduceProd", "ReduceL1", "ReduceL2"),

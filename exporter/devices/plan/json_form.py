@@ -131,7 +131,15 @@ def from_json(text: str) -> dict[str, Any]:
 def _graph_fields(entry: dict[str, Any]) -> dict[str, Any]:
     return {
         "nodes": tuple(_node(node) for node in entry["nodes"]),
-        "buffers": tuple(_buffer(buffer) for buffer in entry["buffers"]),
+        "buffers": tuple(
+            PlannedBuffer(
+                **{key: buffer[key] for key in ("name", "offset", "size", "kind")},
+                lifetime=_span(buffer["lifetime"]),
+                values=tuple(buffer["values"]),
+                within=buffer.get("within"),
+            )
+            for buffer in entry["buffers"]
+        ),
         "bodies": tuple(_body(body) for body in entry["bodies"]),
         "peak": entry["peak"],
         "lower_bound": entry["lower_bound"],
@@ -153,11 +161,6 @@ def _node(entry: dict[str, Any]) -> PlannedNode:
     identity = entry["name"], entry["domain"], entry["op_type"], entry["phase"]
     captured = tuple(entry["captured"])
     return PlannedNode(entry["index"], *identity, *names, in_place, entry["view"], captured)
-
-
-def _buffer(entry: dict[str, Any]) -> PlannedBuffer:
-    extent = entry["name"], entry["offset"], entry["size"], _span(entry["lifetime"])
-    return PlannedBuffer(*extent, tuple(entry["values"]), entry["kind"], entry.get("within"))
 
 
 def _span(lifetime: list[int]) -> tuple[int, int]:
