@@ -22,7 +22,8 @@ _TRACED = frozenset(
     "adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d avg_pool1d avg_pool2d avg_pool3d batch_norm "
     "bilinear conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d cross cross_entropy "
     "embedding gather group_norm index_put index_select instance_norm interpolate kl_div layer_norm "
-    "max_pool1d max_pool2d max_pool3d nll_loss pad scatter scatter_add scatter_reduce take_along_dim".split()
+    "linalg_cross max_pool1d max_pool2d max_pool3d nll_loss pad scatter scatter_add scatter_reduce "
+    "take_along_dim".split()
 )
 """Names of functions that consist of operators of `DECOMPOSITIONS` or `RULES`."""
 

@@ -76,18 +76,18 @@ def _along(batch: Batch, func: OpOverload, self: torch.Tensor, dim: int, *args: 
     """Operators along a dimension, whose tensors have equally many dimensions."""
     if self.dim() == 0:
         # A dimension of size 1 stands for the missing one.
-        others = pytree.tree_map_only(torch.Tensor, lambda item: batch.front(item).unsqueeze(-1), args)
-        return func(batch.front(self).unsqueeze(-1), -1, *others, **kwargs).squeeze(-1)
+        companions = pytree.tree_map_only(torch.Tensor, lambda item: batch.front(item).unsqueeze(-1), args)
+        return func(batch.front(self).unsqueeze(-1), -1, *companions, **kwargs).squeeze(-1)
     # Counted from the end, the dimension stays the same.
     axis = dim if dim < 0 else dim - self.dim()
     return func(batch.front(self), axis, *pytree.tree_map_only(torch.Tensor, batch.front, args), **kwargs)
 
 
 def _cross(
-    batch: Batch, func: OpOverload, self: torch.Tensor, other: torch.Tensor, *, dim: int = -1
+    batch: Batch, func: OpOverload, first: torch.Tensor, second: torch.Tensor, *, dim: int = -1
 ) -> object:
-    rank = max(self.dim(), other.dim())
-    samples = (_align(batch.front(item), rank + 1) for item in (self, other))
+    rank = max(first.dim(), second.dim())
+    samples = (_align(batch.front(item), rank + 1) for item in (first, second))
     return func(*samples, dim=dim if dim < 0 else dim - rank)
 
 
