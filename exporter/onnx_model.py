@@ -334,7 +334,7 @@ class OnnxModel:
         in_place: bool = True,
         reorder: bool = True,
         states: Mapping[str, str] | None = None,
-        split: bool = True,
+        split: bool | None = None,
     ) -> Plan:
         """Plan execution order, lifetimes, results in place, and memory offsets; see docs/plan.md.
 
@@ -346,7 +346,7 @@ class OnnxModel:
             in_place: whether nodes overwrite operands.
             reorder: whether the order of nodes may change to need less memory; not for training graphs.
             states: inputs by the output that is their next value; a run may overwrite them.
-            split: whether nodes are split into parts that run one after the other for less memory.
+            split: whether to split nodes into parts; by default only with `mode="inference"`.
 
         Raises:
             PlanError: a value has no size that is known before the model runs.
@@ -485,10 +485,8 @@ class OnnxModel:
 
             return self._runner.verify(feed, eager_results(model, positional, kwargs or {}), rtol, atol)
         if self.source is self.model:
-            raise OpsettaError(
-                "the model was not converted, so there is nothing to compare it with: convert it with "
-                "lower(opset), or pass a PyTorch model as model="
-            )
+            advice = "convert it with lower(opset), or pass a PyTorch model as model="
+            raise OpsettaError(f"the model was not converted, so nothing is there to compare with: {advice}")
         expected = Runner.of_model(self.source).arrays(inputs.bind(positional, kwargs or {}))
         return self._runner.verify(feed, expected, rtol, atol, expected_by="the original")
 

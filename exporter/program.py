@@ -368,7 +368,7 @@ class Program:
         in_place: bool = True,
         reorder: bool = True,
         states: Mapping[str, str] | None = None,
-        split: bool = True,
+        split: bool | None = None,
     ) -> Plan:
         """Plan execution order, lifetimes, results in place, and memory offsets; see docs/plan.md.
 

@@ -43,8 +43,12 @@ def plan(
         ),
     ] = True,
     split: Annotated[
-        bool, typer.Option("--split/--no-split", help="Whether to split nodes into parts for less memory.")
-    ] = True,
+        bool | None,
+        typer.Option(
+            "--split/--no-split",
+            help="Whether to split nodes into parts for less memory; by default those of inference.",
+        ),
+    ] = None,
     trusted: options.Trusted = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
 ) -> None:

@@ -172,7 +172,9 @@ class _Rewriter:
         copy = self._add_node(op_type, inputs, list(attributes.values()), value, shape, number, node)
         overwritten = self._search.overwritten(self._split.region, position, self._end)
         if overwritten is not None:
-            self._preferences[copy.producer().name or ""] = f"0:{overwritten}"  # type: ignore[union-attr]
+            copied = copy.producer()
+            assert copied is not None
+            self._preferences[copied.name or ""] = f"0:{overwritten}"
         return copy
 
     def _add_node(
@@ -243,9 +245,10 @@ class _Rewriter:
         return value
 
     def _join(self, value: ir.Value, parts: Sequence[ir.Value]) -> ir.Value:
-        axis = self._split.region.axes[self._search.value_at(self._nodes.index(value.producer()))]  # type: ignore[arg-type]
-        shape = sizes_of(value)
+        producer, shape = value.producer(), sizes_of(value)
+        assert producer is not None
         assert shape is not None
+        axis = self._split.region.axes[self._search.value_at(self._nodes.index(producer))]
         return self._add_node("Concat", parts, [ir.AttrInt64("axis", axis)], value, shape, None)
 
     def _unused_name(self, name: str) -> str:

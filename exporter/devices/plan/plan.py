@@ -78,7 +78,7 @@ def make_plan(
     in_place: bool = True,
     reorder: bool = True,
     states: Mapping[str, str] | None = None,
-    split: bool = True,
+    split: bool | None = None,
 ) -> Plan:
     """Plan a model; it is not changed.
 
@@ -92,7 +92,8 @@ def make_plan(
             are, because their phases have an order.
         states: inputs by the output that is their next value: a run may overwrite them. By default those of a
             training graph.
-        split: whether nodes are split into parts if that needs less memory.
+        split: whether nodes are split into parts if that needs less memory. By default those of an inference
+            model: a training step needs most memory for what it keeps, and the search takes long.
 
     Raises:
         PlanError: a value has no size that is known before the model runs, or another one than the file
@@ -120,7 +121,7 @@ def make_plan(
     memory_model = MemoryModel.of_graph(prepared.graph, input_dimensions, alignment, consumed)
     if reorder and mode == "inference":
         reorder_for_memory(prepared, memory_model, annotated)
-    if split:
+    if mode == "inference" if split is None else split:
         prepared = split_nodes(prepared, memory_model, annotated)
     graph = prepared.graph
     phases = {

@@ -4,6 +4,7 @@
 
 1. Bounds are constants, steps are 1, and each Slice takes one axis, whose size is known.
 2. The parts lie next to each other, from the start of the axis to its end.
+3. The tensor has floats.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.dtypes import FLOATS
 from ....registration.origins import inherit
 from ..node_pass import ConstantPass
 from ..pass_order import Run
@@ -37,6 +39,9 @@ class SplitSlices(ConstantPass):
         """Replace a Slice, and the others of its tensor, if they take all of an axis."""
         source, first = node.inputs[0], self._part(node)
         if source is None or first is None or node.graph is None or len(source.uses()) < 2:
+            return False
+        if source.dtype not in FLOATS:
+            # Forms of masks and positions for devices know Slices.
             return False
         readers = [reader for reader, index in source.uses() if not index and reader.graph is node.graph]
         candidates = [
