@@ -27,7 +27,7 @@ from ...torch_boundary.state.static_lookups import (
 )
 from ...torch_boundary.symbolic_numbers import as_integer, base_two_logarithm, holds_always
 from .bytecode import only_calls
-from .checks import is_inside_call
+from .checks import calls_function, is_inside_call
 from .loops.dynamic_ranges import (
     DynamicList,
     DynamicRange,
@@ -62,11 +62,11 @@ class MakesNumbers(BaseException):
 
 
 def check_number() -> None:
-    """Raise an error if a size becomes a number where a replaced `int` or `float` would keep it symbolic.
+    """Raise an error if a size becomes a number where a replaced `int`, `float` or `len` keeps it symbolic.
 
     Raises:
-        MakesNumbers: the size is the argument of a call of `int` or `float` in a module outside those that
-            `keep_symbolic` changes by itself.
+        MakesNumbers: the size is the argument of a call of `int` or `float`, or the result of `len`, in a
+            module outside those that `keep_symbolic` changes by itself.
     """
     frame, called = sys._getframe(1), ""
     while not _runs_model(frame):
@@ -78,6 +78,8 @@ def check_number() -> None:
     is_rounded = called in ("__float__", "__index__") and is_inside_call("float", "int")
     name = "int" if called == "__int__" else "float" if is_rounded else ""
     if name and name not in space and _only_calls(space, name):
+        raise MakesNumbers(space)
+    if called == "__index__" and "len" not in space and calls_function("len"):
         raise MakesNumbers(space)
 
 

@@ -98,6 +98,14 @@ def loop_body_at(frame: types.FrameType) -> list[ast.stmt]:
     return loops[0].body if len(loops) == 1 else []
 
 
+def calls_function(name: str) -> bool:
+    """Whether the model's code runs a statement that calls a function of this name."""
+    frame = next(model_frames(sys._getframe(1)), None)
+    statements = [] if frame is None else _statements(frame)
+    calls = (node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Call))
+    return any(_called_name(call) == name for call in calls)
+
+
 def is_inside_call(name: str, outer_name: str) -> bool:
     """Whether the model's code runs a statement whose calls of a function are all arguments of another one.
 

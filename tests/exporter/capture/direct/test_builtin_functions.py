@@ -217,3 +217,25 @@ def test_divmod_of_a_size_stays_dynamic() -> None:
     for size in (4, 9, 15):
         program.verify((torch.randn(size),))
     assert "divmod" not in globals()
+
+
+def test_lengths_in_functions_of_other_modules_stay_dynamic(tmp_path, monkeypatch):
+    (tmp_path / "functions_of_lengths.py").write_text(
+        "def repeat(row, like):\n    return row.expand(len(like), -1) * 2\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    functions = importlib.import_module("functions_of_lengths")
+
+    class Model(torch.nn.Module):
+        def forward(self, row, like):
+            return functions.repeat(row, like) + like
+
+    program = opsetta.export(
+        Model().eval(),
+        (torch.randn(1, 4), torch.randn(3, 4)),
+        opset=13,
+        dynamic_shapes=(None, {0: "n"}),
+        capture="direct",
+    )
+    for size in (1, 5):
+        program.verify((torch.randn(1, 4), torch.randn(size, 4)))
