@@ -216,7 +216,9 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
             return not first.expr.is_Symbol
         if second.constant == 0 and isinstance(first.expr, REMAINDERS):
             dividend, divisor = map(self.shape_env.polynomial, first.expr.args)
-            return divisor.number is None and divisor.divide(dividend) is not None
+            quotient = None if divisor.number is not None else divisor.divide(dividend)
+            # A remainder of a size by itself is 0 for all sizes.
+            return quotient is not None and quotient.number is None
         pairs = ((first.polynomial, second.polynomial), (second.polynomial, first.polynomial))
         return any(product.divide(factor) is not None for product, factor in pairs)
 

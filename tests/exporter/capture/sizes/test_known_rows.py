@@ -16,6 +16,7 @@ from opsetta.exporter.capture.direct.sizes.environment import SizeEnvironment
 from opsetta.exporter.capture.sizes.recorded_answers import AnsweringEnvironment
 from opsetta.exporter.torch_boundary.fake_tensors import FakeTensorMode
 from opsetta.exporter.torch_boundary.operators.overloads import kernel_run
+from opsetta.exporter.torch_boundary.symbolic_numbers import PythonMod
 
 
 def test_rows_are_known_and_elements_are_not() -> None:
@@ -121,6 +122,10 @@ def test_questions_about_computed_ones_are_recognized() -> None:
     assert all(question.node.original.is_about_computed_one() for question in about_one)
     assert not any(question.node.original.is_about_computed_one() for question in others)
     assert not any(question.node.original.is_about_zero() for question in about_one)
+    # torch leaves this remainder as it is, in kernels.
+    product, same = (height + 1) * (width + 1), height * width + height + width + 1
+    remainder = mode.shape_env.create_symintnode(PythonMod(product.node.expr, same.node.expr), hint=0)
+    assert not (remainder != 0).node.original.is_about_computed_one()
 
 
 class Broadcast(nn.Module):
