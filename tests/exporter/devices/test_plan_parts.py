@@ -138,7 +138,8 @@ def test_parts_are_views(body, views, tmp_path):
         [
             (
                 17,
-                "b = Transpose<perm = [1, 0]>(a) c = Softmax<axis = 0>(b) y = ReduceSum<keepdims = 0>(c, zero)",
+                "b = Transpose<perm = [1, 0]>(a) c = Softmax<axis = 0>(b) "
+                "y = ReduceSum<keepdims = 0>(c, zero)",
             ),
             (
                 17,
