@@ -486,7 +486,7 @@ class OnnxModel:
             return self._runner.verify(feed, eager_results(model, positional, kwargs or {}), rtol, atol)
         if self.source is self.model:
             advice = "convert it with lower(opset), or pass a PyTorch model as model="
-            raise OpsettaError(f"the model was not converted, so nothing is there to compare with: {advice}")
+            raise OpsettaError(f"there is nothing to compare it with, the model was not converted: {advice}")
         expected = Runner.of_model(self.source).arrays(inputs.bind(positional, kwargs or {}))
         return self._runner.verify(feed, expected, rtol, atol, expected_by="the original")
 
