@@ -20,7 +20,7 @@ Bytes: TypeAlias = bytes | bytearray | memoryview | np.ndarray
 _AHEAD = 1 << 24
 """Bytes that may wait to be written. A larger piece is written before the caller computes the next one."""
 _RELEASED = 1 << 25
-"""Bytes after which the pages of mapped files are removed from memory."""
+"""The number of bytes to write before pages of mapped weights are released from memory."""
 _SMALL = 1 << 16
 """A piece of at least this many bytes goes to the thread at once; smaller pieces are joined first."""
 _LARGEST_WRITE = 1 << 20

@@ -153,7 +153,7 @@ def _gather_index(node: ir.Node, shape: list[int]) -> tuple[int, list[int]] | No
 
 
 def _split_of(node: ir.Node, shape: list[int]) -> tuple[int, list[int]] | None:
-    """The axis of a Split, and where its outputs begin there."""
+    """The axis of a Split, and the positions on it where its outputs begin."""
     axis = node.attributes.get_int("axis", 0) % max(1, len(shape))
     begins = [0]
     for value in node.outputs:

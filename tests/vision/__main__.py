@@ -45,7 +45,7 @@ _SIZES = ((100, 130), (120, 90), (77, 201))
 
 
 def _image(height: int, width: int) -> torch.Tensor:
-    """A smooth random image, as photographs are.
+    """A random image that is smooth, like a photograph.
 
     onnxruntime rounds the coordinates of resized pixels, which changes noise by 3e-5, and detections by 1e-3.
     """

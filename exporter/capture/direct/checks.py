@@ -13,7 +13,7 @@ import functools
 import linecache
 import sys
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import torch
 
@@ -101,9 +101,7 @@ def loop_body_at(frame: types.FrameType) -> list[ast.stmt]:
 def calls_function(name: str) -> bool:
     """Whether the model's code runs a statement that calls a function of this name."""
     frame = next(model_frames(sys._getframe(1)), None)
-    statements = [] if frame is None else _statements(frame)
-    calls = (node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Call))
-    return any(_called_name(call) == name for call in calls)
+    return frame is not None and any(_called_name(call) == name for call in _calls(_statements(frame)))
 
 
 def is_inside_call(name: str, outer_name: str) -> bool:
@@ -116,8 +114,7 @@ def is_inside_call(name: str, outer_name: str) -> bool:
     frame = next(model_frames(sys._getframe(1)), None)
     if frame is None:
         return False
-    statements = [node for node in _statements(frame) if not hasattr(node, "body")]
-    calls = [node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Call)]
+    calls = _calls(node for node in _statements(frame) if not hasattr(node, "body"))
     inner_calls = [call for call in calls if _called_name(call) == name]
     arguments = [
         inner
@@ -188,6 +185,11 @@ def _statements_of(file: str) -> list[ast.stmt]:
     except (SyntaxError, ValueError):
         return []
     return [node for node in ast.walk(tree) if isinstance(node, ast.stmt)]
+
+
+def _calls(statements: Iterable[ast.stmt]) -> list[ast.Call]:
+    """The calls that statements contain."""
+    return [node for statement in statements for node in ast.walk(statement) if isinstance(node, ast.Call)]
 
 
 def _statements(frame: types.FrameType) -> list[ast.stmt]:

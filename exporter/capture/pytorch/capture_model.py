@@ -189,7 +189,7 @@ def _trace_or_explain(
             failures.errors["trace"] = traced
     error = failures.explained
     if isinstance(error, UsageError):
-        # The example call of a folder refuses a model that lacks an output.
+        # A task of a Hugging Face folder refuses a model that lacks one of its outputs.
         raise error
     if not isinstance(error, CaptureError):
         # A weight of an unsupported class is often the cause of torch's error, and a clearer one.

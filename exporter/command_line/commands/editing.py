@@ -44,7 +44,7 @@ def extract(
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
-    """Write the part of a model between some of its values."""
+    """Write the part of a model between given inputs and outputs."""
     written = Output(output)
     part = load_onnx(model, trusted).extract(inputs or (), outputs or ())
     write_result(written, part, output, external_data, as_json)

@@ -47,7 +47,7 @@ _EarlyStopping = Annotated[
     ),
 ]
 _RepetitionPenalty = Annotated[
-    float | None, typer.Option(help="Above 1, tokens that are there already become less probable.")
+    float | None, typer.Option(help="Above 1, tokens that already occur become less probable.")
 ]
 _NoRepeatNgramSize = Annotated[
     int | None, typer.Option(help="No sequence of so many tokens occurs twice; 0 means no limit.")
@@ -61,15 +61,15 @@ _Temperature = Annotated[
 ]
 _TopK = Annotated[
     int | None,
-    typer.Option(help="With --sample: draw from the most probable tokens, this many; 0 means all."),
+    typer.Option(help="With --sample: draw from this number of most probable tokens; 0 means all."),
 ]
 _TopP = Annotated[
     float | None,
-    typer.Option(help="With --sample: draw from the most probable tokens with this total probability."),
+    typer.Option(help="With --sample: draw from the most probable tokens, up to this total probability."),
 ]
 _MinP = Annotated[
     float | None,
-    typer.Option(help="With --sample: the least probability, as a part of the most probable token's."),
+    typer.Option(help="With --sample: leave out tokens below this share of the highest probability."),
 ]
 _Seed = Annotated[int | None, typer.Option(help="With --sample: the seed of the random numbers.")]
 _Language = Annotated[

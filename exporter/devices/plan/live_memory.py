@@ -161,7 +161,7 @@ def live_profile(intervals: Sequence[Interval], count: int) -> list[int]:
 
 
 def is_lower(profile: Sequence[int], second: Sequence[int]) -> bool:
-    """Whether a profile has a lower peak, or fewer nodes at the same peak."""
+    """Whether this profile has a lower peak than another, or as low a peak at fewer nodes."""
     peak, second_peak = max(profile), max(second)
     return peak < second_peak or (peak == second_peak and profile.count(peak) < second.count(peak))
 

@@ -72,7 +72,7 @@ def mfcc(
 def _mel_filters(
     g: GraphContext, size: int, sample_rate: Value, channels: int, limits: tuple[float, float]
 ) -> Value:
-    """The weights [size, channels] of triangles that are equally spaced on the mel scale.
+    """The weights [size, channels] of triangular filters whose centers are equally spaced on the mel scale.
 
     Computed in DOUBLE from the rate, because graphs read it from the file of the audio.
     """

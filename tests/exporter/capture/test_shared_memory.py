@@ -94,7 +94,7 @@ CASES = [(name, capture) for name in FUNCTIONS for capture in ("direct", "torch.
 @pytest.mark.parametrize(
     ("name", "capture"),
     [
-        # Both captures record the same functions: quick runs take each function with one of them.
+        # Quick runs take each function with one capture only, in turn.
         pytest.param(name, capture, marks=[] if index % 4 in (0, 3) else [pytest.mark.sweep])
         for index, (name, capture) in enumerate(CASES)
     ],

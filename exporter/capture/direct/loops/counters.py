@@ -101,7 +101,7 @@ class Counters:
         last = loop.start + (loop.count - 1) * loop.step
         for name, value in [*self._frame.f_locals.items()]:
             terms = self._questions.polynomial(value).terms if isinstance(value, torch.SymInt) else {}
-            # The number itself belongs to an iteration: compute it again from the last index.
+            # The symbol of the index means nothing after the loop: compute the number from the last index.
             if (atom,) in terms and terms.keys() <= {(), (atom,)}:
                 set_local(self._frame, name, last * terms[(atom,)] + terms.get((), 0))
 
@@ -133,7 +133,7 @@ class Counters:
         )
 
     def _evaluate(self, expression: ast.expr) -> Any:
-        """The value of an expression; None if it has an effect, or no value before the loop."""
+        """The value of an expression before the loop; None if evaluating it has side effects or fails."""
         if not has_no_effect(expression):
             return None
         code = compile(

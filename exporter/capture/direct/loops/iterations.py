@@ -171,7 +171,7 @@ class Loops:
             number for number in (before, after) if isinstance(number, (torch.SymInt, torch.SymFloat))
         ]
         indices = {node.meta["val"].node.expr for recorded in self.all for node in recorded.markers}
-        # A number of an iteration, such as `min(t + 1, n)`, is refused where the code after the loop uses it.
+        # An iteration may compute a number such as `min(t + 1, n)`; code after the loop may not use it.
         if any(not indices.isdisjoint(number.node.expr.free_symbols) for number in symbolic):
             return
         if isinstance(before, Number) and isinstance(after, Number):
