@@ -1,5 +1,6 @@
 """Settings that every test runs under: one thread per process, hypothesis profiles, the sweep option."""
 
+import collections
 import gc
 import os
 import signal
@@ -9,6 +10,8 @@ from typing import Any
 
 import hypothesis
 import pytest
+
+from .thinning import NUMBER_OF_VARIANTS, spread
 
 for _variable in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
     # Read by torch when it is imported, which is later; several test processes share the cores.
@@ -78,13 +81,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what is marked `sweep` to full runs."""
+    """Leave what is marked `sweep`, and further variants of costly tests, to full runs."""
     if config.getoption("--sweep"):
         return
-    later = [item for item in items if item.get_closest_marker("sweep")]
+    quick = [item for item in items if not item.get_closest_marker("sweep")]
+    variants = collections.defaultdict[str, list[pytest.Item]](list)
+    for item in quick:
+        variants[item.nodeid.partition("[")[0].removeprefix("tests/")].append(item)
+    later = set(items) - set(quick)
+    for test, number in NUMBER_OF_VARIANTS.items():
+        chosen = spread(len(variants[test]), number)
+        later.update(item for index, item in enumerate(variants[test]) if index not in chosen)
     if later:
-        config.hook.pytest_deselected(items=later)
-        items[:] = [item for item in items if not item.get_closest_marker("sweep")]
+        config.hook.pytest_deselected(items=[item for item in items if item in later])
+        items[:] = [item for item in items if item not in later]
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

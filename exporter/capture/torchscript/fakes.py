@@ -76,6 +76,8 @@ class Fakes:
 
     def __init__(self) -> None:
         self.mode = FakeTensorMode(shape_env=ShapeEnv(), allow_non_fake_inputs=True)
+        # Samples of sizes differ from call to call: filling torch's cache costs more than it saves.
+        self.mode.cache_enabled = False
         self.run = quick_run(self.mode) or kernel_run
         self._fake_by_value: dict[ir.Value, Fake] = {}
         self._sizes: dict[sympy.Symbol, list[int]] = {}
