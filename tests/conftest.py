@@ -89,9 +89,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in quick:
         variants[item.nodeid.partition("[")[0].removeprefix("tests/")].append(item)
     later = set(items) - set(quick)
-    for test, number in NUMBER_OF_VARIANTS.items():
-        chosen = spread(len(variants[test]), number)
-        later.update(item for index, item in enumerate(variants[test]) if index not in chosen)
+    for file, tests in NUMBER_OF_VARIANTS.items():
+        for test, number in tests.items():
+            of_test = variants[f"{file}::{test}"]
+            chosen = spread(len(of_test), number)
+            later.update(item for index, item in enumerate(of_test) if index not in chosen)
     if later:
         config.hook.pytest_deselected(items=[item for item in items if item in later])
         items[:] = [item for item in items if item not in later]

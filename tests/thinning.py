@@ -7,67 +7,158 @@ from typing import Any
 import pytest
 from _pytest.mark.structures import MarkDecorator, ParameterSet
 
-
 NUMBER_OF_VARIANTS = {
-    "conversion/test_conversion.py::test_a_backend_case_is_right_or_refused": 10,
-    "conversion/test_conversion.py::test_each_line_of_the_version_ladder_is_right": 30,
-    "conversion/test_nearest_pixels.py::test_the_same_pixels_are_taken_after_conversion": 2,
-    "conversion/test_old_versions.py::test_an_old_version_means_at_other_opsets_what_it_means_at_its_own": 20,
-    "conversion/test_real_graphs.py::test_an_exported_model_agrees_at_other_opsets": 2,
-    "exporter/capture/caffe2/test_networks.py::test_agrees_with_pytorch": 2,
-    "exporter/capture/caffe2/test_operators.py::test_unknown_ranks": 60,
-    "exporter/capture/caffe2/test_operators.py::test_unknown_sizes": 90,
-    "exporter/capture/direct/loops/test_loops.py::test_other_loops_are_refused": 10,
-    "exporter/capture/direct/loops/test_public_loops.py::test_other_loops_are_refused_with_their_line": 4,
-    "exporter/capture/direct/loops/test_public_loops.py::test_three_lengths_agree_with_eager": 12,
-    "exporter/capture/direct/test_dynamic_arguments.py::test_numbers_of_sizes_are_computed": 9,
-    "exporter/capture/direct/test_function_gradients.py::test_agrees_for_every_batch": 3,
-    "exporter/capture/direct/test_row_branches.py::test_both_sides_are_exported": 13,
-    "exporter/capture/direct/test_sizes_against_torch.py::test_results_and_allowed_sizes_are_those_of_torch": 14,
-    "exporter/capture/sizes/test_search.py::test_restrictions": 20,
-    "exporter/capture/sizes/test_size_regions.py::test_both_sides_of_a_branch_on_sizes_are_exported": 11,
-    "exporter/capture/tensorflow/test_recurrent.py::test_layers_agree_with_tensorflow": 30,
-    "exporter/capture/test_direct_capture.py::test_models_are_captured_alike": 10,
-    "exporter/capture/test_shared_memory.py::test_the_program_agrees_on_what_shares_memory": 16,
-    "exporter/capture/torchscript/test_scalar_operators.py::test_an_operator_of_computed_numbers": 20,
-    "exporter/capture/torchscript/test_scalar_operators.py::test_an_operator_of_constants": 24,
-    "exporter/capture/torchscript/test_sizes.py::test_a_claimed_size_holds_for_every_size": 20,
-    "exporter/capture/torchscript/test_sizes.py::test_a_size_claimed_of_a_computed_cut_holds_for_every_number": 6,
-    "exporter/files/test_whole_models.py::test_a_killed_save_leaves_the_old_model_or_the_new_one": 1,
-    "exporter/files/test_whole_models.py::test_a_reader_gets_one_whole_model_while_two_processes_save": 1,
-    "exporter/huggingface/test_quantized_checkpoints.py::test_weights_stay_integers": 1,
-    "exporter/huggingface/test_speech.py::test_sounds_of_another_length": 1,
-    "exporter/huggingface/test_tasks.py::test_each_task_agrees_at_other_sizes": 8,
-    "exporter/huggingface/test_text_generator.py::test_rules_are_read_where_transformers_reads_them": 3,
-    "exporter/huggingface/test_token_search.py::test_beams_are_those_of_transformers": 2,
-    "exporter/torch_boundary/test_submodules.py::test_a_model_is_the_same_after_an_export": 14,
-    "exporter/torch_boundary/test_transformer_modules.py::test_encoder": 3,
-    "exporter/training/test_models.py::test_ten_steps_follow_torch": 2,
-    "exporter/training/test_operators.py::test_gradients_agree_with_autograd": 4,
-    "exporter/training/test_recurrent.py::test_20_steps_follow_torch": 1,
-    "exporter/training/test_recurrent.py::test_gradients_follow_torch_at_other_lengths": 1,
-    "models/test_architectures.py::test_architecture_agrees_with_eager": 8,
-    "models/test_architectures.py::test_generation_step_with_cache_agrees_with_eager": 2,
-    "models/test_quantized_models.py::test_quantized_model_agrees_with_eager": 6,
-    "models/test_scripted_programs.py::test_a_scripted_program_agrees_on_every_path": 14,
-    "models/test_torchao.py::test_model_agrees_with_eager": 20,
-    "models/test_torchscript_models.py::test_scriptable_model_agrees": 8,
-    "models/test_torchscript_models.py::test_traced_architecture_agrees": 2,
-    "models/test_value_dependent_models.py::test_the_export_agrees_with_eager": 14,
-    "parity/test_factorization.py::test_factorization": 18,
-    "parity/test_higher_order.py::test_models_agree_on_every_path": 6,
-    "parity/test_higher_order.py::test_the_operators_of_torchs_own_database_agree": 8,
-    "parity/test_interpolation.py::test_computed_sizes_agree_with_eager": 5,
-    "parity/test_lists.py::test_program_agrees_with_eager": 40,
-    "parity/test_packed_sequences.py::test_layers_agree_with_eager": 7,
-    "parity/test_packed_sequences.py::test_models_agree_with_eager": 12,
-    "parity/test_sequence_losses.py::test_agrees_with_eager": 12,
-    "parity/test_torchscript_operators.py::test_fused_transformer_kernels": 4,
-    "parity/test_torchvision.py::test_agrees_with_the_kernel": 7,
-    "passes/planning/test_offsets.py::test_published_instances_are_placed_within_a_quarter": 1,
-    "tensorflow/test_operators.py::test_agrees_without_ranks": 400,
+    "conversion/test_conversion.py": {
+        "test_a_backend_case_is_right_or_refused": 10,
+        "test_each_line_of_the_version_ladder_is_right": 30,
+    },
+    "conversion/test_nearest_pixels.py": {
+        "test_the_same_pixels_are_taken_after_conversion": 2,
+    },
+    "conversion/test_old_versions.py": {
+        "test_an_old_version_means_at_other_opsets_what_it_means_at_its_own": 20,
+    },
+    "conversion/test_real_graphs.py": {
+        "test_an_exported_model_agrees_at_other_opsets": 2,
+    },
+    "exporter/capture/caffe2/test_networks.py": {
+        "test_agrees_with_pytorch": 2,
+    },
+    "exporter/capture/caffe2/test_operators.py": {
+        "test_unknown_ranks": 60,
+        "test_unknown_sizes": 90,
+    },
+    "exporter/capture/direct/loops/test_loops.py": {
+        "test_other_loops_are_refused": 10,
+    },
+    "exporter/capture/direct/loops/test_public_loops.py": {
+        "test_other_loops_are_refused_with_their_line": 4,
+        "test_three_lengths_agree_with_eager": 12,
+    },
+    "exporter/capture/direct/test_dynamic_arguments.py": {
+        "test_numbers_of_sizes_are_computed": 9,
+    },
+    "exporter/capture/direct/test_function_gradients.py": {
+        "test_agrees_for_every_batch": 3,
+    },
+    "exporter/capture/direct/test_row_branches.py": {
+        "test_both_sides_are_exported": 13,
+    },
+    "exporter/capture/direct/test_sizes_against_torch.py": {
+        "test_results_and_allowed_sizes_are_those_of_torch": 14,
+    },
+    "exporter/capture/sizes/test_search.py": {
+        "test_restrictions": 20,
+    },
+    "exporter/capture/sizes/test_size_regions.py": {
+        "test_both_sides_of_a_branch_on_sizes_are_exported": 11,
+    },
+    "exporter/capture/tensorflow/test_recurrent.py": {
+        "test_layers_agree_with_tensorflow": 30,
+    },
+    "exporter/capture/test_direct_capture.py": {
+        "test_models_are_captured_alike": 10,
+    },
+    "exporter/capture/test_shared_memory.py": {
+        "test_the_program_agrees_on_what_shares_memory": 16,
+    },
+    "exporter/capture/torchscript/test_scalar_operators.py": {
+        "test_an_operator_of_computed_numbers": 20,
+        "test_an_operator_of_constants": 24,
+    },
+    "exporter/capture/torchscript/test_sizes.py": {
+        "test_a_claimed_size_holds_for_every_size": 20,
+        "test_a_size_claimed_of_a_computed_cut_holds_for_every_number": 6,
+    },
+    "exporter/files/test_whole_models.py": {
+        "test_a_killed_save_leaves_the_old_model_or_the_new_one": 1,
+        "test_a_reader_gets_one_whole_model_while_two_processes_save": 1,
+    },
+    "exporter/huggingface/test_quantized_checkpoints.py": {
+        "test_weights_stay_integers": 1,
+    },
+    "exporter/huggingface/test_speech.py": {
+        "test_sounds_of_another_length": 1,
+    },
+    "exporter/huggingface/test_tasks.py": {
+        "test_each_task_agrees_at_other_sizes": 8,
+    },
+    "exporter/huggingface/test_text_generator.py": {
+        "test_rules_are_read_where_transformers_reads_them": 3,
+    },
+    "exporter/huggingface/test_token_search.py": {
+        "test_beams_are_those_of_transformers": 2,
+    },
+    "exporter/torch_boundary/test_submodules.py": {
+        "test_a_model_is_the_same_after_an_export": 14,
+    },
+    "exporter/torch_boundary/test_transformer_modules.py": {
+        "test_encoder": 3,
+    },
+    "exporter/training/test_models.py": {
+        "test_ten_steps_follow_torch": 2,
+    },
+    "exporter/training/test_operators.py": {
+        "test_gradients_agree_with_autograd": 4,
+    },
+    "exporter/training/test_recurrent.py": {
+        "test_20_steps_follow_torch": 1,
+        "test_gradients_follow_torch_at_other_lengths": 1,
+    },
+    "models/test_architectures.py": {
+        "test_architecture_agrees_with_eager": 8,
+        "test_generation_step_with_cache_agrees_with_eager": 2,
+    },
+    "models/test_quantized_models.py": {
+        "test_quantized_model_agrees_with_eager": 6,
+    },
+    "models/test_scripted_programs.py": {
+        "test_a_scripted_program_agrees_on_every_path": 14,
+    },
+    "models/test_torchao.py": {
+        "test_model_agrees_with_eager": 20,
+    },
+    "models/test_torchscript_models.py": {
+        "test_scriptable_model_agrees": 8,
+        "test_traced_architecture_agrees": 2,
+    },
+    "models/test_value_dependent_models.py": {
+        "test_the_export_agrees_with_eager": 14,
+    },
+    "parity/test_factorization.py": {
+        "test_factorization": 18,
+    },
+    "parity/test_higher_order.py": {
+        "test_models_agree_on_every_path": 6,
+        "test_the_operators_of_torchs_own_database_agree": 8,
+    },
+    "parity/test_interpolation.py": {
+        "test_computed_sizes_agree_with_eager": 5,
+    },
+    "parity/test_lists.py": {
+        "test_program_agrees_with_eager": 40,
+    },
+    "parity/test_packed_sequences.py": {
+        "test_layers_agree_with_eager": 7,
+        "test_models_agree_with_eager": 12,
+    },
+    "parity/test_sequence_losses.py": {
+        "test_agrees_with_eager": 12,
+    },
+    "parity/test_torchscript_operators.py": {
+        "test_fused_transformer_kernels": 4,
+    },
+    "parity/test_torchvision.py": {
+        "test_agrees_with_the_kernel": 7,
+    },
+    "passes/planning/test_offsets.py": {
+        "test_published_instances_are_placed_within_a_quarter": 1,
+    },
+    "tensorflow/test_operators.py": {
+        "test_agrees_without_ranks": 400,
+    },
 }
-"""How many of its variants a quick run takes of a test of which each variant costs much, or which has hundreds."""
+"""How many of its variants a quick run takes of a test whose variants cost much, or are hundreds, by file."""
 
 
 def spread(count: int, number: int) -> set[int]:
