@@ -61,6 +61,26 @@ def test_only_a_save_that_replaces_a_model_waits_for_the_disk(
     assert {path.stat().st_ino for path in (tmp_path, *tmp_path.iterdir())} == set(synchronized)
 
 
+def test_a_folder_of_another_process_that_vanishes_keeps_no_data_file(
+    tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, staging = tmp_path / "model.onnx", tmp_path / ".opsetta-of-another-process"
+    save(path)
+    staging.mkdir()
+    look_up = os.stat
+
+    def look_up_after_removal(file: str, **options: bool) -> os.stat_result:
+        if os.fspath(file) == os.fspath(staging):
+            raise FileNotFoundError(errno.ENOENT, "removed a moment ago", file)
+        return look_up(file, **options)
+
+    monkeypatch.setattr(os, "stat", look_up_after_removal)
+    save(path, 2)
+    monkeypatch.undo()
+    staging.rmdir()
+    assert listing(tmp_path) == PAIR
+
+
 def test_a_data_file_that_is_used_again_is_on_the_disk(
     tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
