@@ -388,13 +388,12 @@ class TextGenerator:
             return feed
         [(name, array)] = feed.items()
         is_fixed = all(isinstance(size, int) for size in (declared[name].shape or (0,))[1:])
-        if attention_mask is None:
-            # Patches of zeros are padding.
-            attention_mask = array.any(-1) if PATCHES in feed else np.ones(array.shape[:2])
+        # Patches of zeros are padding.
+        default = array.any(-1) if PATCHES in feed else np.ones(array.shape[:2])
+        mask = np.asarray(default if attention_mask is None else attention_mask)
         if "attention_mask" in declared:
-            dtype = array.dtype if PATCHES in feed else np.int64
-            feed["attention_mask"] = np.asarray(attention_mask).astype(dtype)
-        elif not (np.all(attention_mask) or is_fixed):
+            feed["attention_mask"] = mask.astype(array.dtype if PATCHES in feed else np.int64)
+        elif not (is_fixed or mask.all()):
             raise UsageError(
                 "the files have no input for the mask of sounds: export a folder whose "
                 "preprocessor_config.json has return_attention_mask"

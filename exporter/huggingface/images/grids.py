@@ -70,18 +70,20 @@ def encode_call(source: TaskModel, encoder: torch.nn.Module) -> tuple[ExampleCal
     width = channels * getattr(config, "temporal_patch_size", 1) * math.prod(sides)
     pixels = random_tensor(int(grids.prod(1).sum()), width, dtype=source.model.dtype)
     inputs = {"pixel_values": pixels, GRIDS: grids}
-    layers: int = trial_run(source.model, inputs, use_cache=False, call=_check_features)
+    layers: int | None = trial_run(source.model, inputs, use_cache=False, call=_count_inner_features)
+    if layers is None:
+        raise UsageError(
+            f"{type(source.model).__name__} changes the features of its {type(encoder).__name__}, which "
+            "image-text-to-text does not support: export its parts with opsetta.huggingface and "
+            "export_for_generation"
+        )
     outputs = (*FEATURES, DEEPSTACK_FEATURES) if layers else FEATURES
     axes = {"pixel_values": {0: _PATCHES}, GRIDS: {0: _IMAGES}}
     return ExampleCall(_encode, inputs, other_axes=axes, outputs=outputs), layers
 
 
-def _check_features(model: PreTrainedModel, **inputs: torch.Tensor) -> int:
-    """Refuse a model that changes what its encoder returns; count the features for inner layers.
-
-    Raises:
-        UsageError: the features are not those of the encoder.
-    """
+def _count_inner_features(model: PreTrainedModel, **inputs: torch.Tensor) -> int | None:
+    """The number of features for inner layers; None for a model that changes what its encoder returns."""
     encoder = grid_encoder(model)
     assert encoder is not None
     results: list[tuple[torch.Tensor, int]] = []
@@ -95,13 +97,9 @@ def _check_features(model: PreTrainedModel, **inputs: torch.Tensor) -> int:
         features = getattr(model, "get_image_features")(**inputs).pooler_output  # noqa: B009
     [(whole, layers)] = results
     # transformers splits the features by image: the parts share the memory of the whole.
-    if any(part.untyped_storage().data_ptr() != whole.untyped_storage().data_ptr() for part in features):
-        raise UsageError(
-            f"{type(model).__name__} changes the features of its {type(encoder).__name__}, which "
-            "image-text-to-text does not support: export its parts with opsetta.huggingface and "
-            "export_for_generation"
-        )
-    return layers
+    memory = whole.untyped_storage().data_ptr()
+    is_whole = all(part.untyped_storage().data_ptr() == memory for part in features)
+    return layers if is_whole else None
 
 
 def _encode(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor | tuple[torch.Tensor, ...]:

@@ -117,14 +117,14 @@ def test_adapters_that_are_refused(llama, tmp_path):
         opsetta.export_huggingface(tmp_path / "prompts", tmp_path / "out")
     with pytest.raises(opsetta.UsageError, match="layout transformers is not possible for adapters"):
         opsetta.export_huggingface(tmp_path / "prompts", tmp_path / "out", layout="transformers")
+    with pytest.raises(opsetta.UsageError, match="layout genai is not possible for adapter='inputs'"):
+        opsetta.export_huggingface(tmp_path / "prompts", tmp_path / "out", adapter="inputs", layout="genai")
     (tmp_path / "prompts" / "adapter_model.safetensors").unlink()
     with pytest.raises(opsetta.ModelFileError, match="has an adapter without weights"):
         opsetta.export_huggingface(tmp_path / "prompts", tmp_path / "out")
     for arguments in ({"base_model": llama}, {"adapter": "inputs"}):
         with pytest.raises(opsetta.UsageError, match="contains no adapter"):
             opsetta.export_huggingface(llama, tmp_path / "out", **arguments)
-    with pytest.raises(opsetta.UsageError, match="layout genai is not possible for adapter='inputs'"):
-        opsetta.export_huggingface(tmp_path / "prompts", tmp_path / "out", adapter="inputs", layout="genai")
     assert not (tmp_path / "out").exists()
 
 
