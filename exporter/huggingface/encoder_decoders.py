@@ -127,9 +127,9 @@ def _example_patches(source: TaskModel) -> Inputs:
     width = source.config.vision_config.patch_embed_hidden_size
     pixels = random_tensor(EXAMPLE_BATCH, EXAMPLE_SOURCE, width, dtype=source.model.dtype)
     numbers = torch.arange(1, EXAMPLE_SOURCE + 1).to(pixels.dtype)
-    places = torch.stack([numbers, numbers.flip(0)], dim=1).expand(EXAMPLE_BATCH, -1, -1)
+    positions = torch.stack([numbers, numbers.flip(0)], dim=1).expand(EXAMPLE_BATCH, -1, -1)
     mask = example_text(source.config)["attention_mask"].to(pixels.dtype)
-    return {PATCHES: torch.cat([places, pixels], dim=2), "attention_mask": mask}
+    return {PATCHES: torch.cat([positions, pixels], dim=2), "attention_mask": mask}
 
 
 def _example_calls(

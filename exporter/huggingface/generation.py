@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,12 +20,12 @@ from .generation_graphs import (
     next_cache,
     numpy_type,
     reorder_cache,
+    use_adapter,
 )
-from .images.image_text import DECODER_FILE, EMBEDDING_FILE, IMAGE_INPUTS
+from .image_text import DECODER_FILE, EMBEDDING_FILE, IMAGE_INPUTS
 from .images.processing import process_images
 from .layouts.genai import GENAI_CONFIG
 from .layouts.merged_decoders import MERGED_FILE, USE_CACHE
-from .libraries.adapter_inputs import check_matrices, is_matrix, read_matrices
 from .prompts import Prompt, read_tokens
 from .settings import Settings, read_settings
 from .stop_strings import StopStrings
@@ -84,25 +83,11 @@ class TextGenerator:
                     "text-generation"
                 )
         if adapter is not None:
-            self._set_adapter(folder_at(adapter))
+            use_adapter(folder_at(adapter), (self._encoder, self._first, self._next))
         search = read_json(self._folder / GENAI_CONFIG).get("search", {})
         self._shares_buffer = bool(search.get("past_present_share_buffer"))
         # Callers who pass tokens need no tokenizer, and perhaps have no library for it.
         self._tokenizer: Tokenizer | None = None
-
-    def _set_adapter(self, folder: pathlib.Path) -> None:
-        """Run all graphs with the matrices of an adapter.
-
-        Raises:
-            UsageError: the files have other inputs.
-        """
-        matrices = read_matrices(folder)
-        graphs = [graph for graph in (self._encoder, self._first, self._next) if graph is not None]
-        check_matrices(
-            folder, matrices, {name for graph in graphs for name in graph.inputs if is_matrix(name)}
-        )
-        for graph in graphs:
-            graph.adapter = matrices
 
     @property
     def is_encoder_decoder(self) -> bool:
@@ -236,19 +221,19 @@ class TextGenerator:
         strings = [*settings.stop_strings, *stop_strings]
         if "" in strings:
             raise UsageError("a stop string is empty")
-        sounds = {"input_features": input_features, "input_values": input_values}
+        images = (pixel_values, pixel_attention_mask, image_grid_thw, image_sizes, flattened_patches)
+        named = dict(zip((*IMAGE_INPUTS, PATCHES), images, strict=True))
+        named |= {"input_ids": input_ids, "input_features": input_features, "input_values": input_values}
+        inputs = {name: value for name, value in named.items() if value is not None}
         if self._encoder is None:
-            unsupported = (*sounds.values(), decoder_input_ids)
-            if input_ids is None or any(item is not None for item in unsupported):
+            if decoder_input_ids is not None or not {"input_ids"} <= set(inputs) <= {
+                "input_ids",
+                *IMAGE_INPUTS,
+            }:
                 raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
-            parts = (pixel_values, pixel_attention_mask, image_grid_thw, image_sizes)
-            named = dict(zip(IMAGE_INPUTS, parts, strict=True))
-            images = {name: part for name, part in named.items() if part is not None}
-            prompt = self._decoder_prompt(input_ids, attention_mask, images, max_new_tokens)
+            prompt = self._decoder_prompt(inputs, attention_mask, max_new_tokens)
         else:
-            encoded = {"input_ids": input_ids, **sounds, "pixel_values": pixel_values}
-            encoded[PATCHES] = flattened_patches
-            encoder_inputs = self._encoder_inputs(encoded, attention_mask)
+            encoder_inputs = self._encoder_inputs(inputs, attention_mask)
             prompt = self._encoded_prompt(encoder_inputs, decoder_input_ids, language, speech_task)
         prompt = prompt.repeat(beams.rows)
         length = prompt.tokens.shape[1]
@@ -368,12 +353,12 @@ class TextGenerator:
         return self.tokenizer.decode(rows)
 
     def _encoder_inputs(
-        self, inputs: Mapping[str, ArrayLike | None], attention_mask: ArrayLike | None
+        self, inputs: Mapping[str, ArrayLike], attention_mask: ArrayLike | None
     ) -> dict[str, np.ndarray]:
         assert self._encoder is not None
         declared = self._encoder.inputs
         needed = sorted(set(declared) - {"attention_mask"})
-        passed = {key: value for key, value in inputs.items() if value is not None}
+        passed = dict(inputs)
         if sorted(passed) != needed:
             names = ", ".join(sorted(passed)) or "nothing"
             raise UsageError(f"this model needs {' and '.join(needed)}, not {names}")
@@ -433,12 +418,12 @@ class TextGenerator:
 
     def _decoder_prompt(
         self,
-        input_ids: ArrayLike,
+        inputs: Mapping[str, ArrayLike],
         attention_mask: ArrayLike | None,
-        images: Mapping[str, ArrayLike],
         max_new_tokens: int,
     ) -> Prompt:
-        tokens, mask = read_tokens(input_ids, attention_mask)
+        images = dict(inputs)
+        tokens, mask = read_tokens(images.pop("input_ids"), attention_mask)
         if self._shares_buffer and not mask.all():
             raise UsageError(
                 "the files of the layout genai take prompts of one length: GroupQueryAttention has no "
@@ -450,13 +435,13 @@ class TextGenerator:
         if self._first.static is not None:
             # The last new token is not cached.
             self._first.static.check(tokens.shape[1] + max_new_tokens - 1)
-        inputs = {"attention_mask": mask}
+        decoder_inputs = {"attention_mask": mask}
         if self._images is not None:
-            inputs |= self._images.prompt_inputs(tokens, mask, images)
+            decoder_inputs |= self._images.prompt_inputs(tokens, mask, images)
         elif images:
             raise UsageError("this model reads no images: leave out pixel_values")
         # Repetition penalties must not count the tokens of the padding.
-        return Prompt(tokens, inputs, source=tokens, padding=(mask != 0).argmax(axis=1))
+        return Prompt(tokens, decoder_inputs, source=tokens, padding=(mask != 0).argmax(axis=1))
 
     def _encoded_prompt(
         self,
@@ -501,5 +486,5 @@ class TextGenerator:
                 mask = inputs["attention_mask"] if rows is None else inputs["attention_mask"][rows]
                 inputs["attention_mask"] = np.concatenate([mask, np.ones_like(mask[:, :1])], axis=1)
             if self._images is not None:
-                inputs |= self._images.embed(next_tokens)
+                inputs |= self._images.embed_tokens(next_tokens)
             graph = self._next

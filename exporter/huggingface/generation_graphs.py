@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -14,11 +14,12 @@ from ...registration import ModelFileError, UsageError
 from ..running.runner import Runner
 from ..running.session import Providers
 from .folder import CONFIG, read_json
+from .image_text import EMBEDDING_FILE, PIXEL_MASK, VISION_FILE
 from .images.decoder_inputs import DEEPSTACK_EMBEDS
 from .images.grids import DEEPSTACK_FEATURES, GRIDS
-from .images.image_text import EMBEDDING_FILE, PIXEL_MASK, VISION_FILE
 from .images.positions import continue_positions, grid_positions
 from .layouts.merged_decoders import is_cross_cache
+from .libraries.adapter_inputs import check_matrices, is_matrix, read_matrices
 from .static_calls import StaticCalls
 
 PAST_PREFIX, PRESENT_PREFIX = "past_key_values.", "present."
@@ -78,11 +79,11 @@ class ImageParts:
                 the file.
         """
         grids = np.asarray(images.get(GRIDS, np.zeros((0, 3))), np.int64)
-        inputs = self.embed(tokens)
+        inputs = self.embed_tokens(tokens)
         if images:
             is_image = tokens == self._image_token
             # The embedding may have no row for the image token.
-            inputs = self.embed(np.where(is_image, 0, tokens))
+            inputs = self.embed_tokens(np.where(is_image, 0, tokens))
             features = self._features(images)
             count = features["image_features"].shape[0]
             if is_image.sum() != count:
@@ -98,7 +99,7 @@ class ImageParts:
             inputs[PROMPT_POSITIONS] = grid_positions(tokens, mask, self._image_token, grids, self._merge)
         return inputs
 
-    def embed(self, tokens: np.ndarray) -> dict[str, np.ndarray]:
+    def embed_tokens(self, tokens: np.ndarray) -> dict[str, np.ndarray]:
         """The inputs of the decoder for tokens of text."""
         embeddings: np.ndarray = self._embedding.run({"input_ids": tokens})["inputs_embeds"].numpy()
         inputs = {"inputs_embeds": embeddings.copy()}
@@ -204,6 +205,23 @@ class GenerationGraph:
         """
         feed = {name: value for name, value in {**inputs, **self.adapter}.items() if name in self.inputs}
         return dict(zip(self._runner.output_names, self._runner.run(feed), strict=True))
+
+
+def use_adapter(folder: pathlib.Path, graphs: Iterable[GenerationGraph | None]) -> None:
+    """Run graphs with the matrices of an adapter.
+
+    Args:
+        folder: of the adapter.
+        graphs: of a model; None for those that it does not have.
+
+    Raises:
+        UsageError: the graphs have other inputs.
+    """
+    present = [graph for graph in graphs if graph is not None]
+    matrices = read_matrices(folder)
+    check_matrices(folder, matrices, {name for graph in present for name in graph.inputs if is_matrix(name)})
+    for graph in present:
+        graph.adapter = matrices
 
 
 def next_cache(results: Mapping[str, Any], has_past: bool) -> dict[str, Any]:

@@ -72,8 +72,8 @@ def with_deepstack(source: TaskModel, call: ExampleCall, layers: int) -> Example
         arguments = {"deepstack_visual_embeds": list(embeds.unbind(1)), "visual_pos_masks": embeds}
         decoder = _decoder_of(model)
         with replace_attribute(decoder, "_deepstack_process", add), _arguments(decoder, lambda _: arguments):
-            others = {name: tensor for name, tensor in inputs.items() if name != DEEPSTACK_EMBEDS}
-            return call.call(model, others, past)
+            call_inputs = {name: tensor for name, tensor in inputs.items() if name != DEEPSTACK_EMBEDS}
+            return call.call(model, call_inputs, past)
 
     return dataclasses.replace(call, call=run, inputs={**call.inputs, DEEPSTACK_EMBEDS: features})
 
@@ -100,8 +100,8 @@ def with_joined_prompt(call: ExampleCall) -> ExampleCall:
             return {"attention_mask": masks}
 
         with _arguments(_decoder_of(model), mask):
-            others = {name: tensor for name, tensor in inputs.items() if name != _TYPES}
-            return call.call(model, others, past)
+            call_inputs = {name: tensor for name, tensor in inputs.items() if name != _TYPES}
+            return call.call(model, call_inputs, past)
 
     return dataclasses.replace(call, call=run, inputs={**call.inputs, _TYPES: types})
 

@@ -201,7 +201,7 @@ def _computed_in_graph(encoder: torch.nn.Module, grids: torch.Tensor, count: int
         for helper in helpers:
             if hasattr(module, helper.__name__):
                 stack.enter_context(replace_attribute(module, helper.__name__, helper))
-        stack.enter_context(attention_replaced(encoder, attend, _SEGMENTS))
+        stack.enter_context(attention_replaced(encoder.config, attend, _SEGMENTS))
         yield
 
 

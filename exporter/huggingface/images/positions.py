@@ -60,5 +60,6 @@ def continue_positions(positions: np.ndarray, count: int) -> np.ndarray:
     """
     added = count - positions.shape[2]
     following = positions.max(axis=(1, 2), keepdims=True) + 1 + np.arange(added)
-    extended: np.ndarray = np.concatenate([positions, following.repeat(3, axis=1)], axis=2)
-    return extended.transpose(1, 0, 2)
+    extended = np.concatenate([positions, following.repeat(3, axis=1)], axis=2)
+    transposed: np.ndarray = extended.transpose(1, 0, 2)
+    return transposed

@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..graphs import ExampleCall, Inputs, Pairs, TaskModel, random_tensor
-from ..tasks.example_inputs import image_size
 from .grids import FEATURES
 
 if TYPE_CHECKING:
@@ -22,12 +21,16 @@ _ROUNDING = 5e-8
 """transformers rounds sizes to seven decimals before it takes their integer part."""
 
 
-def encode_call(source: TaskModel) -> ExampleCall:
-    """The call that gives the features of images, from their tiles and their original heights and widths."""
+def encode_call(source: TaskModel, side: int) -> ExampleCall:
+    """The call that gives the features of images, from their tiles and their original heights and widths.
+
+    Args:
+        source: the model.
+        side: the height and width of a tile, in pixels.
+    """
     import torch
 
     config: Any = source.config
-    side = image_size(source)[0]
     pinpoints = [tuple(size) for size in config.image_grid_pinpoints]
     chosen = (pinpoints[0], pinpoints[-1], pinpoints[len(pinpoints) // 2])
     sizes = torch.tensor([[height, 1 + width // 2] for height, width in chosen])
@@ -105,10 +108,10 @@ def _best_grid(sizes: torch.Tensor, pinpoints: list[list[int]]) -> torch.Tensor:
     grids = torch.tensor(pinpoints, device=sizes.device)
     scale = (grids.double() / sizes[:, None].double()).amin(-1)
     scaled = (sizes[:, None].double() * scale[..., None]).long()
-    kept = torch.minimum(scaled.prod(-1), sizes.prod(-1)[:, None])
-    wasted = grids.prod(-1) - kept
+    preserved = torch.minimum(scaled.prod(-1), sizes.prod(-1)[:, None])
+    wasted = grids.prod(-1) - preserved
     order = torch.arange(len(pinpoints), device=sizes.device)
-    return ((kept * 2**24 - wasted) * len(pinpoints) - order).argmax(-1)
+    return ((preserved * 2**24 - wasted) * len(pinpoints) - order).argmax(-1)
 
 
 def _without_padding(sizes: torch.Tensor, grid: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -84,11 +84,11 @@ def check_matrices(folder: pathlib.Path, matrices: Mapping[str, np.ndarray], nam
     Raises:
         UsageError: the message names one.
     """
-    others = sorted(names.symmetric_difference(matrices))
-    if others:
+    differing = sorted(names.symmetric_difference(matrices))
+    if differing:
         raise UsageError(
             f"the adapter in '{folder}' and the model have different LoRA matrices: only one of them has "
-            f"{others[0]}"
+            f"{differing[0]}"
         )
 
 
@@ -134,8 +134,8 @@ def with_matrices(
             for name, module in modules.items():
                 forward = functools.partial(_multiply, torch.nn.functional.linear, inputs[name])
                 stack.enter_context(replace_attribute(module, "forward", forward))
-            others = {name: tensor for name, tensor in inputs.items() if name not in modules}
-            return example.call(model, others, past)
+            call_inputs = {name: tensor for name, tensor in inputs.items() if name not in modules}
+            return example.call(model, call_inputs, past)
 
     return (
         dataclasses.replace(file, inputs={**file.inputs, **axes}),
@@ -156,6 +156,7 @@ def set_defaults(model: ir.Model, matrices: Mapping[str, np.ndarray]) -> None:
         matrices: by the names of the inputs.
     """
     for value in model.graph.inputs:
-        if value.name in matrices and value.dtype is not None:
-            value.const_value = ir.tensor(matrices[value.name].astype(value.dtype.numpy()), name=value.name)
+        matrix = matrices.get(str(value.name))
+        if matrix is not None and value.dtype is not None:
+            value.const_value = ir.tensor(matrix.astype(value.dtype.numpy()), name=value.name)
             model.graph.register_initializer(value)

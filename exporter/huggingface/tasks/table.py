@@ -5,12 +5,10 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from .. import decoders, encoder_decoders
+from .. import decoders, encoder_decoders, image_text
 from ..graphs import BATCH, DECODER_FILES, PAST, SEQUENCE, SOURCE, TOTAL, Axes, GraphFile
-from ..images import image_text
 from ..images.decoder_inputs import DEEPSTACK_EMBEDS
 from ..images.grids import DEEPSTACK_FEATURES
-from ..images.resized_positions import image_questions
 from . import sentences, single_run
 from .example_inputs import (
     CHOICES,
@@ -24,6 +22,7 @@ from .example_inputs import (
     MakeInput,
     image_pair,
 )
+from .image_questions import image_questions
 from .record import Task
 
 _TOKENS = {0: BATCH, 1: SEQUENCE}

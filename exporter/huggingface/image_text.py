@@ -10,12 +10,12 @@ import inspect
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from ....registration import UsageError
-from ..decoders import decoder_call
-from ..graphs import BATCH, EXAMPLE_SEQUENCE, ExampleCall, Inputs, Pairs, TaskModel, example_tokens
-from ..tasks.example_inputs import IMAGE_BATCH, make_inputs
-from . import grids, tiles
-from .decoder_inputs import with_deepstack, with_grid_positions, with_joined_prompt, with_marked_images
+from ...registration import UsageError
+from .decoders import decoder_call
+from .graphs import BATCH, EXAMPLE_SEQUENCE, ExampleCall, Inputs, Pairs, TaskModel, example_tokens
+from .images import grids, tiles
+from .images.decoder_inputs import with_deepstack, with_grid_positions, with_joined_prompt, with_marked_images
+from .tasks.example_inputs import IMAGE_BATCH, image_size, make_inputs
 
 if TYPE_CHECKING:
     import torch
@@ -92,7 +92,7 @@ def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
     if owner in _JOINS_PROMPT:
         decode = with_joined_prompt(decode)
     if owner in _HAS_TILES:
-        return [embed, tiles.encode_call(source), decode]
+        return [embed, tiles.encode_call(source, image_size(source)[0]), decode]
     images = make_inputs(source, {"pixel_values": {0: IMAGE_BATCH}})
     if owner in _MASKS_PIXELS:
         return [embed, _masked_images_call(images["pixel_values"]), decode]
