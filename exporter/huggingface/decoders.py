@@ -53,15 +53,12 @@ def text_generation(source: TaskModel) -> list[ExampleCall]:
     return [decoder_call(source)]
 
 
-def decoder_call(
-    source: TaskModel, *, reads_embeddings: bool = False, marks_images: bool = False
-) -> ExampleCall:
+def decoder_call(source: TaskModel, *, reads_embeddings: bool = False) -> ExampleCall:
     """The call of a decoder.
 
     Args:
         source: the model.
         reads_embeddings: whether it reads the embeddings of tokens, instead of tokens.
-        marks_images: whether it reads which of all tokens stand for images.
 
     Raises:
         UsageError: it returns no cache, or one of a class that is not supported.
@@ -84,9 +81,6 @@ def decoder_call(
     past_length = int(mask.sum(1).max()) - length if settings.is_static else EXAMPLE_PAST
     if "position_ids" in parameters:
         inputs["position_ids"] = (mask.cumsum(1) - 1)[:, past_length : past_length + length]
-    if marks_images:
-        inputs["token_type_ids"] = torch.zeros_like(mask)
-        inputs["token_type_ids"][:, past_length - 1 : past_length + 2] = 1
     kept = _find_kept_tensors(model, example_tokens(source.config, length), settings)
     layers = [list(tensors) for _, tensors in itertools.groupby(kept.tensors, lambda tensor: tensor.layer)]
     seeds = itertools.count()

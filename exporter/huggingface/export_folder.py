@@ -35,6 +35,7 @@ def export_huggingface(
     *,
     task: str | None = None,
     base_model: str | os.PathLike[str] | None = None,
+    adapter: str = "merge",
     opset: int | None = None,
     dtype: str = "float32",
     quantize: str | Mapping[str, object] | None = None,
@@ -63,6 +64,8 @@ def export_huggingface(
         task: a name that docs/huggingface.md lists, or optimum's name of the same task; by default that of
             the architecture in config.json.
         base_model: the folder of the model that an adapter changes; by default the one that it names.
+        adapter: "merge" to add an adapter to the weights; "inputs" to keep its matrices as inputs, whose
+            values are those of the adapter unless a caller passes others.
         opset: the ONNX opset to write; by default the target's, or 17.
         dtype: of weights and activations, "float32", "float16" or "bfloat16".
         quantize: "int8" or "int4", or a mapping of these as `dtype` and further arguments of
@@ -105,7 +108,7 @@ def export_huggingface(
     report = progress or (lambda stage: None)
     need_torch("exporting a model")
     report("loading the model")
-    models = _models_of(source, task, base_model, cache)
+    models = _models_of(source, task, base_model, cache, adapter)
     _check_source(models, chosen_layout, weights)
     if isinstance(models, TransformersFolder):
         check_layout(
@@ -138,6 +141,9 @@ def export_huggingface(
         for variant, lowered_graphs in job.lower_variants(DTYPES[dtype], settings)
         for graph in graphs_of_variant(lowered_graphs, variant, chosen_layout, quantization)
     ]
+    if isinstance(models, TransformersFolder):
+        for file in files:
+            models.set_defaults(file.graph.saved.model)
     entries: Entries = models.entries
     if chosen_layout.entries is not None and isinstance(models, TransformersFolder):
         facts = [file.facts for file in files]
@@ -154,15 +160,20 @@ def _models_of(
     task: str | None,
     base_model: str | os.PathLike[str] | None,
     cache: CacheSettings,
+    adapter: str,
 ) -> TransformersFolder | DiffusersFolder:
     """The models of a folder, by the library that wrote it."""
+    if adapter not in ("merge", "inputs"):
+        raise UsageError(f"adapter must be 'merge' or 'inputs', not {adapter!r}")
     if is_diffusers(folder):
+        if adapter == "inputs":
+            raise UsageError(f"'{folder}' contains no adapter: leave out adapter='inputs'")
         if base_model is not None:
             raise UsageError(f"'{folder}' contains no adapter, so it has no base model: leave it out")
         if cache.implementation != DYNAMIC_FULL:
             raise UsageError("folders of diffusers have no cache: leave out cache_implementation")
         return DiffusersFolder(folder, task)
-    return TransformersFolder(folder, task, base_model, cache)
+    return TransformersFolder(folder, task, base_model, cache, merges_adapter=adapter == "merge")
 
 
 def _check_source(models: TransformersFolder | DiffusersFolder, layout: FolderLayout, weights: str) -> None:
@@ -174,6 +185,8 @@ def _check_source(models: TransformersFolder | DiffusersFolder, layout: FolderLa
     if isinstance(models, TransformersFolder):
         if models.adapter is not None and layout.parts:
             raise UsageError(f"the layout {layout.name} is not possible for adapters: leave it out")
+        if not models.merges_adapter and layout.name:
+            raise UsageError(f"the layout {layout.name} is not possible for adapter='inputs': leave it out")
         if models.is_quantized and (layout.parts or weights == "reference"):
             option = f"the layout {layout.name}" if layout.parts else "weights='reference'"
             raise UsageError(f"{option} is not possible for quantized weights: leave it out")

@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from ...registration import ModelFileError, UsageError
 from ..running.session import CPU, Providers
+from .encoder_decoders import PATCHES
 from .folder import folder_at, read_json
 from .generation_graphs import (
     PAST_PREFIX,
@@ -19,9 +20,10 @@ from .generation_graphs import (
     next_cache,
     numpy_type,
     reorder_cache,
+    use_adapter,
 )
-from .image_inputs import process_images
-from .image_text import DECODER_FILE, EMBEDDING_FILE
+from .image_text import DECODER_FILE, EMBEDDING_FILE, IMAGE_INPUTS
+from .images.processing import process_images
 from .layouts.genai import GENAI_CONFIG
 from .layouts.merged_decoders import MERGED_FILE, USE_CACHE
 from .prompts import Prompt, read_tokens
@@ -39,6 +41,7 @@ class TextGenerator:
     Args:
         folder: that `export_huggingface` wrote, for text-generation, text2text-generation or
             automatic-speech-recognition.
+        adapter: the folder of an adapter of peft, for files with inputs for one; by default the exported one.
         providers: execution providers of onnxruntime.
 
     Attributes:
@@ -49,7 +52,13 @@ class TextGenerator:
         InferenceError: onnxruntime is not installed, or refuses a file.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, providers: Providers = CPU):
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        adapter: str | os.PathLike[str] | None = None,
+        providers: Providers = CPU,
+    ):
         self._folder = folder_at(folder)
         self.settings: Settings = read_settings(self._folder)
         self._encoder: GenerationGraph | None = None
@@ -64,8 +73,8 @@ class TextGenerator:
                 self._first = GenerationGraph(self._folder / "decoder_model.onnx", providers)
                 self._next = GenerationGraph(self._folder / "decoder_with_past_model.onnx", providers)
         elif (self._folder / EMBEDDING_FILE).is_file():
-            self._images = ImageParts(self._folder, providers)
             self._first = self._next = GenerationGraph(self._folder / DECODER_FILE, providers)
+            self._images = ImageParts(self._folder, self._first, providers)
         else:
             self._first = self._next = GenerationGraph(self._folder / "model.onnx", providers)
             if not self._first.past:
@@ -73,6 +82,8 @@ class TextGenerator:
                     f"'{self._folder / 'model.onnx'}' has no inputs {PAST_PREFIX}…: export the folder for "
                     "text-generation"
                 )
+        if adapter is not None:
+            use_adapter(folder_at(adapter), (self._encoder, self._first, self._next))
         search = read_json(self._folder / GENAI_CONFIG).get("search", {})
         self._shares_buffer = bool(search.get("past_present_share_buffer"))
         # Callers who pass tokens need no tokenizer, and perhaps have no library for it.
@@ -92,7 +103,7 @@ class TextGenerator:
     def _encoder_input(self) -> str:
         """The name of the encoder's input of texts, sounds or images."""
         names = () if self._encoder is None else self._encoder.inputs
-        inputs_without_text = ("input_features", "input_values", "pixel_values")
+        inputs_without_text = ("input_features", "input_values", "pixel_values", PATCHES)
         return next((name for name in inputs_without_text if name in names), "input_ids")
 
     @property
@@ -111,6 +122,9 @@ class TextGenerator:
         input_values: ArrayLike | None = None,
         pixel_values: ArrayLike | None = None,
         pixel_attention_mask: ArrayLike | None = None,
+        image_grid_thw: ArrayLike | None = None,
+        image_sizes: ArrayLike | None = None,
+        flattened_patches: ArrayLike | None = None,
         decoder_input_ids: ArrayLike | None = None,
         max_new_tokens: int = 20,
         min_new_tokens: int | None = None,
@@ -143,6 +157,9 @@ class TextGenerator:
             pixel_values: the images of image-to-text or image-text-to-text, as the processor of the model
                 makes them; with image tokens, in their order.
             pixel_attention_mask: their pixels that are no padding, for models such as SmolVLM.
+            image_grid_thw: the rows and columns of their patches, for models such as Qwen2-VL.
+            image_sizes: their heights and widths, for models such as LLaVA-NeXT.
+            flattened_patches: of Pix2Struct, the patches of images instead; the mask is `attention_mask`.
             decoder_input_ids: how the results of an encoder-decoder begin, `[batch, length]`; by default as
                 the configuration says.
             max_new_tokens: the most tokens that are generated for a sequence.
@@ -204,16 +221,19 @@ class TextGenerator:
         strings = [*settings.stop_strings, *stop_strings]
         if "" in strings:
             raise UsageError("a stop string is empty")
-        sounds = {"input_features": input_features, "input_values": input_values}
+        images = (pixel_values, pixel_attention_mask, image_grid_thw, image_sizes, flattened_patches)
+        named = dict(zip((*IMAGE_INPUTS, PATCHES), images, strict=True))
+        named |= {"input_ids": input_ids, "input_features": input_features, "input_values": input_values}
+        inputs = {name: value for name, value in named.items() if value is not None}
         if self._encoder is None:
-            unsupported = (*sounds.values(), decoder_input_ids)
-            if input_ids is None or any(item is not None for item in unsupported):
+            if decoder_input_ids is not None or not {"input_ids"} <= set(inputs) <= {
+                "input_ids",
+                *IMAGE_INPUTS,
+            }:
                 raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
-            images = (pixel_values, pixel_attention_mask)
-            prompt = self._decoder_prompt(input_ids, attention_mask, images, max_new_tokens)
+            prompt = self._decoder_prompt(inputs, attention_mask, max_new_tokens)
         else:
-            encoded = {"input_ids": input_ids, **sounds, "pixel_values": pixel_values}
-            encoder_inputs = self._encoder_inputs(encoded, attention_mask)
+            encoder_inputs = self._encoder_inputs(inputs, attention_mask)
             prompt = self._encoded_prompt(encoder_inputs, decoder_input_ids, language, speech_task)
         prompt = prompt.repeat(beams.rows)
         length = prompt.tokens.shape[1]
@@ -299,18 +319,22 @@ class TextGenerator:
             UsageError: the model reads no images, or the processor refuses the text.
             ModelFileError: an image or the processor cannot be read.
         """
-        if self._images is None and self._encoder_input != "pixel_values":
+        if self._images is None and self._encoder_input not in ("pixel_values", PATCHES):
             raise UsageError("this model reads no images")
         if chat and self.is_encoder_decoder:
             raise UsageError("an encoder-decoder of images has no chat template: leave out chat")
-        text = None if self.is_encoder_decoder else prompt
+        # Pix2Struct reads a question as a part of the image.
+        writes_header = read_json(self._folder / "preprocessor_config.json").get("is_vqa", False)
+        is_read = self._encoder is None or "input_ids" in self._encoder.inputs or writes_header
+        text = prompt if is_read else None
         inputs: dict[str, Any] = {**process_images(self._folder, images, text, chat=chat)}
         if self.is_encoder_decoder:
-            if prompt:
+            if prompt and not is_read:
                 begin, _ = self.tokenizer.encode(
                     [prompt], self.settings.pad, pads_left=True, adds_special=False
                 )
-                inputs["decoder_input_ids"] = begin
+                start = np.array([self.settings.prompt_start], np.int64)
+                inputs["decoder_input_ids"] = np.concatenate([start, begin], axis=1)
             return self._texts(self.generate(**inputs, **options))
         return self._texts(self.generate(**inputs, **options)[:, inputs["input_ids"].shape[1] :], 0)
 
@@ -329,18 +353,37 @@ class TextGenerator:
         return self.tokenizer.decode(rows)
 
     def _encoder_inputs(
-        self, inputs: Mapping[str, ArrayLike | None], attention_mask: ArrayLike | None
+        self, inputs: Mapping[str, ArrayLike], attention_mask: ArrayLike | None
     ) -> dict[str, np.ndarray]:
         assert self._encoder is not None
-        name = self._encoder_input
-        passed = {key: value for key, value in inputs.items() if value is not None}
-        if list(passed) != [name]:
-            raise UsageError(f"this model needs {name}, not {', '.join(sorted(passed)) or 'nothing'}")
-        if name != "input_ids":
-            declaration = self._encoder.inputs[name]
-            return {name: np.asarray(passed[name], dtype=numpy_type(declaration.dtype))}
-        tokens, mask = read_tokens(passed[name], attention_mask)
-        return {"input_ids": tokens, "attention_mask": mask}
+        declared = self._encoder.inputs
+        needed = sorted(set(declared) - {"attention_mask"})
+        passed = dict(inputs)
+        if sorted(passed) != needed:
+            names = ", ".join(sorted(passed)) or "nothing"
+            raise UsageError(f"this model needs {' and '.join(needed)}, not {names}")
+        feed: dict[str, np.ndarray] = {}
+        if "input_ids" in passed:
+            tokens = passed.pop("input_ids")
+            feed["input_ids"], feed["attention_mask"] = read_tokens(tokens, attention_mask)
+        feed |= {
+            name: np.asarray(value, dtype=numpy_type(declared[name].dtype)) for name, value in passed.items()
+        }
+        if "input_ids" in feed:
+            return feed
+        [(name, array)] = feed.items()
+        is_fixed = all(isinstance(size, int) for size in (declared[name].shape or (0,))[1:])
+        # Patches of zeros are padding.
+        default = array.any(-1) if PATCHES in feed else np.ones(array.shape[:2])
+        mask = np.asarray(default if attention_mask is None else attention_mask)
+        if "attention_mask" in declared:
+            feed["attention_mask"] = mask.astype(array.dtype if PATCHES in feed else np.int64)
+        elif not (is_fixed or mask.all()):
+            raise UsageError(
+                "the files have no input for the mask of sounds: export a folder whose "
+                "preprocessor_config.json has return_attention_mask"
+            )
+        return feed
 
     def _beginning(
         self, fixed: Mapping[str, object], count: int, language: str | None, task: str
@@ -375,12 +418,12 @@ class TextGenerator:
 
     def _decoder_prompt(
         self,
-        input_ids: ArrayLike,
+        inputs: Mapping[str, ArrayLike],
         attention_mask: ArrayLike | None,
-        images: tuple[ArrayLike | None, ArrayLike | None],
         max_new_tokens: int,
     ) -> Prompt:
-        tokens, mask = read_tokens(input_ids, attention_mask)
+        images = dict(inputs)
+        tokens, mask = read_tokens(images.pop("input_ids"), attention_mask)
         if self._shares_buffer and not mask.all():
             raise UsageError(
                 "the files of the layout genai take prompts of one length: GroupQueryAttention has no "
@@ -392,13 +435,13 @@ class TextGenerator:
         if self._first.static is not None:
             # The last new token is not cached.
             self._first.static.check(tokens.shape[1] + max_new_tokens - 1)
-        inputs = {"attention_mask": mask}
+        decoder_inputs = {"attention_mask": mask}
         if self._images is not None:
-            inputs["inputs_embeds"] = self._images.make_embeddings(tokens, *images)
-        elif any(image is not None for image in images):
+            decoder_inputs |= self._images.prompt_inputs(tokens, mask, images)
+        elif images:
             raise UsageError("this model reads no images: leave out pixel_values")
         # Repetition penalties must not count the tokens of the padding.
-        return Prompt(tokens, inputs, source=tokens, padding=(mask != 0).argmax(axis=1))
+        return Prompt(tokens, decoder_inputs, source=tokens, padding=(mask != 0).argmax(axis=1))
 
     def _encoded_prompt(
         self,
@@ -426,7 +469,7 @@ class TextGenerator:
         while True:
             feed = {**inputs, "input_ids": next_tokens, USE_CACHE: np.array([has_past])}
             if self._images is not None:
-                feed["token_type_ids"] = self._images.mark_images(search.tokens)
+                feed["token_type_ids"] = self._images.token_types(search.tokens, prompt.tokens.shape[1])
             for call, column in graph.calls(search.tokens, next_tokens, inputs):
                 results = graph.run({**feed, **call, **cache})
                 cache |= next_cache(results, has_past)
@@ -443,5 +486,5 @@ class TextGenerator:
                 mask = inputs["attention_mask"] if rows is None else inputs["attention_mask"][rows]
                 inputs["attention_mask"] = np.concatenate([mask, np.ones_like(mask[:, :1])], axis=1)
             if self._images is not None:
-                inputs["inputs_embeds"] = self._images.make_embeddings(next_tokens)
+                inputs |= self._images.embed_tokens(next_tokens)
             graph = self._next

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,11 +15,21 @@ from ..running.runner import Runner
 from ..running.session import Providers
 from .folder import CONFIG, read_json
 from .image_text import EMBEDDING_FILE, PIXEL_MASK, VISION_FILE
+from .images.decoder_inputs import DEEPSTACK_EMBEDS
+from .images.grids import DEEPSTACK_FEATURES, GRIDS
+from .images.positions import continue_positions, grid_positions
 from .layouts.merged_decoders import is_cross_cache
+from .libraries.adapter_inputs import check_matrices, is_matrix, read_matrices
 from .static_calls import StaticCalls
 
 PAST_PREFIX, PRESENT_PREFIX = "past_key_values.", "present."
 """The beginnings of the names of the inputs and outputs of a cache."""
+PROMPT_POSITIONS = "prompt_positions"
+"""The positions of the tokens of prompts `[batch, 3, length]`, where they are not those of a text."""
+_JOINS_PROMPT = ("paligemma",)
+"""Types of models whose tokens of the prompt attend to each other."""
+_SPATIAL_MERGE = 2
+"""The number of rows of patches that become one token, where config.json leaves out the default."""
 
 
 class ImageParts:
@@ -27,60 +37,99 @@ class ImageParts:
 
     Args:
         folder: with the files, and config.json.
+        decoder: whose inputs they make.
         providers: execution providers of onnxruntime.
     """
 
-    def __init__(self, folder: pathlib.Path, providers: Providers):
+    def __init__(self, folder: pathlib.Path, decoder: GenerationGraph, providers: Providers):
         self._embedding = GenerationGraph(folder / EMBEDDING_FILE, providers)
         self._vision = GenerationGraph(folder / VISION_FILE, providers)
         config = read_json(folder / CONFIG)
         # The name in older releases of transformers.
         self._image_token = config.get("image_token_id", config.get("image_token_index"))
+        vision_config = config.get("vision_config") or {}
+        self._merge = vision_config.get("spatial_merge_size", _SPATIAL_MERGE)
+        self._joins_prompt = config.get("model_type") in _JOINS_PROMPT
+        deepstack = decoder.inputs.get(DEEPSTACK_EMBEDS)
+        # `[batch, layers, length, width]`
+        self._inner_layers = deepstack.shape[1] if deepstack is not None and deepstack.shape else None
 
-    def mark_images(self, tokens: np.ndarray) -> np.ndarray:
-        """Which tokens stand for images, as the decoders of some models have them."""
+    def token_types(self, tokens: np.ndarray, prompt_length: int) -> np.ndarray:
+        """The types of all tokens, as the decoders of some models have them.
+
+        They mark the tokens of images, or, for models that read the prompt as a whole, those behind it.
+        """
         marks: np.ndarray = tokens == self._image_token
+        if self._joins_prompt:
+            marks = np.broadcast_to(np.arange(tokens.shape[1]) >= prompt_length, tokens.shape)
         return marks.astype(np.int64)
 
-    def make_embeddings(
-        self,
-        tokens: np.ndarray,
-        pixel_values: ArrayLike | None = None,
-        pixel_attention_mask: ArrayLike | None = None,
-    ) -> np.ndarray:
-        """The embeddings of tokens, with the features of images at the image tokens.
+    def prompt_inputs(
+        self, tokens: np.ndarray, mask: np.ndarray, images: Mapping[str, ArrayLike]
+    ) -> dict[str, np.ndarray]:
+        """The inputs of the decoder for a prompt: embeddings with the features of images, and positions.
+
+        Args:
+            tokens: `[batch, length]`.
+            mask: 0 for padding.
+            images: as the processor makes them, by the names of the inputs.
 
         Raises:
-            UsageError: there are more image tokens than features, or fewer; or the file needs no mask.
+            UsageError: there are more image tokens than features, or fewer; or the inputs are not those of
+                the file.
         """
+        grids = np.asarray(images.get(GRIDS, np.zeros((0, 3))), np.int64)
+        inputs = self.embed_tokens(tokens)
+        if images:
+            is_image = tokens == self._image_token
+            # The embedding may have no row for the image token.
+            inputs = self.embed_tokens(np.where(is_image, 0, tokens))
+            features = self._features(images)
+            count = features["image_features"].shape[0]
+            if is_image.sum() != count:
+                raise UsageError(
+                    f"the images have {count} features, and the tokens {is_image.sum()} image tokens "
+                    f"({self._image_token})"
+                )
+            inputs["inputs_embeds"][is_image] = features["image_features"]
+            if DEEPSTACK_EMBEDS in inputs:
+                rows, columns = is_image.nonzero()
+                inputs[DEEPSTACK_EMBEDS][rows, :, columns] = features[DEEPSTACK_FEATURES].transpose(1, 0, 2)
+        if GRIDS in self._vision.inputs:
+            inputs[PROMPT_POSITIONS] = grid_positions(tokens, mask, self._image_token, grids, self._merge)
+        return inputs
+
+    def embed_tokens(self, tokens: np.ndarray) -> dict[str, np.ndarray]:
+        """The inputs of the decoder for tokens of text."""
         embeddings: np.ndarray = self._embedding.run({"input_ids": tokens})["inputs_embeds"].numpy()
-        if pixel_values is None:
-            return embeddings
-        declared = self._vision.inputs["pixel_values"]
-        images = np.asarray(pixel_values, dtype=numpy_type(declared.dtype))
-        feed: dict[str, np.ndarray] = {}
-        if PIXEL_MASK in self._vision.inputs:
-            shape = (*images.shape[:2], *images.shape[3:])
-            mask = np.ones(shape) if pixel_attention_mask is None else np.asarray(pixel_attention_mask)
+        inputs = {"inputs_embeds": embeddings.copy()}
+        if isinstance(self._inner_layers, int):
+            inputs[DEEPSTACK_EMBEDS] = np.zeros_like(embeddings[:, None]).repeat(self._inner_layers, axis=1)
+        return inputs
+
+    def _features(self, images: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+        """The features of images by name.
+
+        Raises:
+            UsageError: the inputs are not those of the file.
+        """
+        declared = self._vision.inputs
+        feed = {name: np.asarray(value) for name, value in images.items()}
+        if PIXEL_MASK in declared and "pixel_values" in feed:
+            pixels = feed["pixel_values"]
+            mask = feed.get(PIXEL_MASK, np.ones((*pixels.shape[:2], *pixels.shape[3:])))
             feed[PIXEL_MASK] = mask.astype(bool)
-        elif pixel_attention_mask is not None:
-            raise UsageError("this model has no mask of pixels: leave out pixel_attention_mask")
-        # The file of some models takes one image at a time.
-        count = next(iter(declared.shape or ()), None)
-        parts = [images] if not isinstance(count, int) else np.split(images, len(images) // count)
-        results = [
-            self._vision.run({"pixel_values": part, **feed})["image_features"].numpy() for part in parts
-        ]
-        features = np.concatenate(results)
-        positions = tokens == self._image_token
-        if positions.sum() != len(features):
+        if set(feed) != set(declared):
             raise UsageError(
-                f"the images have {len(features)} features, and the tokens {positions.sum()} image tokens "
-                f"({self._image_token})"
+                f"the images of this model are {', '.join(declared)}, not {', '.join(sorted(feed))}"
             )
-        embeddings = embeddings.copy()
-        embeddings[positions] = features
-        return embeddings
+        feed["pixel_values"] = feed["pixel_values"].astype(numpy_type(declared["pixel_values"].dtype))
+        # The file of some models takes one image at a time.
+        count = next(iter(declared["pixel_values"].shape or ()), None)
+        pixels = feed["pixel_values"]
+        parts = [pixels] if not isinstance(count, int) else np.split(pixels, len(pixels) // count)
+        results = [self._vision.run({**feed, "pixel_values": part}) for part in parts]
+        return {name: np.concatenate([result[name].numpy() for result in results]) for name in results[0]}
 
 
 class GenerationGraph:
@@ -91,6 +140,7 @@ class GenerationGraph:
         past: the inputs of its cache.
         masks_new_tokens: whether its mask has the length of the tokens, without the past.
         static: the calls of a file with a static cache.
+        adapter: inputs of all calls.
     """
 
     def __init__(self, path: pathlib.Path, providers: Providers):
@@ -99,13 +149,14 @@ class GenerationGraph:
         self._runner = Runner.of_file(path, providers=providers)
         self.inputs = self._runner.inputs.declared
         self.masks_new_tokens = False
-        if "attention_mask" in self.inputs:
+        tokens_name = next((name for name in ("input_ids", "inputs_embeds") if name in self.inputs), None)
+        if "attention_mask" in self.inputs and tokens_name is not None:
             # A model whose states have no positions masks the new tokens, others all positions.
-            tokens_name = "input_ids" if "input_ids" in self.inputs else "inputs_embeds"
             mask, tokens = (self.inputs[name].shape or () for name in ("attention_mask", tokens_name))
             self.masks_new_tokens = mask[1:2] == tokens[1:2]
         self.past = [declared for name, declared in self.inputs.items() if name.startswith(PAST_PREFIX)]
         self.static = StaticCalls.of_inputs(self.inputs)
+        self.adapter: Mapping[str, np.ndarray] = {}
 
     def calls(
         self, tokens: np.ndarray, next_tokens: np.ndarray, fixed: Mapping[str, Any]
@@ -121,12 +172,16 @@ class GenerationGraph:
             yield from self.static.feeds(tokens, fixed["attention_mask"], next_tokens.shape[1])
             return
         feed = {}
-        if "position_ids" in self.inputs:
+        count = next_tokens.shape[1]
+        if PROMPT_POSITIONS in fixed:
+            positions = continue_positions(fixed[PROMPT_POSITIONS], tokens.shape[1])
+            feed["position_ids"] = positions[:, :, -count:]
+        elif "position_ids" in self.inputs:
             # Positions count real tokens only, so that padding on the left does not shift a prompt.
             positions = np.maximum(fixed["attention_mask"].cumsum(axis=1) - 1, 0)
-            feed["position_ids"] = positions[:, -next_tokens.shape[1] :]
+            feed["position_ids"] = positions[:, -count:]
         if self.masks_new_tokens:
-            feed["attention_mask"] = fixed["attention_mask"][:, -next_tokens.shape[1] :]
+            feed["attention_mask"] = fixed["attention_mask"][:, -count:]
         yield feed, -1
 
     def empty_cache(self, batch: int) -> dict[str, np.ndarray]:
@@ -148,8 +203,25 @@ class GenerationGraph:
         Returns:
             The outputs by name, as onnxruntime's values, which are not copied.
         """
-        feed = {name: value for name, value in inputs.items() if name in self.inputs}
+        feed = {name: value for name, value in {**inputs, **self.adapter}.items() if name in self.inputs}
         return dict(zip(self._runner.output_names, self._runner.run(feed), strict=True))
+
+
+def use_adapter(folder: pathlib.Path, graphs: Iterable[GenerationGraph | None]) -> None:
+    """Run graphs with the matrices of an adapter.
+
+    Args:
+        folder: of the adapter.
+        graphs: of a model; None for those that it does not have.
+
+    Raises:
+        UsageError: the graphs have other inputs.
+    """
+    present = [graph for graph in graphs if graph is not None]
+    matrices = read_matrices(folder)
+    check_matrices(folder, matrices, {name for graph in present for name in graph.inputs if is_matrix(name)})
+    for graph in present:
+        graph.adapter = matrices
 
 
 def next_cache(results: Mapping[str, Any], has_past: bool) -> dict[str, Any]:

@@ -177,10 +177,12 @@ class GraphFile:
         return shapes
 
     def _inputs_of(self, example: ExampleCall) -> dict[str, dict[int, str]]:
+        # Names are given to the inputs of the graph by their order.
+        assert list(example.inputs) == [name for name in self.inputs if name in example.inputs]
         return {
             name: dict(example.other_axes.get(name, axes))
             for name, axes in self.inputs.items()
-            if name.partition(".")[0] in example.arguments
+            if name in example.arguments or name.partition(".")[0] in example.arguments
         }
 
 

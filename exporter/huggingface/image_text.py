@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 from ...registration import UsageError
 from .decoders import decoder_call
 from .graphs import BATCH, EXAMPLE_SEQUENCE, ExampleCall, Inputs, Pairs, TaskModel, example_tokens
-from .tasks.example_inputs import IMAGE_BATCH, make_inputs
+from .images import grids, tiles
+from .images.decoder_inputs import with_deepstack, with_grid_positions, with_joined_prompt, with_marked_images
+from .tasks.example_inputs import IMAGE_BATCH, image_size, make_inputs
 
 if TYPE_CHECKING:
     import torch
@@ -26,6 +28,8 @@ EMBEDDING_FILE, VISION_FILE, DECODER_FILE = (
 )
 """The files, as transformers.js calls them."""
 PIXEL_MASK, IMAGES = "pixel_attention_mask", "num_images"
+IMAGE_INPUTS = ("pixel_values", PIXEL_MASK, grids.GRIDS, tiles.SIZES)
+"""The inputs of the files for images, as processors make them."""
 _DECODER_ARGUMENTS = frozenset(
     {
         "input_ids",
@@ -45,10 +49,14 @@ _DECODER_ARGUMENTS = frozenset(
 """What a decoder reads that takes the features of images as embeddings, and as nothing else."""
 _LISTS_IMAGES = ("LlavaModel",)
 """Models whose features of images are a list of the rows of what their projector returns."""
+_HAS_TILES = ("LlavaNextModel",)
+"""Models whose images are tiles of one size, of which each image has its own number."""
 _MASKS_PIXELS = ("Idefics3Model", "SmolVLMModel")
 """Models with several images for each text, and a mask of their pixels."""
 _JOINS_IMAGE_TOKENS = ("Gemma3Model",)
 """Models whose tokens of one image attend to each other, and which have them marked by `token_type_ids`."""
+_JOINS_PROMPT = ("PaliGemmaModel",)
+"""Models whose tokens of the prompt attend to each other, and have 0 as their `token_type_ids`."""
 _IMAGE_ARGUMENTS = frozenset(
     {
         "pixel_values",
@@ -70,16 +78,30 @@ def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
         UsageError: the decoder needs more than embeddings, or the features more than images of one size.
     """
     model = source.model
-    _check_parts(model)
+    encoder = grids.grid_encoder(model)
+    _check_parts(model, reads_grids=encoder is not None)
+    embed = ExampleCall(_embed_tokens, {"input_ids": example_tokens(source.config, EXAMPLE_SEQUENCE)})
+    decode = decoder_call(source, reads_embeddings=True)
+    if encoder is not None:
+        encode, layers = grids.encode_call(source, encoder)
+        decode = with_grid_positions(source, decode)
+        return [embed, encode, with_deepstack(source, decode, layers) if layers else decode]
+    owner = _owner_of(model)
+    if owner in _JOINS_IMAGE_TOKENS:
+        decode = with_marked_images(decode)
+    if owner in _JOINS_PROMPT:
+        decode = with_joined_prompt(decode)
+    if owner in _HAS_TILES:
+        return [embed, tiles.encode_call(source, image_size(source)[0]), decode]
     images = make_inputs(source, {"pixel_values": {0: IMAGE_BATCH}})
-    calls = [ExampleCall(_embed_tokens, {"input_ids": example_tokens(source.config, EXAMPLE_SEQUENCE)})]
-    if _owner_of(model) in _MASKS_PIXELS:
-        calls.append(_masked_images_call(images["pixel_values"]))
-    else:
-        one_image = {name: image[:1] for name, image in images.items()}
-        calls.append(ExampleCall(_encode_images, images, fixed_inputs=one_image))
-    marks_images = _owner_of(model) in _JOINS_IMAGE_TOKENS
-    return [*calls, decoder_call(source, reads_embeddings=True, marks_images=marks_images)]
+    if owner in _MASKS_PIXELS:
+        return [embed, _masked_images_call(images["pixel_values"]), decode]
+    one_image = {name: image[:1] for name, image in images.items()}
+    return [
+        embed,
+        ExampleCall(_encode_images, images, fixed_inputs=one_image, outputs=grids.FEATURES),
+        decode,
+    ]
 
 
 def _owner_of(model: PreTrainedModel) -> str:
@@ -99,21 +121,29 @@ def _masked_images_call(images: torch.Tensor) -> ExampleCall:
         _encode_masked_images,
         {"pixel_values": pixels, PIXEL_MASK: mask},
         other_axes={"pixel_values": axes, PIXEL_MASK: axes},
+        outputs=grids.FEATURES,
     )
 
 
-def _check_parts(model: PreTrainedModel) -> None:
+def _check_parts(model: PreTrainedModel, *, reads_grids: bool) -> None:
     """Refuse models whose images do more than to replace embeddings.
+
+    Args:
+        model: to check.
+        reads_grids: whether images are patches in grids.
 
     Raises:
         UsageError: the message names an argument that tells so.
     """
     parameters = inspect.signature(type(model).forward).parameters
     arguments = {"self", *_DECODER_ARGUMENTS, *_IMAGE_ARGUMENTS}
-    if _owner_of(model) in _MASKS_PIXELS:
+    owner = _owner_of(model)
+    if owner in _MASKS_PIXELS:
         arguments.add(PIXEL_MASK)
-    if _owner_of(model) in _JOINS_IMAGE_TOKENS:
+    if owner in (*_JOINS_IMAGE_TOKENS, *_JOINS_PROMPT):
         arguments.add("token_type_ids")
+    if reads_grids:
+        arguments |= grids.GRID_ARGUMENTS
     unsupported = [name for name in parameters if name not in arguments]
     encode = getattr(model, "get_image_features", None)
     needed = [] if encode is None else inspect.signature(encode).parameters.values()
@@ -122,7 +152,7 @@ def _check_parts(model: PreTrainedModel) -> None:
         for parameter in needed
         if parameter.default is parameter.empty
         and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-        and parameter.name != "pixel_values"
+        and parameter.name not in ("pixel_values", *([tiles.SIZES] if owner in _HAS_TILES else []))
     ]
     # Masks between the tokens of an image, positions in a grid and features for inner layers have arguments.
     if encode is None or "inputs_embeds" not in parameters or unsupported:

@@ -43,6 +43,9 @@ _OF_BOTH_FILES = "forced_decoder_ids"
 """What Whisper reads from config.json, where generation_config.json has none."""
 _WITHOUT_DEFAULT = frozenset({_OF_BOTH_FILES, "lang_to_id", "task_to_id", "no_timestamps_token_id"})
 """What transformers reads from generation_config.json only."""
+_BLIP = "blip"
+_BLIP_TOKENS = {"bos_token_id": 30522, "sep_token_id": 102, "pad_token_id": 0}
+"""The defaults of its configuration of text."""
 Tokens = tuple[int, ...]
 
 
@@ -54,7 +57,9 @@ class Settings:
         ends: tokens that end a sequence.
         pad: the token after the end of a sequence.
         start: the first token of an encoder-decoder's results.
-        forced: the tokens after it.
+        prompt_start: tokens before those of a text that the result of an encoder-decoder begins with.
+        prompt_start: the tokens before a text that such a result begins with.
+        forced: the tokens after the first one.
         languages: the token of each language of a multilingual model, by `<|en|>`.
         tasks: the tokens of "transcribe" and "translate".
         no_timestamps: the token that asks for text without times.
@@ -83,6 +88,7 @@ class Settings:
     ends: Tokens = ()
     pad: int = 0
     start: int | None = None
+    prompt_start: Tokens = ()
     forced: Tokens = ()
     languages: Mapping[str, int] = dataclasses.field(default_factory=dict)
     tasks: Mapping[str, int] = dataclasses.field(default_factory=dict)
@@ -148,6 +154,8 @@ def read_settings(folder: pathlib.Path) -> Settings:
     config = read_json(folder / CONFIG)
     has_own_file = (folder / GENERATION_CONFIG).is_file()
     entries = _present(read_json(folder / GENERATION_CONFIG)) if has_own_file else _legacy_entries(config)
+    if config.get("model_type") == _BLIP:
+        entries = _text_tokens(config)
     try:
         settings = _settings(entries, config)
     except (TypeError, ValueError, LookupError) as error:
@@ -178,6 +186,7 @@ def _settings(entries: Mapping[str, Any], config: Mapping[str, Any]) -> Settings
         # transformers pads with the first end token where a model has no padding token, as GPT-2.
         pad=_numbers(pad)[0] if pad is not None else (ends or (0,))[0],
         start=entries.get("decoder_start_token_id", entries.get("bos_token_id")),
+        prompt_start=_numbers(entries.get("bos_token_id")) if config.get("model_type") == _BLIP else (),
         forced=tuple(token for _, token in forced),
         languages=entries.get("lang_to_id") or {},
         tasks=entries.get("task_to_id") or {},
@@ -210,6 +219,13 @@ def _legacy_entries(config: Mapping[str, object]) -> dict[str, Any]:
     if config.get("force_bos_token_to_be_generated"):
         entries["forced_bos_token_id"] = entries.get("bos_token_id")
     return {key: value for key, value in entries.items() if key not in _WITHOUT_DEFAULT}
+
+
+def _text_tokens(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of BLIP, whose decoder of text generates by itself and ends with a separator."""
+    tokens = {**_BLIP_TOKENS, **_present(config.get("text_config") or {})}
+    named = {name: tokens[name] for name in ("bos_token_id", "pad_token_id")}
+    return {**named, "eos_token_id": tokens["sep_token_id"]}
 
 
 def _present(entries: Mapping[str, object]) -> dict[str, Any]:

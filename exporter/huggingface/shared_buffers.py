@@ -62,7 +62,7 @@ def supports_shared_buffer(model: PreTrainedModel, tokens: torch.Tensor) -> bool
 
     # A trial run may begin anew with data.
     windows: dict[int | None, int | None] = {}
-    with _attention_replaced(model, examine):
+    with attention_replaced(model.config, examine):
         result = trial_run(model, {"input_ids": tokens})
     layers = getattr(result.get("past_key_values"), "layers", ())
     # The cache tells what the masks exclude: a window, or a chunk that attention does not know of.
@@ -113,20 +113,26 @@ def attention_in_buffers(model: PreTrainedModel, cache: object, mask: torch.Tens
         )
         return output.transpose(1, 2), None
 
-    with _attention_replaced(model, attend):
+    with attention_replaced(model.config, attend):
         yield
 
 
 @contextlib.contextmanager
-def _attention_replaced(model: PreTrainedModel, attend: Callable[..., object]) -> Iterator[None]:
-    """Within the context, all layers call a function, without a mask: the table of masks lacks its name."""
+def attention_replaced(config: object, attend: Callable[..., object], name: str = _NAME) -> Iterator[None]:
+    """Within the context, all layers call a function, without a mask: the table of masks lacks its name.
+
+    Args:
+        config: of the model that runs.
+        attend: the function.
+        name: of the function, which tells transformers about its arguments.
+    """
     from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-    name = getattr(model.config, _IMPLEMENTATION)
-    ALL_ATTENTION_FUNCTIONS[_NAME] = attend
+    original_name = getattr(config, _IMPLEMENTATION)
+    ALL_ATTENTION_FUNCTIONS[name] = attend
     try:
-        setattr(model.config, _IMPLEMENTATION, _NAME)
+        setattr(config, _IMPLEMENTATION, name)
         yield
     finally:
-        setattr(model.config, _IMPLEMENTATION, name)
-        del ALL_ATTENTION_FUNCTIONS[_NAME]
+        setattr(config, _IMPLEMENTATION, original_name)
+        del ALL_ATTENTION_FUNCTIONS[name]

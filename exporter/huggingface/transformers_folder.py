@@ -6,10 +6,13 @@ import os
 import pathlib
 from collections.abc import Iterator
 
+import onnx_ir as ir
+
 from ...registration import UsageError
 from .cache_settings import DYNAMIC_FULL, CacheSettings
 from .folder import copy_files, folder_at, task_of_modules
 from .graphs import ExampleCall, GraphFile, TaskModel
+from .libraries.adapter_inputs import matrix_modules, read_matrices, set_defaults, with_matrices
 from .libraries.adapters import Adapter, is_adapter, read_adapter
 from .model_folders import Loaded, load, read_config
 from .quantized.method import method_of
@@ -37,6 +40,8 @@ class TransformersFolder:
         task: str | None,
         base_model: str | os.PathLike[str] | None,
         cache: CacheSettings = _WHOLE_CACHE,
+        *,
+        merges_adapter: bool = True,
     ) -> None:
         """Read the configuration, and choose the task.
 
@@ -46,6 +51,7 @@ class TransformersFolder:
                 sentence-transformers or of the architecture.
             base_model: the folder of the base model of an adapter.
             cache: the form of the cache of a decoder.
+            merges_adapter: whether an adapter is added to the weights, instead of the inputs.
 
         Raises:
             ModelFileError: a file cannot be read.
@@ -60,6 +66,9 @@ class TransformersFolder:
             self.folder = self.adapter.base
         elif base_model is not None:
             raise UsageError(f"'{folder}' contains no adapter, so it has no base model: leave it out")
+        elif not merges_adapter:
+            raise UsageError(f"'{folder}' contains no adapter: leave out adapter='inputs'")
+        self.merges_adapter = merges_adapter
         self.config = read_config(folder_at(self.folder))
         self.is_quantized = method_of(self.folder) is not None
         if self.is_quantized and self.adapter is not None:
@@ -102,10 +111,23 @@ class TransformersFolder:
             ModelFileError, CaptureError: the weights cannot be read.
         """
         if self.adapter is not None:
-            loaded = self.adapter.load(self.config, self.record, dtype)
+            loaded = self.adapter.load(self.config, self.record, dtype, merges=self.merges_adapter)
         else:
             loaded = load(self.folder, self.config, self.record, dtype)
-        yield loaded, self.record.example_calls(TaskModel(loaded.model, self.config, self.folder, self.cache))
+        calls = self.record.example_calls(TaskModel(loaded.model, self.config, self.folder, self.cache))
+        if not self.merges_adapter:
+            modules = matrix_modules(loaded.model)
+            calls = [with_matrices(file, example, modules) for file, example in calls]
+        yield loaded, calls
+
+    def set_defaults(self, model: ir.Model) -> None:
+        """Give the inputs for an adapter the values of the folder's adapter.
+
+        Raises:
+            UsageError, ModelFileError: as for `read_matrices`.
+        """
+        if self.adapter is not None and not self.merges_adapter:
+            set_defaults(model, read_matrices(self.adapter.folder))
 
     def copy_files(self, target: pathlib.Path) -> list[str]:
         """Copy the files of tokenizers, processors and configurations; those of an adapter come last.

@@ -82,10 +82,12 @@ def inputs_of_session(session: onnxruntime.InferenceSession) -> ModelInputs:
     onnxruntime does not distinguish scalars from tensors of unknown rank.
     """
     declared = []
-    for entry in session.get_inputs():
+    required = session.get_inputs()
+    # Inputs for which the model has values.
+    for entry in (*required, *session.get_overridable_initializers()):
         is_tensor = TENSOR.fullmatch(entry.type) is not None
-        dtype = element_type_of(entry.type)
-        declared.append(DeclaredInput(entry.name, dtype, tuple(entry.shape) or None, is_tensor))
+        dtype, shape = element_type_of(entry.type), tuple(entry.shape) or None
+        declared.append(DeclaredInput(entry.name, dtype, shape, is_tensor, entry not in required))
     facts = session.get_modelmeta()
     return ModelInputs(declared, facts.custom_metadata_map, facts.producer_name)
 

@@ -36,6 +36,7 @@ def export(
     hf: huggingface.Folder = None,
     task: huggingface.TaskName = None,
     base_model: huggingface.BaseModel = None,
+    adapter: huggingface.AdapterForm = None,
     layout: huggingface.LayoutName = None,
     cache_implementation: huggingface.CacheImplementation = None,
     max_cache_len: huggingface.MaxCacheLen = None,

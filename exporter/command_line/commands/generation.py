@@ -90,6 +90,10 @@ _Chat = Annotated[
     bool, typer.Option("--chat", help="Take the prompt as a message, and apply the chat template.")
 ]
 _System = Annotated[str | None, typer.Option(metavar="TEXT", help="With --chat: the system message.")]
+_AdapterFolder = Annotated[
+    pathlib.Path | None,
+    typer.Option(metavar="FOLDER", help="An adapter of peft, for a model exported with --adapter inputs."),
+]
 _Stream = Annotated[bool, typer.Option("--stream", help="Print the new text while it is generated.")]
 
 
@@ -117,6 +121,7 @@ def generate(
     chat: _Chat = False,
     system: _System = None,
     stream: _Stream = False,
+    adapter: _AdapterFolder = None,
     as_json: options.Json = False,
 ) -> None:
     """Generate text with an exported model, on onnxruntime.
@@ -137,7 +142,7 @@ def generate(
     unused = [name for name in _OF_SAMPLING if context.params[name] is not None and not sample]
     if unused:
         raise UsageError(f"--{unused[0].replace('_', '-')} is for sampling: pass --sample, too")
-    model = TextGenerator(folder)
+    model = TextGenerator(folder, adapter=adapter)
     arguments: dict[str, Any] = {name: context.params[name] for name in _ARGUMENTS}
     arguments["stop_strings"] = stop or ()
     if stream:

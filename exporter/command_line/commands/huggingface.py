@@ -72,8 +72,16 @@ BaseModel = Annotated[
         "adapter names.",
     ),
 ]
+AdapterForm = Annotated[
+    str | None,
+    typer.Option(
+        metavar="merge | inputs",
+        help="With --hf and an adapter of peft: add it to the weights (the default), or keep its matrices as "
+        "inputs.",
+    ),
+]
 _PARAMETERS_OF_FOLDERS = frozenset(
-    "output hf task base_model layout cache_implementation max_cache_len batch_size sequence_length "
+    "output hf task base_model adapter layout cache_implementation max_cache_len batch_size sequence_length "
     "dtype opset verify external_data reference_weights optimize target "
     "quantize block_size asymmetric quantize_embeddings keep_lm_head as_json narrow guard".split()
 )
@@ -81,7 +89,7 @@ _PARAMETERS_OF_FOLDERS = frozenset(
 
 
 _PARAMETERS_FOR_FOLDERS_ONLY = (
-    "task layout dtype cache_implementation max_cache_len batch_size sequence_length".split()
+    "task layout adapter dtype cache_implementation max_cache_len batch_size sequence_length".split()
 )
 """The parameters of `opsetta export` that need --hf."""
 
@@ -126,6 +134,7 @@ def export_folder(context: typer.Context, quantize: dict[str, Any] | None) -> No
             parameters["output"],
             task=parameters["task"],
             base_model=parameters["base_model"],
+            adapter=parameters["adapter"] or "merge",
             opset=parameters["opset"],
             dtype=parameters["dtype"] or "float32",
             quantize=quantize,

@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from ....registration import ModelFileError, UsageError
+from ....registration import UsageError
 from ..folder import CONFIG, folder_at, read_json
 from ..model_folders import Loaded, missing_weights, need_transformers, translate_errors
 from ..packages import need_package
 from ..tasks.record import Task
 from ..tasks.selection import auto_class_of
+from .adapter_inputs import ADAPTER, adapter_weights, check_matrices, matrix_modules, read_matrices
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig, PreTrainedModel
 
-ADAPTER = "adapter_config.json"
-_WEIGHTS = ("adapter_model.safetensors", "adapter_model.bin")
 _BASE_WEIGHTS = ("model*.safetensors", "pytorch_model*.bin")
-_PREFIX = "base_model.model."
-"""What peft puts before the names of the base model."""
 _TASKS = {
     "CAUSAL_LM": "text-generation",
     "SEQ_CLS": "text-classification",
@@ -79,13 +76,14 @@ class Adapter:
                 entries |= {"id2label": config.id2label, "label2id": config.label2id}
         return entries
 
-    def load(self, config: PretrainedConfig, task: Task, dtype: str) -> Loaded:
-        """The base model with the adapter in its weights.
+    def load(self, config: PretrainedConfig, task: Task, dtype: str, *, merges: bool = True) -> Loaded:
+        """The base model with the adapter in its weights, or beside them.
 
         Args:
             config: of the base model, with the sizes of the adapter.
             task: of the export.
             dtype: of weights and activations, as torch calls it.
+            merges: whether its matrices are added to the weights.
 
         Raises:
             UsageError: the type of the model has no such task, or the adapter cannot be merged.
@@ -121,9 +119,13 @@ class Adapter:
                     f"'{self.folder}' is an adapter of the type {name}, which cannot be merged into the "
                     "weights: export the model with opsetta.export"
                 )
-            merged: PreTrainedModel = adapted.merge_and_unload()
+            if merges:
+                changed: PreTrainedModel = adapted.merge_and_unload()
+            else:
+                changed = adapted.get_base_model()
+                check_matrices(self.folder, read_matrices(self.folder), set(matrix_modules(changed)))
         # The base model of a classifier lacks the head, which the adapter has.
-        return Loaded(merged.eval(), None, self.base, missing.difference(self.weights))
+        return Loaded(changed.eval(), None, self.base, missing.difference(self.weights))
 
 
 def is_adapter(folder: pathlib.Path) -> bool:
@@ -143,15 +145,9 @@ def read_adapter(folder: pathlib.Path, base_model: str | os.PathLike[str] | None
         UsageError: the base model is not on this machine.
         OpsettaError: peft is not installed.
     """
-    from ...capture.stored_weights.opening import open_weights
-
     need_package("peft", "adapters")
     settings = read_json(folder / ADAPTER)
-    path = next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
-    if path is None:
-        raise ModelFileError(
-            f"'{folder}' has an adapter without weights: there is no {' or '.join(_WEIGHTS)}"
-        )
+    weights = adapter_weights(folder)
     has_base_weights = any(any(folder.glob(pattern)) for pattern in _BASE_WEIGHTS)
     base = folder
     if base_model is not None or not has_base_weights:
@@ -162,7 +158,6 @@ def read_adapter(folder: pathlib.Path, base_model: str | os.PathLike[str] | None
             f"the folder of the base model, '{base}', contains an adapter itself ({ADAPTER}): move the files "
             "of the adapter to a folder of their own, and pass --base-model"
         )
-    weights = {name.removeprefix(_PREFIX): tensor for name, tensor in open_weights(path).items()}
     return Adapter(folder, base, _TASKS.get(str(settings.get("task_type"))), weights)
 
 

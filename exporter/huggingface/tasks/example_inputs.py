@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 CHOICES, TEXT_BATCH, IMAGE_BATCH = "num_choices", "text_batch_size", "image_batch_size"
+SOUND_INPUTS = ("input_values", "input_features")
 HEIGHT, WIDTH, SAMPLES, POINTS = "height", "width", "audio_length", "num_points"
 # All different: the capture would take equal sizes for one and the same dimension. The texts of a zero-shot
 # detector are as many for each image.
@@ -147,6 +148,16 @@ def _image(source: TaskModel, axes: Axes) -> torch.Tensor:
     return random_tensor(_SIZES[axes[0]], *shape, dtype=source.model.dtype)
 
 
+def _pixel_mask(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """The last image is smaller than the others."""
+    import torch
+
+    height, width = image_size(source)
+    mask = torch.ones(_SIZES[axes[0]], height, width, dtype=torch.int64)
+    mask[-1, height // 2 :] = 0
+    return mask
+
+
 def image_pair(source: TaskModel, axes: Axes) -> torch.Tensor:
     """Two images, whose points are matched."""
     return random_tensor(_SIZES[axes[0]], 2, 3, *image_size(source), dtype=source.model.dtype)
@@ -161,6 +172,23 @@ def _sound(source: TaskModel, axes: Axes) -> torch.Tensor:
         strides = getattr(config, "conv_stride", None)
         shape = (_FRAMES * (math.prod(strides) if strides else _DEFAULT_STRIDE),)
     return random_tensor(_SIZES[axes[0]], *shape, dtype=source.model.dtype)
+
+
+def masks_sounds(source: TaskModel) -> bool:
+    """Whether the feature extractor of the folder makes a mask of sounds that are padded to one length."""
+    extractor = read_json(source.folder / "preprocessor_config.json") or read_json(
+        source.folder / "processor_config.json"
+    ).get("feature_extractor", {})
+    return bool(extractor.get("return_attention_mask"))
+
+
+def sound_mask(sounds: torch.Tensor) -> torch.Tensor:
+    """A mask of sounds `[batch, length, …]`; the end of the first one is padding."""
+    import torch
+
+    mask = torch.ones(sounds.shape[:2], dtype=torch.int64)
+    mask[0, -(sounds.shape[1] // 3) :] = 0
+    return mask
 
 
 def _spectrogram(source: TaskModel, axes: Axes) -> torch.Tensor:
@@ -224,6 +252,7 @@ _MAKERS: dict[str, MakeInput] = {
     "token_type_ids": _token_types,
     "bbox": _boxes,
     "pixel_values": _image,
+    "pixel_mask": _pixel_mask,
     "pixel_values_videos": _image,
     "input_values": _sound,
     "input_features": _spectrogram,

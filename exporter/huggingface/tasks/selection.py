@@ -39,9 +39,15 @@ _WITH_PAST = "-with-past"
 _NEXT_STEPS = {
     "pretraining": "pass feature-extraction",
     "table-question-answering": "export the model with opsetta.export",
-    "visual-question-answering": "its models resize their positions to sizes that they read from a mask",
 }
 """Tasks of optimum and transformers that are not supported, and what to do instead."""
+
+
+_QUESTIONS = ("visual-question-answering", "document-question-answering")
+_GENERATES_ANSWERS = ("image-text-to-text", "image-to-text")
+"""The tasks of models that generate the answers to questions about images."""
+_ENCODES_IMAGES = ("blip",)
+"""Types with an encoder of images, although their configuration does not say that they have an encoder."""
 
 
 def task_named(name: str, config: PretrainedConfig) -> Task:
@@ -60,7 +66,23 @@ def task_named(name: str, config: PretrainedConfig) -> Task:
         close = difflib.get_close_matches(str(name), [*TASKS, *_SYNONYMS], 1)
         hint = f" (did you mean '{close[0]}'?)" if close else ""
         raise UsageError(f"there is no task '{name}'{hint}; there are {', '.join(TASKS)}")
+    if task_name in _QUESTIONS and not _has_type(TASKS[task_name], config):
+        generating = [record for answers in _GENERATES_ANSWERS for record in TASKS[answers]]
+        fitting = tuple(record for record in generating if _encodes_as(record, config))
+        if _has_type(fitting, config):
+            return _record_of(fitting, config)
     return _record_of(TASKS[task_name], config)
+
+
+def _has_type(records: Iterable[Task], config: PretrainedConfig) -> bool:
+    """Whether one of some records is for models of the type of a configuration."""
+    return any(config.model_type in _architectures(record) for record in records)
+
+
+def _encodes_as(record: Task, config: PretrainedConfig) -> bool:
+    """Whether a record is for encoder-decoders, or for other models, as a configuration is."""
+    is_encoder_decoder = getattr(config, "is_encoder_decoder", False) or config.model_type in _ENCODES_IMAGES
+    return record.encodes_inputs in (None, bool(is_encoder_decoder))
 
 
 def _record_of(records: tuple[Task, ...], config: PretrainedConfig) -> Task:
@@ -110,10 +132,8 @@ def task_of(config: PretrainedConfig) -> Task:
         UsageError: it names none, or one without a task that is supported.
     """
     tasks = [task for records in TASKS.values() for task in records]
-    is_encoder_decoder = bool(getattr(config, "is_encoder_decoder", False))
     for task in tasks:
-        fits = task.encodes_inputs in (None, is_encoder_decoder)
-        if fits and _has_architecture(_architectures(task), config):
+        if _encodes_as(task, config) and _has_architecture(_architectures(task), config):
             return task
     for task in tasks:
         if _has_architecture(_table(task.encoder_mapping), config):

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 from ....registration import UsageError
 from ..graphs import Axes, ExampleCall, Inputs, Pairs, TaskModel, trial_run
 from ..timm_models import has_fixed_images
-from .example_inputs import MakeInput, make_inputs, vision_config
+from .example_inputs import SOUND_INPUTS, MakeInput, make_inputs, masks_sounds, sound_mask, vision_config
 
 if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids", "bbox")
+_MASK = "attention_mask"
+TEXT_INPUTS = ("input_ids", _MASK, "token_type_ids", "bbox")
 
 
 def features(source: TaskModel, inputs: Mapping[str, Axes]) -> list[ExampleCall]:
@@ -114,6 +115,12 @@ def example_calls(
         names = TEXT_INPUTS if main_name == "input_ids" else (main_name,)
         taken_inputs = {name: axes for name, axes in taken_inputs.items() if name in names}
     examples = make_inputs(source, taken_inputs, replacements)
+    other_axes: dict[str, Axes] = {}
+    sound = next((name for name in SOUND_INPUTS if name in examples), None)
+    if sound is not None and _MASK in parameters and masks_sounds(source):
+        masked = {**examples, _MASK: sound_mask(examples[sound])}
+        examples = {name: masked[name] for name in inputs if name in masked}
+        other_axes[_MASK] = inputs[sound]
     _check_required(model, parameters.values(), examples)
     fixed = {"use_cache": False} if "use_cache" in parameters else {}
     # A single output needs no trial: every model of the task has it, or the call says so.
@@ -132,7 +139,7 @@ def example_calls(
     # Where the configuration names a size, positions are counted for it.
     names_size = hasattr(vision_config(source), "image_size") or has_fixed_images(source.config)
     fixed_sizes = "pixel_values" in examples and names_size
-    return [ExampleCall(call, examples, outputs=returned, has_fixed_sizes=fixed_sizes)]
+    return [ExampleCall(call, examples, other_axes=other_axes, outputs=returned, has_fixed_sizes=fixed_sizes)]
 
 
 def _check_required(

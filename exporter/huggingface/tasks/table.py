@@ -7,6 +7,8 @@ from collections.abc import Mapping
 
 from .. import decoders, encoder_decoders, image_text
 from ..graphs import BATCH, DECODER_FILES, PAST, SEQUENCE, SOURCE, TOTAL, Axes, GraphFile
+from ..images.decoder_inputs import DEEPSTACK_EMBEDS
+from ..images.grids import DEEPSTACK_FEATURES
 from . import sentences, single_run
 from .example_inputs import (
     CHOICES,
@@ -14,11 +16,13 @@ from .example_inputs import (
     IMAGE_BATCH,
     POINTS,
     SAMPLES,
+    SOUND_INPUTS,
     TEXT_BATCH,
     WIDTH,
     MakeInput,
     image_pair,
 )
+from .image_questions import image_questions
 from .record import Task
 
 _TOKENS = {0: BATCH, 1: SEQUENCE}
@@ -28,12 +32,13 @@ _CHOICES = {name: {0: BATCH, 1: CHOICES, 2: SEQUENCE} for name in _TEXT}
 _IMAGE = {"pixel_values": {0: BATCH, 2: HEIGHT, 3: WIDTH}}
 # The number of frames is that of the configuration, and so is their size.
 _VIDEO = {"pixel_values": {0: BATCH}, "pixel_values_videos": {0: BATCH}}
-_SOUND = {name: {0: BATCH, 1: SAMPLES} for name in ("input_values", "input_features")}
+_SOUND = {name: {0: BATCH, 1: SAMPLES} for name in (*SOUND_INPUTS, "attention_mask")}
 _TEXTS_AND_IMAGES = {
     "input_ids": {0: TEXT_BATCH, 1: SEQUENCE},
     "pixel_values": {0: IMAGE_BATCH},
     "attention_mask": {0: TEXT_BATCH, 1: SEQUENCE},
 }
+_QUESTION = {**_TEXT, **_IMAGE, "pixel_mask": {0: BATCH, 1: HEIGHT, 2: WIDTH}}
 _OPTIONAL_AXES = frozenset({HEIGHT, WIDTH, SAMPLES})
 _PAST = {0: BATCH, 2: PAST}
 _SELF_CACHE = ("present.{layer}.decoder.key", "present.{layer}.decoder.value")
@@ -109,7 +114,7 @@ def _single(
     )
 
 
-_FEATURES = {**_PAGE, **_IMAGE, **_SOUND}
+_FEATURES = {**_PAGE, **_IMAGE, **{name: _SOUND[name] for name in SOUND_INPUTS}}
 _EMBEDDINGS = ("token_embeddings", "sentence_embedding")
 _TRAJECTORY = ("states", "actions", "rewards", "returns_to_go", "timesteps", "attention_mask")
 _PROMPT = {
@@ -140,8 +145,8 @@ _TASKS = (
             GraphFile(image_text.EMBEDDING_FILE, {"input_ids": _TOKENS}, ("inputs_embeds",)),
             GraphFile(
                 image_text.VISION_FILE,
-                {"pixel_values": {0: IMAGE_BATCH}, image_text.PIXEL_MASK: {0: IMAGE_BATCH}},
-                ("image_features",),
+                {name: {0: IMAGE_BATCH} for name in image_text.IMAGE_INPUTS},
+                ("image_features", DEEPSTACK_FEATURES),
                 frozenset({IMAGE_BATCH}),
             ),
             GraphFile(
@@ -151,6 +156,7 @@ _TASKS = (
                     # In the order in which decoders have their inputs.
                     **{name: _PROMPT[name] for name in ("attention_mask", "position_ids")},
                     "token_type_ids": _PROMPT["attention_mask"],
+                    DEEPSTACK_EMBEDS: {0: BATCH, 2: SEQUENCE},
                     **_PROMPT,
                 },
                 _GENERATED,
@@ -175,7 +181,9 @@ _TASKS = (
         encoder_decoders.speech_recognition,
         # The length of a spectrogram is fixed for Whisper, and so is the length of the encoder's result.
         _encoder_decoder_files(
-            {"input_features": {0: BATCH}, "input_values": {0: BATCH}}, {0: BATCH}, {0: BATCH}
+            {name: {0: BATCH} for name in ("input_features", "input_values", "attention_mask")},
+            {0: BATCH},
+            {0: BATCH},
         ),
     ),
     Task(
@@ -196,9 +204,43 @@ _TASKS = (
         "AutoModelForImageTextToText",
         "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
         encoder_decoders.image_to_text,
-        # The number of patches of an image is fixed.
-        _encoder_decoder_files({"pixel_values": {0: BATCH}}, {0: BATCH}, {0: BATCH}),
+        # The number of patches of an image is fixed, apart from Pix2Struct.
+        _encoder_decoder_files(
+            {
+                "pixel_values": {0: BATCH},
+                encoder_decoders.PATCHES: {0: BATCH, 1: SOURCE},
+                "attention_mask": {0: BATCH, 1: SOURCE},
+            },
+            {0: BATCH},
+            {0: BATCH},
+        ),
         encodes_inputs=True,
+    ),
+    Task(
+        "visual-question-answering",
+        "AutoModelForVisualQuestionAnswering",
+        "MODEL_FOR_VISUAL_QUESTION_ANSWERING_MAPPING_NAMES",
+        encoder_decoders.image_question_to_text,
+        _encoder_decoder_files(
+            {
+                "input_ids": {0: BATCH, 1: SOURCE},
+                "attention_mask": {0: BATCH, 1: SOURCE},
+                "pixel_values": {0: BATCH},
+            },
+            {0: BATCH, 1: SOURCE},
+            {0: BATCH, 2: SOURCE},
+        ),
+        combines=True,
+        model_type="blip",
+    ),
+    Task(
+        "visual-question-answering",
+        "AutoModelForVisualQuestionAnswering",
+        "MODEL_FOR_VISUAL_QUESTION_ANSWERING_MAPPING_NAMES",
+        functools.partial(image_questions, inputs=_QUESTION),
+        (GraphFile("model.onnx", _QUESTION, ("logits",), _OPTIONAL_AXES),),
+        combines=True,
+        model_type="vilt",
     ),
     Task(
         "text-classification",

@@ -217,12 +217,12 @@ def test_images_are_processed(tmp_path):
 
 
 def test_models_whose_images_are_more_than_embeddings_are_refused(tmp_path):
-    config = transformers.PaliGemmaConfig(
-        text_config=transformers.GemmaConfig(**TEXT, head_dim=8),
-        vision_config=transformers.SiglipVisionConfig(**VISION, vision_use_head=False, projection_dim=32),
-        image_token_index=IMAGE,
-        projection_dim=32,
+    config = transformers.Idefics2Config(
+        text_config=transformers.MistralConfig(**TEXT, head_dim=8),
+        vision_config={"model_type": "idefics2_vision", **VISION},
+        perceiver_config={"resampler_n_latents": 4, "resampler_depth": 1, "resampler_n_heads": 4},
+        image_token_id=IMAGE,
     )
-    write_model("PaliGemmaForConditionalGeneration", config, tmp_path)
-    with pytest.raises(opsetta.UsageError, match="has the argument token_type_ids"):
+    write_model("Idefics2ForConditionalGeneration", config, tmp_path)
+    with pytest.raises(opsetta.UsageError, match="has the argument pixel_attention_mask"):
         opsetta.export_huggingface(tmp_path, tmp_path / "out")

@@ -51,6 +51,38 @@ def test_an_adapter_is_merged_into_its_base(llama, tmp_path):
     np.testing.assert_array_equal(tokens, expected)
 
 
+def test_matrices_of_an_adapter_are_inputs_for_others(llama, tmp_path):
+    """The other adapter has another rank in one layer, and other scales."""
+    layers = {"target_modules": ["q_proj", "down_proj"], "task_type": "CAUSAL_LM"}
+    others = {"rank_pattern": {"down_proj": 1}, "alpha_pattern": {"q_proj": 30}, "use_rslora": True, "r": 3}
+    models = {
+        name: write_adapter(
+            transformers.AutoModelForCausalLM.from_pretrained(llama), tmp_path / name, **layers, **settings
+        )
+        for name, settings in {"first": {}, "other": others}.items()
+    }
+    written = opsetta.export_huggingface(tmp_path / "first", tmp_path / "out", opset=13, adapter="inputs")
+    assert "model.layers.0.self_attn.q_proj.lora_A.weight" in written.graphs[0].inputs
+    prompt = torch.tensor([[5, 6, 7]])
+    mask = torch.ones_like(prompt)
+    results = {}
+    for name, model in models.items():
+        # The values in the file are those of the exported adapter.
+        adapter = tmp_path / name if name == "other" else None
+        results[name] = opsetta.TextGenerator(tmp_path / "out", adapter=adapter).generate(prompt)
+        expected = model.generate(prompt, attention_mask=mask, max_new_tokens=20, do_sample=False)
+        np.testing.assert_array_equal(results[name], expected)
+    assert not np.array_equal(results["first"], results["other"])
+    settings = json.loads((tmp_path / "other" / "adapter_config.json").read_text())
+    (tmp_path / "other" / "adapter_config.json").write_text(json.dumps({**settings, "use_dora": True}))
+    with pytest.raises(opsetta.UsageError, match="no adapter of plain LoRA matrices"):
+        opsetta.TextGenerator(tmp_path / "out", adapter=tmp_path / "other")
+    layers["target_modules"] = ["q_proj"]
+    write_adapter(transformers.AutoModelForCausalLM.from_pretrained(llama), tmp_path / "fewer", **layers)
+    with pytest.raises(opsetta.UsageError, match="only one of them has .*down_proj.lora_A.weight"):
+        opsetta.TextGenerator(tmp_path / "out", adapter=tmp_path / "fewer")
+
+
 def test_an_adapter_brings_a_head_and_embeddings(llama, tmp_path):
     """The classes are those of the adapter, and so is the number of tokens."""
     base = transformers.LlamaForSequenceClassification.from_pretrained(llama, num_labels=5)
@@ -85,11 +117,14 @@ def test_adapters_that_are_refused(llama, tmp_path):
         opsetta.export_huggingface(tmp_path / "prompts", tmp_path / "out")
     with pytest.raises(opsetta.UsageError, match="layout transformers is not possible for adapters"):
         opsetta.export_huggingface(tmp_path / "prompts", tmp_path / "out", layout="transformers")
+    with pytest.raises(opsetta.UsageError, match="layout genai is not possible for adapter='inputs'"):
+        opsetta.export_huggingface(tmp_path / "prompts", tmp_path / "out", adapter="inputs", layout="genai")
     (tmp_path / "prompts" / "adapter_model.safetensors").unlink()
     with pytest.raises(opsetta.ModelFileError, match="has an adapter without weights"):
         opsetta.export_huggingface(tmp_path / "prompts", tmp_path / "out")
-    with pytest.raises(opsetta.UsageError, match="contains no adapter"):
-        opsetta.export_huggingface(llama, tmp_path / "out", base_model=llama)
+    for arguments in ({"base_model": llama}, {"adapter": "inputs"}):
+        with pytest.raises(opsetta.UsageError, match="contains no adapter"):
+            opsetta.export_huggingface(llama, tmp_path / "out", **arguments)
     assert not (tmp_path / "out").exists()
 
 

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from ...registration import ModelFileError, UsageError
-from .model_folders import need_transformers
-from .packages import need_package
+from ....registration import ModelFileError, UsageError
+from ..encoder_decoders import PATCHES
+from ..image_text import IMAGE_INPUTS
+from ..model_folders import need_transformers
+from ..packages import need_package
 
-_INPUTS = ("input_ids", "attention_mask", "pixel_values", "pixel_attention_mask")
+_INPUTS = ("input_ids", "attention_mask", *IMAGE_INPUTS, PATCHES)
 """The inputs of generation that processors make; others are computed from these."""
 
 

@@ -1,0 +1,1 @@
+"""Images as inputs of models that generate text."""

@@ -1,0 +1,142 @@
+"""What decoders read of images besides embeddings: positions, masks, and features for inner layers."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ....registration import UsageError
+from ..graphs import BATCH, SEQUENCE, ExampleCall, Inputs, Pairs, TaskModel, random_tensor
+from .positions import grid_positions
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+DEEPSTACK_EMBEDS = "deepstack_embeds"
+_TYPES = "token_type_ids"
+
+
+def with_grid_positions(source: TaskModel, call: ExampleCall) -> ExampleCall:
+    """The call of a decoder whose tokens have a position in time, one in height and one in width.
+
+    Raises:
+        UsageError: the model numbers the tokens of images in another way than `opsetta generate`.
+    """
+    import torch
+
+    config: Any = source.config
+    get_rope_index = getattr(getattr(source.model, "model", source.model), "get_rope_index", None)
+    if get_rope_index is None:
+        return call
+    merge = config.vision_config.spatial_merge_size
+    grids = torch.tensor([[1, 2 * merge, 3 * merge], [1, 4 * merge, merge]])
+    image = config.image_token_id
+    text = (image + 1) % config.get_text_config(decoder=True).vocab_size
+    tokens = torch.tensor([[text, *[image] * 6, text, *[image] * 4, text, text]])
+    mask = torch.ones_like(tokens)
+    expected, _ = get_rope_index(
+        tokens, mm_token_type_ids=(tokens == image).int(), image_grid_thw=grids, attention_mask=mask
+    )
+    computed = grid_positions(tokens.numpy(), mask.numpy(), image, grids.numpy(), merge)
+    if not torch.equal(expected.transpose(0, 1), torch.from_numpy(computed)):
+        raise UsageError(
+            f"{type(source.model).__name__} numbers the positions of images in a way that image-text-to-text "
+            "does not support: export its parts with opsetta.huggingface and export_for_generation"
+        )
+    inputs = {**call.inputs, "position_ids": torch.stack([call.inputs["position_ids"]] * 3)}
+    axes = {**call.other_axes, "position_ids": {1: BATCH, 2: SEQUENCE}}
+    return dataclasses.replace(call, inputs=inputs, other_axes=axes)
+
+
+def with_deepstack(source: TaskModel, call: ExampleCall, layers: int) -> ExampleCall:
+    """The call of a decoder that adds features of images to the results of its first layers.
+
+    Args:
+        source: the model.
+        call: of the decoder.
+        layers: the number of these layers.
+    """
+    batch, length, width = call.inputs["inputs_embeds"].shape
+    features = random_tensor(batch, layers, length, width, dtype=source.model.dtype, seed=1)
+
+    def add(hidden_states: torch.Tensor, mask: torch.Tensor, embeds: torch.Tensor) -> torch.Tensor:
+        return hidden_states + embeds
+
+    def run(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> Any:
+        from ...torch_boundary.process.process_state import replace_attribute
+
+        embeds = inputs[DEEPSTACK_EMBEDS]
+        arguments = {"deepstack_visual_embeds": list(embeds.unbind(1)), "visual_pos_masks": embeds}
+        decoder = _decoder_of(model)
+        with replace_attribute(decoder, "_deepstack_process", add), _arguments(decoder, lambda _: arguments):
+            call_inputs = {name: tensor for name, tensor in inputs.items() if name != DEEPSTACK_EMBEDS}
+            return call.call(model, call_inputs, past)
+
+    return dataclasses.replace(call, call=run, inputs={**call.inputs, DEEPSTACK_EMBEDS: features})
+
+
+def with_joined_prompt(call: ExampleCall) -> ExampleCall:
+    """The call of a decoder whose tokens of the prompt attend to each other: `token_type_ids` is 0 for them.
+
+    transformers reads the types in the first call only, and a graph for all calls must always read them.
+    """
+    import torch
+
+    types = torch.zeros_like(call.inputs["attention_mask"])
+    types[:, -1] = 1
+
+    def run(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> Any:
+        def mask(arguments: dict[str, Any]) -> dict[str, Any]:
+            names = ("inputs_embeds", "past_key_values", "position_ids")
+            masks = getattr(type(model), "create_masks_for_generate")(  # noqa: B009
+                model.config,
+                attention_mask=inputs["attention_mask"],
+                token_type_ids=inputs[_TYPES],
+                **{name: arguments[name] for name in names},
+            )
+            return {"attention_mask": masks}
+
+        with _arguments(_decoder_of(model), mask):
+            call_inputs = {name: tensor for name, tensor in inputs.items() if name != _TYPES}
+            return call.call(model, call_inputs, past)
+
+    return dataclasses.replace(call, call=run, inputs={**call.inputs, _TYPES: types})
+
+
+def with_marked_images(call: ExampleCall) -> ExampleCall:
+    """The call of a decoder whose tokens of an image attend to each other: `token_type_ids` is 1 for them."""
+    import torch
+
+    types = torch.zeros_like(call.inputs["attention_mask"])
+    past = types.shape[1] - call.inputs["inputs_embeds"].shape[1]
+    types[:, past - 1 : past + 2] = 1
+    return dataclasses.replace(call, inputs={**call.inputs, _TYPES: types})
+
+
+def _decoder_of(model: PreTrainedModel) -> torch.nn.Module:
+    decoder: torch.nn.Module = model.get_decoder()
+    return decoder
+
+
+@contextlib.contextmanager
+def _arguments(module: torch.nn.Module, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[None]:
+    """Within the context, a module is called with other arguments.
+
+    Args:
+        module: which is called with arguments by name.
+        change: takes these arguments, and returns others in place of some of them.
+    """
+
+    def replace(
+        module: torch.nn.Module, positional: tuple[object, ...], named: dict[str, Any]
+    ) -> tuple[tuple[object, ...], dict[str, Any]]:
+        return positional, {**named, **change(named)}
+
+    hook = module.register_forward_pre_hook(replace, with_kwargs=True)
+    try:
+        yield
+    finally:
+        hook.remove()

@@ -1,0 +1,227 @@
+"""Images as patches in grids of any size, as Qwen2-VL reads them: `pixel_values` and `image_grid_thw`.
+
+transformers computes the positions of patches with loops in Python over the images, and splits attention by
+image. Here all of it is computed from the grids in the graph, so the number and sizes of images are dynamic.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, cast
+
+from ....registration import UsageError
+from ..graphs import ExampleCall, Inputs, Pairs, TaskModel, random_tensor, trial_run
+from ..shared_buffers import attention_replaced
+from .resized_positions import interpolate
+
+if TYPE_CHECKING:
+    import torch
+    from transformers import PreTrainedModel
+
+GRIDS, FEATURES, DEEPSTACK_FEATURES = "image_grid_thw", ("image_features",), "deepstack_features"
+GRID_ARGUMENTS = frozenset(
+    {
+        GRIDS,
+        "pixel_values_videos",
+        "video_grid_thw",
+        "second_per_grid_ts",
+        "mm_token_type_ids",
+        "rope_deltas",
+    }
+)
+"""What models with grids read of images and videos; their decoders read embeddings and positions instead."""
+_PATCHES, _IMAGES = "num_patches", "num_images"
+_BLOCKS = ((2, 3), (4, 1), (1, 2))
+"""The rows and columns of the images of the example, in blocks of merged patches."""
+_SEGMENTS = "opsetta_flash_segments"
+"""The name of an attention; because of "flash", transformers leaves the images to it as segments."""
+
+
+def grid_encoder(model: PreTrainedModel) -> torch.nn.Module | None:
+    """The part of a model that reads patches and grids; None if it has none."""
+    for module in model.modules():
+        if "grid_thw" in inspect.signature(type(module).forward).parameters:
+            return module
+    return None
+
+
+def encode_call(source: TaskModel, encoder: torch.nn.Module) -> tuple[ExampleCall, int]:
+    """The call that gives the features of images, and the number of layers with features for inner layers.
+
+    Args:
+        source: the model.
+        encoder: its part that reads patches.
+
+    Raises:
+        UsageError: it computes features with more than this part.
+    """
+    import torch
+
+    config = cast("Any", encoder.config)
+    merge = config.spatial_merge_size
+    grids = torch.tensor([[1, rows * merge, columns * merge] for rows, columns in _BLOCKS])
+    # A patch has all pixels of some frames, one after the other; sizes may be a number or one for each axis.
+    sides = config.patch_size if isinstance(config.patch_size, (list, tuple)) else [config.patch_size] * 2
+    channels = getattr(config, "in_channels", None) or config.num_channels
+    width = channels * getattr(config, "temporal_patch_size", 1) * math.prod(sides)
+    pixels = random_tensor(int(grids.prod(1).sum()), width, dtype=source.model.dtype)
+    inputs = {"pixel_values": pixels, GRIDS: grids}
+    layers: int | None = trial_run(source.model, inputs, use_cache=False, call=_count_inner_features)
+    if layers is None:
+        raise UsageError(
+            f"{type(source.model).__name__} changes the features of its {type(encoder).__name__}, which "
+            "image-text-to-text does not support: export its parts with opsetta.huggingface and "
+            "export_for_generation"
+        )
+    outputs = (*FEATURES, DEEPSTACK_FEATURES) if layers else FEATURES
+    axes = {"pixel_values": {0: _PATCHES}, GRIDS: {0: _IMAGES}}
+    return ExampleCall(_encode, inputs, other_axes=axes, outputs=outputs), layers
+
+
+def _count_inner_features(model: PreTrainedModel, **inputs: torch.Tensor) -> int | None:
+    """The number of features for inner layers; None for a model that changes what its encoder returns."""
+    encoder = grid_encoder(model)
+    assert encoder is not None
+    results: list[tuple[torch.Tensor, int]] = []
+
+    def record(module: torch.nn.Module, arguments: object, result: Any) -> None:
+        # transformers replaces the members of this result.
+        results.append((result.pooler_output, len(getattr(result, DEEPSTACK_FEATURES, None) or ())))
+
+    with contextlib.ExitStack() as stack:
+        stack.callback(encoder.register_forward_hook(record).remove)
+        features = getattr(model, "get_image_features")(**inputs).pooler_output  # noqa: B009
+    [(whole, layers)] = results
+    # transformers splits the features by image: the parts share the memory of the whole.
+    memory = whole.untyped_storage().data_ptr()
+    is_whole = all(part.untyped_storage().data_ptr() == memory for part in features)
+    return layers if is_whole else None
+
+
+def _encode(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """The features of all images, one after the other: `[positions, width]`; then those of inner layers."""
+    import torch
+
+    encoder = grid_encoder(model)
+    assert encoder is not None
+    with _computed_in_graph(encoder, inputs[GRIDS], inputs["pixel_values"].shape[0]):
+        result = encoder(inputs["pixel_values"].to(model.dtype), inputs[GRIDS])
+    deepstack = getattr(result, DEEPSTACK_FEATURES, None)
+    features: torch.Tensor = result.pooler_output
+    return (features, torch.stack(list(deepstack))) if deepstack else features
+
+
+@contextlib.contextmanager
+def _computed_in_graph(encoder: torch.nn.Module, grids: torch.Tensor, count: int) -> Iterator[None]:
+    """Within the context, an encoder computes with tensors what depends on the grids.
+
+    Args:
+        encoder: that reads patches.
+        grids: the frames, rows and columns of each image.
+        count: the number of patches of all images.
+    """
+    import torch
+
+    from ...torch_boundary.process.process_state import replace_attribute
+
+    height, width, image, offset = _locate_patches(grids, count)
+    # The patches of an image and frame attend to each other, and in layers with windows those of a window.
+    segments = {"image": image * 2**20 + offset // (height * width)}
+
+    def get_vision_position_ids(
+        grid_thw: torch.Tensor, spatial_merge_size: int, **options: object
+    ) -> torch.Tensor:
+        return torch.stack(_rows_and_columns(offset, height, width, spatial_merge_size), dim=-1)
+
+    def get_vision_attention_seqlens(
+        grid_thw: torch.Tensor, config: object, **options: object
+    ) -> tuple[torch.Tensor, int]:
+        ends = (grid_thw[:, 1] * grid_thw[:, 2]).cumsum(0)
+        return torch.nn.functional.pad(ends, (1, 0)), 0
+
+    def get_max_seqlen(*arguments: object, **options: object) -> int:
+        return 0
+
+    def get_vision_window_index(
+        grid_thw: torch.Tensor, spatial_merge_size: int, window_size: int, patch_size: int, **options: object
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        # Patches keep their order: masks say what a window is.
+        row, column = _rows_and_columns(offset, height, width, spatial_merge_size)
+        side = spatial_merge_size * (window_size // spatial_merge_size // patch_size)
+        windows = (row // side) * 2**10 + column // side
+        segments["window"] = segments["image"] * 2**20 + windows
+        return torch.arange(count // spatial_merge_size**2), segments["window"]
+
+    def get_vision_interpolation_indices_and_weights(
+        grid_thw: torch.Tensor,
+        num_grid_per_side: int,
+        mode: str = "bilinear",
+        align_corners: bool = False,
+        spatial_merge_size: int = 1,
+        padding: str = "border",
+        **options: object,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        if (mode, padding) != ("bilinear", "border"):
+            raise UsageError(f"positions by {mode} interpolation with {padding} are not supported")
+        row, column = _rows_and_columns(offset, height, width, spatial_merge_size)
+        rows, row_weights = interpolate(row, height, num_grid_per_side, align_corners)
+        columns, column_weights = interpolate(column, width, num_grid_per_side, align_corners)
+        indices = rows[:, :, None] * num_grid_per_side + columns[:, None]
+        return indices.flatten(1), (row_weights[:, :, None] * column_weights[:, None]).flatten(1)
+
+    def attend(
+        module: torch.nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        *,
+        scaling: float,
+        cu_seq_lens_q: torch.Tensor,
+        **options: object,
+    ) -> tuple[torch.Tensor, None]:
+        segment = segments["window" if cu_seq_lens_q is segments.get("window") else "image"]
+        mask = segment[:, None] == segment
+        output = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, scale=scaling)
+        return output.transpose(1, 2), None
+
+    module = sys.modules[type(encoder).__module__]
+    helpers: tuple[Callable[..., object], ...] = (
+        get_vision_position_ids,
+        get_vision_attention_seqlens,
+        get_max_seqlen,
+        get_vision_window_index,
+        get_vision_interpolation_indices_and_weights,
+    )
+    with contextlib.ExitStack() as stack:
+        for helper in helpers:
+            if hasattr(module, helper.__name__):
+                stack.enter_context(replace_attribute(module, helper.__name__, helper))
+        stack.enter_context(attention_replaced(encoder.config, attend, _SEGMENTS))
+        yield
+
+
+def _locate_patches(
+    grids: torch.Tensor, count: int
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
+    """For each patch the height and width of its image, the image's number, and the patch's number in it."""
+    import torch
+
+    patches = torch.arange(count)
+    sizes = grids.prod(1)
+    ends = sizes.cumsum(0)
+    image = (patches[:, None] >= ends).sum(1)
+    return grids[image, 1], grids[image, 2], image, patches - (ends - sizes)[image]
+
+
+def _rows_and_columns(
+    offset: torch.Tensor, height: torch.Tensor, width: torch.Tensor, merge: int
+) -> list[torch.Tensor]:
+    """The row and column of each patch; the patches of a block, which is merged, follow each other."""
+    block, inner = (offset % (height * width)) // merge**2, offset % merge**2
+    blocks = width // merge
+    return [(block // blocks) * merge + inner // merge, (block % blocks) * merge + inner % merge]

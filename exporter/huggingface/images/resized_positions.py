@@ -1,0 +1,34 @@
+"""Position embeddings that are resized to each image, with sizes that are tensors of the graph."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+def interpolate(
+    index: torch.Tensor, size: torch.Tensor, side: int, align_corners: bool
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Two neighbours in a table of `side` entries, and their weights, for positions on an axis of a size.
+
+    As `torch.nn.functional.interpolate` with the mode "bilinear" has them on each axis.
+
+    Args:
+        index: the positions.
+        size: of the axis, for each position.
+        side: the number of entries.
+        align_corners: whether the first and the last entry are those of the first and the last position.
+    """
+    import torch
+
+    positions = index.to(torch.float32)
+    if align_corners:
+        source = positions * (side - 1) / (size - 1).clamp(min=1)
+    else:
+        source = ((positions + 0.5) * side / size - 0.5).clamp(0, side - 1)
+    first = source.floor()
+    weight = source - first
+    indices = first.long()[..., None] + torch.arange(2, device=index.device)
+    return indices.clamp(0, side - 1), torch.stack([1 - weight, weight], dim=-1)
