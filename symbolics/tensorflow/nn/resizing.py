@@ -236,7 +236,9 @@ def resize_nearest_neighbor_grad(
     half_pixel_centers: bool = False,
 ) -> Value:
     sizes = list_sizes(g, size, 2)
-    return cast_like(g, _resize_gradient(g, grads, sizes, "nearest", align_corners, half_pixel_centers), grads)
+    return cast_like(
+        g, _resize_gradient(g, grads, sizes, "nearest", align_corners, half_pixel_centers), grads
+    )
 
 
 def _round_to_table(g: GraphContext, coordinates: Numbers) -> Numbers:
