@@ -12,6 +12,7 @@ from contextlib import contextmanager, redirect_stdout
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
+from onnx_ir.passes.common import IdentityEliminationPass
 
 from ...passes.realizers import EqualizeChannels, FoldBatchNorm
 from ...registration import InferenceError, OpsettaError, UsageError
@@ -118,6 +119,8 @@ def quantize_model(
     # onnxruntime finds nodes to exclude by their names.
     for position, node in enumerate(folded.graph):
         node.name = node.name or f"{node.op_type}_{position}"
+    if scheme.form == "qoperator":
+        _separate_operands_of_where(folded.graph)
     with tempfile.TemporaryDirectory(prefix="opsetta-") as name:
         folder = pathlib.Path(name)
         original, quantized = folder / "float.onnx", folder / "quantized.onnx"
@@ -131,6 +134,7 @@ def quantize_model(
         result = to_ir(message, ModelFolder.of(quantized), bounds)
         # The temporary files go away, so the weights are read now.
         ir.external_data.load_to_model(result)
+        IdentityEliminationPass()(result)
         outputs = output_accuracy(folded, result, held_out)
         tensors: tuple[TensorLoss, ...] = ()
         if scheme.form == "qdq":
@@ -138,6 +142,21 @@ def quantize_model(
                 tensors = tensor_losses(original, quantized, folder, held_out)
     result.producer_name, result.producer_version = model.producer_name, model.producer_version
     return result, QuantizationReport(outputs, tensors, len(batches), len(held_out))
+
+
+def _separate_operands_of_where(graph: ir.Graph) -> None:
+    """Read the float operands of each Where through Identity.
+
+    onnxruntime copies Where also where its operand is a result that became an integer, and then writes no
+    float value for it. For Identity, it writes one.
+    """
+    for node in [node for node in graph if node.op_type == "Where" and not node.domain]:
+        for index, value in enumerate(node.inputs):
+            if index and value is not None and value.producer() is not None:
+                identity = ir.node("Identity", [value], name=f"{node.name}_operand_{index}")
+                identity.outputs[0].type, identity.outputs[0].shape = value.type, value.shape
+                graph.insert_before(node, identity)
+                node.replace_input_with(index, identity.outputs[0])
 
 
 def _quantize_file(

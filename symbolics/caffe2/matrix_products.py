@@ -4,7 +4,7 @@ import functools
 
 import onnx_ir as ir
 
-from ...registration import GraphContext, Value, onnx_symbolic
+from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ...registration.size_algebra.dimensions import Dim, product
 from ..compositions.matrices import transpose
 from ..compositions.size_arithmetic import UNKNOWN, axis_from_front
@@ -61,6 +61,13 @@ def _register_fully_connected(name: str, transposed: int) -> None:
 
 _register_fully_connected("FC", 1)
 _register_fully_connected("FCTransposed", 0)
+_register_fully_connected("FbFCPacked", 1)
+
+
+@onnx_symbolic("caffe2::FbGemmPack")
+def pack_weight(g: GraphContext, X: Value) -> Value:
+    """The weight of `FbFCPacked`, rounded to half precision as FBGEMM stores it."""
+    return g.cast(g.cast(X, DataType.FLOAT16), DataType.FLOAT)
 
 
 @onnx_symbolic("caffe2::MatMul")

@@ -255,3 +255,27 @@ def fill_examples_with_indicator(g: GraphContext, data: Value, indicator: Value)
     zeros = g.call("composed::full", size=sizes, fill_value=0, dtype=dtype)
     rows = where_true(g, g.cast(indicator, DataType.INT64))
     return set_shape_like(g.call("composed::write_rows", zeros, rows, data), zeros)
+
+
+@onnx_symbolic("caffe2::SparseLabelSplit")
+def sparse_label_split(
+    g: GraphContext, lengths: Value, indices: Value, values: Value, num_labels: int
+) -> list[Value]:
+    """The values of each label, the numbers of their examples, and the position of each value in its label.
+
+    Semantics: caffe2/operators/label_ops.cu.
+    """
+    g.reserve(num_labels, 16)
+    splits = splits_of(g, g.cast(lengths, DataType.INT64))
+    labels = g.cast(indices, DataType.INT64)
+    examples = g.cast(row_ids_of(g, splits, g.size(indices, 0)), DataType.INT32)
+    by_label, ids = [], []
+    positions = g.op("Mul", labels, 0)
+    for label in range(num_labels):
+        flags = g.cast(g.op("Equal", labels, label), DataType.INT64)
+        chosen = where_true(g, flags)
+        by_label.append(g.op("Gather", values, chosen, axis=0))
+        ids.append(g.op("Gather", examples, chosen, axis=0))
+        earlier = g.op("Sub", g.op("CumSum", flags, g.constant(0)), flags)
+        positions = g.op("Add", positions, g.op("Mul", flags, earlier))
+    return [*by_label, *ids, g.cast(positions, DataType.INT32)]

@@ -157,7 +157,7 @@ def check(record: Record, held: Stored, known: str, may_be_refused: bool = False
             if lowered is None:
                 refused = True
                 continue
-            if known == KNOWN or (known == SIZES and not record.loses_rank):
+            if not record.computes_rank and (known == KNOWN or (known == SIZES and not record.loses_rank)):
                 for output, array in zip(source.graph.outputs, wanted, strict=True):
                     shape = lowered.values[output].shape
                     assert shape is not None, "the rank of the result is lost"

@@ -49,6 +49,7 @@ class Record:
         needs_rank: it is refused if the ranks of its inputs are unknown.
         needs_sizes: it is refused if the sizes of its inputs are unknown.
         loses_rank: the rank of a result is unknown if the sizes of the inputs are.
+        computes_rank: the rank of a result depends on computed values.
         needs_shapes: it means something else if shapes are unknown, and is not tested so.
         full_runs_only: whether it is left to full runs.
         outputs: the positions of the results that are used; all unless given.
@@ -64,6 +65,7 @@ class Record:
     needs_rank: bool = False
     needs_sizes: bool = False
     loses_rank: bool = False
+    computes_rank: bool = False
     needs_shapes: bool = False
     full_runs_only: bool = False
     outputs: tuple[int, ...] | None = None

@@ -45,7 +45,8 @@ LayerNorm: X gamma beta | axis epsilon elementwise_affine
 LRN: X | size alpha beta bias order
 AffineChannel: X scale bias | order
 Normalize: X | axis
-FC FCTransposed: X W b | axis axis_w
+FC FCTransposed FbFCPacked: X W b | axis axis_w
+FbGemmPack: X
 MatMul: A B | axis_a axis_b trans_a trans_b
 BatchMatMul: A B | trans_a trans_b broadcast
 Reshape: data new_shape | shape
@@ -65,6 +66,8 @@ Tile: X tiles axis | tiles axis
 Shape: X | axes
 ConstantFill: input | value dtype extra_shape input_as_shape
 UniformFill: input lower upper | shape extra_shape input_as_shape min max
+XavierFill MSRAFill: input | shape extra_shape input_as_shape
+DiagonalFill: input | shape extra_shape input_as_shape value dtype
 UniformIntFill: input | shape extra_shape input_as_shape min max
 GaussianFill: input | shape extra_shape input_as_shape mean std
 Log1p: X
@@ -111,6 +114,7 @@ SparseToDense: indices sparse_values data_to_infer_dim
 BatchSparseToDense: lengths indices values output_dim | dense_last_dim default_value
 SparseToDenseMask: indices values default_value lengths | mask return_presence_mask max_skipped_indices
 FillExamplesWithIndicator: data indicator
+SparseLabelSplit: lengths indices values | num_labels
 Int8Quantize: X | Y_scale Y_zero_point
 Int8Dequantize: X
 Int8Conv Int8ConvRelu Int8ConvTranspose: X filter bias
@@ -166,6 +170,7 @@ INTEGER_INPUTS = {
     "SparseToDense": ("indices",),
     "BatchSparseToDense": ("lengths", "indices"),
     "SparseToDenseMask": ("lengths", "indices"),
+    "SparseLabelSplit": ("lengths", "indices"),
     "Mod": ("DATA",),
     "BatchGather": ("INDICES",),
     "Gather": ("INDICES",),

@@ -7,21 +7,26 @@ import numpy as np
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import Size, compute, known_rank, product, sizes_of, static_size
-from .._common import constant_integers, integers, number
-from .bands import read_band, write_band
+from .._common import integers, number, set_shape
+from .bands import Band, count_diagonals, read_band, write_band
 
 _LEFT_ALIGNED = "LEFT_LEFT"
 """The alignment of the diagonals in the operators before version 3, which have no attribute for it."""
 
 
-def _diagonal_number(g: GraphContext, k: Value | None) -> Size | tuple[int, int]:
+def _diagonal_number(g: GraphContext, k: Value | None) -> Size | Band:
     """A single diagonal, or the lowest and the highest one; None stands for the main diagonal."""
     if k is None:
         return 0
-    # A computed operand of two elements does not say whether they differ, on which the rank depends.
-    if integers(g, k) is None and (g.rank(k) == 0 or static_size(g, k, 0) == 1):
-        return number(g, k)
-    diagonals = constant_integers(g, k, "k")
+    diagonals = integers(g, k)
+    if diagonals is None:
+        if g.rank(k) == 0 or static_size(g, k, 0) == 1:
+            return number(g, k)
+        ends = (
+            g.op("Slice", k, starts=[start], ends=[end], axes=[0]) for start, end in ((0, 1), (-1, 2**31))
+        )
+        lowest, highest = (number(g, end) for end in ends)
+        return lowest, highest
     if len(diagonals) not in (1, 2) or diagonals[0] > diagonals[-1]:
         raise g.refuse(f"'k' must be one number, or two in order, not {diagonals}")
     return diagonals[0] if diagonals[0] == diagonals[-1] else (diagonals[0], diagonals[-1])
@@ -69,11 +74,36 @@ def _known_sizes(g: GraphContext, value: Value) -> tuple[int, int] | None:
     return None if rows is None or columns is None else (rows, columns)
 
 
-def _read_diagonals(
-    g: GraphContext, input: Value, k: Size | tuple[int, int], filler: Value, align: str
-) -> Value:
+def _is_computed(band: Size | Band) -> bool:
+    return any(isinstance(number, Value) for number in (band if isinstance(band, tuple) else (band,)))
+
+
+def _rank_lost(g: GraphContext, value: Value, shape: Sequence[Size | Value]) -> Value:
+    """Reshape to sizes and vectors of sizes, whose number is computed."""
+    vectors = [v if isinstance(v, Value) and g.rank(v) == 1 else g.stack([v]) for v in shape]
+    return g.op("Reshape", value, g.op("Concat", *vectors, axis=0))
+
+
+def _leading(g: GraphContext, sizes: Value, count: Size) -> Value:
+    """The first sizes; below opset 10, Slice takes no computed bounds."""
+    return set_shape(g.op("Gather", sizes, g.call("sym::range", start=0, end=count), axis=0), [None])
+
+
+def _read_computed_band(g: GraphContext, input: Value, band: Band, filler: Value, align: str) -> Value:
+    """The diagonals of a computed band; a band of one diagonal has no dimension for their number."""
+    diagonals = read_band(g, input, band, filler, align)
+    *batch, count, longest = sizes_of(g, diagonals)
+    numbers = g.stack([count])
+    # One element if there are several diagonals, else none.
+    kept = _leading(g, numbers, compute(g, "min", compute(g, "sub", count, 1), 1))
+    return _rank_lost(g, diagonals, [*batch, kept, longest])
+
+
+def _read_diagonals(g: GraphContext, input: Value, k: Size | Band, filler: Value, align: str) -> Value:
     sizes = _known_sizes(g, input)
-    if sizes is not None and not isinstance(k, Value):
+    if isinstance(k, tuple) and _is_computed(k):
+        return _read_computed_band(g, input, k, filler, align)
+    if sizes is not None and not _is_computed(k):
         band = k if isinstance(k, tuple) else (k, k)
         positions = _matrix_positions(g, *sizes, band, align)
         if not isinstance(k, tuple):
@@ -162,7 +192,7 @@ def _write_diagonal(
 def _matrix(
     g: GraphContext,
     diagonal: Value,
-    k: Size | tuple[int, int],
+    k: Size | Band,
     shape: tuple[Size, Size],
     filler: Value,
     align: str,
@@ -172,29 +202,39 @@ def _matrix(
     if k == 0 and shape == (-1, -1):
         return _square(g, diagonal, filler)
     rows, columns = shape
-    if longest is None or isinstance(k, Value) or isinstance(rows, Value) or isinstance(columns, Value):
-        if isinstance(k, tuple):
-            length = g.size(diagonal, rank - 1)
-            # The longest diagonal is the one that is nearest to the main one.
-            least = compute(g, "sub", length, min(k[1], 0)), compute(g, "add", length, max(k[0], 0))
-            return write_band(g, diagonal, k, _complete_sizes(g, least, shape), filler, align)
-        sizes = _computed_sizes_of_matrix(g, g.size(diagonal, rank - 1), k, shape)
-        return _write_diagonal(g, diagonal, k, sizes, filler)
-    band = k if isinstance(k, tuple) else (k, k)
-    rows, columns = _sizes_of_matrix(longest, band, (rows, columns))
+    if longest is None or _is_computed(k) or isinstance(rows, Value) or isinstance(columns, Value):
+        band = k if isinstance(k, tuple) else (k, k)
+        sizes = _computed_sizes_of_matrix(g, g.size(diagonal, rank - 1), band, shape)
+        if not isinstance(k, tuple):
+            return _write_diagonal(g, diagonal, k, sizes, filler)
+        if not _is_computed(k):
+            return write_band(g, diagonal, k, sizes, filler, align)
+        count = count_diagonals(g, k)
+        diagonals = g.op("Reshape", diagonal, g.stack([-1, count, g.size(diagonal, rank - 1)]))
+        matrices = write_band(g, set_shape(diagonals, [None] * 3), k, sizes, filler, align)
+        # A band of one diagonal has no dimension for their number.
+        end = compute(g, "sub", rank - 1, compute(g, "min", compute(g, "sub", count, 1), 1))
+        batch = _leading(g, g.op("Shape", diagonal), end)
+        return _rank_lost(g, matrices, [batch, *sizes_of(g, matrices)[-2:]])
+    constant_band = k if isinstance(k, tuple) else (k, k)
+    rows, columns = _sizes_of_matrix(longest, constant_band, (rows, columns))
     dims = 2 if isinstance(k, tuple) else 1
     return _gather_positions(
-        g, _flatten_last(g, diagonal, dims), _diagonal_positions(g, rows, columns, band, align), filler
+        g,
+        _flatten_last(g, diagonal, dims),
+        _diagonal_positions(g, rows, columns, constant_band, align),
+        filler,
     )
 
 
 def _computed_sizes_of_matrix(
-    g: GraphContext, length: Size, k: Size, shape: tuple[Size, Size]
+    g: GraphContext, length: Size, band: Band, shape: tuple[Size, Size]
 ) -> tuple[Size, Size]:
-    """Like `_sizes_of_matrix`, where sizes or the diagonal are computed; a computed size may be -1."""
+    """Like `_sizes_of_matrix`, where sizes or diagonals are computed; a computed size may be -1."""
+    # The longest diagonal is the one that is nearest to the main one.
     least = (
-        compute(g, "sub", length, compute(g, "min", k, 0)),
-        compute(g, "add", length, compute(g, "max", k, 0)),
+        compute(g, "sub", length, compute(g, "min", band[1], 0)),
+        compute(g, "add", length, compute(g, "max", band[0], 0)),
     )
     return _complete_sizes(g, least, shape)
 
@@ -262,17 +302,18 @@ def matrix_set_diag(
 ) -> Value:
     diagonals = _diagonal_number(g, k)
     sizes = _known_sizes(g, input)
-    if sizes is not None and not isinstance(diagonals, Value):
+    if sizes is not None and not _is_computed(diagonals):
         band = diagonals if isinstance(diagonals, tuple) else (diagonals, diagonals)
         sources = _diagonal_positions(g, *sizes, band, align)
         flat = _flatten_last(g, diagonal, 2 if isinstance(diagonals, tuple) else 1)
         gathered = g.op("Gather", flat, np.maximum(sources, 0), axis=known_rank(g, flat) - 1)
         return g.call("composed::where", condition=g.constant(sources >= 0), self=gathered, other=input)
+    *batch, rows, columns = sizes_of(g, input)
     if isinstance(diagonals, tuple):
-        return write_band(
-            g, diagonal, diagonals, (sizes_of(g, input)[-2], sizes_of(g, input)[-1]), input, align
-        )
-    rows, columns = sizes_of(g, input)[-2:]
+        if _is_computed(diagonals):
+            diagonal = g.op("Reshape", diagonal, g.stack([*batch, count_diagonals(g, diagonals), -1]))
+            diagonal = set_shape(diagonal, [None] * (len(batch) + 2))
+        return write_band(g, diagonal, diagonals, (rows, columns), input, align)
     return _write_diagonal(g, diagonal, diagonals, (rows, columns), input)
 
 

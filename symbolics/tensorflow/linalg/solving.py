@@ -1,10 +1,15 @@
 """Inverses, determinants, linear systems, Cholesky factors, eigenvalues and singular values."""
 
+import math
+
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.matrices import transpose
+from ...compositions.matrices import dtype_of, height, identity, is_zero, run_loop, transpose
 from ...compositions.operator_tables import register_table
 from ...compositions.size_arithmetic import known_rank
 from .._common import set_shape
+
+_ROOT_STEPS = 30
+"""Steps of the iteration for square roots: a condition number of 1e12 takes 20, and 5 give all digits."""
 
 
 @onnx_symbolic("tf::MatrixInverse")
@@ -31,6 +36,44 @@ def lu(g: GraphContext, input: Value, output_idx_type: DataType = DataType.INT32
     """The packed factors, and the row of the input at each row of their product."""
     packed, _, order = g.call_outputs("composed::lu", input)
     return [packed, g.cast(order, output_idx_type)]
+
+
+@onnx_symbolic("tf::Qr")
+def qr(g: GraphContext, input: Value, full_matrices: bool = False) -> list[Value]:
+    """The signs of the factors are those of LAPACK, which TensorFlow's kernel has, too."""
+    return g.call_outputs("aten::linalg_qr", input, "complete" if full_matrices else "reduced")
+
+
+@onnx_symbolic("tf::MatrixSquareRoot")
+def matrix_square_root(g: GraphContext, input: Value) -> Value:
+    """The product form of the Denman-Beavers iteration, in DOUBLE; NaN if it does not converge.
+
+    Source: N. Higham, Functions of Matrices, equations (6.29) and (6.35). It converges for invertible
+    matrices without negative eigenvalues, which have no real square root.
+    """
+    dtype = dtype_of(g, input)
+    matrix, axes = g.cast(input, DataType.DOUBLE), [known_rank(g, input) - 2, known_rank(g, input) - 1]
+    size = height(g, matrix)
+    ones = identity(g, size, size, DataType.DOUBLE)
+    squares = g.op("ReduceSum", g.op("Mul", matrix, matrix), axes=axes, keepdims=1)
+    # With a norm of 1 every eigenvalue is at most 1, and the iteration doubles small ones.
+    norm = g.op("Sqrt", squares)
+    norm = g.op("Add", norm, g.cast(is_zero(g, norm), DataType.DOUBLE))
+    scaled = g.op("Div", matrix, norm)
+
+    def step(iteration: Value, root: Value, product: Value) -> list[Value]:
+        inverse = g.call("aten::linalg_inv", product)
+        # (M + M^-1) / 4 + I / 2, and X (I + M^-1) / 2.
+        mean = g.op("Mul", g.op("Add", product, inverse), 0.25)
+        factor = g.op("Mul", g.op("Add", inverse, ones), 0.5)
+        return [g.op("MatMul", root, factor), g.op("Add", mean, g.op("Mul", ones, 0.5))]
+
+    root, _ = run_loop(g, _ROOT_STEPS, step, [scaled, scaled])
+    error = g.op("Abs", g.op("Sub", g.op("MatMul", root, root), scaled))
+    # A sum above the limit, or NaN, is not below it.
+    is_root = g.op("Less", g.op("ReduceSum", error, axes=axes, keepdims=1), g.constant(1e-4, DataType.DOUBLE))
+    root = g.op("Mul", root, g.op("Sqrt", norm))
+    return g.cast(g.call("composed::where", condition=is_root, self=root, other=math.nan), dtype)
 
 
 @onnx_symbolic("tf::MatrixSolve")

@@ -238,9 +238,16 @@ def _convolve_and_crop(
     output_padding = [step - 1 for step in steps]
     # Without output padding the result may lack up to stride - 1 elements at the end.
     result = convolve(output_padding=output_padding if any(output_padding) else None)
-    begins = [pair[0] for pair in pads]
-    ends = [compute(g, "add", begin, size) for begin, size in zip(begins, sizes, strict=True)]
-    return g.op("Slice", result, starts=begins, ends=ends, axes=list(range(2, 2 + len(steps))))
+    return crop(g, result, [pair[0] for pair in pads], sizes)
+
+
+def crop(g: GraphContext, images: Value, begins: Sequence[Size], sizes: Sequence[Size]) -> Value:
+    """The part of `[N, C, spatial...]` that begins there and has these sizes."""
+    for axis, (begin, size) in enumerate(zip(begins, sizes, strict=True), 2):
+        end = compute(g, "add", begin, size)
+        # Unlike Slice, this takes computed bounds below opset 10.
+        images = g.call("aten::slice", self=images, dim=axis, start=begin, end=end)
+    return images
 
 
 register_variant("tf::Conv2DBackpropInput", transposed_convolution, depthwise=False)

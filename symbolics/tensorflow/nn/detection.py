@@ -1,10 +1,12 @@
 """Non-maximum suppression of boxes, and greedy CTC decoding."""
 
 from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from ...compositions.moments import cast_like
 from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import compute, product
 from .._common import constant_integer, range_vector
 from .layout import set_rank
+from .suppression import overlaps_of, suppress
 
 
 def _one_element_vector(g: GraphContext, value: Value | Number, dtype: DataType) -> Value:
@@ -21,6 +23,9 @@ def _select_boxes(
     score_threshold: Value | None,
 ) -> Value:
     """The indices of the selected boxes, best first, INT64."""
+    if not g.has("NonMaxSuppression"):
+        overlaps = overlaps_of(g, boxes)
+        return suppress(g, overlaps, scores, max_output_size, iou_threshold, score_threshold)[0]
     selected = g.op(
         "NonMaxSuppression",
         # ONNX's NonMaxSuppression takes FLOAT only.
@@ -93,13 +98,35 @@ def non_max_suppression_v5(
 ) -> list[Value]:
     """Also returns the scores and the number of selected boxes."""
     sigma = g.constant_value(soft_nms_sigma)
-    if sigma is None or sigma.any():
-        raise g.refuse("soft_nms_sigma must be 0: ONNX has no soft suppression")
-    selected = _select_boxes(g, boxes, scores, max_output_size, iou_threshold, score_threshold)
-    count, best = _count(g, selected), g.op("Gather", scores, selected, axis=0)
+    if sigma is None:
+        raise g.refuse("soft_nms_sigma must be constant")
+    if sigma.item() > 0:
+        thresholds = (iou_threshold, score_threshold, float(sigma.item()))
+        selected, best = suppress(g, overlaps_of(g, boxes), scores, max_output_size, *thresholds)
+        best = cast_like(g, best, scores)
+    else:
+        selected = _select_boxes(g, boxes, scores, max_output_size, iou_threshold, score_threshold)
+        best = g.op("Gather", scores, selected, axis=0)
+    count = _count(g, selected)
     if pad_to_max_output_size:
         selected, best = (_pad_to_size(g, values, count, max_output_size) for values in (selected, best))
     return [g.cast(selected, DataType.INT32), best, g.cast(count, DataType.INT32)]
+
+
+@onnx_symbolic("tf::NonMaxSuppressionWithOverlaps")
+def non_max_suppression_with_overlaps(
+    g: GraphContext,
+    overlaps: Value,
+    scores: Value,
+    max_output_size: Value,
+    overlap_threshold: Value,
+    score_threshold: Value,
+) -> Value:
+    def overlaps_with(box: Value) -> Value:
+        return set_rank(g, g.op("Gather", overlaps, box, axis=1), 1)
+
+    selected, _ = suppress(g, overlaps_with, scores, max_output_size, overlap_threshold, score_threshold)
+    return g.cast(selected, DataType.INT32)
 
 
 def _per_class(g: GraphContext, boxes: Value, scores: Value) -> tuple[Value, Value]:

@@ -106,6 +106,63 @@ register_variant(["tf::FusedBatchNorm", "tf::FusedBatchNormV2"], fused_batch_nor
 register_variant("tf::FusedBatchNormV3", fused_batch_norm, has_reserve=True)
 
 
+def batch_norm_gradient(
+    g: GraphContext,
+    y_backprop: Value,
+    x: Value,
+    scale: Value,
+    reserve_space_1: Value,
+    reserve_space_2: Value,
+    epsilon: float = 1e-4,
+    data_format: str = "NHWC",
+    is_training: bool = True,
+) -> list[Value | None]:
+    """The gradients of input, scale and offset; the last two results have no elements or are not read.
+
+    Args:
+        reserve_space_1: the mean, that of the batch in training.
+        reserve_space_2: the variance, also in training.
+    """
+    layout = DataLayout.of(g, data_format)
+    inverse = g.op("Reciprocal", g.op("Sqrt", g.op("Add", reserve_space_2, epsilon)))
+    gradients = g.call_outputs(
+        "aten::native_batch_norm_backward",
+        layout.channels_first(g, y_backprop),
+        layout.channels_first(g, x),
+        scale,
+        reserve_space_1,
+        reserve_space_2,
+        reserve_space_1,
+        inverse,
+        is_training,
+        epsilon,
+        [True, True, True],
+    )
+    return [layout.restore(g, gradients[0]), *gradients[1:], None, None]
+
+
+register_variant("tf::FusedBatchNormGradV2", batch_norm_gradient)
+register_variant("tf::FusedBatchNormGrad", batch_norm_gradient)
+
+
+@onnx_symbolic("tf::FusedBatchNormGradV3")
+def fused_batch_norm_grad(
+    g: GraphContext,
+    y_backprop: Value,
+    x: Value,
+    scale: Value,
+    reserve_space_1: Value,
+    reserve_space_2: Value,
+    reserve_space_3: Value,
+    epsilon: float = 1e-4,
+    data_format: str = "NHWC",
+    is_training: bool = True,
+) -> list[Value | None]:
+    """The third reserve serves kernels of GPUs only."""
+    operands = (y_backprop, x, scale, reserve_space_1, reserve_space_2)
+    return batch_norm_gradient(g, *operands, epsilon, data_format, is_training)
+
+
 @onnx_symbolic("tf::BatchNormWithGlobalNormalization")
 def batch_norm_with_global_normalization(
     g: GraphContext,

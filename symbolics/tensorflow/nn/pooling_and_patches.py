@@ -1,12 +1,12 @@
 """Pooling over images and volumes, extraction of patches, and dilation by a filter."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.operator_tables import register_variant
-from ...compositions.size_arithmetic import Size, compute
+from ...compositions.size_arithmetic import Size, compute, product
 from ...compositions.spatial.sliding import Slide, average_windows, gather_windows, largest
 from .._common import constant_integers, range_vector
 from .convolutions import kernel_sizes
@@ -91,6 +91,14 @@ register_variant("tf::MaxPoolV2", max_pool, explicit_paddings=())
 register_variant("tf::MaxPool3D", max_pool, {"data_format": "NDHWC"}, explicit_paddings=())
 
 
+def pool_with_positions(g: GraphContext, images: Value, attributes: Mapping[str, Any]) -> tuple[Value, Value]:
+    """The maximum of each window, and its first position in the flattened spatial dimensions."""
+    values, positions = g.op("MaxPool", images, **attributes, outputs=2)
+    plane = product(g, [g.size(images, axis) for axis in range(2, 2 + len(attributes["kernel_shape"]))])
+    # ONNX's index also counts the batch and the channels before the plane.
+    return values, g.op("Sub", positions, g.op("Mul", g.op("Div", positions, plane), plane))
+
+
 @onnx_symbolic("tf::MaxPoolWithArgmax")
 def max_pool_with_argmax(
     g: GraphContext,
@@ -104,11 +112,9 @@ def max_pool_with_argmax(
     """TensorFlow's indices count elements of `[height, width, channels]`, ONNX's those of `[N, C, H, W]`."""
     images = IMAGES.channels_first(g, input)
     attributes = _attributes(g, IMAGES, images, ksize, strides, padding)
-    values, plane_indices = g.op("MaxPool", images, **attributes, outputs=2)
+    values, index_in_plane = pool_with_positions(g, images, attributes)
     batch, channels, height, width = (g.size(images, axis) for axis in range(4))
     plane = compute(g, "mul", height, width)
-    # ONNX's index also counts the batch and the channels before the plane.
-    index_in_plane = g.op("Sub", plane_indices, g.op("Mul", g.op("Div", plane_indices, plane), plane))
     numbers_of_channels = g.op("Reshape", range_vector(g, channels), [-1, 1, 1])
     argmax = g.op("Add", g.op("Mul", index_in_plane, channels), numbers_of_channels)
     if include_batch_in_index:

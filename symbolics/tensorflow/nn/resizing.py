@@ -3,12 +3,15 @@
 Semantics: tensorflow/core/kernels/image/resize_*_op.cc and image_resizer_state.h.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.matrices import identity
+from ...compositions.moments import cast_like
+from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import Size
 from ...compositions.spatial.resampling import (
     Method,
@@ -22,7 +25,7 @@ from ...compositions.spatial.resampling import (
     position_blocks,
     resample,
 )
-from .layout import IMAGES
+from .layout import IMAGES, set_rank
 from .size_operands import list_sizes
 
 _FAR = 1e30
@@ -92,8 +95,16 @@ def _nearest(
         coordinates = _coordinates(align_corners, half_pixel_centers)
         modes = {"coordinate_transformation_mode": coordinates, "nearest_mode": rounding}
         return _resize(g, data, sizes, mode="nearest", **modes)
-    method = Method("nearest", "round_prefer_ceil" if align_corners else "floor")
+    method = _method("nearest", align_corners, half_pixel_centers)
     return _resample_axes(g, data, sizes, align_corners, half_pixel_centers, method)
+
+
+def _method(mode: str, align_corners: bool, half_pixel_centers: bool) -> Method:
+    """The interpolation; `half_pixel_centers` selects another cubic filter, which excludes pixels outside."""
+    if mode == "cubic":
+        cubic = -0.5 if half_pixel_centers else -0.75
+        return Method("cubic", cubic=cubic, exclude_outside=half_pixel_centers)
+    return Method(mode, "round_prefer_ceil" if align_corners else "floor")
 
 
 def _selects_same_pixels(size: Size, count: Size, align_corners: bool, half_pixel_centers: bool) -> bool:
@@ -138,9 +149,7 @@ _RESIZE_TYPES = (DataType.FLOAT, DataType.INT32, DataType.INT8, DataType.UINT8)
 def _bicubic(
     g: GraphContext, data: Value, sizes: list[Size], align_corners: bool, half_pixel_centers: bool
 ) -> Value:
-    """`half_pixel_centers` selects another filter, which excludes pixels outside."""
-    cubic = -0.5 if half_pixel_centers else -0.75
-    method = Method("cubic", cubic=cubic, exclude_outside=half_pixel_centers)
+    method = _method("cubic", align_corners, half_pixel_centers)
     return _resample_axes(g, data, sizes, align_corners, half_pixel_centers, method)
 
 
@@ -157,23 +166,79 @@ def _resample_axes(
     half_pixel_centers: bool,
     method: Method,
 ) -> Value:
-    """Resample each axis at the coordinates that TensorFlow computes in single precision."""
-    half = np.float32(0.5)
     for axis, count in zip((2, 3), sizes, strict=True):
-        size = g.size(data, axis)
-        step = _step(g, size, count, align_corners)
-        coordinates = pixels(g, count, DataType.FLOAT)
-        if half_pixel_centers and method.mode == "nearest":
-            coordinates = arithmetic(g, "Mul", arithmetic(g, "Add", coordinates, half), step)
-        elif half_pixel_centers:
-            coordinates = arithmetic(g, "Mul", arithmetic(g, "Add", coordinates, half), step)
-            coordinates = arithmetic(g, "Sub", coordinates, half)
-        else:
-            coordinates = arithmetic(g, "Mul", coordinates, step)
-        if method.mode == "cubic":
-            coordinates = _round_to_table(g, coordinates)
-        data = resample(g, data, axis, size, coordinates, step, method)
+        data = _resample_axis(g, data, axis, count, align_corners, half_pixel_centers, method)
     return data
+
+
+def _resample_axis(
+    g: GraphContext,
+    data: Value,
+    axis: int,
+    count: Size,
+    align_corners: bool,
+    half_pixel_centers: bool,
+    method: Method,
+) -> Value:
+    """Resample an axis at the coordinates that TensorFlow computes in single precision."""
+    half, size = np.float32(0.5), g.size(data, axis)
+    step = _step(g, size, count, align_corners)
+    coordinates = pixels(g, count, DataType.FLOAT)
+    if half_pixel_centers and method.mode == "nearest":
+        coordinates = arithmetic(g, "Mul", arithmetic(g, "Add", coordinates, half), step)
+    elif half_pixel_centers:
+        coordinates = arithmetic(g, "Mul", arithmetic(g, "Add", coordinates, half), step)
+        coordinates = arithmetic(g, "Sub", coordinates, half)
+    else:
+        coordinates = arithmetic(g, "Mul", coordinates, step)
+    if method.mode == "cubic":
+        coordinates = _round_to_table(g, coordinates)
+    return resample(g, data, axis, size, coordinates, step, method)
+
+
+def _resize_gradient(
+    g: GraphContext, gradients: Value, sizes: Sequence[Size], mode: str, align_corners: bool, centers: bool
+) -> Value:
+    """The gradient of images of these sizes: products with the transposed weights of each axis."""
+    data = g.cast(IMAGES.channels_first(g, gradients), DataType.FLOAT)
+    method = _method(mode, align_corners, centers)
+    for axis, size in zip((2, 3), sizes, strict=True):
+        pixel_matrix = identity(g, size, size, DataType.FLOAT)
+        # The resampled identity matrix holds the weights of the pixels.
+        weights = _resample_axis(g, pixel_matrix, 0, g.size(data, axis), align_corners, centers, method)
+        data = apply_weights(g, data, g.op("Transpose", weights, perm=[1, 0]), axis)
+    return IMAGES.restore(g, data)
+
+
+def _resize_gradient_like(
+    g: GraphContext,
+    grads: Value,
+    original_image: Value,
+    align_corners: bool = False,
+    half_pixel_centers: bool = False,
+    mode: str = "linear",
+) -> Value:
+    sizes = [g.size(set_rank(g, original_image, 4), axis) for axis in (1, 2)]
+    result = _resize_gradient(g, grads, sizes, mode, align_corners, half_pixel_centers)
+    return cast_like(g, result, original_image)
+
+
+register_variant("tf::ResizeBilinearGrad", _resize_gradient_like, mode="linear")
+register_variant("tf::ResizeBicubicGrad", _resize_gradient_like, mode="cubic")
+
+
+@onnx_symbolic("tf::ResizeNearestNeighborGrad")
+def resize_nearest_neighbor_grad(
+    g: GraphContext,
+    grads: Value,
+    size: Value,
+    align_corners: bool = False,
+    half_pixel_centers: bool = False,
+) -> Value:
+    sizes = list_sizes(g, size, 2)
+    return cast_like(
+        g, _resize_gradient(g, grads, sizes, "nearest", align_corners, half_pixel_centers), grads
+    )
 
 
 def _round_to_table(g: GraphContext, coordinates: Numbers) -> Numbers:

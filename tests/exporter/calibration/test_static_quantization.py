@@ -72,6 +72,23 @@ def test_the_opset_stays_and_the_error_is_small(folder, opset, scheme):
     assert {"Conv", "Relu"} & {loss.operator for loss in accuracy.tensors}
 
 
+def test_integer_operators_around_where(tmp_path):
+    """onnxruntime's quantizer alone writes no value for the operand of Where."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 13]>
+        net (float[batch, 4, 4] x, bool[batch, 4, 4] mask) => (float[batch, 4, 4] y) {
+          squares = MatMul(x, x)
+          y = Where(mask, squares, x)
+        }""")
+    samples = np.random.default_rng(0).standard_normal((20, 1, 4, 4)).astype(np.float32)
+    batches = [{"x": sample, "mask": sample > 0} for sample in samples]
+    onnx.save(model, tmp_path / "m.onnx")
+    quantized = opsetta.load(tmp_path / "m.onnx").quantize(batches, form="qoperator")
+    assert {"QLinearMatMul", "Where"} <= {*operators(quantized)}
+    assert "Identity" not in operators(quantized)
+    assert quantized.accuracy.outputs[0].relative_error < 0.03
+
+
 @pytest.mark.parametrize("source", ["npz", "folder", "function", "batches", "arrays"])
 def test_data_comes_from_files_functions_and_arrays(folder, source):
     batches = [{"x": sample[None]} for sample in SAMPLES]

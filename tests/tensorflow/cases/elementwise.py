@@ -248,7 +248,24 @@ def _gradients():
     yield record("BroadcastGradientArgs", "int64", s0=np.array([1, 4]), s1=np.array([3, 4]), needs_sizes=True)
 
 
+def _beta():
+    a, b = positive(3, 4, low=0.2, high=40), positive(3, 4, seed=1, low=0.2, high=9)
+    for dtype in (np.float32, np.float64):
+        yield record(
+            "Betainc",
+            dtype.__name__,
+            a=a.astype(dtype),
+            b=b.astype(dtype),
+            x=positive(3, 4, seed=2, low=0, high=1).astype(dtype),
+            rtol=1e-4,
+            atol=1e-6,
+        )
+    ends = np.array([0, 1, 0.5, -1, 0.3], np.float32)
+    yield record("Betainc", "ends", a=np.float32([2, 2, 2, 2, -1]), b=np.float32([3] * 5), x=ends)
+
+
 RECORDS = [
+    *_beta(),
     *_binary_of_floats(),
     *_binary_of_integers(),
     *_unary(),

@@ -209,4 +209,48 @@ def _bands():
     yield record("SparseMatMul", "", a=floats(3, 2), b=floats(3, 4, seed=1), transpose_a=True)
 
 
-RECORDS = [*_products(), *_solutions(), *_diagonals(), *_random(), *_strings(), *_bands()]
+def _computed_bands():
+    """Bands whose ends the graph computes; one of a single diagonal has no dimension for their number."""
+    for case, ends in (("pair", [-1, 1]), ("equal", [1, 1]), ("below", [-2, -1])):
+        k, count = array_of(ends), ends[1] - ends[0] + 1
+        zero = {"padding_value": const(0.0)}
+        options = {"computes_rank": True, "needs_rank": True}
+        yield record("MatrixDiagPartV3", f"{case}_computed", input=floats(2, 4, 5), k=k, **zero, **options)
+        diagonal = floats(2, count, 4) if count > 1 else floats(2, 4)
+        sizes = {"num_rows": const(-1), "num_cols": const(-1)}
+        yield record("MatrixDiagV3", f"{case}_computed", diagonal=diagonal, k=k, **sizes, **zero, **options)
+        longest = min(4 + min(ends[1], 0), 5 - max(ends[0], 0))
+        diagonal = floats(2, count, longest) if count > 1 else floats(2, longest)
+        yield record(
+            "MatrixSetDiagV3",
+            f"{case}_computed",
+            input=floats(2, 4, 5),
+            diagonal=diagonal,
+            k=k,
+            needs_rank=True,
+        )
+
+
+def _decompositions():
+    for full in (False, True):
+        for shape in ((2, 5, 3), (3, 4)):
+            yield record(
+                "Qr", f"{shape[-1]}_{full}", input=floats(*shape), full_matrices=full, needs_rank=True
+            )
+    matrix = floats(2, 3, 3)
+    positive_definite = matrix @ matrix.transpose(0, 2, 1) + np.eye(3, dtype=np.float32)
+    near_identity = (np.eye(4) * 2 + floats(4, 4, scale=0.3)).astype(np.float64)
+    for case, value in (("symmetric", positive_definite), ("double", near_identity)):
+        yield record("MatrixSquareRoot", case, input=value, needs_rank=True, rtol=1e-4, atol=1e-5)
+
+
+RECORDS = [
+    *_computed_bands(),
+    *_decompositions(),
+    *_products(),
+    *_solutions(),
+    *_diagonals(),
+    *_random(),
+    *_strings(),
+    *_bands(),
+]

@@ -148,7 +148,7 @@ def _transposed():
             input_sizes=array_of(sizes),
             filter=filter_,
             out_backprop=back,
-            lowest=10,
+            lowest=9,
             **given,
         )
     yield record(

@@ -16,19 +16,28 @@ def _boxes(*shape, seed=0):
 def _suppression():
     given = {"boxes": _boxes(12), "scores": positive(12, seed=2, low=0, high=1), "max_output_size": const(5)}
     single = {"iou_threshold": const(0.3), "score_threshold": const(0.4)}
-    yield record("NonMaxSuppression", "", **given, iou_threshold=0.3, lowest=10)
-    yield record("NonMaxSuppressionV2", "", **given, iou_threshold=const(0.3), lowest=10)
-    yield record("NonMaxSuppressionV3", "", **given, **single, lowest=10)
+    yield record("NonMaxSuppression", "", **given, iou_threshold=0.3)
+    yield record("NonMaxSuppressionV2", "", **given, iou_threshold=const(0.3))
+    yield record("NonMaxSuppressionV3", "", **given, **single)
     many = {**given, "max_output_size": const(20)}
-    yield record(
-        "NonMaxSuppressionV3", "computed", **{**given, "max_output_size": array_of(4)}, **single, lowest=10
-    )
+    yield record("NonMaxSuppressionV3", "computed", **{**given, "max_output_size": array_of(4)}, **single)
     for padded in (False, True):
         name = "padded" if padded else ""
-        lowest = 11 if padded else 10
+        lowest = 11 if padded else 9
         yield record(
             "NonMaxSuppressionV4", name, **many, **single, pad_to_max_output_size=padded, lowest=lowest
         )
+        for sigma, threshold in ((0.5, 0.3), (0.2, 1.0)):
+            yield record(
+                "NonMaxSuppressionV5",
+                f"soft_{sigma}_{name}",
+                **many,
+                iou_threshold=const(threshold),
+                score_threshold=const(0.1),
+                soft_nms_sigma=const(sigma),
+                pad_to_max_output_size=padded,
+                lowest=lowest,
+            )
         yield record(
             "NonMaxSuppressionV5",
             name,
@@ -38,6 +47,19 @@ def _suppression():
             pad_to_max_output_size=padded,
             lowest=lowest,
         )
+
+
+def _by_overlaps():
+    overlaps = positive(8, 8, seed=3, low=0, high=1)
+    thresholds = {"overlap_threshold": const(0.5), "score_threshold": const(0.2)}
+    yield record(
+        "NonMaxSuppressionWithOverlaps",
+        "",
+        overlaps=(overlaps + overlaps.T) / 2,
+        scores=positive(8, seed=2, low=0, high=1),
+        max_output_size=const(4),
+        **thresholds,
+    )
 
 
 def _combined():
@@ -104,4 +126,4 @@ def _decoding():
     )
 
 
-RECORDS = [*_suppression(), *_combined(), *_decoding()]
+RECORDS = [*_suppression(), *_by_overlaps(), *_combined(), *_decoding()]

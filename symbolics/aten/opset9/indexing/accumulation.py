@@ -51,7 +51,7 @@ def scatter_slices(g: GraphContext, self: Value, dim: int, index: Value, src: Va
 def scatter_slice(g: GraphContext, self: Value, dim: int, index: Value, src: Value, reduction: str) -> Value:
     """A scatter of one slice with unique positions."""
     if reduction != "none":
-        src = _combine(g, reduction, g.op("GatherElements", self, index, axis=dim), src)
+        src = _combine(g, reduction, g.call("aten::gather", self, dim, index), src)
     return g.op("ScatterElements", self, index, src, axis=dim)
 
 

@@ -23,6 +23,12 @@ def positive(*shape: int) -> np.ndarray:
     return np.abs(real(*shape)) + np.float32(0.1)
 
 
+def _diagonal(rows: int, columns: int) -> np.ndarray:
+    result = np.zeros((rows, columns), np.float32)
+    np.fill_diagonal(result, 0.5, wrap=True)
+    return result
+
+
 @dataclasses.dataclass
 class Record:
     """One operator.
@@ -466,6 +472,8 @@ def _products() -> list[Record]:
         record("FC", [X, deep, b], ref.fc(X, deep, b, 3), (1, 2), axis=3),
         record("FC", [X, deep.reshape(1, 3, 5), b], ref.fc(X, deep, b, 3), (1, 2), axis=3, axis_w=2),
         record("FC", [ROWS, real(2, 21), b[:2]], lambda *given: ref.fc(*given, axis=0), (1, 2), axis=0),
+        record("FbFCPacked", [X, wt.T.copy(), b], ref.fc(X, wt.T.copy(), b), (1, 2)),
+        record("FbGemmPack", wt, wt.astype(np.float16).astype(np.float32)),
         record("FCTransposed", [X, wt, b], ref.fc(X, wt.T.copy(), b), (1, 2)),
         record("MatMul", [ROWS, real(7, 2)], np.matmul),
         record("MatMul", [ROWS, ROWS], ROWS @ ROWS.T, trans_b=1),
@@ -523,6 +531,15 @@ def _shapes() -> list[Record]:
         record("Shape", X, old),
         record("Shape", X, old[[1, 3]], axes=[1, 3]),
         record("Size", X, np.array(X.size)),
+        record("DiagonalFill", ROWS, _diagonal(*ROWS.shape), needs_rank=True, value=0.5),
+        record(
+            "DiagonalFill",
+            [np.array([5, 2])],
+            _diagonal(5, 2),
+            needs_sizes=True,
+            input_as_shape=1,
+            value=0.5,
+        ),
         record("ConstantFill", X, np.full(X.shape, 0.5, np.float32), value=0.5),
         record("ConstantFill", X, np.full((*X.shape, 2), 3, np.int64), value=3, extra_shape=[2]),
         record(
@@ -750,6 +767,18 @@ def _segments() -> list[Record]:
             [codes, *segments, scales],
             reduced(dense[indices], np.sum),
             weights=(0, 3),
+        ),
+        record(
+            "SparseLabelSplit",
+            [np.int32([2, 0, 3]), np.int64([1, 0, 1, 1, 0]), np.float32([1, 2, 3, 4, 5])],
+            [
+                np.float32([2, 5]),
+                np.float32([1, 3, 4]),
+                np.int32([0, 2]),
+                np.int32([0, 2, 2]),
+                np.int32([0, 0, 1, 2, 1]),
+            ],
+            num_labels=2,
         ),
         record("LengthsToRanges", lengths, np.int32([[0, 2], [2, 0], [2, 3]])),
         record("LengthsRangeFill", lengths, np.int32([0, 1, 0, 1, 2])),

@@ -65,15 +65,22 @@ def test_a_net_that_draws_numbers_draws_them_in_each_run(tmp_path, opset):
     net.add("UniformFill", "data", "like", min=2.0, max=3.0, extra_shape=[5])
     net.add("GaussianFill", "sizes", "normal", input_as_shape=1, mean=4.0, std=0.001)
     net.add("UniformIntFill", [], "integers", shape=[50], min=3, max=4)
-    outputs = ["like", "normal", "integers"]
+    net.add("XavierFill", [], "xavier", shape=[30, 3])
+    net.add("MSRAFill", "data", "msra", extra_shape=[40])
+    outputs = ["like", "normal", "integers", "xavier", "msra"]
     model = converted(tmp_path, net.finish(["data"], outputs), shapes={"data": ("n", 3)}).lower(opset)
-    like, normal, integers = run(model, {"data": np.zeros((7, 3), np.float32)})
+    like, normal, integers, xavier, msra = run(model, {"data": np.zeros((7, 3), np.float32)})
     assert like.shape == (7, 3, 5)
     assert like.min() >= 2
     assert like.max() <= 3
     assert like.std() > 0.2
     assert normal.shape == (7, 3)
     np.testing.assert_allclose(normal, 4, atol=0.01)
+    # The bounds are the square roots of 3 / 3, and of 2 / (7 * 40).
+    assert xavier.shape == (30, 3)
+    assert 0.9 < np.abs(xavier).max() <= 1
+    assert msra.shape == (7, 3, 40)
+    np.testing.assert_allclose(msra.std(), 0.0845, rtol=0.15)
     assert (integers.dtype, set(integers.tolist())) == (np.int32, {3, 4})
 
 

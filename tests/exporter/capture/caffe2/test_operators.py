@@ -92,5 +92,5 @@ def test_every_operator_has_a_record():
     missing = {name for name in table() if not name.startswith("Int8")} - {item.kind for item in RECORDS}
     copies = {"Alias", "CopyCPUToGPU", "CopyFromCPUInput", "CopyGPUToCPU", "EnsureCPUOutput"}
     # Random numbers have no reference; test_nets.py checks their range.
-    fillers = {"GaussianFill", "UniformFill", "UniformIntFill"}
+    fillers = {"GaussianFill", "MSRAFill", "UniformFill", "UniformIntFill", "XavierFill"}
     assert missing == copies | fillers | {"Conv2D", "MaxPool2D", "AveragePool2D"}

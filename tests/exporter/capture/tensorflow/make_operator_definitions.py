@@ -34,12 +34,18 @@ KEPT = {
     "DepthwiseConv2dNativeBackpropInput",
     "PreventGradient",
     "StopGradient",
-    # Gradients in graphs that compute saliency maps or forces.
+    # Gradients in graphs that compute saliency maps or forces, or that adapt their weights.
+    "Conv2DBackpropFilter",
+    "Conv3DBackpropFilterV2",
+    "DepthwiseConv2dNativeBackpropFilter",
+    "FusedBatchNormGradV2",
+    "FusedBatchNormGradV3",
     *(
         f"{name}Grad"
         for name in (
-            "BiasAdd Elu Inv LeakyRelu Reciprocal Relu Relu6 Rsqrt Selu Sigmoid Softplus Softsign Sqrt "
-            "StridedSlice Tanh"
+            "AvgPool AvgPool3D BiasAdd Elu FusedBatchNorm Inv LRN LeakyRelu MaxPool MaxPool3D MirrorPad "
+            "Reciprocal Relu Relu6 ResizeBicubic ResizeBilinear ResizeNearestNeighbor Rsqrt Selu Sigmoid "
+            "Softplus Softsign Sqrt StridedSlice Tanh"
         ).split()
     ),
     "BroadcastGradientArgs",
