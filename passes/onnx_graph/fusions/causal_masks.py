@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 import onnx_ir as ir
 
-from ....registration.size_algebra.dimensions import same_size
 from ..constants.initializers import Initializers
 from ..node_pass import producer_of
 from ..pattern_matcher import constant_operand, number
@@ -21,7 +20,6 @@ from .axes import added_axes
 from .mask_numbers import contents
 
 _ROW, _COLUMN = -1, -2
-_COUNTED = ("Unsqueeze", "Reshape", "Expand", "Cast", "Range")
 _FORWARDING = ("Not", "Cast", "Unsqueeze")
 _KEEPING = {"LessOrEqual": [_ROW, _COLUMN], "GreaterOrEqual": [_COLUMN, _ROW]}
 _MASKING = {"Greater": [_ROW, _COLUMN], "Less": [_COLUMN, _ROW]}
@@ -107,29 +105,18 @@ def _uniform_number(initializers: Initializers, value: ir.Value | None) -> float
 
 def _counted_axis(value: ir.Value | None) -> int | None:
     """The negative axis along which a value is 0, 1, 2 and so on."""
-    changes: list[ir.Node] = []
-    node = producer_of(value, *_COUNTED)
+    unsqueezes: list[ir.Node] = []
+    node = producer_of(value, "Unsqueeze", "Cast", "Range")
     while node is not None and node.op_type != "Range":
-        if node.op_type != "Cast":
-            changes.append(node)
-        node = producer_of(node.inputs[0], *_COUNTED)
+        if node.op_type == "Unsqueeze":
+            unsqueezes.append(node)
+        node = producer_of(node.inputs[0], "Unsqueeze", "Cast", "Range")
     if node is None or [number(node.inputs[index]) for index in (0, 2)] != [0, 1]:
         return None
     axis = _ROW
-    for change in reversed(changes):
-        source, result = change.inputs[0], change.outputs[0]
-        if source is None or source.shape is None or result.shape is None:
+    for unsqueeze in reversed(unsqueezes):
+        added, shape = added_axes(unsqueeze), unsqueeze.outputs[0].shape
+        if added is None or shape is None:
             return None
-        if change.op_type == "Expand":
-            # The other axes may be repeated.
-            if not same_size(source.shape[axis], result.shape[axis]):
-                return None
-            continue
-        rank = len(result.shape)
-        added = added_axes(change)
-        if change.op_type == "Reshape":
-            added = [candidate - rank for candidate, size in enumerate(result.shape) if size == 1]
-        if added is None or len(added) != rank - len(source.shape):
-            return None
-        axis = [candidate for candidate in range(-rank, 0) if candidate not in added][axis]
+        axis = [candidate for candidate in range(-len(shape), 0) if candidate not in added][axis]
     return axis

@@ -3,8 +3,8 @@
     s = Pow(x, 2) or Mul(x, x) -> ReduceMean over the last dim -> Add(epsilon)
     x / Sqrt(s),  x * Reciprocal(Sqrt(s)),  x * (1 / Sqrt(s)),  x * Pow(s, -0.5)  or  x / Pow(s, 0.5)
 
-followed by `Mul(scale, .)` with a one-dimensional scale, or without a scale, for which ones are written. Applies from opset 23, where the operator
-begins (https://onnx.ai/onnx/operators/onnx__RMSNormalization.html).
+followed by `Mul(scale, .)` with a one-dimensional scale. Without a scale, ones are written. Applies from
+opset 23, where the operator begins (https://onnx.ai/onnx/operators/onnx__RMSNormalization.html).
 
 1. No intermediate result has another reader or is a graph output.
 2. Without a scale of one dimension the size of the last dim of x must be known: the operator needs a scale.

@@ -2,8 +2,8 @@
 
 1. The Pad has constant, non-negative pads of the spatial dimensions only, and no other reader.
 2. The Conv has the `auto_pad` NOTSET or VALID.
-3. The Slice takes the first elements along one axis, along which the Conv has a stride of 1, and leaves out at
-   most as many as the padding behind the data has: a causal convolution.
+3. The Slice takes the first elements along one axis, along which the Conv has a stride of 1, and leaves out
+   at most as many as the padding behind the data has: a causal convolution.
 """
 
 from __future__ import annotations
