@@ -80,7 +80,8 @@ def export(
         kwargs: example keyword arguments.
         opset: the ONNX opset to write; by default the target's, or 17.
         dynamic_shapes: the dynamic dimensions, as for `torch.export.export`; a string may replace a `Dim`,
-            also with a range, `"time <= 128"`. The example may have any size there, 0 and 1 included.
+            also with a range, `"time <= 128"`, or as a sum of others, `"total = past + new"`. The example may
+            have any size there, 0 and 1 included.
         dynamic_axes: the same in torch.onnx's older form, `{"input": {0: "batch"}}`.
         input_names: names for the first graph inputs, in order; the others are named after the forward's
             parameters.

@@ -162,8 +162,19 @@ class GraphFile:
         """The dynamic axes in the structure of the example's inputs."""
         inputs = self._inputs_of(example)
 
+        used = {label for axes in inputs.values() for label in axes.values()} | {
+            label for states in example.states for axes in states.values() for label in axes.values()
+        }
+        # The model need not be tried with masks of another length than that of all tokens.
+        is_sum = bool(example.past) and {PAST, SEQUENCE} <= used - example.fixed_axes
+        labels = {TOTAL: f"{TOTAL} = {PAST} + {SEQUENCE}"} if is_sum else {}
+
         def free(axes: Axes) -> dict[int, str]:
-            return {axis: label for axis, label in axes.items() if label not in example.fixed_axes}
+            return {
+                axis: labels.get(label, label)
+                for axis, label in axes.items()
+                if label not in example.fixed_axes
+            }
 
         shapes: dict[str, Axes | list[tuple[Axes, ...]]] = {
             name: free(axes) for name, axes in inputs.items() if _LAYER not in name

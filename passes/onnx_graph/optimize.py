@@ -21,7 +21,7 @@ from .fusions.refined_shapes import RefineAndFold
 from .fusions.repeated_heads import GatherHeads
 from .fusions.rms_normalization import FuseRMSNormalization
 from .fusions.rotary_embedding import FuseRotaryEmbedding
-from .images.padded_convolutions import FoldPadding
+from .images.padded_convolutions import CropPadding, FoldPadding
 from .images.padded_pooling import SeparatePaddedPools
 from .images.single_pixels import RepeatSinglePixels
 from .images.whole_pooling import PoolWhole
@@ -90,6 +90,7 @@ PASSES: tuple[type[OnnxPass], ...] = (
     DivideByReciprocals,
     GroupHeads,
     GatherHeads,
+    CropPadding,
     SplitSlices,
     ExchangeOperands,
     MergeEqualInitializers,

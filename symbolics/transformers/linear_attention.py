@@ -5,14 +5,17 @@ With decay a, key k, value v, rate b and query q of a token, the state S and the
     additive rule:  S' = a S + k v^T                     o = S'^T q
     delta rule:     S' = a S + b k (v - a S^T k)^T       o = S'^T q
 
-Tokens are computed in chunks: matrix products within a chunk, and a Loop over the chunks with the state.
+Tokens are computed in chunks: matrix products within a chunk, and a Scan over the chunks with the state.
 For the delta rule, the updates u of a chunk solve a triangular system (I + L) u = b (v - decayed S^T k).
 Reference: Yang et al., Parallelizing Linear Transformers with the Delta Rule over Sequence Length, 2024.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 import numpy as np
+import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
 from ...registration.functions.results import as_list
@@ -69,22 +72,23 @@ def linear_attention(
     packed = g.op("Transpose", packed, perm=[1, 0, 3, 2, 4])
     sizes = [key_size, key_size, value_size, *(1 for _ in numbers)]
     q, k, v, *columns = as_list(g.op("Split", packed, g.stack(sizes), axis=4, outputs=len(sizes)))
-    masks = _ChunkMasks(g, chunk_length)
-    scores = g.op("MatMul", q, g.op("Transpose", k, perm=[0, 1, 2, 4, 3]))
-    later_keys, total = k, None
+    masks = _ChunkMasks(g, chunk_length, beta is not None)
+    columns_of_keys = later_keys = g.op("Transpose", k, perm=[0, 1, 2, 4, 3])
+    scores = g.op("MatMul", q, columns_of_keys)
+    total: Value | None = None
     if decay is None:
         factors = masks.causal
     else:
         logarithm = g.op("Max", columns[0], _NO_DECAY_LEFT)
         factors, prefix, total, remaining = _decays(g, logarithm, masks)
-        later_keys = g.op("Mul", k, remaining)
+        later_keys = g.op("Mul", columns_of_keys, remaining)
         q = g.op("Mul", q, prefix)
     scores = g.op("Mul", scores, factors)
     weights: Value | None = None
     if beta is not None:
         rate = columns[-1]
         scaled_keys = g.op("Mul", k, rate)
-        system = g.op("MatMul", scaled_keys, g.op("Transpose", k, perm=[0, 1, 2, 4, 3]))
+        system = g.op("MatMul", scaled_keys, columns_of_keys)
         inverse = _invert(g, g.op("Mul", system, factors), masks)
         v = g.op("MatMul", inverse, g.op("Mul", v, rate))
         decayed = scaled_keys if decay is None else g.op("Mul", scaled_keys, prefix)
@@ -92,7 +96,7 @@ def linear_attention(
     if past_state is None:
         shape = g.stack([g.size(query, 0), heads, key_size, value_size])
         past_state = g.op("ConstantOfShape", shape, value=np.zeros(1, np.float32))
-    state, outputs = _run_chunks(g, past_state, chunks, q, scores, v, later_keys, weights, total)
+    state, outputs = _run_chunks(g, past_state, q, scores, v, later_keys, weights, total)
     outputs = g.op("Transpose", outputs, perm=[1, 0, 3, 2, 4])
     outputs = g.op("Reshape", outputs, g.stack([0, -1, heads, value_size]))
     return g.call("composed::slice", self=outputs, dim=1, start=0, end=length, step=1), state
@@ -134,6 +138,8 @@ def _divide(g: GraphContext, length: Size) -> tuple[Size, Size]:
     if isinstance(length, int):
         count = max(1, -(-length // _CHUNK))
         return count, -(-length // count)
+    # As a list, a length needs no Unsqueeze where it becomes part of a shape.
+    length = g.stack([length])
     # Sizes are not negative, so the division of ONNX, which truncates, rounds down.
     chunks = g.op("Div", g.op("Add", length, _CHUNK - 1), _CHUNK)
     chunk_length = g.op("Div", g.op("Sub", g.op("Add", length, chunks), 1), chunks)
@@ -145,23 +151,25 @@ class _ChunkMasks:
 
     Attributes:
         later: for the later levels of `_invert`; the other ones have an axis of size 1 in front, too.
+        first: for the first level of `_invert`, 1 below the diagonal in blocks of two rows.
+        identity: the identity. These three are for the delta rule only.
         causal: 1 where a row may read a column, with the diagonal.
         strict: the same without the diagonal.
-        identity: the identity.
-        first: for the first level of `_invert`, 1 below the diagonal in blocks of two rows.
     """
 
-    def __init__(self, g: GraphContext, chunk_length: Size):
+    def __init__(self, g: GraphContext, chunk_length: Size, has_system: bool):
         rows, columns = np.ogrid[:_CHUNK, :_CHUNK]
         sizes = [2**level for level in range(_LEVELS)]
         first, *later = [(rows // size % 2 == 1) & (columns // size == rows // size - 1) for size in sizes]
-        matrices = [*later, first, rows >= columns, rows > columns, rows == columns]
-        cut = g.constant(np.stack(matrices).astype(np.float32))
+        of_system = [*later, first, rows == columns] if has_system else []
+        cut = g.constant(np.stack([*of_system, rows >= columns, rows > columns]).astype(np.float32))
         for dim in (1, 2):
             cut = g.call("composed::slice", self=cut, dim=dim, start=0, end=chunk_length, step=1)
-        self.later, self.first, self.causal, self.strict, self.identity = as_list(
-            g.op("Split", cut, split=[len(later), 1, 1, 1, 1], axis=0, outputs=5)
-        )
+        split = [len(later), 1, 1, 1, 1] if has_system else [1, 1]
+        parts = as_list(g.op("Split", cut, split=split, axis=0, outputs=len(split)))
+        if has_system:
+            self.later, self.first, self.identity = parts[:3]
+        self.causal, self.strict = parts[-2:]
 
 
 def _decays(g: GraphContext, logarithm: Value, masks: _ChunkMasks) -> tuple[Value, Value, Value, Value]:
@@ -174,8 +182,7 @@ def _decays(g: GraphContext, logarithm: Value, masks: _ChunkMasks) -> tuple[Valu
     factors = g.op("Mul", g.op("Exp", between), masks.causal)
     prefix = g.op("Exp", g.op("MatMul", masks.causal, logarithm))
     total = g.op("Slice", prefix, starts=[-1], ends=[2**63 - 1], axes=[3])
-    last_row = g.op("Slice", factors, starts=[-1], ends=[2**63 - 1], axes=[3])
-    return factors, prefix, total, g.op("Transpose", last_row, perm=[0, 1, 2, 4, 3])
+    return factors, prefix, total, g.op("Slice", factors, starts=[-1], ends=[2**63 - 1], axes=[3])
 
 
 def _invert(g: GraphContext, system: Value, masks: _ChunkMasks) -> Value:
@@ -187,23 +194,16 @@ def _invert(g: GraphContext, system: Value, masks: _ChunkMasks) -> Value:
     """
     inverse = g.op("Sub", masks.identity, g.op("Mul", system, masks.first))
 
-    def build(iteration: Value, condition: Value, carried: Value) -> list[Value]:
-        mask = g.op("Gather", masks.later, iteration, axis=0)
-        blocks = g.op("Mul", system, mask)
-        change = g.op("MatMul", g.op("MatMul", carried, blocks), carried)
-        return [condition, g.op("Sub", carried, change)]
+    def step(carried: Value, mask: Value) -> list[Value]:
+        change = g.op("MatMul", g.op("MatMul", carried, g.op("Mul", system, mask)), carried)
+        return [g.op("Sub", carried, change)]
 
-    body = g.subgraph(build, [*loop_inputs(), inverse], "inverse")
-    levels = g.constant(_LEVELS - 1, DataType.INT64)
-    result: Value = as_list(g.op("Loop", levels, None, inverse, body=body, outputs=1))[0]
-    result.type, result.shape = inverse.type, inverse.shape
-    return result
+    return g.call_outputs("composed::scan_rows", step=step, initial=inverse, sequences=[masks.later])[0]
 
 
 def _run_chunks(
     g: GraphContext,
     past_state: Value,
-    chunks: Size,
     query: Value,
     scores: Value,
     value: Value,
@@ -211,23 +211,72 @@ def _run_chunks(
     weights: Value | None,
     total: Value | None,
 ) -> tuple[Value, Value]:
-    """The last state and the outputs of the chunks."""
+    """The last state and the outputs of the chunks; the last axis of the keys is that of the tokens."""
+    optional = [values for values in (weights, total) if values is not None]
 
-    def build(iteration: Value, condition: Value, state: Value) -> list[Value]:
-        def part(values: Value) -> Value:
-            return g.op("Gather", values, iteration, axis=0)
-
-        updates = part(value)
+    def step(
+        state: Value, query: Value, scores: Value, updates: Value, key: Value, *others: Value
+    ) -> list[Value]:
         if weights is not None:
-            updates = g.op("Sub", updates, g.op("MatMul", part(weights), state))
-        output = g.op("Add", g.op("MatMul", part(query), state), g.op("MatMul", part(scores), updates))
-        added = g.op("MatMul", g.op("Transpose", part(key), perm=[0, 1, 3, 2]), updates)
-        remaining = state if total is None else g.op("Mul", state, part(total))
-        return [condition, g.op("Add", remaining, added), output]
+            updates = g.op("Sub", updates, g.op("MatMul", others[0], state))
+        output = g.op("Add", g.op("MatMul", query, state), g.op("MatMul", scores, updates))
+        remaining = state if total is None else g.op("Mul", state, others[-1])
+        return [g.op("Add", remaining, g.op("MatMul", key, updates)), output]
 
-    body = g.subgraph(build, [*loop_inputs(), past_state], "chunks")
-    count = g.constant(chunks, DataType.INT64)
-    state, outputs = as_list(g.op("Loop", count, None, past_state, body=body, outputs=2))
-    state.type, state.shape = past_state.type, past_state.shape
+    sequences = [query, scores, value, key, *optional]
+    state, outputs = g.call_outputs("composed::scan_rows", step=step, initial=past_state, sequences=sequences)
     outputs.type, outputs.shape = value.type, value.shape
     return state, outputs
+
+
+def _register_scan(opset: int, write_scan: Callable[..., Value | list[Value]]) -> None:
+    @onnx_symbolic("composed::scan_rows", opset=opset)
+    def scan_rows(
+        g: GraphContext, step: Callable[..., list[Value]], initial: Value, sequences: list[Value]
+    ) -> Sequence[Value]:
+        """The last carried value, and the stacked results of a step.
+
+        Args:
+            step: takes the carried value and a row of each sequence.
+        """
+        results = as_list(write_scan(g, step, initial, sequences))
+        results[0].type, results[0].shape = initial.type, initial.shape
+        return results
+
+
+def _write_loop(
+    g: GraphContext, step: Callable[..., list[Value]], initial: Value, sequences: list[Value]
+) -> Value | list[Value]:
+    """A Loop, for opset 8, whose Scan has a batch dimension."""
+
+    def build(iteration: Value, condition: Value, carried: Value) -> list[Value]:
+        rows = (g.op("Gather", values, iteration, axis=0) for values in sequences)
+        return [condition, *step(carried, *rows)]
+
+    body = g.subgraph(build, [*loop_inputs(), initial], "rows")
+    count = g.constant(g.size(sequences[0], 0), DataType.INT64)
+    results: Value | list[Value] = g.op(
+        "Loop", count, None, initial, body=body, outputs=len(body.outputs) - 1
+    )
+    return results
+
+
+def _write_scan(
+    g: GraphContext, step: Callable[..., list[Value]], initial: Value, sequences: list[Value]
+) -> Value | list[Value]:
+    """A Scan, which reads the rows where they are."""
+    rows = [
+        Value(
+            name="row", type=values.type, shape=None if values.shape is None else ir.Shape(values.shape[1:])
+        )
+        for values in sequences
+    ]
+    body = g.subgraph(step, [initial, *rows], "rows")
+    results: Value | list[Value] = g.op(
+        "Scan", initial, *sequences, body=body, num_scan_inputs=len(rows), outputs=len(body.outputs)
+    )
+    return results
+
+
+_register_scan(8, _write_loop)
+_register_scan(9, _write_scan)

@@ -8,7 +8,10 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import opsetta
-from opsetta.exporter.torch_boundary.replacements.linear_attention import compute_gated_delta_rule
+from opsetta.exporter.torch_boundary.replacements.linear_attention import (
+    compute_gated_delta_rule,
+    compute_mamba2_scan,
+)
 
 from ..opsets import HIGHEST
 
@@ -122,3 +125,20 @@ def test_gated_delta_rule_equals_transformers() -> None:
     expected = module.torch_recurrent_gated_delta_rule(*arguments)
     for result, reference in zip(compute_gated_delta_rule(*arguments), expected, strict=True):
         torch.testing.assert_close(result, reference)
+
+
+def test_mamba2_equals_transformers() -> None:
+    """With fewer groups than heads, and a state; also less than a chunk."""
+    module = pytest.importorskip("transformers.models.mamba2.modeling_mamba2")
+    torch.manual_seed(0)
+    for length in (1, 9, 40):
+        state_size, heads = 5, 4
+        tokens, dt = torch.randn(2, length, heads, VALUE_SIZE), torch.randn(2, length, heads)
+        key, query = torch.randn(2, 2, length, 2, state_size)
+        options = {"D": torch.randn(heads), "dt_bias": torch.randn(heads), "dt_limit": (0.1, 0.9)}
+        options |= {"initial_states": torch.randn(2, heads, VALUE_SIZE, state_size), "dt_softplus": True}
+        arguments = (tokens, dt, -torch.rand(heads), key, query)
+        expected = module.mamba2_chunk_scan(*arguments, chunk_size=16, return_final_states=True, **options)
+        results = compute_mamba2_scan(*arguments, return_final_states=True, **options)
+        for result, reference in zip(results, expected, strict=True):
+            torch.testing.assert_close(result, reference)

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
-from opsetta.passes.onnx_graph.images.padded_convolutions import FoldPadding
+from opsetta.passes.onnx_graph.images.padded_convolutions import CropPadding, FoldPadding
 from opsetta.passes.onnx_graph.products.gemm import WriteGemm
 from opsetta.passes.onnx_graph.products.linear_scales import FoldLinearScales
 from opsetta.passes.onnx_graph.simplification.reciprocals import DivideByReciprocals
@@ -102,6 +103,34 @@ def test_padding(pads: list[int], number: float, expected: list[str], opset: int
     case.checked(numbers(1, 2, 6, 6), FoldPadding(case.known), exact=False)
     case.remove_unused()
     assert case.ops() == expected
+
+
+@pytest.mark.parametrize(
+    ("pads", "bounds", "strides", "expected"),
+    [
+        ([2, 2], (0, 6), [1], [2, 0]),
+        ([2, 3], (0, 7), [1], [2, 1]),
+        # The Slice leaves out more than the padding, begins later, or the kernel takes steps of two.
+        ([2, 0], (0, 5), [1], None),
+        ([2, 2], (1, 7), [1], None),
+        ([2, 3], (0, 4), [2], None),
+    ],
+)
+@pytest.mark.parametrize("opset", [9, 18])
+def test_padding_that_a_slice_leaves_out(
+    opset: int, pads: list[int], bounds: tuple[int, int], strides: list[int], expected: list[int] | None
+) -> None:
+    case = Case([1, 2, 6], opset)
+    options = {"pads": pads, "strides": strides}
+    result = case.g.op("Conv", case.x, case.weight("w", numbers(4, 2, 3)), **options)
+    result.shape = ir.Shape([1, 4, (6 + sum(pads) - 3) // strides[0] + 1])
+    start, end = bounds
+    cut = case.g.op("Slice", result, starts=[start], ends=[end], axes=[2])
+    cut.shape = ir.Shape([1, 4, end - start])
+    case.returns(cut)
+    assert case.checked(numbers(1, 2, 6), CropPadding(case.known), exact=False) == (expected is not None)
+    assert case.ops() == (["Conv", "Slice"] if expected is None else ["Conv"])
+    assert expected is None or [*case.model.graph[0].attributes["pads"].as_ints()] == expected
 
 
 def test_products_with_reciprocals_become_quotients() -> None:

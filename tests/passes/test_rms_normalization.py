@@ -6,6 +6,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
+from opsetta.passes.onnx_graph.constants.initializers import Initializers
 from opsetta.passes.onnx_graph.fusions.rms_normalization import FuseRMSNormalization
 from opsetta.registration import GraphContext, Registry, Value
 
@@ -29,12 +30,12 @@ def build(
 
 def test_composition_becomes_one_node() -> None:
     model = build()
-    assert FuseRMSNormalization()(model).modified
+    assert FuseRMSNormalization(Initializers(model))(model).modified
     assert [node.op_type for node in model.graph] == ["RMSNormalization"]
     node = model.graph[0]
     assert node.attributes["epsilon"].as_float() == pytest.approx(1e-6)
     assert model.graph.outputs[0] is node.outputs[0]
-    assert not FuseRMSNormalization()(model).modified
+    assert not FuseRMSNormalization(Initializers(model))(model).modified
 
 
 def _inverse(case: Case, total: Value, form: str) -> tuple[str, Value]:
@@ -67,7 +68,7 @@ def _written_out(
 def test_forms_of_other_exporters(form: str, opset: int) -> None:
     case = Case([2, 3, 4], opset)
     case.returns(_written_out(case, case.x, form))
-    assert case.checked(numbers(2, 3, 4) - 1, FuseRMSNormalization(), exact=False)
+    assert case.checked(numbers(2, 3, 4) - 1, FuseRMSNormalization(case.known), exact=False)
     case.remove_unused()
     assert case.ops() == ["RMSNormalization"]
 
@@ -80,7 +81,7 @@ def test_half_precision_that_is_normalized_as_float() -> None:
     case.returns(_written_out(case, wide, cast=ir.DataType.FLOAT16))
     x = (numbers(2, 3, 4) - 1).astype(np.float16)
     (before,) = case.run(x)
-    assert FuseRMSNormalization()(case.model).modified
+    assert FuseRMSNormalization(case.known)(case.model).modified
     (after,) = case.run(x)
     np.testing.assert_allclose(after, before, rtol=2e-3)
     case.remove_unused()
@@ -94,16 +95,33 @@ def test_other_casts_stay() -> None:
     root = case.g.op("Sqrt", case.g.op("Add", total, case.weight("epsilon", np.array(1e-6))))
     narrow = case.g.op("Cast", case.g.op("Div", wide, root), to=int(ir.DataType.FLOAT))
     case.returns(case.g.op("Mul", narrow, case.weight("scale", np.ones(4, np.float32))))
-    assert not FuseRMSNormalization()(case.model).modified
+    assert not FuseRMSNormalization(case.known)(case.model).modified
 
 
 @pytest.mark.parametrize(
     "changes",
-    [{"opset": 22}, {"scale_shape": ()}, {"scale_shape": (1, 4)}, {"axis": 1}, {"second_reader": True}],
+    [{"opset": 22}, {"axis": 1}, {"second_reader": True}],
     ids=lambda changes: next(iter(changes)),
 )
 def test_other_graphs_stay(changes: dict) -> None:
     model = build(**changes)
     before = [node.op_type for node in model.graph]
-    assert not FuseRMSNormalization()(model).modified
+    assert not FuseRMSNormalization(Initializers(model))(model).modified
     assert [node.op_type for node in model.graph] == before
+
+
+@pytest.mark.parametrize("scale_shape", [(), (1, 4)])
+def test_another_scale_stays_behind_the_operator(scale_shape: tuple) -> None:
+    model = build(scale_shape=scale_shape)
+    assert FuseRMSNormalization(Initializers(model))(model).modified
+    assert [node.op_type for node in model.graph] == ["RMSNormalization", "Mul"]
+
+
+@pytest.mark.parametrize("opset", [22, 23, 28])
+def test_without_a_scale(opset: int) -> None:
+    case = Case(["rows", 4], opset)
+    mean = case.g.op("ReduceMean", case.g.op("Pow", case.x, 2.0), axes=[-1], keepdims=1)
+    case.returns(case.g.op("Div", case.x, case.g.op("Sqrt", case.g.op("Add", mean, 1e-6))))
+    assert case.checked(numbers(2, 4) - 1, FuseRMSNormalization(case.known), exact=False) == (opset > 22)
+    case.remove_unused()
+    assert ("RMSNormalization" in case.ops()) == (opset > 22)

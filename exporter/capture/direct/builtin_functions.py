@@ -12,7 +12,7 @@ import re
 import sys
 import types
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -231,14 +231,18 @@ class _Float(metaclass=_FloatingPoint):
 
 @contextlib.contextmanager
 def keep_symbolic(
-    model: torch.nn.Module, has_dynamic_sizes: bool, further_namespaces: Iterable[dict[str, object]]
-) -> Iterator[None]:
+    model: torch.nn.Module,
+    has_dynamic_sizes: bool,
+    further_namespaces: Iterable[dict[str, object]],
+    captured_recurrences: Collection[str] = (),
+) -> Iterator[Collection[str]]:
     """Replace functions of Python that make numbers of sizes in the modules that define a model.
 
     Args:
         model: the model.
         has_dynamic_sizes: whether sizes are dynamic; numbers need not be kept otherwise.
         further_namespaces: the globals of further modules that convert sizes to numbers.
+        captured_recurrences: see `as_recurrences`, whose result the context returns.
     """
     changed: list[tuple[dict[str, object], str]] = []
     namespaces = [*_namespaces(model), *further_namespaces]
@@ -269,10 +273,10 @@ def keep_symbolic(
         roots = roots if has_dynamic_sizes else {}
         originals.append((space, {name: space[name] for name in roots}))
         space.update(roots)
-    recurrences = as_recurrences(model, namespaces) if has_dynamic_sizes else contextlib.nullcontext()
+    recurrences = as_recurrences(model, namespaces, captured_recurrences)
     try:
-        with recurrences:
-            yield
+        with recurrences if has_dynamic_sizes else contextlib.nullcontext(()) as replaced:
+            yield replaced
     finally:
         for space, members in originals:
             space.update(members)

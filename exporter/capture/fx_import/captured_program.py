@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, cast
 
 import torch
@@ -56,6 +56,7 @@ class RecordedProgram:
             of the other side, with its own other sides of later conditions.
         recorded_sides: the answers to these conditions.
         namespaces: the globals of modules, besides the model's, whose conversions of sizes stayed symbolic.
+        recurrences: the forms in chunks in whose place the model computed a recurrence, by name.
     """
 
     graph_module: torch.nn.Module
@@ -70,6 +71,7 @@ class RecordedProgram:
     replaced: Sequence[str] = ()
     replaced_calls: Sequence[Callable[..., Any] | None] = ()
     namespaces: Sequence[dict[str, Any]] = ()
+    recurrences: Collection[str] = ()
     recorded_sides: Sequence[bool] = ()
     other_sides: dict[int, RecordedProgram] = dataclasses.field(default_factory=dict)
 

@@ -88,5 +88,10 @@ def _record_call(
     sizes = FixedSizes(environment)
     if specification is not None:
         sizes = DynamicSizes(environment, model, specification)
-    with builtin_functions.keep_symbolic(model, specification is not None, other_namespaces or []):
-        return record(model, args, kwargs, sizes, decisions, source_lines=source_lines, gradients=gradients)
+    is_dynamic = specification is not None
+    with builtin_functions.keep_symbolic(model, is_dynamic, other_namespaces or []) as recurrences:
+        program = record(
+            model, args, kwargs, sizes, decisions, source_lines=source_lines, gradients=gradients
+        )
+    program.recurrences = recurrences
+    return program

@@ -32,6 +32,7 @@ from ..sizes import dynamic_shapes as shapes
 from ..sizes import size_limits
 from ..sizes.general_side import choose_side
 from ..sizes.promised_ranges import refuse_narrowed
+from ..sizes.rounded_sizes import describe_rounded
 from ..sizes.size_regions import SizeRegion, find_regions
 from .alternatives import Alternatives, Captures
 from .capture_call import Contexts, capture_call
@@ -249,7 +250,7 @@ def _export(
                 )
             capture_patches.restore_operators(program.graph_module)
             captured = placeholders(program)
-            refusal = shapes.describe_specialised(leaves, captured) or shapes.describe_rounded(captured)
+            refusal = shapes.describe_specialised(leaves, captured) or describe_rounded(captured)
             if refusal is None:
                 return program, values
             failures.append(CaptureError(refusal))

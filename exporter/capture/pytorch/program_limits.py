@@ -72,7 +72,7 @@ def _limits(
     # Only a graph with packed sequences needs their replacements in the trials, too.
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
     captured_so = functools.partial(_under_capture_patches, model, program, packs)
-    search = Search(captured, values, names, leaves.ranges())
+    search = Search(captured, values, names, leaves.ranges(), leaves.sums())
     if not search.base:
         return search.limits
 
@@ -101,5 +101,7 @@ def _under_capture_patches(model: torch.nn.Module, program: CapturedProgram, pac
         if isinstance(program, RecordedProgram):
             from ..direct import builtin_functions
 
-            stack.enter_context(builtin_functions.keep_symbolic(model, True, program.namespaces))
+            stack.enter_context(
+                builtin_functions.keep_symbolic(model, True, program.namespaces, program.recurrences)
+            )
         yield

@@ -18,26 +18,15 @@ from torch.export import Dim
 from ....registration import CaptureError
 from ....registration.warning import warn
 from ...captured_graph.dimensions import Dimension
-from ...torch_boundary import symbolic_sizes as functions
 from ...torch_boundary.containers.pytree import children
 from ..capture_options import CaptureOptions
-from .axis_labels import AxisLabel, read_range
+from .axis_labels import AxisLabel, SumLabel, read_label
 from .dynamic_axes import by_parameter, unknown_names
 from .example_sizes import resize_axis
-from .operator_trace import line_of_guard
-from .python_expressions import expression_text
 
 _DYNAMIC = type(Dim.DYNAMIC)
 _ENLARGED = (2, 3, 5, 7, 11, 13)
 _ATTEMPTS = 12
-_ROUNDED = (
-    functions.TruncToInt,
-    functions.FloorToInt,
-    functions.CeilToInt,
-    functions.RoundToInt,
-)
-_CONDITIONS = (functions.Mod, functions.PythonMod, sympy.Min, sympy.Max, functions.Min, functions.Max)
-"""Functions that, in a guard, restrict sizes without fixing one."""
 
 
 class Leaves:
@@ -73,6 +62,22 @@ class Leaves:
         """The size of each dimension that the user named."""
         named = self.dimension_names().items()
         return {name: self.values[leaf].shape[axis] for (leaf, axis), name in named}
+
+    def sums(self) -> dict[str, tuple[str | int, ...]]:
+        """The summands of each named dimension that is the sum of others."""
+        dims = (dim for axes in self.requested_dims for dim in axes.values())
+        return {str(dim): dim.summands for dim in dims if isinstance(dim, SumLabel)}
+
+    def with_sums(self, sizes: Mapping[Any, int]) -> dict[Any, int]:
+        """Sizes of dimensions, in which those that are sums of others are computed."""
+        return {
+            **sizes,
+            **{
+                name: sum(summand if isinstance(summand, int) else sizes[summand] for summand in summands)
+                for name, summands in self.sums().items()
+                if all(isinstance(summand, int) or summand in sizes for summand in summands)
+            },
+        }
 
     def ranges(self) -> dict[str, tuple[Any, Any]]:
         """The user's smallest and largest size of each named dimension, or None."""
@@ -172,7 +177,7 @@ def _axes(specification: object, value: torch.Tensor, path: str) -> dict[int, An
                 f"dynamic_shapes of '{path}': {dim!r} is not a Dim, a Dim.AUTO or similar hint, a name, "
                 "an int or None"
             )
-        dim = read_range(dim)
+        dim = read_label(dim)
         # 0 and -2 are the same axis of a matrix.
         if result.setdefault(axis % value.ndim, dim) != dim:
             raise CaptureError(
@@ -297,6 +302,18 @@ def _check_example_sizes(leaves: Leaves) -> None:
                     f"the dimension '{name}' has size {first_size} at {first_axis} and size {size} at "
                     f"{axis_text} in the example: use two names, or an example where the sizes are equal"
                 )
+    for name, summands in leaves.sums().items():
+        unknown = [
+            summand
+            for summand in summands
+            if isinstance(summand, str) and (summand not in first or summand in leaves.sums())
+        ]
+        text = f"{name} = {' + '.join(map(str, summands))}"
+        if unknown:
+            raise CaptureError(f"'{unknown[0]}' in '{text}' is not a named dimension that is no sum itself")
+        size, axis_text = first[name]
+        if size != leaves.with_sums({named: entry[0] for named, entry in first.items()})[name]:
+            raise CaptureError(f"{axis_text} has size {size} in the example, which is not '{text}'")
     for name, dimension in leaves.promised_dimensions().items():
         size, axis_text = first[name]
         lower, upper = dimension.minimum, dimension.maximum
@@ -391,10 +408,12 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
     # First all to 2, for sizes that must be equal; then to different primes, for sizes that must not.
     for grown in (dict.fromkeys(small, 2), dict(zip(small, itertools.cycle(_ENLARGED[1:]), strict=False))):
         options = [
-            [(key, size) for size in _candidate_sizes(key, sizes, grown)] for key in sizes if key not in grown
+            [(key, size) for size in _candidate_sizes(key, sizes, grown)]
+            for key in sizes
+            if key not in grown and key not in leaves.sums()
         ]
         for choice in itertools.islice(itertools.product(*options), _ATTEMPTS):
-            yield _resize_groups(leaves, groups, {**dict(choice), **grown})
+            yield _resize_groups(leaves, groups, leaves.with_sums({**dict(choice), **grown}))
     if any(dim is Dim.AUTO for _, _, dim in leaves.dynamic()):
         yield leaves.values
 
@@ -402,9 +421,10 @@ def enlargements(leaves: Leaves) -> Iterator[list[Any]]:
 def at_sizes(leaves: Leaves, sizes: Mapping[str, int]) -> list[object]:
     """The leaves with other sizes of their named dimensions, with their entries repeated."""
     values = list(leaves.values)
+    sizes = leaves.with_sums({**leaves.sizes(), **sizes})
     for (leaf, axis), name in leaves.dimension_names().items():
         if isinstance(values[leaf], torch.Tensor):
-            values[leaf] = resize_axis(values[leaf], axis, sizes.get(name, values[leaf].shape[axis]))
+            values[leaf] = resize_axis(values[leaf], axis, sizes[name])
     return values
 
 
@@ -435,47 +455,6 @@ def describe_specialised(leaves: Leaves, captured: Sequence[object]) -> str | No
                         f"size {first_size}"
                     )
     return None
-
-
-def describe_rounded(captured: Sequence[object]) -> str | None:
-    """A description of an integer that was divided or rounded from a dynamic size and fixed, or None.
-
-    torch.export fixes `int(0.7 * size)`, and `size // 2` for an operator without symbolic sizes, at its
-    number in the example, behind a guard.
-    """
-    tensors = [counterpart for counterpart in captured if isinstance(counterpart, torch.Tensor)]
-    sizes: list[Any] = [size for tensor in tensors for size in tensor.shape]
-    symbolic = next((size for size in sizes if isinstance(size, torch.SymInt)), None)
-    for guard in symbolic.node.shape_env.guards if symbolic is not None else ():
-        if not isinstance(guard.expr, sympy.Eq):
-            continue
-        computed, number = guard.expr.args
-        if number.is_Integer and _is_pinned(computed, number):
-            text = expression_text(computed, {symbol: str(symbol) for symbol in computed.free_symbols})
-            return (
-                f"{line_of_guard(guard) or 'the model'} makes a number of a dynamic size, {text}, and "
-                f"torch.export fixes it at {number}: the operator that takes it takes no symbolic size, or "
-                "it was a float (write size * 7 // 10 for int(size * 0.7)), or it is the number of results "
-                "of split(length) or unbind (take a fixed number of parts with tensor_split, or the rows of "
-                "unfold); or make the dimension static"
-            )
-    return None
-
-
-def _is_pinned(computed: sympy.Expr, number: sympy.Integer) -> bool:
-    """Whether only few sizes give the same number: it is divided by constants, or rounded.
-
-    Comparisons with 0 or 1 do not count, because every broadcasting operator makes them. Neither does a
-    quotient rounded up to 1, the number of parts of all sizes up to the divisor.
-    """
-    if isinstance(computed, functions.CeilToInt):
-        quotient = computed.args[0]
-        if isinstance(quotient, functions.IntTrueDiv) and quotient.args[1].is_number:
-            return bool(number > 1)
-    divided = computed.atoms(functions.FloorDiv, functions.CleanDiv)
-    if computed.has(*_CONDITIONS) or not all(division.args[1].is_number for division in divided):
-        return False
-    return bool((bool(divided) and number > 1) or computed.has(*_ROUNDED))
 
 
 def _candidate_sizes(key: object, sizes: Mapping[Any, int], grown: Mapping[Any, int]) -> list[int]:

@@ -30,7 +30,7 @@ from .general_side import point_of_other_sides
 from .guards import Guard, Point
 from .neutral_calls import adds_neutral_call
 from .operator_trace import Trace, line_of_guard
-from .size_limits import SizeLimits, declared_range, environment_of
+from .size_limits import DECLARED, SizeLimits, declared_range, environment_of
 from .trials import Tracer
 
 _FURTHEST = 1 << 20
@@ -50,6 +50,7 @@ class Search:
         values: the leaves that the graph was captured with.
         names: the name of each symbol.
         declared: by name, the caller's smallest and largest size, or None.
+        sums: by name, the summands of a dimension that the caller declares to be a sum of others.
 
     Attributes:
         base: the sizes of the example by name.
@@ -62,10 +63,13 @@ class Search:
         values: Sequence[object],
         names: Mapping[sympy.Symbol, str],
         declared: Mapping[str, tuple[int | None, int | None]],
+        sums: Mapping[str, Sequence[str | int]],
     ):
         self._placeholders = placeholders
         self._values = values
-        self._names = names
+        # A size that is a sum of others is never tried by itself: conditions on it are conditions on those.
+        self._sums, self._declared_sums = _sums_of_symbols(names, sums)
+        self._names = {symbol: name for symbol, name in names.items() if symbol not in self._sums}
         self._declared = declared
         self.base = self._example()
         self._guards = list(self._read_guards())
@@ -82,6 +86,7 @@ class Search:
             until_general: stop if another capture may be valid for more sizes; the limits are partial then.
         """
         self._tracer = tracer
+        self.limits.restrictions += self._declared_sums
         for name, (lower, upper) in self._declared.items():
             if name in self.base:
                 self.limits.restrictions += declared_range(name, lower, upper)
@@ -184,7 +189,7 @@ class Search:
         if environment is None:
             return
         for guard in environment.guards:
-            expression = environment.replace(guard.expr)
+            expression = environment.replace(guard.expr).xreplace(self._sums)
             symbols = expression.free_symbols
             if symbols and symbols <= self._names.keys():
                 dimensions = {symbol: self._names[symbol] for symbol in symbols}
@@ -202,7 +207,7 @@ class Search:
             return
         for condition, question in questions_of(environment).items():
             expression = environment.replace(condition if question.answer else sympy.Not(condition))
-            expression = expression.xreplace(symbols)
+            expression = expression.xreplace(symbols).xreplace(self._sums)
             names = expression.free_symbols
             if names and names <= self._names.keys():
                 dimensions = {symbol: self._names[symbol] for symbol in names}
@@ -444,7 +449,7 @@ class Search:
 
         @functools.cache
         def value_of(expression: sympy.Expr) -> int | None:
-            size_value = expression.xreplace(sizes)
+            size_value = expression.xreplace(self._sums).xreplace(sizes)
             return int(size_value) if size_value.is_Integer else None
 
         return lambda size: size if isinstance(size, int) else value_of(size.node.expr)
@@ -460,6 +465,21 @@ class Search:
             self._knows_rows = _difference(*traces) is not None
             return traces
         return run()
+
+
+def _sums_of_symbols(
+    names: Mapping[sympy.Symbol, str], sums: Mapping[str, Sequence[str | int]]
+) -> tuple[dict[sympy.Symbol, sympy.Expr], list[SizeRestriction]]:
+    """The sum of symbols for the symbol of each declared sum, and the declarations as restrictions."""
+    symbols: dict[str | int, sympy.Symbol] = {name: symbol for symbol, name in names.items()}
+    expressions, restrictions = {}, []
+    for name, summands in sums.items():
+        # A dimension that the model makes equal to others has no symbol.
+        if name in symbols and all(isinstance(summand, int) or summand in symbols for summand in summands):
+            expressions[symbols[name]] = sympy.Add(*(symbols.get(summand, summand) for summand in summands))
+            condition = f"{name} == {' + '.join(map(str, summands))}"
+            restrictions.append(SizeRestriction(condition, DECLARED))
+    return expressions, restrictions
 
 
 def _difference(model: Trace, graph: Trace) -> Failure | None:

@@ -13,7 +13,8 @@ from ...torch_boundary.symbolic_sizes import ShapeEnv
 from .guards import Point
 from .operator_trace import line_of_guard
 
-_DECLARED = "the range that dynamic_shapes gives"
+DECLARED = "dynamic_shapes declares it"
+"""The reason for a restriction that the caller asked for."""
 _PART_OF_PROGRAM = "the range of the ExportedProgram"
 
 
@@ -89,9 +90,9 @@ def limits_of_program(program: torch.export.ExportedProgram, names: Mapping[symp
 def declared_range(name: str, lower: int | None, upper: int | None) -> Iterator[SizeRestriction]:
     """The restrictions of a dimension to the range that the caller gives."""
     if lower is not None and int(lower) > 0:
-        yield SizeRestriction(f"{name} >= {int(lower)}", _DECLARED)
+        yield SizeRestriction(f"{name} >= {int(lower)}", DECLARED)
     if upper is not None and sympy.sympify(upper).is_Integer:
-        yield SizeRestriction(f"{name} <= {int(upper)}", _DECLARED)
+        yield SizeRestriction(f"{name} <= {int(upper)}", DECLARED)
 
 
 def environment_of(placeholders: Sequence[object]) -> ShapeEnv | None:

@@ -1,12 +1,14 @@
 """Linear attention as one operator, `opsetta::linear_attention`, with its state as input and output.
 
-The gated delta rule of transformers, for any number of tokens. Semantics: `torch_recurrent_gated_delta_rule`
-in transformers/models/qwen3_next/modeling_qwen3_next.py.
+The gated delta rule and Mamba 2 of transformers, for any number of tokens. Semantics:
+`torch_recurrent_gated_delta_rule` in transformers/models/qwen3_next/modeling_qwen3_next.py, and
+`mamba2_chunk_scan` in transformers/models/mamba2/modeling_mamba2.py.
 """
 
 from __future__ import annotations
 
 import torch
+from torch.nn import functional
 
 
 def _run_recurrence(
@@ -69,14 +71,50 @@ def compute_gated_delta_rule(
     # Several heads of values share one of queries and keys.
     repeats = value.shape[2] // key.shape[2]
     query, key, values, decay, beta = (tensor.float() for tensor in (query, key, value, g, beta))
+    # Queries and keys have the same sizes, so that the same operators serve both.
+    both = torch.cat((query, key), dim=2)
     if use_qk_l2norm_in_kernel:
-        query, key = (
-            tensor * torch.rsqrt((tensor * tensor).sum(dim=-1, keepdim=True) + 1e-6)
-            for tensor in (query, key)
-        )
-    query = query * query.shape[-1] ** -0.5
+        both = both * torch.rsqrt((both * both).sum(dim=-1, keepdim=True) + 1e-6)
     if repeats > 1:
-        query, key = (tensor.repeat_interleave(repeats, dim=2) for tensor in (query, key))
+        both = both.repeat_interleave(repeats, dim=2)
+    query, key = both.chunk(2, dim=2)
+    query = query * query.shape[-1] ** -0.5
     state = None if initial_state is None else initial_state.float()
     output, state = torch.ops.opsetta.linear_attention(query, key, values, state, decay, beta)
     return output.to(dtype), state if output_final_state else None
+
+
+def compute_mamba2_scan(
+    hidden_states: torch.Tensor,
+    dt: torch.Tensor,
+    A: torch.Tensor,
+    B: torch.Tensor,
+    C: torch.Tensor,
+    D: torch.Tensor | None = None,
+    dt_bias: torch.Tensor | None = None,
+    initial_states: torch.Tensor | None = None,
+    dt_softplus: bool = False,
+    dt_limit: tuple[float, float] = (0.0, float("inf")),
+    return_final_states: bool = False,
+) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
+    """The function of transformers, with its arguments and results, by the operator.
+
+    A token multiplies the state by exp(A dt), and adds dt x B^T to it; C reads it.
+    """
+    if dt_bias is not None:
+        dt = dt + dt_bias.to(dt.dtype)
+    if dt_softplus:
+        dt = functional.softplus(dt)
+    dt = torch.clamp(dt, min=dt_limit[0], max=dt_limit[1]).float()
+    values = hidden_states.float()
+    # Several heads share one group of B and C.
+    repeats = hidden_states.shape[2] // B.shape[2]
+    key, query = (tensor.float().repeat_interleave(repeats, dim=2) for tensor in (B, C))
+    # transformers has the axes of the state in the other order.
+    state = None if initial_states is None else initial_states.float().transpose(-1, -2)
+    output, state = torch.ops.opsetta.linear_attention(
+        query, key, values * dt[..., None], state, A.float() * dt, None
+    )
+    if D is not None:
+        output = output + D[..., None] * values
+    return (output, state.transpose(-1, -2)) if return_final_states else output

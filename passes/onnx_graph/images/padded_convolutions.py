@@ -1,14 +1,18 @@
-"""ONNX pass: moves a Pad of zeros into the padding of the Conv after it.
+"""ONNX passes: move a Pad of zeros before a Conv, and a Slice behind it, into the padding of the Conv.
 
 1. The Pad has constant, non-negative pads of the spatial dimensions only, and no other reader.
 2. The Conv has the `auto_pad` NOTSET or VALID.
+3. The Slice takes the first elements along one axis, along which the Conv has a stride of 1, and leaves out
+   at most as many as the padding behind the data has: a causal convolution.
 """
 
 from __future__ import annotations
 
+import numpy as np
 import onnx_ir as ir
 
-from ..node_pass import ConstantPass, removable_producer
+from ....registration.size_algebra.dimensions import polynomial_of
+from ..node_pass import ConstantPass, exclusive_producer, removable_producer, replace_by_value
 from ..pass_order import Run
 
 
@@ -54,3 +58,38 @@ class FoldPadding(ConstantPass):
             if number is None or number.any():
                 return None
         return self.initializers.integers(pad, "pads", 1)
+
+
+class CropPadding(ConstantPass):
+    """Removes Slices that leave out what a convolution computes of the padding behind its data."""
+
+    runs = (Run("full", after={"RefineAndFold": "The sizes before and behind the Slice must be known."}),)
+    op_types = ("Slice",)
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Let the Conv before a Slice pad less."""
+        conv, result = exclusive_producer(node.inputs[0], "Conv"), node.outputs[0]
+        axes, starts = (self.initializers.integers(node, name, i) for name, i in (("axes", 3), ("starts", 1)))
+        steps = self.initializers.small_array(node.inputs[4]) if len(node.inputs) > 4 else np.ones(1)
+        if conv is None or conv.graph is not node.graph or starts != [0] or axes is None or len(axes) != 1:
+            return False
+        shape, full_shape = result.shape, conv.outputs[0].shape
+        pads = conv.attributes.get_ints("pads")
+        if shape is None or full_shape is None or pads is None or steps is None or (steps != 1).any():
+            return False
+        axis, rank = axes[0] % len(shape), len(shape) - 2
+        strides = conv.attributes.get_ints("strides") or [1] * rank
+        is_unpadded = conv.attributes.get_string("auto_pad", "NOTSET") != "NOTSET"
+        sizes = (shape[axis], full_shape[axis])
+        is_known = all(isinstance(size, int) or size.value is not None for size in sizes)
+        if axis < 2 or strides[axis - 2] != 1 or is_unpadded or not is_known:
+            return False
+        surplus = (polynomial_of(sizes[1]) - polynomial_of(sizes[0])).number
+        end = rank + axis - 2
+        if surplus is None or not 0 < surplus <= pads[end]:
+            return False
+        new_pads = [size - surplus * (position == end) for position, size in enumerate(pads)]
+        conv.attributes["pads"] = ir.AttrInt64s("pads", new_pads)
+        conv.outputs[0].shape = shape
+        replace_by_value(node, conv.outputs[0])
+        return True

@@ -10,20 +10,27 @@ import contextlib
 import functools
 import inspect
 import types
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 
 import torch
 
-from ....torch_boundary.replacements.linear_attention import compute_gated_delta_rule
+from ....torch_boundary.replacements.linear_attention import compute_gated_delta_rule, compute_mamba2_scan
 from ....torch_boundary.state.module_tree import modules_of
 
-_GATED_DELTA_RULE = "torch_chunk_gated_delta_rule"
-"""The function of several models that the operator `opsetta::linear_attention` computes for any length."""
 _RECURRENCES = {
-    _GATED_DELTA_RULE: "torch_recurrent_gated_delta_rule",
+    "torch_chunk_gated_delta_rule": "torch_recurrent_gated_delta_rule",
     "chunk_kimi_delta_attention": "recurrent_kimi_delta_attention",
+    # This one has no recurrence with the same arguments, and a gradient takes the form in chunks.
+    "mamba2_chunk_scan": "mamba2_chunk_scan",
 }
 """By the name of a function in chunks over the second axis of its first argument, that of the recurrence."""
+_BY_OPERATOR: dict[str, Callable[..., object]] = {
+    "torch_chunk_gated_delta_rule": compute_gated_delta_rule,
+    "mamba2_chunk_scan": compute_mamba2_scan,
+}
+"""The functions that the operator `opsetta::linear_attention` computes for any length, and how."""
+_PACKED = ("cu_seqlens", "seq_idx")
+"""Arguments that divide a sequence into several ones."""
 _BLOCKS_OF_TOKENS = frozenset({"MiniMaxLightningAttention"})
 """Classes of modules whose attribute `block_size` is the length of a chunk of any size."""
 _CHUNKS_OF_MLSTM = "wrap_chunkwise_arbitrary_sequence_length"
@@ -31,26 +38,35 @@ _CHUNKS_OF_MLSTM = "wrap_chunkwise_arbitrary_sequence_length"
 
 
 @contextlib.contextmanager
-def as_recurrences(model: torch.nn.Module, namespaces: Iterable[dict[str, object]]) -> Iterator[None]:
+def as_recurrences(
+    model: torch.nn.Module, namespaces: Iterable[dict[str, object]], captured: Collection[str] = ()
+) -> Iterator[set[str]]:
     """Within the context, forms in chunks are loops over the tokens for a dynamic length.
 
     Args:
         namespaces: the globals of the modules that define the model.
+        captured: the forms that a capture replaced; a trial at static sizes must run the same.
+
+    Yields:
+        The forms that are replaced for a dynamic length, by the time that the context ends.
     """
+    replaced = set(captured)
     with contextlib.ExitStack() as stack:
         for namespace in namespaces:
             for name, recurrence_name in _RECURRENCES.items():
                 chunked, recurrence = namespace.get(name), namespace.get(recurrence_name)
                 if isinstance(chunked, types.FunctionType) and isinstance(recurrence, types.FunctionType):
                     stack.callback(namespace.__setitem__, name, chunked)
-                    by_operator = functools.partial(_run_operator, chunked, recurrence)
-                    dynamic = by_operator if name == _GATED_DELTA_RULE else recurrence
-                    namespace[name] = _choose(chunked, dynamic, axis=1)
+                    dynamic: Callable[..., object] = recurrence
+                    if name in _BY_OPERATOR:
+                        by_operator = _BY_OPERATOR[name]
+                        dynamic = functools.partial(_run_operator, by_operator, chunked, recurrence)
+                    namespace[name] = _choose(chunked, dynamic, 1, name, replaced)
         for module in modules_of(model):
             # A block that is shorter than the others would have another shape in the last iteration.
             if type(module).__name__ in _BLOCKS_OF_TOKENS:
                 stack.callback(vars(module).pop, "forward")
-                vars(module)["forward"] = functools.partial(_run_by_tokens, module, module.forward)
+                vars(module)["forward"] = functools.partial(_run_by_tokens, module, module.forward, replaced)
             inference = vars(module).get("_inference_fn")
             if isinstance(inference, functools.partial) and inference.func.__name__ == _CHUNKS_OF_MLSTM:
                 options = inference.keywords
@@ -58,51 +74,67 @@ def as_recurrences(model: torch.nn.Module, namespaces: Iterable[dict[str, object
                     options["mlstm_sequence_kernel"], eps=options["eps"], return_last_states=True
                 )
                 stack.callback(vars(module).__setitem__, "_inference_fn", inference)
-                vars(module)["_inference_fn"] = _choose(inference, recurrence, axis=2)
-        yield
+                vars(module)["_inference_fn"] = _choose(inference, recurrence, 2, _CHUNKS_OF_MLSTM, replaced)
+        yield replaced
 
 
 def _choose(
-    chunked: Callable[..., object], recurrence: Callable[..., object], axis: int
+    chunked: Callable[..., object],
+    recurrence: Callable[..., object],
+    axis: int,
+    name: str,
+    replaced: set[str],
 ) -> Callable[..., object]:
-    """A function that calls the recurrence if the length is dynamic.
+    """A function that calls the recurrence if the length is dynamic, or was in a capture.
 
     Args:
         axis: of the length in the queries, the first argument, which both functions name `query`.
+        name: of the form in chunks.
+        replaced: the names of such forms; gets `name` if the length is dynamic.
     """
 
     def choose(*args: object, **kwargs: object) -> object:
         # xLSTM passes all arguments by keyword.
         query = args[0] if args else kwargs["query"]
         assert isinstance(query, torch.Tensor)
-        function = recurrence if isinstance(query.shape[axis], torch.SymInt) else chunked
+        if isinstance(query.shape[axis], torch.SymInt):
+            replaced.add(name)
+        function = recurrence if name in replaced else chunked
         return function(*args, **kwargs)
 
     return choose
 
 
 def _run_operator(
-    chunked: Callable[..., object], recurrence: Callable[..., object], *args: object, **kwargs: object
+    by_operator: Callable[..., object],
+    chunked: Callable[..., object],
+    recurrence: Callable[..., object],
+    *args: object,
+    **kwargs: object,
 ) -> object:
-    """The gated delta rule by the operator, or by the recurrence for a gradient, which the operator lacks."""
+    """A function by the operator, or by the recurrence for a gradient, which the operator lacks."""
     tensors = [item for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor)]
-    if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+    needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
+    if needs_gradient or any(kwargs.get(name) is not None for name in _PACKED):
         return recurrence(*args, **kwargs)
     arguments = inspect.signature(chunked).bind(*args, **kwargs).arguments
-    names = inspect.signature(compute_gated_delta_rule).parameters
-    return compute_gated_delta_rule(**{name: arguments[name] for name in names if name in arguments})
+    names = inspect.signature(by_operator).parameters
+    return by_operator(**{name: arguments[name] for name in names if name in arguments})
 
 
 def _run_by_tokens(
     module: torch.nn.Module,
     forward: Callable[..., object],
+    replaced: set[str],
     hidden_states: torch.Tensor,
     *args: object,
     **kwargs: object,
 ) -> object:
-    """Run a module with blocks of one token if the length, the second axis, is dynamic."""
-    block_size = module.block_size
+    """Run a module with blocks of one token if the length, the second axis, is or was dynamic."""
+    block_size, name = module.block_size, type(module).__name__
     if isinstance(hidden_states.shape[1], torch.SymInt):
+        replaced.add(name)
+    if name in replaced:
         vars(module)["block_size"] = 1
     try:
         return forward(hidden_states, *args, **kwargs)

@@ -133,7 +133,7 @@ def _group_sizes(g: GraphContext, input: Value, offs: Value, groups: int) -> tup
         ends = g.op("Concat", ends, g.op("Reshape", g.size(input, 0), [1]), axis=0)
         sizes: Value = g.op("Sub", ends, starts)
         return sizes, g.op("Gather", sizes, [groups], axis=0)
-    sizes = g.cast(summands, DataType.INT64)
+    sizes = _count_as_integers(g, summands)
     if counts_all_rows(summands, input.shape, groups):
         return sizes, None
     unused = g.op("Sub", g.op("Reshape", g.size(input, 0), [1]), g.op("ReduceSum", sizes, axes=[0]))
@@ -148,6 +148,17 @@ def _summed_sizes(ends: Value) -> Value | None:
         return None
     source = before_casts(node.inputs[0])
     return node.inputs[0] if source is None else source.outputs[0]
+
+
+def _count_as_integers(g: GraphContext, counts: Value) -> Value:
+    """Counts as integers: a sum of comparisons that `aten::histc` adds up as floats is added up anew."""
+    total = before_casts(counts)
+    flags = total.inputs[0] if total is not None and total.op_type == "ReduceSum" else None
+    equal = None if flags is None else before_casts(flags)
+    if equal is None or equal.op_type != "Equal" or g.dtype(counts) == DataType.INT64:
+        return g.cast(counts, DataType.INT64)
+    integers = g.cast(equal.outputs[0], DataType.INT64)
+    return g.op("ReduceSum", integers, axes=[0], keepdims=0)
 
 
 def _set_row_shape(result: Value, input: Value, weight: Value) -> None:

@@ -150,6 +150,46 @@ def test_a_range_in_another_form_is_refused(text: str) -> None:
         opsetta.export(parts, **arguments(parts, [text]))
 
 
+def append(x: torch.Tensor, y: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """As in decoders of transformers, a mask that is too short is padded."""
+    joined = torch.cat([x, y], 1)
+    missing = joined.shape[1] - mask.shape[1]
+    return joined * (F.pad(mask, (0, missing)) if missing > 0 else mask)
+
+
+@pytest.mark.parametrize(("rows", "total"), [((5, 3), "p + n"), ((0, 1), "p+n"), ((1, 4), "p + 4")])
+@pytest.mark.parametrize("capture", ["auto", "torch.export"])
+def test_a_name_states_a_sum(rows: tuple[int, int], total: str, capture: str) -> None:
+    """No other length of the mask is tried, so the sides of the condition need no If."""
+    inputs = [torch.randn(2, size) for size in (*rows, sum(rows))]
+    shapes = {"x": {1: "p"}, "y": {1: "n"}, "mask": {1: f"total = {total}"}}
+    if total == "p + 4":
+        del shapes["y"]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        program = opsetta.export(append, tuple(inputs), opset=9, dynamic_shapes=shapes, capture=capture)
+    assert not {"If", "Pad"} & {node.op_type for node in program.model.graph}
+    sizes = (7, rows[1], 7 + rows[1])
+    program.verify(tuple(torch.randn(2, size) for size in sizes))
+    with pytest.raises(opsetta.DimensionError):
+        program(*(torch.randn(2, size) for size in (7, rows[1], 6 + rows[1])))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("total = p + m", "'m' in 'total = p [+] m'"),
+        ("total = p + 2", "has size 8 in the example, which is not 'total = p [+] 2'"),
+        ("total = 2 * p", "is not a name with a range"),
+    ],
+)
+def test_another_sum_is_refused(text: str, message: str) -> None:
+    inputs = tuple(torch.randn(2, size) for size in (5, 3, 8))
+    shapes = {"x": {1: "p"}, "y": {1: "n"}, "mask": {1: text}}
+    with pytest.raises(opsetta.CaptureError, match=message):
+        opsetta.export(append, inputs, dynamic_shapes=shapes)
+
+
 def test_one_use_of_a_name_states_its_range() -> None:
     program = opsetta.export(lambda x, y: limit_rows(x + y), **arguments(parts, ["n <= 64", "n"]))
     assert program.dimensions["n"].maximum == 64
