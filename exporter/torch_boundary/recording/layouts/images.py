@@ -59,16 +59,20 @@ def _transposed_convolution(
     channels = [weight.shape[1] * groups]
     if not _is_convolvable(x, weight, bias, channels) or not are_same(x.shape[1:2], weight.shape[:1]):
         return None
-    options = [_per_axis(item, x.dim() - 2) for item in (stride, padding, output_padding, dilation)]
-    if weight.shape[0] % groups or not all(options) or not all(map(is_positive, x.shape[2:])):
+    options = (stride, padding, output_padding, dilation)
+    steps, pads, added, spreads = (_per_axis(option, x.dim() - 2) for option in options)
+    if not steps or not pads or not added or not spreads or weight.shape[0] % groups:
         return None
-    axes = zip(x.shape[2:], weight.shape[2:], *options, strict=True)  # type: ignore[arg-type]
-    sizes = []
-    for n, kernel, step, pad, more, spread in axes:
-        # torch refuses padding of the result by as much as the stride and the dilation.
-        if step < 1 or spread < 1 or min(pad, more) < 0 or more >= max(step, spread):
-            return None
-        sizes.append((n - 1) * step - 2 * pad + spread * (kernel - 1) + more + 1)
+    # torch refuses to add as much to the result as the stride and the dilation.
+    if min(*steps, *spreads) < 1 or min(*pads, *added) < 0 or not all(map(is_positive, x.shape[2:])):
+        return None
+    if any(more >= max(step, spread) for step, more, spread in zip(steps, added, spreads, strict=True)):
+        return None
+    axes = zip(x.shape[2:], weight.shape[2:], steps, pads, added, spreads, strict=True)
+    sizes = [
+        (n - 1) * step - 2 * pad + spread * (kernel - 1) + more + 1
+        for n, kernel, step, pad, more, spread in axes
+    ]
     return _keep_memory_format(x, (x.shape[0], *channels, *sizes)) if all(map(is_positive, sizes)) else None
 
 

@@ -27,7 +27,7 @@ def known_layout(func: OpOverload, args: Args, kwargs: Kwargs | None = None) -> 
 
 
 def keeps_layout(func: OpOverload, args: Args, kwargs: Kwargs | None = None) -> bool:
-    """Whether an operator that writes its result to its first argument keeps the layout of that for all sizes.
+    """Whether an operator that writes its result to its first argument keeps its layout for all sizes.
 
     It does if the operator that returns its result has a result of the same layout.
     """
