@@ -11,7 +11,8 @@ from .deferred_sympy import defer_sympy
 
 if TYPE_CHECKING:
     from .exporter.capture.stored_weights.opening import open_weights
-    from .exporter.devices.plan import Plan, run_in_arena
+    from .exporter.devices.plan.arena import run_in_arena
+    from .exporter.devices.plan.plan import Plan
     from .exporter.devices.prepack.memory_descriptor import MemoryDescriptor
     from .exporter.devices.prepack.packed_models import prepack
     from .exporter.devices.prepack.packed_session import load_session
@@ -137,7 +138,8 @@ defer_sympy()
 
 _modules: dict[str, Collection[str]] = {
     ".exporter.capture.stored_weights.opening": ("open_weights",),
-    ".exporter.devices.plan": ("Plan", "run_in_arena"),
+    ".exporter.devices.plan.arena": ("run_in_arena",),
+    ".exporter.devices.plan.plan": ("Plan",),
     ".exporter.devices.prepack.memory_descriptor": ("MemoryDescriptor",),
     ".exporter.devices.prepack.packed_models": ("prepack",),
     ".exporter.devices.prepack.packed_session": ("load_session",),

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ..registration import ModelFileError, UsageError
-from .capture.caffe2.input_descriptions import ShapeArgument
-from .capture.caffe2.net_capture import load_nets
 from .capture.caffe2.net_reading import is_net
 from .capture.tensorflow.keras_files import export_keras_file, is_keras_file
 from .capture.tensorflow.recognition import recognise
-from .capture.tensorflow.tensorflow_capture import TensorFlowOptions, capture_file
+from .capture.tensorflow.tensorflow_options import TensorFlowOptions
 from .files.garbage_collection import rare_collections
-from .files.graph_file.graph_reader import read_source
 from .files.graph_file.layout import format_version
 from .files.graph_file.weights import Weights
 from .files.reading import ModelFolder, bounds_of, map_external_data, read_model, to_ir
 from .files.reading.encodings.other_formats import refuse_other_formats
 from .onnx_model import OnnxModel
-from .program import SourceModel
+
+if TYPE_CHECKING:
+    from .capture.caffe2.input_descriptions import ShapeArgument
+    from .program import SourceModel
 
 _ATTEMPTS = 20
 """Attempts to read a model that another process keeps replacing."""
@@ -111,6 +112,9 @@ def load(
         identity_before = _identity(path)
         try:
             if init_net is not None or is_net(path):
+                from .capture.caffe2.net_capture import load_nets
+                from .program import SourceModel
+
                 capture = load_nets(path, init_net, shapes, bounds_of(trusted))
                 capture.trusted = trusted
                 return SourceModel(capture)
@@ -129,6 +133,9 @@ def _load_tensorflow(
 ) -> SourceModel:
     if weights is not None:
         raise UsageError("weights= is only for source files: pass checkpoint= for a TensorFlow file")
+    from .capture.tensorflow.tensorflow_capture import capture_file
+    from .program import SourceModel
+
     captured = capture_file(path, options, bounds=bounds_of(trusted))
     captured.capture.trusted = trusted
     return SourceModel(captured.capture, input_names=captured.input_names, output_names=captured.output_names)
@@ -156,6 +163,9 @@ def _load(
             onnx_model = to_ir(model, folder, bounds)
             map_external_data(onnx_model, folder)
             return OnnxModel(onnx_model, trusted=trusted)
+        from .files.graph_file.graph_reader import read_source
+        from .program import SourceModel
+
         file = read_source(model, folder, weights, bounds)
         file.capture.trusted = trusted
         return SourceModel.of(file)

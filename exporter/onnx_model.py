@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -12,43 +11,27 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
-from ..passes.quantization import Quantization
-from ..passes.quantization.forms import MICROSOFT
-from ..passes.realizers import ConvertElementTypes
-from ..passes.realizers.image_interface import AddPixelInput, PixelInput, output_pass
-from ..registration import OpsettaError, Registry, UsageError
+from ..registration import OpsettaError, Registry
 from ..registration.functions.registry import registry_or_default
-from ..registration.validity.node_check import invalid_nodes
-from ..registration.warning import warn
-from .calibration.batches import Data, read_batches, split_batches
-from .calibration.static_quantization import QuantizationReport, QuantizationScheme, quantize_model
-from .devices.model_check import ModelCheck, check_everywhere
-from .devices.plan import ALIGNMENT, Plan, make_plan
-from .devices.prepack import saving
-from .devices.targets.equivalent_forms import with_forms
-from .devices.targets.load_target import resolve_target
-from .devices.targets.target import Target, check_saving
-from .devices.targets.target_problems import check_model
-from .devices.targets.write_for_target import write_for
-from .editing.interface import InterfaceChanges, Size, change_interface
-from .editing.parts import edit_interface, extract_part, join_models
-from .editing.rewrite import rewrite
+from .devices.memory_amounts import ALIGNMENT
 from .files.reading import bounds_of
 from .files.reading.carried import carried_by, to_proto
-from .inspection.differences import ModelDifferences, find_differences
-from .inspection.layers import compare_layers
-from .inspection.node_costs import ModelCosts, model_costs
-from .inspection.reduction import reduce_model
-from .lowering.conversion.conversion import convert
-from .lowering.conversion.foreign_operators import close_domain, with_standard_operators
-from .lowering.conversion.preparation import opset_of, source_of
-from .lowering.driver import Observation
-from .running.runner import Runner
-from .running.verification import OutputReport, VerificationReport
 
+# Reading a file needs none of the modules of the methods, which take longer to import than it.
 if TYPE_CHECKING:
+    from ..passes.quantization import Quantization
+    from .calibration.batches import Data
+    from .calibration.static_quantization import QuantizationReport
+    from .devices.model_check import ModelCheck
+    from .devices.plan.plan import Plan
+    from .devices.targets.target import Target
+    from .editing.interface import Size
+    from .inspection.differences import ModelDifferences
+    from .inspection.node_costs import ModelCosts
+    from .lowering.driver import Observation
     from .report.records import Report
+    from .running.runner import Runner
+    from .running.verification import OutputReport, VerificationReport
 
 
 class OnnxModel:
@@ -85,6 +68,8 @@ class OnnxModel:
     @property
     def opset(self) -> int | None:
         """The opset of its ONNX operators; None if it has none."""
+        from .lowering.conversion.preparation import opset_of
+
         return opset_of(self.model)
 
     @property
@@ -140,28 +125,14 @@ class OnnxModel:
             GraphError: the model exceeds the bounds for models that are not `trusted`, or is not valid for
                 the sizes.
         """
+        from .converting import conversion_of
+        from .editing.interface import InterfaceChanges
+
         used_registry = registry if registry is not None else self.registry
-        level = None if optimize is None else check_level(optimize)
-        new_opset, resolved_target = resolve_target(opset, target)
-        registry_of_target = with_forms(registry_or_default(used_registry), resolved_target)
-        if standard or (resolved_target is not None and MICROSOFT not in resolved_target.domains):
-            registry_of_target = with_standard_operators(registry_of_target)
-        omitted = () if resolved_target is None else resolved_target.conventions.omitted_passes
-        bounds = bounds_of(self.trusted)
-        source = self.source
         changes = InterfaceChanges(shapes or {}, dims or {}, dynamic, rename or {})
-        if changes:
-            source = change_interface(source, changes, bounds)
-            # Sizes that are known now make constants of what was computed from them.
-            level = level or DEFAULT_LEVEL
-
-        def convert_source(keeps_weights: bool, observation: Observation | None = None) -> ir.Model:
-            arguments = registry_of_target, bounds, level, keeps_weights, observation, omitted
-            new_model = convert(source, new_opset, *arguments)
-            close_domain(new_model, warns=standard)
-            write_for(new_model, resolved_target)
-            return new_model
-
+        source, convert_source, resolved_target = conversion_of(
+            self.source, opset, used_registry, optimize, target, changes, standard, bounds_of(self.trusted)
+        )
         converted = OnnxModel(
             convert_source(False), source=source, registry=used_registry, trusted=self.trusted
         )
@@ -179,6 +150,8 @@ class OnnxModel:
             UsageError: there is no such value, or the outputs need others than these inputs.
             GraphError: the element type of an input is unknown.
         """
+        from .editing.parts import extract_part
+
         return self._with(extract_part(self.model, inputs, outputs, bounds_of(self.trusted)))
 
     def join(self, second: OnnxModel, connect: Mapping[str, str], *, keep_outputs: bool = False) -> OnnxModel:
@@ -191,6 +164,8 @@ class OnnxModel:
         Raises:
             UsageError: there is no such output or input, or types or opsets differ.
         """
+        from .editing.parts import join_models
+
         joined = join_models(self.model, second.model, connect, keeps_outputs=keep_outputs)
         return self._with(joined, trusted=self.trusted and second.trusted)
 
@@ -206,6 +181,8 @@ class OnnxModel:
         Raises:
             UsageError: there is no such input or output, no output remains, or a value does not fit.
         """
+        from .editing.parts import edit_interface
+
         return self._with(edit_interface(self.model, drop_outputs, constants))
 
     def preprocess(self, **pixels: Any) -> OnnxModel:
@@ -218,6 +195,9 @@ class OnnxModel:
             UsageError: a field has an unknown value.
             GraphError: the model has no single image input, or no sizes to resize to.
         """
+        from ..passes.realizers.image_interface import AddPixelInput, PixelInput
+        from .editing.rewrite import rewrite
+
         step = AddPixelInput(PixelInput(**pixels), registry_or_default(self.registry))
         return self._with(rewrite(self.model, [step], self.trusted))
 
@@ -232,6 +212,9 @@ class OnnxModel:
         Raises:
             UsageError, GraphError: the step is unknown, or does not fit the outputs or their names.
         """
+        from ..passes.realizers.image_interface import output_pass
+        from .editing.rewrite import rewrite
+
         steps = [output_pass(step, registry_or_default(self.registry), count, boxes)]
         return self._with(rewrite(self.model, steps, self.trusted))
 
@@ -250,13 +233,10 @@ class OnnxModel:
             GraphError: the opset cannot cast to the type, or the type of a value is unknown.
             TargetError: the target of the model does not support the type.
         """
-        converter = ConvertElementTypes(dtype, converts_interface=not keep_io, excluded=exclude)
-        converted = self._with(rewrite(self.model, [converter], self.trusted))
-        if converter.unused:
-            raise UsageError(f"the model has no operator or node {', '.join(sorted(converter.unused))}")
-        if converter.limited:
-            listed = ", ".join(f"'{name}' ({count})" for name, count in converter.limited.items())
-            warn(f"numbers of weights beyond the range of {dtype} became its largest number: {listed}")
+        from .devices.targets.target_problems import check_model
+        from .editing.rewrite import convert_element_types
+
+        converted = self._with(convert_element_types(self.model, dtype, keep_io, exclude, self.trusted))
         if self.target is not None:
             check_model(converted.model, self.target)
             converted.target = self.target
@@ -283,16 +263,14 @@ class OnnxModel:
             InferenceError: onnxruntime is not installed, or cannot run or quantize the model.
             TargetError: the target of the model does not support the result.
         """
-        unknown = scheme.keys() - {field.name for field in dataclasses.fields(QuantizationScheme)}
-        if unknown:
-            raise UsageError(f"quantize has no argument {', '.join(sorted(unknown))}")
-        if self.target is not None:
-            preferred = dataclasses.asdict(self.target.quantization)
-            scheme = {name: value for name, value in preferred.items() if value is not None} | scheme
+        from .calibration.batches import read_batches, split_batches
+        from .calibration.static_quantization import QuantizationScheme, quantize_model
+        from .devices.targets.target_problems import check_model
+
+        preferred = None if self.target is None else self.target.quantization
+        complete_scheme = QuantizationScheme.of(scheme, preferred)
         batches, held_out = split_batches(read_batches(data, self._runner.inputs, mean, std))
-        model, accuracy = quantize_model(
-            self.model, QuantizationScheme(**scheme), batches, held_out, self.trusted
-        )
+        model, accuracy = quantize_model(self.model, complete_scheme, batches, held_out, self.trusted)
         quantized = self._with(model)
         quantized.accuracy = accuracy
         if self.target is not None:
@@ -319,6 +297,9 @@ class OnnxModel:
                 stays.
             TargetError: `external_data` is requested, but the target of the model does not support it.
         """
+        from .devices.prepack import saving
+        from .devices.targets.target import check_saving
+
         check_saving(self.target, external_data)
         # A file can only refer to weights that no pass has changed, so convert again without such passes.
         model = self.model if weights != "reference" or self._convert is None else self._convert(True)
@@ -353,6 +334,8 @@ class OnnxModel:
             DimensionError: the model is not valid for the sizes.
             UsageError: an argument has an unknown value or a wrong type.
         """
+        from .devices.plan.plan import make_plan
+
         return make_plan(self.model, mode, budget, dimensions, alignment, in_place, reorder, states, split)
 
     def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
@@ -367,6 +350,7 @@ class OnnxModel:
             OpsetError: an opset that opsetta does not write.
             ModelFileError: the file cannot be written.
         """
+        from .lowering.conversion.conversion import convert
         from .report.collecting import Choices
         from .report.converted import report_conversion
 
@@ -382,6 +366,8 @@ class OnnxModel:
 
     def costs(self) -> ModelCosts:
         """Shapes, multiplications and weights of all nodes, and their sums."""
+        from .inspection.node_costs import model_costs
+
         return model_costs(self.model, bounds_of(self.trusted))
 
     def differences(self, second: OnnxModel, *, names: bool = False) -> ModelDifferences:
@@ -390,6 +376,8 @@ class OnnxModel:
         Args:
             names: whether to compare the names of nodes and values, too.
         """
+        from .inspection.differences import find_differences
+
         return find_differences(self.model, second.model, bounds_of(self.trusted), names=names)
 
     def compare_layers(self, second: OnnxModel, inputs: Mapping[str, np.ndarray]) -> tuple[OutputReport, ...]:
@@ -399,6 +387,8 @@ class OnnxModel:
             UsageError: the models have other numbers of inputs, or no name in common.
             InferenceError: onnxruntime is not installed, or refuses one of the models.
         """
+        from .inspection.layers import compare_layers
+
         return compare_layers(self.model, second.model, inputs, bounds_of(self.trusted))
 
     def reduce(self, fails: Callable[[OnnxModel], bool]) -> OnnxModel:
@@ -407,11 +397,17 @@ class OnnxModel:
         Raises:
             UsageError: the whole model does not fail.
         """
+        from .inspection.reduction import reduce_model
+
         bounds = bounds_of(self.trusted)
         return self._with(reduce_model(self.model, lambda part: fails(self._with(part)), bounds))
 
     def check(self, *, run: bool = False) -> ModelCheck:
         """Check the nodes, which targets support the model, and on request whether onnxruntime runs it."""
+        from ..registration.validity.node_check import invalid_nodes
+        from .devices.model_check import check_everywhere
+        from .lowering.conversion.preparation import source_of
+
         invalid = invalid_nodes(source_of(self.model, bounds_of(self.trusted)))
         return check_everywhere(self.model, invalid, run=run)
 
@@ -487,11 +483,13 @@ class OnnxModel:
         if self.source is self.model:
             advice = "convert it with lower(opset), or pass a PyTorch model as model="
             raise OpsettaError(f"there is nothing to compare it with, the model was not converted: {advice}")
-        expected = Runner.of_model(self.source).arrays(inputs.bind(positional, kwargs or {}))
+        expected = type(self._runner).of_model(self.source).arrays(inputs.bind(positional, kwargs or {}))
         return self._runner.verify(feed, expected, rtol, atol, expected_by="the original")
 
     @functools.cached_property
     def _runner(self) -> Runner:
+        from .running.runner import Runner
+
         return Runner.of_model(self.model)
 
     def __repr__(self) -> str:

@@ -15,9 +15,9 @@ from ..registration import FIXED_WEIGHTS, Registry, default_registry, load_entry
 from .captured_graph import dimensions as sizes
 from .captured_graph import specializations as decisions
 from .captured_graph.capture import Capture, Interface
-from .captured_graph.dimensions import Dimension
 from .captured_graph.stages import time_stage
-from .devices.plan import ALIGNMENT, Plan, make_plan
+from .devices.memory_amounts import ALIGNMENT
+from .devices.plan.plan import Plan, make_plan
 from .devices.prepack import saving
 from .devices.targets.equivalent_forms import with_forms
 from .devices.targets.load_target import resolve_target
@@ -285,7 +285,7 @@ class Program:
         return [value.name or "" for value in self.model.graph.outputs]
 
     @property
-    def dimensions(self) -> dict[str, Dimension]:
+    def dimensions(self) -> dict[str, sizes.Dimension]:
         """The dynamic dimensions by name, with the sizes for which the model is valid.
 
         A `Dimension` has `minimum`, `maximum` (or None), further `conditions` in Python's notation (`height %

@@ -7,9 +7,9 @@ import io
 import logging
 import pathlib
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, redirect_stdout
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import onnx_ir as ir
 from onnx_ir.passes.common import IdentityEliminationPass
@@ -25,6 +25,8 @@ from .batches import Batches
 
 if TYPE_CHECKING:
     from onnxruntime.quantization import QuantType
+
+    from ..devices.targets.target import PreferredQuantization
 
 FORMATS = ("qdq", "qoperator")
 ACTIVATIONS = ("int8", "uint8", "int16", "uint16")
@@ -60,6 +62,19 @@ class QuantizationScheme:
     method: str = "minmax"
     exclude: Collection[str] = ()
     equalize: bool = False
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any], preferred: PreferredQuantization | None) -> QuantizationScheme:
+        """A scheme with some fields; the others are those that a target prefers, or the defaults.
+
+        Raises:
+            UsageError: there is no such field.
+        """
+        unknown = fields.keys() - {field.name for field in dataclasses.fields(cls)}
+        if unknown:
+            raise UsageError(f"quantize has no argument {', '.join(sorted(unknown))}")
+        stated = {} if preferred is None else dataclasses.asdict(preferred)
+        return cls(**{**{name: value for name, value in stated.items() if value is not None}, **fields})
 
     def check(self, model: ir.Model, opset: int | None) -> None:
         """Refuse a scheme that is unknown, or that the opset of a model cannot express.

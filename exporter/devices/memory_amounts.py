@@ -1,4 +1,4 @@
-"""Parses amounts of memory, given as numbers or as text."""
+"""Amounts of memory: the default alignment, and a parser of numbers and texts."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 
 from ...registration import UsageError
 
+ALIGNMENT = 64
+"""The bytes of which every offset of a plan is a multiple by default: those of a line of the cache."""
 _PREFIXES = {"": 1} | {
     f"{prefix}{binary}": (1024 if binary else 1000) ** power
     for power, prefix in enumerate("KMGT", 1)

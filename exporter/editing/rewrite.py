@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import onnx_ir as ir
 
 from ...passes.faults import run_pass
 from ...passes.onnx_graph.inplace.annotations import annotate_inplace
+from ...passes.realizers.element_types import ConvertElementTypes
 from ...passes.realizers.rewriting import is_of_plan
-from ...registration import MAY_OVERWRITE, GraphError
+from ...registration import MAY_OVERWRITE, GraphError, UsageError
 from ...registration.validity.node_check import check_nodes, invalid_nodes
+from ...registration.warning import warn
 from ..files.reading import bounds_of
 from ..files.reading.carried import carried_by
 from ..lowering.conversion.preparation import source_of
@@ -18,6 +20,20 @@ from ..lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
 
 _NUMBERS = 64
 """Constants of at most so many elements are numbers of the model, not weights."""
+
+
+def convert_element_types(
+    source_model: ir.Model, dtype: str, keep_io: bool, exclude: Collection[str], trusted: bool
+) -> ir.Model:
+    """A copy of a model in another precision; arguments, warnings and errors are those of `convert_types`."""
+    converter = ConvertElementTypes(dtype, converts_interface=not keep_io, excluded=exclude)
+    converted = rewrite(source_model, [converter], trusted)
+    if converter.unused:
+        raise UsageError(f"the model has no operator or node {', '.join(sorted(converter.unused))}")
+    if converter.limited:
+        listed = ", ".join(f"'{name}' ({count})" for name, count in converter.limited.items())
+        warn(f"numbers of weights beyond the range of {dtype} became its largest number: {listed}")
+    return converted
 
 
 def rewrite(source_model: ir.Model, passes: Sequence[ir.passes.PassBase], trusted: bool) -> ir.Model:

@@ -31,7 +31,6 @@ from ..metadata import MODULE
 from ..schemas import OperatorSchema, operator_schema, operator_schemas
 from . import numbers, ranks, sizes, types
 
-_SCHEMA_DOMAINS = frozenset(schema.domain for schema in onnx.defs.get_all_schemas())
 _INTERNAL = "__"
 """The prefix of attributes that onnx's checker ignores."""
 
@@ -73,6 +72,11 @@ class _Facts:
 _LISTS = frozenset({AttributeType.INTS, AttributeType.STRINGS})
 _COMPARED = frozenset({AttributeType.INT, AttributeType.STRING, *_LISTS})
 """The types of the attributes whose values are checked."""
+
+
+@functools.cache
+def _schema_domains() -> frozenset[str]:
+    return frozenset(schema.domain for schema in onnx.defs.get_all_schemas())
 
 
 @functools.lru_cache(maxsize=4096)
@@ -160,7 +164,7 @@ class _Check:
                     problem = None
                 elif domain in ("", "ai.onnx"):
                     problem = None if standard is None else self._problem(node, attributes, standard, "")
-                elif domain in _SCHEMA_DOMAINS and domain in imports:
+                elif domain in _schema_domains() and domain in imports:
                     problem = self._problem(node, attributes, imports[domain], domain)
                 else:
                     problem = None

@@ -20,7 +20,7 @@ import numpy as np
 import opsetta
 from opsetta.exporter.capture.stored_weights.opening import open_weights
 from opsetta.exporter.command_line.commands import inspection
-from opsetta.exporter.devices.plan import Plan
+from opsetta.exporter.devices.plan.plan import Plan
 from opsetta.exporter.devices.prepack.packed_weights import PackedWeight
 from opsetta.exporter.devices.streaming.folder import INDEX
 from opsetta.exporter.devices.targets.load_target import load_target

@@ -2,66 +2,23 @@
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from ....registration import UsageError
 from ...captured_graph.capture import Capture
 from ...files.reading.bounds import BOUNDS, TRUSTED, Bounds
 from .freezing.freeze import checkpoint_of_graph, frozen_graph
 from .freezing.inputs import placeholder_name, replace_data_sources
 from .freezing.scope_analysis import HANDLE_READERS, RESOURCE
 from .freezing.variables import StoredVariable
-from .graph.graph_capture import VARIABLES, Names, capture_graph
+from .graph.graph_capture import VARIABLES, capture_graph
 from .graph_reading import GraphFile, read_graph
 from .lookup_tables import attach_tables
 from .messages import GraphDef
 from .node_messages import OPTIONAL_PLACEHOLDER, parse_result_name
+from .tensorflow_options import Names, TensorFlowOptions
 
 _WRITTEN_INTO_GRAPH = 4096
 """Bytes of a variable up to which the frozen graph has its contents, such as a flag that chooses a branch."""
-
-
-@dataclasses.dataclass(frozen=True)
-class TensorFlowOptions:
-    """Options for reading a TensorFlow file.
-
-    Attributes:
-        inputs: the results that a caller feeds, `x` or `x:0`, or a mapping from them to their shapes; by
-            default those of the signature, or the placeholders.
-        outputs: the results to return; by default those of the signature, or those that no node reads.
-        checkpoint: the prefix of a checkpoint with the values of variables; by default the one beside the
-            file.
-        tags: the tags of the graph of a SavedModel.
-        signature: the signature of a SavedModel or MetaGraph.
-        input_format: "binary" or "text", to refuse the other.
-        inputs_as_nchw: inputs of the graph, [batch, height, width, channels], that a caller feeds as [batch,
-            channels, height, width].
-        outputs_as_nchw: likewise for outputs.
-        keep_parse_example: refuse parsers of serialized messages, whose features are inputs otherwise.
-        allow_links: follow links out of the folder of the checkpoint.
-    """
-
-    inputs: Names | None = None
-    outputs: Sequence[str] | None = None
-    checkpoint: str | os.PathLike[str] | None = None
-    tags: Collection[str] | None = None
-    signature: str | None = None
-    input_format: str | None = None
-    inputs_as_nchw: Sequence[str] = ()
-    outputs_as_nchw: Sequence[str] = ()
-    keep_parse_example: bool = False
-    allow_links: bool = False
-
-    def __post_init__(self) -> None:
-        for option in ("inputs", "outputs", "tags", "inputs_as_nchw", "outputs_as_nchw"):
-            if isinstance(getattr(self, option), str):
-                raise UsageError(f"{option} must be a list of names, not {getattr(self, option)!r}")
-
-    @property
-    def changed_options(self) -> list[str]:
-        """The names of the options that differ from their defaults, except `allow_links`."""
-        fields = [field for field in dataclasses.fields(self) if field.name != "allow_links"]
-        return [field.name for field in fields if getattr(self, field.name) != field.default]
 
 
 @dataclasses.dataclass(frozen=True)

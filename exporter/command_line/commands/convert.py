@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ....registration import UsageError
-from ...devices.targets.load_target import resolve_target
 from ..options import (
     caffe2,
     conversion_files,
@@ -71,6 +70,8 @@ def convert(
 
     The file may be ONNX, a source file, a TensorFlow file, or a Caffe2 net.
     """
+    from ...devices.targets.load_target import resolve_target
+
     target_opset, loaded_target = resolve_target(opset, target, force=force)
     output = _output_path(model, output, target_opset, force)
     is_net = caffe2.is_net_file(model, init_net)

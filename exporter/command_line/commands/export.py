@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
-from ...devices.targets.load_target import resolve_target
 from ...torch_boundary.requirements import need_torch
 from ..options import export as options
 from ..options import quantization
@@ -72,6 +71,8 @@ def export(
     as_json: options.Json = False,
 ) -> None:
     """Export a model to ONNX at exactly one opset."""
+    from ...devices.targets.load_target import resolve_target
+
     to_opset, loaded_target = resolve_target(opset, target, force=force)
     check_level(optimize)
     quantized = quantization.arguments(quantize, block_size, asymmetric, quantize_embeddings, keep_lm_head)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ....registration import UsageError
-from ...devices.targets.load_target import resolve_target
 from ..options import calibration
 from ..options import export as options
 from ..options.user_code import names, quiet_stdout
@@ -49,6 +48,8 @@ def quantize(
 
     The errors are measured on batches that are not used for calibration.
     """
+    from ...devices.targets.load_target import resolve_target
+
     written = Output(output)
     source = load_onnx(model, trusted)
     # Without other wishes, the file keeps its opset.

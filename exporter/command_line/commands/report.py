@@ -10,7 +10,6 @@ import typer
 
 from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ....registration import UsageError
-from ...devices.targets.load_target import resolve_target
 from ...files.targets import resolve
 from ...torch_boundary.requirements import need_torch
 from ..options import export as options
@@ -65,6 +64,8 @@ def report(
 
     The exit code is 1 if the model cannot be written, or its results differ.
     """
+    from ...devices.targets.load_target import resolve_target
+
     resolve_target(opset, target)
     check_level(optimize)
     resolve(output)

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import typer
-from rich.console import Console
 
 from ....passes.onnx_graph.levels import DEFAULT_LEVEL
 from ....registration import DEFAULT_OPSET, OpsettaError
@@ -88,6 +87,8 @@ def sweep(
             if output is None
             else f"; '{output}' has the rows so far, and the same command goes on from there"
         )
+        from rich.console import Console
+
         Console(stderr=True).print(
             f"opsetta: interrupted{resume_hint}", markup=False, highlight=False, soft_wrap=True
         )
@@ -124,6 +125,8 @@ def _split_list(text: str) -> list[str]:
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[Row, int, int], None]]:
     """Yield a function to call after each job: a bar on a terminal, else a line for each job, on stderr."""
+    from rich.console import Console
+
     console = Console(stderr=True)
     if not console.is_terminal:
         # A log file of a long sweep needs lines; a bar would rewrite one line thousands of times.

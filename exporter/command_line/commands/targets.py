@@ -10,8 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ....registration.opsets import MAXIMUM_OPSET, MINIMUM_OPSET
-from ...devices.targets.load_target import load_target, target_names
-from ...devices.targets.target import Target
 from ..options import export as options
 from ..terminal.output import say
 from ..terminal.tables import print_json, row, show, table
@@ -20,6 +18,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
     from ....registration import InvalidNode
+    from ...devices.targets.target import Target
 
 
 def targets(
@@ -29,6 +28,8 @@ def targets(
     as_json: options.Json = False,
 ) -> None:
     """List the runtimes and devices that --target names."""
+    from ...devices.targets.load_target import load_target, target_names
+
     loaded_targets = [load_target(name) for name in target_names()]
     if as_json:
         print_json({"targets": [_as_json(target) for target in loaded_targets]})
@@ -113,6 +114,7 @@ def _as_json(target: Target) -> dict[str, object]:
 
 def check_target(model: pathlib.Path, target: str, trusted: bool, as_json: bool) -> None:
     """Print everything in a file that a target does not support; exit with 1 if there is anything."""
+    from ...devices.targets.load_target import load_target
     from ...files.reading import ModelFolder, bounds_of, read_model, to_ir
     from ...lowering.conversion.source_validity import invalid_nodes_of_file
 

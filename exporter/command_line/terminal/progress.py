@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 
-from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-from rich.table import Column
-
 
 @contextlib.contextmanager
 def stages() -> Iterator[Callable[[str], None]]:
     """Yield a function to call with the name of each stage; it shows a spinner on stderr."""
+    from rich.console import Console
+
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda stage: None
@@ -24,6 +22,10 @@ def stages() -> Iterator[Callable[[str], None]]:
 @contextlib.contextmanager
 def bars() -> Iterator[Callable[[str], None]]:
     """Yield a function to call with the name of each stage; each has a bar on stderr, with its time."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+    from rich.table import Column
+
     console = Console(stderr=True)
     columns = (
         TextColumn("{task.description}", markup=False),

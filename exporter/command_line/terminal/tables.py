@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from typing import TYPE_CHECKING
 
 from ....registration.printable import printable
+
+# Most commands, and `--help`, print no table.
+if TYPE_CHECKING:
+    from rich.table import Table
 
 MOST_SHOWN = 500
 """Rows of one kind in a table; laying out a row takes longer than reading it from a file."""
@@ -27,6 +28,8 @@ def print_json(content: object) -> None:
 
 def table(*columns: str) -> Table:
     """A table with these headings."""
+    from rich.table import Table
+
     grid = Table(box=None, pad_edge=False)
     for column in columns:
         grid.add_column(column, no_wrap=True)
@@ -35,12 +38,16 @@ def table(*columns: str) -> Table:
 
 def row(rows: Table, *cells: str) -> None:
     """Add a row of texts, which may contain names from a file."""
+    from rich.text import Text
+
     # Plain text, because rich would parse a shape such as [batch, 3] as markup.
     rows.add_row(*(Text(printable(cell)) for cell in cells))
 
 
 def show(rows: Table) -> None:
     """Print a table."""
+    from rich.console import Console
+
     console = Console()
     if not console.is_terminal:
         # In a file or a pipe, lines are not truncated.

@@ -2,9 +2,3 @@
 
 `docs/plan.md` describes its JSON form, its metadata, and its C form.
 """
-
-from .arena import run_in_arena
-from .plan import Plan, make_plan
-from .records import ALIGNMENT
-
-__all__ = ["ALIGNMENT", "Plan", "make_plan", "run_in_arena"]

@@ -15,13 +15,14 @@ from ....registration.arguments import blocks
 from ...files.reading import TRUSTED
 from ...lowering.conversion.preparation import copy_of, source_of
 from ...running.model_inputs import inputs_of_model
+from ..memory_amounts import ALIGNMENT
 from . import c_form, json_form
 from .application import build_application
 from .declared_sizes import check_declared_sizes
 from .graph_plan import plan_graph
 from .live_memory import MemoryModel
 from .node_splitting import split_nodes
-from .records import ALIGNMENT, PlanFacts, PlannedWeight
+from .records import PlanFacts, PlannedWeight
 from .reordering import reorder_for_memory
 from .saving import save_plan
 from .states import planned_states, states_of

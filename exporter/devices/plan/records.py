@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
+from ..memory_amounts import ALIGNMENT
 from .value_bytes import Size
 
-ALIGNMENT = 64
 WORKSPACE = "workspace"
 """The kind of a buffer that has the buffers of a node's sub-graphs."""
 

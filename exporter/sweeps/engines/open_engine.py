@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from ....registration import UsageError
-from .processes import LocalEngine
-from .ray_cluster import RayEngine
+
+if TYPE_CHECKING:
+    from .processes import LocalEngine
+    from .ray_cluster import RayEngine
 
 LOCAL = "local"
 
@@ -30,5 +33,8 @@ def open_engine(
         UsageError: there is no such engine.
         OpsettaError: Ray is not installed, or the cluster cannot be reached.
     """
+    from .processes import LocalEngine
+    from .ray_cluster import RayEngine
+
     check_engine(name)
     return LocalEngine(workers, imports) if name == LOCAL else RayEngine(name, workers, imports)

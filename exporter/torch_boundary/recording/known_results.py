@@ -19,7 +19,7 @@ from ..operators.overloads import MEMORY_REPLACING, Args, Kwargs, OpOverload
 from ..replacements.data_attribute import READ as data_of
 from ..symbolic_numbers import Size, canonical_form, decide_condition, holds_always, identity
 from .fake_weights import FakeCopies
-from .layouts.known_layouts import TensorLayout, created_layout, known_layout
+from .layouts.known_layouts import TensorLayout, created_layout, keeps_layout, known_layout
 from .layouts.layout import LAYOUT, forget_layout, holds_with_guard, layout_of
 
 Key = tuple[object, ...]
@@ -68,7 +68,11 @@ class KnownResults:
         results = cache.get(key)
         if results is not None and (not is_symbolic or self._has_room(results, args)):
             return self._make_results(results, args, writes)
-        layout = None if key in cache else known_layout(func, args, kwargs)
+        layout: TensorLayout | int | None = None
+        if key not in cache and writes:
+            layout = 0 if keeps_layout(func, args, kwargs) else None
+        elif key not in cache:
+            layout = known_layout(func, args, kwargs)
         if layout is not None and (not is_symbolic or self._has_room((None, [layout]), args)):
             cache[key] = results = None, [layout]
             return self._make_results(results, args, writes)

@@ -11,7 +11,7 @@ from torch import nn
 
 import opsetta
 from opsetta.exporter.command_line.cli import main
-from opsetta.exporter.devices.plan import Plan
+from opsetta.exporter.devices.plan.plan import Plan
 from tests.onnxruntime_sessions import run_onnxruntime
 from tests.thinning import thin_out
 

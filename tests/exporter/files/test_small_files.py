@@ -17,7 +17,7 @@ from onnx import helper
 import opsetta
 from opsetta import ModelFileError
 from opsetta.exporter.capture.caffe2.input_descriptions import read_value_info
-from opsetta.exporter.devices.plan import Plan
+from opsetta.exporter.devices.plan.plan import Plan
 from opsetta.exporter.devices.prepack.manifest import Manifest
 from opsetta.exporter.devices.streaming.folder import Index
 from opsetta.exporter.devices.targets.load_target import load_target

@@ -17,6 +17,7 @@ from ..freezing.variables import StoredVariable
 from ..messages import GraphDef
 from ..node_messages import OPTIONAL_PLACEHOLDER, PLACEHOLDERS
 from ..operator_definitions import definition
+from ..tensorflow_options import Names
 from .attributes import shape_of
 from .frozen_handles import read_constants
 from .function_library import Library
@@ -26,8 +27,6 @@ from .parsed_features import PARSERS, ParsedFeatures
 from .scope import Emitter, GraphScope, Unit
 from .tensor_lists import find_lists
 
-Names = Sequence[str] | Mapping[str, Sequence[int] | None]
-"""Names of results, or a mapping from them to their shapes, -1 for a size that varies."""
 Sizes = Sequence[int] | None
 
 _NO_RESULTS = frozenset(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
+from ...symbolic_numbers import decide_condition
 from .layout import (
     Rule,
     Size,
@@ -18,7 +19,9 @@ from .layout import (
     has_shape,
     is_above_1,
     is_contiguous,
+    is_positive,
     new_layout,
+    number,
 )
 
 
@@ -31,17 +34,54 @@ def _convolution(
     dilation: object = (1,),
     groups: int = 1,
 ) -> TensorLayout | None:
-    """The result for sequences, images or volumes; every size but the batch must be fixed."""
-    # An input without a batch has one axis fewer than the weight.
-    if weight.dim() != x.dim() or not are_fixed(x.shape[1:]) or weight.shape[1] * groups != x.shape[1]:
-        return None
-    if not x.dtype.is_floating_point or not is_contiguous(weight):
-        return None
-    if not has_shape(x, weight.shape, weight) or not has_shape(x, weight.shape[:1], bias):
+    """The result for sequences, images or volumes."""
+    channels = weight.shape[:1]
+    if not _is_convolvable(x, weight, bias, channels) or not are_same(
+        x.shape[1:2], (weight.shape[1] * groups,)
+    ):
         return None
     sizes = _windows(x.shape[2:], weight.shape[2:], stride, padding, dilation)
     is_known = sizes is not None and weight.shape[0] % groups == 0
-    return _keep_memory_format(x, (x.shape[0], weight.shape[0], *sizes)) if is_known else None  # type: ignore[misc]
+    return _keep_memory_format(x, (x.shape[0], *channels, *sizes)) if is_known else None  # type: ignore[misc]
+
+
+def _transposed_convolution(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: Weight = None,
+    stride: object = (1,),
+    padding: object = (0,),
+    output_padding: object = (0,),
+    groups: int = 1,
+    dilation: object = (1,),
+) -> TensorLayout | None:
+    """The result for sequences, images or volumes."""
+    channels = [weight.shape[1] * groups]
+    if not _is_convolvable(x, weight, bias, channels) or not are_same(x.shape[1:2], weight.shape[:1]):
+        return None
+    options = (stride, padding, output_padding, dilation)
+    steps, pads, added, spreads = (_per_axis(option, x.dim() - 2) for option in options)
+    if not steps or not pads or not added or not spreads or weight.shape[0] % groups:
+        return None
+    # torch refuses to add as much to the result as the stride and the dilation.
+    if min(*steps, *spreads) < 1 or min(*pads, *added) < 0 or not all(map(is_positive, x.shape[2:])):
+        return None
+    if any(more >= max(step, spread) for step, more, spread in zip(steps, added, spreads, strict=True)):
+        return None
+    axes = zip(x.shape[2:], weight.shape[2:], steps, pads, added, spreads, strict=True)
+    sizes = [
+        (n - 1) * step - 2 * pad + spread * (kernel - 1) + more + 1
+        for n, kernel, step, pad, more, spread in axes
+    ]
+    return _keep_memory_format(x, (x.shape[0], *channels, *sizes)) if all(map(is_positive, sizes)) else None
+
+
+def _is_convolvable(x: torch.Tensor, weight: torch.Tensor, bias: Weight, channels: Sequence[Size]) -> bool:
+    """Whether a convolution with `channels` channels in its result takes these tensors."""
+    # An input without a batch has one axis fewer than the weight.
+    if weight.dim() != x.dim() or not x.dtype.is_floating_point or not is_contiguous(weight):
+        return False
+    return has_shape(x, weight.shape, weight) and has_shape(x, channels, bias)
 
 
 def _average_pool(
@@ -64,7 +104,7 @@ def _pool(
     ceil_mode: bool = False,
 ) -> TensorLayout | None:
     # With `ceil_mode` the last window may be partial, and its count is not that of `_windows`.
-    if ceil_mode or x.dim() != 4 or not x.dtype.is_floating_point or not are_fixed(x.shape[1:]):
+    if ceil_mode or x.dim() != 4 or not x.dtype.is_floating_point or not all(map(is_positive, x.shape[1:])):
         return None
     kernels, pads = _per_axis(kernel_size, 2), _per_axis(padding, 2)
     # torch refuses padding of more than half the kernel.
@@ -75,15 +115,21 @@ def _pool(
 
 
 def _windows(
-    sizes: Sequence[int], kernels: Sequence[int], stride: object, padding: object, dilation: object
-) -> list[int] | None:
-    """How many windows there are along each axis; None where an option is not known, or none fits."""
+    sizes: Sequence[Size], kernels: Sequence[int], stride: object, padding: object, dilation: object
+) -> list[Size] | None:
+    """How many windows there are along each axis; None where an option is not known, or none may fit."""
     steps, pads, spreads = (_per_axis(option, len(sizes)) for option in (stride, padding, dilation))
     if not steps or not pads or not spreads or min(*steps, *spreads) < 1 or min(pads) < 0:
         return None
     axes = zip(sizes, kernels, steps, pads, spreads, strict=True)
-    counts = [(n + 2 * pad - spread * (kernel - 1) - 1) // step + 1 for n, kernel, step, pad, spread in axes]
-    return counts if min(counts) > 0 else None
+    counts: list[Size] = []
+    for n, kernel, step, pad, spread in axes:
+        # The size without the first window; the kernel asserts that it is not negative.
+        remaining = n + 2 * pad - spread * (kernel - 1) - 1
+        if decide_condition(remaining >= 0) is not True:
+            return None
+        counts.append(remaining // step + 1)
+    return counts
 
 
 def _per_axis(option: object, rank: int) -> Sequence[int] | None:
@@ -94,7 +140,7 @@ def _per_axis(option: object, rank: int) -> Sequence[int] | None:
 
 
 def _adaptive_average_pool(x: torch.Tensor, output_size: Sequence[Size]) -> TensorLayout | None:
-    is_known = x.dim() == 4 and x.dtype.is_floating_point and are_fixed(x.shape[2:])
+    is_known = x.dim() == 4 and x.dtype.is_floating_point and all(map(is_positive, x.shape[2:]))
     is_known = is_known and are_fixed(output_size) and len(output_size) == 2 and min(output_size) > 0
     return _keep_memory_format(x, (*x.shape[:2], *output_size)) if is_known else None
 
@@ -115,12 +161,19 @@ def _pad(
 
 
 def _resize(x: torch.Tensor, output_size: Sequence[Size] | None, *options: object) -> TensorLayout | None:
-    """The result of resizing images to a fixed height and width."""
-    if x.dim() != 4 or not x.dtype.is_floating_point:
+    """The result of resizing images to a height and width, or by integers."""
+    if x.dim() != 4 or not x.dtype.is_floating_point or not all(map(is_positive, x.shape[1:])):
         return None
-    if output_size is None or len(output_size) != 2 or not are_fixed(output_size):
+    scales = options[-1]
+    if (
+        output_size is None
+        and isinstance(scales, (list, tuple))
+        and all(scale == int(scale) for scale in scales)
+    ):
+        output_size = [size * int(scale) for size, scale in zip(x.shape[2:], scales, strict=True)]
+    if output_size is None or len(output_size) != 2 or not all(map(is_positive, output_size)):
         return None
-    return _keep_memory_format(x, (*x.shape[:2], *output_size))
+    return _keep_memory_format(x, (*x.shape[:2], *map(number, output_size)))
 
 
 def _keep_memory_format(x: torch.Tensor, shape: Sequence[Size]) -> TensorLayout | None:
@@ -147,6 +200,10 @@ RULES: dict[str, Rule] = {
     "aten::avg_pool2d": _average_pool,
     "aten::conv1d": _convolution,
     "aten::conv2d": _convolution,
+    "aten::conv3d": _convolution,
+    "aten::conv_transpose1d": _transposed_convolution,
+    "aten::conv_transpose2d.input": _transposed_convolution,
+    "aten::conv_transpose3d.input": _transposed_convolution,
     "aten::max_pool2d": _pool,
     "aten::pad": _pad,
     "aten::upsample_bicubic2d.vec": _resize,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from ...fake_tensors import FakeTensor
 from ...operators.overloads import Args, Kwargs, OpOverload
 from . import computed, created, elementwise, images, views
-from .layout import Rule
+from .layout import Rule, are_same
 from .layout import TensorLayout as TensorLayout
 
 RULES: dict[str, Rule] = {
@@ -23,7 +23,26 @@ _WITH_NAMES = frozenset({"aten::cumsum", "aten::scaled_dot_product_attention"})
 
 def known_layout(func: OpOverload, args: Args, kwargs: Kwargs | None = None) -> TensorLayout | None:
     """The layout of an operator's only result; None if the operator's kernel must find it."""
-    name = func.name()
+    return _layout_by_rule(func.name(), args, kwargs)
+
+
+def keeps_layout(func: OpOverload, args: Args, kwargs: Kwargs | None = None) -> bool:
+    """Whether an operator that writes its result to its first argument keeps its layout for all sizes.
+
+    It does if the operator that returns its result has a result of the same layout.
+    """
+    name, _, overload = func.name().partition(".")
+    functional_name = name.removesuffix("_") + (overload and f".{overload}")
+    layout = _layout_by_rule(functional_name, args, kwargs)
+    return (
+        layout is not None
+        and layout.dtype == args[0].dtype
+        # The strides of an argument that overlaps itself, which torch refuses, differ.
+        and are_same((*layout.shape, *layout.stride), (*args[0].shape, *args[0].stride()))
+    )
+
+
+def _layout_by_rule(name: str, args: Args, kwargs: Kwargs | None) -> TensorLayout | None:
     rule = RULES.get(name)
     # Rules take arguments by position; a keyword may change the result in a way that they do not know.
     if rule is None or (kwargs and name not in _WITH_NAMES):

@@ -18,6 +18,7 @@ from opsetta.exporter.capture.direct.sizes.environment import SizeEnvironment
 from opsetta.exporter.torch_boundary.recording.layouts.known_layouts import (
     RULES,
     created_layout,
+    keeps_layout,
     known_layout,
 )
 
@@ -49,6 +50,11 @@ def heads(x: Tensor) -> Tensor:
 
 def last(image: Tensor) -> Tensor:
     return image.contiguous(memory_format=torch.channels_last)
+
+
+def square(x: Tensor) -> Tensor:
+    """Images [batch, 8, length, length]."""
+    return torch.zeros(x.shape[0], 8, x.shape[1], x.shape[1])
 
 
 CALLS: Calls = {
@@ -199,6 +205,40 @@ CALLS: Calls = {
     "avg_pool2d": (ATEN.avg_pool2d.default, lambda x, i, y: (i, [3], [2], [1], False, False, None)),
     "adaptive_avg_pool2d": (ATEN.adaptive_avg_pool2d.default, lambda x, i, y: (i, [1, 1])),
     "adaptive_avg_pool2d to several": (ATEN.adaptive_avg_pool2d.default, lambda x, i, y: (i, [5, 7])),
+    "convolution of images of any size": (
+        ATEN.conv2d.default,
+        lambda x, i, y: (square(x), torch.zeros(6, 4, 3, 5), None, [2], [1, 2], [1], 2),
+    ),
+    "convolution of sequences of any length": (
+        ATEN.conv1d.default,
+        lambda x, i, y: (x.transpose(1, 2).contiguous(), torch.zeros(6, 24, 3), torch.zeros(6), [1], [1]),
+    ),
+    "convolution of volumes": (
+        ATEN.conv3d.default,
+        lambda x, i, y: (square(x)[:, :, None], torch.zeros(6, 8, 1, 3, 3), None, [1], [0, 1, 1]),
+    ),
+    "transposed convolution": (
+        ATEN.conv_transpose2d.input,
+        lambda x, i, y: (square(x), torch.zeros(8, 3, 2, 3), torch.zeros(6), [2], [0, 1], [0, 1], 2, [2]),
+    ),
+    "transposed convolution of a sequence": (
+        ATEN.conv_transpose1d.default,
+        lambda x, i, y: (x.transpose(1, 2).contiguous(), torch.zeros(24, 6, 4), None, [2], [1]),
+    ),
+    "max_pool2d of images of any size": (ATEN.max_pool2d.default, lambda x, i, y: (square(x), [3], [2], [1])),
+    "avg_pool2d of images of any size": (ATEN.avg_pool2d.default, lambda x, i, y: (square(x), [3], [2], [1])),
+    "adaptive_avg_pool2d of images of any size": (
+        ATEN.adaptive_avg_pool2d.default,
+        lambda x, i, y: (square(x), [1, 1]),
+    ),
+    "resized to the size of another": (
+        ATEN.upsample_bilinear2d.vec,
+        lambda x, i, y: (square(x), [y.shape[0], 5], False, None),
+    ),
+    "resized by integers": (
+        ATEN.upsample_nearest2d.vec,
+        lambda x, i, y: (square(x), None, [2.0, 3.0]),
+    ),
     "pad": (ATEN.pad.default, lambda x, i, y: (i, [0, 1, 2, 3], "constant", 0.0)),
     "pad of all axes": (ATEN.pad.default, lambda x, i, y: (x, [0, 1, 2, 0, 1, 1])),
     "pad of integers by nothing": (ATEN.pad.default, lambda x, i, y: (i.long(), [0, 0, 0, 0])),
@@ -249,6 +289,48 @@ def test_a_known_layout_is_that_of_the_kernel(name: str) -> None:
     ]
     assert [(str(size), stride) for size, stride in zip(found.shape, strides, strict=True)] == axes
     assert [found.dtype, found.device, None if found.offset is None else str(found.offset)] == others
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments"),
+    [
+        (ATEN.conv2d.default, lambda x: (square(x), torch.zeros(6, 8, 3, 3))),
+        (ATEN.conv2d.default, lambda x: (last(square(x)), torch.zeros(6, 8, 4, 4), None, [1], [1])),
+        (ATEN.conv_transpose2d.input, lambda x: (square(x), torch.zeros(8, 3, 2, 2), None, [2], [2])),
+        (ATEN.max_pool2d.default, lambda x: (square(x), [3])),
+        (ATEN.max_pool2d.default, lambda x: (square(x), [2], [2], [0], [1], True)),
+        (ATEN.upsample_nearest2d.vec, lambda x: (square(x), None, [1.5, 2.0])),
+    ],
+)
+def test_windows_that_may_not_fit_are_left_to_the_kernel(operator: Any, arguments: Any) -> None:
+    with fakes() as (x, _, _):
+        assert known_layout(operator, arguments(x)) is None
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "expected"),
+    [
+        (ATEN.add_.Tensor, lambda x, i, y: (square(x), square(x)), True),
+        (ATEN.relu_.default, lambda x, i, y: (last(i),), True),
+        (ATEN.add_.Tensor, lambda x, i, y: (x, x[:1]), True),
+        (ATEN.mul_.Tensor, lambda x, i, y: (x.long(), 0.5), False),
+        (ATEN.add_.Tensor, lambda x, i, y: (x[:, :, :1].expand(x.shape), x), False),
+        (ATEN.add_.Tensor, lambda x, i, y: (x, i), False),
+    ],
+    ids=["sum", "channels last", "broadcast", "another type", "overlapping", "larger operand"],
+)
+def test_an_operator_that_writes_to_its_argument_keeps_its_layout(
+    operator: Any, arguments: Any, expected: bool
+) -> None:
+    with fakes() as given:
+        args = arguments(*given)
+        environment = given[0].fake_mode.shape_env  # type: ignore[attr-defined]
+        facts = environment.facts
+        assert keeps_layout(operator, args) is expected
+        assert environment.facts == facts
+        if expected:
+            before = layout(args[0], args[0])
+            assert layout(operator(*args), args[0]) == before
 
 
 def test_a_reshape_of_a_part_asks_only_what_its_layout_depends_on() -> None:

@@ -1,0 +1,61 @@
+"""Converts a file's model to another opset: how `OnnxModel.lower` runs it, and runs it again."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import onnx_ir as ir
+
+from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
+from ..passes.quantization.forms import MICROSOFT
+from ..registration import Registry
+from ..registration.functions.registry import registry_or_default
+from .devices.targets.equivalent_forms import with_forms
+from .devices.targets.load_target import resolve_target
+from .devices.targets.target import Target
+from .devices.targets.write_for_target import write_for
+from .editing.interface import InterfaceChanges, change_interface
+from .files.reading import Bounds
+from .lowering.conversion.conversion import convert
+from .lowering.conversion.foreign_operators import close_domain, with_standard_operators
+from .lowering.driver import Observation
+
+ConvertSource = Callable[..., ir.Model]
+"""Converts the source, optionally without passes that change weights, or observed."""
+
+
+def conversion_of(
+    source: ir.Model,
+    opset: int | None,
+    registry: Registry | None,
+    optimize: str | bool | None,
+    target: str | os.PathLike[str] | Target | None,
+    changes: InterfaceChanges,
+    standard: bool,
+    bounds: Bounds,
+) -> tuple[ir.Model, ConvertSource, Target | None]:
+    """How a model is converted; arguments and errors are those of `OnnxModel.lower`.
+
+    Returns:
+        The model with the changes of its interface, the function that converts it, and the target.
+    """
+    level = None if optimize is None else check_level(optimize)
+    new_opset, resolved_target = resolve_target(opset, target)
+    registry_of_target = with_forms(registry_or_default(registry), resolved_target)
+    if standard or (resolved_target is not None and MICROSOFT not in resolved_target.domains):
+        registry_of_target = with_standard_operators(registry_of_target)
+    omitted = () if resolved_target is None else resolved_target.conventions.omitted_passes
+    if changes:
+        source = change_interface(source, changes, bounds)
+        # Sizes that are known now make constants of what was computed from them.
+        level = level or DEFAULT_LEVEL
+
+    def convert_source(keeps_weights: bool, observation: Observation | None = None) -> ir.Model:
+        arguments = registry_of_target, bounds, level, keeps_weights, observation, omitted
+        new_model = convert(source, new_opset, *arguments)
+        close_domain(new_model, warns=standard)
+        write_for(new_model, resolved_target)
+        return new_model
+
+    return source, convert_source, resolved_target
