@@ -33,3 +33,11 @@ def gemm(
     product = g.op("MatMul", g.op("Unsqueeze", A, axes=[0]), matrix)
     result: Value = g.op("Squeeze", product if C is None else g.op("Add", product, C), axes=[0])
     return result
+
+
+@onnx_symbolic("form::MatMul.same_shape")
+def matmul(g: GraphContext, A: Value, B: Value, result_shape: list[int] | None = None) -> Value:
+    """A product behind which a Reshape to its own shape keeps a consumer from fusing the next operator."""
+    if result_shape is None or 0 in result_shape:
+        raise g.refuse("the sizes must be known")
+    return g.op("Reshape", g.op("MatMul", A, B), result_shape)

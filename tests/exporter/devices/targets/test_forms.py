@@ -116,6 +116,7 @@ CASES = [
     ("GRU.state_of_sequence", _layer(nn.GRU, lambda r: r[1], bidirectional=True), STEPS, {"GRU", "Slice"}),
     ("Tile.concat", _of(lambda x: x.repeat(1, 3, 1, 2)), IMAGE, {"Concat"}),
     ("SpaceToDepth.convolution", _of(lambda x: F.pixel_unshuffle(x, 2)), IMAGE, {"Conv"}),
+    ("MatMul.same_shape", _of(lambda x: (x @ x.mT).sigmoid()), IMAGE, {"Reshape"}),
     ("Einsum.products", _of(lambda x: torch.einsum("bchw,w->bch", x, x[0, 0, 0])), IMAGE, set()),
     ("Einsum.composition", _of(lambda x: torch.einsum("bchw,bdhw->bcd", x, x)), IMAGE, {"MatMul"}),
     ("Softmax.last", _of(lambda x: (x * 200).softmax(1)), IMAGE, {"Transpose"}),
@@ -141,6 +142,7 @@ _REPEATED = (
     "four_dimensions",
     "repeated",
     "own_shape",
+    "same_shape",
     "reshaped",
 )
 """Forms that consist of the operator itself."""
