@@ -1,5 +1,7 @@
 """Products in the forms that consumers know."""
 
+import math
+
 import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
@@ -33,6 +35,19 @@ def gemm(
     product = g.op("MatMul", g.op("Unsqueeze", A, axes=[0]), matrix)
     result: Value = g.op("Squeeze", product if C is None else g.op("Add", product, C), axes=[0])
     return result
+
+
+@onnx_symbolic("form::MatMul.merged_dimensions")
+def matmul_of_rows(g: GraphContext, A: Value, B: Value) -> Value:
+    """A product with a matrix, with the dimensions of the rows as one; a batch of one stays first."""
+    shape, matrix = g.shape(A), g.shape(B)
+    sizes = [size for size in (*(shape or ()), *(matrix or ())) if isinstance(size, int)]
+    if shape is None or matrix is None or len(matrix) != 2 or len(shape) + 2 != len(sizes) or len(shape) < 4:
+        raise g.refuse("the second operand is no matrix, the rank is below 4, or sizes are unknown")
+    *leading, depth, _, columns = sizes
+    batch = [1] * (leading[0] == 1)
+    rows = g.op("Reshape", A, [*batch, math.prod(leading), depth])
+    return g.op("Reshape", g.op("MatMul", rows, B), [*leading, columns])
 
 
 @onnx_symbolic("form::MatMul.same_shape")
