@@ -98,7 +98,7 @@ def batch_normalization_of_a_batch(
     outputs: int = 1,
     **momentum: Any,
 ) -> Value:
-    """A factor and an offset for each channel of several images or sequences, for consumers without a batch."""
+    """A factor and an offset for each channel of several images, for consumers without a batch."""
     shape = g.shape(X)
     if not shape or len(shape) < 3 or shape[0] == 1:
         raise g.refuse("the rank is unknown or below 3, or the batch is of one")

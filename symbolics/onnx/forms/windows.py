@@ -14,8 +14,8 @@ from .reductions_and_shapes import all_static
 def windows_as_convolution(g: GraphContext, data: Value, perm: list[int] | None = None) -> Value:
     """Windows of an image, as a convolution that copies each element of a window into a channel of its own.
 
-    The positions are in the order (row of the window, row, column of the window, column); behind the Transpose
-    the window comes before its place.
+    The positions are in the order (row of the window, row, column of the window, column). The Transpose moves
+    the window to the front.
     """
     gather = _producer(data, "Gather")
     if gather is None or perm != [0, 1, 2, 4, 3, 5] or gather.attributes.get_int("axis", 0) != 2:
@@ -50,7 +50,7 @@ def windows_as_convolution(g: GraphContext, data: Value, perm: list[int] | None 
 
 
 def _steps(positions: np.ndarray, size: int) -> tuple[int, int, int, int] | None:
-    """The dilation, the stride, the length and the number of windows; None if a convolution has more windows."""
+    """The dilation, stride, length and number of windows; None if a convolution has more windows."""
     length, count = positions.shape
     dilation = max(int(positions[1, 0]), 1) if length > 1 else 1
     stride = max(int(positions[0, 1]), 1) if count > 1 else size
