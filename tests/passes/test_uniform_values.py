@@ -124,3 +124,18 @@ def test_consecutive_positions_have_no_border(first: int) -> None:
     case.checked(numbers(1, 7), RemoveUniformValues(case.known))
     case.remove_unused()
     assert ("CumSum" in case.ops()) == (first == 2)
+
+
+def test_positions_of_one_number_are_a_constant() -> None:
+    case = Case([2, 100, 100])
+    g = case.g
+    types = case.weight("types", np.zeros((2, 512), np.int64))
+    computed = g.op("Cast", g.op("Clip", g.op("Slice", case.x, [0], [3], [2]), 0.0, 9.0), to=7)
+    computed.shape = ir.Shape([2, 100, 3])
+    rows = g.op("Reshape", computed, [2, 300])
+    rows.shape = ir.Shape([2, 300])
+    selected = g.op("GatherElements", types, rows, axis=1)
+    selected.shape, selected.dtype = ir.Shape([2, 300]), ir.DataType.INT64
+    case.returns(g.op("Gather", case.weight("table", numbers(2, 4)), selected))
+    assert simplified(case) == ["Gather"]
+    assert case.model.graph[0].inputs[1].shape == ir.Shape([2, 300])

@@ -17,6 +17,7 @@ from ....passes.onnx_graph.conventions.constant_forms import WriteConstantNodes,
 from ....passes.onnx_graph.conventions.default_attributes import WriteDefaultAttributes
 from ....passes.onnx_graph.conventions.gemm_weights import TransposeGemmWeights
 from ....passes.onnx_graph.conventions.int64_constants import NarrowConstants
+from ....passes.onnx_graph.conventions.joined_directions import JoinDirections
 from ....passes.onnx_graph.conventions.recurrent_outputs import CompleteRecurrentOutputs
 from ....passes.onnx_graph.conventions.resize import ResizeBy
 from ....passes.onnx_graph.conventions.unshared_constants import UnshareConstants
@@ -68,7 +69,12 @@ def write_for(model: ir.Model, target: Target | None) -> None:
         # Forms of operators on weights are computed once, Reshapes around forms are merged, and forms that
         # several nodes need are written once, as the optimization does with what was there before.
         initializers = Initializers(model)
-        simplifying = [FoldConstants(initializers), MergeShapeChains(initializers), MergeEqualNodes()]
+        simplifying = [
+            FoldConstants(initializers),
+            MergeShapeChains(initializers),
+            JoinDirections(initializers),
+            MergeEqualNodes(),
+        ]
         passes = [*simplifying, *passes]
     if passes or target.conventions.recurrent_outputs == "all":
         # Unused outputs are removed with unused nodes, so those of recurrent nodes are added afterwards.

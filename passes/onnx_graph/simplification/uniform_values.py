@@ -6,12 +6,14 @@
 3. A Where by such a condition is the operand that it selects, if that has the shape of the result.
 4. Weights of floats never count as such tensors, because their numbers may be replaced.
 5. Neighbours in a Range differ by 1, and sums of zeros are 0, at any length.
-6. Adding 0.0 is left out before operators to which -0.0 and 0.0 are the same.
+6. Positions of one number that a Gather of other values reads become a constant, if the sizes are known.
+7. Adding 0.0 is left out before operators to which -0.0 and 0.0 are the same.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -28,7 +30,7 @@ from .false_conditions import LowerBounds
 
 _REDUCING = frozenset({"ReduceMax", "ReduceMin"})
 _MOVING = _REDUCING | frozenset(
-    "Expand Flatten Gather Identity Reshape Slice Squeeze Tile Transpose Unsqueeze".split()
+    "Expand Flatten Gather GatherElements Identity Reshape Slice Squeeze Tile Transpose Unsqueeze".split()
 )
 _ELEMENTWISE = frozenset(
     "Add And Cast Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Not Or Sub Where Xor".split()
@@ -84,7 +86,21 @@ class RemoveUniformValues(ConstantPass):
             # The node stays until its reader is simplified; then it is unused and removed.
             self._uniforms[node.outputs[0]] = uniform
             return False
+        if node.op_type == "Gather":
+            return self._write_positions(node)
         return node.op_type in self._broadcasting and self._simplify(node)
+
+    def _write_positions(self, node: ir.Node) -> bool:
+        """Let a Gather read a constant in place of computed positions of one number."""
+        positions = node.inputs[1]
+        uniform = None if positions is None or positions.const_value is not None else self._uniform(positions)
+        if uniform is None or not all(isinstance(size, int) for size in uniform.shape):
+            return False
+        sizes = [size for size in uniform.shape if isinstance(size, int)]
+        if math.prod(sizes) > _MAXIMUM_CONSTANT:
+            return False
+        node.replace_input_with(1, self.initializers.make(np.full(sizes, uniform.number), "positions"))
+        return True
 
     def _uniform(self, value: ir.Value | None) -> _Uniform | None:
         if value is None:

@@ -165,6 +165,10 @@ def _nonzero(g: GraphContext, operand: Value) -> Value:
         return mask_as_numbers(g, operand)
     if dtype in FLOATS:
         return g.op("Sub", 1.0, _compare(g, "Equal", operand, g.constant(0.0, dtype)))
+    product = operand.producer()
+    if product is not None and product.op_type == "Mul":
+        # The product itself may be too large for a float.
+        return g.op("Mul", *(_nonzero(g, factor) for factor in product.inputs if factor is not None))
     source, path = operand, []
     while (producer := source.producer()) is not None and producer.op_type in _MOVEMENTS - {"Concat"}:
         path.append(producer)

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
+from ....registration.functions.results import as_list
 
 
 @onnx_symbolic("form::InstanceNormalization.four_dimensions")
@@ -48,6 +49,18 @@ def instance_moments(g: GraphContext, input: Value, scale: Value, B: Value, epsi
     return g.op("Add", g.op("Mul", normalised, weight), bias)
 
 
+def _channel_factors(
+    g: GraphContext, statistics: list[Value], epsilon: float, is_inference: bool
+) -> tuple[np.ndarray, np.ndarray, np.dtype[Any]]:
+    """The factor and the offset of each channel in float64, and the type of constant statistics."""
+    arrays = [g.constant_value(value) for value in statistics]
+    if not is_inference or any(array is None for array in arrays):
+        raise g.refuse("only constant statistics of channels become weights")
+    weight, bias, mean, variance = (np.asarray(array, np.float64) for array in arrays)
+    factor = weight / np.sqrt(variance + epsilon)
+    return factor, bias - mean * factor, np.asarray(arrays[0]).dtype
+
+
 @onnx_symbolic("form::BatchNormalization.convolution")
 def batch_normalization(
     g: GraphContext,
@@ -63,15 +76,74 @@ def batch_normalization(
 ) -> Value:
     """A convolution of one element in each channel, in place of constant statistics."""
     rank = g.rank(X)
-    arrays = [g.constant_value(value) for value in (scale, B, input_mean, input_var)]
-    if training_mode or outputs > 1 or rank is None or rank < 3 or any(array is None for array in arrays):
-        raise g.refuse("only constant statistics of channels become weights")
-    weight, bias, mean, variance = (np.asarray(array, np.float64) for array in arrays)
-    factor, dtype = weight / np.sqrt(variance + epsilon), np.asarray(arrays[0]).dtype
-    kernel = factor.reshape(-1, *[1] * (rank - 1)).astype(dtype)
-    return g.op(
-        "Conv", X, g.constant(kernel), g.constant((bias - mean * factor).astype(dtype)), group=len(kernel)
+    if rank is None or rank < 3:
+        raise g.refuse("there are no channels of images or sequences")
+    factor, offset, dtype = _channel_factors(
+        g, [scale, B, input_mean, input_var], epsilon, not training_mode and outputs == 1
     )
+    kernel = factor.reshape(-1, *[1] * (rank - 1)).astype(dtype)
+    return g.op("Conv", X, g.constant(kernel), g.constant(offset.astype(dtype)), group=len(kernel))
+
+
+@onnx_symbolic("form::BatchNormalization.arithmetic")
+def batch_normalization_of_a_batch(
+    g: GraphContext,
+    X: Value,
+    scale: Value,
+    B: Value,
+    input_mean: Value,
+    input_var: Value,
+    epsilon: float = 1e-5,
+    training_mode: int = 0,
+    outputs: int = 1,
+    **momentum: Any,
+) -> Value:
+    """A factor and an offset for each channel of several images, for consumers without a batch."""
+    shape = g.shape(X)
+    if not shape or len(shape) < 3 or shape[0] == 1:
+        raise g.refuse("the rank is unknown or below 3, or the batch is of one")
+    factors = _channel_factors(
+        g, [scale, B, input_mean, input_var], epsilon, not training_mode and outputs == 1
+    )
+    factor, offset = (
+        g.constant(array.reshape(-1, *[1] * (len(shape) - 2)).astype(factors[2])) for array in factors[:2]
+    )
+    return g.op("Add", g.op("Mul", X, factor), offset)
+
+
+@onnx_symbolic("form::LayerNormalization.zero_bias")
+def layer_normalization(
+    g: GraphContext,
+    X: Value,
+    Scale: Value,
+    B: Value | None = None,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: int = 1,
+    outputs: int = 1,
+) -> list[Value]:
+    """A bias of zeros where there is none."""
+    sizes = g.shape(Scale)
+    if B is not None or sizes is None or not all(isinstance(size, int) for size in sizes):
+        raise g.refuse("it has a bias, or the sizes of the scale are unknown")
+    zeros = g.constant(np.zeros([size for size in sizes if isinstance(size, int)]), g.dtype(Scale))
+    arguments = {"axis": axis, "epsilon": epsilon, "stash_type": stash_type, "outputs": outputs}
+    return as_list(g.op("LayerNormalization", X, Scale, zeros, **arguments))
+
+
+@onnx_symbolic("form::LayerNormalization.batch_first")
+def layer_normalization_of_steps(
+    g: GraphContext, X: Value, Scale: Value, axis: int = -1, outputs: int = 1, **arguments: Any
+) -> list[Value]:
+    """Steps of a batch of one, as the batch of one with its steps."""
+    shape = g.shape(X)
+    sizes = [size for size in shape or () if isinstance(size, int)]
+    is_first = shape is not None and len(sizes) == len(shape) >= 3 and sizes[0] > 1 == sizes[1]
+    if not is_first or outputs > 1 or g.axis(axis, len(sizes)) < 2:
+        raise g.refuse("the first sizes are not those of steps and a batch of one")
+    rows = g.op("Reshape", X, [1, sizes[0], *sizes[2:]])
+    normal = g.op("LayerNormalization", rows, Scale, axis=axis, **arguments)
+    return [g.op("Reshape", normal, sizes)]
 
 
 def _register_last(op_type: str) -> None:

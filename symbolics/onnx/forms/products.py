@@ -1,8 +1,12 @@
 """Products in the forms that consumers know."""
 
+import math
+
 import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
+from ....registration.dtypes import FLOATS
+from .reductions_and_shapes import all_static
 
 
 @onnx_symbolic("form::Einsum.products")
@@ -33,3 +37,58 @@ def gemm(
     product = g.op("MatMul", g.op("Unsqueeze", A, axes=[0]), matrix)
     result: Value = g.op("Squeeze", product if C is None else g.op("Add", product, C), axes=[0])
     return result
+
+
+@onnx_symbolic("form::MatMul.merged_dimensions")
+def matmul_of_rows(g: GraphContext, A: Value, B: Value) -> Value:
+    """A product with a matrix, with the dimensions of the rows as one; a batch of one stays first."""
+    shape, matrix = g.shape(A), g.shape(B)
+    sizes = [size for size in (*(shape or ()), *(matrix or ())) if isinstance(size, int)]
+    if shape is None or matrix is None or len(matrix) != 2 or len(shape) + 2 != len(sizes) or len(shape) < 4:
+        raise g.refuse("the second operand is no matrix, the rank is below 4, or sizes are unknown")
+    *leading, depth, _, columns = sizes
+    batch = [1] * (leading[0] == 1)
+    rows = g.op("Reshape", A, [*batch, math.prod(leading), depth])
+    return g.op("Reshape", g.op("MatMul", rows, B), [*leading, columns])
+
+
+@onnx_symbolic("form::MatMul.same_shape")
+def matmul(g: GraphContext, A: Value, B: Value, result_shape: list[int] | None = None) -> Value:
+    """A product behind which a Reshape to its own shape keeps a consumer from fusing the next operator."""
+    if result_shape is None or 0 in result_shape:
+        raise g.refuse("the sizes must be known")
+    return g.op("Reshape", g.op("MatMul", A, B), result_shape)
+
+
+@onnx_symbolic("form::GatherElements.relative_positions")
+def gather_relative_positions(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """Constant positions that depend on the distance of column and row only, as in relative attention.
+
+    A product with one-hot columns gives each row the elements of all distances. In rows that are one element
+    shorter, the first columns are the result.
+    """
+    shape, array = g.shape(data), g.constant_value(indices)
+    if array is None or array.ndim < 2 or array.shape[-1] == 0 or g.dtype(data) not in FLOATS:
+        raise g.refuse("the positions are computed, have no rows, or the elements are no floats")
+    if shape is None or not all_static(shape) or g.axis(axis, array.ndim) != array.ndim - 1:
+        raise g.refuse("the sizes are unknown, or the axis is not the last one")
+    *leading, rows, columns = array.shape
+    *data_sizes, width = (int(size) for size in shape)
+    matrices = array.reshape(-1, rows, columns) % width
+    matrix = matrices[0]
+    if data_sizes != [*leading, rows] or (matrices != matrix).any():
+        raise g.refuse("the positions differ between matrices, or not all rows are read")
+    if not np.array_equal(matrix[1:, 1:], matrix[:-1, :-1]):
+        raise g.refuse("the positions do not depend on the distance of column and row only")
+    positions = np.concatenate((matrix[::-1, 0], matrix[0, 1:]))
+    count = len(positions)
+    one_hot = np.zeros((width, count), np.float32)
+    one_hot[positions, np.arange(count)] = 1
+    distances: Value = g.op("MatMul", data, g.constant(one_hot, g.dtype(data)))
+    if rows == 1:
+        return distances
+    flat = g.op("Reshape", distances, [*leading, rows * count])
+    start, length = rows - 1, rows * (count - 1)
+    flat = g.op("Slice", flat, starts=[start], ends=[start + length], axes=[len(leading)])
+    shifted = g.op("Reshape", flat, [*leading, rows, count - 1])
+    return g.op("Slice", shifted, starts=[0], ends=[columns], axes=[array.ndim - 1])

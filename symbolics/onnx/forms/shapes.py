@@ -293,12 +293,16 @@ def gather_as_copies(g: GraphContext, data: Value, indices: Value, axis: int = 0
 
 @onnx_symbolic("form::Gather.matrix_of_positions")
 def gather_by_matrix(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
-    """Positions as a matrix of one row, behind which a Reshape removes the row."""
+    """Positions as a matrix of one row, behind which a Reshape removes the row.
+
+    Positions in one column too: consumers take the rows of a matrix for images of a batch.
+    """
     sizes, counts = _static_shape(g, data), _static_shape(g, indices)
-    if len(counts) != 1:
-        raise g.refuse("the positions are no vector")
+    is_column = len(counts) > 1 and counts[0] > 1 and counts[0] == math.prod(counts)
+    if len(counts) != 1 and not is_column:
+        raise g.refuse("the positions are no vector and no column")
     axis = g.axis(axis, len(sizes))
-    rows = g.op("Gather", data, g.op("Reshape", indices, [1, *counts]), axis=axis)
+    rows = g.op("Gather", data, g.op("Reshape", indices, [1, counts[0]]), axis=axis)
     return g.op("Reshape", rows, [*sizes[:axis], *counts, *sizes[axis + 1 :]])
 
 

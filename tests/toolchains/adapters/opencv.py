@@ -11,5 +11,6 @@ def run(job) -> np.ndarray:
     network = cv2.dnn.readNetFromONNX(job.path)
     network.setPreferableBackend(cv2.dnn.DNN_BACKEND_OPENCV)
     for name, value in job.feed.items():
-        network.setInput(value, name)
+        # Before 4.11 the last of three dimensions is read as channels otherwise.
+        network.setInput(cv2.Mat(value, wrap_channels=False), name)
     return network.forward()

@@ -50,6 +50,11 @@ def _relative(function):
     return _of(add)
 
 
+def _gather_distances(x):
+    distances = torch.arange(5) - torch.arange(6)[:, None]
+    return x.gather(-1, distances.clamp(-2, 3).add(2).expand(*x.shape[:2], -1, -1))
+
+
 _SLICED = {"LSTM", "Slice"}
 IMAGE, ROWS, STEPS = (2, 3, 6, 8), (2, 3, 9), (1, 5, 3)
 CASES = [
@@ -116,6 +121,13 @@ CASES = [
     ("GRU.state_of_sequence", _layer(nn.GRU, lambda r: r[1], bidirectional=True), STEPS, {"GRU", "Slice"}),
     ("Tile.concat", _of(lambda x: x.repeat(1, 3, 1, 2)), IMAGE, {"Concat"}),
     ("SpaceToDepth.convolution", _of(lambda x: F.pixel_unshuffle(x, 2)), IMAGE, {"Conv"}),
+    ("BatchNormalization.arithmetic", _statistics(), IMAGE, {"Mul", "Add"}),
+    ("LayerNormalization.zero_bias", nn.LayerNorm(8, bias=False), IMAGE, set()),
+    ("LayerNormalization.batch_first", nn.LayerNorm(3), (5, 1, 3), {"Reshape"}),
+    ("MatMul.merged_dimensions", _of(lambda x: x.unsqueeze(2) @ torch.ones(8, 3)), IMAGE, {"Reshape"}),
+    ("Transpose.convolution", nn.Unfold((3, 2), (2, 1), stride=(1, 2)), IMAGE, {"Conv"}),
+    ("GatherElements.relative_positions", _of(_gather_distances), IMAGE, {"MatMul", "Slice"}),
+    ("MatMul.same_shape", _of(lambda x: (x @ x.mT).sigmoid()), IMAGE, {"Reshape"}),
     ("Einsum.products", _of(lambda x: torch.einsum("bchw,w->bch", x, x[0, 0, 0])), IMAGE, set()),
     ("Einsum.composition", _of(lambda x: torch.einsum("bchw,bdhw->bcd", x, x)), IMAGE, {"MatMul"}),
     ("Softmax.last", _of(lambda x: (x * 200).softmax(1)), IMAGE, {"Transpose"}),
@@ -141,6 +153,9 @@ _REPEATED = (
     "four_dimensions",
     "repeated",
     "own_shape",
+    "same_shape",
+    "zero_bias",
+    "batch_first",
     "reshaped",
 )
 """Forms that consist of the operator itself."""
@@ -214,6 +229,29 @@ def test_nodes_that_do_not_match_stay():
         counted = _of(lambda x: F.avg_pool2d(x, 3, 2, 1))
         program = opsetta.export(counted, (torch.randn(IMAGE),), opset=17, target=other)
         assert "Pad" not in {node.op_type for node in program.model.graph}, condition
+
+
+_OTHER_POSITIONS = torch.tensor([[0, 1], [2, 2]]).expand(2, 3, 2, 2)
+
+
+@pytest.mark.parametrize(
+    ("form", "model", "shape"),
+    [
+        ("GatherElements.relative_positions", _of(lambda x: x.gather(-1, _OTHER_POSITIONS)), (2, 3, 2, 8)),
+        ("LayerNormalization.zero_bias", nn.LayerNorm(8), IMAGE),
+        ("LayerNormalization.batch_first", nn.LayerNorm(3), STEPS),
+        ("BatchNormalization.arithmetic", _statistics(), (1, 3, 4, 4)),
+        ("MatMul.merged_dimensions", _of(lambda x: x @ torch.ones(9, 3)), ROWS),
+        ("Transpose.convolution", _of(lambda x: x.flip(2).permute(0, 2, 1, 3)), IMAGE),
+    ],
+)
+def test_a_form_that_does_not_fit_is_not_written(form, model, shape):
+    operator, _, name = form.partition(".")
+    target = _target(f'[[forms]]\noperator = "{operator}"\nform = "{name}"')
+    plain = opsetta.export(model.eval(), (torch.randn(shape),), opset=17)
+    nodes = [node.op_type for node in plain.model.graph]
+    assert operator in nodes
+    assert [node.op_type for node in plain.lower(target=target).model.graph] == nodes
 
 
 def test_an_output_of_the_model_may_have_a_form_of_its_own():

@@ -35,6 +35,7 @@ def _positions(model, items):
 
 CASES = {
     "int mask": (lambda m, x, mask: x.masked_fill(mask.bool().logical_not(), -1e9).softmax(-1), ROWS, MASK),
+    "pair mask": (lambda m, x, mask: x.mul((mask[:, :, None] * mask[:, None]).bool()[:, :2]), ROWS, MASK),
     "additive mask": (lambda m, x, mask: x + (1.0 - mask.float()) * -1e4, ROWS, MASK),
     "padding": (lambda m, x: m.rows(x).masked_fill((x == 0).unsqueeze(-1), float("-inf")), ITEMS),
     "integers": (lambda m, x: m.rows(x) * ((x > 1) & (x <= 3)).float().unsqueeze(-1), ITEMS),

@@ -1,0 +1,68 @@
+"""Windows of an image, which Gather takes at constant positions, in the operators that a consumer knows."""
+
+import itertools
+
+import numpy as np
+import onnx_ir as ir
+
+from ....registration import GraphContext, Value, onnx_symbolic
+from ....registration.dtypes import FLOATS
+from .reductions_and_shapes import all_static
+
+
+@onnx_symbolic("form::Transpose.convolution")
+def windows_as_convolution(g: GraphContext, data: Value, perm: list[int] | None = None) -> Value:
+    """Windows of an image, as a convolution that copies each element of a window into a channel of its own.
+
+    The positions are in the order (row of the window, row, column of the window, column). The Transpose moves
+    the window to the front.
+    """
+    gather = _producer(data, "Gather")
+    if gather is None or perm != [0, 1, 2, 4, 3, 5] or gather.attributes.get_int("axis", 0) != 2:
+        raise g.refuse("it does not reorder windows of an image")
+    # The rows and columns of the image are one dimension for the Gather.
+    reshape, positions = _producer(gather.inputs[0], "Reshape"), g.constant_value(gather.inputs[1])
+    image = None if reshape is None else reshape.inputs[0]
+    shape = None if image is None else g.shape(image)
+    if image is None or shape is None or len(shape) != 4 or not all_static(shape):
+        raise g.refuse("the sizes of the image are unknown")
+    if positions is None or positions.ndim != 4 or g.dtype(image) not in FLOATS or 0 in positions.shape:
+        raise g.refuse("the positions are not those of windows of rows and columns")
+    batch, channels, height, width = (int(size) for size in shape)
+    rows = _steps(positions[:, :, 0, 0] // width, height)
+    columns = _steps(positions[0, 0] % width, width)
+    grid = None if rows is None or columns is None else _grid(rows)[:, :, None, None] * width + _grid(columns)
+    if rows is None or columns is None or not np.array_equal(grid, positions):
+        raise g.refuse("the positions are not those of windows at equal distances over the whole image")
+    dilations, strides, kernel, counts = zip(rows, columns, strict=True)
+    weight = np.zeros((channels, *kernel, *kernel), np.float32)
+    for row, column in itertools.product(*map(range, kernel)):
+        weight[:, row, column, row, column] = 1
+    copied = g.op(
+        "Conv",
+        image,
+        g.constant(weight.reshape(-1, 1, *kernel), g.dtype(image)),
+        group=channels,
+        strides=[*strides],
+        dilations=[*dilations],
+    )
+    return g.op("Reshape", copied, [batch, channels, *kernel, *counts])
+
+
+def _steps(positions: np.ndarray, size: int) -> tuple[int, int, int, int] | None:
+    """The dilation, stride, length and number of windows; None if a convolution has more windows."""
+    length, count = positions.shape
+    dilation = max(int(positions[1, 0]), 1) if length > 1 else 1
+    stride = max(int(positions[0, 1]), 1) if count > 1 else size
+    is_whole = (size - (length - 1) * dilation - 1) // stride + 1 == count
+    return (dilation, stride, length, count) if is_whole else None
+
+
+def _grid(steps: tuple[int, int, int, int]) -> np.ndarray:
+    dilation, stride, length, count = steps
+    return np.arange(length)[:, None] * dilation + np.arange(count) * stride
+
+
+def _producer(value: ir.Value | None, op_type: str) -> ir.Node | None:
+    node = None if value is None else value.producer()
+    return node if node is not None and not node.domain and node.op_type == op_type else None
