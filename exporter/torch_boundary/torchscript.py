@@ -62,3 +62,14 @@ def inline_calls(graph: Any) -> Any:
     copy = graph.copy()
     torch._C._jit_pass_inline(copy)
     return copy
+
+
+@functools.cache
+def define_function(source: str, callee: torch.jit.ScriptFunction[Any, Any]) -> Any:
+    """Compile the function `call` of a source text, which may call another function as `callee`.
+
+    A graph refers to the functions that it calls without owning them, so none is ever freed, as in torch.
+    """
+    unit = torch.jit.CompilationUnit()
+    unit.define(source, rcb={"callee": callee}.get)
+    return unit

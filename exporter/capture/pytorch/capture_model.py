@@ -19,7 +19,7 @@ from ...captured_graph import dimensions, specializations
 from ...captured_graph.capture import Capture
 from ...torch_boundary import capture_patches
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.containers.structures import register_structures
+from ...torch_boundary.containers.structures import register_results, register_structures
 from ...torch_boundary.fake_tensors import FakeTensor
 from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.remembered_tensors import RememberedTensors
@@ -447,7 +447,7 @@ def _result_registered(model: torch.nn.Module) -> Iterator[None]:
     """Make the structure of the model's result known while it is traced; the hook goes away again."""
 
     def register_result(module: torch.nn.Module, inputs: object, result: object) -> None:
-        register_structures(result)
+        register_results(result)
 
     handle = model.register_forward_hook(register_result)
     try:

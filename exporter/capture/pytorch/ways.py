@@ -52,6 +52,9 @@ class Failures(Exception):
         # It names what the loop does; other ways only see that a size is fixed.
         if isinstance(direct, LoopRefused):
             return direct
+        # Only a trace captures TorchScript parts; the other ways fail for reasons of their own.
+        if "trace" in self.errors and isinstance(direct, NotRecordable):
+            return self.errors["trace"]
         # Direct capture names the line that fixed a size, so prefer its error. Where torch.export fixes
         # the size silently, the model may fail later with an unrelated error.
         is_explained = isinstance(direct, CaptureError) and not isinstance(direct, NotRecordable)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import ModuleType
+from typing import Any
 
 import torch.export
 
@@ -72,16 +74,73 @@ def register_structures(*trees: object) -> None:
     """
     register_caches()
     for tree in trees:
-        _register_dataclasses(tree)
+        _register_classes(tree, dataclasses.is_dataclass)
 
 
-def _register_dataclasses(tree: object) -> None:
+def register_results(*results: object) -> None:
+    """Register the containers of a model's results: also objects of other classes, by their attributes.
+
+    An attribute with tensors or numbers is a part of the results. Others are kept as they are.
+    """
+    register_caches()
+    for result in results:
+        _register_classes(result, lambda item_class: True)
+
+
+def _register_classes(tree: object, is_accepted: Callable[[type], bool]) -> None:
     tree_class = type(tree)
-    if tree_class in pytree.SUPPORTED_NODES:
-        children, _ = pytree.SUPPORTED_NODES[tree_class].flatten_fn(tree)
-        for child in children:
-            _register_dataclasses(child)
-    elif dataclasses.is_dataclass(tree_class) and not isinstance(tree, type):
-        torch.export.register_dataclass(tree_class)
-        for field in dataclasses.fields(tree_class):
-            _register_dataclasses(getattr(tree, field.name))
+    if tree_class not in pytree.SUPPORTED_NODES:
+        if isinstance(tree, type) or not is_accepted(tree_class):
+            return
+        if dataclasses.is_dataclass(tree_class):
+            torch.export.register_dataclass(tree_class)
+        elif not _holds_tensors(tree):
+            return
+        else:
+            _register_attributes(tree_class)
+    for child in pytree.SUPPORTED_NODES[tree_class].flatten_fn(tree)[0]:
+        _register_classes(child, is_accepted)
+
+
+def _holds_tensors(item: object) -> bool:
+    """Whether an object of a class of a user or another library has tensors in its attributes."""
+    attributes = getattr(item, "__dict__", None)
+    is_container = isinstance(attributes, dict) and not callable(item) and not isinstance(item, ModuleType)
+    if not is_container or isinstance(item, torch.Tensor) or type(item).__module__.split(".")[0] == "torch":
+        return False
+    return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(attributes))
+
+
+def _register_attributes(item_class: type) -> None:
+    """Register a class with pytree that is flattened by the attributes of its instances."""
+
+    def flatten(item: object) -> tuple[list[object], tuple[list[str], dict[str, object]]]:
+        attributes = vars(item)
+        parts = {name: value for name, value in attributes.items() if _is_result(value)}
+        others = {name: value for name, value in attributes.items() if name not in parts}
+        return list(parts.values()), (list(parts), others)
+
+    def unflatten(children: Iterable[object], context: tuple[list[str], dict[str, object]]) -> object:
+        item: object = object.__new__(item_class)
+        vars(item).update(context[1])
+        vars(item).update(zip(context[0], children, strict=True))
+        return item
+
+    def flatten_with_keys(item: object) -> tuple[list[tuple[Any, object]], object]:
+        children, context = flatten(item)
+        return [
+            (pytree.GetAttrKey(name), child) for name, child in zip(context[0], children, strict=True)
+        ], context
+
+    pytree.register_pytree_node(
+        item_class,
+        flatten,
+        unflatten,
+        serialized_type_name=f"{item_class.__module__}.{item_class.__qualname__}",
+        flatten_with_keys_fn=flatten_with_keys,
+    )
+
+
+def _is_result(value: object) -> bool:
+    numbers = (torch.Tensor, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
+    return any(isinstance(leaf, numbers) or _holds_tensors(leaf) for leaf in pytree.tree_leaves(value))

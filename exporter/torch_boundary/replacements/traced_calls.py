@@ -12,6 +12,7 @@ import torch
 from ....registration import CaptureError
 from ..containers import pytree
 from ..process.process_state import replace_attribute
+from .scripted_calls import keep_sizes
 
 _UNSEEN = ("apply_", "map_", "map2_")
 """Methods of tensors that run a function on each element, which a trace does not record."""
@@ -19,8 +20,9 @@ _UNSEEN = ("apply_", "map_", "map2_")
 
 @contextlib.contextmanager
 def record_traced_calls() -> Iterator[None]:
-    """Record `torch.tensor` of sizes as operators, and refuse methods that a trace leaves out silently."""
+    """Record `torch.tensor` and scripted functions of sizes, and refuse methods that a trace leaves out."""
     with contextlib.ExitStack() as stack:
+        stack.enter_context(keep_sizes())
         stack.enter_context(replace_attribute(torch, "tensor", functools.partial(_stack_sizes, torch.tensor)))
         for name in _UNSEEN:
             stack.enter_context(

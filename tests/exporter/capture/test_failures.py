@@ -56,6 +56,8 @@ class Numpy(nn.Module):
 class Opaque:
     """A class that nothing can open."""
 
+    __slots__ = ("tensor",)
+
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
 

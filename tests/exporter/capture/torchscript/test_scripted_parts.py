@@ -37,6 +37,15 @@ def add_rows(x: torch.Tensor) -> torch.Tensor:
     return total
 
 
+@torch.jit.script
+def add_steps(x: torch.Tensor, count: int, shape: list[int], most: int | None = None) -> torch.Tensor:
+    total = torch.zeros(shape)
+    for i in range(count):
+        if i % 2 == 0:
+            total = total + x * float(i)
+    return total if most is None else total[:most]
+
+
 class Calls(nn.Module):
     def __init__(self, part: Any) -> None:
         super().__init__()
@@ -61,12 +70,24 @@ class CallsFunction(nn.Module):
         return add_twice(x.cos())
 
 
+class CallsWithSizes(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = x.shape[0]
+        return add_steps(x, rows, [rows, 3]) + add_steps(x.sin(), rows * 2, shape=x.shape, most=rows)
+
+
+class Scales(nn.Module):
+    def forward(self, x: torch.Tensor, factor: int) -> torch.Tensor:
+        return x * factor
+
+
 SEQUENCE = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Dropout()).eval()
 MODELS = {
     "scripted": lambda: Calls(torch.jit.script(SEQUENCE)),
     "traced": lambda: Calls(torch.jit.trace(SEQUENCE, torch.randn(2, 3))),
     "control flow": lambda: CallsHalving(torch.jit.script(Halving())),
     "function": CallsFunction,
+    "sizes": CallsWithSizes,
 }
 
 
@@ -98,3 +119,13 @@ def test_a_decision_of_the_eager_code_is_still_refused() -> None:
 
     with pytest.raises(opsetta.CaptureError, match="could not capture"):
         opsetta.export(Decides(torch.jit.script(SEQUENCE)).eval(), torch.randn(4, 3))
+
+
+def test_a_size_as_a_number_of_a_scripted_method_is_refused() -> None:
+    class PassesSize(Calls):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.part(x, x.shape[0])
+
+    model = PassesSize(torch.jit.script(Scales()))
+    with pytest.raises(opsetta.CaptureError, match="scripted method 'forward' takes a size .* 'factor: int'"):
+        opsetta.export(model, torch.randn(4, 3), dynamic_shapes=({0: "n"},))

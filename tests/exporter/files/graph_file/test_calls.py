@@ -28,6 +28,22 @@ class Result:
     parts: list[torch.Tensor]
 
 
+class Detections:
+    """A class of a user's own, with the settings that it was made with."""
+
+    def __init__(self, size: Any, scores: torch.Tensor):
+        self.size = size
+        self.scores = scores
+        self.fields: dict[str, torch.Tensor] = {}
+        self.settings = {"threshold": None, "name": "nms"}
+
+
+def detect(x: torch.Tensor) -> list[Detections]:
+    detections = Detections(x.shape, x.sum(1))
+    detections.fields["boxes"] = x * 2
+    return [detections]
+
+
 def _loaded(path: pathlib.Path, program: opsetta.Program) -> opsetta.SourceModel:
     program.save_source(path)
     return opsetta.load(path)
@@ -54,6 +70,18 @@ def test_arguments_and_results_keep_their_structure(tmp_path: pathlib.Path) -> N
         lowered(x, y, times=3, kind="narrow")
     with pytest.raises(opsetta.UsageError, match="'y' is missing; 'times' is missing; 'kind' is missing"):
         lowered(x)
+
+
+def test_an_object_with_tensors_keeps_its_attributes(tmp_path: pathlib.Path) -> None:
+    program = opsetta.export(detect, torch.ones(2, 3), dynamic_shapes=({0: "n"},))
+    names = [output.name for output in program.model.graph.outputs]
+    assert names[-2:] == ["output_0_scores", "output_0_fields_boxes"]
+    for model in (program, _loaded(tmp_path / "model", program).lower(13)):
+        (detections,) = model(torch.ones(4, 3))
+        assert type(detections) is Detections
+        assert detections.settings == {"threshold": None, "name": "nms"}
+        assert list(detections.size) == [4, 3]
+        assert detections.fields["boxes"].tolist() == [[2.0] * 3] * 4
 
 
 def test_a_registered_dataclass_and_a_call_before_the_second_save(tmp_path: pathlib.Path) -> None:
