@@ -215,12 +215,12 @@ def _run_chunks(
     optional = [values for values in (weights, total) if values is not None]
 
     def step(
-        state: Value, query: Value, scores: Value, updates: Value, key: Value, *others: Value
+        state: Value, query: Value, scores: Value, updates: Value, key: Value, *optional_rows: Value
     ) -> list[Value]:
         if weights is not None:
-            updates = g.op("Sub", updates, g.op("MatMul", others[0], state))
+            updates = g.op("Sub", updates, g.op("MatMul", optional_rows[0], state))
         output = g.op("Add", g.op("MatMul", query, state), g.op("MatMul", scores, updates))
-        remaining = state if total is None else g.op("Mul", state, others[-1])
+        remaining = state if total is None else g.op("Mul", state, optional_rows[-1])
         return [g.op("Add", remaining, g.op("MatMul", key, updates)), output]
 
     sequences = [query, scores, value, key, *optional]
