@@ -218,8 +218,7 @@ class TextGenerator:
             # Of the candidates of beams, one at least must not end.
             least_tokens=1 if beams.num_beams == 1 else len(settings.ends) + 1,
         )
-        strings = [*settings.stop_strings, *stop_strings]
-        if "" in strings:
+        if "" in (strings := [*settings.stop_strings, *stop_strings]):
             raise UsageError("a stop string is empty")
         images = (pixel_values, pixel_attention_mask, image_grid_thw, image_sizes, flattened_patches)
         named = dict(zip((*IMAGE_INPUTS, PATCHES), images, strict=True))
