@@ -136,14 +136,7 @@ def export_huggingface(
     sizes = {"narrow": narrow or (TOTAL,), "guard": guard}
     settings: dict[str, Any] = {"opset": target_opset, "optimize": level, "target": loaded_target}
     settings |= {"verify": verify, "sizes": sizes}
-    files = [
-        _layout_file(graph, chosen_layout, variant, external_data)
-        for variant, lowered_graphs in job.lower_variants(DTYPES[dtype], settings)
-        for graph in graphs_of_variant(lowered_graphs, variant, chosen_layout, quantization)
-    ]
-    if isinstance(models, TransformersFolder):
-        for file in files:
-            models.set_defaults(file.graph.saved.model)
+    files = job.lower_files(DTYPES[dtype], settings, quantization, external_data)
     entries: Entries = models.entries
     if chosen_layout.entries is not None and isinstance(models, TransformersFolder):
         facts = [file.facts for file in files]
@@ -254,7 +247,32 @@ class _FolderJob:
     report: Callable[[str], None]
     loads_weights: bool = False
 
-    def lower_variants(
+    def lower_files(
+        self,
+        dtype: str,
+        settings: Mapping[str, Any],
+        quantization: Mapping[str, Any],
+        external_data: bool | None,
+    ) -> list[_LayoutFile]:
+        """The files of all variants of the layout.
+
+        Args:
+            dtype: the element type of variants that state none.
+            settings: arguments of `lower_graph`.
+            quantization: arguments of `quantize_weights`; none to keep the weights.
+            external_data: as for `export_huggingface`.
+        """
+        files = [
+            _layout_file(graph, self.layout, variant, external_data)
+            for variant, lowered_graphs in self._lower_variants(dtype, settings)
+            for graph in graphs_of_variant(lowered_graphs, variant, self.layout, quantization)
+        ]
+        if isinstance(self.models, TransformersFolder):
+            for file in files:
+                self.models.set_defaults(file.graph.saved.model)
+        return files
+
+    def _lower_variants(
         self, dtype: str, settings: Mapping[str, Any]
     ) -> Iterator[tuple[Variant, list[LoweredGraph]]]:
         """Each variant of the layout, with its graphs lowered in the element type of its weights.

@@ -195,9 +195,9 @@ class TextGenerator:
         """
         replacements: dict[str, Any] = {
             "least_new_tokens": min_new_tokens,
-            "repetition_penalty": repetition_penalty,
             "ngram_size": no_repeat_ngram_size,
         }
+        replacements["repetition_penalty"] = repetition_penalty
         settings = self.settings.with_replacements(replacements)
         beams = BeamSettings.merge(
             settings,
@@ -218,19 +218,15 @@ class TextGenerator:
             # Of the candidates of beams, one at least must not end.
             least_tokens=1 if beams.num_beams == 1 else len(settings.ends) + 1,
         )
-        strings = [*settings.stop_strings, *stop_strings]
-        if "" in strings:
+        if "" in (strings := [*settings.stop_strings, *stop_strings]):
             raise UsageError("a stop string is empty")
         images = (pixel_values, pixel_attention_mask, image_grid_thw, image_sizes, flattened_patches)
         named = dict(zip((*IMAGE_INPUTS, PATCHES), images, strict=True))
         named |= {"input_ids": input_ids, "input_features": input_features, "input_values": input_values}
         inputs = {name: value for name, value in named.items() if value is not None}
         if self._encoder is None:
-            if decoder_input_ids is not None or not {"input_ids"} <= set(inputs) <= {
-                "input_ids",
-                *IMAGE_INPUTS,
-            }:
-                raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
+            if decoder_input_ids is not None:
+                inputs["decoder_input_ids"] = decoder_input_ids
             prompt = self._decoder_prompt(inputs, attention_mask, max_new_tokens)
         else:
             encoder_inputs = self._encoder_inputs(inputs, attention_mask)
@@ -240,9 +236,8 @@ class TextGenerator:
         longest = length + max_new_tokens
         rules = TokenRules(settings, length, longest, prompt.padding, prompt.source)
         choice = TokenChoice(rules, sampling)
-        end = SequenceEnd(
-            longest, settings.ends, settings.pad, StopStrings(strings, self.tokenizer) if strings else None
-        )
+        stops = StopStrings(strings, self.tokenizer) if strings else None
+        end = SequenceEnd(longest, settings.ends, settings.pad, stops)
         if beams.num_beams > 1:
             return self._search(BeamSearch(prompt.tokens, choice, end, beams), prompt)
         return self._search(SingleSearch(prompt.tokens, choice, end, on_tokens), prompt)
@@ -422,8 +417,10 @@ class TextGenerator:
         attention_mask: ArrayLike | None,
         max_new_tokens: int,
     ) -> Prompt:
-        images = dict(inputs)
-        tokens, mask = read_tokens(images.pop("input_ids"), attention_mask)
+        images = {name: value for name, value in inputs.items() if name != "input_ids"}
+        if images.keys() == inputs.keys() or not images.keys() <= set(IMAGE_INPUTS):
+            raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
+        tokens, mask = read_tokens(inputs["input_ids"], attention_mask)
         if self._shares_buffer and not mask.all():
             raise UsageError(
                 "the files of the layout genai take prompts of one length: GroupQueryAttention has no "

@@ -77,8 +77,7 @@ def export(
     check_level(optimize)
     quantized = quantization.arguments(quantize, block_size, asymmetric, quantize_embeddings, keep_lm_head)
     if hf is not None:
-        huggingface.export_folder(context, quantized)
-        return
+        return huggingface.export_folder(context, quantized)
     factory = huggingface.need_factory(context, factory)
     # An output that cannot be written is refused before the long work, not after it.
     written = Output(output)

@@ -45,7 +45,7 @@ _NEXT_STEPS = {
 
 _QUESTIONS = ("visual-question-answering", "document-question-answering")
 _GENERATES_ANSWERS = ("image-text-to-text", "image-to-text")
-"""The tasks of models that generate the answers to questions about images."""
+"""The tasks of models that generate text about images, of which the second one is for encoder-decoders."""
 _ENCODES_IMAGES = ("blip",)
 """Types with an encoder of images, although their configuration does not say that they have an encoder."""
 
@@ -66,7 +66,8 @@ def task_named(name: str, config: PretrainedConfig) -> Task:
         close = difflib.get_close_matches(str(name), [*TASKS, *_SYNONYMS], 1)
         hint = f" (did you mean '{close[0]}'?)" if close else ""
         raise UsageError(f"there is no task '{name}'{hint}; there are {', '.join(TASKS)}")
-    if task_name in _QUESTIONS and not _has_type(TASKS[task_name], config):
+    answers_questions = task_name in _QUESTIONS and not _has_type(TASKS[task_name], config)
+    if answers_questions or task_name in _GENERATES_ANSWERS:
         generating = [record for answers in _GENERATES_ANSWERS for record in TASKS[answers]]
         fitting = tuple(record for record in generating if _encodes_as(record, config))
         if _has_type(fitting, config):

@@ -156,7 +156,7 @@ def test_names_that_optimum_has_for_a_task(name, task):
     ("name", "message"),
     [
         ("fill-mask-with-past", "did you mean 'fill-mask'"),
-        ("visual-question-answering", "is not supported: its models resize their positions"),
+        ("table-question-answering", "is not supported: export the model with opsetta.export"),
     ],
 )
 def test_names_of_tasks_that_are_refused(name, message):
@@ -259,5 +259,11 @@ def test_a_configuration_without_the_size_of_an_input_is_refused(tmp_path):
 def test_each_task_has_a_model():
     tested = {task for task, _, _ in MODELS.values()}
     elsewhere = {"text-generation", "text2text-generation", "image-to-text", "sentence-similarity"}
-    elsewhere |= {"image-text-to-text", "text-classification", "image-classification", "feature-extraction"}
+    elsewhere |= {
+        "visual-question-answering",
+        "image-text-to-text",
+        "text-classification",
+        "image-classification",
+        "feature-extraction",
+    }
     assert set(TASKS) == tested | elsewhere
