@@ -74,8 +74,20 @@ def assign_offsets(buffers: Sequence[Interval], alignment: int = 1) -> list[int]
     # Empty buffers need no memory; any offset serves.
     nonempty = [index for index, buffer in enumerate(rounded) if buffer.size]
     offsets = [0] * len(rounded)
-    for index, offset in zip(nonempty, _place_buffers([rounded[index] for index in nonempty]), strict=True):
-        offsets[index] = offset
+    # In any placement a buffer that is always alive can move to the bottom, so no placement is lost. State of
+    # a training graph is such memory.
+    start = min((rounded[index].first for index in nonempty), default=0)
+    end = max((rounded[index].last for index in nonempty), default=0)
+    bottom, others = 0, []
+    for index in nonempty:
+        size, first, last = rounded[index]
+        if (first, last) == (start, end):
+            offsets[index] = bottom
+            bottom += size
+        else:
+            others.append(index)
+    for index, offset in zip(others, _place_buffers([rounded[index] for index in others]), strict=True):
+        offsets[index] = bottom + offset
     return offsets
 
 

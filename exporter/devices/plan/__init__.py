@@ -4,7 +4,7 @@
 """
 
 from .arena import run_in_arena
-from .plan import Plan, make_plan
-from .records import ALIGNMENT
+from .plan import Plan
+from .plannable import PlannableModel
 
-__all__ = ["ALIGNMENT", "Plan", "make_plan", "run_in_arena"]
+__all__ = ["Plan", "PlannableModel", "run_in_arena"]

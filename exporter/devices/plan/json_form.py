@@ -47,6 +47,7 @@ def to_json(plan: PlanFacts) -> str:
                 for weight in plan.weights
             ],
             "states": [dataclasses.asdict(state) for state in plan.states],
+            "extra_work": plan.extra_work,
         },
         indent=1,
     )
@@ -123,6 +124,7 @@ def from_json(text: str) -> dict[str, Any]:
                 PlannedState(entry["input"], entry["output"], bool(entry["in_place"]))
                 for entry in form.get("states", ())
             ),
+            "extra_work": float(form.get("extra_work", 0.0)),
         }
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise PlanError(f"this is not the JSON form of a plan: {type(error).__name__}: {error}") from error

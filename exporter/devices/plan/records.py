@@ -138,6 +138,7 @@ class PlanFacts(PlannedGraph):
         budget: the bytes that the caller allows for block and weights, or None.
         dimensions: the sizes that the caller gave to symbolic dimensions.
         states: the inputs that take the values of outputs in the next run. A run may overwrite them.
+        extra_work: the operations of nodes that run again for a memory limit, as a share of all others.
         model: the model that was planned, in execution order.
     """
 
@@ -147,6 +148,7 @@ class PlanFacts(PlannedGraph):
     budget: int | None = None
     dimensions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     states: tuple[PlannedState, ...] = ()
+    extra_work: float = 0.0
     model: ir.Model | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property

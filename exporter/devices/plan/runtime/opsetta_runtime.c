@@ -232,6 +232,8 @@ static int accepts(const context *c, char letter, uint32_t type) {
     case 'f': return type == FLOAT;
     case 'm': return type == FLOAT || type == BOOL;
     case 'n': return type == FLOAT || type == INT32 || type == INT64 || type == INT8 || type == UINT8;
+    case 'r': return type == FLOAT || type == DOUBLE;
+    case 'd': return accepts(c, 'n', type) || type == DOUBLE;
     case 'e': return accepts(c, 'n', type) || type == BOOL;
     case 'c': return accepts(c, 'e', type) || type == DOUBLE;
     case 'i': return type == INT32 || type == INT64;

@@ -1,0 +1,72 @@
+"""`PlannableModel`: what all models with a memory plan share."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import onnx_ir as ir
+
+from .options import EXTRA_WORK, PlanOptions
+from .plan import Plan, make_plan
+from .records import ALIGNMENT
+
+
+class PlannableModel:
+    """A model for which `plan` plans memory."""
+
+    model: ir.Model
+
+    def plan(
+        self,
+        *,
+        mode: str = "inference",
+        budget: int | None = None,
+        dimensions: Mapping[str, int] | None = None,
+        alignment: int = ALIGNMENT,
+        in_place: bool = True,
+        reorder: bool = True,
+        states: Mapping[str, str] | None = None,
+        split: bool | None = None,
+        memory_limit: int | str | None = None,
+        extra_work: float = EXTRA_WORK,
+    ) -> Plan:
+        """Plan execution order, lifetimes, results in place, and memory offsets; see docs/plan.md.
+
+        Args:
+            mode: `"inference"`, or `"train"` for a training graph, whose nodes have phases.
+            budget: bytes that values and weights may take; `Plan.fits` says whether they do.
+            dimensions: sizes of symbolic dimensions. Without them sizes stay formulas, and there are no
+                offsets.
+            alignment: a power of two that every offset is a multiple of.
+            in_place: whether nodes overwrite operands.
+            reorder: whether the order of nodes may change to need less memory; those of training graphs never
+                change, because their phases have an order.
+            states: inputs by the output that is their next value: a run may overwrite them. By default those
+                of a training graph.
+            split: whether nodes are split into parts if that needs less memory. By default those of an
+                inference model: a training step needs most memory for what it keeps, and the search takes
+                long.
+            memory_limit: bytes that the values may take, as a number or text (`"64MiB"`), or `"lowest"`.
+                Nodes run again shortly before late readers of their results until the limit is met.
+            extra_work: how many operations this may add, as a share of those of the model.
+
+        Raises:
+            PlanError: a value has no size that is known before the model runs, or another one than the file
+                declares; the values do not fit into `memory_limit`; or the model to train is no training
+                graph.
+            DimensionError: the model is not valid for the sizes.
+            UsageError: an argument has an unknown value or a wrong type.
+        """
+        options = PlanOptions(
+            mode,
+            budget,
+            dimensions,
+            alignment,
+            in_place,
+            reorder,
+            states,
+            split,
+            memory_limit,
+            extra_work,
+        )
+        return make_plan(self.model, options)
