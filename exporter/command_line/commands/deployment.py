@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ....registration import UsageError
 from ....registration.opsets import OPSET_RANGE, check_opset
 from ...devices.memory_amounts import memory_amount
 from ...devices.plan.options import EXTRA_WORK
@@ -40,6 +41,25 @@ MemoryLimit = Annotated[
 ExtraWork = Annotated[
     float, typer.Option(help="How many operations --memory-limit may add, as a share of the model's.")
 ]
+Memories = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=SIZE",
+        help="A memory of the device, such as sram=512KiB; may be repeated, the fastest first. The last one "
+        "may have no size.",
+    ),
+]
+
+
+def memories_of(entries: list[str] | None) -> dict[str, str | None] | None:
+    """The sizes of memories by name, from `NAME=SIZE` or `NAME`."""
+    if entries is None:
+        return None
+    pairs = [entry.partition("=") for entry in entries]
+    names = [name for name, _, _ in pairs]
+    if "" in names or len(set(names)) < len(names):
+        raise UsageError(f"--memory needs a different name for each memory, not {', '.join(entries)}")
+    return {name: size if sign else None for name, sign, size in pairs}
 
 
 def plan(
@@ -64,6 +84,7 @@ def plan(
     split: SplitNodes = None,
     memory_limit: MemoryLimit = None,
     extra_work: ExtraWork = EXTRA_WORK,
+    memory: Memories = None,
     trusted: options.Trusted = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
 ) -> None:
@@ -85,6 +106,7 @@ def plan(
         split=split,
         memory_limit=memory_limit,
         extra_work=extra_work,
+        memories=memories_of(memory),
     )
     planned.save(output, html=html, prefix=prefix)
     if as_json:
@@ -107,6 +129,7 @@ def build(
     split: SplitNodes = None,
     memory_limit: MemoryLimit = None,
     extra_work: ExtraWork = EXTRA_WORK,
+    memory: Memories = None,
     trusted: options.Trusted = False,
 ) -> None:
     """Write a C99 program that runs a model on a device.
@@ -121,6 +144,7 @@ def build(
         split=split,
         memory_limit=memory_limit,
         extra_work=extra_work,
+        memories=memories_of(memory),
     )
     planned.build(output)
     say(f"{output}: arena of {planned.peak} bytes, {len(planned.nodes)} nodes; compile it with make")

@@ -33,6 +33,7 @@ class PlanOptions:
     split: bool | None = None
     memory_limit: int | str | None = None
     extra_work: float = EXTRA_WORK
+    memories: Mapping[str, int | str | None] | None = None
 
     def __post_init__(self) -> None:
         if self.mode not in ("inference", "train"):
@@ -48,6 +49,9 @@ class PlanOptions:
             raise UsageError(f"extra_work must not be negative, but is {self.extra_work}")
         if self.memory_limit is not None and self.memory_limit != LOWEST:
             memory_amount(self.memory_limit)
+        unlimited = [name for name, size in self.memory_sizes.items() if size is None]
+        if unlimited not in ([], list(self.memory_sizes)[-1:]):
+            raise UsageError(f"memory '{unlimited[0]}' needs a size: only the last one may have none")
 
     @property
     def limit(self) -> int | None:
@@ -55,6 +59,14 @@ class PlanOptions:
         if self.memory_limit is None or self.memory_limit == LOWEST:
             return None if self.memory_limit is None else 0
         return memory_amount(self.memory_limit)
+
+    @property
+    def memory_sizes(self) -> dict[str, int | None]:
+        """The bytes of each memory by name; None for any number."""
+        return {
+            name: None if size is None else memory_amount(size)
+            for name, size in (self.memories or {}).items()
+        }
 
     @property
     def splits(self) -> bool:

@@ -21,10 +21,11 @@ from .application import build_application
 from .declared_sizes import check_declared_sizes
 from .graph_plan import plan_graph
 from .live_memory import MemoryModel
+from .memories import distribute_buffers
 from .node_splitting import split_nodes
 from .options import LOWEST, PlanOptions
 from .recomputing import recompute_nodes
-from .records import PlanFacts, PlannedGraph, PlannedWeight
+from .records import PlanFacts, PlannedGraph, PlannedMemory, PlannedWeight
 from .reordering import reorder_for_memory
 from .saving import save_plan
 from .states import planned_states, states_of
@@ -92,6 +93,9 @@ def make_plan(model: ir.Model, options: PlanOptions) -> Plan:
     if options.reorder and options.mode == "inference":
         reorder_for_memory(prepared, memory_model, planner.consumed)
     planned, planned_model, extra_work = planner.plan_within_limit(prepared)
+    memories: tuple[PlannedMemory, ...] = ()
+    if options.memories:
+        planned, memories = distribute_buffers(planned, options.memory_sizes, options.alignment)
     return Plan(
         nodes=planned.nodes,
         buffers=planned.buffers,
@@ -104,6 +108,7 @@ def make_plan(model: ir.Model, options: PlanOptions) -> Plan:
         budget=options.budget,
         dimensions=dimensions.sizes,
         states=planned_states(next_values, planned.buffers),
+        memories=memories,
         extra_work=extra_work,
         model=planned_model,
     )

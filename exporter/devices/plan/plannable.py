@@ -29,6 +29,7 @@ class PlannableModel:
         split: bool | None = None,
         memory_limit: int | str | None = None,
         extra_work: float = EXTRA_WORK,
+        memories: Mapping[str, int | str | None] | None = None,
     ) -> Plan:
         """Plan execution order, lifetimes, results in place, and memory offsets; see docs/plan.md.
 
@@ -49,11 +50,14 @@ class PlannableModel:
             memory_limit: bytes that the values may take, as a number or text (`"64MiB"`), or `"lowest"`.
                 Nodes run again shortly before late readers of their results until the limit is met.
             extra_work: how many operations this may add, as a share of those of the model.
+            memories: bytes of each memory of the device by name, the fastest first: `{"sram": "512KiB",
+                "dram": None}`. The last one may have any size. Buffers that nodes access often are in the
+                fast ones.
 
         Raises:
             PlanError: a value has no size that is known before the model runs, or another one than the file
-                declares; the values do not fit into `memory_limit`; or the model to train is no training
-                graph.
+                declares; the values do not fit into `memory_limit` or `memories`; or the model to train is
+                no training graph.
             DimensionError: the model is not valid for the sizes.
             UsageError: an argument has an unknown value or a wrong type.
         """
@@ -68,5 +72,6 @@ class PlannableModel:
             split,
             memory_limit,
             extra_work,
+            memories,
         )
         return make_plan(self.model, options)
