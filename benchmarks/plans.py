@@ -132,9 +132,7 @@ def measure_training(names: list[str]) -> None:
 def measure_inference(names: list[str], runs: int) -> None:
     """Print the table of inference."""
     models = {**MODELS, "U-Net": lambda: (UNet((32, 64, 128)), (torch.randn(1, 3, 128, 128),))}
-    print(
-        "| model | graph order, MiB | plan order | parts | lower bound | planning, s | C, ms | parts, ms |"
-    )
+    print("| model | graph order, MiB | plan order | parts | lower bound | planning, s | C, ms | parts, ms |")
     print("|---|---|---|---|---|---|---|---|")
     for name in names or models:
         torch.manual_seed(0)

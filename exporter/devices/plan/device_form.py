@@ -2,10 +2,10 @@
 
 Everything is little-endian. `model.plan` has a head of 64 bytes: the magic `OPDV`; then as 32-bit numbers the
 format (2), the numbers of values, nodes, inputs, outputs and pool entries, and the bytes of the text; then as
-64-bit numbers the bytes of the arena and of the weights; then as 32-bit numbers that of the graph's nodes, that
-of memories after the first, and the position in the pool of their beginnings in the arena; and 4 further
-bytes. The parts follow in the order pool (signed 64-bit numbers), values, nodes, inputs and outputs (32-bit
-indices of values), text. The first nodes are those of the graph; the nodes of sub-graphs follow.
+64-bit numbers the bytes of the arena and of the weights; then as 32-bit numbers the number of the graph's
+nodes, that of memories after the first, and the position in the pool of their beginnings in the arena; and 4
+further bytes. The parts follow in the order pool (signed 64-bit numbers), values, nodes, inputs and outputs
+(32-bit indices of values), text. The first nodes are those of the graph; the nodes of sub-graphs follow.
 
 A value has, as 32-bit numbers, ONNX's number of the element type, the rank, the position of its sizes in the
 pool, and where it is (0 omitted, 1 arena, 2 weights); then as 64-bit numbers its offset there and its bytes.

@@ -175,7 +175,7 @@ class _Planner:
             for node in graph
         }
         try:
-            parts = memory_model.choose_parts(graph)
+            parts = memory_model.lay_out(graph).rules
         except PlanError:
             # Sizes are formulas: every value has memory of its own.
             parts = None

@@ -46,7 +46,8 @@ def recompute_nodes(
     if consumed is not None:
         annotate_inplace(changed, consumed)
     # A reader of an old state must not move its new value out of that memory.
-    if memory_model.states_in_place(changed.graph) < memory_model.states_in_place(model.graph):
+    before, after = (memory_model.lay_out(graph) for graph in (model.graph, changed.graph))
+    if memory_model.states_in_place(after) < memory_model.states_in_place(before):
         return model, 0.0
     return changed, max(0.0, sum(map(work_of, changed.graph)) / max(work, 1) - 1)
 

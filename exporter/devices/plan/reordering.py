@@ -12,8 +12,9 @@ from ....passes.onnx_graph.inplace.annotations import annotate_inplace
 from ....passes.planning import buffers_of
 from ....passes.planning.memory_order import Step, find_order
 from ....passes.planning.order import reads
+from ....passes.planning.recomputation import is_lower
 from ....registration import PlanError
-from .live_memory import MemoryModel, is_lower
+from .live_memory import MemoryModel
 from .value_bytes import Dimensions, bytes_of
 
 

@@ -17,6 +17,7 @@ from tests.exporter.training.models import CASES
 from tests.onnxruntime_sessions import run_onnxruntime
 
 from .plan_checker import violations
+from .test_c_runtime import needs_compiler, run, runner  # noqa: F401
 from .test_plans_of_models import training_feed
 
 # `a` waits for the last node while `b` to `d` need memory.
@@ -138,6 +139,38 @@ def test_a_training_step_within_less_memory(case, optimizer, tmp_path):
     phases = [node.phase for node in plan.nodes]
     assert phases == sorted(phases, key=lambda phase: phase != "forward")
     check(plan, tmp_path, program, training_feed(program, case))
+
+
+@needs_compiler
+@pytest.mark.parametrize(
+    ("case", "optimizer"),
+    [
+        pytest.param(case, kind, id=f"{case.name}-{kind}", marks=[] if quick else [pytest.mark.sweep])
+        # The runtime has no MaxPool with indices, which the gradient of that of the CNN needs.
+        for case, kind in itertools.product(CASES, ("sgd", "adam", "adamw", "lion", "rmsprop"))
+        if case.name != "cnn"
+        for quick in [(case.name, kind) == ("mlp", "adam")]
+    ],
+)
+def test_a_training_step_in_c(case, optimizer, runner, tmp_path):  # noqa: F811
+    program = opsetta.export_training(
+        case.model(),
+        (case.inputs(4),),
+        case.targets(4),
+        loss=case.loss,
+        optimizer=optimizer,
+        hyperparameters={"lr": 1e-3},
+        opset=17,
+    )
+    feed = training_feed(program, case)
+    expected = run_onnxruntime(program.model_proto, feed, optimized=False)
+    results = []
+    for limit in (None, "lowest"):
+        program.plan(mode="train", memory_limit=limit).build(tmp_path)
+        results.append(run(runner, tmp_path, [feed[name] for name in program.input_names], expected))
+    for whole, small, due in zip(*results, expected, strict=True):
+        np.testing.assert_array_equal(whole, small)
+        np.testing.assert_allclose(small, due, rtol=1e-3, atol=1e-5)
 
 
 def test_the_commands_take_the_options(tmp_path, capsys):
