@@ -28,7 +28,7 @@ _SURPLUS = 1 / 1000
 
 
 @dataclasses.dataclass(frozen=True)
-class Operation:
+class NodeEffect:
     """What a node does to memory, and what a second run costs.
 
     Attributes:
@@ -53,7 +53,7 @@ class Operation:
 
 
 @dataclasses.dataclass(frozen=True)
-class Graph:
+class EffectGraph:
     """The nodes of a graph in execution order, and its values, which are numbers.
 
     Attributes:
@@ -63,7 +63,7 @@ class Graph:
         lasting: the values of outputs.
     """
 
-    operations: Sequence[Operation]
+    operations: Sequence[NodeEffect]
     sizes: Sequence[int]
     initial: frozenset[int]
     consumed: frozenset[int]
@@ -84,7 +84,7 @@ class Execution:
     writes: tuple[int, ...]
 
 
-class _Memory:
+class _LiveMemory:
     """Lifetimes and live bytes of a sequence of executions.
 
     Attributes:
@@ -96,7 +96,7 @@ class _Memory:
         profile: the bytes at each position.
     """
 
-    def __init__(self, graph: Graph, executions: Sequence[Execution], size_of: Sequence[int]):
+    def __init__(self, graph: EffectGraph, executions: Sequence[Execution], size_of: Sequence[int]):
         self.roots = {value: value for value in graph.initial}
         self.defined = dict.fromkeys(graph.initial, -1)
         self.first = dict.fromkeys(graph.initial, 0)
@@ -125,7 +125,9 @@ class _Memory:
             last[roots[version]] = len(executions) - 1
         self.profile = self._profile(graph, executions, size_of)
 
-    def _profile(self, graph: Graph, executions: Sequence[Execution], size_of: Sequence[int]) -> list[int]:
+    def _profile(
+        self, graph: EffectGraph, executions: Sequence[Execution], size_of: Sequence[int]
+    ) -> list[int]:
         changes = [0] * (len(executions) + 1)
         for root, first in self.first.items():
             changes[first] += size_of[root]
@@ -140,7 +142,9 @@ class _Memory:
             profile.append(live + operation.workspace - shared)
         return profile
 
-    def _may_overwrite(self, graph: Graph, execution: Execution, index: int, size_of: Sequence[int]) -> bool:
+    def _may_overwrite(
+        self, graph: EffectGraph, execution: Execution, index: int, size_of: Sequence[int]
+    ) -> bool:
         """Whether the first result takes the memory of an operand that nothing reads later."""
         result = execution.writes[0]
         for position in graph.operations[execution.operation].overwrites:
@@ -158,7 +162,7 @@ def is_lower(profile: Sequence[int], second: Sequence[int]) -> bool:
     return peak < second_peak or (peak == second_peak and profile.count(peak) < second.count(peak))
 
 
-def recompute(graph: Graph, limit: int, most_work: int) -> list[Execution]:
+def recompute(graph: EffectGraph, limit: int, most_work: int) -> list[Execution]:
     """Executions of the nodes of a graph, some of them twice, that need at most a number of bytes.
 
     If that is not possible they need as few bytes as the search achieves.
@@ -166,7 +170,7 @@ def recompute(graph: Graph, limit: int, most_work: int) -> list[Execution]:
     Args:
         most_work: the most elementary operations that further runs of nodes may add.
     """
-    search = _Search(graph, most_work)
+    search = _RecomputationSearch(graph, most_work)
     for exchange in _EXCHANGE:
         while max(search.memory.profile, default=0) > limit and search.lower_peak(exchange):
             pass
@@ -192,10 +196,10 @@ class _Copies:
     score: float
 
 
-class _Search:
+class _RecomputationSearch:
     """The search; its executions need less and less memory."""
 
-    def __init__(self, graph: Graph, most_work: int):
+    def __init__(self, graph: EffectGraph, most_work: int):
         self._graph = graph
         self.executions = [
             Execution(index, operation.reads, operation.writes)
@@ -211,7 +215,7 @@ class _Search:
         self._size_of = list(graph.sizes)
         self._versions = [[value] for value in self._value_of]
         self._captured = {value for operation in graph.operations for value in operation.captured}
-        self.memory = _Memory(graph, self.executions, self._size_of)
+        self.memory = _LiveMemory(graph, self.executions, self._size_of)
 
     def _work(self, executions: Sequence[Execution]) -> int:
         return sum(self._graph.operations[execution.operation].work for execution in executions)
@@ -225,7 +229,7 @@ class _Search:
         for copies in candidates[:_MOST_TRIALS]:
             executions = self._insert(copies)
             if self._work(executions) - self._first_work <= self._most_work:
-                memory = _Memory(self._graph, executions, self._size_of)
+                memory = _LiveMemory(self._graph, executions, self._size_of)
                 if is_lower(memory.profile, profile):
                     self.executions, self.memory = executions, memory
                     return True
@@ -349,9 +353,9 @@ class _Closure:
 
     def __init__(
         self,
-        search: _Search,
-        graph: Graph,
-        memory: _Memory,
+        search: _RecomputationSearch,
+        graph: EffectGraph,
+        memory: _LiveMemory,
         root: int,
         peak: int,
         position: int,

@@ -20,7 +20,7 @@ _MOST_TRIALS = 40
 
 
 @dataclasses.dataclass(frozen=True)
-class Layout:
+class MemoryLayout:
     """The buffers of a graph.
 
     Attributes:
@@ -86,7 +86,7 @@ class MemoryModel:
         """
         return self.lay_out(graph).profile
 
-    def states_in_place(self, layout: Layout) -> int:
+    def states_in_place(self, layout: MemoryLayout) -> int:
         """The number of inputs whose next values are computed in their memory."""
         of = {value.name: buffer for value, buffer in layout.memory.of.items()}
         return sum(name in of and of.get(output) is of[name] for name, output in self.next_values.items())
@@ -109,7 +109,7 @@ class MemoryModel:
         ]
         return intervals
 
-    def lay_out(self, graph: ir.Graph) -> Layout:
+    def lay_out(self, graph: ir.Graph) -> MemoryLayout:
         """The buffers of a graph in execution order, with values as parts of others where that needs less.
 
         A piece keeps the whole alive, and memory for all operands of a Concat is needed from the first on.
@@ -142,7 +142,7 @@ class MemoryModel:
             if better is None:
                 break
             rules, memory = better
-        return Layout(rules, memory, best)
+        return MemoryLayout(rules, memory, best)
 
 
 def live_profile(intervals: Sequence[Interval], count: int) -> list[int]:

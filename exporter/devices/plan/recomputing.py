@@ -11,7 +11,7 @@ from ....passes.onnx_graph.inplace.annotations import annotate_inplace
 from ....passes.planning import buffers_of
 from ....passes.planning.node_work import is_repeatable, work_of
 from ....passes.planning.order import captured_values
-from ....passes.planning.recomputation import Execution, Graph, Operation, recompute
+from ....passes.planning.recomputation import EffectGraph, Execution, NodeEffect, recompute
 from ....registration import PLAN_PHASE
 from ...lowering.conversion.preparation import copy_of
 from .live_memory import MemoryModel
@@ -54,7 +54,7 @@ def recompute_nodes(
 
 def _problem(
     graph: ir.Graph, memory_model: MemoryModel, consumed: Mapping[str, str] | None
-) -> tuple[Graph, list[ir.Value]]:
+) -> tuple[EffectGraph, list[ir.Value]]:
     """The nodes and values of a graph for `recompute`, and its values by number.
 
     Raises:
@@ -72,7 +72,7 @@ def _problem(
     for node in nodes:
         candidates = [] if consumed is None else overwritable_operands(node, graph, memory_model.dimensions)
         operations.append(
-            Operation(
+            NodeEffect(
                 tuple(-1 if value is None else numbers.get(value, -1) for value in node.inputs),
                 tuple(numbers[value] for value in captured_values(node) if value in numbers),
                 tuple(numbers[value] for value in node.outputs if value in numbers),
@@ -88,7 +88,7 @@ def _problem(
             )
         )
     inputs = {value: numbers[value] for value in graph.inputs if value in numbers}
-    problem = Graph(
+    problem = EffectGraph(
         operations,
         [size_of[id(memory.of[value])] for value in values],
         frozenset(inputs.values()),
