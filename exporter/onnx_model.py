@@ -13,7 +13,7 @@ import onnx_ir as ir
 
 from ..registration import OpsettaError, Registry
 from ..registration.functions.registry import registry_or_default
-from .devices.memory_amounts import ALIGNMENT
+from .devices.plan.plannable import PlannableModel
 from .files.reading import bounds_of
 from .files.reading.carried import carried_by, to_proto
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from .running.verification import OutputReport, VerificationReport
 
 
-class OnnxModel:
+class OnnxModel(PlannableModel):
     """A model of ONNX operators at one opset.
 
     Attributes:
@@ -304,39 +304,6 @@ class OnnxModel:
         # A file can only refer to weights that no pass has changed, so convert again without such passes.
         model = self.model if weights != "reference" or self._convert is None else self._convert(True)
         saving.save(model, target, external_data, prepack, layout, weights)
-
-    def plan(
-        self,
-        *,
-        mode: str = "inference",
-        budget: int | None = None,
-        dimensions: Mapping[str, int] | None = None,
-        alignment: int = ALIGNMENT,
-        in_place: bool = True,
-        reorder: bool = True,
-        states: Mapping[str, str] | None = None,
-        split: bool | None = None,
-    ) -> Plan:
-        """Plan execution order, lifetimes, results in place, and memory offsets; see docs/plan.md.
-
-        Args:
-            mode: `"inference"`, or `"train"` for a training graph.
-            budget: bytes that values and weights may take; `Plan.fits` says whether they do.
-            dimensions: sizes of symbolic dimensions; without them sizes stay formulas.
-            alignment: a power of two that every offset is a multiple of.
-            in_place: whether nodes overwrite operands.
-            reorder: whether the order of nodes may change to need less memory; not for training graphs.
-            states: inputs by the output that is their next value; a run may overwrite them.
-            split: whether to split nodes into parts; by default only with `mode="inference"`.
-
-        Raises:
-            PlanError: a value has no size that is known before the model runs.
-            DimensionError: the model is not valid for the sizes.
-            UsageError: an argument has an unknown value or a wrong type.
-        """
-        from .devices.plan.plan import make_plan
-
-        return make_plan(self.model, mode, budget, dimensions, alignment, in_place, reorder, states, split)
 
     def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
         """Write a page that compares the model with the file that it was converted from; see docs/report.md.

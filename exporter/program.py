@@ -16,8 +16,7 @@ from .captured_graph import dimensions as sizes
 from .captured_graph import specializations as decisions
 from .captured_graph.capture import Capture, Interface
 from .captured_graph.stages import time_stage
-from .devices.memory_amounts import ALIGNMENT
-from .devices.plan.plan import Plan, make_plan
+from .devices.plan.plannable import PlannableModel
 from .devices.prepack import saving
 from .devices.targets.equivalent_forms import with_forms
 from .devices.targets.load_target import resolve_target
@@ -230,7 +229,7 @@ class SourceModel:
         return f"SourceModel(inputs={self.input_names}, outputs={self.output_names}, nodes={nodes})"
 
 
-class Program:
+class Program(PlannableModel):
     """An exported model at one opset, with the source graph that it was lowered from.
 
     Attributes:
@@ -357,24 +356,6 @@ class Program:
             settings = self.opset, self.registry, self.optimize, (), True, self.target
             model = cast_stored_weights(self.source_model._lower_graph(*settings).model, self.opset)
         saving.save(model, target, external_data, prepack, layout, weights)
-
-    def plan(
-        self,
-        *,
-        mode: str = "inference",
-        budget: int | None = None,
-        dimensions: Mapping[str, int] | None = None,
-        alignment: int = ALIGNMENT,
-        in_place: bool = True,
-        reorder: bool = True,
-        states: Mapping[str, str] | None = None,
-        split: bool | None = None,
-    ) -> Plan:
-        """Plan execution order, lifetimes, results in place, and memory offsets; see docs/plan.md.
-
-        Arguments and errors are those of `OnnxModel.plan`.
-        """
-        return make_plan(self.model, mode, budget, dimensions, alignment, in_place, reorder, states, split)
 
     def save_source(
         self,

@@ -74,8 +74,20 @@ def assign_offsets(buffers: Sequence[Interval], alignment: int = 1) -> list[int]
     # Empty buffers need no memory; any offset serves.
     nonempty = [index for index, buffer in enumerate(rounded) if buffer.size]
     offsets = [0] * len(rounded)
-    for index, offset in zip(nonempty, _place_buffers([rounded[index] for index in nonempty]), strict=True):
-        offsets[index] = offset
+    # In any placement a buffer that is always alive can move to the bottom, so no placement is lost. State of
+    # a training graph is such memory.
+    start = min((rounded[index].first for index in nonempty), default=0)
+    end = max((rounded[index].last for index in nonempty), default=0)
+    bottom, others = 0, []
+    for index in nonempty:
+        size, first, last = rounded[index]
+        if (first, last) == (start, end):
+            offsets[index] = bottom
+            bottom += size
+        else:
+            others.append(index)
+    for index, offset in zip(others, _place_buffers([rounded[index] for index in others]), strict=True):
+        offsets[index] = bottom + offset
     return offsets
 
 
@@ -159,7 +171,8 @@ def _skyline(buffers: Sequence[Interval], weights: Sequence[float]) -> list[int]
     waiting = sorted(range(len(buffers)), key=lambda index: buffers[index].first)
     starts = [buffers[index].first for index in waiting]
     while waiting:
-        lowest = min(range(len(segments)), key=lambda index: (segments[index][2], index))
+        heights = [segment[2] for segment in segments]
+        lowest = heights.index(min(heights))
         begin, end, height = segments[lowest]
         chosen, most = -1, 0.0
         for position in range(bisect.bisect_left(starts, begin), bisect.bisect_right(starts, end)):
@@ -170,16 +183,22 @@ def _skyline(buffers: Sequence[Interval], weights: Sequence[float]) -> list[int]
                     chosen, most = position, weight
         if chosen < 0:
             # Nothing fits here: raise the segment to its lower neighbour, which widens it.
-            heights = [segments[near][2] for near in (lowest - 1, lowest + 1) if 0 <= near < len(segments)]
-            segments[lowest][2] = min(heights)
+            segments[lowest][2] = min(
+                heights[near] for near in (lowest - 1, lowest + 1) if 0 <= near < len(heights)
+            )
+            count = 1
         else:
             index = waiting.pop(chosen)
             starts.pop(chosen)
             size, first, last = buffers[index]
             offsets[index] = height
             pieces = ([begin, first - 1, height], [first, last, height + size], [last + 1, end, height])
-            segments[lowest : lowest + 1] = [piece for piece in pieces if piece[0] <= piece[1]]
-        segments = _merge_segments(segments)
+            added = [piece for piece in pieces if piece[0] <= piece[1]]
+            segments[lowest : lowest + 1] = added
+            count = len(added)
+        # Only the changed segments and their neighbours may have equal heights now.
+        changed = slice(max(0, lowest - 1), lowest + count + 1)
+        segments[changed] = _merge_segments(segments[changed])
     return offsets
 
 

@@ -8,18 +8,64 @@ from typing import Annotated
 
 import typer
 
+from ....registration import UsageError
 from ....registration.opsets import OPSET_RANGE, check_opset
 from ...devices.memory_amounts import memory_amount
+from ...devices.plan.options import EXTRA_WORK
 from ..options import export as options
 from ..options.named_values import parse_sizes
 from ..terminal.output import say
 from .editing import load_as_onnx
 
+Mode = Annotated[str, typer.Option(help="inference, or train for a training graph.")]
+InPlace = Annotated[bool, typer.Option("--in-place/--no-in-place", help="Whether nodes overwrite operands.")]
+Reorder = Annotated[
+    bool,
+    typer.Option(
+        "--reorder/--keep-order", help="Whether to change the order of nodes if that needs less memory."
+    ),
+]
+SplitNodes = Annotated[
+    bool | None,
+    typer.Option(
+        "--split/--no-split",
+        help="Whether to split nodes into parts for less memory; by default those of inference.",
+    ),
+]
+MemoryLimit = Annotated[
+    str | None,
+    typer.Option(
+        help="The memory for values, such as 64MiB, or lowest. Nodes run again to meet it.",
+    ),
+]
+ExtraWork = Annotated[
+    float, typer.Option(help="How many operations --memory-limit may add, as a share of the model's.")
+]
+Memories = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=SIZE",
+        help="A memory of the device, such as sram=512KiB; may be repeated, the fastest first. The last one "
+        "may have no size.",
+    ),
+]
+
+
+def memories_of(entries: list[str] | None) -> dict[str, str | None] | None:
+    """The sizes of memories by name, from `NAME=SIZE` or `NAME`."""
+    if entries is None:
+        return None
+    pairs = [entry.partition("=") for entry in entries]
+    names = [name for name, _, _ in pairs]
+    if "" in names or len(set(names)) < len(names):
+        raise UsageError(f"--memory needs a different name for each memory, not {', '.join(entries)}")
+    return {name: size if sign else None for name, sign, size in pairs}
+
 
 def plan(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to plan.")],
     output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The folder to write.")],
-    mode: Annotated[str, typer.Option(help="inference, or train for a training graph.")] = "inference",
+    mode: Mode = "inference",
     budget: Annotated[
         str | None, typer.Option(help="The memory for values and weights, such as 200MB or 64MiB.")
     ] = None,
@@ -33,22 +79,12 @@ def plan(
     prefix: Annotated[
         str, typer.Option(help="The beginning of the names in plan.h; one for each plan in a program.")
     ] = "opsetta",
-    in_place: Annotated[
-        bool, typer.Option("--in-place/--no-in-place", help="Whether nodes overwrite operands.")
-    ] = True,
-    reorder: Annotated[
-        bool,
-        typer.Option(
-            "--reorder/--keep-order", help="Whether to change the order of nodes if that needs less memory."
-        ),
-    ] = True,
-    split: Annotated[
-        bool | None,
-        typer.Option(
-            "--split/--no-split",
-            help="Whether to split nodes into parts for less memory; by default those of inference.",
-        ),
-    ] = None,
+    in_place: InPlace = True,
+    reorder: Reorder = True,
+    split: SplitNodes = None,
+    memory_limit: MemoryLimit = None,
+    extra_work: ExtraWork = EXTRA_WORK,
+    memory: Memories = None,
     trusted: options.Trusted = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print plan.json.")] = False,
 ) -> None:
@@ -68,6 +104,9 @@ def plan(
         in_place=in_place,
         reorder=reorder,
         split=split,
+        memory_limit=memory_limit,
+        extra_work=extra_work,
+        memories=memories_of(memory),
     )
     planned.save(output, html=html, prefix=prefix)
     if as_json:
@@ -84,13 +123,29 @@ def build(
     dim: Annotated[
         list[str] | None, typer.Option(metavar="NAME=SIZE", help="The size of a dimension; may be repeated.")
     ] = None,
+    mode: Mode = "inference",
+    in_place: InPlace = True,
+    reorder: Reorder = True,
+    split: SplitNodes = None,
+    memory_limit: MemoryLimit = None,
+    extra_work: ExtraWork = EXTRA_WORK,
+    memory: Memories = None,
     trusted: options.Trusted = False,
 ) -> None:
     """Write a C99 program that runs a model on a device.
 
     The folder has the model, a runtime in C99, and a Makefile.
     """
-    planned = load_as_onnx(model, trusted).plan(dimensions=parse_sizes(dim))
+    planned = load_as_onnx(model, trusted).plan(
+        mode=mode,
+        dimensions=parse_sizes(dim),
+        in_place=in_place,
+        reorder=reorder,
+        split=split,
+        memory_limit=memory_limit,
+        extra_work=extra_work,
+        memories=memories_of(memory),
+    )
     planned.build(output)
     say(f"{output}: arena of {planned.peak} bytes, {len(planned.nodes)} nodes; compile it with make")
 

@@ -5,6 +5,8 @@ Every name in the header begins with a prefix, so that a program may include the
 The binary is little-endian: the magic `OPLN`, then 32-bit unsigned numbers: format, number of nodes, of
 buffers; then 64-bit unsigned peak and alignment; then per buffer 64-bit offset and size and 32-bit first and
 last node; then per node the 32-bit number of outputs, and per output the 32-bit buffer (2**32 - 1: none).
+Format 2 is of plans with several memories: offsets are from the beginning of a memory; the 32-bit number of
+memories and their 64-bit bytes follow the alignment, and each buffer ends with the index of its memory.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ PREFIX = "opsetta"
 _IDENTIFIER = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 MAGIC = b"OPLN"
 FORMAT = 1
+FORMAT_OF_MEMORIES = 2
 _NONE = 2**32 - 1
 _HEAD = struct.Struct("<4sIIIQQ")
 _BUFFER = struct.Struct("<QQII")
@@ -37,10 +40,11 @@ _TYPES = """\
 #include <stdint.h>
 
 typedef struct {{
-  uint64_t offset; /* bytes from the beginning of the block */
+  uint64_t offset; /* bytes from the beginning of its memory */
   uint64_t size;   /* bytes */
   uint32_t first;  /* the first node that needs it */
   uint32_t last;   /* the last node that needs it, inclusive */
+  uint32_t memory; /* the index of its memory, 0 if there is only one */
 }} {prefix}_buffer;
 
 typedef struct {{
@@ -50,7 +54,7 @@ typedef struct {{
   const uint32_t *outputs; /* indices into {prefix}_buffers; UINT32_MAX: none */
 }} {prefix}_node;
 
-enum {{ {macro}_NODE_COUNT = {nodes}, {macro}_BUFFER_COUNT = {buffers} }};
+enum {{ {macro}_NODE_COUNT = {nodes}, {macro}_BUFFER_COUNT = {buffers}, {macro}_MEMORY_COUNT = {memories} }};
 #define {macro}_PEAK UINT64_C({peak})
 #define {macro}_ALIGNMENT UINT64_C({alignment})
 """
@@ -81,6 +85,7 @@ def header(plan: PlanFacts, prefix: str = PREFIX) -> str:
         _TYPES.format(
             nodes=len(plan.nodes),
             buffers=len(plan.buffers),
+            memories=max(1, len(plan.memories)),
             peak=plan.peak,
             alignment=plan.alignment,
             prefix=prefix,
@@ -88,12 +93,17 @@ def header(plan: PlanFacts, prefix: str = PREFIX) -> str:
             digest=f"0x{digest}UL",
         )
     ]
+    peaks = [memory.peak for memory in plan.memories] or [plan.peak or 0]
+    listed = ", ".join(f"UINT64_C({size})" for size in peaks)
+    names = ", ".join(_quote(memory.name) for memory in plan.memories) or '""'
+    lines.append(f"static const uint64_t {prefix}_memory_bytes[] = {{{listed}}};")
+    lines.append(f"static const char *const {prefix}_memory_names[] = {{{names}}};")
     lines.append(f"static const {prefix}_buffer {prefix}_buffers[] = {{")
-    for buffer in plan.buffers:
-        extent = f"UINT64_C({buffer.offset}), UINT64_C({buffer.size})"
-        lines.append(f"  {{{extent}, {buffer.lifetime[0]}, {buffer.lifetime[1]}}},")
+    for buffer, (offset, memory) in zip(plan.buffers, _positions(plan), strict=True):
+        extent = f"UINT64_C({offset}), UINT64_C({buffer.size})"
+        lines.append(f"  {{{extent}, {buffer.lifetime[0]}, {buffer.lifetime[1]}, {memory}}},")
     # C has no arrays of length 0.
-    lines += [*([] if plan.buffers else ["  {0, 0, 0, 0},"]), "};", ""]
+    lines += [*([] if plan.buffers else ["  {0, 0, 0, 0, 0},"]), "};", ""]
     for node, outputs in zip(plan.nodes, _outputs(plan), strict=True):
         indices = ", ".join("UINT32_MAX" if index == _NONE else str(index) for index in outputs)
         lines.append(
@@ -114,10 +124,27 @@ def binary(plan: PlanFacts) -> bytes:
         PlanError: sizes are formulas.
     """
     _check(plan)
-    parts = [_HEAD.pack(MAGIC, FORMAT, len(plan.nodes), len(plan.buffers), plan.peak or 0, plan.alignment)]
-    parts += [_BUFFER.pack(buffer.offset, buffer.size, *buffer.lifetime) for buffer in plan.buffers]
+    form = FORMAT_OF_MEMORIES if plan.memories else FORMAT
+    parts = [_HEAD.pack(MAGIC, form, len(plan.nodes), len(plan.buffers), plan.peak or 0, plan.alignment)]
+    if plan.memories:
+        count = len(plan.memories)
+        parts.append(struct.pack(f"<I{count}Q", count, *(memory.peak for memory in plan.memories)))
+    for buffer, (offset, memory) in zip(plan.buffers, _positions(plan), strict=True):
+        parts.append(_BUFFER.pack(offset, buffer.size, *buffer.lifetime))
+        if plan.memories:
+            parts.append(struct.pack("<I", memory))
     parts += [struct.pack(f"<I{len(indices)}I", len(indices), *indices) for indices in _outputs(plan)]
     return b"".join(parts)
+
+
+def _positions(plan: PlanFacts) -> list[tuple[int, int]]:
+    """The offset of each buffer in its memory, and the index of that."""
+    begins = {memory.name: (memory.begin, index) for index, memory in enumerate(plan.memories)}
+    positions = []
+    for buffer in plan.buffers:
+        begin, index = begins.get(buffer.memory or "", (0, 0))
+        positions.append(((buffer.offset or 0) - begin, index))
+    return positions
 
 
 def _check(plan: PlanFacts) -> None:

@@ -2,9 +2,10 @@
 
 Everything is little-endian. `model.plan` has a head of 64 bytes: the magic `OPDV`; then as 32-bit numbers the
 format (2), the numbers of values, nodes, inputs, outputs and pool entries, and the bytes of the text; then as
-64-bit numbers the bytes of the arena and of the weights, and 16 further bytes. The parts follow in the order
-pool (signed 64-bit numbers), values, nodes, inputs and outputs (32-bit indices of values), text. The first
-nodes are those of the graph; their number follows the bytes of the weights. The nodes of sub-graphs follow.
+64-bit numbers the bytes of the arena and of the weights; then as 32-bit numbers the number of the graph's
+nodes, that of memories after the first, and the position in the pool of their beginnings in the arena; and 4
+further bytes. The parts follow in the order pool (signed 64-bit numbers), values, nodes, inputs and outputs
+(32-bit indices of values), text. The first nodes are those of the graph; the nodes of sub-graphs follow.
 
 A value has, as 32-bit numbers, ONNX's number of the element type, the rank, the position of its sizes in the
 pool, and where it is (0 omitted, 1 arena, 2 weights); then as 64-bit numbers its offset there and its bytes.
@@ -35,7 +36,7 @@ from .value_bytes import Dimensions, bytes_of
 
 MAGIC = b"OPDV"
 FORMAT = 2
-_HEAD = struct.Struct("<4s7I2QI12x")
+_HEAD = struct.Struct("<4s7I2Q3I4x")
 _VALUE = struct.Struct("<4I2Q")
 _NODE = struct.Struct("<7I")
 _OMITTED, _ARENA, _WEIGHTS = range(3)
@@ -89,6 +90,9 @@ class _Writer:
         main_count = self._write_nodes(self._graph, self._plan, 0)
         inputs = [self._index(value) for value in self._graph.inputs if not value.is_initializer()]
         outputs = [self._index(value) for value in self._graph.outputs]
+        memories = self._plan.memories[1:]
+        self._check_last_memory()
+        begins = self._add_numbers([memory.begin for memory in memories])
         head = _HEAD.pack(
             MAGIC,
             FORMAT,
@@ -101,10 +105,23 @@ class _Writer:
             self._arena,
             len(self._weights),
             main_count,
+            len(memories),
+            begins,
         )
         ends = struct.pack(f"<{len(inputs) + len(outputs)}I", *inputs, *outputs)
         pool = struct.pack(f"<{len(self._pool)}q", *self._pool)
         return b"".join([head, pool, *self._values, *self._nodes, ends, self._text]), bytes(self._weights)
+
+    def _check_last_memory(self) -> None:
+        """Refuse a plan whose last memory has no room for what the runtime needs beside the plan."""
+        if self._plan.memories:
+            last = self._plan.memories[-1]
+            needed = self._arena - last.begin
+            if last.size is not None and needed > last.size:
+                raise PlanError(
+                    f"memory '{last.name}' has {last.size} bytes, but the runtime needs {needed}, because it "
+                    f"keeps states of recurrent layers and of loops there"
+                )
 
     def _locate_buffers(self, graph: ir.Graph, planned: PlannedGraph, base: int) -> None:
         """Set where the values of a graph and of its sub-graphs are, relative to the arena."""

@@ -22,7 +22,9 @@ _NUMBERS = {ir.DataType.FLOAT} | _INTEGERS | _BYTES
 _TYPES: dict[str, set[ir.DataType]] = {
     "f": {ir.DataType.FLOAT},
     "m": {ir.DataType.FLOAT, ir.DataType.BOOL},
+    "r": {ir.DataType.FLOAT, ir.DataType.DOUBLE},
     "n": _NUMBERS,
+    "d": _NUMBERS | {ir.DataType.DOUBLE},
     "e": _NUMBERS | {ir.DataType.BOOL},
     "c": _NUMBERS | {ir.DataType.BOOL, ir.DataType.DOUBLE},
     "i": _INTEGERS,

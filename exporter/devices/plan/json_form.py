@@ -14,6 +14,7 @@ from .records import (
     PlannedBody,
     PlannedBuffer,
     PlannedGraph,
+    PlannedMemory,
     PlannedNode,
     PlannedState,
     PlannedWeight,
@@ -47,6 +48,8 @@ def to_json(plan: PlanFacts) -> str:
                 for weight in plan.weights
             ],
             "states": [dataclasses.asdict(state) for state in plan.states],
+            "memories": [dataclasses.asdict(memory) for memory in plan.memories],
+            "extra_work": plan.extra_work,
         },
         indent=1,
     )
@@ -78,6 +81,7 @@ def _graph_form(graph: PlannedGraph) -> dict[str, object]:
                 "values": list(buffer.values),
                 "kind": buffer.kind,
                 "within": buffer.within,
+                "memory": buffer.memory,
             }
             for buffer in graph.buffers
         ],
@@ -123,6 +127,8 @@ def from_json(text: str) -> dict[str, Any]:
                 PlannedState(entry["input"], entry["output"], bool(entry["in_place"]))
                 for entry in form.get("states", ())
             ),
+            "memories": tuple(PlannedMemory(**entry) for entry in form.get("memories", ())),
+            "extra_work": float(form.get("extra_work", 0.0)),
         }
     except (ValueError, TypeError, LookupError, AttributeError) as error:
         raise PlanError(f"this is not the JSON form of a plan: {type(error).__name__}: {error}") from error
@@ -137,6 +143,7 @@ def _graph_fields(entry: dict[str, Any]) -> dict[str, Any]:
                 lifetime=_span(buffer["lifetime"]),
                 values=tuple(buffer["values"]),
                 within=buffer.get("within"),
+                memory=buffer.get("memory"),
             )
             for buffer in entry["buffers"]
         ),

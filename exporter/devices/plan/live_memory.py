@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Collection, Mapping, Sequence
 
 import onnx_ir as ir
 
 from ....passes.planning import GraphBuffers, Interval, PartRules, align, buffers_of
-from ....passes.planning.parts import has_whole_bytes, sizes_of
+from ....passes.planning.recomputation import is_lower
 from ....registration import PlanError
 from ....registration.arguments import blocks
 from .graph_plan import buffer_size, plan_graph
@@ -18,6 +17,20 @@ from .value_bytes import Dimensions, bytes_of
 
 _MOST_TRIALS = 40
 """Parts that are copied on trial, because a copy may need less memory than a whole that lives longer."""
+
+
+@dataclasses.dataclass(frozen=True)
+class MemoryLayout:
+    """The buffers of a graph.
+
+    Attributes:
+        rules: which values may be parts of others.
+        profile: the bytes that are needed at each node.
+    """
+
+    rules: PartRules
+    memory: GraphBuffers
+    profile: list[int]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,19 +72,11 @@ class MemoryModel:
 
     def size(self, value: ir.Value) -> int | None:
         """The bytes of a value; None if they are not a number."""
-        sizes = sizes_of(value)
-        if sizes is not None and value.dtype is not None and has_whole_bytes(value):
-            # The usual case: a product of numbers.
-            return math.prod(sizes) * value.dtype.bitwidth // 8
         try:
             size = bytes_of(value, self.dimensions)
         except PlanError:
             return None
         return size if isinstance(size, int) else None
-
-    def buffers(self, graph: ir.Graph, rules: PartRules) -> GraphBuffers:
-        """The buffers of a graph in execution order."""
-        return buffers_of(graph, list(graph), parts=rules)
 
     def profile(self, graph: ir.Graph) -> list[int]:
         """The bytes that are needed at each node.
@@ -79,18 +84,11 @@ class MemoryModel:
         Raises:
             PlanError: a size is a formula.
         """
-        memory = self.buffers(graph, self.choose_parts(graph))
-        return live_profile(self.intervals(memory), len(graph))
+        return self.lay_out(graph).profile
 
-    def states_in_place(self, graph: ir.Graph) -> int:
-        """The number of inputs whose next values are computed in their memory.
-
-        Raises:
-            PlanError: a size is a formula.
-        """
-        of = {
-            value.name: buffer for value, buffer in self.buffers(graph, self.choose_parts(graph)).of.items()
-        }
+    def states_in_place(self, layout: MemoryLayout) -> int:
+        """The number of inputs whose next values are computed in their memory."""
+        of = {value.name: buffer for value, buffer in layout.memory.of.items()}
         return sum(name in of and of.get(output) is of[name] for name, output in self.next_values.items())
 
     def intervals(self, memory: GraphBuffers) -> list[Interval]:
@@ -111,8 +109,8 @@ class MemoryModel:
         ]
         return intervals
 
-    def choose_parts(self, graph: ir.Graph) -> PartRules:
-        """The rules under which values are parts of others where that needs less memory.
+    def lay_out(self, graph: ir.Graph) -> MemoryLayout:
+        """The buffers of a graph in execution order, with values as parts of others where that needs less.
 
         A piece keeps the whole alive, and memory for all operands of a Concat is needed from the first on.
 
@@ -144,7 +142,7 @@ class MemoryModel:
             if better is None:
                 break
             rules, memory = better
-        return rules
+        return MemoryLayout(rules, memory, best)
 
 
 def live_profile(intervals: Sequence[Interval], count: int) -> list[int]:
@@ -158,12 +156,6 @@ def live_profile(intervals: Sequence[Interval], count: int) -> list[int]:
         live += change
         profile.append(live)
     return profile or [0]
-
-
-def is_lower(profile: Sequence[int], second: Sequence[int]) -> bool:
-    """Whether this profile has a lower peak than another, or as low a peak at fewer nodes."""
-    peak, second_peak = max(profile), max(second)
-    return peak < second_peak or (peak == second_peak and profile.count(peak) < second.count(peak))
 
 
 def _sharing_nodes(memory: GraphBuffers, step: int, rules: PartRules) -> list[ir.Node]:

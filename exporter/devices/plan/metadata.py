@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Sequence
 
@@ -13,6 +14,7 @@ from ....registration import (
     PLAN_IN_PLACE,
     PLAN_INPUTS,
     PLAN_LIFETIME,
+    PLAN_MEMORIES,
     PLAN_OFFSET,
     PLAN_ORDER,
     PLAN_PEAK,
@@ -34,6 +36,9 @@ def annotate(plan: PlanFacts) -> ir.Model:
     graph = plan.model.graph
     _annotate(graph, plan)
     plan.model.metadata_props[PLAN_INPUTS] = json.dumps(_buffer_facts(graph.inputs, plan))
+    if plan.memories:
+        memories = [dataclasses.asdict(memory) for memory in plan.memories]
+        plan.model.metadata_props[PLAN_MEMORIES] = json.dumps(memories)
     if plan.peak is not None:
         plan.model.metadata_props[PLAN_PEAK] = str(plan.peak)
     return plan.model

@@ -15,10 +15,11 @@ import onnx_ir as ir
 
 from ....passes.onnx_graph.inplace.annotations import annotate_inplace
 from ....passes.planning.parts import sizes_of
+from ....passes.planning.recomputation import is_lower
 from ....passes.planning.splittable_regions import RegionSearch, Split
 from ....registration import MAY_OVERWRITE, PLAN_PHASE, PlanError
 from ...lowering.conversion.preparation import copy_of
-from .live_memory import MemoryModel, is_lower, live_profile
+from .live_memory import MemoryModel
 
 _MOST_ROUNDS = 60
 _MOST_TRIALS = 4
@@ -40,18 +41,19 @@ def split_nodes(model: ir.Model, memory_model: MemoryModel, consumed: Mapping[st
     most_nodes = 3 * len(model.graph) + 200
     preferences: dict[str, str] = {}
     best, best_peak = model, math.inf
+    try:
+        layout = memory_model.lay_out(model.graph)
+    except PlanError:
+        return model
     for _ in range(_MOST_ROUNDS):
-        try:
-            rules = memory_model.choose_parts(model.graph)
-            memory = memory_model.buffers(model.graph, rules)
-            profile = live_profile(memory_model.intervals(memory), len(model.graph))
-        except PlanError:
-            return model
+        profile = layout.profile
         peak = max(profile)
         # Several nodes may need as much: until all of them are split, the peak stays.
         if peak < best_peak:
             best, best_peak = model, peak
-        search = RegionSearch(model.graph, memory, rules, profile, overwrites=consumed is not None)
+        search = RegionSearch(
+            model.graph, layout.memory, layout.rules, profile, overwrites=consumed is not None
+        )
         for split in search.splits(profile.index(peak))[:_MOST_TRIALS]:
             if len(model.graph) + split.copies > most_nodes:
                 continue
@@ -62,12 +64,13 @@ def split_nodes(model: ir.Model, memory_model: MemoryModel, consumed: Mapping[st
                 for node in changed.graph:
                     if (annotation := chosen.get(node.name or "")) is not None:
                         node.metadata_props[MAY_OVERWRITE] = annotation
+            changed_layout = memory_model.lay_out(changed.graph)
             # A split must not move the new value of a state out of the memory of the old one.
             keeps_states = not memory_model.next_values or (
-                memory_model.states_in_place(changed.graph) >= memory_model.states_in_place(model.graph)
+                memory_model.states_in_place(changed_layout) >= memory_model.states_in_place(layout)
             )
-            if keeps_states and is_lower(memory_model.profile(changed.graph), profile):
-                model, preferences = changed, chosen
+            if keeps_states and is_lower(changed_layout.profile, profile):
+                model, layout, preferences = changed, changed_layout, chosen
                 break
         else:
             break

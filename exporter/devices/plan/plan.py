@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 
@@ -21,12 +22,17 @@ from .application import build_application
 from .declared_sizes import check_declared_sizes
 from .graph_plan import plan_graph
 from .live_memory import MemoryModel
+from .memories import distribute_buffers
 from .node_splitting import split_nodes
-from .records import PlanFacts, PlannedWeight
+from .options import LOWEST, PlanOptions
+from .recomputing import recompute_nodes
+from .records import PlanFacts, PlannedGraph, PlannedMemory, PlannedWeight
 from .reordering import reorder_for_memory
 from .saving import save_plan
 from .states import planned_states, states_of
 from .value_bytes import Dimensions
+
+_MOST_ROUNDS = 3
 
 
 class Plan(PlanFacts):
@@ -70,85 +76,112 @@ class Plan(PlanFacts):
         build_application(self, folder)
 
 
-def make_plan(
-    model: ir.Model,
-    mode: str = "inference",
-    budget: int | None = None,
-    dimensions: Mapping[str, int] | None = None,
-    alignment: int = ALIGNMENT,
-    in_place: bool = True,
-    reorder: bool = True,
-    states: Mapping[str, str] | None = None,
-    split: bool | None = None,
-) -> Plan:
-    """Plan a model; it is not changed.
-
-    Args:
-        mode: `"inference"`, or `"train"` for a training graph, whose nodes have phases.
-        budget: bytes that block and weights may take; the plan says whether they do.
-        dimensions: sizes of symbolic dimensions. Without them sizes stay formulas, and there are no offsets.
-        alignment: a power of two that every offset is a multiple of.
-        in_place: whether nodes overwrite operands.
-        reorder: whether the nodes are sorted anew if that needs less memory; those of training graphs never
-            are, because their phases have an order.
-        states: inputs by the output that is their next value: a run may overwrite them. By default those of a
-            training graph.
-        split: whether nodes are split into parts if that needs less memory. By default those of an inference
-            model: a training step needs most memory for what it keeps, and the search takes long.
-
-    Raises:
-        PlanError: a value has no size that is known before the model runs, or another one than the file
-            declares; or the model to train is no training graph.
-        UsageError: an argument has an unknown value or a wrong type.
-        DimensionError: the model is not valid for the sizes.
-    """
-    if mode not in ("inference", "train"):
-        raise UsageError(f"mode must be 'inference' or 'train', not {mode!r}")
-    # A power of two shares no bit with the next lower number.
-    if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
-        raise UsageError(f"alignment must be a power of two, not {alignment!r}")
-    if mode == "train" and not any(PLAN_PHASE in node.metadata_props for node in model.graph):
+def make_plan(model: ir.Model, options: PlanOptions) -> Plan:
+    """Plan a model, which is not changed; see `PlannableModel.plan`."""
+    if options.mode == "train" and not any(PLAN_PHASE in node.metadata_props for node in model.graph):
         raise PlanError(
             "mode='train' needs a model from opsetta.export_training: the nodes of this one have no phases"
         )
-    input_dimensions = _check_dimensions(model, dimensions)
-    next_values = states_of(model, mode, states)
-    consumed = next_values if in_place else {}
-    prepared = _prepare(model, input_dimensions.sizes, consumed)
-    if not in_place:
+    dimensions = _check_dimensions(model, options.dimensions)
+    next_values = states_of(model, options.mode, options.states)
+    consumed = next_values if options.in_place else {}
+    prepared = _prepare(model, dimensions.sizes, consumed)
+    if not options.in_place:
         for node in prepared.graph.all_nodes():
             node.metadata_props.pop(MAY_OVERWRITE, None)
-    annotated = consumed if in_place else None
-    memory_model = MemoryModel.of_graph(prepared.graph, input_dimensions, alignment, consumed)
-    if reorder and mode == "inference":
-        reorder_for_memory(prepared, memory_model, annotated)
-    if mode == "inference" if split is None else split:
-        prepared = split_nodes(prepared, memory_model, annotated)
-    graph = prepared.graph
-    phases = {
-        node.name or "": node.metadata_props.get(PLAN_PHASE, FORWARD) if mode == "train" else FORWARD
-        for node in graph
-    }
-    try:
-        parts = memory_model.choose_parts(graph)
-    except PlanError:
-        # Sizes are formulas: every value has memory of its own.
-        parts = None
-    planned = plan_graph(graph, list(graph), input_dimensions, alignment, phases, parts=parts)
+    memory_model = MemoryModel.of_graph(prepared.graph, dimensions, options.alignment, consumed)
+    planner = _Planner(options, memory_model, consumed if options.in_place else None)
+    if options.reorder and options.mode == "inference":
+        reorder_for_memory(prepared, memory_model, planner.consumed)
+    planned, planned_model, extra_work = planner.plan_within_limit(prepared)
+    memories: tuple[PlannedMemory, ...] = ()
+    if options.memories:
+        planned, memories = distribute_buffers(planned, options.memory_sizes, options.alignment)
     return Plan(
         nodes=planned.nodes,
         buffers=planned.buffers,
         bodies=planned.bodies,
         peak=planned.peak,
         lower_bound=planned.lower_bound,
-        mode=mode,
-        weights=tuple(_weights(graph)),
-        alignment=alignment,
-        budget=budget,
-        dimensions=input_dimensions.sizes,
+        mode=options.mode,
+        weights=tuple(_weights(planned_model.graph)),
+        alignment=options.alignment,
+        budget=options.budget,
+        dimensions=dimensions.sizes,
         states=planned_states(next_values, planned.buffers),
-        model=prepared,
+        memories=memories,
+        extra_work=extra_work,
+        model=planned_model,
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Planner:
+    """Plans a model in execution order.
+
+    Attributes:
+        consumed: inputs that may be overwritten, with the outputs that are their next values; None if no node
+            overwrites an operand.
+    """
+
+    options: PlanOptions
+    memory_model: MemoryModel
+    consumed: Mapping[str, str] | None
+
+    def plan_within_limit(self, model: ir.Model) -> tuple[PlannedGraph, ir.Model, float]:
+        """The plan, the model whose nodes are split or run again, and the share of operations that this adds.
+
+        Raises:
+            PlanError: the values do not fit into the limit.
+        """
+        limit = self.options.limit
+        planned, planned_model = self._plan(model)
+        share = 0.0
+        if limit is None:
+            return planned, planned_model, share
+        if planned.peak is None:
+            raise PlanError("memory_limit needs the sizes of all dimensions")
+        best_peak, target = planned.peak, limit
+        for _ in range(_MOST_ROUNDS):
+            if best_peak <= limit:
+                break
+            changed, changed_share = recompute_nodes(
+                model, self.memory_model, self.consumed, target, self.options.extra_work
+            )
+            again, again_model = self._plan(changed)
+            if again.peak is not None and again.peak < best_peak:
+                planned, planned_model, share = again, again_model, changed_share
+                best_peak = again.peak
+            # Offsets may need more than the values that are alive at once: then aim lower.
+            if target <= 0:
+                break
+            target = max(0, target - (best_peak - limit))
+        if self.options.memory_limit != LOWEST and best_peak > limit:
+            raise PlanError(
+                f"the values need {best_peak} bytes, more than memory_limit={limit}: pass at least "
+                f"{best_peak}, or more than extra_work={self.options.extra_work}"
+            )
+        return planned, planned_model, share
+
+    def _plan(self, model: ir.Model) -> tuple[PlannedGraph, ir.Model]:
+        """Plan a model, after its nodes are split if the options say so."""
+        options, memory_model = self.options, self.memory_model
+        if options.splits:
+            model = split_nodes(model, memory_model, self.consumed)
+        graph = model.graph
+        phases = {
+            node.name or "": node.metadata_props.get(PLAN_PHASE, FORWARD)
+            if options.mode == "train"
+            else FORWARD
+            for node in graph
+        }
+        try:
+            parts = memory_model.lay_out(graph).rules
+        except PlanError:
+            # Sizes are formulas: every value has memory of its own.
+            parts = None
+        dimensions, alignment = memory_model.dimensions, memory_model.alignment
+        return plan_graph(graph, list(graph), dimensions, alignment, phases, parts=parts), model
 
 
 def _check_dimensions(model: ir.Model, sizes: Mapping[str, int] | None) -> Dimensions:

@@ -53,6 +53,7 @@ class PlannedBuffer:
         values: the names of the values in it; none in a workspace.
         kind: `"input"`, `"output"`, `"intermediate"`, or `"workspace"` for memory of a node's sub-graphs.
         within: the name of the buffer that this one is a part of; None if it is no part.
+        memory: the memory that it is in; None if the plan has only one, or in a sub-graph.
     """
 
     name: str
@@ -62,6 +63,7 @@ class PlannedBuffer:
     values: tuple[str, ...]
     kind: str
     within: str | None = None
+    memory: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +73,22 @@ class PlannedWeight:
     name: str
     size: int
     lifetime: tuple[int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class PlannedMemory:
+    """A memory of the device, which is a range of the block.
+
+    Attributes:
+        size: the bytes that it has; None for any number.
+        begin: the offset in the block where it begins.
+        peak: the bytes that the plan needs of it.
+    """
+
+    name: str
+    size: int | None
+    begin: int
+    peak: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +156,8 @@ class PlanFacts(PlannedGraph):
         budget: the bytes that the caller allows for block and weights, or None.
         dimensions: the sizes that the caller gave to symbolic dimensions.
         states: the inputs that take the values of outputs in the next run. A run may overwrite them.
+        memories: the memories of the device, the fastest first; none if the block is one memory.
+        extra_work: the operations of nodes that run again for a memory limit, as a share of all others.
         model: the model that was planned, in execution order.
     """
 
@@ -147,6 +167,8 @@ class PlanFacts(PlannedGraph):
     budget: int | None = None
     dimensions: Mapping[str, int] = dataclasses.field(default_factory=dict)
     states: tuple[PlannedState, ...] = ()
+    memories: tuple[PlannedMemory, ...] = ()
+    extra_work: float = 0.0
     model: ir.Model | None = dataclasses.field(default=None, compare=False, repr=False)
 
     @property

@@ -12,8 +12,9 @@ from ....passes.onnx_graph.inplace.annotations import annotate_inplace
 from ....passes.planning import buffers_of
 from ....passes.planning.memory_order import Step, find_order
 from ....passes.planning.order import reads
+from ....passes.planning.recomputation import is_lower
 from ....registration import PlanError
-from .live_memory import MemoryModel, is_lower
+from .live_memory import MemoryModel
 from .value_bytes import Dimensions, bytes_of
 
 
@@ -93,7 +94,7 @@ def _problem(
                 tuple(written),
                 tuple(
                     of[value]
-                    for value in _overwritable(node, graph, dimensions)
+                    for value in overwritable_operands(node, graph, dimensions)
                     if value in of and of[value] not in initial and of[value] not in written
                 ),
                 workspaces.get(node.name or "", 0),
@@ -102,7 +103,7 @@ def _problem(
     return steps, sizes, initial, lasting
 
 
-def _overwritable(node: ir.Node, graph: ir.Graph, dimensions: Dimensions) -> list[ir.Value]:
+def overwritable_operands(node: ir.Node, graph: ir.Graph, dimensions: Dimensions) -> list[ir.Value]:
     """The operands that output 0 of a node may overwrite if nothing reads them later."""
     opset = graph.opset_imports.get("", 0)
     if node.domain not in memory_sharing.STANDARD_DOMAINS or not node.outputs or not node.outputs[0].name:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Mapping
 
@@ -71,13 +72,17 @@ def bytes_of(value: ir.Value, dimensions: Dimensions) -> Size:
         raise PlanError(f"value '{value.name}' has {element_type}: its size is unknown")
     if value.shape is None:
         raise PlanError(f"the rank of '{value.name}' is unknown: its size depends on the data")
+    bits = value.dtype.bitwidth
+    numbers = [dim for dim in value.shape if isinstance(dim, int)]
+    if len(numbers) == len(value.shape):
+        # The usual case needs no formulas, which take much longer.
+        return -(-math.prod(numbers) * bits // 8)
     count = SizePolynomial.of_number(1)
     for dim in value.shape:
         count = count * polynomial_of(dimensions.size(value, dim))
         # A product of sums doubles its terms with each dimension.
         if len(count.terms) > _MOST_TERMS:
             raise PlanError(f"the size of '{value.name}' is a formula with too many terms")
-    bits = value.dtype.bitwidth
     if count.number is not None:
         # Elements of less than a byte are packed: only the whole tensor is rounded up to bytes.
         return -(-count.number * bits // 8)

@@ -51,6 +51,12 @@ def _of_graph(plan: dict[str, Any], graph: onnx.GraphProto, *, is_body: bool) ->
             yield f"{buffer['name']} is needed outside of its lifetime"
         if buffer["offset"] + buffer["size"] > plan["peak"]:
             yield f"{buffer['name']} ends above the peak"
+        for memory in plan.get("memories", ()):
+            inside = buffer["offset"] >= memory["begin"]
+            inside = inside and buffer["offset"] + buffer["size"] <= memory["begin"] + memory["peak"]
+            if buffer["memory"] == memory["name"] and not inside:
+                yield f"{buffer['name']} is outside of {memory['name']}"
+    yield from _memories(plan)
     yield from _shared(plan, graph)
     wholes = [buffer for buffer in buffers if buffer.get("within") is None]
     yield from _parts(buffers)
@@ -71,6 +77,19 @@ def _of_graph(plan: dict[str, Any], graph: onnx.GraphProto, *, is_body: bool) ->
         inputs = [item.name for item in graph.input]
         if inputs != plan["inputs"] or [item.name for item in graph.output] != plan["outputs"]:
             yield "a body has other inputs or outputs than its graph"
+
+
+def _memories(plan: dict[str, Any]) -> Iterator[str]:
+    """Memories that overlap, or that are larger than those of the device."""
+    end = 0
+    for memory in plan.get("memories", ()):
+        if memory["begin"] != end:
+            yield f"{memory['name']} does not follow the memory before"
+        if memory["size"] is not None and memory["peak"] > memory["size"]:
+            yield f"{memory['name']} has less than {memory['peak']} bytes"
+        end = memory["begin"] + memory["peak"]
+    if plan.get("memories") and end != plan["peak"]:
+        yield "the peak is not that of all memories"
 
 
 def _bodies(plan: dict[str, Any], nodes: list[onnx.NodeProto]) -> Iterator[str]:

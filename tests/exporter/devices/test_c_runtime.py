@@ -21,6 +21,7 @@ from opsetta.exporter.command_line.cli import main
 from opsetta.exporter.devices.plan.application import SOURCES
 from opsetta.exporter.devices.plan.device_nodes import STRIDED
 from opsetta.exporter.devices.plan.device_operators import operator_rows
+from opsetta.exporter.devices.plan.options import PlanOptions
 from opsetta.exporter.devices.plan.plan import make_plan
 from opsetta.registration import PlanError
 from tests.conversion.cases import all_cases
@@ -236,7 +237,7 @@ def parse(text, opset=17):
 
 
 def plan_of(proto):
-    return make_plan(ir.from_proto(proto))
+    return make_plan(ir.from_proto(proto), PlanOptions())
 
 
 @needs_compiler

@@ -3,6 +3,33 @@
 
 static float clip(float x, float low, float high) { return x < low ? low : x > high ? high : x; }
 
+static double real(const opsetta_tensor *tensor, int64_t index) {
+  if (tensor->type == FLOAT) return floats(tensor)[index];
+  if (tensor->type == DOUBLE) return ((const double *)(const void *)tensor->data)[index];
+  return (double)integer(tensor, index);
+}
+
+/* The nearest number that int64 has, because C leaves the others undefined. */
+static int64_t truncate(double x) {
+  return x != x ? 0 : x >= 9223372036854775807.0 ? INT64_MAX : x <= -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
+}
+
+static void set_real(const opsetta_tensor *tensor, int64_t index, double x) {
+  if (tensor->type == FLOAT) floats(tensor)[index] = (float)x;
+  else if (tensor->type == DOUBLE) ((double *)(void *)tensor->data)[index] = x;
+  else set_integer(tensor, index, tensor->type == BOOL ? x != 0 : truncate(x));
+}
+
+/* Scalars of an optimizer's step, such as bias corrections, are of float64. */
+static int run_doubles(context *c) {
+  int64_t index;
+  for (index = 0; index < c->out[0].count && !c->is_check; index++) {
+    double x = real(&c->in[0], index);
+    set_real(&c->out[0], index, !strcmp(c->type, "Neg") ? -x : !strcmp(c->type, "Sqrt") ? sqrt(x) : 1.0 / x);
+  }
+  return 0;
+}
+
 static int run_integers(context *c) {
   int64_t index, low, high;
   REQUIRE(!has(c, 1) || c->in[1].type == c->in[0].type);
@@ -37,6 +64,7 @@ int run_unary(context *c) {
   int is_tanh = is_text(c, "approximate", "tanh", "none");
   REQUIRE(c->in[0].count == count);
   REQUIRE((!has(c, 1) || c->in[1].count == 1) && (!has(c, 2) || c->in[2].count == 1));
+  if (c->in[0].type == DOUBLE) return run_doubles(c);
   if (c->in[0].type != FLOAT) return run_integers(c);
   if (c->is_check) return 0;
   low = has(c, 1) ? *floats(&c->in[1]) : -INFINITY;
@@ -118,6 +146,17 @@ static int combine_floats(const context *c, int64_t length, const float *x, int6
   return fail(c, "the operator is not supported");
 }
 
+static int combine_doubles(const context *c, double a, double b, double *y) {
+  const char *type = c->type;
+  if (!strcmp(type, "Add")) *y = a + b;
+  else if (!strcmp(type, "Sub")) *y = a - b;
+  else if (!strcmp(type, "Mul")) *y = a * b;
+  else if (!strcmp(type, "Div")) *y = a / b;
+  else if (!strcmp(type, "Pow")) *y = pow(a, b);
+  else return fail(c, "the operator is not supported");
+  return 0;
+}
+
 static int64_t power(int64_t base, int64_t exponent) {
   uint64_t result = 1, factor = (uint64_t)base;
   if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent % 2 ? -1 : 1) : 0;
@@ -147,6 +186,7 @@ static int combine_integers(const context *c, int64_t a, int64_t b, int64_t *y) 
 static int combine(context *c, const opsetta_tensor *left, const opsetta_tensor *right) {
   opsetta_tensor *out = &c->out[0];
   int64_t start = 0, index, value = 0;
+  double number = 0;
   walk w;
   start_walk(&w, out);
   REQUIRE(!add_operand(&w, left, out) && !add_operand(&w, right, out));
@@ -158,6 +198,13 @@ static int combine(context *c, const opsetta_tensor *left, const opsetta_tensor 
       if (combine_floats(c, w.length, floats(left) + w.offset[0], x_step, floats(right) + w.offset[1], z_step,
                          floats(out) + start))
         return -1;
+    } else if (out->type == DOUBLE) {
+      for (index = 0; index < w.length; index++) {
+        if (combine_doubles(c, real(left, w.offset[0] + index * x_step), real(right, w.offset[1] + index * z_step),
+                            &number))
+          return -1;
+        set_real(out, start + index, number);
+      }
     } else {
       for (index = 0; index < w.length; index++) {
         if (combine_integers(c, integer(left, w.offset[0] + index * x_step),
@@ -241,23 +288,6 @@ int run_where(context *c) {
     }
   } while (next_row(&w));
   return 0;
-}
-
-static double real(const opsetta_tensor *tensor, int64_t index) {
-  if (tensor->type == FLOAT) return floats(tensor)[index];
-  if (tensor->type == DOUBLE) return ((const double *)(const void *)tensor->data)[index];
-  return (double)integer(tensor, index);
-}
-
-/* The nearest number that int64 has, because C leaves the others undefined. */
-static int64_t truncate(double x) {
-  return x != x ? 0 : x >= 9223372036854775807.0 ? INT64_MAX : x <= -9223372036854775808.0 ? INT64_MIN : (int64_t)x;
-}
-
-static void set_real(const opsetta_tensor *tensor, int64_t index, double x) {
-  if (tensor->type == FLOAT) floats(tensor)[index] = (float)x;
-  else if (tensor->type == DOUBLE) ((double *)(void *)tensor->data)[index] = x;
-  else set_integer(tensor, index, tensor->type == BOOL ? x != 0 : truncate(x));
 }
 
 int run_cast(context *c) {

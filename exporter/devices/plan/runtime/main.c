@@ -49,6 +49,8 @@ int main(int count, char **arguments) {
   void *plan = count > 2 ? read_file(arguments[1], &plan_size) : NULL;
   void *weights = count > 2 ? read_file(arguments[2], &weights_size) : NULL;
   void *arena;
+  void *memories[OPSETTA_MEMORIES] = {0};
+  uint32_t index;
   int result;
   if (!plan || !weights) {
     fprintf(stderr, "usage: %s model.plan model.weights inputs... outputs...\n", arguments[0]);
@@ -61,9 +63,15 @@ int main(int count, char **arguments) {
     free(plan);
     return 2;
   }
-  arena = result ? NULL : malloc(model.arena_size + 1);
+  for (index = 0; !result && index < model.memory_count; index++) {
+    uint64_t end = index + 1 < model.memory_count ? model.memory_begins[index + 1] : model.arena_size;
+    memories[index] = malloc(end - model.memory_begins[index] + 1);
+    result = opsetta_set_memory(&model, index + 1, memories[index]);
+  }
+  arena = result ? NULL : malloc((model.memory_count ? model.memory_begins[0] : model.arena_size) + 1);
   if (!result) result = arena ? run(&model, arena, arguments + 3) : -1;
   if (result) fprintf(stderr, "%s: %s\n", model.error_name ? model.error_name : "file", model.error ? model.error : "");
+  for (index = 0; index < OPSETTA_MEMORIES; index++) free(memories[index]);
   free(arena);
   free(weights);
   free(plan);

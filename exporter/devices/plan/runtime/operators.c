@@ -1,17 +1,18 @@
 /* The operators of the runtime. */
 #include "kernels.h"
 
-/* `operands` has a letter for each input, and after > for each output: f float32, n numbers, e numbers or bool, i int32
+/* `operands` has a letter for each input, and after > for each output: f float32, r float32 or
+   float64, n numbers, d numbers or float64, e numbers or bool, i int32
    or int64, l int64, o bool, m float32 or bool, q 8-bit integers, s int32 or those, c what Cast knows, x any type, T, U,
    V the type of input 0, 1, 2, - omitted. Digits state the ranks, ? an optional operand, * any number of further ones.
    `attributes` names the attributes, with the texts that one may have; `opsetta build` refuses others. */
 const operator_row OPERATORS[] = {
-    {"Abs Neg Relu Sign", run_unary, "n>T", ""},
-    {"Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor HardSwish Log Mish Reciprocal Round Sigmoid "
-     "Sin Sinh Softplus Softsign Sqrt Tan Tanh",
+    {"Abs Relu Sign", run_unary, "n>T", ""},
+    {"Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor HardSwish Log Mish Round Sigmoid "
+     "Sin Sinh Softplus Softsign Tan Tanh",
      run_unary, "f>f",
      ""},
-    {"Add Div Mul Pow Sub", run_binary, "nT>T", ""},
+    {"Add Div Mul Pow Sub", run_binary, "dT>T", ""},
     {"And Or Xor", run_compare, "oo>o", ""},
     {"ArgMax ArgMin", run_arg, "n>l", "axis keepdims select_last_index"},
     {"Attention", run_attention, "f34f34f34m?--->f34", "is_causal kv_num_heads q_num_heads scale"},
@@ -62,6 +63,7 @@ const operator_row OPERATORS[] = {
     {"MaxPool", run_pool, "f34>f34", "ceil_mode dilations kernel_shape pads storage_order strides"},
     {"Mean", run_binary, "ff*>f", ""},
     {"Mod", run_binary, "nT>T", "fmod"},
+    {"Neg", run_unary, "d>T", ""},
     {"Not", run_compare, "o>o", ""},
     {"OneHot", run_one_hot, "ixx>V", "axis"},
     {"Pad", run_pad, "xlT?i?>T", "mode=constant|edge|reflect|wrap"},
@@ -74,6 +76,7 @@ const operator_row OPERATORS[] = {
      run_reduce, "ni?>T",
      "axes keepdims noop_with_empty_axes"},
     {"ReduceL2 ReduceLogSum ReduceLogSumExp", run_reduce, "fi?>T", "axes keepdims noop_with_empty_axes"},
+    {"Reciprocal Sqrt", run_unary, "r>T", ""},
     {"Reshape", run_copy, "xx>T", "allowzero"},
     {"Resize",
      run_resize, "ff?f?x?>f",

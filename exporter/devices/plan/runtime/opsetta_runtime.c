@@ -43,6 +43,23 @@ size_t item_size(uint32_t type) {
   }
 }
 
+/* Where an offset in the arena is: in the last memory that begins before it, if that is elsewhere. */
+static uint8_t *address(const opsetta_model *model, uint8_t *arena, uint64_t offset, uint64_t *limit) {
+  uint32_t number = model->memory_count;
+  *limit = model->arena_size;
+  while (number > 0 && model->memory_begins[number - 1] > offset) *limit = model->memory_begins[--number];
+  if (!arena) return NULL;
+  if (!number || !model->memories[number - 1]) return arena + offset;
+  return model->memories[number - 1] + (offset - model->memory_begins[number - 1]);
+}
+
+int opsetta_set_memory(opsetta_model *model, uint32_t index, void *data) {
+  if (!index || index > model->memory_count) return refuse(model, "there is no such memory", "");
+  if (!data || (uintptr_t)data % 8) return refuse(model, "the memory is not aligned", "");
+  model->memories[index - 1] = data;
+  return 0;
+}
+
 /* Value 0 stands for an omitted operand. Without an arena, `data` is not to be used. */
 int value_at(opsetta_model *model, uint8_t *arena, uint64_t index, opsetta_tensor *tensor) {
   const uint8_t *value = model->values + VALUE_SIZE * (size_t)index;
@@ -73,7 +90,10 @@ int value_at(opsetta_model *model, uint8_t *arena, uint64_t index, opsetta_tenso
   }
   if ((uint64_t)tensor->count > size / item) return refuse(model, "a value lies outside of its memory", "");
   tensor->bytes = (size_t)tensor->count * item;
-  if (tensor->memory == ARENA) tensor->data = arena ? arena + offset : NULL;
+  if (tensor->memory == ARENA) {
+    tensor->data = address(model, arena, offset, &limit);
+    if (size > limit - offset) return refuse(model, "a value lies outside of its memory", "");
+  }
   else tensor->data = (uint8_t *)(uintptr_t)(model->weights + offset); /* kernels write to the arena only */
   return 0;
 }
@@ -232,6 +252,8 @@ static int accepts(const context *c, char letter, uint32_t type) {
     case 'f': return type == FLOAT;
     case 'm': return type == FLOAT || type == BOOL;
     case 'n': return type == FLOAT || type == INT32 || type == INT64 || type == INT8 || type == UINT8;
+    case 'r': return type == FLOAT || type == DOUBLE;
+    case 'd': return accepts(c, 'n', type) || type == DOUBLE;
     case 'e': return accepts(c, 'n', type) || type == BOOL;
     case 'c': return accepts(c, 'e', type) || type == DOUBLE;
     case 'i': return type == INT32 || type == INT64;
@@ -335,6 +357,7 @@ int opsetta_open(opsetta_model *model, const void *plan, size_t plan_size, const
   model->arena_size = u64(head + 32);
   model->weights_size = u64(head + 40);
   model->main_count = u32(head + 48);
+  model->memory_count = u32(head + 52);
   need += 8 * (uint64_t)model->pool_count + (uint64_t)VALUE_SIZE * model->value_count;
   need += (uint64_t)NODE_SIZE * model->node_count;
   need += 4 * ((uint64_t)model->input_count + model->output_count) + model->text_size;
@@ -342,6 +365,13 @@ int opsetta_open(opsetta_model *model, const void *plan, size_t plan_size, const
     return refuse(model, "the plan is damaged", "");
   if (weights_size != model->weights_size) return refuse(model, "the weights belong to another plan", "");
   model->pool = head + HEAD_SIZE;
+  if (model->memory_count > OPSETTA_MEMORIES || (uint64_t)u32(head + 56) + model->memory_count > model->pool_count)
+    return refuse(model, "the plan is damaged", "memory");
+  for (index = 0; index < model->memory_count; index++) {
+    model->memory_begins[index] = (uint64_t)pooled(model, (int64_t)u32(head + 56) + index);
+    if (model->memory_begins[index] > model->arena_size || (index && model->memory_begins[index] < model->memory_begins[index - 1]))
+      return refuse(model, "the plan is damaged", "memory");
+  }
   model->values = model->pool + 8 * (size_t)model->pool_count;
   model->nodes = model->values + VALUE_SIZE * (size_t)model->value_count;
   model->inputs = model->nodes + NODE_SIZE * (size_t)model->node_count;

@@ -9,6 +9,7 @@
 #include <stdint.h>
 
 #define OPSETTA_RANK 8
+#define OPSETTA_MEMORIES 8
 
 typedef struct {
   const uint8_t *plan;
@@ -18,6 +19,9 @@ typedef struct {
   uint32_t value_count, node_count, main_count, input_count, output_count;
   const uint8_t *values, *nodes, *inputs, *outputs, *pool, *text;
   uint32_t pool_count, text_size, depth;
+  uint32_t memory_count; /* memories after the first */
+  uint64_t memory_begins[OPSETTA_MEMORIES]; /* where they begin in the arena */
+  uint8_t *memories[OPSETTA_MEMORIES]; /* where they are, if they do not follow the arena */
   const char *error; /* what was refused, after a result other than 0 */
   const char *error_name; /* the node or operator that it is about */
 } opsetta_model;
@@ -40,6 +44,10 @@ int opsetta_open(opsetta_model *model, const void *plan, size_t plan_size, const
 /* The tensors of inputs and outputs in an arena of `arena_size` bytes. Write the inputs before each run. */
 int opsetta_input(opsetta_model *model, void *arena, uint32_t index, opsetta_tensor *tensor);
 int opsetta_output(opsetta_model *model, void *arena, uint32_t index, opsetta_tensor *tensor);
+
+/* If the plan has several memories, the arena is the first one, and `data` the memory of an index from 1 on. Without this
+   call, that memory follows the one before. Its bytes are up to the next beginning or to `arena_size`. */
+int opsetta_set_memory(opsetta_model *model, uint32_t index, void *data);
 
 /* Computes the outputs from the inputs. Returns 0, or -1 with `error`. */
 int opsetta_run(opsetta_model *model, void *arena);

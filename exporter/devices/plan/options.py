@@ -1,0 +1,73 @@
+"""The options of a plan."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+
+from ....registration import UsageError
+from ..memory_amounts import ALIGNMENT, memory_amount
+
+LOWEST = "lowest"
+"""The memory limit that asks for as little memory as the search achieves."""
+EXTRA_WORK = 0.2
+"""The operations that nodes may add by running again, as a share of those of the model."""
+
+
+@dataclasses.dataclass(frozen=True)
+class PlanOptions:
+    """The options of `OnnxModel.plan`, which describes them.
+
+    Raises:
+        UsageError: one has an unknown value or a wrong type.
+    """
+
+    mode: str = "inference"
+    budget: int | None = None
+    dimensions: Mapping[str, int] | None = None
+    alignment: int = ALIGNMENT
+    in_place: bool = True
+    reorder: bool = True
+    states: Mapping[str, str] | None = None
+    split: bool | None = None
+    memory_limit: int | str | None = None
+    extra_work: float = EXTRA_WORK
+    memories: Mapping[str, int | str | None] | None = None
+
+    def __post_init__(self) -> None:
+        if self.mode not in ("inference", "train"):
+            raise UsageError(f"mode must be 'inference' or 'train', not {self.mode!r}")
+        # A power of two shares no bit with the next lower number.
+        alignment = self.alignment
+        if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
+            raise UsageError(f"alignment must be a power of two, not {alignment!r}")
+        if isinstance(self.extra_work, bool) or not isinstance(self.extra_work, (int, float)):
+            raise UsageError(f"extra_work must be a number, not {self.extra_work!r}")
+        # Also refuses NaN.
+        if not self.extra_work >= 0:
+            raise UsageError(f"extra_work must not be negative, but is {self.extra_work}")
+        if self.memory_limit is not None and self.memory_limit != LOWEST:
+            memory_amount(self.memory_limit)
+        unlimited = [name for name, size in self.memory_sizes.items() if size is None]
+        if unlimited not in ([], list(self.memory_sizes)[-1:]):
+            raise UsageError(f"memory '{unlimited[0]}' needs a size: only the last one may have none")
+
+    @property
+    def limit(self) -> int | None:
+        """The bytes that the values may take; 0 for as few as possible, None for any."""
+        if self.memory_limit is None or self.memory_limit == LOWEST:
+            return None if self.memory_limit is None else 0
+        return memory_amount(self.memory_limit)
+
+    @property
+    def memory_sizes(self) -> dict[str, int | None]:
+        """The bytes of each memory by name; None for any number."""
+        return {
+            name: None if size is None else memory_amount(size)
+            for name, size in (self.memories or {}).items()
+        }
+
+    @property
+    def splits(self) -> bool:
+        """Whether nodes are split into parts."""
+        return self.mode == "inference" if self.split is None else self.split
