@@ -6,6 +6,7 @@ import concurrent.futures
 import dataclasses
 import math
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
@@ -19,6 +20,10 @@ _AT_ONCE = 1 << 17
 _CACHE_LINE = 64
 """Bytes that a processor reads at once."""
 _FEW_PARTS = 4
+_TILE = 128
+"""Lines of the cache that the fastest cache of a processor holds, besides what is written."""
+_SHORT = 256
+"""Elements of a block up to which a transposed copy is reduced faster."""
 _T = TypeVar("_T")
 SMALLEST_BLOCK = 16
 """onnxruntime's MatMulNBits takes blocks of 16, 32, 64, … elements."""
@@ -93,18 +98,21 @@ def quantize(matrix: np.ndarray, scheme: Scheme, block_size: int, scale_type: np
     scales = np.empty((rows, count), dtype=scale_type)
     zeros = np.empty((rows, count), dtype=np.uint8)
     step = max(1, _AT_ONCE // max(1, count * block_size))
+    buffers = _Buffers(min(step, rows) * count * block_size)
 
     def quantize_rows(row: int) -> tuple[float, float, float, float]:
         """Fill the arrays from a row on; the largest error, their sum, the largest weight and their sum."""
-        part = np.zeros((min(step, rows - row), count * block_size), dtype=np.float32)
-        part[:, :columns] = matrix[row : row + step]
-        part = part.reshape(len(part), count, block_size)
-        sizes = np.abs(part)
+        shape = min(step, rows - row), count, block_size
+        part, sizes, part_codes = (buffer[: math.prod(shape)].reshape(shape) for buffer in buffers.arrays)
+        flat = part.reshape(len(part), -1)
+        _copy_in_tiles(flat[:, :columns], matrix[row : row + step])
+        flat[:, columns:] = 0
+        np.abs(part, out=sizes)
         largest_size = float(sizes.max(initial=0))
         # A NaN is the largest size, too.
         if not math.isfinite(largest_size):
             raise ValueError(NOT_FINITE)
-        part_codes, scale, zero = _quantize_blocks(part, sizes, scheme, scale_type)
+        scale, zero = _quantize_blocks(part, sizes, part_codes, scheme, scale_type)
         row_range = slice(row, row + len(part))
         codes[row_range], scales[row_range], zeros[row_range] = part_codes, scale, zero
         errors = part_codes
@@ -127,6 +135,17 @@ def quantize(matrix: np.ndarray, scheme: Scheme, block_size: int, scale_type: np
     return Blocks(codes, scales, zeros, worst, total_error, largest, total)
 
 
+class _Buffers(threading.local):
+    """Arrays for the parts that one thread computes: the system gives new memory page by page, which is slow.
+
+    Attributes:
+        arrays: the part, its absolute values, and its codes.
+    """
+
+    def __init__(self, size: int):
+        self.arrays = np.empty((3, size), dtype=np.float32)
+
+
 def map_in_threads(compute: Callable[[int], _T], starts: Sequence[int]) -> list[_T]:
     """Call a function of numpy for parts of an array, on all processors: numpy runs without Python's lock.
 
@@ -147,28 +166,35 @@ def transpose_in_tiles(matrix: np.ndarray) -> np.ndarray:
     width = max(1, _CACHE_LINE // matrix.itemsize)
 
     def copy_tile(start: int) -> None:
-        result[start : start + width] = matrix[:, start : start + width].T
+        _copy_in_tiles(result[start : start + width], matrix[:, start : start + width].T)
 
     map_in_threads(copy_tile, range(0, len(result), width))
     return result
 
 
+def _copy_in_tiles(target: np.ndarray, source: np.ndarray) -> None:
+    """Copy a few rows of a matrix, which may be a transposed view, in tiles that fit into the cache."""
+    for start in range(0, target.shape[1], _TILE):
+        target[:, start : start + _TILE] = source[:, start : start + _TILE]
+
+
 def _quantize_blocks(
-    part: np.ndarray, sizes: np.ndarray, scheme: Scheme, scale_type: np.dtype
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Codes as float32, scales and zero points of blocks along the last axis.
+    part: np.ndarray, sizes: np.ndarray, codes: np.ndarray, scheme: Scheme, scale_type: np.dtype
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scales and zero points of blocks along the last axis.
 
     Args:
         sizes: the absolute values of `part`.
+        codes: filled with the codes as float32.
     """
     top = (1 << scheme.bits) - 1
     if scheme.symmetric:
-        steps = sizes.max(axis=-1) / (scheme.middle - 1)
+        steps = _reduce_blocks(np.maximum, sizes) / (scheme.middle - 1)
         low = np.zeros_like(steps)
     else:
         # The range includes 0, so that zeros, such as padding, are exact.
-        low = np.minimum(part.min(axis=-1), 0)
-        steps = (np.maximum(part.max(axis=-1), 0) - low) / top
+        low = np.minimum(_reduce_blocks(np.minimum, part), 0)
+        steps = (np.maximum(_reduce_blocks(np.maximum, part), 0) - low) / top
     scale = steps.astype(scale_type)
     # A block of zeros, or one whose scale underflows in the type.
     scale = np.where(scale == 0, np.ones_like(scale), scale)
@@ -178,11 +204,22 @@ def _quantize_blocks(
         np.full(steps.shape, scheme.middle, dtype=np.float32) if scheme.symmetric else np.rint(-low / exact)
     )
     zero = np.clip(zero, 0, top)
-    codes = part / exact[..., None]
+    np.divide(part, exact[..., None], out=codes)
     np.rint(codes, out=codes)
     codes += zero[..., None]
     np.clip(codes, 0, top, out=codes)
-    return codes, scale, zero.astype(np.uint8)
+    return scale, zero.astype(np.uint8)
+
+
+def _reduce_blocks(function: np.ufunc, part: np.ndarray) -> np.ndarray:
+    """Reduce each block, along the last axis."""
+    if part.shape[-1] > _SHORT:
+        result: np.ndarray = function.reduce(part, axis=-1)
+        return result
+    # numpy reduces a short last axis element by element, but a first axis by whole rows.
+    columns = np.ascontiguousarray(part.reshape(-1, part.shape[-1]).T)
+    result = function.reduce(columns, axis=0)
+    return result.reshape(part.shape[:-1])
 
 
 def pack_nibbles(codes: np.ndarray) -> np.ndarray:
