@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from .calibration.batches import Data
     from .calibration.static_quantization import QuantizationReport
     from .devices.model_check import ModelCheck
-    from .devices.plan.plan import Plan
     from .devices.targets.target import Target
     from .editing.interface import Size
     from .inspection.differences import ModelDifferences

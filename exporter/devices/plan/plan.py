@@ -16,7 +16,6 @@ from ....registration.arguments import blocks
 from ...files.reading import TRUSTED
 from ...lowering.conversion.preparation import copy_of, source_of
 from ...running.model_inputs import inputs_of_model
-from ..memory_amounts import ALIGNMENT
 from . import c_form, json_form
 from .application import build_application
 from .declared_sizes import check_declared_sizes
