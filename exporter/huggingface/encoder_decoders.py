@@ -126,6 +126,7 @@ def _example_patches(source: TaskModel) -> Inputs:
 
     width = source.config.vision_config.patch_embed_hidden_size
     pixels = random_tensor(EXAMPLE_BATCH, EXAMPLE_SOURCE, width, dtype=source.model.dtype)
+    # Rows and columns begin with 1; 0 is padding.
     numbers = torch.arange(1, EXAMPLE_SOURCE + 1).to(pixels.dtype)
     positions = torch.stack([numbers, numbers.flip(0)], dim=1).expand(EXAMPLE_BATCH, -1, -1)
     mask = example_text(source.config)["attention_mask"].to(pixels.dtype)

@@ -62,6 +62,7 @@ def with_deepstack(source: TaskModel, call: ExampleCall, layers: int) -> Example
     batch, length, width = call.inputs["inputs_embeds"].shape
     features = random_tensor(batch, layers, length, width, dtype=source.model.dtype, seed=1)
 
+    # transformers adds features at the image tokens alone, a number that depends on values.
     def add(hidden_states: torch.Tensor, mask: torch.Tensor, embeds: torch.Tensor) -> torch.Tensor:
         return hidden_states + embeds
 
@@ -89,6 +90,7 @@ def with_joined_prompt(call: ExampleCall) -> ExampleCall:
     types[:, -1] = 1
 
     def run(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> Any:
+        # The model makes a mask without types, which this one replaces where it is used.
         def mask(arguments: dict[str, Any]) -> dict[str, Any]:
             names = ("inputs_embeds", "past_key_values", "position_ids")
             masks = getattr(type(model), "create_masks_for_generate")(  # noqa: B009
@@ -112,6 +114,7 @@ def with_marked_images(call: ExampleCall) -> ExampleCall:
 
     types = torch.zeros_like(call.inputs["attention_mask"])
     past = types.shape[1] - call.inputs["inputs_embeds"].shape[1]
+    # An image that begins in the past.
     types[:, past - 1 : past + 2] = 1
     return dataclasses.replace(call, inputs={**call.inputs, _TYPES: types})
 

@@ -7,10 +7,11 @@ image. Here all of it is computed from the grids in the graph, so the number and
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 from ....registration import UsageError
@@ -143,12 +144,14 @@ def _computed_in_graph(encoder: torch.nn.Module, grids: torch.Tensor, count: int
         ends = (grid_thw[:, 1] * grid_thw[:, 2]).cumsum(0)
         return torch.nn.functional.pad(ends, (1, 0)), 0
 
+    # Only kernels of flash attention need the greatest length; None would make transformers compute it.
     def get_max_seqlen(*arguments: object, **options: object) -> int:
         return 0
 
     def get_vision_window_index(
         grid_thw: torch.Tensor, spatial_merge_size: int, window_size: int, patch_size: int, **options: object
     ) -> tuple[torch.Tensor, torch.Tensor]:
+        # A permutation would need a sort in the graph, and attention does not depend on the order.
         # Patches keep their order: masks say what a window is.
         row, column = _rows_and_columns(offset, height, width, spatial_merge_size)
         side = spatial_merge_size * (window_size // spatial_merge_size // patch_size)
@@ -173,22 +176,6 @@ def _computed_in_graph(encoder: torch.nn.Module, grids: torch.Tensor, count: int
         indices = rows[:, :, None] * num_grid_per_side + columns[:, None]
         return indices.flatten(1), (row_weights[:, :, None] * column_weights[:, None]).flatten(1)
 
-    def attend(
-        module: torch.nn.Module,
-        query: torch.Tensor,
-        key: torch.Tensor,
-        value: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        *,
-        scaling: float,
-        cu_seq_lens_q: torch.Tensor,
-        **options: object,
-    ) -> tuple[torch.Tensor, None]:
-        segment = segments["window" if cu_seq_lens_q is segments.get("window") else "image"]
-        mask = segment[:, None] == segment
-        output = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, scale=scaling)
-        return output.transpose(1, 2), None
-
     module = sys.modules[type(encoder).__module__]
     helpers: tuple[Callable[..., object], ...] = (
         get_vision_position_ids,
@@ -199,10 +186,40 @@ def _computed_in_graph(encoder: torch.nn.Module, grids: torch.Tensor, count: int
     )
     with contextlib.ExitStack() as stack:
         for helper in helpers:
+            # A model imports those that it uses into its own module.
             if hasattr(module, helper.__name__):
                 stack.enter_context(replace_attribute(module, helper.__name__, helper))
+        attend = functools.partial(_attend_in_segments, segments)
         stack.enter_context(attention_replaced(encoder.config, attend, _SEGMENTS))
         yield
+
+
+def _attend_in_segments(
+    segments: Mapping[str, torch.Tensor],
+    module: torch.nn.Module,
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    *,
+    scaling: float,
+    cu_seq_lens_q: torch.Tensor,
+    **options: object,
+) -> tuple[torch.Tensor, None]:
+    """Attention of transformers in which each patch attends to those of its segment.
+
+    Args:
+        segments: the number of the segment of each patch, by image, and by window where layers have windows.
+        module, query, key, value, attention_mask, scaling, options: as transformers passes them.
+        cu_seq_lens_q: the ends of images, or the segments of windows.
+    """
+    import torch
+
+    # Layers with windows pass the second result of `get_vision_window_index`.
+    segment = segments["window" if cu_seq_lens_q is segments.get("window") else "image"]
+    mask = segment[:, None] == segment
+    output = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, scale=scaling)
+    return output.transpose(1, 2), None
 
 
 def _locate_patches(
@@ -214,6 +231,7 @@ def _locate_patches(
     patches = torch.arange(count)
     sizes = grids.prod(1)
     ends = sizes.cumsum(0)
+    # `repeat_interleave` would have a size that depends on values.
     image = (patches[:, None] >= ends).sum(1)
     return grids[image, 1], grids[image, 2], image, patches - (ends - sizes)[image]
 

@@ -44,6 +44,7 @@ def grid_positions(
                     f"an image has {math.prod(size)} features, and the tokens {len(part)} image tokens "
                     f"({image_token}) at its position"
                 )
+            # The frames of a still image are one.
             row_positions[:, part] = next_position + np.indices(size).reshape(3, -1)
             next_position += max(size[1:])
     if next(sizes, None) is not None:

@@ -84,6 +84,7 @@ def _order_features(
     most_rows, most_columns = (max(axis) // tile_size * side for axis in zip(*pinpoints, strict=True))
     rows = torch.arange(most_rows, device=sizes.device)[:, None]
     columns = torch.arange(most_columns + 1, device=sizes.device)
+    # All lines of the greatest grid are numbered; those that an image does not have are left out at the end.
     # The number of the first feature of each image, and of each tile in it: the first tile is the small form.
     start = 1 + torch.arange(sizes.shape[0], device=sizes.device) * tiles * side**2
     tile = 1 + (rows // side) * grids[:, 1, None, None] + columns // side
@@ -106,10 +107,12 @@ def _best_grid(sizes: torch.Tensor, pinpoints: list[list[int]]) -> torch.Tensor:
     import torch
 
     grids = torch.tensor(pinpoints, device=sizes.device)
+    # In float64, as Python computes it: the integer part of a product depends on its last bit.
     scale = (grids.double() / sizes[:, None].double()).amin(-1)
     scaled = (sizes[:, None].double() * scale[..., None]).long()
     preserved = torch.minimum(scaled.prod(-1), sizes.prod(-1)[:, None])
     wasted = grids.prod(-1) - preserved
+    # One number to compare: more pixels count before less waste, and that before the order.
     order = torch.arange(len(pinpoints), device=sizes.device)
     return ((preserved * 2**24 - wasted) * len(pinpoints) - order).argmax(-1)
 

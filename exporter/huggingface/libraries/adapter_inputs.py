@@ -66,6 +66,7 @@ def read_matrices(folder: pathlib.Path) -> dict[str, np.ndarray]:
     for name in matrices:
         layer, part, _ = name.rsplit(".", 2)
         if part == _PARTS[1]:
+            # `rank_pattern` gives some layers another rank than `r`.
             rank = matrices[name].shape[1]
             alpha = patterns.get(peft_utils.get_pattern_key(patterns, layer), settings["lora_alpha"])
             scale = alpha / (rank**0.5 if settings.get("use_rslora") else rank)
@@ -102,6 +103,7 @@ def matrix_modules(model: PreTrainedModel) -> dict[str, torch.nn.Module]:
     modules: dict[str, torch.nn.Module] = {}
     for name, layer in model.named_modules():
         if isinstance(layer, layers.LoraLayer):
+            # Adapters have different scales, which their second matrices contain.
             layer.scaling.update(dict.fromkeys(layer.scaling, 1.0))
             for part in _PARTS:
                 modules |= {f"{name}.{part}.weight": module for module in getattr(layer, part).values()}
@@ -119,6 +121,7 @@ def with_matrices(
         modules: as `matrix_modules` returns them.
     """
     axes = {name: {int(f".{_PARTS[1]}." in name): _RANK} for name in modules}
+    # The rank of the example is not that of the adapter, so that it stays dynamic.
     matrices: Inputs = {}
     for seed, (name, module) in enumerate(modules.items()):
         weight: Any = module.weight

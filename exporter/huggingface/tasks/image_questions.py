@@ -61,6 +61,7 @@ def _embed_patches(
     patches = embeddings.patch_embeddings(pixel_values)
     batch, _, rows, columns = patches.shape
     mask = torch.nn.functional.interpolate(pixel_mask[:, None].float(), size=(rows, columns)).long()[:, 0]
+    # Padding is below an image and to its right, so the first column and row tell its size.
     heights, widths = mask.sum(1)[:, :1], mask.sum(2)[:, :1]
     # The first position is that of the class.
     table = embeddings.position_embeddings[0]

@@ -302,13 +302,8 @@ def test_number_of_patches_is_dynamic(tmp_path):
         )
 
 
-@pytest.mark.parametrize(
-    "architecture",
-    [
-        "BlipForQuestionAnswering",
-        pytest.param("BlipForConditionalGeneration", marks=pytest.mark.sweep),
-    ],
-)
+@pytest.mark.sweep
+@pytest.mark.parametrize("architecture", ["BlipForQuestionAnswering", "BlipForConditionalGeneration"])
 def test_decoder_of_blip_attends_to_the_question_or_the_image(architecture, tmp_path):
     model = write_model(architecture, blip(), tmp_path)
     written = opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=13)
