@@ -6,13 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 
 from ....registration import UsageError
-from ..memory_amounts import memory_amount
+from ..memory_amounts import EXTRA_WORK, LOWEST, memory_amount
 from .records import ALIGNMENT
-
-LOWEST = "lowest"
-"""The memory limit that asks for as little memory as the search achieves."""
-EXTRA_WORK = 0.2
-"""The operations that nodes may add by running again, as a share of those of the model."""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 import onnx_ir as ir
 
-from .options import EXTRA_WORK, PlanOptions
+from ..memory_amounts import EXTRA_WORK
+from .options import PlanOptions
 from .plan import Plan, make_plan
 from .records import ALIGNMENT
 
