@@ -19,7 +19,7 @@ from collections.abc import Callable
 
 import torch
 import transformers
-from c_runtime import MODELS, Output, Tagger, run_in_c
+from c_runtime import MODELS, Output, run_in_c
 from torch import nn
 
 import opsetta
@@ -93,7 +93,6 @@ TRAINED: dict[str, Callable[[], Example]] = {
         ),
         torch.arange(128).reshape(2, 64),
     ),
-    "LSTM tagger, 16 words": lambda: (Tagger(), torch.arange(32).reshape(2, 16)),
 }
 
 

@@ -8,6 +8,10 @@ from ...registration import UsageError
 
 ALIGNMENT = 64
 """The bytes of which every offset of a plan is a multiple by default: those of a line of the cache."""
+LOWEST = "lowest"
+"""The memory limit that asks for as little memory as the search achieves."""
+EXTRA_WORK = 0.2
+"""The operations that nodes may add by running again, as a share of those of the model."""
 _PREFIXES = {"": 1} | {
     f"{prefix}{binary}": (1024 if binary else 1000) ** power
     for power, prefix in enumerate("KMGT", 1)

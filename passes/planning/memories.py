@@ -52,9 +52,9 @@ def _fill_memories(
             placed.append((buffers[index]._replace(size=length), offset))
             chosen[index] = memory, offset
         waiting = remaining
-    rest = [buffers[index] for index in sorted(waiting)]
-    offsets = assign_offsets(rest, alignment)
-    needed = peak([buffer._replace(size=align(buffer.size, alignment)) for buffer in rest], offsets)
+    spilled = [buffers[index] for index in sorted(waiting)]
+    offsets = assign_offsets(spilled, alignment)
+    needed = peak([buffer._replace(size=align(buffer.size, alignment)) for buffer in spilled], offsets)
     last_size = sizes[-1]
     if last_size is not None and needed > last_size:
         return None
@@ -66,9 +66,9 @@ def _fill_memories(
 def _lowest_gap(buffer: Interval, length: int, placed: Sequence[tuple[Interval, int]]) -> int:
     """The lowest offset at which a buffer overlaps none of the others while they are alive."""
     occupied = sorted(
-        (offset, offset + other.size)
-        for other, offset in placed
-        if other.first <= buffer.last and buffer.first <= other.last
+        (offset, offset + neighbour.size)
+        for neighbour, offset in placed
+        if neighbour.first <= buffer.last and buffer.first <= neighbour.last
     )
     top = 0
     for begin, end in occupied:

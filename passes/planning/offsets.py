@@ -78,15 +78,15 @@ def assign_offsets(buffers: Sequence[Interval], alignment: int = 1) -> list[int]
     # a training graph is such memory.
     start = min((rounded[index].first for index in nonempty), default=0)
     end = max((rounded[index].last for index in nonempty), default=0)
-    bottom, others = 0, []
+    bottom, temporary = 0, []
     for index in nonempty:
         size, first, last = rounded[index]
         if (first, last) == (start, end):
             offsets[index] = bottom
             bottom += size
         else:
-            others.append(index)
-    for index, offset in zip(others, _place_buffers([rounded[index] for index in others]), strict=True):
+            temporary.append(index)
+    for index, offset in zip(temporary, _place_buffers([rounded[index] for index in temporary]), strict=True):
         offsets[index] = bottom + offset
     return offsets
 

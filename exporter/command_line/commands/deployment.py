@@ -10,8 +10,7 @@ import typer
 
 from ....registration import UsageError
 from ....registration.opsets import OPSET_RANGE, check_opset
-from ...devices.memory_amounts import memory_amount
-from ...devices.plan.options import EXTRA_WORK
+from ...devices.memory_amounts import EXTRA_WORK, memory_amount
 from ..options import export as options
 from ..options.named_values import parse_sizes
 from ..terminal.output import say

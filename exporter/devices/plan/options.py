@@ -6,12 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 
 from ....registration import UsageError
-from ..memory_amounts import ALIGNMENT, memory_amount
-
-LOWEST = "lowest"
-"""The memory limit that asks for as little memory as the search achieves."""
-EXTRA_WORK = 0.2
-"""The operations that nodes may add by running again, as a share of those of the model."""
+from ..memory_amounts import ALIGNMENT, EXTRA_WORK, LOWEST, memory_amount
 
 
 @dataclasses.dataclass(frozen=True)

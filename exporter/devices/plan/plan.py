@@ -16,6 +16,7 @@ from ....registration.arguments import blocks
 from ...files.reading import TRUSTED
 from ...lowering.conversion.preparation import copy_of, source_of
 from ...running.model_inputs import inputs_of_model
+from ..memory_amounts import LOWEST
 from . import c_form, json_form
 from .application import build_application
 from .declared_sizes import check_declared_sizes
@@ -23,7 +24,7 @@ from .graph_plan import plan_graph
 from .live_memory import MemoryModel
 from .memories import distribute_buffers
 from .node_splitting import split_nodes
-from .options import LOWEST, PlanOptions
+from .options import PlanOptions
 from .recomputing import recompute_nodes
 from .records import PlanFacts, PlannedGraph, PlannedMemory, PlannedWeight
 from .reordering import reorder_for_memory

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from ..memory_amounts import ALIGNMENT
-from .options import EXTRA_WORK, PlanOptions
+from ..memory_amounts import ALIGNMENT, EXTRA_WORK
+from .options import PlanOptions
 
 if TYPE_CHECKING:
     from .plan import Plan
