@@ -17,7 +17,14 @@ from .fake_tensors import as_exporting
 from .operators.overloads import Args, Function, Kwargs
 from .process.process_state import close_vmaps
 from .process.silence import quiet
-from .replacements import data_attribute, detection_rows, distributions, loss_checks, transformer_modules
+from .replacements import (
+    attention_masks,
+    data_attribute,
+    detection_rows,
+    distributions,
+    loss_checks,
+    transformer_modules,
+)
 
 Patches = list[AbstractContextManager[object]]
 
@@ -51,6 +58,7 @@ def for_capture(
         _attention(),
         distributions.skip_validation(),
         detection_rows.by_rows(),
+        attention_masks.without_full_masks(),
         loss_checks.without_variance_check(),
         *_scans(strict),
         *_recurrent(redirects=not (strict or recorded)),
@@ -105,6 +113,7 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
             _attention(),
             distributions.skip_validation(),
             detection_rows.by_rows(),
+            attention_masks.without_full_masks(),
             loss_checks.without_variance_check(),
             _disable_profiling(),
             as_exporting(),

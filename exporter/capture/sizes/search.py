@@ -31,7 +31,7 @@ from .guards import Guard, Point
 from .neutral_calls import adds_neutral_call
 from .operator_trace import Trace, line_of_guard
 from .size_limits import DECLARED, SizeLimits, declared_range, environment_of
-from .trials import Tracer
+from .trials import NotRun, Tracer
 
 _FURTHEST = 1 << 20
 _MOST_OF_TWO = 8
@@ -408,6 +408,10 @@ class Search:
                 return _OTHER_RANK, ""
             if self._tracer.has_other_results(model, graph):
                 return failure
+            # An exception that the model does not raise at the example's sizes is about these sizes.
+            is_raised = model.error is not None and not isinstance(model.error, NotRun)
+            if is_raised and self._base_traces[0].error is None:
+                return failure
             # The model and the graph differ even at the example's sizes, so trials say nothing: rely on
             # torch.export's assumptions.
             assumed = all(guard.holds(point) for guard in self._assumptions)
@@ -432,15 +436,19 @@ class Search:
         ]
 
     @functools.cached_property
+    def _base_traces(self) -> tuple[Trace, Trace]:
+        return self._traces(self.base)
+
+    @functools.cached_property
     def _is_comparable(self) -> bool:
         """Whether model and graph run the same operators at the example's own sizes."""
-        model, graph = self._traces(self.base)
+        model, graph = self._base_traces
         return model.error is None and _difference(model, graph) is None
 
     @functools.cached_property
     def _has_same_results(self) -> bool:
         """Whether model and graph return the same at the example's sizes, so that results are comparable."""
-        model, graph = self._traces(self.base)
+        model, graph = self._base_traces
         return model.results == graph.results
 
     def _sizes_at(self, point: Point) -> Callable[[Size], int | None]:

@@ -46,6 +46,8 @@ _COPIES_OF_ALL = frozenset({"aten::clone", "aten::contiguous"})
 """Operators that copy their argument; a run sees `contiguous` only where it copies."""
 _MOST_ITERATIONS = 4
 """How often a loop over a dynamic size runs in a trial; 0, 1 and 2 are the sizes that differ."""
+_RUN_DIRECTLY = ("range_loop", "flat_apply")
+"""Operators whose functions TorchDynamo does not compile; masks of transformers have `flat_apply`."""
 _OF_STORAGE = MEMORY_REPLACING | {"aten::as_strided"}
 
 
@@ -90,7 +92,8 @@ class Tracer:
         targets = [node.target for node in program.graph.nodes]
         # Outside torch.export, TorchDynamo would compile the functions that such operators take.
         self._is_opaque = any(
-            isinstance(target, HigherOrderOperator) and target.name() != "range_loop" for target in targets
+            isinstance(target, HigherOrderOperator) and target.name() not in _RUN_DIRECTLY
+            for target in targets
         )
         self._loop_nodes = [node for node in program.graph.nodes if str(node.target) == "range_loop"]
         self._environment = AnsweringEnvironment(getattr(program, "answers", {}))

@@ -117,8 +117,8 @@ def _register_attributes(item_class: type) -> None:
     def flatten(item: object) -> tuple[list[object], tuple[list[str], dict[str, object]]]:
         attributes = vars(item)
         parts = {name: value for name, value in attributes.items() if _is_result(value)}
-        others = {name: value for name, value in attributes.items() if name not in parts}
-        return list(parts.values()), (list(parts), others)
+        constants = {name: value for name, value in attributes.items() if name not in parts}
+        return list(parts.values()), (list(parts), constants)
 
     def unflatten(children: Iterable[object], context: tuple[list[str], dict[str, object]]) -> object:
         item: object = object.__new__(item_class)
