@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -266,7 +267,7 @@ class OnnxModel(PlannableModel):
         from .calibration.static_quantization import QuantizationScheme, quantize_model
         from .devices.targets.target_problems import check_model
 
-        preferred = None if self.target is None else self.target.quantization
+        preferred = {} if self.target is None else dataclasses.asdict(self.target.quantization)
         complete_scheme = QuantizationScheme.of(scheme, preferred)
         batches, held_out = split_batches(read_batches(data, self._runner.inputs, mean, std))
         model, accuracy = quantize_model(self.model, complete_scheme, batches, held_out, self.trusted)

@@ -26,7 +26,6 @@ from .batches import Batches
 if TYPE_CHECKING:
     from onnxruntime.quantization import QuantType
 
-    from ..devices.targets.target import PreferredQuantization
 
 FORMATS = ("qdq", "qoperator")
 ACTIVATIONS = ("int8", "uint8", "int16", "uint16")
@@ -64,7 +63,7 @@ class QuantizationScheme:
     equalize: bool = False
 
     @classmethod
-    def of(cls, fields: Mapping[str, Any], preferred: PreferredQuantization | None) -> QuantizationScheme:
+    def of(cls, fields: Mapping[str, Any], preferred: Mapping[str, Any]) -> QuantizationScheme:
         """A scheme with some fields; the others are those that a target prefers, or the defaults.
 
         Raises:
@@ -73,8 +72,7 @@ class QuantizationScheme:
         unknown = fields.keys() - {field.name for field in dataclasses.fields(cls)}
         if unknown:
             raise UsageError(f"quantize has no argument {', '.join(sorted(unknown))}")
-        stated = {} if preferred is None else dataclasses.asdict(preferred)
-        return cls(**{**{name: value for name, value in stated.items() if value is not None}, **fields})
+        return cls(**{**{name: value for name, value in preferred.items() if value is not None}, **fields})
 
     def check(self, model: ir.Model, opset: int | None) -> None:
         """Refuse a scheme that is unknown, or that the opset of a model cannot express.

@@ -107,17 +107,22 @@ _SHAPELESS = FailureKind(
     ),
     (),
 )
+_OUTPUT = FailureKind(
+    # Direct capture fails where torch.fx makes the output of the graph.
+    re.compile(
+        "in output, which is not a known type|not a known type.*output|Unsupported output type|"
+        "^NotImplementedError: argument of type: <class"
+    ),
+    "The model returns an object of a class that torch.export cannot open.",
+    ("return tensors, numbers, tuples, lists, dicts or a dataclass of them",),
+    (),
+)
 _KINDS = (
     _NUMBER,
     _DATA,
     _SIZES,
     _INPUT,
-    FailureKind(
-        re.compile("in output, which is not a known type|not a known type.*output|Unsupported output type"),
-        "The model returns an object of a class that torch.export cannot open.",
-        ("return tensors, numbers, tuples, lists, dicts or a dataclass of them",),
-        (),
-    ),
+    _OUTPUT,
     _SHAPELESS,
     FailureKind(
         re.compile(r"\.numpy\(\)|numpy.ndarray|to numpy|numpy\(\) "),
@@ -158,6 +163,11 @@ def reads_value(error: Exception) -> bool:
 def is_about_sizes(error: Exception) -> bool:
     """Whether the model fixes a size that the caller wants to be dynamic."""
     return _failure_kind(error) is _SIZES
+
+
+def returns_object(error: Exception) -> bool:
+    """Whether a failure is about an object of another class in the model's result."""
+    return _failure_kind(error) is _OUTPUT
 
 
 def lacks_shapes(error: Exception) -> bool:

@@ -19,6 +19,7 @@ from .failures import (
     lacks_shapes,
     may_help,
     reads_value,
+    returns_object,
 )
 
 Result = TypeVar("Result")
@@ -141,8 +142,9 @@ def _may_cure(way: str, errors: Mapping[str, Exception]) -> bool:
         from ...torch_boundary.recording.gradients import OtherGradients
 
         # torch.export runs the same Python code on the same fake tensors as direct capture: code that reads
-        # a value fails in both, and so does an operator without shapes.
-        return not (reads_value(last) or lacks_shapes(last) or isinstance(last, OtherGradients))
+        # a value fails in both, and so do an operator without shapes and a result of another class.
+        is_same = reads_value(last) or lacks_shapes(last) or returns_object(last)
+        return not (is_same or isinstance(last, OtherGradients))
     if isinstance(last, CaptureError) or not may_help("strict", last):
         return False
     # TorchDynamo refuses a branch on values, too, after many times as long.

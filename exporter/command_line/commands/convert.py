@@ -20,7 +20,7 @@ from ..options import (
 from ..options import export as options
 from ..terminal.output import Output
 from ..terminal.tables import count_text
-from .targets import describe_target
+from .targets import describe_target, resolve_target
 
 if TYPE_CHECKING:
     from ...onnx_model import OnnxModel
@@ -70,8 +70,6 @@ def convert(
 
     The file may be ONNX, a source file, a TensorFlow file, or a Caffe2 net.
     """
-    from ...devices.targets.load_target import resolve_target
-
     target_opset, loaded_target = resolve_target(opset, target, force=force)
     output = _output_path(model, output, target_opset, force)
     is_net = caffe2.is_net_file(model, init_net)

@@ -19,7 +19,7 @@ from ..terminal.output import Output, say
 from ..terminal.progress import stages
 from ..terminal.tables import count_text, print_json, size_text
 from . import huggingface
-from .targets import describe_target
+from .targets import describe_target, resolve_target
 
 if TYPE_CHECKING:
     from ...devices.targets.target import Target
@@ -71,8 +71,6 @@ def export(
     as_json: options.Json = False,
 ) -> None:
     """Export a model to ONNX at exactly one opset."""
-    from ...devices.targets.load_target import resolve_target
-
     to_opset, loaded_target = resolve_target(opset, target, force=force)
     check_level(optimize)
     quantized = quantization.arguments(quantize, block_size, asymmetric, quantize_embeddings, keep_lm_head)

@@ -16,6 +16,7 @@ from ..options.user_code import names, quiet_stdout
 from ..terminal.output import Output
 from ..terminal.tables import count_text, row, show, table
 from .editing import load_onnx
+from .targets import resolve_target
 
 if TYPE_CHECKING:
     from ...calibration.static_quantization import QuantizationReport
@@ -48,8 +49,6 @@ def quantize(
 
     The errors are measured on batches that are not used for calibration.
     """
-    from ...devices.targets.load_target import resolve_target
-
     written = Output(output)
     source = load_onnx(model, trusted)
     # Without other wishes, the file keeps its opset.

@@ -17,6 +17,7 @@ from ..options.user_code import capture_options, load, names, quiet_stdout, torc
 from ..terminal.output import say
 from ..terminal.progress import stages
 from ..terminal.tables import count_text, print_json
+from .targets import resolve_target
 
 if TYPE_CHECKING:
     from ...factories import Example
@@ -64,8 +65,6 @@ def report(
 
     The exit code is 1 if the model cannot be written, or its results differ.
     """
-    from ...devices.targets.load_target import resolve_target
-
     resolve_target(opset, target)
     check_level(optimize)
     resolve(output)

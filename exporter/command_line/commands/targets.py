@@ -21,6 +21,15 @@ if TYPE_CHECKING:
     from ...devices.targets.target import Target
 
 
+def resolve_target(
+    opset: int | None, target: str | None, *, force: bool = False
+) -> tuple[int, Target | None]:
+    """The opset and the target of a command; other commands do not import what reads targets."""
+    from ...devices.targets import load_target
+
+    return load_target.resolve_target(opset, target, force=force)
+
+
 def targets(
     as_markdown: Annotated[
         bool, typer.Option("--markdown", help="Print the table of docs/targets.md.")
