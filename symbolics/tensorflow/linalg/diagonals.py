@@ -95,8 +95,8 @@ def _read_computed_band(g: GraphContext, input: Value, band: Band, filler: Value
     *batch, count, longest = sizes_of(g, diagonals)
     numbers = g.stack([count])
     # One element if there are several diagonals, else none.
-    kept = _leading(g, numbers, compute(g, "min", compute(g, "sub", count, 1), 1))
-    return _rank_lost(g, diagonals, [*batch, kept, longest])
+    number_of_diagonals = _leading(g, numbers, compute(g, "min", compute(g, "sub", count, 1), 1))
+    return _rank_lost(g, diagonals, [*batch, number_of_diagonals, longest])
 
 
 def _read_diagonals(g: GraphContext, input: Value, k: Size | Band, filler: Value, align: str) -> Value:
