@@ -70,7 +70,10 @@ class AddPixelInput(ir.passes.InPlacePass):
         (image, shape), pixels = images[0], self._pixels
         batch, channels, *sizes = shape
         if pixels.resizes and not all(isinstance(size, int) for size in sizes):
-            raise GraphError(f"'{image.name}' has no fixed height and width to resize to: set them first")
+            raise GraphError(
+                f"'{image.name}' has no fixed height and width to resize to: "
+                f"give its shape, for example --input-shape {image.name}=1,3,224,224"
+            )
         for numbers in (pixels.mean, pixels.std):
             if len(numbers) not in (1, channels):
                 raise GraphError(f"mean and std need one number, or one for each of {channels} channels")

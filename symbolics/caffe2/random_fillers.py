@@ -56,12 +56,12 @@ def gaussian_fill(
     return g.call("composed::normal", sizes, DataType.FLOAT, float(mean), float(std))
 
 
-def _fan(g: GraphContext, sizes: Sequence[int | Value], kept: int) -> Value:
+def _fan(g: GraphContext, sizes: Sequence[int | Value], dim: int) -> Value:
     """The number of elements divided by one size, FLOAT; the number of inputs or outputs of a layer."""
-    if len(sizes) <= kept:
-        raise g.refuse(f"the result needs {kept + 1} dimensions or more")
-    others = [size for axis, size in enumerate(sizes) if axis != kept]
-    return g.cast(g.constant(product(g, others)), DataType.FLOAT)
+    if len(sizes) <= dim:
+        raise g.refuse(f"the result needs {dim + 1} dimensions or more")
+    factors = [size for axis, size in enumerate(sizes) if axis != dim]
+    return g.cast(g.constant(product(g, factors)), DataType.FLOAT)
 
 
 @onnx_symbolic("caffe2::XavierFill")

@@ -74,8 +74,10 @@ def _known_sizes(g: GraphContext, value: Value) -> tuple[int, int] | None:
     return None if rows is None or columns is None else (rows, columns)
 
 
-def _is_computed(band: Size | Band) -> bool:
-    return any(isinstance(number, Value) for number in (band if isinstance(band, tuple) else (band,)))
+def _constant_band(band: Size | Band) -> tuple[int, int] | None:
+    """The lowest and the highest diagonal; None if one of them is computed."""
+    lowest, highest = band if isinstance(band, tuple) else (band, band)
+    return None if isinstance(lowest, Value) or isinstance(highest, Value) else (lowest, highest)
 
 
 def _rank_lost(g: GraphContext, value: Value, shape: Sequence[Size | Value]) -> Value:
@@ -95,16 +97,15 @@ def _read_computed_band(g: GraphContext, input: Value, band: Band, filler: Value
     *batch, count, longest = sizes_of(g, diagonals)
     numbers = g.stack([count])
     # One element if there are several diagonals, else none.
-    kept = _leading(g, numbers, compute(g, "min", compute(g, "sub", count, 1), 1))
-    return _rank_lost(g, diagonals, [*batch, kept, longest])
+    number_of_diagonals = _leading(g, numbers, compute(g, "min", compute(g, "sub", count, 1), 1))
+    return _rank_lost(g, diagonals, [*batch, number_of_diagonals, longest])
 
 
 def _read_diagonals(g: GraphContext, input: Value, k: Size | Band, filler: Value, align: str) -> Value:
-    sizes = _known_sizes(g, input)
-    if isinstance(k, tuple) and _is_computed(k):
+    sizes, band = _known_sizes(g, input), _constant_band(k)
+    if isinstance(k, tuple) and band is None:
         return _read_computed_band(g, input, k, filler, align)
-    if sizes is not None and not _is_computed(k):
-        band = k if isinstance(k, tuple) else (k, k)
+    if sizes is not None and band is not None:
         positions = _matrix_positions(g, *sizes, band, align)
         if not isinstance(k, tuple):
             positions = positions[0]
@@ -202,12 +203,13 @@ def _matrix(
     if k == 0 and shape == (-1, -1):
         return _square(g, diagonal, filler)
     rows, columns = shape
-    if longest is None or _is_computed(k) or isinstance(rows, Value) or isinstance(columns, Value):
+    constant_band = _constant_band(k)
+    if longest is None or constant_band is None or isinstance(rows, Value) or isinstance(columns, Value):
         band = k if isinstance(k, tuple) else (k, k)
         sizes = _computed_sizes_of_matrix(g, g.size(diagonal, rank - 1), band, shape)
         if not isinstance(k, tuple):
             return _write_diagonal(g, diagonal, k, sizes, filler)
-        if not _is_computed(k):
+        if constant_band is not None:
             return write_band(g, diagonal, k, sizes, filler, align)
         count = count_diagonals(g, k)
         diagonals = g.op("Reshape", diagonal, g.stack([-1, count, g.size(diagonal, rank - 1)]))
@@ -216,7 +218,6 @@ def _matrix(
         end = compute(g, "sub", rank - 1, compute(g, "min", compute(g, "sub", count, 1), 1))
         batch = _leading(g, g.op("Shape", diagonal), end)
         return _rank_lost(g, matrices, [batch, *sizes_of(g, matrices)[-2:]])
-    constant_band = k if isinstance(k, tuple) else (k, k)
     rows, columns = _sizes_of_matrix(longest, constant_band, (rows, columns))
     dims = 2 if isinstance(k, tuple) else 1
     return _gather_positions(
@@ -302,15 +303,15 @@ def matrix_set_diag(
 ) -> Value:
     diagonals = _diagonal_number(g, k)
     sizes = _known_sizes(g, input)
-    if sizes is not None and not _is_computed(diagonals):
-        band = diagonals if isinstance(diagonals, tuple) else (diagonals, diagonals)
+    band = _constant_band(diagonals)
+    if sizes is not None and band is not None:
         sources = _diagonal_positions(g, *sizes, band, align)
         flat = _flatten_last(g, diagonal, 2 if isinstance(diagonals, tuple) else 1)
         gathered = g.op("Gather", flat, np.maximum(sources, 0), axis=known_rank(g, flat) - 1)
         return g.call("composed::where", condition=g.constant(sources >= 0), self=gathered, other=input)
     *batch, rows, columns = sizes_of(g, input)
     if isinstance(diagonals, tuple):
-        if _is_computed(diagonals):
+        if band is None:
             diagonal = g.op("Reshape", diagonal, g.stack([*batch, count_diagonals(g, diagonals), -1]))
             diagonal = set_shape(diagonal, [None] * (len(batch) + 2))
         return write_band(g, diagonal, diagonals, (rows, columns), input, align)

@@ -54,9 +54,9 @@ def matrix_square_root(g: GraphContext, input: Value) -> Value:
     dtype = dtype_of(g, input)
     matrix, axes = g.cast(input, DataType.DOUBLE), [known_rank(g, input) - 2, known_rank(g, input) - 1]
     size = height(g, matrix)
-    ones = identity(g, size, size, DataType.DOUBLE)
+    unit_matrix = identity(g, size, size, DataType.DOUBLE)
     squares = g.op("ReduceSum", g.op("Mul", matrix, matrix), axes=axes, keepdims=1)
-    # With a norm of 1 every eigenvalue is at most 1, and the iteration doubles small ones.
+    # With a norm of 1 every eigenvalue is at most 1, and the iteration doubles small unit_matrix.
     norm = g.op("Sqrt", squares)
     norm = g.op("Add", norm, g.cast(is_zero(g, norm), DataType.DOUBLE))
     scaled = g.op("Div", matrix, norm)
@@ -65,8 +65,8 @@ def matrix_square_root(g: GraphContext, input: Value) -> Value:
         inverse = g.call("aten::linalg_inv", product)
         # (M + M^-1) / 4 + I / 2, and X (I + M^-1) / 2.
         mean = g.op("Mul", g.op("Add", product, inverse), 0.25)
-        factor = g.op("Mul", g.op("Add", inverse, ones), 0.5)
-        return [g.op("MatMul", root, factor), g.op("Add", mean, g.op("Mul", ones, 0.5))]
+        factor = g.op("Mul", g.op("Add", inverse, unit_matrix), 0.5)
+        return [g.op("MatMul", root, factor), g.op("Add", mean, g.op("Mul", unit_matrix, 0.5))]
 
     root, _ = run_loop(g, _ROOT_STEPS, step, [scaled, scaled])
     error = g.op("Abs", g.op("Sub", g.op("MatMul", root, root), scaled))

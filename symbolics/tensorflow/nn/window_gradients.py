@@ -57,11 +57,11 @@ def max_pool_gradient(
     kernel, steps = layout.spatial(g, ksize, "ksize"), layout.spatial(g, strides, "strides")
     pads = window_pads(g, layout, images, kernel, steps, padding, explicit_paddings)
     padded = _pad(g, images, pads, dtypes.limits(g.dtype(images) or DataType.FLOAT)[0])
-    zeros, ones = [0] * layout.dimensions, [1] * layout.dimensions
+    no_pads, dilations = [0] * layout.dimensions, [1] * layout.dimensions
     _, positions = pool_with_positions(g, padded, {"kernel_shape": kernel, "strides": steps})
     gradients = layout.channels_first(g, grad)
     name = f"aten::max_pool{layout.dimensions}d_with_indices_backward"
-    window = (kernel, steps, zeros, ones, False)
+    window = (kernel, steps, no_pads, dilations, False)
     gradient = g.call(name, gradients, padded, *window, set_shape(positions, g.shape(gradients)))
     return layout.restore(g, _remove_pads(g, gradient, pads, images))
 
@@ -124,9 +124,9 @@ def average_pool_gradient(
     gradients = layout.channels_first(g, grad)
     batch, channels, *counts = sizes_of(g, gradients)
     planes = DataLayout(layout.dimensions, True)
-    ones = g.call("composed::full", size=[1, *spatial, 1], fill_value=1, dtype=dtype)
+    unit_image = g.call("composed::full", size=[1, *spatial, 1], fill_value=1, dtype=dtype)
     # Padding has no element, so that the sum of a window of ones is its number of elements.
-    elements = convolve(g, planes, ones, filter, steps, padding, (), ())
+    elements = convolve(g, planes, unit_image, filter, steps, padding, (), ())
     shares = g.op("Div", g.op("Reshape", gradients, g.stack([-1, *counts, 1])), elements)
     plane_sizes = g.stack([product(g, [batch, channels]), *spatial, 1])
     name = "tf::Conv2DBackpropInput" if layout.dimensions == 2 else "tf::Conv3DBackpropInputV2"
