@@ -72,12 +72,12 @@ def compute_gated_delta_rule(
     repeats = value.shape[2] // key.shape[2]
     query, key, values, decay, beta = (tensor.float() for tensor in (query, key, value, g, beta))
     # Queries and keys have the same sizes, so that the same operators serve both.
-    both = torch.cat((query, key), dim=2)
+    pairs = torch.cat((query, key), dim=2)
     if use_qk_l2norm_in_kernel:
-        both = both * torch.rsqrt((both * both).sum(dim=-1, keepdim=True) + 1e-6)
+        pairs = pairs * torch.rsqrt((pairs * pairs).sum(dim=-1, keepdim=True) + 1e-6)
     if repeats > 1:
-        both = both.repeat_interleave(repeats, dim=2)
-    query, key = both.chunk(2, dim=2)
+        pairs = pairs.repeat_interleave(repeats, dim=2)
+    query, key = pairs.chunk(2, dim=2)
     query = query * query.shape[-1] ** -0.5
     state = None if initial_state is None else initial_state.float()
     output, state = torch.ops.opsetta.linear_attention(query, key, values, state, decay, beta)

@@ -80,8 +80,8 @@ class FuseRMSNormalization(ConstantPass):
         ]
         if any(_find_scaled(reader) is not None for reader in readers):
             return False
-        ones = np.ones(size, x.dtype.numpy())
-        self._fuse(node, match, x, self.initializers.make(ones, "scale"))
+        scale = np.ones(size, x.dtype.numpy())
+        self._fuse(node, match, x, self.initializers.make(scale, "scale"))
         return True
 
     def _fuse(self, last: ir.Node, match: PatternMatch, x: ir.Value, scale: ir.Value) -> None:
