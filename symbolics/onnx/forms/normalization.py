@@ -127,8 +127,8 @@ def layer_normalization(
     if B is not None or sizes is None or not all(isinstance(size, int) for size in sizes):
         raise g.refuse("it has a bias, or the sizes of the scale are unknown")
     zeros = g.constant(np.zeros([size for size in sizes if isinstance(size, int)]), g.dtype(Scale))
-    arguments = {"axis": axis, "epsilon": epsilon, "stash_type": stash_type, "outputs": outputs}
-    return as_list(g.op("LayerNormalization", X, Scale, zeros, **arguments))
+    arguments = {"axis": axis, "epsilon": epsilon, "stash_type": stash_type}
+    return as_list(g.op("LayerNormalization", X, Scale, zeros, **arguments, outputs=outputs))
 
 
 @onnx_symbolic("form::LayerNormalization.batch_first")

@@ -73,7 +73,7 @@ def gather_relative_positions(g: GraphContext, data: Value, indices: Value, axis
     if shape is None or not all_static(shape) or g.axis(axis, array.ndim) != array.ndim - 1:
         raise g.refuse("the sizes are unknown, or the axis is not the last one")
     *leading, rows, columns = array.shape
-    *data_sizes, width = (int(size) for size in shape)
+    *data_sizes, width = (size for size in shape if isinstance(size, int))
     matrices = array.reshape(-1, rows, columns) % width
     matrix = matrices[0]
     if data_sizes != [*leading, rows] or (matrices != matrix).any():

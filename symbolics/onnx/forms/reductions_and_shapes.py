@@ -292,6 +292,35 @@ def reduce_mean_last(
     return g.op("Unsqueeze", result, axes=reduced) if keepdims else result
 
 
+def _register_merged_dimensions(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}.merged_dimensions")
+    def reduce_merged_dimensions(
+        g: GraphContext,
+        data: Value,
+        axes: Value | list[int] | None = None,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Value:
+        """Dimensions before, along and behind neighbouring axes as one each; a batch of one stays first."""
+        shape, listed = g.shape(data), integers(g, axes)
+        if shape is None or not listed or not all_static(shape) or 0 in shape:
+            raise g.refuse("the axes or the sizes are unknown")
+        sizes = [size for size in shape if isinstance(size, int)]
+        reduced = sorted(axis % len(sizes) for axis in listed)
+        first, end = reduced[0], reduced[-1] + 1
+        batch = [1] * (sizes[0] == 1 and first > 0)
+        parts = (sizes[len(batch) : first], sizes[first:end], sizes[end:])
+        merged = [*batch, *map(math.prod, parts)]
+        if reduced != list(range(first, end)) or len(merged) >= len(sizes):
+            raise g.refuse("the axes are no neighbours, or there are as few dimensions")
+        result = g.op(op_type, g.op("Reshape", data, merged), axes=[len(batch) + 1], keepdims=0)
+        return g.op("Reshape", result, [*sizes[:first], *[1] * (keepdims * len(reduced)), *sizes[end:]])
+
+
+for _op_type in ("ReduceMax", "ReduceMean", "ReduceMin"):
+    _register_merged_dimensions(_op_type)
+
+
 def _register_product(op_type: str, is_mean: bool) -> None:
     @onnx_symbolic(f"form::{op_type}.product")
     def reduce_by_product(

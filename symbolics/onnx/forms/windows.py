@@ -21,19 +21,21 @@ def windows_as_convolution(g: GraphContext, data: Value, perm: list[int] | None 
     if gather is None or perm != [0, 1, 2, 4, 3, 5] or gather.attributes.get_int("axis", 0) != 2:
         raise g.refuse("it does not reorder windows of an image")
     # The rows and columns of the image are one dimension for the Gather.
-    reshape, positions = _producer(gather.inputs[0], "Reshape"), g.constant_value(gather.inputs[1])
+    reshape, indices = _producer(gather.inputs[0], "Reshape"), gather.inputs[1]
+    positions = None if indices is None else g.constant_value(indices)
     image = None if reshape is None else reshape.inputs[0]
     shape = None if image is None else g.shape(image)
     if image is None or shape is None or len(shape) != 4 or not all_static(shape):
         raise g.refuse("the sizes of the image are unknown")
     if positions is None or positions.ndim != 4 or g.dtype(image) not in FLOATS or 0 in positions.shape:
         raise g.refuse("the positions are not those of windows of rows and columns")
-    batch, channels, height, width = (int(size) for size in shape)
+    batch, channels, height, width = (size for size in shape if isinstance(size, int))
     rows = _steps(positions[:, :, 0, 0] // width, height)
     columns = _steps(positions[0, 0] % width, width)
-    grid = None if rows is None or columns is None else _grid(rows)[:, :, None, None] * width + _grid(columns)
-    if rows is None or columns is None or not np.array_equal(grid, positions):
-        raise g.refuse("the positions are not those of windows at equal distances over the whole image")
+    if rows is None or columns is None:
+        raise g.refuse("the windows do not cover the image")
+    if not np.array_equal(_grid(rows)[:, :, None, None] * width + _grid(columns), positions):
+        raise g.refuse("the positions are not those of windows at equal distances")
     dilations, strides, kernel, counts = zip(rows, columns, strict=True)
     weight = np.zeros((channels, *kernel, *kernel), np.float32)
     for row, column in itertools.product(*map(range, kernel)):

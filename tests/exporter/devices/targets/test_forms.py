@@ -127,6 +127,12 @@ CASES = [
     ("MatMul.merged_dimensions", _of(lambda x: x.unsqueeze(2) @ torch.ones(8, 3)), IMAGE, {"Reshape"}),
     ("Transpose.convolution", nn.Unfold((3, 2), (2, 1), stride=(1, 2)), IMAGE, {"Conv"}),
     ("GatherElements.relative_positions", _of(_gather_distances), IMAGE, {"MatMul", "Slice"}),
+    (
+        "ReduceMax.merged_dimensions",
+        _of(lambda x: x.reshape(2, 3, 2, 3, 2, 4).amax((2, 3)) + x[:, :2, ::3, :4].amax(1, keepdim=True)),
+        IMAGE,
+        {"Reshape"},
+    ),
     ("MatMul.same_shape", _of(lambda x: (x @ x.mT).sigmoid()), IMAGE, {"Reshape"}),
     ("Einsum.products", _of(lambda x: torch.einsum("bchw,w->bch", x, x[0, 0, 0])), IMAGE, set()),
     ("Einsum.composition", _of(lambda x: torch.einsum("bchw,bdhw->bcd", x, x)), IMAGE, {"MatMul"}),
