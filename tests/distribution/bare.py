@@ -33,7 +33,8 @@ def check_imports() -> None:
             # A package that is an extra as a whole says what to install.
             is_told = isinstance(error, opsetta.OpsettaError) and "pip install 'opsetta[" in str(error)
             missing = None if is_told else error.name.partition(".")[0]
-            assert missing in (None, "torch", "typer", "rich", "onnxruntime"), f"{module.name} needs {missing}"
+            allowed = (None, "torch", "typer", "rich", "onnxruntime")
+            assert missing in allowed, f"{module.name} needs {missing}"
             assert module.name.startswith(NEED_TORCH), f"{module.name} needs {missing}"
             need_torch.append(module.name)
             with open(importlib.util.find_spec(module.name).origin, encoding="utf-8") as source:
