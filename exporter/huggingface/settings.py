@@ -155,7 +155,10 @@ def read_settings(folder: pathlib.Path) -> Settings:
     has_own_file = (folder / GENERATION_CONFIG).is_file()
     entries = _present(read_json(folder / GENERATION_CONFIG)) if has_own_file else _legacy_entries(config)
     if config.get("model_type") == _BLIP:
-        entries = _text_tokens(config)
+        # Its decoder of text generates by itself, and ends with a separator.
+        tokens = {**_BLIP_TOKENS, **_present(config.get("text_config") or {})}
+        entries = {name: tokens[name] for name in ("bos_token_id", "pad_token_id")}
+        entries["eos_token_id"] = tokens["sep_token_id"]
     try:
         settings = _settings(entries, config)
     except (TypeError, ValueError, LookupError) as error:
@@ -219,13 +222,6 @@ def _legacy_entries(config: Mapping[str, object]) -> dict[str, Any]:
     if config.get("force_bos_token_to_be_generated"):
         entries["forced_bos_token_id"] = entries.get("bos_token_id")
     return {key: value for key, value in entries.items() if key not in _WITHOUT_DEFAULT}
-
-
-def _text_tokens(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of BLIP, whose decoder of text generates by itself and ends with a separator."""
-    tokens = {**_BLIP_TOKENS, **_present(config.get("text_config") or {})}
-    named = {name: tokens[name] for name in ("bos_token_id", "pad_token_id")}
-    return {**named, "eos_token_id": tokens["sep_token_id"]}
 
 
 def _present(entries: Mapping[str, object]) -> dict[str, Any]:

@@ -71,13 +71,8 @@ def _pooling(node: ir.Node) -> int:
     return _count(node.outputs[0]) * math.prod(node.attributes.get_ints("kernel_shape", [1]))
 
 
-def _normalization(node: ir.Node) -> int:
-    """Mean, variance, and the result: about five passes."""
-    return 5 * _elements(node)
-
-
-def _function(node: ir.Node) -> int:
-    """A series or a division for each element."""
+def _five_passes(node: ir.Node) -> int:
+    """A series or a division for each element; or mean, variance, and the result."""
     return 5 * _elements(node)
 
 
@@ -110,13 +105,10 @@ _WORK: dict[str, Callable[[ir.Node], int]] = {
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pooling),
     **dict.fromkeys(
         "BatchNormalization GroupNormalization InstanceNormalization LayerNormalization LogSoftmax "
-        "RMSNormalization Softmax".split(),
-        _normalization,
-    ),
-    **dict.fromkeys(
+        "RMSNormalization Softmax "
         "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Div Elu Erf Exp Gelu Log Mish Mod Pow Reciprocal "
         "Selu Sigmoid Sin Sinh Softplus Softsign Sqrt Swish Tan Tanh".split(),
-        _function,
+        _five_passes,
     ),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
     "Einsum": _einsum,

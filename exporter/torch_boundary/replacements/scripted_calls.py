@@ -47,17 +47,14 @@ def _with_sizes(original: _ScriptedCall, call_with_sizes: _ScriptedCall) -> _Scr
         sizes = {
             name
             for name, value in named.items()
-            if "Tensor" not in types.get(name, "Tensor") and _has_tensors(value)
+            if "Tensor" not in types.get(name, "Tensor")
+            and any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))
         }
         return (
             call_with_sizes(scripted, named, types, sizes) if sizes else original(scripted, *args, **kwargs)
         )
 
     return call
-
-
-def _has_tensors(value: object) -> bool:
-    return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(value))
 
 
 def _refuse_method(
