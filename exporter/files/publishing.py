@@ -402,11 +402,11 @@ def _remove(folder: str, names: list[str]) -> None:
 
 
 def _names(folder: str) -> list[str]:
-    try:
-        return os.listdir(folder)
-    except OSError:
-        # A folder may be writable but not readable.
-        return []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        # A folder may be another process's, and vanish while this one looks for graphs.
+        return [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
+    # A folder may be writable but not readable.
+    return []
 
 
 def remove_abandoned(folder: str) -> None:
@@ -439,13 +439,7 @@ def remove_unnamed(folder: str, graph: str) -> None:
 
 def graphs_in(folder: str) -> list[str]:
     """The files of a folder that may be graphs: all except data files and opsetta's hidden files."""
-    try:
-        with os.scandir(folder) as entries:
-            # A folder is no graph, and may be another process's, which vanishes while this one looks.
-            names = [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
-    except OSError:
-        return []
-    names = [name for name in names if not _DATA.search(name) and not _TEMPORARY.fullmatch(name)]
+    names = [name for name in _names(folder) if not _DATA.search(name) and not _TEMPORARY.fullmatch(name)]
     return [os.path.join(folder, name) for name in names]
 
 

@@ -30,7 +30,7 @@ from .general_side import point_of_other_sides
 from .guards import Guard, Point
 from .neutral_calls import adds_neutral_call
 from .operator_trace import Trace, line_of_guard
-from .size_limits import DECLARED, SizeLimits, declared_range, environment_of
+from .size_limits import SizeLimits, declared_range, environment_of, sums_of_symbols
 from .trials import NotRun, Tracer
 
 _FURTHEST = 1 << 20
@@ -68,7 +68,7 @@ class Search:
         self._placeholders = placeholders
         self._values = values
         # A size that is a sum of others is never tried by itself: conditions on it are conditions on those.
-        self._sums, self._declared_sums = _sums_of_symbols(names, sums)
+        self._sums, self._declared_sums = sums_of_symbols(names, sums)
         self._names = {symbol: name for symbol, name in names.items() if symbol not in self._sums}
         self._declared = declared
         self.base = self._example()
@@ -473,21 +473,6 @@ class Search:
             self._knows_rows = _difference(*traces) is not None
             return traces
         return run()
-
-
-def _sums_of_symbols(
-    names: Mapping[sympy.Symbol, str], sums: Mapping[str, Sequence[str | int]]
-) -> tuple[dict[sympy.Symbol, sympy.Expr], list[SizeRestriction]]:
-    """The sum of symbols for the symbol of each declared sum, and the declarations as restrictions."""
-    symbols: dict[str | int, sympy.Symbol] = {name: symbol for symbol, name in names.items()}
-    expressions, restrictions = {}, []
-    for name, summands in sums.items():
-        # A dimension that the model makes equal to others has no symbol.
-        if name in symbols and all(isinstance(summand, int) or summand in symbols for summand in summands):
-            expressions[symbols[name]] = sympy.Add(*(symbols.get(summand, summand) for summand in summands))
-            condition = f"{name} == {' + '.join(map(str, summands))}"
-            restrictions.append(SizeRestriction(condition, DECLARED))
-    return expressions, restrictions
 
 
 def _difference(model: Trace, graph: Trace) -> Failure | None:

@@ -103,3 +103,18 @@ def environment_of(placeholders: Sequence[object]) -> ShapeEnv | None:
                 environment: ShapeEnv = size.node.shape_env
                 return environment
     return None
+
+
+def sums_of_symbols(
+    names: Mapping[sympy.Symbol, str], sums: Mapping[str, Sequence[str | int]]
+) -> tuple[dict[sympy.Symbol, sympy.Expr], list[SizeRestriction]]:
+    """The sum of symbols for the symbol of each declared sum, and the declarations as restrictions."""
+    symbols: dict[str | int, sympy.Symbol] = {name: symbol for symbol, name in names.items()}
+    expressions, restrictions = {}, []
+    for name, summands in sums.items():
+        # A dimension that the model makes equal to others has no symbol.
+        if name in symbols and all(isinstance(summand, int) or summand in symbols for summand in summands):
+            expressions[symbols[name]] = sympy.Add(*(symbols.get(summand, summand) for summand in summands))
+            condition = f"{name} == {' + '.join(map(str, summands))}"
+            restrictions.append(SizeRestriction(condition, DECLARED))
+    return expressions, restrictions
