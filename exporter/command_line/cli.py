@@ -30,18 +30,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _run(arguments: list[str] | None) -> None:
+    from ...registration import OpsetError, OpsettaError, UsageError
+
     try:
         from .application import app
+
+        app(args=arguments, prog_name="opsetta")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         # Any other missing module is an error of opsetta or of the environment, and keeps its traceback.
         if missing not in ("typer", "rich"):
             raise
         sys.exit(f"opsetta: the command line needs {missing}: pip install 'opsetta[cli]'")
-    from ...registration import OpsetError, OpsettaError, UsageError
-
-    try:
-        app(args=arguments, prog_name="opsetta")
     # Shells and make tell 2, wrong usage, from 1.
     except (OpsetError, UsageError) as error:
         print(f"opsetta: {error}", file=sys.stderr)

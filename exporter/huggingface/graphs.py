@@ -161,12 +161,14 @@ class GraphFile:
     def dynamic_shapes(self, example: ExampleCall) -> dict[str, Axes | list[tuple[Axes, ...]]]:
         """The dynamic axes in the structure of the example's inputs."""
         inputs = self._inputs_of(example)
-
-        used = {label for axes in inputs.values() for label in axes.values()} | {
-            label for states in example.states for axes in states.values() for label in axes.values()
-        }
-        # The model need not be tried with masks of another length than that of all tokens.
-        is_sum = bool(example.past) and {PAST, SEQUENCE} <= used - example.fixed_axes
+        # The declared axes of layers are those of plain caches; a window has others.
+        declared = [axes for name, axes in inputs.items() if _LAYER not in name or not example.states]
+        of_states = [axes for states in example.states for axes in states.values()]
+        used = {label for axes in (*declared, *of_states) for label in axes.values()}
+        # The model need not be tried with masks of another length than that of all tokens. A buffer that
+        # new tokens are written to is longer than the past.
+        has_past = bool(example.past) and not example.runs_one_text
+        is_sum = has_past and {PAST, SEQUENCE} <= used - example.fixed_axes
         labels = {TOTAL: f"{TOTAL} = {PAST} + {SEQUENCE}"} if is_sum else {}
 
         def free(axes: Axes) -> dict[int, str]:

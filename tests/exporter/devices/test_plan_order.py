@@ -170,7 +170,7 @@ def test_a_cache_is_updated_in_place(tmp_path):
     assert (state.input, state.output, state.in_place) == ("past", "present", True)
     assert plan.buffer_of("past") == plan.buffer_of("present")
     assert plan.peak < model.plan().peak
-    assert opsetta.exporter.devices.plan.Plan.from_json(plan.to_json()).states == plan.states
+    assert opsetta.Plan.from_json(plan.to_json()).states == plan.states
     feed = {
         "past": np.zeros((1, 2, 16, 4), np.float32),
         "new": np.ones((1, 2, 1, 4), np.float32),
