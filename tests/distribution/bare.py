@@ -26,7 +26,8 @@ def check_contents(version: str) -> None:
 def check_imports() -> None:
     """Import every module: an old Python refuses some syntax, and some patterns of `re`."""
     imported, need_torch = [], []
-    for module in pkgutil.walk_packages(opsetta.__path__, "opsetta."):
+    # Packages that need an extra are imported below once more, and their errors looked at there.
+    for module in pkgutil.walk_packages(opsetta.__path__, "opsetta.", onerror=lambda name: None):
         try:
             importlib.import_module(module.name)
         except (ModuleNotFoundError, opsetta.OpsettaError) as error:
