@@ -14,7 +14,6 @@ from opsetta.exporter.onnx_model import OnnxModel
 
 from ..default_attributes import written_defaults
 from ..onnxruntime_sessions import open_session
-from ..thinning import thin_out
 from .cases import all_cases, chosen_cases
 from .judge import REFUSED, RIGHT, UNRUN, judge, ours
 
@@ -58,7 +57,7 @@ def operators(proto):
 SOME = range(0, 1884, 37)
 
 
-@pytest.mark.parametrize("index", thin_out(SOME))
+@pytest.mark.parametrize("index", SOME)
 def test_a_backend_case_is_right_or_refused(index):
     case = all_cases()[index]
     for opset in (9, 13, 18, 23):
@@ -66,7 +65,7 @@ def test_a_backend_case_is_right_or_refused(index):
         assert outcome.status in (RIGHT, REFUSED, UNRUN), f"{case.name} at {opset}: {outcome}"
 
 
-@pytest.mark.parametrize(("name", "opset"), thin_out(chosen_cases()))
+@pytest.mark.parametrize(("name", "opset"), chosen_cases())
 def test_each_line_of_the_version_ladder_is_right(name, opset):
     case = next(case for case in all_cases() if case.name == name)
     outcome = judge(case, ours, opset)

@@ -13,7 +13,6 @@ import opsetta
 from opsetta.exporter.command_line.cli import main
 from opsetta.exporter.devices.plan.plan import Plan
 from tests.onnxruntime_sessions import run_onnxruntime
-from tests.thinning import thin_out
 
 from .plan_checker import violations
 from .test_c_runtime import COMPILER, FLAGS, needs_compiler
@@ -134,33 +133,29 @@ def test_parts_are_views(body, views, tmp_path):
 
 @pytest.mark.parametrize(
     ("opset", "body"),
-    thin_out(
-        [
-            (
-                17,
-                "b = Transpose<perm = [1, 0]>(a) c = Softmax<axis = 0>(b) "
-                "y = ReduceSum<keepdims = 0>(c, zero)",
-            ),
-            (
-                17,
-                "b = Reshape(a, shape) c = Expand(b, wide) d = LayerNormalization<axis = -1>(c, scale) "
-                "y = ReduceMean<axes = [2]>(d)",
-            ),
-            (20, "b = MatMul(a, square) c = Gelu(b) y = ReduceSum<keepdims = 0>(c, one)"),
-            (
-                17,
-                "b = Gemm<transB = 1>(a, square, scale) c = Sin(b) d = Mul(c, b) "
-                "y = ReduceMax<axes = [1], keepdims = 0>(d)",
-            ),
-            (17, "b = Gather<axis = 0>(square, rows) c = Tanh(b) d = Mul(c, a) y = ReduceMin<axes = [1]>(d)"),
-            (
-                17,
-                "b = Unsqueeze(a, zero) c = Pow(b, top) d = Squeeze(c, zero) e = Where(mask, d, a) "
-                "y = ReduceL1<axes = [-1], keepdims = 0>(e)",
-            ),
-        ],
-        4,
-    ),
+    [
+        (
+            17,
+            "b = Transpose<perm = [1, 0]>(a) c = Softmax<axis = 0>(b) y = ReduceSum<keepdims = 0>(c, zero)",
+        ),
+        (
+            17,
+            "b = Reshape(a, shape) c = Expand(b, wide) d = LayerNormalization<axis = -1>(c, scale) "
+            "y = ReduceMean<axes = [2]>(d)",
+        ),
+        (20, "b = MatMul(a, square) c = Gelu(b) y = ReduceSum<keepdims = 0>(c, one)"),
+        (
+            17,
+            "b = Gemm<transB = 1>(a, square, scale) c = Sin(b) d = Mul(c, b) "
+            "y = ReduceMax<axes = [1], keepdims = 0>(d)",
+        ),
+        (17, "b = Gather<axis = 0>(square, rows) c = Tanh(b) d = Mul(c, a) y = ReduceMin<axes = [1]>(d)"),
+        (
+            17,
+            "b = Unsqueeze(a, zero) c = Pow(b, top) d = Squeeze(c, zero) e = Where(mask, d, a) "
+            "y = ReduceL1<axes = [-1], keepdims = 0>(e)",
+        ),
+    ],
 )
 def test_operators_compute_parts(opset, body, tmp_path):
     text = (

@@ -17,7 +17,6 @@ from opsetta.exporter.huggingface.token_choice import Sampling, TokenChoice
 from opsetta.exporter.huggingface.token_rules import TokenRules
 
 from ...models.generators import VOCABULARY, whisper_config, write_folder, write_generator
-from ...thinning import thin_out
 
 WORDS = ["<pad>", "<s>", "</s>", *(f"w{number}" for number in range(3, VOCABULARY))]
 PROMPTS = [[3, 4, 5, 6], [7, 8, 9, 10]]
@@ -112,11 +111,11 @@ def bart(tmp_path_factory):
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("name", "rule"),
-    thin_out(
+    [
         pytest.param(name, rule, id=f"{name}-{'+'.join(rule)}")
         for name, rules in (("gpt2", RULES), ("bart", [RULES[index] for index in (2, 7, 8)]))
         for rule in rules
-    ),
+    ],
 )
 def test_rules_are_read_where_transformers_reads_them(name, rule, request, tmp_path):
     """From generation_config.json, or from config.json where the other one is absent."""

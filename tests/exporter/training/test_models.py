@@ -8,7 +8,6 @@ import torch
 
 import opsetta
 from tests.opsets import checked, is_full_run
-from tests.thinning import thin_out
 
 from .models import CASES, Case
 
@@ -48,11 +47,11 @@ def trained(case: Case, name: str) -> tuple[torch.nn.Module, torch.optim.Optimiz
 
 @pytest.mark.parametrize(
     ("case", "optimizer"),
-    thin_out(
+    [
         pytest.param(case, optimizer, id=f"{case.name}-{optimizer}")
         for index, case in enumerate(CASES)
         for optimizer in sorted(OPTIMIZERS, reverse=index % 2 > 0)
-    ),
+    ],
 )
 def test_ten_steps_follow_torch(case, optimizer):
     model, state, losses, first = trained(case, optimizer)

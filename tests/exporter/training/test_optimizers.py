@@ -10,7 +10,6 @@ from torch import nn, optim
 import opsetta
 from opsetta.exporter.training.lion import Lion
 from tests.opsets import HIGHEST, checked, is_full_run
-from tests.thinning import thin_out
 
 LOWEST = opsetta.MINIMUM_OPSET
 # Where operators of the updates change: Where at 9, Clip at 11 and 12, reductions at 13 and 18.
@@ -105,7 +104,7 @@ def check(state: dict[str, np.ndarray], expected: dict[str, torch.Tensor], toler
             )
 
 
-@pytest.mark.parametrize("name", thin_out(OPTIMIZERS))
+@pytest.mark.parametrize("name", OPTIMIZERS)
 def test_20_steps_follow_torch(name):
     model = network()
     optimizer = make_optimizer(name, model)

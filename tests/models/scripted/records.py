@@ -12,7 +12,6 @@ import torch
 import opsetta
 
 from ...opsets import is_full_run, named
-from ...thinning import thin_out
 
 OPSETS = (9, 11, 13, 16, 18, 21, 24)
 EVERYWHERE = (7, 8, *OPSETS)
@@ -78,9 +77,9 @@ def _captured(record: Record) -> opsetta.Program:
 
 
 def parametrized(records: Sequence[Record]) -> Any:
-    """A test for each record; every third one in quick runs."""
+    """A test for each record."""
     cases = [pytest.param(record, id=record.name) for record in records]
-    return pytest.mark.parametrize("record", thin_out(cases, 3))
+    return pytest.mark.parametrize("record", cases)
 
 
 def check(record: Record) -> None:
