@@ -25,7 +25,7 @@ ConvertSource = Callable[..., ir.Model]
 """Converts the source, optionally without passes that change weights, or observed."""
 
 
-def conversion_of(
+def prepare_conversion(
     source: ir.Model,
     opset: int | None,
     registry: Registry | None,
@@ -35,7 +35,7 @@ def conversion_of(
     standard: bool,
     bounds: Bounds,
 ) -> tuple[ir.Model, ConvertSource, Target | None]:
-    """How a model is converted; arguments and errors are those of `OnnxModel.lower`.
+    """Prepare the conversion of a model; arguments and errors are those of `OnnxModel.lower`.
 
     Returns:
         The model with the changes of its interface, the function that converts it, and the target.

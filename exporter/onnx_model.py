@@ -125,12 +125,12 @@ class OnnxModel(PlannableModel):
             GraphError: the model exceeds the bounds for models that are not `trusted`, or is not valid for
                 the sizes.
         """
-        from .converting import conversion_of
+        from .converting import prepare_conversion
         from .editing.interface import InterfaceChanges
 
         used_registry = registry if registry is not None else self.registry
         changes = InterfaceChanges(shapes or {}, dims or {}, dynamic, rename or {})
-        source, convert_source, resolved_target = conversion_of(
+        source, convert_source, resolved_target = prepare_conversion(
             self.source, opset, used_registry, optimize, target, changes, standard, bounds_of(self.trusted)
         )
         converted = OnnxModel(
@@ -450,14 +450,18 @@ class OnnxModel(PlannableModel):
         if self.source is self.model:
             advice = "convert it with lower(opset), or pass a PyTorch model as model="
             raise OpsettaError(f"there is nothing to compare it with, the model was not converted: {advice}")
-        expected = type(self._runner).of_model(self.source).arrays(inputs.bind(positional, kwargs or {}))
+        expected = self._runner_of(self.source).arrays(inputs.bind(positional, kwargs or {}))
         return self._runner.verify(feed, expected, rtol, atol, expected_by="the original")
 
     @functools.cached_property
     def _runner(self) -> Runner:
+        return self._runner_of(self.model)
+
+    @staticmethod
+    def _runner_of(model: ir.Model) -> Runner:
         from .running.runner import Runner
 
-        return Runner.of_model(self.model)
+        return Runner.of_model(model)
 
     def __repr__(self) -> str:
         nodes = self.model.graph.num_nodes()

@@ -55,9 +55,10 @@ class ImageParts:
         self._inner_layers = deepstack.shape[1] if deepstack is not None and deepstack.shape else None
 
     def token_types(self, tokens: np.ndarray, prompt_length: int) -> np.ndarray:
-        """The types of all tokens, as the decoders of some models have them.
+        """The `token_type_ids` of all tokens, which the decoders of some models read.
 
-        They mark the tokens of images, or, for models that read the prompt as a whole, those behind it.
+        A 1 marks the tokens of images; for models whose tokens of the prompt attend to each other, the
+        tokens behind the prompt.
         """
         marks: np.ndarray = tokens == self._image_token
         if self._joins_prompt:

@@ -50,7 +50,7 @@ _DECODER_ARGUMENTS = frozenset(
 _LISTS_IMAGES = ("LlavaModel",)
 """Models whose features of images are a list of the rows of what their projector returns."""
 _HAS_TILES = ("LlavaNextModel",)
-"""Models whose images are tiles of one size, of which each image has its own number."""
+"""Models that cut images into tiles of one size; an image has as many as its size asks for."""
 _MASKS_PIXELS = ("Idefics3Model", "SmolVLMModel")
 """Models with several images for each text, and a mask of their pixels."""
 _JOINS_IMAGE_TOKENS = ("Gemma3Model",)

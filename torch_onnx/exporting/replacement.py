@@ -10,7 +10,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 
-from ...exporter.torch_boundary.state.static_lookups import is_instance, module_attributes, module_name
+from ...exporter.torch_boundary.static_lookups import is_instance, module_attributes, module_name
 from ...registration import SymbolicFunction, default_registry
 from .._type_utils import JitScalarType
 from ..symbolic_functions import custom_operators

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 
 from ...torch_boundary.state.module_tree import modules_of
-from ...torch_boundary.state.static_lookups import (
+from ...torch_boundary.static_lookups import (
     bases_of,
     class_attributes,
     defining_module,

@@ -24,7 +24,7 @@ from ...torch_boundary.process.process_state import has_compiled_code
 from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.replacements.transformer_modules import without_fused_attention
 from ...torch_boundary.state.model_state import Preserved, referenced_objects
-from ...torch_boundary.state.static_lookups import is_instance
+from ...torch_boundary.static_lookups import is_instance
 
 SECONDS = 5.0
 """An attempt takes as long as a capture, so none is made after a failed capture that took longer."""

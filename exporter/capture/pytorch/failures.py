@@ -10,7 +10,7 @@ import torch
 
 from ....registration import CaptureError
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.state.static_lookups import is_instance
+from ...torch_boundary.static_lookups import is_instance
 from ...torch_boundary.symbolic_sizes import CHECK
 from ..direct.bytecode import catches, decides, is_assertion
 from ..tensor_kinds import describe_devices

@@ -1,4 +1,4 @@
-"""Finds integers that torch.export computes from dynamic sizes by a division or rounding, and fixes."""
+"""Finds numbers that torch.export divides or rounds from dynamic sizes, and fixes at those of the example."""
 
 from __future__ import annotations
 

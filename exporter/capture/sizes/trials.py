@@ -29,7 +29,7 @@ from ...torch_boundary.recording.quick_calls import quick_run
 from ...torch_boundary.replacements import data_attribute
 from ...torch_boundary.state.module_tree import modules_of, replace_tensors, scripted_tensors
 from ...torch_boundary.state.mutable_values import is_same_dict
-from ...torch_boundary.state.static_lookups import ClassSet
+from ...torch_boundary.static_lookups import ClassSet
 from ...torch_boundary.symbolic_numbers import Size
 from ..fx_import.captured_program import CapturedProgram
 from ..weights import Identity, identity
@@ -47,7 +47,10 @@ _COPIES_OF_ALL = frozenset({"aten::clone", "aten::contiguous"})
 _MOST_ITERATIONS = 4
 """How often a loop over a dynamic size runs in a trial; 0, 1 and 2 are the sizes that differ."""
 _RUN_DIRECTLY = ("range_loop", "flat_apply")
-"""Operators whose functions TorchDynamo does not compile; masks of transformers have `flat_apply`."""
+"""Operators that run their function themselves, so that TorchDynamo need not compile it.
+
+Masks of transformers call `flat_apply`.
+"""
 _OF_STORAGE = MEMORY_REPLACING | {"aten::as_strided"}
 
 

@@ -10,7 +10,7 @@ import torch
 
 from ...torch_boundary.state.model_state import referenced_objects
 from ...torch_boundary.state.module_tree import modules_of
-from ...torch_boundary.state.static_lookups import (
+from ...torch_boundary.static_lookups import (
     bases_of,
     class_attributes,
     is_instance,

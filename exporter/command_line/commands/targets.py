@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 def resolve_target(
     opset: int | None, target: str | None, *, force: bool = False
 ) -> tuple[int, Target | None]:
-    """The opset and the target of a command; other commands do not import what reads targets."""
+    """The opset and the target that the options of a command name."""
+    # Commands without a target start faster without these modules.
     from ...devices.targets import load_target
 
     return load_target.resolve_target(opset, target, force=force)

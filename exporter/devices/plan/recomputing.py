@@ -116,7 +116,8 @@ def _rewrite(graph: ir.Graph, executions: Sequence[Execution], values: Sequence[
         ]
         outputs = [value for value in node.outputs if value in numbers]
         run = node
-        # The first run is the node itself, also if it runs later than before.
+        # The node itself is the first run, even where that comes later than in the model.
+        # Copies of it are the others.
         if execution.operation in executed:
             run = _copy_node(node, inputs, names, node_names)
         else:

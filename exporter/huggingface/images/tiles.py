@@ -1,4 +1,4 @@
-"""Images as tiles of one size, of which each image has its own number: LLaVA-NeXT.
+"""Images that are cut into tiles of one size, large images into more tiles: LLaVA-NeXT.
 
 transformers joins the tiles of an image with loops in Python over the images. Here `image_sizes` is an input,
 and the graph selects the features in their order, so the number and sizes of images are dynamic.

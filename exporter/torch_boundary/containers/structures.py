@@ -9,6 +9,7 @@ from typing import Any
 
 import torch.export
 
+from ..static_lookups import defining_module, instance_attributes, is_instance
 from . import pytree
 from .caches import register_caches
 
@@ -104,11 +105,12 @@ def _register_classes(tree: object, is_accepted: Callable[[type], bool]) -> None
 
 def _holds_tensors(item: object) -> bool:
     """Whether an object of a class of a user or another library has tensors in its attributes."""
-    attributes = getattr(item, "__dict__", None)
-    is_container = isinstance(attributes, dict) and not callable(item) and not isinstance(item, ModuleType)
-    if not is_container or isinstance(item, torch.Tensor) or type(item).__module__.split(".")[0] == "torch":
+    attributes = instance_attributes(item)
+    if attributes is None or callable(item) or is_instance(item, (ModuleType, torch.Tensor)):
         return False
-    return any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(attributes))
+    if defining_module(type(item)).split(".")[0] == "torch":
+        return False
+    return any(is_instance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(attributes))
 
 
 def _register_attributes(item_class: type) -> None:
@@ -143,4 +145,4 @@ def _register_attributes(item_class: type) -> None:
 
 def _is_result(value: object) -> bool:
     numbers = (torch.Tensor, int, float, torch.SymInt, torch.SymFloat, torch.SymBool)
-    return any(isinstance(leaf, numbers) or _holds_tensors(leaf) for leaf in pytree.tree_leaves(value))
+    return any(is_instance(leaf, numbers) or _holds_tensors(leaf) for leaf in pytree.tree_leaves(value))

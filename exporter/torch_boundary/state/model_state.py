@@ -10,6 +10,14 @@ from typing import Any
 import torch
 
 from ..containers import pytree
+from ..static_lookups import (
+    bases_of,
+    class_attributes,
+    defining_module,
+    instance_attributes,
+    is_instance,
+    is_of_user,
+)
 from .module_tree import modules_of
 from .mutable_values import (
     BUILT_IN,
@@ -24,14 +32,6 @@ from .mutable_values import (
     slot_values,
 )
 from .scripted_state import ScriptedState
-from .static_lookups import (
-    bases_of,
-    class_attributes,
-    defining_module,
-    instance_attributes,
-    is_instance,
-    is_of_user,
-)
 
 _VALUE_IDS = frozenset(map(id, (bool, int, float, complex, str, bytes, type(None))))
 _BUILT_IN_IDS = frozenset(map(id, BUILT_IN))

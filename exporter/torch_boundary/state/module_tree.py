@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
-from .static_lookups import ClassSet
+from ..static_lookups import ClassSet
 
 _PLAIN_TYPES = ClassSet((bool, int, float, str, tuple, list, dict, collections.OrderedDict, set, type(None)))
 """Types of attributes that are neither tensors nor objects of TorchScript, to tell most of them quickly."""

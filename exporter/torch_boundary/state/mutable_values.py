@@ -19,7 +19,7 @@ from typing import Any, TypeGuard, TypeVar
 import numpy as np
 import torch
 
-from .static_lookups import bases_of, class_attributes, is_instance
+from ..static_lookups import bases_of, class_attributes, is_instance
 
 Restore = Callable[[], None]
 Key = TypeVar("Key")

@@ -15,9 +15,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ..fake_tensors import FakeTensor
-from .module_tree import modules_of
-from .mutable_values import Members
-from .static_lookups import (
+from ..static_lookups import (
     bases_of,
     class_attributes,
     defining_module,
@@ -26,6 +24,8 @@ from .static_lookups import (
     module_name,
     underlying_function,
 )
+from .module_tree import modules_of
+from .mutable_values import Members
 
 _CONTAINERS = (dict, list, set)
 _NESTED = (*_CONTAINERS, tuple)

@@ -79,10 +79,10 @@ class CropPadding(ConstantPass):
             return False
         axis, rank = axes[0] % len(shape), len(shape) - 2
         strides = conv.attributes.get_ints("strides") or [1] * rank
-        is_unpadded = conv.attributes.get_string("auto_pad", "NOTSET") != "NOTSET"
+        has_auto_pad = conv.attributes.get_string("auto_pad", "NOTSET") != "NOTSET"
         sizes = (shape[axis], full_shape[axis])
         is_known = all(isinstance(size, int) or size.value is not None for size in sizes)
-        if axis < 2 or strides[axis - 2] != 1 or is_unpadded or not is_known:
+        if axis < 2 or strides[axis - 2] != 1 or has_auto_pad or not is_known:
             return False
         surplus = (polynomial_of(sizes[1]) - polynomial_of(sizes[0])).number
         end = rank + axis - 2

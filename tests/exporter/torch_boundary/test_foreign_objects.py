@@ -15,7 +15,9 @@ from torch import nn
 
 import opsetta
 from opsetta import torch_onnx
-from opsetta.exporter.torch_boundary.state.static_lookups import (
+from opsetta.exporter.torch_boundary.containers import pytree
+from opsetta.exporter.torch_boundary.containers.structures import register_results
+from opsetta.exporter.torch_boundary.static_lookups import (
     defining_module,
     instance_attributes,
     underlying_function,
@@ -143,3 +145,16 @@ def test_static_lookups_find_what_python_finds() -> None:
     assert underlying_function(vars(Plain)["function"]) is Plain.function
     assert [instance_attributes(item) for item in (1, Slotted(), hostile)] == [None, None, None]
     assert underlying_function(module) is module
+
+
+class _ComputedAttributes:
+    """A result whose attributes are code of its class."""
+
+    @property
+    def __dict__(self) -> dict[str, Any]:  # type: ignore[override]
+        raise AssertionError("this code must not run")
+
+
+def test_results_are_registered_without_running_their_code() -> None:
+    register_results({"a": torch.ones(2), "b": _ComputedAttributes()})
+    assert _ComputedAttributes not in pytree.SUPPORTED_NODES

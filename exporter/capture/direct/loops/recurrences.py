@@ -130,7 +130,7 @@ def _run_by_tokens(
     *args: object,
     **kwargs: object,
 ) -> object:
-    """Run a module with blocks of one token if the length, the second axis, is or was dynamic."""
+    """Run a module in blocks of one token if its length (axis 1) is dynamic, or was in the capture."""
     block_size, name = module.block_size, type(module).__name__
     if isinstance(hidden_states.shape[1], torch.SymInt):
         replaced.add(name)
