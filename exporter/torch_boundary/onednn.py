@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
 import platform
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 
@@ -69,11 +70,29 @@ def version() -> str:
     return " ".join(match.groups()) if match else "unknown"
 
 
-def pack_linear(weight: torch.Tensor, batch: int | None) -> torch.Tensor:
-    """Pack the weight of a linear layer, [out, in]."""
+@contextlib.contextmanager
+def _packing(weight: torch.Tensor) -> Iterator[None]:
+    """Packs a weight within the context.
+
+    Raises:
+        PrepackUnavailable: there is no oneDNN, or it cannot pack such a weight on this processor.
+    """
     # Says what is lacking, before torch's own error about an unknown operator.
     library()
-    result: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, batch)
+    try:
+        yield
+    except RuntimeError as error:
+        dtype = str(weight.dtype).removeprefix("torch.")
+        raise PrepackUnavailable(
+            f"oneDNN cannot pack {dtype} weights on this processor: {error}; "
+            "float32 weights can be packed on each"
+        ) from error
+
+
+def pack_linear(weight: torch.Tensor, batch: int | None) -> torch.Tensor:
+    """Pack the weight of a linear layer, [out, in]."""
+    with _packing(weight):
+        result: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, batch)
     return result
 
 
@@ -86,13 +105,14 @@ def pack_convolution(
     input_size: Sequence[int] | None,
 ) -> torch.Tensor:
     """Pack the weight of a convolution of two or three dimensions, [out, in / groups, …]."""
-    library()
     size = None if input_size is None else list(input_size)
     planar = weight.dim() == 4
-    pack = (
-        torch.ops.aten.mkldnn_reorder_conv2d_weight if planar else torch.ops.aten.mkldnn_reorder_conv3d_weight
-    )
-    result: torch.Tensor = pack(weight.to_mkldnn(), list(padding), list(stride), list(dilation), groups, size)
+    with _packing(weight):
+        operators = torch.ops.aten
+        pack = operators.mkldnn_reorder_conv2d_weight if planar else operators.mkldnn_reorder_conv3d_weight
+        result: torch.Tensor = pack(
+            weight.to_mkldnn(), list(padding), list(stride), list(dilation), groups, size
+        )
     return result
 
 

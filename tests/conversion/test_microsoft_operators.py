@@ -94,7 +94,7 @@ RECORDS = {
     ),
     "quantized attention": (
         "QAttention",
-        [BYTES, integers(-99, 99, 8, 24, dtype=np.int8), reals(24), SCALES[0], SCALES[2], MASK, SCALES[1]],
+        [BYTES, integers(-63, 63, 8, 24, dtype=np.int8), reals(24), SCALES[0], SCALES[2], MASK, SCALES[1]],
         {"num_heads": 2},
         1,
     ),
@@ -149,7 +149,7 @@ RECORDS = {
         "MatMulIntegerToFloat",
         [
             BYTES,
-            integers(-99, 99, 8, 5, dtype=np.int8),
+            integers(-63, 63, 8, 5, dtype=np.int8),
             SCALES[0],
             np.abs(reals(5)),
             SCALES[1],
@@ -161,7 +161,7 @@ RECORDS = {
     ),
     "dynamic product": (
         "DynamicQuantizeMatMul",
-        [X, integers(-99, 99, 8, 5, dtype=np.int8), SCALES[0]],
+        [X, integers(-63, 63, 8, 5, dtype=np.int8), SCALES[0]],
         {},
         1,
     ),
@@ -191,7 +191,7 @@ RECORDS = {
         [
             integers(0, 255, 1, 6, 6, 2, dtype=np.uint8),
             *SCALES[:2],
-            integers(-99, 99, 3, 2, 3, 3, dtype=np.int8),
+            integers(-63, 63, 3, 2, 3, 3, dtype=np.int8),
             np.abs(reals(3)) / 50,
             np.zeros(3, np.int8),
             *SCALES[2:],
@@ -205,7 +205,7 @@ RECORDS = {
         [
             BYTES[0],
             *SCALES[:2],
-            integers(-99, 99, 5, 8, dtype=np.int8),
+            integers(-63, 63, 5, 8, dtype=np.int8),
             np.abs(reals(5)) / 50,
             np.zeros(5, np.int8),
             integers(-99, 99, 5),
@@ -216,7 +216,7 @@ RECORDS = {
     ),
     "QGemm to floats": (
         "QGemm",
-        [BYTES[0], *SCALES[:2], integers(-99, 99, 8, 5, dtype=np.int8), SCALES[0], number(0, np.int8)],
+        [BYTES[0], *SCALES[:2], integers(-63, 63, 8, 5, dtype=np.int8), SCALES[0], number(0, np.int8)],
         {"alpha": 0.5},
         1,
     ),
@@ -278,7 +278,7 @@ def test_standard_operators_give_what_the_kernel_gives(name):
 
 def quantized_layer(scales, **attributes):
     """A bidirectional LSTM of quantized weights, and its feeds."""
-    weights = [integers(-99, 99, 2, rows, 16, dtype=np.int8) for rows in (8, 4)]
+    weights = [integers(-63, 63, 2, rows, 16, dtype=np.int8) for rows in (8, 4)]
     parameters = [np.full(scales, 0.01, np.float32), np.zeros(scales, np.int8)] * 2
     inputs = [reals(5, 3, 8), *weights, reals(2, 32), None, None, None, None, *parameters]
     attributes = {"hidden_size": 4, "direction": "bidirectional", **attributes}

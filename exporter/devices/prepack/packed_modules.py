@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
+from typing import TypeAlias, TypeGuard
 
 import torch
 
@@ -13,6 +14,7 @@ from .packed_layout import PackedLayout, packed_layout
 from .packed_operators import layout_text, packed_convolution, packed_linear, read_layout
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_Convolution: TypeAlias = torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Conv3d
 _CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 _CONVOLUTION_CALLS: dict[object, Callable[..., torch.nn.Module]] = dict(
     zip(
@@ -81,7 +83,7 @@ class PackedLinear(PackedLayer):
 class PackedConvolution(PackedLayer):
     """`torch.nn.Conv1d`, `Conv2d` or `Conv3d` with a packed weight."""
 
-    def __init__(self, layer: torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Conv3d, padding: Sequence[int]):
+    def __init__(self, layer: _Convolution, padding: Sequence[int]):
         weight, stride, dilation = layer.weight.detach(), layer.stride, layer.dilation
         rank = len(padding)
         if rank == 1:
@@ -113,6 +115,9 @@ def pack_module(model: torch.nn.Module, batch: int | None) -> torch.nn.Module:
     paths: dict[torch.nn.Module, list[str]] = {}
     for path, layer in model.named_modules(remove_duplicate=False):
         paths.setdefault(layer, []).append(path)
+    # What this processor cannot pack is refused before a layer is replaced.
+    for dtype in {layer.weight.dtype for layer in paths if _is_packable(layer)}:
+        onednn.pack_linear(torch.zeros(1, 1, dtype=dtype), None)
     packed_model = model
     # A reference to a layer would keep its plain weight in memory until all layers are packed.
     path_groups = list(paths.values())
@@ -193,11 +198,10 @@ def _layer_of(module: torch.fx.GraphModule, node: torch.fx.Node) -> torch.nn.Mod
     return layer.train(False)
 
 
-def _pack_layer(layer: torch.nn.Module, batch: int | None) -> PackedLayer | None:
-    """The packed layer; None if the layer stays as it is."""
+def _is_packable(layer: torch.nn.Module) -> TypeGuard[torch.nn.Linear | _Convolution]:
     weight = getattr(layer, "weight", None)
     if type(layer) not in (torch.nn.Linear, *_CONVOLUTIONS) or not isinstance(weight, torch.Tensor):
-        return None
+        return False
     # Hooks belong to the object that they were registered with.
     hooked = any(
         hooks
@@ -205,17 +209,25 @@ def _pack_layer(layer: torch.nn.Module, batch: int | None) -> PackedLayer | None
         if name.endswith("_hooks") and not name.startswith("_state")
     )
     if hooked or weight.dtype not in _DTYPES or weight.device.type != "cpu" or 0 in weight.shape:
+        return False
+    if isinstance(layer, torch.nn.Linear):
+        return True
+    assert isinstance(layer, _CONVOLUTIONS)
+    return layer.padding_mode == "zeros" and _equal_padding(layer) is not None
+
+
+def _pack_layer(layer: torch.nn.Module, batch: int | None) -> PackedLayer | None:
+    """The packed layer; None if the layer stays as it is."""
+    if not _is_packable(layer):
         return None
     if isinstance(layer, torch.nn.Linear):
         return PackedLinear(layer, batch)
-    assert isinstance(layer, _CONVOLUTIONS)
     padding = _equal_padding(layer)
-    if padding is None or layer.padding_mode != "zeros":
-        return None
+    assert padding is not None
     return PackedConvolution(layer, padding)
 
 
-def _equal_padding(layer: torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Conv3d) -> list[int] | None:
+def _equal_padding(layer: _Convolution) -> list[int] | None:
     """The zeros at both ends of each axis; None if the ends differ."""
     if layer.padding == "valid":
         return [0] * len(layer.kernel_size)

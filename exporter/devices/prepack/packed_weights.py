@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ....passes.planning import align
-from ....registration import ModelFileError, PrepackError, PrepackUnavailable, UsageError
+from ....registration import ModelFileError, PrepackError, UsageError
 from ....registration.json_text import parse_json
 from ....registration.warning import warn
 from ...files.publishing import publish
@@ -56,17 +56,11 @@ class _Recipe:
         """Pack a plain weight with the oneDNN of this process."""
         from ...torch_boundary import onednn
 
-        onednn.library()
-        try:
-            if self.kind == "linear":
-                return onednn.pack_linear(weight, self.batch)
-            return onednn.pack_convolution(
-                weight, self.padding, self.stride, self.dilation, self.groups, self.input_size
-            )
-        except RuntimeError as error:
-            raise PrepackUnavailable(
-                f"oneDNN cannot pack {_dtype_name(weight)} weights on this processor: {error}"
-            ) from error
+        if self.kind == "linear":
+            return onednn.pack_linear(weight, self.batch)
+        return onednn.pack_convolution(
+            weight, self.padding, self.stride, self.dilation, self.groups, self.input_size
+        )
 
 
 class PackedWeight:

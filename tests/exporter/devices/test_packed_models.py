@@ -60,6 +60,21 @@ def test_packed_layers_agree_with_plain_ones(build, shape, dtype):
     assert torch.equal(packed.weight.reshape(plain.shape), plain)
 
 
+def test_a_type_that_the_processor_cannot_pack_changes_nothing(monkeypatch):
+    pack = onednn.pack_linear
+
+    def pack_floats(weight, batch):
+        if weight.dtype != torch.float32:
+            raise PrepackUnavailable("oneDNN cannot pack bfloat16 weights on this processor")
+        return pack(weight, batch)
+
+    monkeypatch.setattr(onednn, "pack_linear", pack_floats)
+    model = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8).bfloat16()).eval()
+    with pytest.raises(PrepackUnavailable, match="bfloat16"):
+        opsetta.prepack(model)
+    assert packed_count(model) == 0
+
+
 @pytest.mark.parametrize(
     ("build", "shape"),
     [
