@@ -29,6 +29,15 @@ INDEPENDENT = (
 )
 """Files of long tests that share nothing with each other: each may run in any test process."""
 
+SHARING = {
+    "conversion/test_conversion.py": "the node cases of onnx",
+    "exporter/lowering/test_default_attributes.py": "the node cases of onnx",
+    "exporter/devices/test_c_runtime.py": "the node cases of onnx",
+    "fuzz/test_copied_nodes.py": "the node cases of onnx",
+    "fuzz/test_operator_parameters.py": "the node cases of onnx",
+}
+"""Files whose tests share what takes long to make: they run in one test process."""
+
 hypothesis.settings.register_profile("quick", max_examples=30, deadline=None, derandomize=True)
 hypothesis.settings.register_profile("sweep", max_examples=1000, deadline=None)
 
@@ -75,7 +84,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class FileScheduling(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return nodeid if file.removeprefix("tests/") in INDEPENDENT else file
+            name = file.removeprefix("tests/")
+            return nodeid if name in INDEPENDENT else SHARING.get(name, file)
 
     return FileScheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
