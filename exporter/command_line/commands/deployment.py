@@ -1,7 +1,8 @@
-"""The commands `opsetta plan`, `opsetta prepack` and `opsetta stream`: models for deployment."""
+"""The commands `opsetta plan`, `build`, `plan-tflite`, `prepack` and `stream`: models for deployment."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 from typing import Annotated
@@ -147,6 +148,22 @@ def build(
     )
     planned.build(output)
     say(f"{output}: arena of {planned.peak} bytes, {len(planned.nodes)} nodes; compile it with make")
+
+
+def plan_tflite(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.tflite", help="The file to plan.")],
+    output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The .tflite file to write.")],
+    as_json: options.Json = False,
+) -> None:
+    """Write the memory plan of TensorFlow Lite Micro into a .tflite file."""
+    from ...devices.plan.tflite_plan import plan_tflite as write_plan
+
+    planned = write_plan(model, output)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(planned), indent=2))
+    else:
+        count = sum(offset >= 0 for offset in planned.offsets)
+        say(f"{output}: {count} tensors in {planned.peak} bytes (lower bound {planned.lower_bound})")
 
 
 def prepack(
