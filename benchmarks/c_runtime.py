@@ -54,7 +54,8 @@ class Output(nn.Module):
         return self.model(**{self.argument: x}).last_hidden_state
 
 
-def _image(model: nn.Module) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def image_model(model: nn.Module) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """A model of transformers and an image."""
     image = torch.randn(1, 3, 224, 224)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -66,9 +67,9 @@ def _image(model: nn.Module) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 
 MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
-    "ResNet-50": lambda: _image(transformers.ResNetModel(transformers.ResNetConfig())),
-    "MobileNetV2": lambda: _image(transformers.MobileNetV2Model(transformers.MobileNetV2Config())),
-    "ViT-B/16": lambda: _image(transformers.ViTModel(transformers.ViTConfig())),
+    "ResNet-50": lambda: image_model(transformers.ResNetModel(transformers.ResNetConfig())),
+    "MobileNetV2": lambda: image_model(transformers.MobileNetV2Model(transformers.MobileNetV2Config())),
+    "ViT-B/16": lambda: image_model(transformers.ViTModel(transformers.ViTConfig())),
     "BERT-base, 128 tokens": lambda: (
         Output(transformers.BertModel(transformers.BertConfig()), "input_ids"),
         (torch.arange(128)[None],),

@@ -32,6 +32,13 @@ SplitNodes = Annotated[
         help="Whether to split nodes into parts for less memory; by default those of inference.",
     ),
 ]
+Tile = Annotated[
+    bool,
+    typer.Option(
+        "--tile",
+        help="Split convolutions into bands of rows, too; neighbouring bands compute some rows twice.",
+    ),
+]
 MemoryLimit = Annotated[
     str | None,
     typer.Option(
@@ -39,7 +46,8 @@ MemoryLimit = Annotated[
     ),
 ]
 ExtraWork = Annotated[
-    float, typer.Option(help="How many operations --memory-limit may add, as a share of the model's.")
+    float,
+    typer.Option(help="How many operations --memory-limit and --tile may add, as a share of the model's."),
 ]
 Memories = Annotated[
     list[str] | None,
@@ -82,6 +90,7 @@ def plan(
     in_place: InPlace = True,
     reorder: Reorder = True,
     split: SplitNodes = None,
+    tile: Tile = False,
     memory_limit: MemoryLimit = None,
     extra_work: ExtraWork = EXTRA_WORK,
     memory: Memories = None,
@@ -104,6 +113,7 @@ def plan(
         in_place=in_place,
         reorder=reorder,
         split=split,
+        tile=tile,
         memory_limit=memory_limit,
         extra_work=extra_work,
         memories=memories_of(memory),
@@ -127,6 +137,7 @@ def build(
     in_place: InPlace = True,
     reorder: Reorder = True,
     split: SplitNodes = None,
+    tile: Tile = False,
     memory_limit: MemoryLimit = None,
     extra_work: ExtraWork = EXTRA_WORK,
     memory: Memories = None,
@@ -142,6 +153,7 @@ def build(
         in_place=in_place,
         reorder=reorder,
         split=split,
+        tile=tile,
         memory_limit=memory_limit,
         extra_work=extra_work,
         memories=memories_of(memory),
