@@ -11,6 +11,7 @@ bound, the operations that this adds, and the processor time of planning. The mo
 from __future__ import annotations
 
 import argparse
+import ctypes
 import itertools
 import math
 import pathlib
@@ -18,9 +19,10 @@ import tempfile
 import time
 from collections.abc import Callable
 
+import numpy as np
 import torch
 import transformers
-from c_runtime import MODELS, Output, image_model, run_in_c
+from c_runtime import MODELS, Output, image_model, load_library, run_in_c
 from torch import nn
 
 import opsetta
@@ -158,6 +160,7 @@ def measure_inference(names: list[str], runs: int) -> None:
     )
     print("|---|---|---|---|---|---|---|---|---|---|---|")
     ratios = []
+    library: ctypes.CDLL | None = None
     for name in names or INFERENCE:
         torch.manual_seed(0)
         model, inputs = INFERENCE[name]()
@@ -166,12 +169,17 @@ def measure_inference(names: list[str], runs: int) -> None:
         whole, _ = plan(program, split=False)
         parts, seconds = plan(program)
         tiles, tile_seconds = plan(program, tile=True)
-        times = []
+        times, results = [], []
         for planned in (whole, parts, tiles):
             with tempfile.TemporaryDirectory() as folder:
                 planned.build(folder)
+                library = library or load_library(pathlib.Path(folder))
                 feed = [tensor.numpy() for tensor in inputs]
-                times.append(run_in_c(pathlib.Path(folder), feed, runs)[0])
+                milliseconds, result = run_in_c(library, pathlib.Path(folder), feed, runs)
+                times.append(milliseconds)
+                results.append(result)
+        for result in results[1:]:
+            np.testing.assert_allclose(result, results[0], rtol=1e-3, atol=1e-4)
         sizes = [size / MEBIBYTE for size in (kept.peak, whole.peak, parts.peak, tiles.peak)]
         ratios.append((parts.peak / kept.peak, tiles.peak / kept.peak))
         print(
