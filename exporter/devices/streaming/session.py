@@ -110,9 +110,8 @@ class StreamingSession:
                 raise UsageError("state needs a model in memory: open the file with opsetta.load")
             graph = graph_of(model)
             outputs = states_of(graph, "train", None)
-            arrays = {name: as_array(value) for name, value in state.items()}
-            model, streamed = state_as_weights(graph, outputs, arrays)
-            self._held = {name: arrays[name] for name in outputs if name not in streamed.values()}
+            model, streamed = state_as_weights(graph, outputs, state)
+            self._held = {name: as_array(state[name]) for name in outputs if name not in streamed.values()}
             self._next_held = {outputs[name]: name for name in self._held}
         with tempfile.TemporaryDirectory(prefix="opsetta-") as staging:
             opened = open_model(model, pathlib.Path(staging), verify, trusted)

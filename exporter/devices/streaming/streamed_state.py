@@ -16,18 +16,19 @@ import onnx_ir as ir
 
 from ....registration import ModelFileError, UsageError
 from ...running.session import RuntimeValue, as_python
+from ...running.verification import as_array
 from .mapped_weights import PAGE, MappedWeight
 from .preparation import is_streamed
 
 
 def state_as_weights(
-    model: ir.Model, updates: Mapping[str, str], state: Mapping[str, np.ndarray]
+    model: ir.Model, updates: Mapping[str, str], state: Mapping[str, object]
 ) -> tuple[ir.Model, dict[str, str]]:
     """A copy of a model whose large state is weights, and the input of each output with their next values.
 
     Args:
         updates: the output with the next value of each input.
-        state: the values of these inputs.
+        state: the values of these inputs, which are read again when they are written.
 
     Raises:
         UsageError: a value is missing, unknown, or has another element type or shape.
@@ -43,7 +44,7 @@ def state_as_weights(
         name = value.name or ""
         if name not in state:
             continue
-        tensor = ir.tensor(state[name], name=name)
+        tensor = _lazy_tensor(state, name)
         shape = None if value.shape is None else list(value.shape)
         if tensor.dtype != value.dtype or (shape is not None and list(tensor.shape) != shape):
             raise UsageError(
@@ -58,6 +59,16 @@ def state_as_weights(
             copy.graph.register_initializer(value)
             weights[updates[name]] = name
     return copy, weights
+
+
+def _lazy_tensor(state: Mapping[str, object], name: str) -> ir.LazyTensor:
+    """A value of a state that may be in a file, which is not kept in memory."""
+    tensor = ir.tensor(as_array(state[name]))
+
+    def read() -> ir.TensorProtocol:
+        return ir.tensor(as_array(state[name]), name=name)
+
+    return ir.LazyTensor(read, dtype=tensor.dtype, shape=tensor.shape, name=name)
 
 
 class StreamedState:
