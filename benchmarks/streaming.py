@@ -5,8 +5,8 @@ has its imports and inputs.
 
 python benchmarks/streaming.py [--train] [--repeats 3] [--tokens 128] [--data-limit 256] [--json]
 
-With `--train`, instead, the memory of steps of Adam on an MLP with 48 MiB of parameters and 96 MiB of moments.
-Peaks are those of the steps, above the memory before the session opens.
+With `--train`, instead, the memory of steps of Adam on an MLP with 48 MiB of parameters and 96 MiB of
+moments. Peaks are those of the steps, above the memory before the session opens.
 """
 
 import argparse

@@ -112,7 +112,7 @@ def overlapping_ranges(
             rows = (sizes_of(operand) or [])[axis]
             parts = computed[value]
             if window is not None:
-                parts = [window.clipped(part, rows) for part in parts]
+                parts = [window.existing_rows(part, rows) for part in parts]
             elif rows != size:
                 return None
             if any(begin >= end for begin, end in parts):

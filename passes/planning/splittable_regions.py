@@ -432,9 +432,10 @@ class RegionSearch:
             if operand in memory_of:
                 owner = memory_of[operand]
             elif operand is not None and operand in self._memory.of and number is not None:
-                axis = region.needs[position].axes[number]
+                operand_axis = region.needs[position].axes[number]
+                needed = ranges.needed.get((position, number), ())
                 # The parts take the memory of an operand that is alive already.
-                if axis is not None and self._is_view(operand, axis, ranges.needed[position, number]):
+                if operand_axis is not None and self._is_view(operand, operand_axis, needed):
                     owner = None
             memory_of[result] = owner
             if owner is not None:

@@ -37,7 +37,7 @@ class Window:
             return rows
         return rows[0] // self.stride * self.stride, -(-rows[1] // self.stride) * self.stride
 
-    def needed(self, rows: tuple[int, int]) -> tuple[int, int]:
+    def operand_rows(self, rows: tuple[int, int]) -> tuple[int, int]:
         """The rows of the operand, with those of the padding before (negative) and after it."""
         if self.is_transposed:
             return rows[0] // self.stride, rows[1] // self.stride
@@ -45,12 +45,12 @@ class Window:
 
     def padding(self, rows: tuple[int, int], count: int) -> tuple[int, int]:
         """The rows of padding before and after those of an operand of `count` rows."""
-        begin, end = self.needed(rows)
+        begin, end = self.operand_rows(rows)
         return max(0, -begin), max(0, end - count)
 
-    def clipped(self, rows: tuple[int, int], count: int) -> tuple[int, int]:
+    def existing_rows(self, rows: tuple[int, int], count: int) -> tuple[int, int]:
         """The rows of an operand of `count` rows that are needed."""
-        begin, end = self.needed(rows)
+        begin, end = self.operand_rows(rows)
         return max(0, begin), min(count, end)
 
 
@@ -145,10 +145,10 @@ def _windows(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list
     """Rows of a convolution, a pooling, or a padded value."""
     attributes, dims, rows = node.attributes, len(result) - _ROWS, shapes[0][axis]
     if node.op_type == "Pad":
-        pads = constant_integers(node.inputs[1]) if len(node.inputs) > 1 else None
-        if attributes.get_string("mode", "constant") != "constant" or pads is None or len(node.inputs) > 3:
+        widths = constant_integers(node.inputs[1]) if len(node.inputs) > 1 else None
+        if attributes.get_string("mode", "constant") != "constant" or widths is None or len(node.inputs) > 3:
             return None
-        return _first(node, axis, Window(1, 1, pads[axis]))
+        return _first(node, axis, Window(1, 1, widths[axis]))
     kernel = attributes.get_ints("kernel_shape", shapes[1][_ROWS:] if len(shapes) > 1 else [])
     stride = attributes.get_ints("strides", [1] * dims)[0]
     dilation = attributes.get_ints("dilations", [1] * dims)[0]

@@ -174,7 +174,7 @@ class _Rewriter:
         """The result of part `number` of a node."""
         [value] = node.outputs
         axis = self._split.region.axes[self._search.value_at(position)]
-        begin, end = self._computed(position, number)
+        begin, end = self._part_range(position, number)
         shape = [end - begin if index == axis else size for index, size in enumerate(sizes_of(value) or ())]
         attributes = dict(node.attributes)
         op_type = node.op_type
@@ -236,11 +236,11 @@ class _Rewriter:
         producer = value.producer()
         assert producer is not None
         position = self._position_of[producer]
-        first, _ = self._computed(position, number)
+        first, _ = self._part_range(position, number)
         axis = self._split.region.axes[self._search.value_at(position)]
         return self._cut(part, axis, elements[0] - first, elements[1] - first, number)
 
-    def _computed(self, position: int, number: int) -> tuple[int, int]:
+    def _part_range(self, position: int, number: int) -> tuple[int, int]:
         """What part `number` of a node computes of its result."""
         return self._split.ranges.computed[self._search.value_at(position)][number]
 

@@ -122,19 +122,21 @@ class _Table:
     @property
     def content(self) -> bytes:
         """The whole file."""
-        return self._table.Bytes
+        content: bytes = self._table.Bytes
+        return content
 
     @property
     def position(self) -> int:
         """The first byte of the table in the file."""
-        return self._table.Pos
+        position: int = self._table.Pos
+        return position
 
     def field(self, number: int) -> int | None:
         """The first byte of a field in the file; None if the table does not have it."""
         offset = self._table.Offset(4 + 2 * number)
         return self._table.Pos + offset if offset else None
 
-    def unsigned(self, number: int, size: int) -> int:
+    def integer(self, number: int, size: int) -> int:
         """A number of some bytes; 0 if the table does not have it."""
         begin = self.field(number)
         return 0 if begin is None else int.from_bytes(self.content[begin : begin + size], "little")
@@ -175,15 +177,15 @@ def _plan_tensors(tflite: _Table) -> TflitePlan:
         raise PlanError(f"a .tflite file with a plan must have one sub-graph, but this has {len(graphs)}")
     [graph] = graphs
     tensors, operators = graph.tables(_TENSORS), graph.tables(_OPERATORS)
-    if any(buffer.unsigned(_DATA_OFFSET, 8) > 1 for buffer in buffers) or any(
-        operator.unsigned(_CUSTOM_OPTIONS_OFFSET, 8) > 1 for operator in operators
+    if any(buffer.integer(_DATA_OFFSET, 8) > 1 for buffer in buffers) or any(
+        operator.integer(_CUSTOM_OPTIONS_OFFSET, 8) > 1 for operator in operators
     ):
         raise PlanError("weights or options are outside the flatbuffer, whose size a plan changes")
     lifetimes = _lifetimes(graph, operators)
     intervals: dict[int, Interval] = {}
     for index, tensor in enumerate(tensors):
-        data = buffers[tensor.unsigned(_BUFFER, 4)].vector(_DATA, "<u1")
-        if index in lifetimes and not len(data) and not tensor.unsigned(_IS_VARIABLE, 1):
+        data = buffers[tensor.integer(_BUFFER, 4)].vector(_DATA, "<u1")
+        if index in lifetimes and not len(data) and not tensor.integer(_IS_VARIABLE, 1):
             size = _tensor_bytes(tensor)
             if size:
                 intervals[index] = Interval(size, *lifetimes[index])
@@ -221,7 +223,7 @@ def _tensor_bytes(tensor: _Table) -> int | None:
     if any(size < 0 for size in shape):
         name = tensor.vector(_NAME, "<u1").tobytes().decode()
         raise PlanError(f"tensor '{name}' has the shape {shape}: set the sizes of all dimensions")
-    element = _TYPE_BYTES.get(tensor.unsigned(_TYPE, 1))
+    element = _TYPE_BYTES.get(tensor.integer(_TYPE, 1))
     return None if element is None else math.prod(shape) * element
 
 
@@ -255,7 +257,7 @@ def _with_plan(tflite: _Table, plan: TflitePlan) -> bytes:
     entries = tflite.tables(_MODEL_METADATA)
     metadata = [end - table.position for table in entries]
     existing = [
-        table.unsigned(_METADATA_BUFFER, 4)
+        table.integer(_METADATA_BUFFER, 4)
         for table in entries
         if table.vector(_METADATA_NAME, "<u1").tobytes() == _METADATA.encode()
     ]
@@ -276,7 +278,7 @@ def _with_plan(tflite: _Table, plan: TflitePlan) -> bytes:
         vectors[number] = builder.EndVector()
 
     builder.StartObject(_MODEL_FIELDS)
-    builder.PrependUint32Slot(0, tflite.unsigned(0, 4), 0)
+    builder.PrependUint32Slot(0, tflite.integer(0, 4), 0)
     for number in range(1, _MODEL_FIELDS):
         target = tflite.target_position(number)
         if number in vectors:

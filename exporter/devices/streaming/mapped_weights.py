@@ -81,7 +81,7 @@ class MappedWeight:
     def array(self) -> np.ndarray:
         """A copy in memory."""
         dtype = ir.DataType(self.type.element_type).numpy()
-        return self._data.view(dtype).reshape([dim or 0 for dim in self.type.dims or ()]).copy()
+        return np.array(self._data.view(dtype)).reshape([int(dim or 0) for dim in self.type.dims or ()])
 
     def write(self, content: np.ndarray) -> None:
         """Replace the bytes of a weight in a file that is open for it."""

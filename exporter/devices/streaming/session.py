@@ -6,7 +6,6 @@ import collections
 import concurrent.futures
 import dataclasses
 import itertools
-import os
 import pathlib
 import tempfile
 import threading
@@ -24,11 +23,8 @@ from ...running.input_sizes import shape_of
 from ...running.model_inputs import Feed, ModelInputs, inputs_of_message
 from ...running.runner import Runner
 from ...running.session import OpenSession, RuntimeValue, as_python, open_session, session_options
-from ...running.verification import as_array
 from ..memory_amounts import memory_amount
-from ..plan.states import states_of
 from .budget import DEFAULT_LOOKAHEAD, activation_bytes, cut
-from .folder import graph_of
 from .mapped_weights import MappedWeight, ResidentWeights, packed_array
 from .open_model import open_model
 from .segment_models import GraphParts, Segment, SegmentModel, build_segments
@@ -101,27 +97,17 @@ class StreamingSession:
         self.budget = None if budget is None else memory_amount(budget)
         self._requested_lookahead = _count("lookahead", lookahead, 0)
         threads = _count("threads", threads, 1)
-        streamed: Mapping[str, str] = {}
-        self._held: dict[str, np.ndarray] = {}
-        """State of the caller that is too small to be streamed."""
-        self._next_held: dict[str, str] = {}
-        if state is not None:
-            if isinstance(model, (str, bytes, os.PathLike)):
-                raise UsageError("state needs a model in memory: open the file with opsetta.load")
-            graph = graph_of(model)
-            outputs = states_of(graph, "train", None)
-            model, streamed = state_as_weights(graph, outputs, state)
-            self._held = {name: as_array(state[name]) for name in outputs if name not in streamed.values()}
-            self._next_held = {outputs[name]: name for name in self._held}
+        stateful = state_as_weights(model, state)
+        self._held, self._next_held = stateful.held, stateful.next_held
         with tempfile.TemporaryDirectory(prefix="opsetta-") as staging:
-            opened = open_model(model, pathlib.Path(staging), verify, trusted)
+            opened = open_model(stateful.model, pathlib.Path(staging), verify, trusted)
         if state is None and any(entry.key == TRAINING for entry in opened.parts.proto.metadata_props):
             # Only initializers are in files; the caller holds the inputs of a step in memory.
             warn(
                 "parameters and state of a training graph are inputs, and are not streamed without state=",
                 UserWarning,
             )
-        self._state = StreamedState(opened.weights, streamed)
+        self._state = StreamedState(opened.weights, stateful.streamed)
         structure = Structure(
             opened.parts, {name: w.size for name, w in opened.weights.items()}, self._state.updates
         )

@@ -6,6 +6,7 @@ places after a run that succeeded, so a run that fails leaves the state as it wa
 
 from __future__ import annotations
 
+import dataclasses
 import mmap
 import os
 import tempfile
@@ -17,33 +18,54 @@ import onnx_ir as ir
 from ....registration import ModelFileError, UsageError
 from ...running.session import RuntimeValue, as_python
 from ...running.verification import as_array
+from ..plan.states import states_of
+from .folder import graph_of
 from .mapped_weights import PAGE, MappedWeight
 from .preparation import is_streamed
 
 
-def state_as_weights(
-    model: ir.Model, updates: Mapping[str, str], state: Mapping[str, object]
-) -> tuple[ir.Model, dict[str, str]]:
-    """A copy of a model whose large state is weights, and the input of each output with their next values.
+@dataclasses.dataclass
+class StatefulModel:
+    """A model whose large state is weights.
+
+    Attributes:
+        model: the model, or the caller's if it has no state.
+        streamed: by output, the weight whose next value it is.
+        held: the state that is too small to be streamed, by input.
+        next_held: by output, the input whose next value it is.
+    """
+
+    model: object
+    streamed: dict[str, str] = dataclasses.field(default_factory=dict)
+    held: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    next_held: dict[str, str] = dataclasses.field(default_factory=dict)
+
+
+def state_as_weights(model: object, state: Mapping[str, object] | None) -> StatefulModel:
+    """A copy of a training graph whose large state is weights.
 
     Args:
-        updates: the output with the next value of each input.
-        state: the values of these inputs, which are read again when they are written.
+        state: an array for each input with state, which is read again when it is written; None for the model
+            as it is.
 
     Raises:
-        UsageError: a value is missing, unknown, or has another element type or shape.
+        UsageError: the model is a file; an array is missing, unknown, or has another element type or shape.
     """
+    if state is None:
+        return StatefulModel(model)
+    if isinstance(model, (str, bytes, os.PathLike)):
+        raise UsageError("state needs a model in memory: open the file with opsetta.load")
+    source = graph_of(model)
+    updates = states_of(source, "train", None)
     if set(state) != set(updates):
         missing, unknown = sorted(set(updates) - set(state)), sorted(set(state) - set(updates))
         raise UsageError(
             f"state: no input has the name '{unknown[0]}'" if unknown else f"state: '{missing[0]}' is missing"
         )
-    copy = model.clone()
-    weights: dict[str, str] = {}
-    for value in list(copy.graph.inputs):
+    copy = source.clone()
+    stateful = StatefulModel(copy)
+    for value in [value for value in copy.graph.inputs if value.name in state]:
         name = value.name or ""
-        if name not in state:
-            continue
         tensor = _lazy_tensor(state, name)
         shape = None if value.shape is None else list(value.shape)
         if tensor.dtype != value.dtype or (shape is not None and list(tensor.shape) != shape):
@@ -57,18 +79,21 @@ def state_as_weights(
             copy.graph.inputs.remove(value)
             value.const_value, value.shape = tensor, tensor.shape
             copy.graph.register_initializer(value)
-            weights[updates[name]] = name
-    return copy, weights
+            stateful.streamed[updates[name]] = name
+        else:
+            stateful.held[name] = as_array(state[name])
+            stateful.next_held[updates[name]] = name
+    return stateful
 
 
 def _lazy_tensor(state: Mapping[str, object], name: str) -> ir.LazyTensor:
     """A value of a state that may be in a file, which is not kept in memory."""
     tensor = ir.tensor(as_array(state[name]))
 
-    def read() -> ir.TensorProtocol:
+    def load() -> ir.TensorProtocol:
         return ir.tensor(as_array(state[name]), name=name)
 
-    return ir.LazyTensor(read, dtype=tensor.dtype, shape=tensor.shape, name=name)
+    return ir.LazyTensor(load, dtype=tensor.dtype, shape=ir.Shape(tensor.shape.numpy()), name=name)
 
 
 class StreamedState:

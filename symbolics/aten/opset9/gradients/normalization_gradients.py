@@ -102,7 +102,7 @@ def native_batch_norm_backward(
     like = input if weight is None else weight
     gradients = cast_like(g, of_input, input), cast_like(g, of_weight, like), cast_like(g, of_bias, like)
     # Unlike other normalizations, this one has a result for a gradient that it need not compute, too.
-    if len(g.node.outputs) == len(gradients):
+    if g.node is not None and len(g.node.outputs) == len(gradients):
         return list(gradients)
     return select_gradients(output_mask, *gradients)
 
