@@ -249,6 +249,17 @@ def _gathering(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: li
     return PartNeeds((axis - count + 1, None))
 
 
+def _quantization(
+    node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]
+) -> PartNeeds | None:
+    """One scale for all elements, for each index of an axis, or for each block along an axis."""
+    if len(shapes[1]) == len(result) > 1:
+        return PartNeeds((axis,) * len(shapes))
+    channels = node.attributes.get_int("axis", 1) % len(result)
+    scales = 0 if shapes[1] and axis == channels else None
+    return PartNeeds((axis, *[scales] * (len(shapes) - 1)))
+
+
 _ROWS = 2
 """The axis of rows of images, and of steps of signals."""
 _Rule = Callable[[ir.Node, int, Sequence[list[int]], list[int]], PartNeeds | None]
@@ -274,8 +285,7 @@ _RULES: dict[str, _Rule] = {
     "Expand": _expansion,
     "Concat": _concatenation,
     "Gather": _gathering,
-    # With scales for each channel, further operands would be parts, too.
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _elementwise),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantization),
 }
 _WINDOWS: dict[str, _Rule] = {
     **dict.fromkeys(("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "Pad"), _windows),

@@ -155,6 +155,21 @@ def test_the_parts_of_a_batch_run_one_after_the_other(tmp_path):
     check(program, plan, {program.input_names[0]: image(4)}, tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("shape", "options"), [([32], "axis = 0"), ([64], "axis = 1"), ([4, 64], "axis = 0, block_size = 8")]
+)
+def test_weights_are_dequantized_in_parts(shape, options, tmp_path):
+    numbers = ", ".join(str(number % 17 - 8) for number in range(2048))
+    scales = ", ".join(str(0.5 + number % 7) for number in range(int(np.prod(shape))))
+    declared = f"int8[32,64] q = {{{numbers}}}, float{shape} s = {{{scales}}}".replace(" ]", "]")
+    text = f"(float[2,32] x) => (y) <{declared}> {{ w = DequantizeLinear<{options}>(q, s) y = MatMul(x, w) }}"
+    onnx.save(onnx.parser.parse_model(HEAD.replace("17", "21") + text), tmp_path / "model.onnx")
+    model = opsetta.load(tmp_path / "model.onnx")
+    plan = model.plan()
+    assert plan.peak < 0.6 * model.plan(split=False).peak
+    check(model, plan, {"x": 0.01 * ROWS[:2, :32]}, tmp_path)
+
+
 ROWS = np.linspace(-1, 1, 2048, dtype=np.float32).reshape(32, 64)
 
 
