@@ -412,8 +412,8 @@ class RegionSearch:
             if self._is_beside(buffer, region, start, end)
         )
         copied: dict[tuple[ir.Value, int], int] = {}
-        for (position, number), parts in ranges.needed.items():
-            value, axis = self._nodes[position].inputs[number], region.needs[position].axes[number]
+        for (position, index), parts in ranges.needed.items():
+            value, axis = self._nodes[position].inputs[index], region.needs[position].axes[index]
             if value is None or axis is None or value in region.axes or value not in self._memory.of:
                 continue
             if not self._is_view(value, axis, parts):
