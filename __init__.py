@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from .exporter.capture.stored_weights.opening import open_weights
     from .exporter.devices.plan.arena import run_in_arena
     from .exporter.devices.plan.plan import Plan
+    from .exporter.devices.plan.tflite_plan import TflitePlan, plan_tflite
     from .exporter.devices.prepack.memory_descriptor import MemoryDescriptor
     from .exporter.devices.prepack.packed_models import prepack
     from .exporter.devices.prepack.packed_session import load_session
@@ -104,6 +105,7 @@ __all__ = [
     "SweepResults",
     "TargetError",
     "TextGenerator",
+    "TflitePlan",
     "TrainingProgram",
     "TrainingSession",
     "UnsupportedError",
@@ -121,6 +123,7 @@ __all__ = [
     "load_session",
     "onnx_symbolic",
     "open_weights",
+    "plan_tflite",
     "prepack",
     "prepack_conv",
     "prepack_linear",
@@ -140,6 +143,7 @@ _modules: dict[str, Collection[str]] = {
     ".exporter.capture.stored_weights.opening": ("open_weights",),
     ".exporter.devices.plan.arena": ("run_in_arena",),
     ".exporter.devices.plan.plan": ("Plan",),
+    ".exporter.devices.plan.tflite_plan": ("TflitePlan", "plan_tflite"),
     ".exporter.devices.prepack.memory_descriptor": ("MemoryDescriptor",),
     ".exporter.devices.prepack.packed_models": ("prepack",),
     ".exporter.devices.prepack.packed_session": ("load_session",),

@@ -54,7 +54,8 @@ class Output(nn.Module):
         return self.model(**{self.argument: x}).last_hidden_state
 
 
-def _image(model: nn.Module) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+def image_model(model: nn.Module) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
+    """A model of transformers and an image."""
     image = torch.randn(1, 3, 224, 224)
     for module in model.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -66,9 +67,9 @@ def _image(model: nn.Module) -> tuple[nn.Module, tuple[torch.Tensor, ...]]:
 
 
 MODELS: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
-    "ResNet-50": lambda: _image(transformers.ResNetModel(transformers.ResNetConfig())),
-    "MobileNetV2": lambda: _image(transformers.MobileNetV2Model(transformers.MobileNetV2Config())),
-    "ViT-B/16": lambda: _image(transformers.ViTModel(transformers.ViTConfig())),
+    "ResNet-50": lambda: image_model(transformers.ResNetModel(transformers.ResNetConfig())),
+    "MobileNetV2": lambda: image_model(transformers.MobileNetV2Model(transformers.MobileNetV2Config())),
+    "ViT-B/16": lambda: image_model(transformers.ViTModel(transformers.ViTConfig())),
     "BERT-base, 128 tokens": lambda: (
         Output(transformers.BertModel(transformers.BertConfig()), "input_ids"),
         (torch.arange(128)[None],),
@@ -108,9 +109,14 @@ def aligned(size: int) -> np.ndarray:
     return block[start : start + size]
 
 
-def run_in_c(folder: pathlib.Path, feed: list[np.ndarray], runs: int) -> tuple[float, np.ndarray]:
-    """The median time of a run in milliseconds, and the first output."""
-    library = load_library(folder)
+def run_in_c(
+    library: ctypes.CDLL, folder: pathlib.Path, feed: list[np.ndarray], runs: int
+) -> tuple[float, np.ndarray]:
+    """The median time of a run in milliseconds, and the first output.
+
+    Args:
+        library: the runtime, which is the same in all folders.
+    """
     files = []
     for name in ("model.plan", "model.weights"):
         content = np.fromfile(folder / name, np.uint8)
@@ -173,7 +179,7 @@ def main() -> None:
             program.plan().build(folder / "app")
             feed = [tensor.numpy() for tensor in inputs]
             reference, expected = run_in_onnxruntime(folder / "model.onnx", feed, options.runs)
-            median, actual = run_in_c(folder / "app", feed, options.runs)
+            median, actual = run_in_c(load_library(folder / "app"), folder / "app", feed, options.runs)
         difference = float(np.abs(actual - expected).max())
         print(
             f"| {name} | {reference:.1f} | {median:.1f} | {median / reference:.2f} | {difference:.1e} |",

@@ -1,8 +1,9 @@
 """Measures the memory of plans: `python benchmarks/plans.py [--train] [--runs 5] [names]`.
 
-Prints a table in Markdown. For inference: the bytes of the block in the order of the graph, in the order of
-the plan, and with nodes in parts; the lower bound of the latter; the processor time of planning; and the time
-of the runtime in C with whole nodes and with parts, for which it needs a C compiler `cc`. With `--train`, for
+Prints a table in Markdown. For inference: the bytes of the block with whole nodes in the order of the graph
+and in that of the plan, with nodes in parts, and with tiles; the operations that tiles add; the processor
+time of planning with parts and with tiles; and the time of the runtime in C with whole nodes, parts and
+tiles, for which it needs a C compiler `cc`. With `--train`, for
 SGD and Adam: the bytes of the block, and with the lowest memory limit the bytes, the ratio of both, the lower
 bound, the operations that this adds, and the processor time of planning. The models have random weights.
 """
@@ -10,6 +11,7 @@ bound, the operations that this adds, and the processor time of planning. The mo
 from __future__ import annotations
 
 import argparse
+import ctypes
 import itertools
 import math
 import pathlib
@@ -17,9 +19,10 @@ import tempfile
 import time
 from collections.abc import Callable
 
+import numpy as np
 import torch
 import transformers
-from c_runtime import MODELS, Output, run_in_c
+from c_runtime import MODELS, Output, image_model, load_library, run_in_c
 from torch import nn
 
 import opsetta
@@ -128,30 +131,65 @@ def measure_training(names: list[str]) -> None:
     print(f"\nGeometric mean of the ratios: {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}")
 
 
+def _efficient_net() -> nn.Module:
+    """EfficientNet-B0; the defaults of transformers are B7."""
+    config = transformers.EfficientNetConfig(
+        width_coefficient=1.0, depth_coefficient=1.0, hidden_dim=1280, image_size=224
+    )
+    return transformers.EfficientNetModel(config)
+
+
+INFERENCE: dict[str, Callable[[], tuple[nn.Module, tuple[torch.Tensor, ...]]]] = {
+    **MODELS,
+    "EfficientNet-B0": lambda: image_model(_efficient_net()),
+    "ConvNeXt-T": lambda: image_model(transformers.ConvNextModel(transformers.ConvNextConfig())),
+    "SegFormer-B0": lambda: image_model(transformers.SegformerModel(transformers.SegformerConfig())),
+    "GPT-2, 64 tokens": lambda: (
+        Output(transformers.GPT2Model(transformers.GPT2Config(use_cache=False)), "input_ids"),
+        (torch.arange(64)[None],),
+    ),
+    "U-Net, 128 x 128": lambda: (UNet((32, 64, 128)), (torch.randn(1, 3, 128, 128),)),
+}
+
+
 def measure_inference(names: list[str], runs: int) -> None:
     """Print the table of inference."""
-    models = {**MODELS, "U-Net": lambda: (UNet((32, 64, 128)), (torch.randn(1, 3, 128, 128),))}
-    print("| model | graph order, MiB | plan order | parts | lower bound | planning, s | C, ms | parts, ms |")
-    print("|---|---|---|---|---|---|---|---|")
-    for name in names or models:
+    print(
+        "| model | graph order, MiB | plan order | parts | tiles | extra work | planning, s | with tiles, s "
+        "| C, ms | parts, ms | tiles, ms |"
+    )
+    print("|---|---|---|---|---|---|---|---|---|---|---|")
+    ratios = []
+    library: ctypes.CDLL | None = None
+    for name in names or INFERENCE:
         torch.manual_seed(0)
-        model, inputs = models[name]()
+        model, inputs = INFERENCE[name]()
         program = opsetta.export(model.eval(), inputs, opset=17)
         kept, _ = plan(program, split=False, reorder=False)
         whole, _ = plan(program, split=False)
         parts, seconds = plan(program)
-        times = []
-        for planned in (whole, parts):
+        tiles, tile_seconds = plan(program, tile=True)
+        times, results = [], []
+        for planned in (whole, parts, tiles):
             with tempfile.TemporaryDirectory() as folder:
                 planned.build(folder)
+                library = library or load_library(pathlib.Path(folder))
                 feed = [tensor.numpy() for tensor in inputs]
-                times.append(run_in_c(pathlib.Path(folder), feed, runs)[0])
-        sizes = [size / MEBIBYTE for size in (kept.peak, whole.peak, parts.peak, parts.lower_bound)]
+                milliseconds, result = run_in_c(library, pathlib.Path(folder), feed, runs)
+                times.append(milliseconds)
+                results.append(result)
+        for result in results[1:]:
+            # Parts round in another way, which deep models with random weights enlarge.
+            assert np.abs(result - results[0]).max() <= 1e-3 * np.abs(results[0]).max()
+        sizes = [size / MEBIBYTE for size in (kept.peak, whole.peak, parts.peak, tiles.peak)]
+        ratios.append((parts.peak / kept.peak, tiles.peak / kept.peak))
         print(
-            f"| {name} | {' | '.join(f'{size:.2f}' for size in sizes)} | {seconds:.1f} | {times[0]:.1f} | "
-            f"{times[1]:.1f} |",
+            f"| {name} | {' | '.join(f'{size:.2f}' for size in sizes)} | {tiles.extra_work:.0%} "
+            f"| {seconds:.1f} | {tile_seconds:.1f} | {' | '.join(f'{time:.1f}' for time in times)} |",
             flush=True,
         )
+    means = [math.exp(sum(map(math.log, column)) / len(ratios)) for column in zip(*ratios, strict=True)]
+    print(f"\nGeometric means of the ratios to the graph order: {means[0]:.2f} parts, {means[1]:.2f} tiles")
 
 
 def main() -> None:

@@ -3,7 +3,10 @@
 Linux only. Each row is of fresh processes. Peaks are those of resident memory above the bare process, which
 has its imports and inputs.
 
-python benchmarks/streaming.py [--repeats 3] [--tokens 128] [--data-limit 256] [--json]
+python benchmarks/streaming.py [--train] [--repeats 3] [--tokens 128] [--data-limit 256] [--json]
+
+With `--train`, instead, the memory of steps of Adam on an MLP with 48 MiB of parameters and 96 MiB of
+moments. Peaks are those of the steps, above the memory before the session opens.
 """
 
 import argparse
@@ -79,6 +82,55 @@ elif expected is None:
     numpy.save(reference, y)
 print(json.dumps(row))
 """
+TRAIN = """
+import json, sys, time
+import numpy, onnxruntime, opsetta
+opsetta.StreamingSession, opsetta.TrainingSession
+kind, folder = sys.argv[1:]
+def memory(key):
+    with open("/proc/self/status") as status:
+        return next(int(line.split()[1]) / 1024 for line in status if line.startswith(key + ":"))
+x, y = numpy.random.default_rng(0).standard_normal((2, 32, 1024), dtype=numpy.float32)
+bare, state = memory("VmRSS"), numpy.load(folder + "/state.npz")
+if kind == "plain":
+    session = opsetta.TrainingSession(folder + "/train.onnx", state)
+    step = lambda: session.step(x, y)
+else:
+    session = opsetta.StreamingSession(opsetta.load(folder + "/train.onnx"), state=state, lookahead=int(kind))
+    step = lambda: session.run(x, y, 0.001)[0]
+opened = memory("VmHWM") - bare
+with open("/proc/self/clear_refs", "w") as stream:
+    stream.write("5")  # the peak begins anew
+used = time.process_time()
+losses = [float(step()) for _ in range(4)]
+used = (time.process_time() - used) / 4
+print(json.dumps({"open_mb": opened, "peak_mb": memory("VmHWM") - bare, "cpu_s": used, "loss": losses[-1]}))
+"""
+
+
+def measure_training(repeats: int) -> None:
+    """Print a row for plain onnxruntime and for two lookaheads."""
+    import torch
+
+    layers = [layer for _ in range(12) for layer in (torch.nn.Linear(1024, 1024), torch.nn.GELU())]
+    x = torch.randn(32, 1024)
+    step = opsetta.export_training(
+        torch.nn.Sequential(*layers).train(), (x,), x, loss=torch.nn.MSELoss(), optimizer="adam", opset=17
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        step.save(pathlib.Path(folder, "train.onnx"))
+        np.savez(pathlib.Path(folder, "state.npz"), **step.state)
+        for kind in ("plain", "0", "1"):
+            command = [sys.executable, "-c", TRAIN, kind, folder]
+            runs = [
+                subprocess.run(command, capture_output=True, text=True, check=True) for _ in range(repeats)
+            ]
+            rows = [json.loads(run.stdout.splitlines()[-1]) for run in runs]
+            print(
+                kind,
+                {key: round(statistics.median(row[key] for row in rows), 4) for key in rows[0]},
+                flush=True,
+            )
 
 
 def layer(prefix: str, x: str, y: str) -> list[onnx.NodeProto]:
@@ -173,7 +225,11 @@ def main() -> None:
     parser.add_argument("--data-limit", type=int, default=256, help="MiB")
     parser.add_argument("--budget", default="200MB")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument("--train", action="store_true")
     options = parser.parse_args()
+    if options.train:
+        measure_training(options.repeats)
+        return
     found = {}
     with tempfile.TemporaryDirectory() as name:
         folder = pathlib.Path(name, "streamed")

@@ -9,7 +9,7 @@ import typer
 
 from .commands.compare import compare
 from .commands.convert import convert
-from .commands.deployment import build, plan, prepack, stream
+from .commands.deployment import build, plan, plan_tflite, prepack, stream
 from .commands.editing import edit, extract, join
 from .commands.export import export, verify
 from .commands.freeze import freeze
@@ -53,6 +53,7 @@ _COMMANDS: tuple[Callable[..., None], ...] = (
     diff,
     reduce,
     plan,
+    plan_tflite,
     prepack,
     build,
     stream,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import heapq
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -15,7 +16,9 @@ import onnx_ir as ir
 
 from ..onnx_graph.inplace import memory_sharing
 from .buffers import Buffer, GraphBuffers
+from .node_work import work_of
 from .order import reads
+from .part_ranges import PartRanges, SplittableRegion, overlapping_ranges, proportional_ranges
 from .parts import PartRules, has_whole_bytes, sizes_of
 from .splitting_rules import PartNeeds, part_needs
 
@@ -36,40 +39,37 @@ _SMALL_WEIGHT = 16 * 1024
 """Bytes of a weight that may be stored as a whole and in parts: biases of zeros are often shared."""
 
 
-@dataclasses.dataclass
-class SplittableRegion:
-    """Nodes that can run part by part.
-
-    Attributes:
-        needs: by position, what a part of the result of each node needs.
-        axes: the axes along which the results are split.
-    """
-
-    needs: dict[int, PartNeeds]
-    axes: dict[ir.Value, int]
-
-
 @dataclasses.dataclass(frozen=True)
 class Split:
     """A region, and the number of its parts.
 
     Attributes:
         region: the nodes.
-        boundaries: where the parts end, as fractions of each axis: numerators over `units`.
-        units: the denominator.
+        ranges: the elements of the parts.
+        count: the number of parts.
         peak: the bytes that are needed while it runs, as an estimate.
-        copies: the number of nodes that take the places of those of the region.
+        work: the operations that it adds, because parts overlap.
     """
 
     region: SplittableRegion
-    boundaries: tuple[int, ...]
-    units: int
+    ranges: PartRanges
+    count: int
     peak: int
-    copies: int
+    work: int
+
+    @property
+    def copies(self) -> int:
+        """The number of nodes that take the places of those of the region."""
+        return self.count * len(self.region.needs)
 
 
 class RegionSearch:
-    """Searches regions of a graph around one of its nodes."""
+    """Searches regions of a graph around one of its nodes.
+
+    Args:
+        overwrites: whether nodes overwrite operands.
+        most_work: the operations that a split may add, because parts overlap; None if no parts may.
+    """
 
     def __init__(
         self,
@@ -79,8 +79,10 @@ class RegionSearch:
         profile: Sequence[int],
         *,
         overwrites: bool = True,
+        most_work: int | None = None,
     ):
         self._overwrites, self._peak = overwrites, max(profile)
+        self._most_work, self._has_tiles = most_work or 0, most_work is not None
         self._sizes: dict[ir.Value, int] = {}
         self._weighed: set[frozenset[tuple[int, int]]] = set()
         self._nodes, self._memory, self._rules, self._profile = memory.nodes, memory, rules, profile
@@ -124,20 +126,12 @@ class RegionSearch:
 
     def _splits_along(self, node: ir.Node, axis: int, step: int) -> list[Split]:
         start = self._position[node]
-        needs = part_needs(node, axis)
+        needs = part_needs(node, axis, overlaps=self._has_tiles)
         if needs is None:
             return []
         grown = self._grow_forward(start, SplittableRegion({start: needs}, {node.outputs[0]: axis}))
-        grown = [(end, region) for end, region in grown if end >= step]
-        ends = heapq.nsmallest(
-            _MOST_ENDS,
-            grown,
-            key=lambda entry: sum(
-                self._bytes(value) for value in entry[1].axes if self._is_result(value, entry[0])
-            ),
-        )
         splits = []
-        for end, region in ends:
+        for end, region in self._ends([entry for entry in grown if entry[0] >= step]):
             regions = self._grow_backward(start, end, region)
             beginnings = sorted(
                 (region for region in regions if min(region.needs) <= step), key=self._operand_bytes
@@ -153,6 +147,23 @@ class RegionSearch:
                 if split is not None and split.peak < _WORTH * self._peak:
                     splits.append(split)
         return splits
+
+    def _ends(self, grown: Sequence[tuple[int, SplittableRegion]]) -> list[tuple[int, SplittableRegion]]:
+        """Of regions that end later and later, those whose results are small."""
+        sizes = [
+            sum(self._bytes(value) for value in region.axes if self._is_result(value, end))
+            for end, region in grown
+        ]
+        smallest = heapq.nsmallest(_MOST_ENDS, range(len(grown)), key=sizes.__getitem__)
+        if self._has_tiles:
+            # The more nodes a region has, the more rows are computed twice: ends that no earlier one matches.
+            least = itertools.accumulate([math.inf, *sizes], min)
+            smallest += [
+                number
+                for number, (size, least_before) in enumerate(zip(sizes, least, strict=False))
+                if size < least_before
+            ][:_MOST_ENDS]
+        return [grown[number] for number in sorted(set(smallest))]
 
     def _grow_forward(self, start: int, region: SplittableRegion) -> list[tuple[int, SplittableRegion]]:
         """The regions with the nodes that depend on the first one, by the position of the last one."""
@@ -176,7 +187,7 @@ class RegionSearch:
         """The axis of the result whose parts need the operands along the axes that they have."""
         shape = sizes_of(node.outputs[0]) if len(node.outputs) == 1 else None
         for axis, size in enumerate(shape or ()):
-            needs = part_needs(node, axis) if size > 1 else None
+            needs = part_needs(node, axis, overlaps=self._has_tiles) if size > 1 else None
             if needs is not None and all(
                 value is None or value not in axes or axes[value] == needed
                 for value, needed in zip(node.inputs, needs.axes, strict=True)
@@ -203,7 +214,7 @@ class RegionSearch:
             axis = next(iter(axes), None)
             if len(axes) != 1 or axis is None:
                 continue
-            needs = part_needs(node, axis)
+            needs = part_needs(node, axis, overlaps=self._has_tiles)
             if needs is None:
                 continue
             region = SplittableRegion({**region.needs, position: needs}, {**region.axes, value: axis})
@@ -246,17 +257,44 @@ class RegionSearch:
         for count in _COUNTS:
             if count > units or count * len(region.needs) > _MOST_COPIES:
                 break
-            boundaries = self._boundaries(region, operands, units, count, end)
-            peak = self._estimate(region, operands, boundaries, units, end)
+            ranges = self._ranges(region, operands, units, count, end)
+            work = 0 if ranges is None else self._added_work(region, ranges)
+            if ranges is None or work > self._most_work:
+                break
+            peak = self._estimate(region, ranges, end)
             # More parts are more nodes: they must be worth it.
             if best is None or peak < _WORTH * best.peak:
                 if best is not None and best.peak < _ENOUGH * self._peak:
                     break
-                best = Split(region, boundaries, units, peak, len(boundaries) * len(region.needs))
+                best = Split(region, ranges, len(next(iter(ranges.computed.values()))), peak, work)
         return best
 
+    def _ranges(
+        self,
+        region: SplittableRegion,
+        operands: Mapping[ir.Value, set[int | None]],
+        units: int,
+        count: int,
+        end: int,
+    ) -> PartRanges | None:
+        if region.has_overlaps:
+            return overlapping_ranges(region, self._nodes, lambda value: self._is_result(value, end), count)
+        boundaries = self._boundaries(region, operands, units, count, end)
+        return proportional_ranges(region, self._nodes, boundaries, units)
+
+    def _added_work(self, region: SplittableRegion, ranges: PartRanges) -> int:
+        """The operations of elements that several parts compute."""
+        added = 0
+        for value, axis in region.axes.items() if region.has_overlaps else ():
+            node, shape = value.producer(), sizes_of(value)
+            assert node is not None
+            assert shape is not None
+            count = sum(end - begin for begin, end in ranges.computed[value])
+            added += work_of(node) * max(0, count - shape[axis]) // shape[axis]
+        return added
+
     def _units(self, region: SplittableRegion, operands: Mapping[ir.Value, set[int | None]]) -> int:
-        """The largest number of equal pieces that all axes have."""
+        """The largest number of equal pieces that all axes have; of parts that overlap, of their results."""
         sizes = [needs.units for needs in region.needs.values()]
         for value, axis in (*region.axes.items(), *((v, a) for v, axes in operands.items() for a in axes)):
             shape = sizes_of(value)
@@ -264,7 +302,7 @@ class RegionSearch:
                 return 0
             if axis is not None:
                 sizes.append(shape[axis])
-        return math.gcd(*sizes)
+        return max(sizes) if region.has_overlaps else math.gcd(*sizes)
 
     def _may_split_constants(self, operands: Mapping[ir.Value, set[int | None]]) -> bool:
         """Whether no large weight would be stored twice: as a whole, and in parts."""
@@ -309,12 +347,16 @@ class RegionSearch:
         ends = [min(units, (number + 1) * pieces // count * step) for number in range(count)]
         return tuple(ends)
 
-    def is_view(self, value: ir.Value, axis: int, boundaries: Sequence[int], units: int) -> bool:
+    def _is_view(self, value: ir.Value, axis: int, parts: Sequence[tuple[int, int]]) -> bool:
         """Whether the parts of a value are contiguous and aligned."""
-        size = self._bytes(value)
+        size, shape = self._bytes(value), sizes_of(value) or []
         return _is_contiguous(value, axis) and not any(
-            size * end // units % self._rules.alignment for end in boundaries[:-1]
+            size * begin // shape[axis] % self._rules.alignment for begin, _ in parts
         )
+
+    def _largest_part(self, value: ir.Value, axis: int, parts: Sequence[tuple[int, int]]) -> int:
+        """The bytes of the largest part of a value."""
+        return self._bytes(value) * max(end - begin for begin, end in parts) // (sizes_of(value) or [])[axis]
 
     def value_at(self, position: int) -> ir.Value:
         """The result of the node at a position."""
@@ -333,14 +375,17 @@ class RegionSearch:
         opset = graph.opset_imports.get("", 0) if isinstance(graph, ir.Graph) else 0
         for number in memory_sharing.overwritable(node.op_type, opset, len(node.inputs)):
             value = node.inputs[number]
-            if value is None or value in region.axes or needs.axes[number] is None:
+            # A part that overlaps with the next one must leave its elements to it.
+            if region.has_overlaps or value is None or value in region.axes or needs.axes[number] is None:
                 continue
             if value.dtype != node.outputs[0].dtype or sizes_of(value) != sizes_of(node.outputs[0]):
                 continue
             if self._ends_within(value, region, position, end):
                 return number
         number = self._memory.in_place.get(node, -1)
-        return None if number < 0 or needs.axes[number] is None else number
+        if number < 0 or needs.axes[number] is None:
+            return None
+        return None if region.has_overlaps and node.inputs[number] not in region.axes else number
 
     def _ends_within(self, value: ir.Value, region: SplittableRegion, position: int, end: int) -> bool:
         """Whether only one node of the region needs the memory of an operand."""
@@ -358,30 +403,24 @@ class RegionSearch:
         }
         return readers == {position} and [*self._nodes[position].inputs].count(value) == 1
 
-    def _estimate(
-        self,
-        region: SplittableRegion,
-        operands: Mapping[ir.Value, set[int | None]],
-        boundaries: Sequence[int],
-        units: int,
-        end: int,
-    ) -> int:
+    def _estimate(self, region: SplittableRegion, ranges: PartRanges, end: int) -> int:
         """The bytes that are needed while the parts of a region run."""
         start, size = min(region.needs), self._bytes
-        largest = max(b - a for a, b in zip((0, *boundaries), boundaries, strict=False))
         live = sum(
             max(size(value) for value in buffer.values)
             for buffer in self._memory.buffers
             if self._is_beside(buffer, region, start, end)
         )
-        for value, axes in operands.items():
-            for axis in axes:
-                if (
-                    axis is not None
-                    and value in self._memory.of
-                    and not self.is_view(value, axis, boundaries, units)
-                ):
-                    live += (size(value)) * largest // units
+        copied: dict[tuple[ir.Value, int], int] = {}
+        for (position, index), parts in ranges.needed.items():
+            value, axis = self._nodes[position].inputs[index], region.needs[position].axes[index]
+            if value is None or axis is None or value in region.axes or value not in self._memory.of:
+                continue
+            if not self._is_view(value, axis, parts):
+                copied[value, axis] = max(
+                    copied.get((value, axis), 0), self._largest_part(value, axis, parts)
+                )
+        live += sum(copied.values())
         memory_of: dict[ir.Value, ir.Value | None] = {}
         group: dict[ir.Value, list[ir.Value]] = {}
         for position in sorted(region.needs):
@@ -393,14 +432,15 @@ class RegionSearch:
             if operand in memory_of:
                 owner = memory_of[operand]
             elif operand is not None and operand in self._memory.of and number is not None:
-                axis = region.needs[position].axes[number]
+                operand_axis = region.needs[position].axes[number]
+                needed = ranges.needed.get((position, number), ())
                 # The parts take the memory of an operand that is alive already.
-                if axis is not None and self.is_view(operand, axis, boundaries, units):
+                if operand_axis is not None and self._is_view(operand, operand_axis, needed):
                     owner = None
             memory_of[result] = owner
             if owner is not None:
                 group.setdefault(owner, []).append(result)
-        return live + self._most_inside(region, group, boundaries, units, end, largest)
+        return live + self._most_inside(region, group, ranges, end)
 
     def _is_beside(self, buffer: Buffer, region: SplittableRegion, start: int, end: int) -> bool:
         """Whether a buffer from outside of a region is alive while it runs."""
@@ -416,10 +456,8 @@ class RegionSearch:
         self,
         region: SplittableRegion,
         group: Mapping[ir.Value, list[ir.Value]],
-        boundaries: Sequence[int],
-        units: int,
+        ranges: PartRanges,
         end: int,
-        largest: int,
     ) -> int:
         """The most bytes of results: whole ones of the region, and one part of the others."""
         size, whole, joined = self._bytes, 0, 0
@@ -429,7 +467,11 @@ class RegionSearch:
             full = size(owner)
             if results:
                 whole += full
-                if not all(self.is_view(value, region.axes[value], boundaries, units) for value in results):
+                if not all(
+                    self._is_view(value, region.axes[value], ranges.shares[value])
+                    and ranges.shares[value] == ranges.computed[value]
+                    for value in results
+                ):
                     joined += full
                 continue
             positions = [
@@ -440,7 +482,7 @@ class RegionSearch:
                 for reader in self._readers.get(value, ())
                 if reader in region.needs
             ]
-            part = full * largest // units
+            part = self._largest_part(owner, region.axes[owner], ranges.computed[owner])
             changes[min(positions)] = changes.get(min(positions), 0) + part
             changes[max(positions) + 1] = changes.get(max(positions) + 1, 0) - part
         most = inside = 0

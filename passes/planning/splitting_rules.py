@@ -16,6 +16,45 @@ from .parts import constant_integers, sizes_of
 
 
 @dataclasses.dataclass(frozen=True)
+class Window:
+    """Which rows of input 0 the rows of a result need.
+
+    Attributes:
+        size: the rows of a window.
+        stride: the rows between the beginnings of windows; of a transposed operator, those that a row gives.
+        before: the rows of padding before the first row.
+        is_transposed: whether rows of the input give rows of the result.
+    """
+
+    size: int
+    stride: int
+    before: int
+    is_transposed: bool = False
+
+    def whole_steps(self, rows: tuple[int, int]) -> tuple[int, int]:
+        """The rows of the result that can be computed alone, with the given ones among them."""
+        if not self.is_transposed:
+            return rows
+        return rows[0] // self.stride * self.stride, -(-rows[1] // self.stride) * self.stride
+
+    def operand_rows(self, rows: tuple[int, int]) -> tuple[int, int]:
+        """The rows of the operand, with those of the padding before (negative) and after it."""
+        if self.is_transposed:
+            return rows[0] // self.stride, rows[1] // self.stride
+        return rows[0] * self.stride - self.before, (rows[1] - 1) * self.stride - self.before + self.size
+
+    def padding(self, rows: tuple[int, int], count: int) -> tuple[int, int]:
+        """The rows of padding before and after those of an operand of `count` rows."""
+        begin, end = self.operand_rows(rows)
+        return max(0, -begin), max(0, end - count)
+
+    def existing_rows(self, rows: tuple[int, int], count: int) -> tuple[int, int]:
+        """The rows of an operand of `count` rows that are needed."""
+        begin, end = self.operand_rows(rows)
+        return max(0, begin), min(count, end)
+
+
+@dataclasses.dataclass(frozen=True)
 class PartNeeds:
     """What a part of output 0 needs.
 
@@ -23,14 +62,20 @@ class PartNeeds:
         axes: for each input the axis along which the same fraction of it is enough; None if it is needed
             whole.
         units: a number of equal pieces of the axis that parts are made of; 0 for any.
+        window: which rows of input 0 are needed, if they are not those of the result.
     """
 
     axes: tuple[int | None, ...]
     units: int = 0
+    window: Window | None = None
 
 
-def part_needs(node: ir.Node, axis: int) -> PartNeeds | None:
-    """What a part of the only output of a node along an axis needs; None if it cannot be computed alone."""
+def part_needs(node: ir.Node, axis: int, *, overlaps: bool = False) -> PartNeeds | None:
+    """What a part of the only output of a node along an axis needs; None if it cannot be computed alone.
+
+    Args:
+        overlaps: whether parts may need elements that other parts need, too.
+    """
     if node.domain not in ("", "ai.onnx") or len(node.outputs) != 1:
         return None
     result = sizes_of(node.outputs[0])
@@ -43,14 +88,16 @@ def part_needs(node: ir.Node, axis: int) -> PartNeeds | None:
     if memory_sharing.is_broadcasting(node.op_type):
         return PartNeeds(_broadcast_axes(shapes, result, axis))
     rule = _RULES.get(node.op_type)
+    if overlaps and axis == _ROWS:
+        rule = _WINDOWS.get(node.op_type, rule)
     if rule is None and memory_sharing.is_elementwise(node.op_type):
         rule = _elementwise
     return None if rule is None else rule(node, axis, shapes, result)
 
 
-def _first(node: ir.Node, axis: int | None, units: int = 0) -> PartNeeds:
+def _first(node: ir.Node, axis: int | None, window: Window | None = None) -> PartNeeds:
     """A part of input 0, and all of the others."""
-    return PartNeeds((axis, *[None] * (len(node.inputs) - 1)), units)
+    return PartNeeds((axis, *[None] * (len(node.inputs) - 1)), window=window)
 
 
 def _broadcast_axes(shapes: Sequence[list[int]], result: list[int], axis: int) -> tuple[int | None, ...]:
@@ -92,6 +139,32 @@ def _channels(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: lis
 
 def _pooling(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]) -> PartNeeds | None:
     return _first(node, axis) if axis < 2 else None
+
+
+def _windows(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]) -> PartNeeds | None:
+    """Rows of a convolution, a pooling, or a padded value."""
+    attributes, dims, rows = node.attributes, len(result) - _ROWS, shapes[0][axis]
+    if node.op_type == "Pad":
+        widths = constant_integers(node.inputs[1]) if len(node.inputs) > 1 else None
+        if attributes.get_string("mode", "constant") != "constant" or widths is None or len(node.inputs) > 3:
+            return None
+        return _first(node, axis, Window(1, 1, widths[axis]))
+    kernel = attributes.get_ints("kernel_shape", shapes[1][_ROWS:] if len(shapes) > 1 else [])
+    stride = attributes.get_ints("strides", [1] * dims)[0]
+    dilation = attributes.get_ints("dilations", [1] * dims)[0]
+    pads = attributes.get_ints("pads", [0] * 2 * dims)
+    if attributes.get_int("ceil_mode", 0) or attributes.get_string("auto_pad", "NOTSET") != "NOTSET":
+        return None
+    if node.op_type == "ConvTranspose":
+        # Without overlaps, each row of the operand gives rows of its own.
+        is_separate = kernel[0] == stride and dilation == 1 and not pads[0] and not pads[dims]
+        if not is_separate or rows * stride != result[axis] or "output_shape" in attributes:
+            return None
+        return _first(node, axis, Window(1, stride, 0, is_transposed=True))
+    size = (kernel[0] - 1) * dilation + 1
+    if (rows + pads[0] + pads[dims] - size) // stride + 1 != result[axis]:
+        return None
+    return _first(node, axis, Window(size, stride, pads[0]))
 
 
 def _along_rows(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]) -> PartNeeds | None:
@@ -176,6 +249,19 @@ def _gathering(node: ir.Node, axis: int, shapes: Sequence[list[int]], result: li
     return PartNeeds((axis - count + 1, None))
 
 
+def _quantization(
+    node: ir.Node, axis: int, shapes: Sequence[list[int]], result: list[int]
+) -> PartNeeds | None:
+    """One scale for all elements, for each index of an axis, or for each block along an axis."""
+    if len(shapes[1]) == len(result) > 1:
+        return PartNeeds((axis,) * len(shapes))
+    channels = node.attributes.get_int("axis", 1) % len(result)
+    scales = 0 if shapes[1] and axis == channels else None
+    return PartNeeds((axis, *[scales] * (len(shapes) - 1)))
+
+
+_ROWS = 2
+"""The axis of rows of images, and of steps of signals."""
 _Rule = Callable[[ir.Node, int, Sequence[list[int]], list[int]], PartNeeds | None]
 _RULES: dict[str, _Rule] = {
     "Conv": _convolution,
@@ -199,6 +285,10 @@ _RULES: dict[str, _Rule] = {
     "Expand": _expansion,
     "Concat": _concatenation,
     "Gather": _gathering,
-    # With scales for each channel, further operands would be parts, too.
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _elementwise),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _quantization),
 }
+_WINDOWS: dict[str, _Rule] = {
+    **dict.fromkeys(("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool", "Pad"), _windows),
+    "BatchNormalization": lambda node, axis, shapes, result: _first(node, axis),
+}
+"""Operators whose rows need other rows of their operand."""

@@ -1,7 +1,8 @@
-"""The commands `opsetta plan`, `opsetta prepack` and `opsetta stream`: models for deployment."""
+"""The commands `opsetta plan`, `build`, `plan-tflite`, `prepack` and `stream`: models for deployment."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pathlib
 from typing import Annotated
@@ -31,6 +32,13 @@ SplitNodes = Annotated[
         help="Whether to split nodes into parts for less memory; by default those of inference.",
     ),
 ]
+Tile = Annotated[
+    bool,
+    typer.Option(
+        "--tile",
+        help="Split convolutions into bands of rows, too; neighbouring bands compute some rows twice.",
+    ),
+]
 MemoryLimit = Annotated[
     str | None,
     typer.Option(
@@ -38,7 +46,8 @@ MemoryLimit = Annotated[
     ),
 ]
 ExtraWork = Annotated[
-    float, typer.Option(help="How many operations --memory-limit may add, as a share of the model's.")
+    float,
+    typer.Option(help="How many operations --memory-limit and --tile may add, as a share of the model's."),
 ]
 Memories = Annotated[
     list[str] | None,
@@ -81,6 +90,7 @@ def plan(
     in_place: InPlace = True,
     reorder: Reorder = True,
     split: SplitNodes = None,
+    tile: Tile = False,
     memory_limit: MemoryLimit = None,
     extra_work: ExtraWork = EXTRA_WORK,
     memory: Memories = None,
@@ -103,6 +113,7 @@ def plan(
         in_place=in_place,
         reorder=reorder,
         split=split,
+        tile=tile,
         memory_limit=memory_limit,
         extra_work=extra_work,
         memories=memories_of(memory),
@@ -126,6 +137,7 @@ def build(
     in_place: InPlace = True,
     reorder: Reorder = True,
     split: SplitNodes = None,
+    tile: Tile = False,
     memory_limit: MemoryLimit = None,
     extra_work: ExtraWork = EXTRA_WORK,
     memory: Memories = None,
@@ -141,12 +153,29 @@ def build(
         in_place=in_place,
         reorder=reorder,
         split=split,
+        tile=tile,
         memory_limit=memory_limit,
         extra_work=extra_work,
         memories=memories_of(memory),
     )
     planned.build(output)
     say(f"{output}: arena of {planned.peak} bytes, {len(planned.nodes)} nodes; compile it with make")
+
+
+def plan_tflite(
+    model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.tflite", help="The file to plan.")],
+    output: Annotated[pathlib.Path, typer.Option("--output", "-o", help="The .tflite file to write.")],
+    as_json: options.Json = False,
+) -> None:
+    """Write the memory plan of TensorFlow Lite Micro into a .tflite file."""
+    from ...devices.plan.tflite_plan import plan_tflite as write_plan
+
+    planned = write_plan(model, output)
+    if as_json:
+        print(json.dumps(dataclasses.asdict(planned), indent=2))
+    else:
+        count = sum(offset >= 0 for offset in planned.offsets)
+        say(f"{output}: {count} tensors in {planned.peak} bytes (lower bound {planned.lower_bound})")
 
 
 def prepack(

@@ -14,7 +14,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ....passes.onnx_graph.inplace.annotations import annotate_inplace
-from ....passes.planning.parts import sizes_of
+from ....passes.planning.node_work import work_of
+from ....passes.planning.parts import constant_integers, sizes_of
 from ....passes.planning.recomputation import is_lower
 from ....passes.planning.splittable_regions import RegionSearch, Split
 from ....registration import MAY_OVERWRITE, PLAN_PHASE, PlanError
@@ -27,7 +28,9 @@ _MOST_TRIALS = 4
 _RESHAPING = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
-def split_nodes(model: ir.Model, memory_model: MemoryModel, consumed: Mapping[str, str] | None) -> ir.Model:
+def split_nodes(
+    model: ir.Model, memory_model: MemoryModel, consumed: Mapping[str, str] | None, most_work: float | None
+) -> tuple[ir.Model, float]:
     """A model whose nodes are split where that lowers the memory of its plan, or the model itself.
 
     The parts of a node compute the same elements from the same operands. Nodes are split only if sizes are
@@ -37,22 +40,34 @@ def split_nodes(model: ir.Model, memory_model: MemoryModel, consumed: Mapping[st
         model: in execution order, with in-place annotations.
         consumed: inputs that may be overwritten, with the outputs that are their next values; None if no node
             overwrites an operand.
+        most_work: the most operations that parts with common rows may add, as a share of those of the model;
+            None if parts may have no common rows.
+
+    Returns:
+        The model, and the operations that it adds, as a share.
     """
+    work = sum(map(work_of, model.graph))
+    added, best_added = 0, 0
     most_nodes = 3 * len(model.graph) + 200
     preferences: dict[str, str] = {}
     best, best_peak = model, math.inf
     try:
         layout = memory_model.lay_out(model.graph)
     except PlanError:
-        return model
+        return model, 0.0
     for _ in range(_MOST_ROUNDS):
         profile = layout.profile
         peak = max(profile)
         # Several nodes may need as much: until all of them are split, the peak stays.
         if peak < best_peak:
-            best, best_peak = model, peak
+            best, best_peak, best_added = model, peak, added
         search = RegionSearch(
-            model.graph, layout.memory, layout.rules, profile, overwrites=consumed is not None
+            model.graph,
+            layout.memory,
+            layout.rules,
+            profile,
+            overwrites=consumed is not None,
+            most_work=None if most_work is None else int(most_work * work) - added,
         )
         for split in search.splits(profile.index(peak))[:_MOST_TRIALS]:
             if len(model.graph) + split.copies > most_nodes:
@@ -71,10 +86,11 @@ def split_nodes(model: ir.Model, memory_model: MemoryModel, consumed: Mapping[st
             )
             if keeps_states and is_lower(changed_layout.profile, profile):
                 model, layout, preferences = changed, changed_layout, chosen
+                added += split.work
                 break
         else:
             break
-    return best
+    return best, best_added / max(work, 1)
 
 
 class _Rewriter:
@@ -88,7 +104,7 @@ class _Rewriter:
         self._end = max(self._positions)
         self._names = {value.name for node in model.graph.all_nodes() for value in node.outputs}
         self._names |= {value.name for value in (*model.graph.inputs, *model.graph.initializers.values())}
-        self._pieces: dict[tuple[ir.Value, int], list[ir.Value]] = {}
+        self._pieces: dict[tuple[ir.Value, int, int, int], ir.Value] = {}
         self._new_nodes: list[ir.Node] = []
         self._preferences: dict[str, str] = {}
         self._phase = self._nodes[self._positions[0]].metadata_props.get(PLAN_PHASE)
@@ -98,13 +114,13 @@ class _Rewriter:
         region = set(self._positions)
         start = self._positions[0]
         hoisted = [self._nodes[i] for i in range(start, self._end + 1) if i not in region]
-        parts = [self._copy_part(number) for number in range(len(self._split.boundaries))]
+        parts = [self._copy_part(number) for number in range(self._split.count)]
         results: dict[ir.Value, ir.Value] = {}
         for position in self._positions:
             value = self._nodes[position].outputs[0]
             readers = (self._position_of[node] in region for node in value.consumers())
             if value.is_graph_output() or not all(readers):
-                results[value] = self._join(value, [part[value] for part in parts])
+                results[value] = self._join(position, [part[value] for part in parts])
         order = [*self._nodes[:start], *hoisted, *self._new_nodes, *self._nodes[self._end + 1 :]]
         self._replace(results)
         for node in self._nodes:
@@ -126,31 +142,31 @@ class _Rewriter:
                 if output is value:
                     self._graph.outputs[index] = whole
 
-    def _range(self, value: ir.Value, axis: int, number: int) -> tuple[int, int]:
-        """Where part `number` of a value begins and ends along an axis."""
-        shape = sizes_of(value)
-        assert shape is not None
-        ends = (0, *self._split.boundaries)
-        return shape[axis] * ends[number] // self._split.units, shape[axis] * ends[
-            number + 1
-        ] // self._split.units
-
     def _copy_part(self, number: int) -> dict[ir.Value, ir.Value]:
-        """The results of part `number` of the region, by the whole ones."""
+        """What part `number` of the region contributes to its results, by these."""
         results: dict[ir.Value, ir.Value] = {}
+        shares: dict[ir.Value, ir.Value] = {}
         for position in self._positions:
             node, needs = self._nodes[position], self._split.region.needs[position]
             inputs: list[ir.Value | None] = []
             for value, axis in zip(node.inputs, needs.axes, strict=True):
-                if value in results:
-                    inputs.append(results[value])
-                elif value is None or axis is None:
+                if value is None or (axis is None and value not in results):
                     inputs.append(value)
+                    continue
+                assert axis is not None
+                needed = self._split.ranges.needed[position, len(inputs)][number]
+                if value in results:
+                    inputs.append(self._cut_part(value, results[value], needed, number))
                 else:
-                    inputs.append(self._piece(value, axis, number))
+                    inputs.append(self._operand_piece(value, axis, number, needed))
             [value] = node.outputs
             results[value] = self._copy_node(node, inputs, position, number)
-        return results
+        for position in self._positions:
+            [value] = self._nodes[position].outputs
+            contributed = self._split.ranges.shares.get(self._search.value_at(position))
+            if contributed is not None:
+                shares[value] = self._cut_part(value, results[value], contributed[number], number)
+        return shares
 
     def _copy_node(
         self, node: ir.Node, inputs: list[ir.Value | None], position: int, number: int
@@ -158,7 +174,7 @@ class _Rewriter:
         """The result of part `number` of a node."""
         [value] = node.outputs
         axis = self._split.region.axes[self._search.value_at(position)]
-        begin, end = self._range(value, axis, number)
+        begin, end = self._part_range(position, number)
         shape = [end - begin if index == axis else size for index, size in enumerate(sizes_of(value) or ())]
         attributes = dict(node.attributes)
         op_type = node.op_type
@@ -169,9 +185,22 @@ class _Rewriter:
             inputs[1] = self._constant(shape, f"{value.name}/shape")
         elif op_type == "Conv" and self._split.region.needs[position].units:
             groups = node.attributes.get_int("group", 1)
-            ends = (0, *self._split.boundaries)
-            share = groups * (ends[number + 1] - ends[number]) // self._split.units
+            share = groups * (end - begin) // (sizes_of(value) or [])[axis]
             attributes["group"] = ir.AttrInt64("group", share)
+        window = self._split.region.needs[position].window
+        if window is not None and not window.is_transposed:
+            before, after = window.padding((begin, end), (sizes_of(node.inputs[0]) or [])[axis])
+            pads = (
+                list(constant_integers(node.inputs[1]) or [])
+                if op_type == "Pad"
+                else list(node.attributes.get_ints("pads", [0] * 2 * (len(shape) - axis)))
+            )
+            index = axis if op_type == "Pad" else 0
+            pads[index], pads[index + len(pads) // 2] = before, after
+            if op_type == "Pad":
+                inputs[1] = self._constant(pads, f"{value.name}/pads")
+            else:
+                attributes["pads"] = ir.AttrInt64s("pads", pads)
         copy = self._add_node(op_type, inputs, list(attributes.values()), value, shape, number, node)
         overwritten = self._search.overwritten(self._split.region, position, self._end)
         if overwritten is not None:
@@ -202,22 +231,39 @@ class _Rewriter:
         self._new_nodes.append(node)
         return value
 
-    def _piece(self, value: ir.Value, axis: int, number: int) -> ir.Value:
-        """Part `number` of an operand from outside: of a weight, or a Slice."""
-        pieces = self._pieces.setdefault((value, axis), [])
-        while len(pieces) <= number:
-            index = len(pieces)
-            begin, end = self._range(value, axis, index)
-            shape = [end - begin if a == axis else size for a, size in enumerate(sizes_of(value) or ())]
-            if value.is_initializer() and value not in self._graph.inputs:
-                pieces.append(self._weight_piece(value, axis, begin, end, index))
-                continue
-            limits = [
-                self._constant([limit], f"{value.name}/{name}")
-                for name, limit in (("begin", begin), ("end", end), ("axis", axis))
-            ]
-            pieces.append(self._add_node("Slice", [value, *limits], [], value, shape, index))
-        return pieces[number]
+    def _cut_part(self, value: ir.Value, part: ir.Value, elements: tuple[int, int], number: int) -> ir.Value:
+        """Some elements of part `number` of a result in the region."""
+        producer = value.producer()
+        assert producer is not None
+        position = self._position_of[producer]
+        first, _ = self._part_range(position, number)
+        axis = self._split.region.axes[self._search.value_at(position)]
+        return self._cut(part, axis, elements[0] - first, elements[1] - first, number)
+
+    def _part_range(self, position: int, number: int) -> tuple[int, int]:
+        """What part `number` of a node computes of its result."""
+        return self._split.ranges.computed[self._search.value_at(position)][number]
+
+    def _operand_piece(self, value: ir.Value, axis: int, number: int, needed: tuple[int, int]) -> ir.Value:
+        """A part of an operand from outside: of a weight, or a Slice."""
+        key = value, axis, *needed
+        if key not in self._pieces:
+            is_weight = value.is_initializer() and value not in self._graph.inputs
+            cut = self._weight_piece if is_weight else self._cut
+            self._pieces[key] = cut(value, axis, *needed, number)
+        return self._pieces[key]
+
+    def _cut(self, value: ir.Value, axis: int, begin: int, end: int, number: int) -> ir.Value:
+        """A Slice of a value, or the value if that is all of it."""
+        shape = list(sizes_of(value) or ())
+        if (begin, end) == (0, shape[axis]):
+            return value
+        shape[axis] = end - begin
+        limits = [
+            self._constant([limit], f"{value.name}/{name}")
+            for name, limit in (("begin", begin), ("end", end), ("axis", axis))
+        ]
+        return self._add_node("Slice", [value, *limits], [], value, shape, number)
 
     def _weight_piece(self, value: ir.Value, axis: int, begin: int, end: int, number: int) -> ir.Value:
         whole = value.const_value
@@ -247,12 +293,13 @@ class _Rewriter:
         self._graph.register_initializer(value)
         return value
 
-    def _join(self, value: ir.Value, parts: Sequence[ir.Value]) -> ir.Value:
-        producer, shape = value.producer(), sizes_of(value)
-        assert producer is not None
-        assert shape is not None
-        axis = self._split.region.axes[self._search.value_at(self._nodes.index(producer))]
-        return self._add_node("Concat", parts, [ir.AttrInt64("axis", axis)], value, shape, None)
+    def _join(self, position: int, parts: Sequence[ir.Value]) -> ir.Value:
+        """The result of a node, of all parts."""
+        [value] = self._nodes[position].outputs
+        axis = self._split.region.axes[self._search.value_at(position)]
+        return self._add_node(
+            "Concat", parts, [ir.AttrInt64("axis", axis)], value, sizes_of(value) or [], None
+        )
 
     def _unused_name(self, name: str) -> str:
         candidate, count = name, 1

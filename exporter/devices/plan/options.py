@@ -28,6 +28,7 @@ class PlanOptions:
     memory_limit: int | str | None = None
     extra_work: float = EXTRA_WORK
     memories: Mapping[str, int | str | None] | None = None
+    tile: bool = False
 
     def __post_init__(self) -> None:
         if self.mode not in ("inference", "train"):
@@ -43,6 +44,8 @@ class PlanOptions:
             raise UsageError(f"extra_work must not be negative, but is {self.extra_work}")
         if self.memory_limit is not None and self.memory_limit != LOWEST:
             memory_amount(self.memory_limit)
+        if self.tile and self.split is False:
+            raise UsageError("tile=True splits nodes: it cannot be combined with split=False")
         unlimited = [name for name, size in self.memory_sizes.items() if size is None]
         if unlimited not in ([], list(self.memory_sizes)[-1:]):
             raise UsageError(f"memory '{unlimited[0]}' needs a size: only the last one may have none")
@@ -63,6 +66,11 @@ class PlanOptions:
         }
 
     @property
+    def tile_work(self) -> float | None:
+        """The operations that tiles may add, as a share of those of the model; None for no tiles."""
+        return self.extra_work if self.tile else None
+
+    @property
     def splits(self) -> bool:
         """Whether nodes are split into parts."""
-        return self.mode == "inference" if self.split is None else self.split
+        return self.mode == "inference" or self.tile if self.split is None else self.split

@@ -135,8 +135,7 @@ class _Planner:
             PlanError: the values do not fit into the limit.
         """
         limit = self.options.limit
-        planned, planned_model = self._plan(model)
-        share = 0.0
+        planned, planned_model, share = self._plan(model)
         if limit is None:
             return planned, planned_model, share
         if planned.peak is None:
@@ -148,9 +147,9 @@ class _Planner:
             changed, changed_share = recompute_nodes(
                 model, self.memory_model, self.consumed, target, self.options.extra_work
             )
-            again, again_model = self._plan(changed)
+            again, again_model, added = self._plan(changed)
             if again.peak is not None and again.peak < best_peak:
-                planned, planned_model, share = again, again_model, changed_share
+                planned, planned_model, share = again, again_model, changed_share + added
                 best_peak = again.peak
             # Offsets may need more than the values that are alive at once: then aim lower.
             if target <= 0:
@@ -163,11 +162,12 @@ class _Planner:
             )
         return planned, planned_model, share
 
-    def _plan(self, model: ir.Model) -> tuple[PlannedGraph, ir.Model]:
+    def _plan(self, model: ir.Model) -> tuple[PlannedGraph, ir.Model, float]:
         """Plan a model, after its nodes are split if the options say so."""
         options, memory_model = self.options, self.memory_model
+        share = 0.0
         if options.splits:
-            model = split_nodes(model, memory_model, self.consumed)
+            model, share = split_nodes(model, memory_model, self.consumed, options.tile_work)
         graph = model.graph
         phases = {
             node.name or "": node.metadata_props.get(PLAN_PHASE, FORWARD)
@@ -181,7 +181,7 @@ class _Planner:
             # Sizes are formulas: every value has memory of its own.
             parts = None
         dimensions, alignment = memory_model.dimensions, memory_model.alignment
-        return plan_graph(graph, list(graph), dimensions, alignment, phases, parts=parts), model
+        return plan_graph(graph, list(graph), dimensions, alignment, phases, parts=parts), model, share
 
 
 def _check_dimensions(model: ir.Model, sizes: Mapping[str, int] | None) -> Dimensions:

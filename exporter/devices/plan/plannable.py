@@ -33,6 +33,7 @@ class PlannableModel:
         memory_limit: int | str | None = None,
         extra_work: float = EXTRA_WORK,
         memories: Mapping[str, int | str | None] | None = None,
+        tile: bool = False,
     ) -> Plan:
         """Plan execution order, lifetimes, results in place, and memory offsets; see docs/plan.md.
 
@@ -52,10 +53,12 @@ class PlannableModel:
                 long.
             memory_limit: bytes that the values may take, as a number or text (`"64MiB"`), or `"lowest"`.
                 Nodes run again shortly before late readers of their results until the limit is met.
-            extra_work: how many operations this may add, as a share of those of the model.
+            extra_work: how many operations this or tiles may add, as a share of those of the model.
             memories: bytes of each memory of the device by name, the fastest first: `{"sram": "512KiB",
                 "dram": None}`. The last one may have any size. Buffers that nodes access often are in the
                 fast ones.
+            tile: whether convolutions and poolings may also be split into bands of rows. Neighbouring bands
+                compute some rows twice.
 
         Raises:
             PlanError: a value has no size that is known before the model runs, or another one than the file
@@ -79,5 +82,6 @@ class PlannableModel:
             memory_limit,
             extra_work,
             memories,
+            tile,
         )
         return make_plan(self.model, options)

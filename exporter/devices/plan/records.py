@@ -157,7 +157,8 @@ class PlanFacts(PlannedGraph):
         dimensions: the sizes that the caller gave to symbolic dimensions.
         states: the inputs that take the values of outputs in the next run. A run may overwrite them.
         memories: the memories of the device, the fastest first; none if the block is one memory.
-        extra_work: the operations of nodes that run again for a memory limit, as a share of all others.
+        extra_work: the operations of nodes that run again for a memory limit, and of rows that two tiles
+            compute, as a share of all others.
         model: the model that was planned, in execution order.
     """
 

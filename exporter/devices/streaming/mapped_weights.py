@@ -30,6 +30,7 @@ class MappedWeight:
     Attributes:
         name: the initializer.
         type: its element type and shape.
+        nbytes: its bytes.
         size: bytes of memory that it takes, in whole pages.
     """
 
@@ -38,6 +39,7 @@ class MappedWeight:
         self.name = name
         self.type = value_type
         self._data = data
+        self.nbytes = data.nbytes
         # Weights of equal shapes have equal sizes, wherever they begin: equal blocks are cut alike.
         self.size = -(-data.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         begin = int(data.ctypes.data)
@@ -75,6 +77,15 @@ class MappedWeight:
             raise ModelFileError(
                 f"weight {quoted(self.name)} cannot be read from its file: {os.strerror(failure)}"
             )
+
+    def array(self) -> np.ndarray:
+        """A copy in memory."""
+        dtype = ir.DataType(self.type.element_type).numpy()
+        return np.array(self._data.view(dtype)).reshape([int(dim or 0) for dim in self.type.dims or ()])
+
+    def write(self, content: np.ndarray) -> None:
+        """Replace the bytes of a weight in a file that is open for it."""
+        self._data[:] = content
 
     def release(self) -> None:
         """Give the memory back to the system; the file keeps the weight."""

@@ -10,23 +10,25 @@ import pathlib
 import tempfile
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import onnx
 import onnx_ir as ir
 
 from ....registration import TRAINING, PlanError, UsageError
 from ....registration.warning import warn
 from ...running.input_sizes import shape_of
-from ...running.model_inputs import Feed, inputs_of_message
+from ...running.model_inputs import Feed, ModelInputs, inputs_of_message
 from ...running.runner import Runner
-from ...running.session import OpenSession, RuntimeValue, open_session, session_options
+from ...running.session import OpenSession, RuntimeValue, as_python, open_session, session_options
 from ..memory_amounts import memory_amount
 from .budget import DEFAULT_LOOKAHEAD, activation_bytes, cut
 from .mapped_weights import MappedWeight, ResidentWeights, packed_array
 from .open_model import open_model
 from .segment_models import GraphParts, Segment, SegmentModel, build_segments
+from .streamed_state import StreamedState, state_as_weights
 from .structure import Structure
 from .system_memory import trim
 
@@ -68,6 +70,7 @@ class StreamingSession:
         threads: int | None = None,
         verify: str = "full",
         trusted: bool = False,
+        state: Mapping[str, Any] | None = None,
     ):
         """Open a model.
 
@@ -82,6 +85,8 @@ class StreamingSession:
             threads: threads that compute; by default onnxruntime's choice.
             verify: of a folder, `"full"` compares the SHA-256 of every weight first, `"size"` sizes only.
             trusted: lift the bounds on the size of the graph; see `opsetta.load`.
+            state: of a training graph in memory, an array for each input of its state. The state is then
+                streamed, too: runs read it from a temporary file, and write the new one there.
 
         Raises:
             UsageError: an argument has an unknown value or a wrong type.
@@ -92,12 +97,20 @@ class StreamingSession:
         self.budget = None if budget is None else memory_amount(budget)
         self._requested_lookahead = _count("lookahead", lookahead, 0)
         threads = _count("threads", threads, 1)
+        stateful = state_as_weights(model, state)
+        self._held, self._next_held = stateful.held, stateful.next_held
         with tempfile.TemporaryDirectory(prefix="opsetta-") as staging:
-            opened = open_model(model, pathlib.Path(staging), verify, trusted)
-        if any(entry.key == TRAINING for entry in opened.parts.proto.metadata_props):
+            opened = open_model(stateful.model, pathlib.Path(staging), verify, trusted)
+        if state is None and any(entry.key == TRAINING for entry in opened.parts.proto.metadata_props):
             # Only initializers are in files; the caller holds the inputs of a step in memory.
-            warn("parameters and state of a training graph are inputs, and are not streamed", UserWarning)
-        structure = Structure(opened.parts, {name: w.size for name, w in opened.weights.items()})
+            warn(
+                "parameters and state of a training graph are inputs, and are not streamed without state=",
+                UserWarning,
+            )
+        self._state = StreamedState(opened.weights, stateful.streamed)
+        structure = Structure(
+            opened.parts, {name: w.size for name, w in opened.weights.items()}, self._state.updates
+        )
         self._parts = opened.parts
         self._weights = opened.weights
         self._lifetimes = structure.lifetimes
@@ -114,8 +127,11 @@ class StreamingSession:
             name: _constant(opened.parts, name) for part in segments for name in part.constants.values()
         }
         self._last_reader = {name: part.index for part in segments for name in part.values.values()}
-        self._inputs = inputs_of_message(opened.parts.proto)
-        self._outputs = [info.name for info in opened.parts.proto.graph.output]
+        self._inputs = _inputs_except(opened.parts.proto, self._held)
+        self._held_inputs = _inputs_except(opened.parts.proto, self._inputs.names)
+        outputs = [info.name for info in opened.parts.proto.graph.output]
+        self._kept = [name for name in outputs if name not in self._state.updates]
+        self._outputs = [name for name in self._kept if name not in self._next_held]
         self._resident = ResidentWeights(self._weights)
         self._lock = threading.Lock()
         self._closed = False
@@ -141,7 +157,7 @@ class StreamingSession:
     @property
     def input_names(self) -> list[str]:
         """Names of the inputs, in order."""
-        return list(self._parts.inputs)
+        return list(self._inputs.names)
 
     @property
     def output_names(self) -> list[str]:
@@ -185,7 +201,18 @@ class StreamingSession:
                 f"{least} bytes, {activations} of them for activations"
             )
         with self._lock:
-            return _Run(self, feed, ahead).outputs()
+            self._state.begin()
+            run = _Run(self, {**feed, **self._held_inputs.feed(self._held)}, ahead)
+            results = dict(zip(self._kept, run.outputs(), strict=True))
+            self._held |= {old: as_python(results[new]) for new, old in self._next_held.items()}
+            self._state.advance()
+            return [results[name] for name in self._outputs]
+
+    @property
+    def state(self) -> dict[str, np.ndarray]:
+        """Copies of the state in memory, by input name."""
+        streamed = {name: self._weights[name].array() for name in self._state.updates.values()}
+        return {**streamed, **{name: array.copy() for name, array in self._held.items()}}
 
     def close(self) -> None:
         """End the thread that reads weights. The session cannot run afterwards."""
@@ -243,6 +270,7 @@ class _Run:
         self._session = session
         self._values = values
         self._ahead = ahead
+        self._written: set[str] = set()
         self._begin = time.perf_counter()
         self._events: list[Event] = []
         self._loads: collections.deque[concurrent.futures.Future[None]] = collections.deque()
@@ -269,7 +297,10 @@ class _Run:
                 concurrent.futures.wait([load])
                 self._release(segment)
             session.events = tuple(self._events)
-        return [self._output(name) for name in session._outputs]
+        for name in session._state.updates:
+            if name not in self._written:
+                session._state.write(name, self._output(name))
+        return [self._output(name) for name in session._kept]
 
     def _load(self, segment: Segment) -> None:
         self._note("load", segment)
@@ -295,9 +326,13 @@ class _Run:
         results = runner.run(feed)
         self._note("ran", segment)
         self._values.update(zip(segment.outputs, results, strict=True))
+        for real in segment.outputs:
+            if real in session._state.updates:
+                session._state.write(real, self._values[real])
+                self._written.add(real)
         # Values that no later segment reads are freed at once.
         for real in {*segment.values.values(), *segment.outputs}:
-            if session._last_reader.get(real, -1) <= segment.index and real not in session._outputs:
+            if session._last_reader.get(real, -1) <= segment.index and real not in session._kept:
                 self._values.pop(real, None)
 
     def _output(self, name: str) -> RuntimeValue:
@@ -347,6 +382,16 @@ def _count(name: str, value: object, least: int) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
         raise UsageError(f"{name} must be an integer of at least {least}, not {value!r}")
     return value
+
+
+def _inputs_except(model: onnx.ModelProto, names: Collection[str]) -> ModelInputs:
+    """The inputs of a model besides some."""
+    copy = onnx.ModelProto()
+    copy.CopyFrom(model)
+    others = [info for info in model.graph.input if info.name not in names]
+    del copy.graph.input[:]
+    copy.graph.input.extend(others)
+    return inputs_of_message(copy)
 
 
 def _open(message: bytes, threads: int | None) -> OpenSession:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import onnx
 
@@ -22,10 +22,16 @@ class Structure:
         sequential: what a cut depends on.
     """
 
-    def __init__(self, parts: GraphParts, weight_bytes: Mapping[str, int]):
+    def __init__(self, parts: GraphParts, weight_bytes: Mapping[str, int], written: Collection[str] = ()):
+        """Analyze a graph.
+
+        Args:
+            written: outputs that are written to a file at once, and need no memory until the end.
+        """
+        self._written = frozenset(written)
         self.nodes: Sequence[onnx.NodeProto] = list(parts.proto.graph.node)
         self._reads = parts.reads
-        outputs = [info.name for info in parts.proto.graph.output]
+        outputs = [info.name for info in parts.proto.graph.output if info.name not in self._written]
         self.lifetimes = self._lifetimes(parts, outputs)
         self.sequential = Sequential(
             [_node_key(node, parts) for node in self.nodes],
@@ -37,7 +43,8 @@ class Structure:
 
     def read_from(self, position: int) -> frozenset[str]:
         """Names that the nodes from a place on read, and the names of the outputs."""
-        return frozenset(name for name, life in self.lifetimes.items() if life.last >= position)
+        read = (name for name, life in self.lifetimes.items() if life.last >= position)
+        return self._written.union(read)
 
     def _lifetimes(self, parts: GraphParts, outputs: Sequence[str]) -> dict[str, Lifetime]:
         first = dict.fromkeys(parts.inputs, -1)

@@ -426,7 +426,7 @@ def test_the_runtime_is_small_and_has_no_unknown_operator():
     folder = files("opsetta.exporter.devices.plan").joinpath("runtime")
     sources = {name: folder.joinpath(name).read_text() for name in SOURCES}
     assert max(source.count("\n") for source in sources.values()) <= 400
-    assert sum(source.count("\n") for source in sources.values()) <= 2660
+    assert sum(source.count("\n") for source in sources.values()) <= 2665
     # Only the program around the runtime allocates.
     del sources["main.c"]
     assert not any(re.search(r"\b(malloc|calloc|realloc|alloca)\b", source) for source in sources.values())

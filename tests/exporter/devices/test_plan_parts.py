@@ -72,15 +72,75 @@ def test_split_nodes_need_less_memory(residual, tmp_path):
     assert Plan.from_json(plan.to_json()).buffers == plan.buffers
 
 
+class Bands(nn.Module):
+    """Wide layers between an image and a small result, with a residual and rows of other sizes."""
+
+    def __init__(self):
+        super().__init__()
+        layers = [nn.Conv2d(3, 8, 3, 2, 1), nn.ReLU(), nn.Conv2d(8, 32, 1), nn.Hardswish()]
+        self.first = nn.Sequential(*layers, nn.Conv2d(32, 32, 3, 1, 2, dilation=2, groups=32))
+        self.filter, self.down = nn.Conv2d(32, 32, 3, padding=1), nn.MaxPool2d(3, 2, 1)
+        self.up, self.last = nn.ConvTranspose2d(32, 8, 2, 2), nn.Conv2d(8, 4, 3, 2)
+
+    def forward(self, x):
+        y = self.first(x)
+        y = self.down(y + self.filter(y).relu())
+        return self.last(nn.functional.pad(self.up(y), (1, 0, 2, 1)))
+
+
+@pytest.fixture(scope="module")
+def bands() -> opsetta.Program:
+    torch.manual_seed(0)
+    return opsetta.export(Bands().eval(), (torch.randn(1, 3, 48, 48),), opset=17)
+
+
+BANDS_IMAGE = np.sin(np.arange(3 * 48 * 48, dtype=np.float32)).reshape(1, 3, 48, 48)
+
+
+def test_tiles_need_less_memory(bands, tmp_path):
+    plan, parts = bands.plan(tile=True), bands.plan()
+    assert plan.peak < 0.7 * parts.peak
+    assert parts.extra_work == 0 < plan.extra_work <= 0.2
+    check(bands, plan, {"x": BANDS_IMAGE}, tmp_path)
+    assert bands.plan(tile=True, extra_work=0.0).extra_work == 0
+    with pytest.raises(opsetta.UsageError, match="cannot be combined with split=False"):
+        bands.plan(tile=True, split=False)
+
+
+@pytest.mark.parametrize(
+    ("window", "is_tiled"),
+    [
+        ("y = Conv<pads = [2, 0, 1, 0], strides = [3, 1], dilations = [2, 1], group = 16>(b, w)", True),
+        ("y = AveragePool<kernel_shape = [3, 1], pads = [1, 0, 1, 0], strides = [2, 1]>(b)", True),
+        ("y = AveragePool<kernel_shape = [3, 1], pads = [1, 0, 2, 0], count_include_pad = 1>(b)", True),
+        ("c = Pad(b, pads) y = MaxPool<kernel_shape = [2, 1], strides = [2, 1]>(c)", True),
+        ('y = Pad<mode = "reflect">(b, pads)', False),
+        ("y = MaxPool<kernel_shape = [5, 1], strides = [4, 1], ceil_mode = 1>(b)", False),
+    ],
+)
+def test_rows_around_a_band_are_computed_again(window, is_tiled, tmp_path):
+    weights = ", ".join(str(np.sin(number)) for number in range(48))
+    constants = f"float[16,1,3,1] w = {{{weights}}}, int64[8] pads = {{0, 0, 3, 0, 0, 0, -1, 0}}"
+    wide = "a = Concat<axis = 1>(x, x, x, x, x, x, x, x) b = Exp(a)"
+    text = f"(float[1,2,48,32] x) => (z) <{constants}> {{ {wide} {window} z = ReduceMax<axes = [1]>(y) }}"
+    model = loaded(text, tmp_path)
+    tiles = model.plan(tile=True, extra_work=0.5)
+    assert (tiles.peak < 0.9 * model.plan().peak) == is_tiled
+    feed = {"x": np.sin(np.arange(3072, dtype=np.float32)).reshape(1, 2, 48, 32)}
+    check(model, tiles, feed, tmp_path)
+
+
 @needs_compiler
-def test_the_runtime_in_c_runs_split_nodes(residual, tmp_path):
-    residual.plan().build(tmp_path)
+@pytest.mark.parametrize("options", [{}, {"tile": True}])
+def test_the_runtime_in_c_runs_split_nodes(bands, options, tmp_path):
+    plan = bands.plan(**options)
+    plan.build(tmp_path)
     sources = [path.name for path in tmp_path.glob("*.c")]
     command = [COMPILER, *FLAGS, *sources, "-lm", "-o", "app"]
     subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
-    image().tofile(tmp_path / "x")
+    BANDS_IMAGE.tofile(tmp_path / "x")
     subprocess.run(["./app", "model.plan", "model.weights", "x", "y"], cwd=tmp_path, check=True, timeout=60)
-    [expected] = run_onnxruntime(residual.model_proto, {"x": image()})
+    [expected] = run_onnxruntime(bands.model_proto, {"x": BANDS_IMAGE})
     actual = np.fromfile(tmp_path / "y", np.float32).reshape(expected.shape)
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
@@ -93,6 +153,21 @@ def test_the_parts_of_a_batch_run_one_after_the_other(tmp_path):
     assert plan.peak < 0.5 * program.plan(in_place=False, split=False).peak
     assert not any(node.in_place for node in plan.nodes)
     check(program, plan, {program.input_names[0]: image(4)}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"), [([32], "axis = 0"), ([64], "axis = 1"), ([4, 64], "axis = 0, block_size = 8")]
+)
+def test_weights_are_dequantized_in_parts(shape, options, tmp_path):
+    numbers = ", ".join(str(number % 17 - 8) for number in range(2048))
+    scales = ", ".join(str(0.5 + number % 7) for number in range(int(np.prod(shape))))
+    declared = f"int8[32,64] q = {{{numbers}}}, float{shape} s = {{{scales}}}".replace(" ]", "]")
+    text = f"(float[2,32] x) => (y) <{declared}> {{ w = DequantizeLinear<{options}>(q, s) y = MatMul(x, w) }}"
+    onnx.save(onnx.parser.parse_model(HEAD.replace("17", "21") + text), tmp_path / "model.onnx")
+    model = opsetta.load(tmp_path / "model.onnx")
+    plan = model.plan()
+    assert plan.peak < 0.6 * model.plan(split=False).peak
+    check(model, plan, {"x": 0.01 * ROWS[:2, :32]}, tmp_path)
 
 
 ROWS = np.linspace(-1, 1, 2048, dtype=np.float32).reshape(32, 64)

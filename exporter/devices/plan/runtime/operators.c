@@ -60,7 +60,7 @@ const operator_row OPERATORS[] = {
     {"MatMul", run_matmul, "ff>f", ""},
     {"MatMulInteger", run_integer_matmul, "q2345678q2345678q?q?>s", ""},
     {"Max Min", run_binary, "nT*>T", ""},
-    {"MaxPool", run_pool, "f34>f34", "ceil_mode dilations kernel_shape pads storage_order strides"},
+    {"MaxPool", run_pool, "f34>f34l?", "ceil_mode dilations kernel_shape pads storage_order strides"},
     {"Mean", run_binary, "ff*>f", ""},
     {"Mod", run_binary, "nT>T", "fmod"},
     {"Neg", run_unary, "d>T", ""},

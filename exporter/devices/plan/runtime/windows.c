@@ -151,22 +151,32 @@ static int64_t elements_inside(const window *w, int axis, int64_t at, int counts
 int run_pool(context *c) {
   window w;
   int64_t planes = c->in[0].shape[0] * c->in[0].shape[1], row, x, i, j, first, last;
+  const opsetta_tensor *indices = c->out_count > 1 && c->out[1].memory != OMITTED ? &c->out[1] : NULL;
   int is_max = strstr(c->type, "Max") != NULL, counts_padding = int_of(c, "count_include_pad", 0) != 0, axis;
+  int by_columns = int_of(c, "storage_order", 0) != 0;
   float *y = floats(&c->out[0]);
   if (window_of(c, &w, NULL)) return -1;
   REQUIRE(c->in[0].shape[0] == c->out[0].shape[0] && c->in[0].shape[1] == c->out[0].shape[1]);
   for (axis = 0; axis < 2 && !strncmp(c->type, "Global", 6); axis++) w.kernel[axis] = w.in[axis];
+  REQUIRE(!indices || indices->count == c->out[0].count);
   if (c->is_check) return 0;
   for (row = 0; row < planes * w.out[0]; row++, y += w.out[1]) {
     int64_t top = row % w.out[0];
     const float *image = floats(&c->in[0]) + row / w.out[0] * w.in[0] * w.in[1];
     for (x = 0; x < w.out[1]; x++) y[x] = is_max ? -INFINITY : 0;
+    for (x = 0; indices && x < w.out[1]; x++) set_integer(indices, row * w.out[1] + x, 0);
     for (i = 0; i < w.kernel[0]; i++) {
       int64_t at = top * w.stride[0] - w.pad[0] + i * w.dilation[0];
       if (at < 0 || at >= w.in[0]) continue;
       for (j = 0; j < w.kernel[1]; j++) {
         const float *from = image + at * w.in[1] - w.pad[1] + j * w.dilation[1];
         valid_range(&w, 1, j * w.dilation[1], &first, &last);
+        for (x = first; indices && x < last; x++)
+          if (from[x * w.stride[1]] > y[x]) {
+            int64_t column = x * w.stride[1] + j * w.dilation[1] - w.pad[1];
+            int64_t inside = by_columns ? column * w.in[0] + at : at * w.in[1] + column;
+            set_integer(indices, row * w.out[1] + x, row / w.out[0] * w.in[0] * w.in[1] + inside);
+          }
         if (is_max)
           INDEPENDENT for (x = first; x < last; x++) y[x] = from[x * w.stride[1]] > y[x] ? from[x * w.stride[1]] : y[x];
         else

@@ -101,6 +101,9 @@ def native_batch_norm_backward(
     of_input = g.op("Mul", of_input, inverse)
     like = input if weight is None else weight
     gradients = cast_like(g, of_input, input), cast_like(g, of_weight, like), cast_like(g, of_bias, like)
+    # Unlike other normalizations, this one has a result for a gradient that it need not compute, too.
+    if g.node is not None and len(g.node.outputs) == len(gradients):
+        return list(gradients)
     return select_gradients(output_mask, *gradients)
 
 
