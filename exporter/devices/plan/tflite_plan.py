@@ -22,6 +22,7 @@ import numpy as np
 
 from ....passes.planning import Interval, align, assign_offsets, lower_bound
 from ....registration import ModelFileError, PlanError, UsageError
+from ...files.small_files import read_small, reason_of
 from .saving import write_file
 
 if TYPE_CHECKING:
@@ -89,11 +90,11 @@ def plan_tflite(model: str | os.PathLike[str], output: str | os.PathLike[str]) -
         ModelFileError: the file is damaged, no `.tflite` file, too large, or cannot be written.
     """
     try:
-        content = pathlib.Path(model).read_bytes()
-    except OSError as error:
-        raise ModelFileError(f"cannot read {os.fspath(model)}: {error.strerror}") from error
-    if content[4:8] != _IDENTIFIER or len(content) > _LARGEST_FILE:
-        raise ModelFileError(f"{os.fspath(model)} is not a .tflite file of less than 2 GiB")
+        content = read_small(model, _LARGEST_FILE)
+    except (OSError, ValueError) as error:
+        raise ModelFileError(f"'{os.fspath(model)}' cannot be read: {reason_of(error)}") from error
+    if content[4:8] != _IDENTIFIER:
+        raise ModelFileError(f"'{os.fspath(model)}' is not a .tflite file")
     try:
         tflite = _Table.root(content)
         plan = _plan_tensors(tflite)
@@ -101,7 +102,7 @@ def plan_tflite(model: str | os.PathLike[str], output: str | os.PathLike[str]) -
     except ModuleNotFoundError as error:
         raise UsageError("plans of .tflite files need flatbuffers: pip install 'opsetta[tflite]'") from error
     except (struct.error, IndexError, ValueError, TypeError, UnicodeDecodeError) as error:
-        raise ModelFileError(f"{os.fspath(model)} is damaged: {error}") from error
+        raise ModelFileError(f"'{os.fspath(model)}' is damaged: {error}") from error
     write_file(pathlib.Path(output), planned)
     return plan
 
