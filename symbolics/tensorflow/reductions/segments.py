@@ -122,6 +122,11 @@ def _register_sorted(name: str) -> None:
         zero = g.constant(0, g.dtype(data) or DataType.FLOAT)
         return g.call("composed::where", condition=empty, self=zero, other=result)
 
+    @onnx_symbolic(f"tf::Segment{name}V2")
+    def of_stated_number(g: GraphContext, data: Value, segment_ids: Value, num_segments: Value) -> Value:
+        """Segments without rows have the same number as in unsorted reductions."""
+        return g.call(f"tf::UnsortedSegment{name}", data, _as_vector(g, segment_ids), num_segments)
+
 
 for _name in _REDUCTIONS:
     _register_unsorted(_name)
