@@ -236,3 +236,8 @@ RECORDS = [
     *_transforms(),
     *_audio(),
 ]
+
+WITHOUT_RECORDS = dict.fromkeys(
+    ("DecodeBmp", "DecodeImage", "DecodeJpeg", "DecodePng"),
+    "their input becomes a vector of bytes; tests/exporter/capture/tensorflow/test_encoded_images.py",
+)
