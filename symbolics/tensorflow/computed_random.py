@@ -104,7 +104,10 @@ def normal(words: Formula, dtype: DataType) -> Formula:
     first, second = _pairs(uniform(words, number_type))
     radius = (first.op("Max", LEAST_UNIFORM).log() * -2.0).sqrt()
     angle = second * (2.0 * math.pi)
-    return _interleave(angle.sin() * radius, angle.cos() * radius).cast(dtype)
+    g = words.g
+    columns = (g.op("Unsqueeze", (part * radius).value, axes=[1]) for part in (angle.sin(), angle.cos()))
+    pairs = g.op("Concat", *columns, axis=1)
+    return Formula(g, set_shape(g.op("Reshape", pairs, [-1]), [None])).cast(dtype)
 
 
 def integers(words: Formula, dtype: DataType) -> Formula:
@@ -135,7 +138,8 @@ def draw_truncated(generator: Generator, count: Size, dtype: DataType) -> Formul
     starts = Formula(g, g.op("Unsqueeze", range_vector(g, groups), axes=[1])) * (per_group * _RESERVED // 4)
     offsets = (starts + Formula(g, g.constant(list(range(_CANDIDATES))))).value
     words = generator.words(Formula(g, set_shape(g.op("Reshape", offsets, [-1]), [None])))
-    numbers = normal(words.op("Reshape", [-1]), number_type).op("Reshape", [-1, _CANDIDATES * per_group])
+    numbers = normal(Formula(g, g.op("Reshape", words.value, [-1])), number_type)
+    numbers = Formula(g, g.op("Reshape", numbers.value, [-1, _CANDIDATES * per_group]))
     is_taken = (abs(numbers) < _LIMIT).cast(DataType.INT64)
     rank = is_taken.call("aten::cumsum", 1) * is_taken
     columns = [
@@ -151,9 +155,3 @@ def _pairs(numbers: Formula) -> tuple[Formula, Formula]:
     pairs = set_shape(g.op("Reshape", numbers.value, [-1, 2]), [None, 2])
     first, second = (Formula(g, set_shape(g.op("Gather", pairs, i, axis=1), [None])) for i in (0, 1))
     return first, second
-
-
-def _interleave(first: Formula, second: Formula) -> Formula:
-    g = first.g
-    columns = (g.op("Unsqueeze", part.value, axes=[1]) for part in (first, second))
-    return Formula(g, set_shape(g.op("Reshape", g.op("Concat", *columns, axis=1), [-1]), [None]))

@@ -8,6 +8,7 @@ tensorflow/core/kernels/stateless_random_ops.cc.
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -231,9 +232,14 @@ def _draw_truncated(g: GraphContext, state: State, shape: Value, dtype: DataType
     return _reshape_first(g, numbers.value, shape)
 
 
-_register("RandomUniform", lambda *call: _draw(*call, _uniform, computed_random.uniform))
-_register("RandomNormal", lambda *call: _draw(*call, _normal, computed_random.normal))
-_register("RandomUniformFullInt", lambda *call: _draw(*call, _integers, computed_random.integers))
+_register(
+    "RandomUniform", partial(_draw, distribution=_uniform, computed_distribution=computed_random.uniform)
+)
+_register("RandomNormal", partial(_draw, distribution=_normal, computed_distribution=computed_random.normal))
+_register(
+    "RandomUniformFullInt",
+    partial(_draw, distribution=_integers, computed_distribution=computed_random.integers),
+)
 _register("TruncatedNormal", _draw_truncated)
 
 

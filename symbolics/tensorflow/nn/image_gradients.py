@@ -84,7 +84,7 @@ def _with_channels(matrices: Formula) -> Value:
     return matrices.g.op("Unsqueeze", matrices.value, axes=[1])
 
 
-def _transposed(g: GraphContext, matrices: Value) -> Value:
+def _transpose_matrices(g: GraphContext, matrices: Value) -> Value:
     return g.op("Transpose", matrices, perm=[0, 1, 3, 2])
 
 
@@ -104,7 +104,7 @@ def crop_and_resize_grad_image(
     rows = _CropAxis(g, boxes, 0, height, g.size(grads, 1), method)
     columns = _CropAxis(g, boxes, 1, width, g.size(grads, 2), method)
     planes = g.cast(IMAGES.channels_first(g, grads), DataType.FLOAT)
-    spread = g.op("MatMul", _transposed(g, _with_channels(rows.weights)), planes)
+    spread = g.op("MatMul", _transpose_matrices(g, _with_channels(rows.weights)), planes)
     spread = g.op("MatMul", spread, _with_channels(columns.weights))
     sizes = [batch, channels, height, width]
     zeros = g.call("composed::full", size=sizes, fill_value=0, dtype=DataType.FLOAT)
@@ -132,7 +132,7 @@ def crop_and_resize_grad_boxes(
         (columns, rows.weights, columns.slopes, [1, 2]),
     ):
         change = g.op("MatMul", _with_channels(row_matrix), pixels)
-        change = g.op("MatMul", change, _transposed(g, _with_channels(column_matrix)))
+        change = g.op("MatMul", change, _transpose_matrices(g, _with_channels(column_matrix)))
         by_point = g.op("ReduceSum", g.op("Mul", change, gradients), axes=summed, keepdims=0)
         results.append(
             [g.op("ReduceSum", g.op("Mul", by_point, s.value), axes=[1], keepdims=1) for s in axis.shares]

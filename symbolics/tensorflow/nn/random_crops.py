@@ -42,8 +42,8 @@ def sample_distorted_bounding_box(
     if use_image_if_no_bounding_boxes:
         # A box without area, which does not count, is added where there are boxes.
         is_empty = g.cast(g.op("Equal", g.op("Size", bounding_boxes), 0), DataType.FLOAT)
-        ends = g.op("Mul", g.constant([[0.0, 0.0, 1.0, 1.0]], DataType.FLOAT), is_empty)
-        objects = g.op("Concat", objects, ends, axis=0)
+        added_box = g.op("Mul", g.constant([[0.0, 0.0, 1.0, 1.0]], DataType.FLOAT), is_empty)
+        objects = g.op("Concat", objects, added_box, axis=0)
     is_accepted = is_valid & _covers(g, crop, objects, height, width, min_object_covered)
     accepted = g.cast(is_accepted.value, DataType.FLOAT)
     position = set_shape(g.op("ArgMax", accepted, axis=0, keepdims=1), [1])
