@@ -165,7 +165,6 @@ def _segments():
             data=rows,
             segment_ids=shuffled,
             num_segments=const(4),
-            needs_rank=True,
         )
         yield record(
             f"UnsortedSegment{name}",
@@ -173,7 +172,6 @@ def _segments():
             data=floats(2, 3, 2),
             segment_ids=array_of([[0, 1, 0], [2, 1, -1]]),
             num_segments=const(3),
-            needs_rank=True,
         )
     yield record(
         "UnsortedSegmentSum",
@@ -181,7 +179,6 @@ def _segments():
         data=integers(5, dtype=np.int64),
         segment_ids=shuffled,
         num_segments=const(3),
-        needs_rank=True,
     )
     yield record(
         "UnsortedSegmentSum",
@@ -189,7 +186,6 @@ def _segments():
         data=rows,
         segment_ids=shuffled,
         num_segments=array_of(5),
-        needs_rank=True,
     )
     for name in ("Sum", "Mean", "SqrtN"):
         yield record(
