@@ -5,7 +5,7 @@ Semantics: tensorflow/core/kernels/image/crop_and_resize_op.cc and tensorflow/co
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import Size, compute
-from ...compositions.special.formulas import Formula
+from ...compositions.special.formulas import Formula, round_half_away
 from .._common import range_vector
 from .images import crop_coordinates
 from .layout import IMAGES, set_rank
@@ -63,7 +63,7 @@ class _CropAxis:
         points = Formula(g, g.op("Unsqueeze", coordinates.value, axes=[2]))
         pixels = Formula(g, g.cast(range_vector(g, image_size), DataType.FLOAT))
         if method == "nearest":
-            weights = pixels.equals((points + 0.5).floor()).cast(DataType.FLOAT)
+            weights = pixels.equals(round_half_away(points)).cast(DataType.FLOAT)
         elif method == "bilinear":
             weights = (1.0 - abs(points - pixels)).op("Max", 0.0)
         else:
@@ -100,6 +100,8 @@ def crop_and_resize_grad_image(
 ) -> Value:
     """The gradients [boxes, height, width, channels] of crops, added to the pixels that they read."""
     set_rank(g, grads, 4)
+    set_rank(g, boxes, 2)
+    set_rank(g, box_ind, 1)
     batch, height, width, channels = list_sizes(g, image_size, 4)
     rows = _CropAxis(g, boxes, 0, height, g.size(grads, 1), method)
     columns = _CropAxis(g, boxes, 1, width, g.size(grads, 2), method)

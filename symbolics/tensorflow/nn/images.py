@@ -186,7 +186,7 @@ def crop_and_resize(
     image_index = g.op("Unsqueeze", g.cast(box_ind, DataType.INT64), axes=[1, 2])
     if method == "nearest":
         result = pixels.gather(
-            image_index, _to_int64((rows + 0.5).floor()), _to_int64((columns + 0.5).floor())
+            image_index, _to_int64(round_half_away(rows)), _to_int64(round_half_away(columns))
         )
     elif method == "bilinear":
         result = _bilinear(pixels, image_index, rows, columns)

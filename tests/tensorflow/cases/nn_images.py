@@ -85,6 +85,16 @@ def _crops():
                 extrapolation_value=-2.0,
                 atol=1e-5,
             )
+    # The column of the single pixel is just below a half, because -0.3 is not exact.
+    yield record(
+        "CropAndResize",
+        "nearest_below_half",
+        image=floats(1, 6, 3, 1),
+        boxes=array_of([[-0.3, 0.0, 0.5, 1.0]]),
+        box_ind=array_of([0]),
+        crop_size=const([1, 1]),
+        method="nearest",
+    )
     yield record("CropAndResize", "computed", **given, crop_size=array_of([3, 4]), atol=1e-5)
     yield record(
         "CropAndResize",
