@@ -87,9 +87,9 @@ def _register_unsorted(name: str) -> None:
         """Rows with a negative number are ignored."""
         if g.rank(segment_ids) is None:
             # The number of dimensions that the segment numbers cover is computed.
-            rank = g.op("Size", g.op("Shape", segment_ids))
+            covered = g.op("Size", g.op("Shape", segment_ids))
             sizes = set_shape(g.op("Shape", data), [None])
-            row_sizes = g.call("aten::slice", self=sizes, dim=0, start=rank, end=END)
+            row_sizes = g.call("aten::slice", self=sizes, dim=0, start=covered, end=END)
             count = g.op("Reshape", g.op("Size", segment_ids), [1])
             matrix_sizes = g.op("Concat", count, g.op("ReduceProd", row_sizes, axes=[0], keepdims=1), axis=0)
             rows = set_shape(g.op("Reshape", data, matrix_sizes), [None, None])
