@@ -74,7 +74,9 @@ def number(g: GraphContext, value: Value) -> Size:
         return numbers[0]
     # The operand may also be a vector of one element, or of unknown rank.
     size = g.cast(value, DataType.INT64)
-    return size if g.rank(value) == 0 else g.op("Reshape", size, g.constant([], DataType.INT64))
+    return (
+        size if g.rank(value) == 0 else set_shape(g.op("Reshape", size, g.constant([], DataType.INT64)), [])
+    )
 
 
 def sizes(g: GraphContext, value: Value) -> list[int] | Value:

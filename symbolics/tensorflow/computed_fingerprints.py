@@ -15,7 +15,7 @@ _LENGTH = 20
 _CROSS_FACTOR = to_int64(0xC6A4A7935BD1E995)
 
 
-def _shift_right(number: Formula, bits: int) -> Formula:
+def shift_right(number: Formula, bits: int) -> Formula:
     """Shift without regard to the sign."""
     shifted = number.call("aten::floor_divide", 1 << bits)
     return shifted.call("aten::remainder", 1 << (64 - bits))
@@ -23,11 +23,11 @@ def _shift_right(number: Formula, bits: int) -> Formula:
 
 def _rotate(number: Formula, bits: int) -> Formula:
     """Rotate to the right."""
-    return _shift_right(number, bits) + number * to_int64(1 << (64 - bits))
+    return shift_right(number, bits) + number * to_int64(1 << (64 - bits))
 
 
 def _mix(number: Formula) -> Formula:
-    return number.call("aten::bitwise_xor", _shift_right(number, 47))
+    return number.call("aten::bitwise_xor", shift_right(number, 47))
 
 
 def _join(low: Formula, high: Formula, factor: Formula) -> Formula:

@@ -1,33 +1,41 @@
-"""Random numbers that a seed determines: with a constant seed and shape, the numbers that TensorFlow draws.
+"""Random numbers that a seed determines: the numbers that TensorFlow draws.
 
-The generator is Philox 4x32 with 10 rounds, as on TensorFlow's CPU; its numbers are computed here and become
-constants. Semantics: tensorflow/core/lib/random/philox_random.h and random_distributions.h, and
+The generator is Philox 4x32 with 10 rounds, as on the CPU. With a constant seed and shape its numbers
+are computed here and become constants; otherwise the file computes them. Semantics:
+tensorflow/core/lib/random/philox_random.h and random_distributions.h, and
 tensorflow/core/kernels/stateless_random_ops.cc.
 """
 
 import math
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ...registration.warning import warn
-from ..compositions.size_arithmetic import Size
-from ._common import constant_integers, integers, known_elements
+from ..compositions.size_arithmetic import Size, compute, product
+from ..compositions.special.formulas import Formula
+from . import computed_random
+from ._common import constant_integers, integers, number, range_vector, set_shape, shape_operand
+from .computed_random import (
+    FRACTION_BITS,
+    KEY_STEPS,
+    LEAST_UNIFORM,
+    MULTIPLIERS,
+    ROUNDS,
+    Generator,
+    split_words,
+)
 
-_MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
-_KEY_STEPS = (0x9E3779B9, 0xBB67AE85)
-_SCRAMBLING_KEY = (0x3EC8F720, 0x02461E29)
+_SCRAMBLING_KEY = 0x02461E293EC8F720
 _MASK = 0xFFFFFFFF
-_ROUNDS = 10
-_LEAST_UNIFORM = np.float32(1e-7)
 _PHILOX, _AUTOMATIC = 1, 3
 
-State = tuple[int, int]
-"""The key of 64 bits, and the counter of 128 bits."""
+State = tuple[int, int] | Generator
+"""The key of 64 bits and the counter of 128 bits, or a computed state."""
 
 
-def _philox(state: State, groups: int) -> np.ndarray:
+def _philox(state: tuple[int, int], groups: int) -> np.ndarray:
     """Numbers of 32 bits, four for each value of the counter, as UINT64."""
     key, counter = state
     words = np.array(
@@ -37,9 +45,9 @@ def _philox(state: State, groups: int) -> np.ndarray:
     key_words = [key & _MASK, key >> 32 & _MASK]
     mask, half = np.uint64(_MASK), np.uint64(32)
     # Products of two numbers of 32 bits fit into 64.
-    for _ in range(_ROUNDS):
+    for _ in range(ROUNDS):
         first, second = (
-            words[:, column] * np.uint64(m) for column, m in zip((0, 2), _MULTIPLIERS, strict=True)
+            words[:, column] * np.uint64(m) for column, m in zip((0, 2), MULTIPLIERS, strict=True)
         )
         words = np.stack(
             [
@@ -50,7 +58,7 @@ def _philox(state: State, groups: int) -> np.ndarray:
             ],
             axis=1,
         )
-        key_words = [(word + step) & _MASK for word, step in zip(key_words, _KEY_STEPS, strict=True)]
+        key_words = [(word + step) & _MASK for word, step in zip(key_words, KEY_STEPS, strict=True)]
     return words.reshape(-1)
 
 
@@ -69,19 +77,21 @@ def _uniform(words: np.ndarray, dtype: DataType) -> np.ndarray:
         fraction = (pairs[:, 0] & np.uint64(0xFFFFF)) << np.uint64(32) | pairs[:, 1]
         numbers = (fraction | np.uint64(1023 << 52)).view(np.float64) - 1.0
         return numbers
-    bits, exponent, narrow = (10, 15, np.uint16) if dtype == DataType.FLOAT16 else (23, 127, np.uint32)
-    patterns = (words & np.uint64(2**bits - 1)) | np.uint64(exponent << bits)
-    real_type = dtype.numpy()
-    numbers = patterns.astype(narrow).view(real_type) - real_type.type(1)
+    bits = FRACTION_BITS[dtype]
+    numbers = ((words & np.uint64(2**bits - 1)).astype(np.float32) * np.float32(2.0**-bits)).astype(
+        dtype.numpy()
+    )
     return numbers
 
 
 def _normal(words: np.ndarray, dtype: DataType) -> np.ndarray:
     """Normal numbers by the transformation of Box and Muller: two of two uniform ones."""
-    uniform = _uniform(words, dtype).reshape(-1, 2)
-    number = uniform.dtype.type
-    radius = np.sqrt(number(-2.0) * np.log(np.maximum(uniform[:, 0], number(_LEAST_UNIFORM))))
-    angle = number(2.0 * math.pi) * uniform[:, 1]
+    # Half precision is computed in single precision.
+    number_type = DataType.DOUBLE if dtype == DataType.DOUBLE else DataType.FLOAT
+    uniform = _uniform(words, number_type).reshape(-1, 2)
+    scalar = uniform.dtype.type
+    radius = np.sqrt(scalar(-2.0) * np.log(np.maximum(uniform[:, 0], scalar(np.float32(LEAST_UNIFORM)))))
+    angle = scalar(2.0 * math.pi) * uniform[:, 1]
     return np.stack([np.sin(angle) * radius, np.cos(angle) * radius], axis=1).reshape(-1)
 
 
@@ -94,46 +104,78 @@ def _draw(
     state: State,
     shape: Value,
     dtype: DataType,
-    convert: Callable[[np.ndarray], np.ndarray],
-    draw_others: Callable[[list[Size]], Value] | None = None,
+    distribution: Callable[[np.ndarray, DataType], np.ndarray],
+    computed_distribution: computed_random.Convert,
 ) -> Value:
-    """A constant of random numbers.
-
-    Args:
-        draw_others: draws numbers of the same distribution for computed sizes, by ONNX's generators.
-    """
+    """Random numbers from one state, a constant if the state and the shape are constant."""
     sizes = integers(g, shape)
-    if sizes is None:
-        if draw_others is None:
-            raise g.refuse("'shape' must be constant")
-        warn(
-            "random numbers of a computed shape are drawn by ONNX's generators: other numbers than "
-            "TensorFlow's, and others in each run"
+    if sizes is None or isinstance(state, Generator):
+        groups = compute(
+            g,
+            "floordiv",
+            compute(g, "add", compute(g, "mul", _count(g, shape), _words_per_number(dtype)), 3),
+            4,
         )
-        return draw_others(known_elements(g, shape))
+        words = _generator(g, state).words(Formula(g, range_vector(g, groups)))
+        flat = Formula(g, g.op("Reshape", words.value, [-1]))
+        return _reshape_first(g, computed_distribution(flat, dtype).value, shape)
     g.reserve(*sizes)
     count = math.prod(sizes)
     # An even count of groups serves the distributions that take pairs.
     groups = -(-count * _words_per_number(dtype) // 4)
-    numbers = convert(_philox(state, groups))[:count]
+    numbers = distribution(_philox(state, groups), dtype)[:count]
     return g.constant(numbers.astype(dtype.numpy()).reshape(sizes), dtype)
+
+
+def _count(g: GraphContext, shape: Value) -> Size:
+    """The number of elements of a shape."""
+    sizes = shape_operand(g, shape)
+    if isinstance(sizes, Value):
+        return g.op("ReduceProd", sizes, axes=[0], keepdims=0)
+    return product(g, sizes)
+
+
+def _reshape_first(g: GraphContext, numbers: Value, shape: Value) -> Value:
+    """As many of the numbers as the shape needs, in this shape."""
+    first = g.call("aten::slice", self=numbers, dim=0, start=0, end=_count(g, shape))
+    sizes = shape_operand(g, shape)
+    if isinstance(sizes, Value):
+        return g.op("Reshape", first, sizes)
+    return g.call("aten::reshape", self=first, shape=list(sizes))
+
+
+def _generator(g: GraphContext, state: State) -> Generator:
+    return state if isinstance(state, Generator) else Generator.of_numbers(g, *state)
 
 
 def _state_of_operand(g: GraphContext, seed: Value) -> State:
     """The state that TensorFlow derives from a seed of two numbers."""
-    numbers = constant_integers(g, seed, "seed")
+    numbers = integers(g, seed)
+    # TensorFlow scrambles the seed, so that seeds that differ in few bits give unrelated numbers.
+    if numbers is None:
+        words = [word for index in (0, 1) for word in split_words(_element(g, seed, index))]
+        scrambler = Generator.of_numbers(g, _SCRAMBLING_KEY, 0)
+        mixed_words = Generator(scrambler.key, words).words(Formula(g, g.constant([0])))
+        columns = [Formula(g, g.op("Gather", mixed_words.value, index, axis=1)) for index in range(4)]
+        return Generator(columns[:2], [column * 0 for column in columns[:2]] + columns[2:])
     if len(numbers) != 2:
         raise g.refuse(f"'seed' must have two numbers, not {len(numbers)}")
-    # TensorFlow scrambles the seed, so that seeds that differ in few bits give unrelated numbers.
     counter = (numbers[0] % 2**64) | (numbers[1] % 2**64) << 64
-    mixed = [int(word) for word in _philox((_SCRAMBLING_KEY[0] | _SCRAMBLING_KEY[1] << 32, counter), 1)]
+    mixed = [int(word) for word in _philox((_SCRAMBLING_KEY, counter), 1)]
     return mixed[0] | mixed[1] << 32, mixed[2] << 64 | mixed[3] << 96
+
+
+def _element(g: GraphContext, vector: Value, index: int) -> Formula:
+    return Formula(g, set_shape(g.op("Gather", g.cast(vector, DataType.INT64), [index], axis=0), [1]))
 
 
 def _state_of_key(g: GraphContext, key: Value, counter: Value, alg: Value) -> State:
     if constant_integers(g, alg, "alg")[0] not in (_PHILOX, _AUTOMATIC):
         raise g.refuse("generators other than Philox are not supported")
-    key_numbers, counters = constant_integers(g, key, "key"), constant_integers(g, counter, "counter")
+    key_numbers, counters = integers(g, key), integers(g, counter)
+    if key_numbers is None or counters is None:
+        counter_words = [word for index in (0, 1) for word in split_words(_element(g, counter, index))]
+        return Generator(split_words(_element(g, key, 0)), counter_words)
     return key_numbers[0], counters[0] | counters[1] << 64
 
 
@@ -144,7 +186,14 @@ def stateless_random_get_alg(g: GraphContext) -> Value:
 
 @onnx_symbolic("tf::StatelessRandomGetKeyCounter")
 def stateless_random_get_key_counter(g: GraphContext, seed: Value) -> list[Value]:
-    key, counter = _state_of_operand(g, seed)
+    state = _state_of_operand(g, seed)
+    if isinstance(state, Generator):
+        numbers = [
+            g.cast((high * (1 << 32) + low).value, DataType.UINT64)
+            for low, high in (state.key, state.counter[:2], state.counter[2:])
+        ]
+        return [numbers[0], g.op("Concat", *numbers[1:], axis=0)]
+    key, counter = state
     counters = np.array([counter & 2**64 - 1, counter >> 64], np.uint64)
     return [g.constant(np.array([key], np.uint64)), g.constant(counters)]
 
@@ -154,26 +203,15 @@ def stateless_random_get_key_counter_alg(g: GraphContext, seed: Value) -> list[V
     return [*stateless_random_get_key_counter(g, seed), stateless_random_get_alg(g)]
 
 
-def _register(
-    name: str, distribution: Callable[[np.ndarray, DataType], np.ndarray], function: str | None = None
-) -> None:
-    """Register the operators of a distribution.
+def _register(name: str, draw: Callable[[GraphContext, State, Value, DataType], Value]) -> None:
+    """Register the operators of a distribution, with a seed and with the state of a generator."""
 
-    Args:
-        function: the symbolic function that draws from ONNX's generators.
-    """
+    @onnx_symbolic(f"tf::Stateless{name}")
+    def draw_by_seed(g: GraphContext, shape: Value, seed: Value, dtype: DataType = DataType.FLOAT) -> Value:
+        return draw(g, _state_of_operand(g, seed), shape, dtype)
 
-    def draw_others(g: GraphContext, dtype: DataType) -> Callable[[list[Size]], Value] | None:
-        return None if function is None else lambda sizes: g.call(function, sizes, dtype)
-
-    @onnx_symbolic(f"tf::StatelessRandom{name}")
-    def draw(g: GraphContext, shape: Value, seed: Value, dtype: DataType = DataType.FLOAT) -> Value:
-        state = _state_of_operand(g, seed)
-        others = draw_others(g, dtype)
-        return _draw(g, state, shape, dtype, lambda words: distribution(words, dtype), others)
-
-    @onnx_symbolic(f"tf::StatelessRandom{name}V2")
-    def draw_v2(
+    @onnx_symbolic(f"tf::Stateless{name}V2")
+    def draw_by_state(
         g: GraphContext,
         shape: Value,
         key: Value,
@@ -181,13 +219,7 @@ def _register(
         alg: Value,
         dtype: DataType = DataType.FLOAT,
     ) -> Value:
-        state = _state_of_key(g, key, counter, alg)
-        others = draw_others(g, dtype)
-        return _draw(g, state, shape, dtype, lambda words: distribution(words, dtype), others)
-
-
-_register("Uniform", _uniform, "composed::uniform")
-_register("Normal", _normal, "composed::normal")
+        return draw(g, _state_of_key(g, key, counter, alg), shape, dtype)
 
 
 def _integers(words: np.ndarray, dtype: DataType) -> np.ndarray:
@@ -195,24 +227,50 @@ def _integers(words: np.ndarray, dtype: DataType) -> np.ndarray:
     return bits.view(dtype.numpy())
 
 
-_register("UniformFullInt", _integers)
+def _draw_truncated(g: GraphContext, state: State, shape: Value, dtype: DataType) -> Value:
+    numbers = computed_random.draw_truncated(_generator(g, state), _count(g, shape), dtype)
+    return _reshape_first(g, numbers.value, shape)
+
+
+_register(
+    "RandomUniform", partial(_draw, distribution=_uniform, computed_distribution=computed_random.uniform)
+)
+_register("RandomNormal", partial(_draw, distribution=_normal, computed_distribution=computed_random.normal))
+_register(
+    "RandomUniformFullInt",
+    partial(_draw, distribution=_integers, computed_distribution=computed_random.integers),
+)
+_register("TruncatedNormal", _draw_truncated)
 
 
 def _draw_in_range(g: GraphContext, state: State, shape: Value, minval: Value, maxval: Value) -> Value:
     dtype = g.dtype(minval) or DataType.INT32
-    low, high = constant_integers(g, minval, "minval")[0], constant_integers(g, maxval, "maxval")[0]
-    if high <= low:
+    bounds = [integers(g, bound) for bound in (minval, maxval)]
+    low, high = (None if bound is None else bound[0] for bound in bounds)
+    if low is None or high is None:
+        if dtype.bitwidth == 64:
+            raise g.refuse("'minval' and 'maxval' of 64 bits must be constant")
+        start = Formula(g, g.constant(number(g, minval), DataType.INT64))
+        span = Formula(g, g.constant(number(g, maxval), DataType.INT64)) - start
+        state = _generator(g, state)
+    elif high <= low:
         raise g.refuse("'maxval' must be above 'minval'")
+    else:
+        start, span = (Formula(g, g.constant(item, DataType.INT64)) for item in (low, high - low))
 
-    def convert(words: np.ndarray) -> np.ndarray:
+    def convert(words: np.ndarray, dtype: DataType) -> np.ndarray:
         bits = _wide(words) if _words_per_number(dtype) == 2 else words
+        assert low is not None
+        assert high is not None
         numbers: np.ndarray = (bits % np.uint64(high - low)).astype(np.int64) + low
         return numbers
 
-    def draw_others(sizes: list[Size]) -> Value:
-        return g.call("composed::random_integers", sizes, dtype, low, high)
+    def convert_computed(words: Formula, dtype: DataType) -> Formula:
+        if dtype.bitwidth == 64 and low is not None and high is not None and high - low > 1 << 61:
+            raise g.refuse("the range has more than 2**61 numbers")
+        return (computed_random.remainders(words, dtype, span) + start).cast(dtype)
 
-    return _draw(g, state, shape, dtype, convert, draw_others)
+    return _draw(g, state, shape, dtype, convert, convert_computed)
 
 
 @onnx_symbolic("tf::StatelessRandomUniformInt")

@@ -252,8 +252,8 @@ def test_normalization_of_old_graphs(scaled: bool) -> None:
                 "params": floats(9),
                 "sequence_lengths": np.array([2, 2], dtype=np.int32),
             },
-            {},
-            "cuDNN's own layout",
+            {"num_proj": 1},
+            "projections of the hidden state",
         ),
         (
             "NonMaxSuppressionV5",

@@ -142,7 +142,11 @@ def odd_extension(x: Formula, result: Formula) -> Formula:
 
 def round_half_away(x: Formula) -> Formula:
     """Round halves away from zero."""
-    return (x < 0.0).chosen((x - 0.5).op("Ceil"), (x + 0.5).floor())
+    magnitude = abs(x)
+    whole = magnitude.floor()
+    # The fraction is exact, unlike a sum with 0.5, which rounds up just below a half.
+    rounded = (magnitude - whole < 0.5).chosen(whole, whole + 1.0)
+    return (x < 0.0).chosen(-rounded, rounded)
 
 
 def iterate(

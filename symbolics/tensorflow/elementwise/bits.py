@@ -3,7 +3,8 @@
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
-from ...compositions.size_arithmetic import known_rank
+from ...compositions.integers import widen_integers
+from ...compositions.size_arithmetic import Size, compute, known_rank, sizes_of
 from .._common import set_shape
 
 _BITS = 4
@@ -24,6 +25,22 @@ def population_count(g: GraphContext, x: Value) -> Value:
     digits = g.call("aten::remainder", g.cast(digits, DataType.INT64), 1 << _BITS)
     counts = g.op("Gather", g.constant(_COUNTS), digits)
     return g.cast(g.op("ReduceSum", counts, axes=[rank], keepdims=0), DataType.UINT8)
+
+
+@onnx_symbolic("tf::CompareAndBitpack")
+def compare_and_bitpack(g: GraphContext, input: Value, threshold: Value) -> Value:
+    """One bit for each element, set if it is above the threshold; the first of eight is the highest bit."""
+    rank = known_rank(g, input)
+    sizes: list[Size] = sizes_of(g, input)
+    first, second = (
+        g.cast(value, DataType.INT32) if g.dtype(value) == DataType.BOOL else widen_integers(g, value)
+        for value in (input, threshold)
+    )
+    is_above = g.call("aten::gt", first, second)
+    octets = [*sizes[:-1], compute(g, "floordiv", sizes[-1], 8), 8]
+    bits = g.call("aten::reshape", self=g.cast(is_above, DataType.INT32), shape=octets)
+    weighted = g.op("Mul", bits, g.constant(1 << np.arange(7, -1, -1), DataType.INT32))
+    return g.cast(g.op("ReduceSum", weighted, axes=[rank], keepdims=0), DataType.UINT8)
 
 
 @onnx_symbolic("tf::Bitcast")
@@ -48,10 +65,10 @@ def bitcast(g: GraphContext, input: Value, type: DataType) -> Value:
         bits = _join_bits(g, bits, source, type)
     if type in _FRACTIONS:
         return _float_of_bits(g, bits, type)
-    return g.cast(_with_sign(g, bits, type), type)
+    return g.cast(wrap_to_type(g, bits, type), type)
 
 
-def _with_sign(g: GraphContext, bits: Value, dtype: DataType) -> Value:
+def wrap_to_type(g: GraphContext, bits: Value, dtype: DataType) -> Value:
     """The low bits of INT64 numbers as a number of the type; runtimes differ in casts that do not fit."""
     if dtype.bitwidth == 64:
         return bits
@@ -68,7 +85,7 @@ def _join_bits(g: GraphContext, bits: Value, source: DataType, target: DataType)
     count = target.bitwidth // source.bitwidth
     parts = [g.op("Gather", bits, index, axis=axis) for index in range(count)]
     # The last part has the sign, so that the sum stays within 64 bits.
-    total = _with_sign(g, parts[-1], DataType[f"INT{source.bitwidth}"])
+    total = wrap_to_type(g, parts[-1], DataType[f"INT{source.bitwidth}"])
     for part in reversed(parts[:-1]):
         low = g.call("aten::remainder", part, 1 << source.bitwidth)
         total = g.op("Add", g.op("Mul", total, 1 << source.bitwidth), low)

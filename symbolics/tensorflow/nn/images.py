@@ -146,7 +146,7 @@ def _to_int64(coordinates: Formula) -> Value:
     return coordinates.cast(DataType.INT64).value
 
 
-def _crop_coordinates(g: GraphContext, low: Formula, high: Formula, size: Value, count: Size) -> Formula:
+def crop_coordinates(g: GraphContext, low: Formula, high: Formula, size: Value, count: Size) -> Formula:
     """The coordinates of the pixels of crops along one dimension, `[boxes, count]`."""
     last = Formula(g, g.cast(g.op("Sub", size, 1), DataType.FLOAT))
     numbers = Formula(g, g.cast(range_vector(g, count), DataType.FLOAT))
@@ -177,8 +177,8 @@ def crop_and_resize(
     pixels = _Pixels.of(g, image)
     counts = list_sizes(g, crop_size, 2)
     edges = [Formula(g, g.op("Gather", boxes, [index], axis=1)) for index in range(4)]
-    rows = _crop_coordinates(g, edges[0], edges[2], pixels.height, counts[0])
-    columns = _crop_coordinates(g, edges[1], edges[3], pixels.width, counts[1])
+    rows = crop_coordinates(g, edges[0], edges[2], pixels.height, counts[0])
+    columns = crop_coordinates(g, edges[1], edges[3], pixels.width, counts[1])
     rows, columns = (
         Formula(g, g.op("Unsqueeze", coordinates.value, axes=[axis]))
         for coordinates, axis in ((rows, 2), (columns, 1))
@@ -186,7 +186,7 @@ def crop_and_resize(
     image_index = g.op("Unsqueeze", g.cast(box_ind, DataType.INT64), axes=[1, 2])
     if method == "nearest":
         result = pixels.gather(
-            image_index, _to_int64((rows + 0.5).floor()), _to_int64((columns + 0.5).floor())
+            image_index, _to_int64(round_half_away(rows)), _to_int64(round_half_away(columns))
         )
     elif method == "bilinear":
         result = _bilinear(pixels, image_index, rows, columns)

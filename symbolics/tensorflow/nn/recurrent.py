@@ -4,6 +4,7 @@ Semantics: tensorflow/core/kernels/rnn/lstm_ops.cc and gru_ops.cc.
 """
 
 import dataclasses
+import math
 from collections.abc import Sequence
 
 import onnx_ir as ir
@@ -13,7 +14,7 @@ from ...compositions.list_values import loop_inputs
 from ...compositions.operator_tables import register_variant
 from ...compositions.outputs import is_used
 from ...compositions.size_arithmetic import Size, compute, static_size
-from .._common import number
+from .._common import flatten, number, set_shape
 from .layout import set_rank
 
 
@@ -229,7 +230,10 @@ def gru_block_cell(
     return [r, u, c, g.op("Add", g.op("Mul", u, g.op("Sub", h_prev, c)), c)]
 
 
-@onnx_symbolic("tf::CudnnRNNV3")
+_GATES = {"lstm": 4, "gru": 3, "rnn_relu": 1, "rnn_tanh": 1}
+"""The cells of cuDNN, and the numbers of their gates."""
+
+
 def cudnn_rnn(
     g: GraphContext,
     input: Value,
@@ -246,12 +250,70 @@ def cudnn_rnn(
     num_proj: int = 0,
     is_training: bool = True,
     time_major: bool = True,
-) -> list[Value]:
-    raise g.refuse(
-        "its weights are in cuDNN's own layout, which depends on the GPU; save the model with Keras layers"
+    results: int = 5,
+) -> list[Value | None]:
+    """Layers of one cell, with weights in cuDNN's packed layout.
+
+    That layout is the one that Keras writes: the matrices of all gates of each layer and direction, first
+    those of the input, then the recurrent ones; and after all matrices two biases for each gate. The order of
+    the gates and the equations are those of ATen.
+    """
+    if rnn_mode not in _GATES:
+        raise g.refuse(f"rnn_mode '{rnn_mode}' is none of {', '.join(_GATES)}")
+    if input_mode != "linear_input":
+        raise g.refuse(f"input_mode '{input_mode}' is not supported")
+    if num_proj:
+        raise g.refuse("projections of the hidden state are not supported")
+    set_rank(g, input, 3)
+    set_rank(g, input_h, 3)
+    directions = 2 if direction == "bidirectional" else 1
+    runs, units = g.size(input_h, 0 if time_major else 1), g.size(input_h, 2)
+    features = g.size(input, 2)
+    if not isinstance(runs, int) or not isinstance(units, int) or not isinstance(features, int):
+        raise g.refuse("the numbers of layers, units and features must be known")
+    rows = _GATES[rnn_mode] * units
+    widths = [
+        width
+        for run in range(runs)
+        for width in (features if run < directions else directions * units, units)
+    ]
+    sizes = [[rows, width] for width in widths] + [[rows]] * (2 * runs)
+    parts: list[Value] = []
+    start = 0
+    for shape in sizes:
+        end = start + math.prod(shape)
+        part = g.op("Slice", flatten(g, params), starts=[start], ends=[end], axes=[0])
+        parts.append(set_shape(g.op("Reshape", part, shape), shape))
+        start = end
+    matrices, biases = parts[: 2 * runs], parts[2 * runs :]
+    weights = [
+        value for run in range(0, 2 * runs, 2) for value in (*matrices[run : run + 2], *biases[run : run + 2])
+    ]
+    has_cell = rnn_mode == "lstm"
+    states = [
+        state if time_major else g.op("Transpose", state, perm=[1, 0, 2])
+        for state in ((input_h, input_c) if has_cell else (input_h,))
+    ]
+    is_bidirectional = directions == 2
+    output, *finals = g.call_outputs(
+        f"packed::{rnn_mode}",
+        input,
+        states if has_cell else states[0],
+        weights,
+        True,
+        runs // directions,
+        dropout,
+        is_training,
+        is_bidirectional,
+        not time_major,
+        sequence_lengths,
     )
+    if not time_major:
+        finals = [g.op("Transpose", state, perm=[1, 0, 2]) for state in finals]
+    # The cell states of other cells, and what gradients reuse, have no meaning here.
+    return [output, *finals, *[None] * (results - 1 - len(finals))]
 
 
-register_variant(
-    ["tf::CudnnRNN", "tf::CudnnRNNV2"], cudnn_rnn, sequence_lengths=None, num_proj=0, time_major=True
-)
+register_variant("tf::CudnnRNNV3", cudnn_rnn, results=5)
+register_variant("tf::CudnnRNNV2", cudnn_rnn, sequence_lengths=None, num_proj=0, time_major=True, results=5)
+register_variant("tf::CudnnRNN", cudnn_rnn, sequence_lengths=None, num_proj=0, time_major=True, results=4)

@@ -28,6 +28,29 @@ def top_k(
 register_variant("tf::TopK", top_k, index_type=DataType.INT32)
 
 
+@onnx_symbolic("tf::ApproxTopK")
+def approx_top_k(
+    g: GraphContext,
+    input: Value,
+    k: int,
+    reduction_dimension: int = -1,
+    recall_target: float = 0.95,
+    is_max_k: bool = True,
+    reduction_input_size_override: int = -1,
+    aggregate_to_topk: bool = True,
+) -> list[Value]:
+    """All of the k largest or smallest elements, sorted, which meets each target of recall."""
+    if not aggregate_to_topk:
+        raise g.refuse("the number of candidates that aggregate_to_topk=False returns depends on the device")
+    values, indices = g.call_outputs("aten::topk", input, k, reduction_dimension, is_max_k, True)
+    shape = g.shape(input)
+    if shape is not None:
+        axis = g.axis(reduction_dimension, len(shape))
+        for result in (values, indices):
+            set_shape(result, [*shape[:axis], k, *shape[axis + 1 :]])
+    return [values, g.cast(indices, DataType.INT32)]
+
+
 @onnx_symbolic("tf::NthElement")
 def nth_element(g: GraphContext, input: Value, n: Value, reverse: bool = False) -> Value:
     """The n-th smallest or largest element along the last dimension."""

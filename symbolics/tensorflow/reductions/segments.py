@@ -85,6 +85,18 @@ def _register_unsorted(name: str) -> None:
     @onnx_symbolic(f"tf::UnsortedSegment{name}")
     def reduce_unsorted(g: GraphContext, data: Value, segment_ids: Value, num_segments: Value) -> Value:
         """Rows with a negative number are ignored."""
+        if g.rank(segment_ids) is None:
+            # The number of dimensions that the segment numbers cover is computed.
+            covered = g.op("Size", g.op("Shape", segment_ids))
+            sizes = set_shape(g.op("Shape", data), [None])
+            row_sizes = g.call("aten::slice", self=sizes, dim=0, start=covered, end=END)
+            count = g.op("Reshape", g.op("Size", segment_ids), [1])
+            matrix_sizes = g.op("Concat", count, g.op("ReduceProd", row_sizes, axes=[0], keepdims=1), axis=0)
+            rows = set_shape(g.op("Reshape", data, matrix_sizes), [None, None])
+            ids = set_shape(g.op("Reshape", segment_ids, [-1]), [None])
+            result = reduce_unsorted(g, rows, ids, num_segments)
+            segment_count = g.op("Slice", g.op("Shape", result), starts=[0], ends=[1], axes=[0])
+            return g.op("Reshape", result, g.op("Concat", segment_count, row_sizes, axis=0))
         if g.rank(data) is None:
             rank = known_rank(g, segment_ids)
             rows = set_shape(g.op("Flatten", data, axis=rank), [None, None])
@@ -121,6 +133,11 @@ def _register_sorted(name: str) -> None:
         empty = g.op("Less", _counts(g, ids, count, row_sizes), 1)
         zero = g.constant(0, g.dtype(data) or DataType.FLOAT)
         return g.call("composed::where", condition=empty, self=zero, other=result)
+
+    @onnx_symbolic(f"tf::Segment{name}V2")
+    def of_stated_number(g: GraphContext, data: Value, segment_ids: Value, num_segments: Value) -> Value:
+        """Segments without rows have the same number as in unsorted reductions."""
+        return g.call(f"tf::UnsortedSegment{name}", data, _as_vector(g, segment_ids), num_segments)
 
 
 for _name in _REDUCTIONS:

@@ -70,6 +70,23 @@ def mirror_pad(g: GraphContext, input: Value, paddings: Value, mode: str) -> Val
     return input
 
 
+@onnx_symbolic("tf::MirrorPadGrad")
+def mirror_pad_grad(g: GraphContext, input: Value, paddings: Value, mode: str) -> Value:
+    """The gradients of all copies of an element are added."""
+    rank = known_rank(g, input)
+    pairs = known_elements(g, g.op("Reshape", paddings, [-1]), 2 * rank)
+    for dim in range(rank):
+        before, after = pairs[2 * dim], pairs[2 * dim + 1]
+        if before == 0 and after == 0:
+            continue
+        sizes = sizes_of(g, input)
+        sizes[dim] = compute(g, "sub", sizes[dim], compute(g, "add", before, after))
+        positions = _mirror_positions(g, sizes[dim], before, after, int(mode == "REFLECT"))
+        zeros = g.call("aten::zeros", size=sizes, dtype=g.dtype(input))
+        input = g.call("aten::index_add", zeros, dim, positions, input)
+    return input
+
+
 def _mirror_positions(g: GraphContext, size: Size, before: Size, after: Size, edge: int) -> Value:
     """The source positions of the elements; `edge` is 1 if the edge is not repeated."""
     if all(isinstance(item, int) for item in (size, before, after)):

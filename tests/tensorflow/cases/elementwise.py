@@ -274,3 +274,7 @@ RECORDS = [
     *_conversions(),
     *_gradients(),
 ]
+
+WITHOUT_RECORDS = {
+    "CompareAndBitpack": "TensorFlow 2.21 has removed it; tests/tensorflow/test_without_kernels.py"
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from ..records import const, floats, positive, record
+from ..records import array_of, const, floats, positive, record
 
 
 def _pools():
@@ -143,5 +143,44 @@ def _normalizations():
                 outputs=(0, 1, 2),
             )
 
+    images = {"input_grads": floats(1, 2, 3, 5), "input_image": floats(1, 2, 3, 5, seed=1)}
+    yield record("LRNGrad", "", **images, output_image=floats(1, 2, 3, 5, seed=2))
+    yield record(
+        "LRNGrad",
+        "narrow",
+        **images,
+        output_image=floats(1, 2, 3, 5, seed=2),
+        depth_radius=1,
+        bias=2.0,
+        alpha=0.5,
+        beta=0.75,
+    )
 
-RECORDS = [*_pools(), *_filters(), *_resizes(), *_normalizations()]
+
+def _crops():
+    boxes = array_of([[0.1, 0.2, 0.8, 0.9], [-0.3, 0.0, 0.5, 1.2], [0.9, 0.3, 0.2, 0.3]])
+    indices = array_of([1, 0, 1])
+    for case, height, width in (("", 3, 4), ("single", 1, 1)):
+        grads = floats(3, height, width, 2)
+        yield record(
+            "CropAndResizeGradBoxes",
+            case,
+            grads=grads,
+            image=positive(2, 6, 5, 2, seed=1),
+            boxes=boxes,
+            box_ind=indices,
+        )
+        for method in ("bilinear", "nearest"):
+            yield record(
+                "CropAndResizeGradImage",
+                f"{method}_{case}",
+                grads=grads,
+                boxes=boxes,
+                box_ind=indices,
+                image_size=const([2, 6, 5, 2]),
+                T="float32",
+                method=method,
+            )
+
+
+RECORDS = [*_pools(), *_filters(), *_resizes(), *_normalizations(), *_crops()]

@@ -85,6 +85,16 @@ def _crops():
                 extrapolation_value=-2.0,
                 atol=1e-5,
             )
+    # The column of the single pixel is just below a half, because -0.3 is not exact.
+    yield record(
+        "CropAndResize",
+        "nearest_below_half",
+        image=floats(1, 6, 3, 1),
+        boxes=array_of([[-0.3, 0.0, 0.5, 1.0]]),
+        box_ind=array_of([0]),
+        crop_size=const([1, 1]),
+        method="nearest",
+    )
     yield record("CropAndResize", "computed", **given, crop_size=array_of([3, 4]), atol=1e-5)
     yield record(
         "CropAndResize",
@@ -204,4 +214,40 @@ def _audio():
     )
 
 
-RECORDS = [*_drawing(), *_resizing(), *_scaling(), *_colours(), *_crops(), *_transforms(), *_audio()]
+def _random_crops():
+    whole = {"aspect_ratio_range": [1.0, 1.0], "area_range": [1.0, 1.0], "max_attempts": 3}
+    boxes = array_of([[[0.1, 0.2, 0.5, 0.9]]])
+    for case, sizes, options in (
+        # Only the whole image has this area; the second image is no square, so that no crop is accepted.
+        ("whole", [10, 10, 3], {**whole, "bounding_boxes": boxes}),
+        ("none", [10, 20, 3], {**whole, "bounding_boxes": boxes}),
+        (
+            "no_boxes",
+            [10, 10, 3],
+            {**whole, "bounding_boxes": floats(1, 0, 4), "use_image_if_no_bounding_boxes": True},
+        ),
+        ("drawn", [30, 40, 3], {"bounding_boxes": boxes, "compared": False}),
+    ):
+        shared = {"image_size": array_of(sizes), **options, "run_until": 21}
+        yield record("SampleDistortedBoundingBox", case, **shared)
+        covered = {"min_object_covered": array_of(0.5)}
+        yield record("SampleDistortedBoundingBoxV2", case, **shared, **covered)
+        seed = {"seed": array_of([1, 2])}
+        yield record("StatelessSampleDistortedBoundingBox", case, **shared, **covered, **seed)
+
+
+RECORDS = [
+    *_random_crops(),
+    *_drawing(),
+    *_resizing(),
+    *_scaling(),
+    *_colours(),
+    *_crops(),
+    *_transforms(),
+    *_audio(),
+]
+
+WITHOUT_RECORDS = dict.fromkeys(
+    ("DecodeBmp", "DecodeImage", "DecodeJpeg", "DecodePng"),
+    "their input becomes a vector of bytes; tests/exporter/capture/tensorflow/test_encoded_images.py",
+)

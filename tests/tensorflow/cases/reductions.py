@@ -129,6 +129,7 @@ def _order():
     yield record("TopKV2", "int32", input=integers(2, 6), k=const(3), needs_rank=True)
     yield record("TopKV2", "int64", input=integers(2, 6, dtype=np.int64), k=const(3), needs_rank=True)
     yield record("TopKV2", "computed", input=X, k=array_of(2), needs_rank=True)
+    yield record("ApproxTopK", "", input=X, k=3, needs_rank=True)
     yield record("TopKV2", "double", input=floats(5, dtype=np.float64), k=const(5), needs_rank=True)
     yield record("NthElement", "", input=X, n=const(1), needs_rank=True)
     yield record("NthElement", "reverse", input=X, n=const(0), reverse=True, needs_rank=True)
@@ -164,7 +165,6 @@ def _segments():
             data=rows,
             segment_ids=shuffled,
             num_segments=const(4),
-            needs_rank=True,
         )
         yield record(
             f"UnsortedSegment{name}",
@@ -172,7 +172,6 @@ def _segments():
             data=floats(2, 3, 2),
             segment_ids=array_of([[0, 1, 0], [2, 1, -1]]),
             num_segments=const(3),
-            needs_rank=True,
         )
     yield record(
         "UnsortedSegmentSum",
@@ -180,7 +179,6 @@ def _segments():
         data=integers(5, dtype=np.int64),
         segment_ids=shuffled,
         num_segments=const(3),
-        needs_rank=True,
     )
     yield record(
         "UnsortedSegmentSum",
@@ -188,7 +186,6 @@ def _segments():
         data=rows,
         segment_ids=shuffled,
         num_segments=array_of(5),
-        needs_rank=True,
     )
     for name in ("Sum", "Mean", "SqrtN"):
         yield record(
@@ -209,3 +206,6 @@ def _segments():
 
 
 RECORDS = [*_reductions(), *_counts(), *_cumulative(), *_order(), *_segments()]
+
+_ONLY_XLA = "TensorFlow has kernels for XLA only; tests/tensorflow/test_without_kernels.py"
+WITHOUT_RECORDS = {f"Segment{name}V2": _ONLY_XLA for name in ("Max", "Min", "Prod", "Sum")}

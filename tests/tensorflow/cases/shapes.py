@@ -280,6 +280,14 @@ def _padding():
             mode=mode,
             needs_rank=True,
         )
+        yield record(
+            "MirrorPadGrad",
+            mode.lower(),
+            input=floats(4, 5, 7),
+            paddings=const([[1, 1], [0, 2], [2, 1]]),
+            mode=mode,
+            needs_rank=True,
+        )
 
 
 def _blocks():

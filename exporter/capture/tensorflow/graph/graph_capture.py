@@ -19,6 +19,7 @@ from ..node_messages import OPTIONAL_PLACEHOLDER, PLACEHOLDERS
 from ..operator_definitions import definition
 from ..tensorflow_options import Names
 from .attributes import shape_of
+from .encoded_images import take_bytes
 from .frozen_handles import read_constants
 from .function_library import Library
 from .node_conversion import begin, flow_of
@@ -137,6 +138,7 @@ def capture_graph(
     for edge, value in zip(output_edges, results, strict=True):
         graph.outputs.append(scope.transpose_value(value, _TO_NCHW) if edge in nchw_edges else value)
     find_lists(graph)
+    take_bytes(graph)
     metadata = {UNSHAPED: "true", FROZEN: "true"}
     model = ir.Model(graph, ir_version=10, producer_name="opsetta", metadata_props=metadata)
     common.RemoveUnusedNodesPass()(model)

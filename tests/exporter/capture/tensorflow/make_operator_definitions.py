@@ -13,6 +13,7 @@ import re
 import zlib
 
 import tensorflow as tf
+from google.protobuf import text_format
 from tensorflow.core.framework import op_def_pb2
 from tensorflow.python.client import pywrap_tf_session
 
@@ -49,6 +50,8 @@ KEPT = {
         ).split()
     ),
     "BroadcastGradientArgs",
+    "CropAndResizeGradBoxes",
+    "CropAndResizeGradImage",
     # What TensorFlow's own optimizations leave in a graph.
     "_Arg",
     "_ArrayToList",
@@ -65,6 +68,17 @@ KEPT = {
     "_While",
 }
 
+REMOVED = """
+op {
+  name: "CompareAndBitpack"
+  input_arg { name: "input" type_attr: "T" }
+  input_arg { name: "threshold" type_attr: "T" }
+  output_arg { name: "output" type: DT_UINT8 }
+  attr { name: "T" type: "type" }
+}
+"""
+"""Operators of older graphs that TensorFlow 2.21 does not have."""
+
 
 def is_taken(name: str) -> bool:
     """Whether an operator is one of inference; those of TensorFlow's tests are not in `tf.raw_ops`."""
@@ -76,7 +90,9 @@ def main() -> None:
     registered = op_def_pb2.OpList.FromString(
         pywrap_tf_session.TF_GetBuffer(pywrap_tf_session.TF_GetAllOpList())
     )
-    taken = op_def_pb2.OpList(op=sorted((o for o in registered.op if is_taken(o.name)), key=lambda o: o.name))
+    operators = [o for o in registered.op if is_taken(o.name)]
+    operators += text_format.Parse(REMOVED, op_def_pb2.OpList()).op
+    taken = op_def_pb2.OpList(op=sorted(operators, key=lambda o: o.name))
     for operator in taken.op:
         for field in ("summary", "description", "deprecation"):
             operator.ClearField(field)
