@@ -276,27 +276,39 @@ def test_standard_operators_give_what_the_kernel_gives(name):
             np.testing.assert_allclose(array.astype(float), kernel_result.astype(float), rtol=1e-4, atol=step)
 
 
-def quantized_layer(scales, **attributes):
-    """A bidirectional LSTM of quantized weights, and its feeds."""
-    weights = [integers(-99, 99, 2, rows, 16, dtype=np.int8) for rows in (8, 4)]
-    parameters = [np.full(scales, 0.01, np.float32), np.zeros(scales, np.int8)] * 2
-    inputs = [reals(5, 3, 8), *weights, reals(2, 32), None, None, None, None, *parameters]
-    attributes = {"hidden_size": 4, "direction": "bidirectional", **attributes}
+def quantized_layer(scales, steps=5, lengths=None, direction="bidirectional", **attributes):
+    """An LSTM of quantized weights, and its feeds. Sums of uint8 weights do not saturate in the kernel."""
+    count = 2 if direction == "bidirectional" else 1
+    weights = [integers(20, 230, count, rows, 16, dtype=np.uint8) for rows in (8, 4)]
+    parameters = [np.full((count, *scales), 0.01, np.float32), np.full((count, *scales), 128, np.uint8)] * 2
+    states = [reals(count, 3, 4), reals(count, 3, 4)] if lengths is None else [None, None]
+    inputs = [reals(steps, 3, 8), *weights, reals(count, 32), lengths, *states, None, *parameters]
+    attributes = {"hidden_size": 4, "direction": direction, **attributes}
     return model_of("DynamicQuantizeLSTM", inputs, attributes, 3)
 
 
-@pytest.mark.parametrize("scales", [(2,), (2, 16)])
-def test_a_quantized_recurrent_layer_becomes_one_with_dequantized_weights(scales):
-    proto, feeds = quantized_layer(scales)
+@pytest.mark.parametrize(
+    ("layer", "tolerance"),
+    [
+        (quantized_layer(()), 1e-5),
+        (quantized_layer((16,), direction="reverse", activations=["Sigmoid", "Relu", "Tanh"]), 1e-5),
+        (quantized_layer((16,), steps=1, direction="forward"), 1e-5),
+        # The kernel also quantizes the states of sequences of several lengths.
+        (quantized_layer((), lengths=number([5, 2, 4], np.int32)), 0.01),
+    ],
+    ids=["bidirectional", "reverse", "one step", "lengths"],
+)
+def test_a_quantized_recurrent_layer_rounds_inputs_and_states_as_the_kernel_does(layer, tolerance):
+    proto, feeds = layer
+    # With one thread: with several, the kernel quantizes parts of the batch on their own.
     expected = run(proto, **feeds)
     for output, array in zip(proto.graph.output, expected, strict=True):
         output.CopyFrom(value(output.name, array.shape))
     for opset in (9, 17):
         lowered = OnnxModel(ir.from_proto(proto)).lower(opset, standard=True)
-        assert "LSTM" in operators(lowered.model_proto)
+        assert [entry.domain for entry in lowered.model_proto.opset_import] == [""]
         for array, kernel_result in zip(lowered.run(feeds), expected, strict=True):
-            # The kernel quantizes activations, too.
-            np.testing.assert_allclose(array, kernel_result, atol=0.03)
+            np.testing.assert_allclose(array, kernel_result, atol=tolerance)
 
 
 def normalise(image, groups, gamma, beta):

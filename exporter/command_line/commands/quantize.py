@@ -38,6 +38,7 @@ def quantize(
     symmetric: calibration.Symmetric = None,
     method: calibration.Method = "minmax",
     equalize: calibration.Equalize = False,
+    reduce_range: calibration.ReduceRange = False,
     exclude: calibration.Exclude = None,
     mean: calibration.Mean = "0",
     std: calibration.Std = "1",
@@ -68,6 +69,7 @@ def quantize(
             form=form,
             method=method,
             equalize=equalize,
+            reduce_range=reduce_range,
             exclude=exclude or (),
             **{name: value for name, value in wishes.items() if value is not None},
         )
