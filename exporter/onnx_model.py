@@ -189,7 +189,8 @@ class OnnxModel(PlannableModel):
         """The model with the pixels of an image as its input, under the same name.
 
         Args:
-            pixels: fields of `PixelInput`: `dtype`, `layout`, `maximum`, `mean`, `std` and `resizes`.
+            pixels: fields of `PixelInput`: `dtype`, `layout`, `maximum`, `mean`, `std`,
+                `resizes` and `size`.
 
         Raises:
             UsageError: a field has an unknown value.

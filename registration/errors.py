@@ -331,5 +331,5 @@ class UnsupportedOperatorsError(OpsettaError):
 
     @property
     def may_be_fault_of_model(self) -> bool:
-        """Whether no opset can express an operator with a symbolic function, as in a model that cannot run."""
+        """Whether no opset can express an operator with a symbolic function, as if the model cannot run."""
         return any(operator.registered and operator.first_opset is None for operator in self.operators)
