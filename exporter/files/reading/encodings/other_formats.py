@@ -104,8 +104,8 @@ _BY_HEAD: tuple[tuple[bytes, str, str], ...] = (
         # An ONNX or TensorFlow file as JSON begins with one of these keys.
         rb'\s*(\[|\{\s*"(?!(ir|opset|producer|model|doc|meta|training)_?[A-Z]?[a-z]+"|'
         rb'(domain|graph|functions|node|library|versions|name|op)")\w+"\s*:)',
-        "a JSON text",
-        "it is no model: pass the file that it belongs to",
+        "not an ONNX file: a JSON text without a model",
+        "pass the model file that it belongs to",
     ),
     (rb"\x93NUMPY", "a numpy array (.npy)", "pass the model that uses it"),
     (

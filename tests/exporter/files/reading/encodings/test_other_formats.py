@@ -70,7 +70,7 @@ FORMATS = [
     (archive("model", "model.params", "dlc.metadata"), "Qualcomm.*made from"),
     (b'{"architectures": ["BertModel"], "model_type": "bert"}', "Hugging Face folder.*export --hf"),
     (b'{"metadata": {"total_size": 1}, "weight_map": {}}', "Hugging Face folder.*export --hf"),
-    (b'{"cells": [], "nbformat": 4}', "JSON text.*no model"),
+    (b'{"cells": [], "nbformat": 4}', "JSON text without a model"),
     (b"404: Not Found", "a text.*error message"),
     (b"Entry not found\n", "a text.*error message"),
     ("Entry".encode("utf-16"), "UTF-16.*-o FILE"),
