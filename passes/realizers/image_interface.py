@@ -78,6 +78,7 @@ class AddPixelInput(ir.passes.InPlacePass):
                 f"'{image.name}' has no fixed height and width to resize to: "
                 f"give its shape, for example --input-shape {image.name}=1,3,224,224"
             )
+        numbers_of_size = [size for size in resized_sizes if isinstance(size, int)]
         if any(isinstance(own, int) and own != size for own, size in zip(sizes, resized_sizes, strict=True)):
             raise GraphError(
                 f"'{image.name}' takes images of {sizes}, which are not resized to {resized_sizes}"
@@ -99,7 +100,7 @@ class AddPixelInput(ir.passes.InPlacePass):
         rewriter = Rewriter(model, self._registry)
         dtype = seam.outputs[0].dtype or DataType.FLOAT
         with rewriter.before(seam, f"{name}/Pixels") as g:
-            result = self._emit(g, image, dtype, resized_sizes if resizes else None)
+            result = self._emit(g, image, dtype, numbers_of_size if resizes else None)
         rewriter.replace(seam, [result])
         return ir.passes.PassResult(model, True)
 
