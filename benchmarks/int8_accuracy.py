@@ -6,7 +6,10 @@ digits, exported at each opset, and quantized by `opsetta quantize`'s function a
 which neither training nor calibration has seen. Needs scikit-learn.
 
     python benchmarks/int8_accuracy.py [--opsets 13 17] [--formats qdq qoperator] [--epochs 30]
-        [--models resnet ...] [--json]
+        [--models resnet ...] [--seeds 0 1 2 ...] [--reduce-range] [--json]
+
+With several seeds, each trains another model and chooses other samples for calibration; the last lines are
+then the mean difference of both tools for each model and format, with its standard error.
 """
 
 import argparse
@@ -188,7 +191,11 @@ def accuracy(path: pathlib.Path, images: Tensor, labels: Tensor) -> float:
 
 
 def quantize_with_onnxruntime(
-    source: pathlib.Path, path: pathlib.Path, samples: list[np.ndarray], quantized_format: str
+    source: pathlib.Path,
+    path: pathlib.Path,
+    samples: list[np.ndarray],
+    quantized_format: str,
+    reduce_range: bool,
 ) -> None:
     prepared = path.with_suffix(".prepared.onnx")
     quant_pre_process(source, prepared)
@@ -206,17 +213,26 @@ def quantize_with_onnxruntime(
         Reader(),
         quant_format=FORMATS[quantized_format],
         per_channel=True,
+        reduce_range=reduce_range,
         activation_type=quantization.QuantType.QInt8,
         weight_type=quantization.QuantType.QInt8,
     )
 
 
-def measure(name: str, opsets: list[int], formats: list[str], epochs: int) -> Iterator[dict]:
+def measure(
+    name: str, opsets: list[int], formats: list[str], epochs: int, seed: int, reduce_range: bool
+) -> Iterator[dict]:
     images, labels, held_out, held_labels = digits()
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = MODELS[name]()
     train(model, images, labels, epochs)
-    samples = [part.numpy() for part in images[:CALIBRATION].split(10)]
+    chosen = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))[:CALIBRATION]
+    samples = [part.numpy() for part in images[chosen].split(10)]
+    # opsetta measures errors with the first batch of each five, and calibrates with the others. It gets each
+    # of these first ones twice, so that both tools calibrate with the same samples.
+    with_measured = [
+        batch for index, batch in enumerate(samples) for batch in [batch] * (2 if index % 4 == 0 else 1)
+    ]
     with tempfile.TemporaryDirectory() as folder:
         for opset in opsets:
             plain = pathlib.Path(folder, f"float-{opset}.onnx")
@@ -226,18 +242,18 @@ def measure(name: str, opsets: list[int], formats: list[str], epochs: int) -> It
             program.save(plain)
             for quantized_format in formats:
                 ours, theirs = (pathlib.Path(folder, f"{part}-{opset}.onnx") for part in ("ours", "theirs"))
-                # A fifth of the batches that it is given is not used for calibration.
                 opsetta.load(plain).quantize(
-                    samples + samples[: len(samples) // 4], form=quantized_format, per_channel=True
+                    with_measured, form=quantized_format, per_channel=True, reduce_range=reduce_range
                 ).save(ours)
                 try:
-                    quantize_with_onnxruntime(plain, theirs, samples, quantized_format)
+                    quantize_with_onnxruntime(plain, theirs, samples, quantized_format, reduce_range)
                     of_onnxruntime = accuracy(theirs, held_out, held_labels)
                 except RuntimeError:
                     # onnxruntime's quantizer drops values that Where reads.
                     of_onnxruntime = None
                 yield {
                     "model": name,
+                    "seed": seed,
                     "opset": opset,
                     "format": quantized_format,
                     "float": accuracy(plain, held_out, held_labels),
@@ -246,27 +262,48 @@ def measure(name: str, opsets: list[int], formats: list[str], epochs: int) -> It
                 }
 
 
+def print_differences(rows: list[dict]) -> None:
+    """Print how much more opsetta's files label rightly than onnxruntime's, over all seeds and opsets."""
+    for name, quantized_format in dict.fromkeys((row["model"], row["format"]) for row in rows):
+        differences = [
+            100 * (row["opsetta"] - row["onnxruntime"])
+            for row in rows
+            if (row["model"], row["format"]) == (name, quantized_format) and row["onnxruntime"] is not None
+        ]
+        if len(differences) > 1:
+            error = np.std(differences, ddof=1) / len(differences) ** 0.5
+            print(
+                f"{name:13} {quantized_format:9}  difference {np.mean(differences):+.2f} % +- {error:.2f} %"
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--opsets", type=int, nargs="+", default=[13, 17])
     parser.add_argument("--formats", nargs="+", choices=list(FORMATS), default=list(FORMATS))
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--reduce-range", action="store_true", help="weights of 7 bits, for x86 without VNNI")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     logging.disable(logging.WARNING)
     rows = []
     for name in options.models:
-        for row in measure(name, options.opsets, options.formats, options.epochs):
-            rows.append(row)
-            if not options.json:
-                shares = "  ".join(
-                    f"{key} {'fails' if row[key] is None else format(row[key], '.1%')}"
-                    for key in ("float", "opsetta", "onnxruntime")
-                )
-                print(f"{name:13} opset {row['opset']}  {row['format']:9}  {shares}", flush=True)
+        for seed in options.seeds:
+            arguments = options.opsets, options.formats, options.epochs, seed, options.reduce_range
+            for row in measure(name, *arguments):
+                rows.append(row)
+                if not options.json:
+                    shares = "  ".join(
+                        f"{key} {'fails' if row[key] is None else format(row[key], '.1%')}"
+                        for key in ("float", "opsetta", "onnxruntime")
+                    )
+                    print(f"{name:13} opset {row['opset']}  {row['format']:9}  {shares}", flush=True)
     if options.json:
         print(json.dumps(rows, indent=2))
+    elif len(options.seeds) > 1:
+        print_differences(rows)
 
 
 if __name__ == "__main__":

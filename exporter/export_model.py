@@ -163,8 +163,8 @@ def export(
                 captured, requested_opset, registry, **names, optimize=level, target=resolved_target
             )
         except UnsupportedOperatorsError as error:
-            # Captures do not compare element types everywhere: PyTorch itself may refuse the model.
-            if error.is_about_types:
+            # Captures do not check all types, axes and sizes: PyTorch itself may refuse the model.
+            if error.may_be_fault_of_model:
                 CapturedCalls(captured).check_example()
             raise
 

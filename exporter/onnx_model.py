@@ -189,7 +189,8 @@ class OnnxModel(PlannableModel):
         """The model with the pixels of an image as its input, under the same name.
 
         Args:
-            pixels: fields of `PixelInput`: `dtype`, `layout`, `maximum`, `mean`, `std` and `resizes`.
+            pixels: fields of `PixelInput`: `dtype`, `layout`, `maximum`, `mean`, `std`,
+                `resizes` and `size`.
 
         Raises:
             UsageError: a field has an unknown value.
@@ -256,7 +257,8 @@ class OnnxModel(PlannableModel):
             mean: of each channel of images, whose pixels are divided by 255 first.
             std: the standard deviation of each channel.
             scheme: fields of `QuantizationScheme`: `form`, `activations`, `weights`, `per_channel`,
-                `symmetric`, `method` and `exclude`; by default those of the target of the model.
+                `symmetric`, `method`, `exclude`, `equalize` and `reduce_range`; by default those of the
+                target of the model.
 
         Raises:
             UsageError: the data or the scheme does not fit the model.

@@ -19,7 +19,6 @@ _SHAPE_REMEDIES = {
     "shapes={'data': [1, 3, 224, 224]}",
 }
 """How a caller makes sizes known, by the dialect of the operators."""
-_MIXED_TYPES = re.compile("takes inputs of one type")
 
 _MAXIMUM_LISTED = 20
 """Invalid nodes that a message lists."""
@@ -331,6 +330,6 @@ class UnsupportedOperatorsError(OpsettaError):
         super().__init__("\n".join(lines))
 
     @property
-    def is_about_types(self) -> bool:
-        """Whether an operator has inputs of different element types, as in a model that cannot run."""
-        return any(_MIXED_TYPES.search(operator.reason) for operator in self.operators)
+    def may_be_fault_of_model(self) -> bool:
+        """Whether no opset can express an operator with a symbolic function, as if the model cannot run."""
+        return any(operator.registered and operator.first_opset is None for operator in self.operators)

@@ -51,6 +51,7 @@ class QuantizationScheme:
         method: how ranges are chosen, "minmax", "entropy" or "percentile".
         exclude: operators and nodes that stay in float, by name.
         equalize: whether the ranges of weights are equalized between convolutions, see `EqualizeChannels`.
+        reduce_range: whether weights have 7 bits, for processors whose sums of two products have 16 bits.
     """
 
     form: str = "qdq"
@@ -61,6 +62,7 @@ class QuantizationScheme:
     method: str = "minmax"
     exclude: Collection[str] = ()
     equalize: bool = False
+    reduce_range: bool = False
 
     @classmethod
     def of(cls, fields: Mapping[str, Any], preferred: Mapping[str, Any]) -> QuantizationScheme:
@@ -203,6 +205,7 @@ def _quantize_file(
             per_channel=scheme.per_channel,
             activation_type=types[scheme.activations],
             weight_type=types[scheme.weights],
+            reduce_range=scheme.reduce_range,
             nodes_to_exclude=[
                 str(node.name) for node in graph if {node.op_type, node.name}.intersection(scheme.exclude)
             ],

@@ -57,7 +57,13 @@ def compare_layers(
         raise UsageError(f"one model has {len(inputs[0])} inputs, and the other {len(inputs[1])}")
     same_names = set(inputs[0]) == set(inputs[1])
     pairs = zip(inputs[0], inputs[0] if same_names else inputs[1], strict=True)
-    feeds = feed, {second_name: feed[name] for name, second_name in pairs}
+    second_feed = {second_name: feed[name] for name, second_name in pairs}
+    for value in sources[1].graph.inputs:
+        array = second_feed.get(str(value.name))
+        # Inputs of half precision take the same numbers.
+        if array is not None and value.dtype in _FLOATS and ir.DataType.from_numpy(array.dtype) in _FLOATS:
+            second_feed[str(value.name)] = array.astype(value.dtype.numpy())
+    feeds = feed, second_feed
     results = [runner.arrays(values) for runner, values in zip(runners, feeds, strict=True)]
     reports = []
     for name, expected, actual in zip(names, *results, strict=True):

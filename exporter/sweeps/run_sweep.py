@@ -167,7 +167,7 @@ def _limits(seconds: float, memory: int | None) -> Limits:
     # The limit is on resident memory, which only /proc tells; RLIMIT_AS would count address space that torch
     # reserves.
     if memory is not None and not pathlib.Path("/proc/self/statm").exists():
-        raise OpsettaError("a memory limit is supported on Linux only: leave it out")
+        raise UsageError("a memory limit is supported on Linux only: leave it out")
     return Limits(float(seconds), memory)
 
 
@@ -220,7 +220,7 @@ def _select_models(zoo: Zoo, only: str) -> Zoo:
     """The zoo with the models whose name matches.
 
     Raises:
-        OpsettaError: there is none, or the expression is wrong.
+        UsageError: there is none, or the expression is wrong.
     """
     try:
         models = {name: entry for name, entry in zoo.models.items() if re.search(only, name)}
@@ -228,7 +228,7 @@ def _select_models(zoo: Zoo, only: str) -> Zoo:
         raise UsageError(f"'{only}' is not a regular expression: {error}") from error
     if not models:
         names = listed(list(zoo.models), 8)
-        raise OpsettaError(f"no model of '{zoo.path}' matches '{only}' (it has {names})")
+        raise UsageError(f"no model of '{zoo.path}' matches '{only}' (it has {names})")
     return dataclasses.replace(zoo, models=models)
 
 

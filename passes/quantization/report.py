@@ -36,6 +36,10 @@ class Error:
             worst / (largest or 1.0), sum(float(np.abs(a - b).sum()) for a, b in pairs) / (total or 1.0)
         )
 
+    def __str__(self) -> str:
+        # Of two denominators: the mean may be the larger number.
+        return f"{self.maximum:.2g} of the largest number at most, {self.mean:.2g} of the mean on average"
+
 
 @dataclasses.dataclass(frozen=True)
 class Quantization:

@@ -34,6 +34,7 @@ class PixelInput:
         maximum: pixels are divided by it.
         mean, std: subtracted and divided by afterwards, per channel.
         resizes: whether images of any size are resized, linearly, to the sizes of the model.
+        size: the height and width to resize to, for a model whose sizes are dynamic.
     """
 
     dtype: str = "uint8"
@@ -42,6 +43,7 @@ class PixelInput:
     mean: Sequence[float] = (0.0,)
     std: Sequence[float] = (1.0,)
     resizes: bool = False
+    size: Sequence[int] | None = None
 
 
 class AddPixelInput(ir.passes.InPlacePass):
@@ -69,10 +71,17 @@ class AddPixelInput(ir.passes.InPlacePass):
             raise GraphError(f"the model needs one input of shape [N, C, H, W], and has {len(images)}")
         (image, shape), pixels = images[0], self._pixels
         batch, channels, *sizes = shape
-        if pixels.resizes and not all(isinstance(size, int) for size in sizes):
+        resizes = pixels.resizes or pixels.size is not None
+        resized_sizes = sizes if pixels.size is None else list(pixels.size)
+        if resizes and not all(isinstance(size, int) for size in resized_sizes):
             raise GraphError(
                 f"'{image.name}' has no fixed height and width to resize to: "
                 f"give its shape, for example --input-shape {image.name}=1,3,224,224"
+            )
+        numbers_of_size = [size for size in resized_sizes if isinstance(size, int)]
+        if any(isinstance(own, int) and own != size for own, size in zip(sizes, resized_sizes, strict=True)):
+            raise GraphError(
+                f"'{image.name}' takes images of {sizes}, which are not resized to {resized_sizes}"
             )
         for numbers in (pixels.mean, pixels.std):
             if len(numbers) not in (1, channels):
@@ -85,22 +94,22 @@ class AddPixelInput(ir.passes.InPlacePass):
             if reader is not seam:
                 reader.replace_input_with(input_index, seam.outputs[0])
         graph.insert_before(graph[0], seam)
-        free = ("height", "width") if pixels.resizes else sizes
+        free = ("height", "width") if resizes else sizes
         dims = [batch, channels, *free] if pixels.layout == "NCHW" else [batch, *free, channels]
         image.shape, image.type = ir.Shape(dims), ir.TensorType(PIXEL_TYPES[pixels.dtype])
         rewriter = Rewriter(model, self._registry)
         dtype = seam.outputs[0].dtype or DataType.FLOAT
         with rewriter.before(seam, f"{name}/Pixels") as g:
-            result = self._emit(g, image, dtype, [size for size in sizes if isinstance(size, int)])
+            result = self._emit(g, image, dtype, numbers_of_size if resizes else None)
         rewriter.replace(seam, [result])
         return ir.passes.PassResult(model, True)
 
-    def _emit(self, g: GraphContext, image: ir.Value, dtype: DataType, sizes: list[int]) -> ir.Value:
+    def _emit(self, g: GraphContext, image: ir.Value, dtype: DataType, sizes: list[int] | None) -> ir.Value:
         pixels = self._pixels
         result = g.cast(image, dtype)
         if pixels.layout == "NHWC":
             result = g.op("Transpose", result, perm=[0, 3, 1, 2])
-        if pixels.resizes:
+        if sizes is not None:
             shape = g.op("Shape", result)
             leading = g.op("Slice", shape, starts=[0], ends=[2], axes=[0])
             sizes_of_result = g.op("Concat", leading, g.constant(sizes, DataType.INT64), axis=0)

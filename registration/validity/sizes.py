@@ -173,11 +173,13 @@ def _deformable_convolution(operands: Operands) -> Iterator[Demand]:
 
 
 def _matrix_product(operands: Operands) -> Iterator[Demand]:
-    """Gemm: matrices that fit, and a third that broadcasts to their product."""
-    rows = operands.size("A", 1 if operands.number("transA") else 0)
-    inner = operands.size("A", 0 if operands.number("transA") else 1)
-    columns = operands.size("B", 0 if operands.number("transB") else 1)
-    yield "B", 1 if operands.number("transB") else 0, inner
+    """Matrices that fit, and for Gemm a third that broadcasts to their product."""
+    rows = operands.size("A", -1 if operands.number("transA") else -2)
+    inner = operands.size("A", -2 if operands.number("transA") else -1)
+    columns = operands.size("B", -2 if operands.number("transB") else -1)
+    # A vector has its only axis summed, which is then the last one.
+    rank = len(operands.sizes("B") or (0, 0))
+    yield "B", rank - 1 if operands.number("transB") else rank - 2, inner
     for axis, size in ((-1, columns), (-2, rows)):
         # C broadcasts in one direction only: its size is 1 or that of the product.
         if operands.size("C", axis) != 1:
@@ -472,6 +474,8 @@ RULES: dict[str, Rule] = {
     "InstanceNormalization": _normalization,
     "LSTM": _recurrent(4),
     "LayerNormalization": _last_axes,
+    "MatMul": _matrix_product,
+    "MatMulInteger": _matrix_product,
     "MaxRoiPool": _pooled_regions,
     "MaxUnpool": _like_data,
     "NegativeLogLikelihoodLoss": _loss("input", "target"),

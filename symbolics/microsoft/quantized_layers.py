@@ -1,6 +1,10 @@
 """Convolutions, matrix products and recurrent layers of integers, with FLOAT or quantized results."""
 
+from collections.abc import Callable
 from typing import Any
+
+import numpy as np
+import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value
 from . import microsoft_symbolic
@@ -72,22 +76,79 @@ def dynamic_quantize_lstm(
     W_zero_point: Value,
     R_scale: Value,
     R_zero_point: Value,
+    direction: str = "forward",
+    activations: list[str] | None = None,
     **attributes: Any,
 ) -> list[Value]:
-    """An LSTM with dequantized weights, whose gates are the last dimension.
+    """An LSTM of one step for each step, whose input and hidden state have 256 values.
 
-    The kernel also quantizes the inputs of each product; without that, the results are closer to those of the
-    layer that was quantized.
+    The kernel quantizes the input once, the hidden states of the batch before each step, and multiplies
+    integers. The products of the dequantized numbers are the same. Two results of the kernel differ: with
+    several threads it quantizes parts of the batch on their own, and sums of int8 weights saturate on
+    processors without VNNI instructions.
     """
+    weights = _dequantize_gates(g, W, W_scale, W_zero_point), _dequantize_gates(g, R, R_scale, R_zero_point)
+    states = initial_h, initial_c
+    if sequence_lens is not None:
+        # The quantized states of sequences that have ended are not defined: states stay in FLOAT.
+        attributes |= {"direction": direction, **({"activations": activations} if activations else {})}
+        inputs = B, sequence_lens, *states, P
+        return list(g.op("LSTM", _round_to_bytes(g, X), *weights, *inputs, **attributes, outputs=3))
+    directions = ["forward", "reverse"] if direction == "bidirectional" else [direction]
+    if len(directions) == 2 and {"activation_alpha", "activation_beta"} & attributes.keys():
+        raise g.refuse("parameters of the activations of two directions are not supported")
+    data = _round_to_bytes(g, X)
+    results: list[list[Value]] = []
+    for number, name in enumerate(directions):
+        if activations:
+            attributes["activations"] = activations[3 * number : 3 * number + 3]
 
-    def dequantize(weight: Value, scale: Value, zero_point: Value) -> Value:
-        # A scale for each direction, or for each of its gates.
-        axes = [1, 2] if g.rank(scale) == 1 else [1]
-        scale, zero_point = (g.op("Unsqueeze", value, axes=axes) for value in (scale, zero_point))
-        offset = g.op("Sub", g.cast(weight, DataType.INT32), g.cast(zero_point, DataType.INT32))
-        real = g.op("Mul", g.cast(offset, DataType.FLOAT), scale)
-        return g.op("Transpose", real, perm=[0, 2, 1])
+        def select(value: Value | None, number: int = number) -> Value | None:
+            if value is None or len(directions) == 1:
+                return value
+            return g.op("Slice", value, starts=[number], ends=[number + 1], axes=[0])
 
-    weights = dequantize(W, W_scale, W_zero_point), dequantize(R, R_scale, R_zero_point)
-    states = B, sequence_lens, initial_h, initial_c, P
-    return list(g.op("LSTM", X, *weights, *states, **attributes, outputs=3))
+        def run_step(state: Value, row: Value, select: Callable[..., Value | None] = select) -> list[Value]:
+            hidden, cell = g.op("Split", state, axis=0, split=[1, 1], outputs=2)
+            operands = *map(select, (*weights, B)), None, _round_to_bytes(g, hidden), cell, select(P)
+            step = g.op("Unsqueeze", row, axes=[0])
+            _, hidden, cell = g.op("LSTM", step, *operands, **attributes, outputs=3)
+            return [g.op("Concat", hidden, cell, axis=0), g.op("Identity", hidden)]
+
+        rows = g.call("aten::flip", self=data, dims=[0]) if name == "reverse" else data
+        shape = [1, g.size(X, 1), g.size(R, 1)]
+        zeros = g.call("composed::full", size=shape, fill_value=0.0, dtype=DataType.FLOAT)
+        initial = g.op("Concat", *(zeros if value is None else select(value) for value in states), axis=0)
+        last, sequence = g.call_outputs(
+            "composed::scan_rows", step=run_step, initial=initial, sequences=[rows]
+        )
+        sequence.type, sequence.shape = X.type, ir.Shape([None] * 4)
+        if name == "reverse":
+            sequence = g.call("aten::flip", self=sequence, dims=[0])
+        results.append([sequence, *g.op("Split", last, axis=0, split=[1, 1], outputs=2)])
+    if len(results) == 1:
+        return results[0]
+    joined = zip(*results, strict=True)
+    return [g.op("Concat", *pair, axis=0 if position else 1) for position, pair in enumerate(joined)]
+
+
+def _dequantize_gates(g: GraphContext, weight: Value, scale: Value, zero_point: Value) -> Value:
+    """A weight, whose gates are the last dimension there, and the second in an LSTM."""
+    # A scale for each direction, or for each of its gates.
+    axes = [1, 2] if g.rank(scale) == 1 else [1]
+    scale, zero_point = (g.op("Unsqueeze", value, axes=axes) for value in (scale, zero_point))
+    offset = g.op("Sub", g.cast(weight, DataType.INT32), g.cast(zero_point, DataType.INT32))
+    real = g.op("Mul", g.cast(offset, DataType.FLOAT), scale)
+    return g.op("Transpose", real, perm=[0, 2, 1])
+
+
+def _round_to_bytes(g: GraphContext, value: Value) -> Value:
+    """A tensor after DynamicQuantizeLinear and DequantizeLinear, in the arithmetic of every opset."""
+    low = g.op("Min", g.op("ReduceMin", value, keepdims=0), 0.0)
+    high = g.op("Max", g.op("ReduceMax", value, keepdims=0), 0.0)
+    # The least normal number replaces a scale of 0, with which all elements are 0.
+    scale = g.op("Max", g.op("Div", g.op("Sub", high, low), 255.0), float(np.finfo(np.float32).tiny))
+    zero_point = g.call("aten::round", self=g.op("Div", g.op("Neg", low), scale))
+    steps = g.op("Add", g.call("aten::round", self=g.op("Div", value, scale)), zero_point)
+    level = g.op("Clip", steps, min=0.0, max=255.0)
+    return g.op("Mul", g.op("Sub", level, zero_point), scale)

@@ -352,14 +352,15 @@ def test_model_without_a_tensor_in_its_result_is_refused() -> None:
         opsetta.export(lambda x: (5, None), torch.ones(2))
 
 
-MIXED = [
+INVALID = [
     (nn.Linear(4, 2).eval(), (torch.ones(1, 4, dtype=torch.int64),), "same dtype.*Long and Float"),
     (torch.matmul, (torch.ones(2, 2), torch.ones(2, 2).half()), "same dtype"),
     (nn.BatchNorm1d(3).eval(), (torch.ones(2, 3, dtype=torch.int64),), "not implemented for 'Long'"),
+    (lambda x: x.softmax(5), (torch.ones(2, 3),), "Dimension out of range"),
 ]
 
 
-@pytest.mark.parametrize(("model", "args", "message"), MIXED)
+@pytest.mark.parametrize(("model", "args", "message"), INVALID)
 def test_a_model_that_pytorch_refuses_is_told_in_its_words(model, args, message) -> None:
     with pytest.raises(opsetta.CaptureError, match=f"(?s)fails in PyTorch itself.*{message}.*pass example"):
         opsetta.export(model, args, opset=13)

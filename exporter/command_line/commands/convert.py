@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pathlib
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
@@ -20,11 +21,20 @@ from ..options import (
 from ..options import export as options
 from ..terminal.output import Output
 from ..terminal.tables import count_text
+from .editing import beside
 from .targets import describe_target, resolve_target
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ...onnx_model import OnnxModel
     from ...program import Program, SourceModel
+
+_ERROR_TEXTS = {
+    "max_absolute_error": "largest absolute error {:.3g}",
+    "max_absolute_error_of_types": "{:.3g} after the change of element types",
+}
+"""Errors by their names in the facts."""
 
 
 def convert(
@@ -87,9 +97,7 @@ def convert(
     load_arguments |= tensorflow.load_options(*graph, keep_parse_example)
     source = _load(model, target_opset, changes, allow_links=allow_links, trusted=trusted, **load_arguments)
     lowered = source.lower(target_opset, optimize=optimize, target=loaded_target, **changes)
-    largest_error = _verify(model, lowered) if verify else None
-    for method, arguments in steps.items():
-        lowered = lowered if arguments is None else getattr(_onnx_model(lowered), method)(**arguments)
+    lowered, errors = _take_steps(model, lowered, steps, verify)
     converted, _ = quantization.quantize_and_compare(lowered, quantized)
     written.save(converted, external_data)
     target_facts, target_lines = describe_target(converted.model, loaded_target)
@@ -101,16 +109,40 @@ def convert(
         "inputs": converted.input_names,
         "outputs": converted.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
-        **({} if largest_error is None else {"max_absolute_error": largest_error}),
+        **errors,
         **target_facts,
         **quantization.quantization_json(converted),
     }
     nodes = count_text(converted.model.graph.num_nodes(), "node")
     text = f"{output}: opset {target_opset}, {nodes}, {facts['bytes']} bytes"
-    if largest_error is not None:
-        text += f"\nagrees with '{model}' in onnxruntime: largest absolute error {largest_error:.3g}"
+    if errors:
+        error_texts = (_ERROR_TEXTS[name].format(error) for name, error in errors.items())
+        text += f"\nagrees with '{model}' in onnxruntime: {'; '.join(error_texts)}"
     lines = [text, *target_lines, *quantization.quantization_lines(converted)]
     written.report(facts, "\n".join(lines), as_json=as_json)
+
+
+def _take_steps(
+    path: pathlib.Path,
+    model: OnnxModel | Program,
+    steps: Mapping[str, dict[str, Any] | None],
+    verify: bool,
+) -> tuple[OnnxModel | Program, dict[str, float]]:
+    """The converted model after steps, methods of `OnnxModel` with their arguments.
+
+    Returns:
+        The model, and if it is verified, the largest absolute errors by the names in `_ERROR_TEXTS`.
+    """
+    errors = {"max_absolute_error": _verify(path, model)} if verify else {}
+    for method, arguments in steps.items():
+        if arguments is not None:
+            previous = _onnx_model(model)
+            model = getattr(previous, method)(**arguments)
+            if verify and method == "convert_types":
+                reports = previous.compare_layers(_onnx_model(model), _random_feed(previous))
+                outputs = [report for report in reports if report.name in previous.output_names]
+                errors["max_absolute_error_of_types"] = max(report.max_absolute_error for report in outputs)
+    return model, errors
 
 
 def _output_path(model: pathlib.Path, output: pathlib.Path | None, opset: int, force: bool) -> pathlib.Path:
@@ -120,9 +152,7 @@ def _output_path(model: pathlib.Path, output: pathlib.Path | None, opset: int, f
         UsageError: it is the model itself.
     """
     if output is None:
-        # The path of a folder may be ".", which has no name.
-        path = model if model.stem else model.resolve()
-        return path.with_name(f"{path.stem}.opset{opset}.onnx")
+        return beside(model, f"opset{opset}")
     if not force and output.exists() and output.resolve() == model.resolve():
         raise UsageError(f"'{output}' is the model itself: pass another -o, or --force to replace it")
     return output
@@ -157,10 +187,14 @@ def _verify(path: pathlib.Path, converted: OnnxModel | Program) -> float:
         VerificationError: the results differ.
     """
     from ...onnx_model import OnnxModel
-    from ...running.model_inputs import inputs_of_model
-    from ...running.random_inputs import random_inputs
 
     if not isinstance(converted, OnnxModel):
         raise UsageError(f"--verify compares with ONNX files, and '{path}' is none")
-    feed = random_inputs(inputs_of_model(converted.model))
-    return converted.verify(kwargs=feed).max_absolute_error
+    return converted.verify(kwargs=_random_feed(converted)).max_absolute_error
+
+
+def _random_feed(model: OnnxModel) -> dict[str, np.ndarray]:
+    from ...running.model_inputs import inputs_of_model
+    from ...running.random_inputs import random_inputs
+
+    return random_inputs(inputs_of_model(model.model))

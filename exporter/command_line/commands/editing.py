@@ -23,7 +23,7 @@ Model = Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The f
 
 def extract(
     model: Model,
-    output: options.OutputFile,
+    output: options.ChangedFile = None,
     inputs: Annotated[
         list[str] | None,
         typer.Option(
@@ -45,6 +45,7 @@ def extract(
     as_json: options.Json = False,
 ) -> None:
     """Write the part of a model between given inputs and outputs."""
+    output = output or beside(model, "part")
     written = Output(output)
     part = load_onnx(model, trusted).extract(inputs or (), outputs or ())
     write_result(written, part, output, external_data, as_json)
@@ -87,7 +88,7 @@ def join(
 
 def edit(
     model: Model,
-    output: options.OutputFile,
+    output: options.ChangedFile = None,
     drop_output: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="An output to remove, and what only it needs.")
     ] = None,
@@ -111,9 +112,17 @@ def edit(
             raise UsageError(f"--set-constant: '{text}' is no number and no array in JSON") from None
     if not drop_output and not constants:
         raise UsageError("pass --drop-output or --set-constant")
+    output = output or beside(model, "edited")
     written = Output(output)
     edited = load_onnx(model, trusted).edit(drop_outputs=drop_output or (), constants=constants)
     write_result(written, edited, output, external_data, as_json)
+
+
+def beside(model: pathlib.Path, change: str) -> pathlib.Path:
+    """The path of a changed model beside the model."""
+    # The path of a folder may be ".", which has no name.
+    path = model if model.stem else model.resolve()
+    return path.with_name(f"{path.stem}.{change}.onnx")
 
 
 def load_onnx(path: pathlib.Path, trusted: bool) -> OnnxModel:

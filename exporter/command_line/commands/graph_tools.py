@@ -15,7 +15,7 @@ from ....registration import UsageError
 from ..options import export as options
 from ..terminal.output import Output, say
 from ..terminal.tables import print_json
-from .editing import load_onnx, write_result
+from .editing import beside, load_onnx, write_result
 
 if TYPE_CHECKING:
     from ...onnx_model import OnnxModel
@@ -61,7 +61,7 @@ def reduce(
             help="A command that fails for the file, whose path is its last argument, or replaces {}.",
         ),
     ],
-    output: options.OutputFile,
+    output: options.ChangedFile = None,
     external_data: options.ExternalData = None,
     trusted: options.Trusted = False,
     as_json: options.Json = False,
@@ -70,6 +70,7 @@ def reduce(
 
     It fails for the part with the same exit code as for the whole model.
     """
+    output = output or beside(model, "reduced")
     written = Output(output)
     words = shlex.split(command)
     if not words:
@@ -100,7 +101,7 @@ def reduce(
 
 def simplify(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to simplify.")],
-    output: options.OutputFile,
+    output: options.ChangedFile = None,
     external_data: options.ExternalData = None,
     trusted: options.Trusted = False,
     as_json: options.Json = False,
@@ -109,6 +110,7 @@ def simplify(
 
     The file keeps its opset.
     """
+    output = output or beside(model, "simplified")
     written = Output(output)
     source = load_onnx(model, trusted)
     simplified = source.lower(source.opset, optimize="full")

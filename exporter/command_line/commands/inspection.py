@@ -119,7 +119,7 @@ def ops(
 
     if as_markdown:
         if opset is not None or text or as_json:
-            raise OpsettaError("--markdown prints the whole page, and cannot be combined with other options")
+            raise UsageError("--markdown prints the whole page, and cannot be combined with other options")
         print(support.markdown(), end="")
         return
     opsets = support.swept()["opsets"] if opset is None else [opset]
@@ -210,8 +210,8 @@ def _show_nodes(path: pathlib.Path, trusted: bool, as_json: bool) -> None:
         peak = None
     by_operator, by_module = costs.weight_bytes_by("operator"), costs.weight_bytes_by("module")
     if as_json:
-        sums = {"peak_bytes": peak, "bytes_by_operator": by_operator, "bytes_by_module": by_module}
-        print_json({"file": str(path), **dataclasses.asdict(costs), **sums})
+        totals = {"peak_bytes": peak, "bytes_by_operator": by_operator, "bytes_by_module": by_module}
+        print_json({"file": str(path), **dataclasses.asdict(costs), **totals})
         return
     rows = table("node", "operator", "result", "type", "shape", "MACs", "weights")
     for node in costs.nodes[:MOST_SHOWN]:
@@ -224,9 +224,11 @@ def _show_nodes(path: pathlib.Path, trusted: bool, as_json: bool) -> None:
     say(f"parameters: {costs.parameters:,}; multiplications with additions (MACs): {costs.macs}")
     if peak is not None:
         say(f"memory of results, planned: {size_text(peak)}")
-    say(
-        "weights by operator: " + ", ".join(f"{name} {size_text(size)}" for name, size in by_operator.items())
-    )
+    for subject, sums in (("operator", by_operator), ("module", by_module)):
+        # The weights outside of all modules have the name "".
+        listed = [f"{name or 'other'} {size_text(size)}" for name, size in sums.items()]
+        hidden = [more(len(listed))] if len(listed) > MOST_SHOWN else []
+        say(f"weights by {subject}: {', '.join(listed[:MOST_SHOWN] + hidden)}")
 
 
 def _header(description: dict[str, Any]) -> Iterator[str]:

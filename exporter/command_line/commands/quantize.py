@@ -15,7 +15,7 @@ from ..options import export as options
 from ..options.user_code import names, quiet_stdout
 from ..terminal.output import Output
 from ..terminal.tables import count_text, row, show, table
-from .editing import load_onnx
+from .editing import beside, load_onnx
 from .targets import resolve_target
 
 if TYPE_CHECKING:
@@ -27,8 +27,8 @@ _WORST = 8
 
 def quantize(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to quantize.")],
-    output: options.OutputFile,
     calibrate: calibration.Calibrate,
+    output: options.ChangedFile = None,
     opset: options.Opset = None,
     target: options.Target = None,
     form: calibration.Form = "qdq",
@@ -38,6 +38,7 @@ def quantize(
     symmetric: calibration.Symmetric = None,
     method: calibration.Method = "minmax",
     equalize: calibration.Equalize = False,
+    reduce_range: calibration.ReduceRange = False,
     exclude: calibration.Exclude = None,
     mean: calibration.Mean = "0",
     std: calibration.Std = "1",
@@ -49,6 +50,7 @@ def quantize(
 
     The errors are measured on batches that are not used for calibration.
     """
+    output = output or beside(model, "quantized")
     written = Output(output)
     source = load_onnx(model, trusted)
     # Without other wishes, the file keeps its opset.
@@ -68,6 +70,7 @@ def quantize(
             form=form,
             method=method,
             equalize=equalize,
+            reduce_range=reduce_range,
             exclude=exclude or (),
             **{name: value for name, value in wishes.items() if value is not None},
         )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from ....passes.onnx_graph.levels import DEFAULT_LEVEL
-from ....registration import DEFAULT_OPSET, OpsettaError
+from ....registration import DEFAULT_OPSET, UsageError
 from ....registration.printable import printable
 from ...sweeps.engines.open_engine import LOCAL
 from ...sweeps.rows import NO_TARGET, OWN, Row, count_statuses
@@ -107,9 +107,7 @@ def sweep(
 
 def _draw(path: pathlib.Path, html: pathlib.Path | None, output: pathlib.Path | None) -> None:
     if html is None or output is not None:
-        raise OpsettaError(
-            f"'{path}' contains the results of a sweep: draw them with --html FILE, without -o"
-        )
+        raise UsageError(f"'{path}' contains the results of a sweep: draw them with --html FILE, without -o")
     from ...sweeps.results.matrix import write_matrix
     from ...sweeps.results.result_files import read_rows
 

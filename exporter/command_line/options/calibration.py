@@ -39,5 +39,9 @@ Equalize = Annotated[
         help="Give the channels between two convolutions weights of one range, for --per-tensor.",
     ),
 ]
+ReduceRange = Annotated[
+    bool,
+    typer.Option("--reduce-range", help="Weights of 7 bits, for x86 processors without VNNI instructions."),
+]
 Mean = Annotated[str, typer.Option(metavar="R,G,B", help="Of images: subtracted from pixels of 0 to 1.")]
 Std = Annotated[str, typer.Option(metavar="R,G,B", help="Of images: pixels are divided by it.")]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from ....registration import OpsettaError
+from ....registration import UsageError
 
 DEFAULT_BOUND = 2
 DEFAULT_SIZE = 2
@@ -53,7 +53,7 @@ def example_inputs(texts: Sequence[str]) -> tuple[tuple[object, ...], list[dict[
         The inputs, and the `dynamic_shapes` entry of each.
 
     Raises:
-        OpsettaError: a text does not have this form, or sizes contradict each other.
+        UsageError: a text does not have this form, or sizes contradict each other.
     """
     read = [_parse_input(text) for text in texts]
     sizes: dict[str, int] = {}
@@ -63,7 +63,7 @@ def example_inputs(texts: Sequence[str]) -> tuple[tuple[object, ...], list[dict[
                 size = item.sizes[axis]
                 # One name is one dimension of the graph, so its sizes must agree in the example.
                 if size is not None and sizes.setdefault(name, size) != size:
-                    raise OpsettaError(f"--input '{text}': '{name}' is {sizes[name]} in another --input")
+                    raise UsageError(f"--input '{text}': '{name}' is {sizes[name]} in another --input")
     inputs = [_random_tensor(item, sizes) if isinstance(item, _Specification) else item for item in read]
     shapes = [item.names or None if isinstance(item, _Specification) else None for item in read]
     return tuple(inputs), shapes
@@ -75,20 +75,18 @@ def _parse_input(text: str) -> object:
         return _literal(text)
     name, dimensions, bound = match.groups()
     if name not in _DTYPES:
-        raise OpsettaError(
-            f"--input '{text}': there is no element type '{name}' (known: {', '.join(_DTYPES)})"
-        )
+        raise UsageError(f"--input '{text}': there is no element type '{name}' (known: {', '.join(_DTYPES)})")
     dtype = _DTYPES[name]
     if bound is not None and (dtype.is_floating_point or dtype == torch.bool):
-        raise OpsettaError(f"--input '{text}': a bound needs an integer type")
+        raise UsageError(f"--input '{text}': a bound needs an integer type")
     if bound is not None and not 0 < int(bound) <= torch.iinfo(dtype).max:
-        raise OpsettaError(f"--input '{text}': {name} has no numbers from 0 to below {bound}")
+        raise UsageError(f"--input '{text}': {name} has no numbers from 0 to below {bound}")
     sizes: list[int | None] = []
     names = {}
     for axis, part in enumerate(dimensions.split(",") if dimensions.strip() else []):
         dimension = _DIMENSION.fullmatch(part.strip())
         if dimension is None:
-            raise OpsettaError(f"--input '{text}': '{part.strip()}' is not a dimension; {_FORM}")
+            raise UsageError(f"--input '{text}': '{part.strip()}' is not a dimension; {_FORM}")
         size, called, example = dimension.groups()
         if called is not None:
             names[axis] = called
@@ -106,7 +104,7 @@ def _literal(text: str) -> object:
             return number_type(plain)
         except ValueError:
             continue
-    raise OpsettaError(f"--input '{text}' does not describe an input; {_FORM}")
+    raise UsageError(f"--input '{text}' does not describe an input; {_FORM}")
 
 
 def _random_tensor(item: _Specification, sizes: dict[str, int]) -> torch.Tensor:

@@ -45,6 +45,14 @@ Atol = Annotated[
 OutputFile = Annotated[
     pathlib.Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")
 ]
+ChangedFile = Annotated[
+    pathlib.Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        help="The file to write; - is standard output. By default a new name beside the model.",
+    ),
+]
 Opset = Annotated[
     int | None, typer.Option(help=f"The opset to write, {OPSET_RANGE}; by default the target's, or 17.")
 ]

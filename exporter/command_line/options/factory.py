@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ....registration import OpsettaError
+from ....registration import OpsettaError, UsageError
 from ...factories import Example, example_of, load_file
 
 if TYPE_CHECKING:
@@ -22,15 +22,16 @@ def load_example(reference: str, inputs: Sequence[str] = ()) -> Example:
         inputs: descriptions of a TorchScript file's inputs, for `example_inputs`.
 
     Raises:
-        OpsettaError: the file, the function, its result, or an input is invalid.
+        UsageError: the reference or the description of an input has another form.
+        OpsettaError: the file, the function or its result is invalid.
     """
     path, separator, name = reference.rpartition(":")
     if not reference.endswith(".py") and not path.endswith(".py"):
         return _example_of_file(reference, inputs)
     if not separator or not path or not name:
-        raise OpsettaError(f"'{reference}' does not name a factory: write PATH.py:function")
+        raise UsageError(f"'{reference}' does not name a factory: write PATH.py:function")
     if inputs:
-        raise OpsettaError(f"--input is for TorchScript files; the factory '{reference}' makes its arguments")
+        raise UsageError(f"--input is for TorchScript files; the factory '{reference}' makes its arguments")
     factory = getattr(load_file(path), name, None)
     if not callable(factory):
         raise OpsettaError(f"'{path}' has no function '{name}'")
@@ -51,7 +52,7 @@ def _example_of_file(path: str, inputs: Sequence[str]) -> Example:
     needed = sum(not argument.has_default_value() for argument in formal)
     if not needed <= len(inputs) <= len(formal):
         listed = ", ".join(f"{argument.name}: {argument.type}" for argument in formal)
-        raise OpsettaError(
+        raise UsageError(
             f"'{path}' has {len(formal)} inputs ({listed}), but there are {len(inputs)} --input options: "
             "pass one for each input in order, such as --input 'float32[batch,3,224,224]'"
         )
@@ -65,9 +66,9 @@ def _example_of_program(path: str, program: torch.export.ExportedProgram, inputs
     if inputs:
         args, shapes = example_inputs(inputs)
         if any(shapes):
-            raise OpsettaError(f"--input: '{path}' has its own dynamic dimensions; give sizes without names")
+            raise UsageError(f"--input: '{path}' has its own dynamic dimensions; give sizes without names")
         return Example(program, args, {}, {})
     if program.example_inputs is None:
-        raise OpsettaError(f"'{path}' has no example inputs: pass an --input for each input")
+        raise UsageError(f"'{path}' has no example inputs: pass an --input for each input")
     args, kwargs = program.example_inputs
     return Example(program, tuple(args), dict(kwargs), {})

@@ -13,7 +13,8 @@ Preprocess = Annotated[
     typer.Option(
         metavar="STEPS",
         help="Take pixels as the input, in words: 'uint8 NHWC 0..255 mean=R,G,B std=R,G,B resize'. Pixels "
-        "are divided by the end of their range; resize takes images of any size.",
+        "are divided by the end of their range; resize takes images of any size, and resize=640 or "
+        "resize=480x640 gives a model with dynamic sizes this one.",
     ),
 ]
 Postprocess = Annotated[
@@ -45,6 +46,9 @@ def pixel_arguments(text: str | None) -> dict[str, Any] | None:
                 arguments["maximum"] = float(word.removeprefix("0.."))
             elif word == "resize":
                 arguments["resizes"] = True
+            elif equals and name == "resize":
+                height, _, width = value.partition("x")
+                arguments["size"] = int(height), int(width or height)
             elif word in ("NHWC", "NCHW"):
                 arguments["layout"] = word
             elif word in ("uint8", "float32", "float16"):
@@ -54,7 +58,7 @@ def pixel_arguments(text: str | None) -> dict[str, Any] | None:
         except ValueError:
             raise UsageError(
                 f"--preprocess: '{word}' is not a type (uint8, float32, float16), a layout (NHWC, NCHW), a "
-                "range (0..255), mean=…, std=… or resize"
+                "range (0..255), mean=…, std=…, resize, resize=N or resize=HxW"
             ) from None
     return arguments
 

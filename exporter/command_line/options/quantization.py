@@ -119,16 +119,12 @@ def quantization_lines(model: object, error: Error | None = None) -> list[str]:
     quantization = getattr(model, "quantization", None)
     if quantization is None:
         return []
-    weight_error = quantization.error
     lines = [
         f"{count_text(len(quantization.weights), 'weight')} quantized ({quantization.form}): "
         f"{size_text(quantization.bytes_before)} of weights before, "
         f"{size_text(quantization.bytes_after)} after",
-        f"relative error of weights: {weight_error.maximum:.2g} at most, {weight_error.mean:.2g} in the mean",
+        f"relative error of weights: {quantization.error}",
     ]
     if error is not None:
-        lines.append(
-            f"relative error of outputs for the example: {error.maximum:.2g} at most, {error.mean:.2g} in "
-            "the mean"
-        )
+        lines.append(f"relative error of outputs for the example: {error}")
     return lines

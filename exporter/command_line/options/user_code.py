@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from ....registration import OpsettaError
+from ....registration import UsageError
 
 if TYPE_CHECKING:
     from ...factories import Example
@@ -45,14 +45,14 @@ def capture_options(
         options: others, None for what is not given.
 
     Raises:
-        OpsettaError: dynamic dimensions are given twice.
+        UsageError: dynamic dimensions are given twice.
     """
     command_options = {**options, "dynamic_axes": _dynamic_axes(dynamic)}
     capture_arguments = example.options | {
         name: value for name, value in command_options.items() if value is not None
     }
     if dynamic and capture_arguments.pop("dynamic_shapes", None) is not None:
-        raise OpsettaError(f"--dynamic: {source_of_axes} dynamic dimensions already")
+        raise UsageError(f"--dynamic: {source_of_axes} dynamic dimensions already")
     return capture_arguments
 
 

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from ....registration import OpsettaError
+from ....registration import OpsettaError, UsageError
 from .outcomes import DIED, Ended, Limits
 from .processes import JobServer, Work
 
@@ -132,7 +132,8 @@ def _check_reachable(address: str) -> None:
     """Refuse an unreachable address, to which Ray would try to connect for minutes.
 
     Raises:
-        OpsettaError: the address is no `ray://HOST:PORT` or `HOST:PORT`, or nothing listens there.
+        UsageError: the address is no `ray://HOST:PORT` or `HOST:PORT`.
+        OpsettaError: nothing listens there.
     """
     parts = urllib.parse.urlsplit(address if "://" in address else f"//{address}")
     try:
@@ -140,7 +141,7 @@ def _check_reachable(address: str) -> None:
     except ValueError:
         host = port = None
     if not host or not port:
-        raise OpsettaError(
+        raise UsageError(
             f"'{address}' is not the address of a Ray cluster: write ray://HOST:PORT (the port is "
             "usually 10001)"
         )

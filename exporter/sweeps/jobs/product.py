@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Sequence
 
-from ....registration import OpsettaError, UsageError
+from ....registration import UsageError
 from ....registration.opsets import check_opset
 from ...devices.targets.load_target import load_target
 from ..rows import NO_TARGET, OWN, Job
@@ -98,16 +98,16 @@ def parse_opsets(text: str) -> list[int]:
     """Opsets from a text such as `9,13-15,18`.
 
     Raises:
-        OpsettaError: the text has another form.
+        UsageError: the text has another form.
     """
     opsets: list[int] = []
     for part in text.split(","):
         first, dash, last = (piece.strip() for piece in part.partition("-"))
         if not first.isdecimal() or (dash and not last.isdecimal()):
-            raise OpsettaError(
+            raise UsageError(
                 f"--opsets '{text}': write opsets and ranges with commas between them, 9,13-15,18"
             )
         opsets += range(int(first), int(last if dash else first) + 1)
     if not opsets:
-        raise OpsettaError(f"--opsets '{text}' names no opset")
+        raise UsageError(f"--opsets '{text}' names no opset")
     return opsets

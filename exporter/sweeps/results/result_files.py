@@ -10,7 +10,7 @@ import sqlite3
 import types
 from collections.abc import Iterable
 
-from ....registration import ModelFileError, OpsettaError
+from ....registration import ModelFileError, OpsettaError, UsageError
 from ...files import locks
 from ...files.publishing import publish
 from ...files.targets import resolve
@@ -58,6 +58,7 @@ class ResultsFile:
 
     Raises:
         ModelFileError: the file cannot be written, or another sweep writes to it.
+        UsageError: its name has another ending.
         OpsettaError: it exists and holds something else, or pyarrow is not installed.
     """
 
@@ -65,7 +66,7 @@ class ResultsFile:
         self.path = pathlib.Path(path)
         if not is_results(self.path):
             listed = ", ".join((PARQUET, *SQLITE))
-            raise OpsettaError(f"the results file must end in one of {listed}, not '{self.path}'")
+            raise UsageError(f"the results file must end in one of {listed}, not '{self.path}'")
         status = resolve(self.path).status
         existing = read_rows(self.path) if status is not None and status.st_size else []
         self._is_parquet = _is_parquet(self.path)

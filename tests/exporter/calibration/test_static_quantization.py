@@ -166,6 +166,7 @@ def test_images_are_resized_and_normalized(folder, tmp_path):
 def test_the_command_follows_the_wishes_of_the_target(folder, data, monkeypatch, capsys):
     monkeypatch.chdir(folder)
     arguments = ["quantize", "m.onnx", "--calibrate", data, "-o", "q.onnx", "--target", "tensorrt", "--json"]
+    arguments.append("--reduce-range")
     with pytest.raises(SystemExit) as caught:
         cli.main(arguments)
     assert caught.value.code in (0, None)
@@ -176,6 +177,9 @@ def test_the_command_follows_the_wishes_of_the_target(folder, data, monkeypatch,
         for entry in opsetta.load("q.onnx").model.graph
         if entry.op_type == "QuantizeLinear"
     ]
+    weight = next(node for node in opsetta.load("q.onnx").model.graph if node.op_type == "Conv").inputs[1]
+    # Weights of 7 bits.
+    assert np.abs(weight.producer().inputs[0].const_value.numpy().astype(int)).max() == 64
     # TensorRT wants symmetric int8.
     assert {str(array.dtype) for array in zero_points} == {"int8"}
     assert not any(array.any() for array in zero_points)

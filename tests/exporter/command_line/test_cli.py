@@ -276,14 +276,33 @@ def test_the_operator_page_is_what_the_command_prints(run):
 
 
 def test_the_operator_page_is_whole(run):
-    assert run("ops", "--markdown", "--filter", "relu")[0] == 1
+    assert run("ops", "--markdown", "--filter", "relu")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["export", "factories.py", "-o", "out.onnx"],
+            "'factories.py' does not name a factory: write PATH.py",
+        ),
+        (
+            ["export", "factories.py:fine", "--input", "x", "-o", "out.onnx"],
+            "--input is for TorchScript files",
+        ),
+        (["sweep", "factories.py", "--opsets", "abc", "-o", "out.sqlite"], "--opsets 'abc': write opsets"),
+        (["sweep", "factories.py", "--opsets", "13", "-o", "out.txt"], "the results file must end in"),
+    ],
+)
+def test_wrong_usage_has_its_own_exit_code(run, arguments, message):
+    code, _, err = run(*arguments)
+    assert (code, message in err) == (2, True), err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["export", "nowhere.py:make"], "there is no file 'nowhere.py'"),
-        (["export", "factories.py"], "'factories.py' does not name a factory: write PATH.py:function"),
         (["export", "factories.py:nothing"], "'factories.py' has no function 'nothing'"),
         (["export", "factories.py:not_callable"], "'factories.py' has no function 'not_callable'"),
         (["export", "factories.py:raising"], "raised ValueError: first line second line"),

@@ -54,6 +54,7 @@ def test_a_folder_is_exported_and_generates(run, folder):
     assert "agrees with eager PyTorch: largest absolute error" in lines[2]
     assert "weights quantized (DequantizeLinear with a scale per channel)" in lines[3]
     assert "relative error of weights: 0.00" in lines[4]
+    assert "of the largest number at most" in lines[4]
     assert "relative error of outputs for the example: 0.0" in lines[5]
     assert lines[6] == "copied: config.json, generation_config.json, tokenizer.json"
     assert onnx.load(folder / "out" / "model.onnx").opset_import[0].version == 18

@@ -197,6 +197,11 @@ def test_pixels_are_transposed_resized_and_normalized(model, opset):
     assert resized(np.zeros((2, 9, 5, 3), np.uint8))[1].shape == (2, 4)
     with pytest.raises(opsetta.OpsettaError, match="no fixed height and width"):
         model.preprocess(resizes=True)
+    dynamic = model.lower(opset).preprocess(mean=mean, std=std, size=(4, 6))
+    np.testing.assert_allclose(dynamic(PIXELS)[1], expected, rtol=1e-4, atol=1e-4)
+    assert dynamic(np.zeros((2, 9, 5, 3), np.uint8))[1].shape == (2, 4)
+    with pytest.raises(opsetta.OpsettaError, match="are not resized to"):
+        sized.preprocess(size=(4, 7))
 
 
 @pytest.mark.parametrize("opset", [9, 11, 13])

@@ -17,6 +17,9 @@ _FIRST_MODEL_TYPE = 200
 """Fields of a Core ML model from this number on contain its layers; ONNX has no field above 100."""
 _CAFFE_LAYER = 100
 """The field of a Caffe network that has its layers."""
+_RAW_DATA = 9
+"""The field of a TensorProto that has its bytes; a model has no such field."""
+_TENSOR_FIELDS = frozenset({1, 2, 8, _RAW_DATA})
 _KERAS = (
     "install `opsetta[keras]` to read it here, or load it with keras.models.load_model, write a SavedModel "
     "with model.export('folder'), and run `opsetta convert folder`"
@@ -92,6 +95,18 @@ _BY_HEAD: tuple[tuple[bytes, str, str], ...] = (
         "a JSON text",
         "a download may have given an error message instead of the file: open it in an editor",
     ),
+    (
+        rb'(?s)\s*\{.*"(model_type|architectures|weight_map|transformers_version|tokenizer_class)"\s*:',
+        "a file of a Hugging Face folder",
+        "export the folder: `opsetta export --hf FOLDER -o OUTPUT`",
+    ),
+    (
+        # An ONNX or TensorFlow file as JSON begins with one of these keys.
+        rb'\s*(\[|\{\s*"(?!(ir|opset|producer|model|doc|meta|training)_?[A-Z]?[a-z]+"|'
+        rb'(domain|graph|functions|node|library|versions|name|op)")\w+"\s*:)',
+        "not an ONNX file: a JSON text without a model",
+        "pass the model file that it belongs to",
+    ),
     (rb"\x93NUMPY", "a numpy array (.npy)", "pass the model that uses it"),
     (
         rb"(?s)[\s#\w].*\nlayers?\s*\{",
@@ -130,6 +145,19 @@ _BY_HEAD: tuple[tuple[bytes, str, str], ...] = (
         "Python code",
         "name the function in it that returns a model: `opsetta export PATH.py:FUNCTION`",
     ),
+    (
+        rb"\xff\xfe|\xfe\xff",
+        "a text in UTF-16",
+        "PowerShell may have written a model as text: write it with -o FILE instead of > FILE",
+    ),
+    (rb"%PDF-", "a PDF document", "pass a model"),
+    (
+        # Two words or more. Texts of models begin with a name and its value.
+        rb"(?!\s*([A-Za-z_]\w*\s*[:{<\[]|[#<{\[]))\s*[!-~]+\s+\S[\t\n\r\x20-\x7e]*\Z",
+        "a text",
+        "a download may have given an error message instead of the file: open it in an editor",
+    ),
+    (rb"\x7fELF|MZ[\x00-\xff]\0", "a program or a shared library", "pass the model that it was made from"),
     (rb"\x01HEF", "a model for Hailo's accelerators (.hef)", _COMPILED),
     (rb"IMOD", "a model for Ascend's NPU (.om)", _COMPILED),
     (rb"LDMK|KMDL", "a model for Kendryte's accelerators (.kmodel)", _COMPILED),
@@ -182,6 +210,8 @@ def describe_format(path: str | os.PathLike[str]) -> str | None:
     field_numbers = _field_numbers(head, size)
     if field_numbers[:2] == [1, 2] and field_numbers[-1] >= _FIRST_MODEL_TYPE:
         return "a Core ML model: pass the PyTorch or TensorFlow model that it was made from"
+    if _RAW_DATA in field_numbers and _TENSOR_FIELDS.issuperset(field_numbers):
+        return "an ONNX tensor, such as an input of a test: pass the model that it is for"
     if _CAFFE_LAYER in field_numbers and max(field_numbers) == _CAFFE_LAYER:
         return "weights of a Caffe 1 network: convert them with a tool such as caffe2onnx or MMdnn"
     return None

@@ -68,6 +68,15 @@ FORMATS = [
     (b"\x80\2\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\2", "checkpoint of torch.save.*opsetta export"),
     (b"\x80\4\x95\0\x8c\x14sklearn.linear_model", "scikit-learn.*skl2onnx"),
     (archive("model", "model.params", "dlc.metadata"), "Qualcomm.*made from"),
+    (b'{"architectures": ["BertModel"], "model_type": "bert"}', "Hugging Face folder.*export --hf"),
+    (b'{"metadata": {"total_size": 1}, "weight_map": {}}', "Hugging Face folder.*export --hf"),
+    (b'{"cells": [], "nbformat": 4}', "JSON text without a model"),
+    (b"404: Not Found", "a text.*error message"),
+    (b"Entry not found\n", "a text.*error message"),
+    ("Entry".encode("utf-16"), "UTF-16.*-o FILE"),
+    (b"%PDF-1.4\n\xff", "PDF"),
+    (b"\x7fELF\2\1", "shared library.*made from"),
+    (onnx.numpy_helper.from_array(np.ones(3, np.float32), "t").SerializeToString(), "ONNX tensor"),
     # The name of a network, and its layers in field 100.
     (b"\n\5LeNet\xa2\6\2\n\0", "weights of a Caffe 1 network"),
 ]
