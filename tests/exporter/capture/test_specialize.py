@@ -20,7 +20,7 @@ from opsetta.exporter.capture.pytorch import alternatives, capture_model, ways
 from opsetta.exporter.capture.pytorch.capture_call import capture_call
 from opsetta.exporter.captured_graph import specializations
 from opsetta.exporter.captured_graph.specializations import Specialization
-from opsetta.exporter.command_line.application import app
+from opsetta.exporter.command_line.application import make_application
 from opsetta.registration import SPECIALIZATIONS
 
 from .data_dependent import Branch
@@ -161,11 +161,11 @@ def test_the_command_line_takes_it_and_info_shows_it(
         "            return x * 2\n        return x\n\ndef make():\n    return M().eval(), (torch.ones(3),)\n"
     )
     monkeypatch.chdir(tmp_path)
-    refused = CliRunner().invoke(app, ["export", "model.py:make", "-o", "m.onnx"])
+    refused = CliRunner().invoke(make_application(), ["export", "model.py:make", "-o", "m.onnx"])
     assert "model.py:5" in str(refused.exception)
-    done = CliRunner().invoke(app, ["export", "model.py:make", "-o", "m.onnx", "--specialize"])
+    done = CliRunner().invoke(make_application(), ["export", "model.py:make", "-o", "m.onnx", "--specialize"])
     assert done.exit_code == 0, done.output
-    shown = CliRunner().invoke(app, ["info", "m.onnx"])
+    shown = CliRunner().invoke(make_application(), ["info", "m.onnx"])
     assert "fixed at the example: model.py:5: if x.sum() > 0: (branch for True)" in shown.output
 
 
