@@ -43,7 +43,8 @@ def make_application(arguments: Sequence[str] | None = None) -> typer.Typer:
     """The application that parses these arguments; by default one that parses any.
 
     typer reads the annotations of every command, which takes longer than a small file. So a call of a command
-    gets only this command, and the help page gets commands without parameters.
+    gets only this command, and the help page gets commands without parameters. Shells complete words by a call
+    without arguments.
     """
     application = typer.Typer(
         callback=_describe,
@@ -53,7 +54,7 @@ def make_application(arguments: Sequence[str] | None = None) -> typer.Typer:
         rich_markup_mode=None,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    if arguments is not None and list(arguments) in ([], ["-h"], ["--help"], ["--version"]):
+    if arguments is not None and list(arguments) in (["-h"], ["--help"], ["--version"]):
         for name, (_, summary) in _COMMANDS.items():
             application.command(name, help=summary)(lambda: None)
         return application
