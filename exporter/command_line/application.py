@@ -43,8 +43,8 @@ def make_application(arguments: Sequence[str] | None = None) -> typer.Typer:
     """The application that parses these arguments; by default one that parses any.
 
     typer reads the annotations of every command, which takes longer than a small file. So a call of a command
-    gets only this command, and the help page gets commands without parameters. Shells complete words by a call
-    without arguments.
+    gets only this command, and the help page gets commands without parameters. Shells complete words by a
+    call without arguments.
     """
     application = typer.Typer(
         callback=_describe,
