@@ -241,6 +241,33 @@ def test_an_error_of_the_model_needs_no_torch_export(model: Any, match: str, mon
 
 
 @pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        # A kernel, and the model's own code, test whether the size is 3.
+        (lambda x: x + torch.ones(3, 4), {"direct"}),
+        (lambda x: x * 2 if x.shape[0] == 3 else x.absent, {"direct"}),
+        # TorchDynamo may keep a number symbolic that code makes of a size.
+        (lambda x: x * (1, 2, 4, 8)[x.shape[0]], {"direct", "torch.export", "strict"}),
+    ],
+)
+def test_torch_export_is_left_out_where_a_condition_fixes_a_size(
+    model: Any, expected: set[str], monkeypatch: Any
+) -> None:
+    captured_by: set[str] = set()
+
+    def count_captures(*arguments: Any) -> Any:
+        captured_by.add(arguments[-2])
+        return capture_call(*arguments)
+
+    monkeypatch.setattr(capture_model, "capture_call", count_captures)
+    monkeypatch.setattr(ways, "has_compiled_code", lambda: False)
+    with pytest.raises(opsetta.CaptureError, match="does not support every size") as raised:
+        opsetta.export(model, (torch.ones(3, 4),), dynamic_shapes=({0: "rows"},))
+    assert captured_by == expected
+    assert (ways.SAME_CONDITION in str(raised.value)) == (expected == {"direct"})
+
+
+@pytest.mark.parametrize(
     ("function", "modes", "error"),
     [
         (lambda x: x * 2, [False], None),
