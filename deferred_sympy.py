@@ -3,13 +3,19 @@
 `import onnx_ir` imports sympy, which takes longer than all other work on a small file.
 """
 
+from __future__ import annotations
+
 import importlib
-import importlib.abc
 import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Sequence
 from types import ModuleType
+from typing import TYPE_CHECKING, cast
+
+# It imports tempfile and zipfile, which most commands do without.
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 _DEFERRED = ("sympy", "onnx_ir._symbolic_shapes")
 """What onnx_ir needs for expressions alone: sympy, and the parser of texts, which builds on it."""
@@ -26,8 +32,8 @@ class _ModuleAtFirstUse(ModuleType):
         return getattr(importlib.import_module(self.__name__), name)
 
 
-class _OnnxIrLoader(importlib.abc.Loader):
-    def __init__(self, loader: importlib.abc.Loader):
+class _OnnxIrLoader:
+    def __init__(self, loader: Loader):
         self._loader = loader
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> ModuleType | None:
@@ -45,7 +51,7 @@ class _OnnxIrLoader(importlib.abc.Loader):
                     del sys.modules[name]
 
 
-class _OnnxIrFinder(importlib.abc.MetaPathFinder):
+class _OnnxIrFinder:
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> importlib.machinery.ModuleSpec | None:
@@ -54,7 +60,7 @@ class _OnnxIrFinder(importlib.abc.MetaPathFinder):
         sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
-            spec.loader = _OnnxIrLoader(spec.loader)
+            spec.loader = cast("Loader", _OnnxIrLoader(spec.loader))
         return spec
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
@@ -11,15 +12,16 @@ from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ..passes.quantization.forms import MICROSOFT
 from ..registration import Registry
 from ..registration.functions.registry import registry_or_default
-from .devices.targets.equivalent_forms import with_forms
 from .devices.targets.load_target import resolve_target
 from .devices.targets.target import Target
-from .devices.targets.write_for_target import write_for
-from .editing.interface import InterfaceChanges, change_interface
 from .files.reading import Bounds
 from .lowering.conversion.conversion import convert
 from .lowering.conversion.foreign_operators import close_domain, with_standard_operators
 from .lowering.driver import Observation
+
+# Most conversions are for no target, and keep the interface.
+if TYPE_CHECKING:
+    from .editing.interface import InterfaceChanges
 
 ConvertSource = Callable[..., ir.Model]
 """Converts the source, optionally without passes that change weights, or observed."""
@@ -42,11 +44,17 @@ def prepare_conversion(
     """
     level = None if optimize is None else check_level(optimize)
     new_opset, resolved_target = resolve_target(opset, target)
-    registry_of_target = with_forms(registry_or_default(registry), resolved_target)
+    registry_of_target = registry_or_default(registry)
+    if resolved_target is not None:
+        from .devices.targets.equivalent_forms import with_forms
+
+        registry_of_target = with_forms(registry_of_target, resolved_target)
     if standard or (resolved_target is not None and MICROSOFT not in resolved_target.domains):
         registry_of_target = with_standard_operators(registry_of_target)
     omitted = () if resolved_target is None else resolved_target.conventions.omitted_passes
     if changes:
+        from .editing.interface import change_interface
+
         source = change_interface(source, changes, bounds)
         # Sizes that are known now make constants of what was computed from them.
         level = level or DEFAULT_LEVEL
@@ -55,7 +63,10 @@ def prepare_conversion(
         arguments = registry_of_target, bounds, level, keeps_weights, observation, omitted
         new_model = convert(source, new_opset, *arguments)
         close_domain(new_model, warns=standard)
-        write_for(new_model, resolved_target)
+        if resolved_target is not None:
+            from .devices.targets.write_for_target import write_for
+
+            write_for(new_model, resolved_target)
         return new_model
 
     return source, convert_source, resolved_target

@@ -1,10 +1,30 @@
 """The symbolic functions of all source operators, by dialect and opset.
 
-Importing this package registers every symbolic function in it; new files are found automatically.
+Importing this package registers every symbolic function in it; new files are found automatically. Functions
+of TensorFlow's and Caffe2's operators, which other models do not have, are imported when one is named.
 """
 
 import importlib
 import pkgutil
+from collections.abc import Sequence
 
-for _module in pkgutil.walk_packages(__path__, f"{__name__}."):
-    importlib.import_module(_module.name)
+from ..registration import default_registry
+
+_DEFERRED = {"tensorflow": ("tf", "tf_complex"), "caffe2": ("caffe2",)}
+"""The namespaces whose functions are all in one package, which is imported for them alone."""
+
+
+def import_modules(package: str, path: Sequence[str], omitted: Sequence[str] = ()) -> None:
+    """Import all modules of a package, given by its `__name__` and `__path__`."""
+    for module in pkgutil.iter_modules(path, f"{package}."):
+        if module.name.rpartition(".")[2] in omitted:
+            continue
+        imported = importlib.import_module(module.name)
+        if module.ispkg:
+            import_modules(module.name, imported.__path__)
+
+
+for _folder, _namespaces in _DEFERRED.items():
+    for _namespace in _namespaces:
+        default_registry.defer(_namespace, f"{__name__}.{_folder}")
+import_modules(__name__, __path__, omitted=tuple(_DEFERRED))

@@ -129,9 +129,9 @@ def test_a_notebook_prints_what_it_shows(notebook, tmp_path):
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=named)
 def test_commands_and_their_options_exist(document):
-    from opsetta.exporter.command_line.application import app
+    from opsetta.exporter.command_line.application import make_application
 
-    group = get_command(app)
+    group = get_command(make_application())
     text = document.read_text(encoding="utf-8")
     shown = [command for block in blocks_of(text) for _, command in commands_of(block)]
     for command in shown + INLINE.findall(text):

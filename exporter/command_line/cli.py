@@ -24,18 +24,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     warnings.formatwarning = command_line_text
     try:
         with rare_collections():
-            _run(None if arguments is None else list(arguments))
+            _run(list(sys.argv[1:] if arguments is None else arguments))
     finally:
         warnings.formatwarning = written
 
 
-def _run(arguments: list[str] | None) -> None:
+def _run(arguments: list[str]) -> None:
     from ...registration import OpsetError, OpsettaError, UsageError
 
     try:
-        from .application import app
+        from .application import make_application
 
-        app(args=arguments, prog_name="opsetta")
+        application = make_application(arguments)
+        application(args=arguments, prog_name="opsetta")
     except ModuleNotFoundError as error:
         missing = (error.name or "").partition(".")[0]
         # Any other missing module is an error of opsetta or of the environment, and keeps its traceback.

@@ -9,7 +9,7 @@ from .registry import Registry
 def form_names(registry: Registry, operator: str) -> list[str]:
     """The names of all forms of an operator, sorted."""
     prefix = f"form::{operator}."
-    return [name.removeprefix(prefix) for name in registry.names() if name.startswith(prefix)]
+    return [name.removeprefix(prefix) for name in registry.names(prefix)]
 
 
 def find_form(registry: Registry, operator: str, form: str, opset: int) -> SymbolicFunction | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 import importlib.metadata
 import re
 import sys
@@ -115,10 +116,24 @@ class Registry:
         self._implied: dict[tuple[str, str], ImpliedArgument] = {}
         self._rungs: dict[str, dict[int, Rung]] = {}
         self._operands: dict[str, list[OperandShape]] = {}
+        self._deferred: dict[str, str] = {}
 
     def fork(self) -> Registry:
         """A private overlay over this registry."""
         return Registry(self)
+
+    def defer(self, namespace: str, package: str) -> None:
+        """Have the functions of a namespace imported, from a package, when one of its operators is named.
+
+        A table of operator shapes in the package is imported with them.
+        """
+        self._deferred[namespace] = package
+
+    def _import_functions(self, name: str) -> None:
+        package = self._deferred.get(name.partition("::")[0])
+        if package is not None:
+            # Once imported, the package is only looked up. Another thread waits until the import has ended.
+            importlib.import_module(package)
 
     def register(
         self, name: str, opset: int, function: Callable[..., object], *, override: bool = False
@@ -137,6 +152,7 @@ class Registry:
         """
         _check_name(name)
         _check_opset(name, opset)
+        self._import_functions(name)
         versions = self._functions.setdefault(name, {})
         if opset in versions and not override:
             existing = versions[opset].function
@@ -231,6 +247,7 @@ class Registry:
 
     def operands(self, name: str) -> Sequence[OperandShape]:
         """The operands of a source operator with the shapes that they must have, where they are stated."""
+        self._import_functions(name)
         operands = self._operands.get(name, ())
         return operands if operands or self._parent is None else self._parent.operands(name)
 
@@ -240,6 +257,7 @@ class Registry:
         Args:
             custom: whether to include functions of `put_first`.
         """
+        self._import_functions(name)
         # A function under the plain name serves every overload that has none of its own.
         keys = (f"{name}.{overload}", name) if overload else (name,)
         symbolic = (
@@ -275,14 +293,19 @@ class Registry:
                 return opset
         return None
 
-    def names(self) -> list[str]:
-        """Every registered name, sorted; names with an overload among them."""
-        inherited = self._parent.names() if self._parent is not None else []
+    def names(self, prefix: str = "") -> list[str]:
+        """Every registered name that begins with a text, sorted; names with an overload among them."""
+        for namespace in list(self._deferred):
+            if f"{namespace}::".startswith(prefix[: len(namespace) + 2]):
+                self._import_functions(namespace)
+        inherited = self._parent.names(prefix) if self._parent is not None else []
         custom_names = (name for name, versions in self._first.items() if versions)
-        return sorted({*self._functions, *custom_names, *inherited})
+        names = {*self._functions, *custom_names, *inherited}
+        return sorted(name for name in names if name.startswith(prefix))
 
     def versions(self, name: str) -> dict[int, SymbolicFunction]:
         """The functions registered under exactly this name, by opset."""
+        self._import_functions(name)
         inherited = self._parent.versions(name) if self._parent is not None else {}
         return dict(
             sorted({**inherited, **self._functions.get(name, {}), **self._first.get(name, {})}.items())

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 import opsetta
 from opsetta.exporter.capture.capture_options import CaptureOptions
-from opsetta.exporter.command_line.application import app
+from opsetta.exporter.command_line.application import make_application
 from opsetta.exporter.export_model import capture_model
 
 from .torch_boundary.process_snapshot import changes, snapshot
@@ -125,7 +125,11 @@ def test_the_command_line_takes_the_choice(tmp_path: pathlib.Path) -> None:
     factory = tmp_path / "factory.py"
     factory.write_text("import torch\ndef make():\n    return torch.nn.ReLU(), (torch.ones(2),)\n")
     output = tmp_path / "model.onnx"
-    result = CliRunner().invoke(app, ["export", f"{factory}:make", "-o", str(output), "--capture", "direct"])
+    result = CliRunner().invoke(
+        make_application(), ["export", f"{factory}:make", "-o", str(output), "--capture", "direct"]
+    )
     assert result.exit_code == 0, result.output
-    refused = CliRunner().invoke(app, ["export", f"{factory}:make", "-o", str(output), "--capture", "x"])
+    refused = CliRunner().invoke(
+        make_application(), ["export", f"{factory}:make", "-o", str(output), "--capture", "x"]
+    )
     assert refused.exit_code != 0

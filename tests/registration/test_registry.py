@@ -1,11 +1,13 @@
 """The registry: inheritance over opsets, overlays, and what it refuses."""
 
+import pathlib
 import subprocess
 import sys
 import types
 
 import pytest
 
+from opsetta import symbolics  # noqa: F401
 from opsetta.registration import (
     MAXIMUM_OPSET,
     MINIMUM_OPSET,
@@ -194,6 +196,55 @@ def test_an_empty_registry_is_not_mistaken_for_none():
     onnx_symbolic("mylib::empty_registry", registry=registry)(symbolic)
     assert registry.names() == ["mylib::empty_registry"]
     assert "mylib::empty_registry" not in default_registry.names()
+
+
+@pytest.mark.parametrize(
+    "names_operators",
+    [
+        lambda registry: [registry.lookup("late::op", "", 9).name],
+        lambda registry: [registry.fork().versions("late::op")[9].name],
+        lambda registry: registry.names("late"),
+        lambda registry: registry.names("lat"),
+        lambda registry: registry.names(),
+    ],
+)
+def test_a_deferred_package_is_imported_when_an_operator_of_its_namespace_is_named(
+    names_operators, tmp_path, monkeypatch
+):
+    registry = Registry()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "late_functions", raising=False)
+    monkeypatch.setattr(registry_module, "late_registry", registry, raising=False)
+    code = f"""from {registry_module.__name__} import late_registry
+late_registry.register("late::op", 9, lambda g: None)
+"""
+    (tmp_path / "late_functions.py").write_text(code, encoding="utf-8")
+    registry.defer("late", "late_functions")
+    assert registry.lookup("later::op", "", 9) is None
+    assert registry.names("later") == registry.names("other") == []
+    assert "late_functions" not in sys.modules
+    assert names_operators(registry) == ["late::op"]
+    with pytest.raises(RegistrationError, match="already registered"):
+        registry.register("late::op", 9, symbolic)
+
+
+@pytest.mark.parametrize("package", ["tensorflow", "caffe2"])
+def test_a_deferred_package_has_all_functions_of_its_namespaces_and_no_others(package):
+    """A composition in it is called by its own functions only."""
+    namespaces = {"tensorflow": ("tf", "tf_complex"), "caffe2": ("caffe2",)}[package]
+    root = pathlib.Path(registry_module.__file__).parents[2] / "symbolics"
+    compositions = set()
+    for function in default_registry:
+        namespace, module = function.name.partition("::")[0], function.function.__module__
+        is_inside = f".symbolics.{package}." in module
+        if is_inside and namespace not in namespaces:
+            assert namespace == "composed", function.name
+            compositions.add(function.name)
+        # Tables of regular operators are in `compositions`, and filled by the package.
+        assert is_inside or namespace not in namespaces or ".symbolics.compositions." in module, function.name
+    others = [path for path in root.rglob("*.py") if root / package not in path.parents]
+    text = "".join(path.read_text(encoding="utf-8") for path in others)
+    assert [name for name in compositions if name in text] == []
 
 
 def _entry(name, value, load):

@@ -161,10 +161,15 @@ class _Recording:
         try:
             return self._sizes.finish(graph, root)
         except Exception as error:
-            stack = getattr(self._sizes.mode.shape_env, "fixing", None) or []
+            environment = self._sizes.mode.shape_env
+            stack = getattr(environment, "fixing", None) or []
+            converts = getattr(environment, "is_fixed_by_conversion", True)
             frame_indices = [index for index, frame in enumerate(stack) if frame.filename == __file__]
             # The frames before are those of the caller of the export.
-            error.real_stack = stack[max(frame_indices, default=-1) + 1 :]  # type: ignore[attr-defined]
+            vars(error).update(
+                real_stack=stack[max(frame_indices, default=-1) + 1 :],
+                is_fixed_by_condition=bool(stack) and not converts,
+            )
             raise
 
     def _finish(self, structure: Any, arguments: Sequence[str]) -> RecordedProgram:

@@ -165,6 +165,11 @@ def is_about_sizes(error: Exception) -> bool:
     return _failure_kind(error) is _SIZES
 
 
+def is_fixed_by_condition(error: Exception) -> bool:
+    """Whether direct capture failed because the model, or a kernel, tests a condition that fixes a size."""
+    return is_about_sizes(error) and getattr(error, "is_fixed_by_condition", False)
+
+
 def returns_object(error: Exception) -> bool:
     """Whether a failure is about an object of another class in the model's result."""
     return _failure_kind(error) is _OUTPUT

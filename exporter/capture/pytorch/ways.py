@@ -15,6 +15,7 @@ from .failures import (
     is_about_sizes,
     is_caught_assertion,
     is_decision,
+    is_fixed_by_condition,
     is_recognised,
     lacks_shapes,
     may_help,
@@ -23,6 +24,10 @@ from .failures import (
 )
 
 Result = TypeVar("Result")
+SAME_CONDITION = (
+    "torch.export was not tried: it tests the same condition on the size; capture='torch.export' and "
+    "capture='strict' try it"
+)
 STRICT_SKIPPED = "strict capture was not tried: it would empty the caches of your compiled functions"
 
 
@@ -108,6 +113,10 @@ def capture_by(
             errors[way] = error
             if is_fault(error):
                 _report(error, way, eager_error)
+                break
+            # Both ways of torch.export take many times as long to find the same.
+            if by == "auto" and is_fixed_by_condition(error):
+                notes.append(SAME_CONDITION)
                 break
     # With the values of the example, the model may fail for another reason.
     reads_values = any(map(reads_value, errors.values()))

@@ -128,3 +128,35 @@ def find_boundary(allowed: Callable[[int], bool], base: int, end: int) -> int | 
             return size
         last, step = size, 2 * step
     return None
+
+
+def find_first_failure(
+    passes: Callable[[int], bool], guards: Sequence[Guard], name: str, start: int, end: int
+) -> int | None:
+    """The size nearest to the start, towards an end, that fails a trial; None if all tried sizes pass.
+
+    A model usually begins to fail where a quantity that a guard compares takes another value, such as the
+    size of a result. A trial runs the model, and the quantities take no run.
+
+    Args:
+        passes: the trial.
+        guards: conditions on one dimension, `name`.
+        start: a size that passes.
+    """
+    step = 1 if end > start else -1
+    changes = {end}
+    for difference in itertools.chain.from_iterable(guard.differences for guard in guards):
+
+        def is_same(size: int, difference: Callable[[Point], float | None] = difference) -> bool:
+            return difference({name: size}) == difference({name: start})
+
+        change = find_boundary(is_same, start, end)
+        changes.update(() if change is None else (change,))
+    sizes = [start, *sorted(changes - {start}, reverse=step < 0)]
+    position = find_boundary(lambda position: passes(sizes[position]), 0, len(sizes) - 1)
+    if position is None:
+        return None
+    size, nearest_passing = sizes[position], sizes[position - 1]
+    if size - step == nearest_passing or passes(size - step):
+        return size
+    return find_boundary(passes, nearest_passing, size - step)

@@ -101,8 +101,13 @@ class Guard:
     @functools.cached_property
     def signs(self) -> list[Callable[[Point], int | None]]:
         """For each comparison in it, the sign of left minus right side; None if it has no value."""
+        return [_sign_of(difference) for difference in self.differences]
+
+    @functools.cached_property
+    def differences(self) -> list[Callable[[Point], float | None]]:
+        """For each comparison in it, left minus right side; None if it has no value."""
         atoms = self.expression.atoms(Relational)
-        return [_sign(self._evaluation(atom.lhs), self._evaluation(atom.rhs)) for atom in atoms]
+        return [_difference(self._evaluation(atom.lhs), self._evaluation(atom.rhs)) for atom in atoms]
 
     def holds(self, point: Point) -> bool:
         """Whether it is true for the sizes of a point; False if it has no value there."""
@@ -238,14 +243,24 @@ def _is_true(condition: Callable[[Point], object], point: Point) -> bool:
         return False
 
 
-def _sign(
+def _difference(
     left_side: Callable[[Point], float], right_side: Callable[[Point], float]
-) -> Callable[[Point], int | None]:
-    def sign(point: Point) -> int | None:
+) -> Callable[[Point], float | None]:
+    def difference(point: Point) -> float | None:
         try:
-            # The sign shows on which side of a boundary a point is, which truth alone does not.
-            difference = left_side(point) - right_side(point)
-            return int(difference > 0) - int(difference < 0)
+            return left_side(point) - right_side(point)
+        except _NO_VALUE:
+            return None
+
+    return difference
+
+
+def _sign_of(difference: Callable[[Point], float | None]) -> Callable[[Point], int | None]:
+    def sign(point: Point) -> int | None:
+        # The sign shows on which side of a boundary a point is, which truth alone does not.
+        value = difference(point)
+        try:
+            return None if value is None else int(value > 0) - int(value < 0)
         except _NO_VALUE:
             return None
 

@@ -24,7 +24,7 @@ from ...torch_boundary.size_questions import questions_of, trusts_form_for_one
 from ...torch_boundary.symbolic_numbers import Size
 from ...torch_boundary.symbolic_sizes import ShapeEnv
 from .branches import OF_MODEL, Branch, BranchSearch, Failure, Trials, is_about_one
-from .critical_sizes import find_boundary
+from .critical_sizes import find_boundary, find_first_failure
 from .example_sizes import leaf_at_sizes
 from .general_side import point_of_other_sides
 from .guards import Guard, Point
@@ -269,7 +269,8 @@ class Search:
             allowed_size = self._next_allowed(name, size, end)
             return allowed_size is None or self._failure_at(self._point_at({name: allowed_size})) is None
 
-        return find_boundary(passes, start, end)
+        guards = [guard for guard in self._guards if guard.names == {name}]
+        return find_first_failure(passes, guards, name, start, end)
 
     def _next_allowed(self, name: str, size: int, end: int) -> int | None:
         """The first size from `size` towards `end` that no restriction excludes; None if there is none."""

@@ -47,7 +47,7 @@ def schema_of(op_type: str, opset: int) -> OperatorSchema | None:
 def meaning_changes(registry: Registry) -> dict[str, list[int]]:
     """The versions at which the meaning of operators changed: 13 for `before13::Softmax`."""
     table: dict[str, list[int]] = {}
-    for name in registry.names():
+    for name in registry.names("before"):
         match = _EARLIER_MEANING.fullmatch(name)
         if match is not None:
             table.setdefault(match[2], []).append(int(match[1]))

@@ -20,7 +20,7 @@ from opsetta.exporter.capture.pytorch import alternatives, capture_model, ways
 from opsetta.exporter.capture.pytorch.capture_call import capture_call
 from opsetta.exporter.captured_graph import specializations
 from opsetta.exporter.captured_graph.specializations import Specialization
-from opsetta.exporter.command_line.application import app
+from opsetta.exporter.command_line.application import make_application
 from opsetta.registration import SPECIALIZATIONS
 
 from .data_dependent import Branch
@@ -161,11 +161,11 @@ def test_the_command_line_takes_it_and_info_shows_it(
         "            return x * 2\n        return x\n\ndef make():\n    return M().eval(), (torch.ones(3),)\n"
     )
     monkeypatch.chdir(tmp_path)
-    refused = CliRunner().invoke(app, ["export", "model.py:make", "-o", "m.onnx"])
+    refused = CliRunner().invoke(make_application(), ["export", "model.py:make", "-o", "m.onnx"])
     assert "model.py:5" in str(refused.exception)
-    done = CliRunner().invoke(app, ["export", "model.py:make", "-o", "m.onnx", "--specialize"])
+    done = CliRunner().invoke(make_application(), ["export", "model.py:make", "-o", "m.onnx", "--specialize"])
     assert done.exit_code == 0, done.output
-    shown = CliRunner().invoke(app, ["info", "m.onnx"])
+    shown = CliRunner().invoke(make_application(), ["info", "m.onnx"])
     assert "fixed at the example: model.py:5: if x.sum() > 0: (branch for True)" in shown.output
 
 
@@ -238,6 +238,33 @@ def test_an_error_of_the_model_needs_no_torch_export(model: Any, match: str, mon
     with pytest.raises(opsetta.CaptureError, match=match):
         opsetta.export(model, (torch.ones(4),))
     assert captured_by == ["direct"]
+
+
+@pytest.mark.parametrize(
+    ("model", "expected"),
+    [
+        # A kernel, and the model's own code, test whether the size is 3.
+        (lambda x: x + torch.ones(3, 4), {"direct"}),
+        (lambda x: x * 2 if x.shape[0] == 3 else x.absent, {"direct"}),
+        # TorchDynamo may keep a number symbolic that code makes of a size.
+        (lambda x: x * (1, 2, 4, 8)[x.shape[0]], {"direct", "torch.export", "strict"}),
+    ],
+)
+def test_torch_export_is_left_out_where_a_condition_fixes_a_size(
+    model: Any, expected: set[str], monkeypatch: Any
+) -> None:
+    captured_by: set[str] = set()
+
+    def count_captures(*arguments: Any) -> Any:
+        captured_by.add(arguments[-2])
+        return capture_call(*arguments)
+
+    monkeypatch.setattr(capture_model, "capture_call", count_captures)
+    monkeypatch.setattr(ways, "has_compiled_code", lambda: False)
+    with pytest.raises(opsetta.CaptureError, match="does not support every size") as raised:
+        opsetta.export(model, (torch.ones(3, 4),), dynamic_shapes=({0: "rows"},))
+    assert captured_by == expected
+    assert (ways.SAME_CONDITION in str(raised.value)) == (expected == {"direct"})
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 import opsetta
 from opsetta.exporter.captured_graph import dimensions
 from opsetta.exporter.captured_graph.dimensions import SizeRestriction, evaluate
-from opsetta.exporter.command_line.application import app
+from opsetta.exporter.command_line.application import make_application
 from opsetta.registration import DIMENSIONS
 
 X = torch.ones(2, 3)
@@ -99,7 +99,9 @@ def test_the_command_line_refuses_them(tmp_path: pathlib.Path):
     for arguments in (["plain", "--dynamic", "inputt:0=b"], ["named"]):
         factory = f"{tmp_path / 'factories.py'}:{arguments[0]}"
         target = tmp_path / "model.onnx"
-        result = CliRunner().invoke(app, ["export", factory, "-o", str(target), *arguments[1:]])
+        result = CliRunner().invoke(
+            make_application(), ["export", factory, "-o", str(target), *arguments[1:]]
+        )
         assert isinstance(result.exception, opsetta.CaptureError)
         assert "did you mean 'input'?" in str(result.exception)
         assert not target.exists()
@@ -136,7 +138,7 @@ def test_restrictions_survive_files(tmp_path: pathlib.Path):
     path = tmp_path / "model.onnx"
     program.save(path)
     assert DIMENSIONS in {entry.key for entry in onnx.load(path).metadata_props}
-    shown = CliRunner().invoke(app, ["info", str(path)])
+    shown = CliRunner().invoke(make_application(), ["info", str(path)])
     assert "valid for rows >= 5" in shown.stdout
 
 

@@ -9,9 +9,11 @@ import sys
 import onnx
 import pytest
 from onnx import TensorProto, helper
+from typer.testing import CliRunner
 
 import opsetta
 from opsetta.exporter.command_line import cli
+from opsetta.exporter.command_line.application import make_application
 from opsetta.exporter.command_line.options import factory
 from opsetta.exporter.command_line.terminal import progress
 from opsetta.exporter.files import summary
@@ -449,6 +451,15 @@ def test_the_package_runs_as_a_module():
 
 def test_the_version_is_printed(run):
     assert run("--version") == (0, f"opsetta {opsetta.__version__}\n", "")
+
+
+def test_the_help_page_lists_the_commands_with_their_own_summaries():
+    # The page is written without the modules of the commands.
+    page, every_command = (
+        CliRunner().invoke(make_application(arguments), ["--help"]).output for arguments in (["--help"], None)
+    )
+    assert page == every_command
+    assert [command.name for command in make_application(["info", "m.onnx"]).registered_commands] == ["info"]
 
 
 def test_help_shows_brackets_as_they_are(run, monkeypatch):

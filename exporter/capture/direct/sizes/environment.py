@@ -35,6 +35,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         facts: counts the ranges and replacements learned; undecided comparisons are retried when it grows.
         numbers: the nodes of constant integers.
         fixing: the stack of the call that first fixed a symbol at one number.
+        is_fixed_by_conversion: whether a symbol was fixed because code converted a size to a number.
         loops: answers questions about the index of a loop over a dynamic size.
         whiles: decides whether a `while` over a dynamic size goes on.
         keeps_ones: whether a computed size that is 1 in the example stays dynamic, where torch can go on
@@ -52,6 +53,8 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         self.positive_remainders: set[SizeNode] = set()
         self.numbers: dict[int, SizeNode] = {}
         self.fixing: traceback.StackSummary | None = None
+        self.is_fixed_by_conversion = False
+        self._converts = False
         self.loops: Any = None
         self.whiles: Any = None
         self._atoms: dict[sympy.Basic, int] = {}
@@ -365,7 +368,11 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
             if general not in (None, sym_node._hint):
                 self.has_kept_ones = True
                 return general
-        value = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+        self._converts = sym_node.pytype is not bool
+        try:
+            value = super().evaluate_sym_node(sym_node, size_oblivious, fallback_value)
+        finally:
+            self._converts = False
         note(self, sym_node, value)
         # Without a hint the answer may be the fallback; without a guard it holds for the example only.
         is_settled = is_own and sym_node._hint is not None and not self._suppress_guards_tls()
@@ -394,6 +401,7 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         # Only the first one, because later ones often follow from it.
         if self.fixing is None and tgt.is_number:
             self.fixing = traceback.extract_stack()
+        self.is_fixed_by_conversion |= self._converts and tgt.is_number
         super()._set_replacement(a, tgt, msg)
         self._learn()
         if self.replacements.get(a) != before:

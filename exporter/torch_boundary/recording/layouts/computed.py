@@ -46,6 +46,16 @@ def _batch_norm(
     return broadcast(x.dtype, x) if has_shape(x, x.shape[1:2], weight, bias, mean, variance) else None
 
 
+def _group_norm(
+    x: torch.Tensor, groups: int, weight: Weight = None, bias: Weight = None, *options: object
+) -> TensorLayout | None:
+    channels = x.shape[1:2]
+    # The kernel keeps the memory format of images with their channels last.
+    is_known = x.dim() > 1 and x.dtype.is_floating_point and is_contiguous(x)
+    is_known = is_known and has_shape(x, channels, weight, bias) and channels[0] % groups == 0
+    return new_layout(x, x.shape) if is_known else None
+
+
 def _layer_norm(
     x: torch.Tensor, normalized: Sequence[Size], weight: Weight = None, bias: Weight = None, *options: object
 ) -> TensorLayout | None:
@@ -258,6 +268,7 @@ RULES: dict[str, Rule] = {
     "aten::contiguous": _contiguous,
     "aten::cumsum": _cumulate,
     "aten::embedding": _embedding,
+    "aten::group_norm": _group_norm,
     "aten::index.Tensor": _index,
     "aten::layer_norm": _layer_norm,
     "aten::linear": _linear,

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import torch
 
-from ...symbolic_numbers import decide_condition
 from .layout import (
     Rule,
     Size,
@@ -17,6 +16,7 @@ from .layout import (
     are_same,
     contiguous_strides,
     has_shape,
+    holds_with_guard,
     is_above_1,
     is_contiguous,
     is_positive,
@@ -117,18 +117,18 @@ def _pool(
 def _windows(
     sizes: Sequence[Size], kernels: Sequence[int], stride: object, padding: object, dilation: object
 ) -> list[Size] | None:
-    """How many windows there are along each axis; None where an option is not known, or none may fit."""
+    """How many windows there are along each axis; None where an option is not known, or none fits."""
     steps, pads, spreads = (_per_axis(option, len(sizes)) for option in (stride, padding, dilation))
     if not steps or not pads or not spreads or min(*steps, *spreads) < 1 or min(pads) < 0:
         return None
     axes = zip(sizes, kernels, steps, pads, spreads, strict=True)
     counts: list[Size] = []
     for n, kernel, step, pad, spread in axes:
-        # The size without the first window; the kernel asserts that it is not negative.
-        remaining = n + 2 * pad - spread * (kernel - 1) - 1
-        if decide_condition(remaining >= 0) is not True:
+        window, padded = spread * (kernel - 1) + 1, n + 2 * pad
+        # The kernel asserts that the first window fits, which is a guard where some sizes are too small.
+        if not holds_with_guard(padded >= window):
             return None
-        counts.append(remaining // step + 1)
+        counts.append((padded - window) // step + 1)
     return counts
 
 

@@ -114,6 +114,11 @@ CALLS: Calls = {
         ATEN.batch_norm.default,
         lambda x, i, y: (last(i), *[i[0, :, 0, 0]] * 4, False, 0.1, 1e-5, True),
     ),
+    "group_norm": (ATEN.group_norm.default, lambda x, i, y: (i, 4, torch.ones(8), torch.ones(8))),
+    "group_norm of sequences of any length": (
+        ATEN.group_norm.default,
+        lambda x, i, y: (x.transpose(1, 2).contiguous(), 24),
+    ),
     "layer_norm of transposed": (ATEN.layer_norm.default, lambda x, i, y: (x.transpose(0, 1), [24])),
     "layer_norm of half": (ATEN.layer_norm.default, lambda x, i, y: (x.half().transpose(0, 1), [24])),
     "linear": (ATEN.linear.default, lambda x, i, y: (x, torch.zeros(5, 24), torch.zeros(5))),
@@ -294,10 +299,8 @@ def test_a_known_layout_is_that_of_the_kernel(name: str) -> None:
 @pytest.mark.parametrize(
     ("operator", "arguments"),
     [
-        (ATEN.conv2d.default, lambda x: (square(x), torch.zeros(6, 8, 3, 3))),
         (ATEN.conv2d.default, lambda x: (last(square(x)), torch.zeros(6, 8, 4, 4), None, [1], [1])),
         (ATEN.conv_transpose2d.input, lambda x: (square(x), torch.zeros(8, 3, 2, 2), None, [2], [2])),
-        (ATEN.max_pool2d.default, lambda x: (square(x), [3])),
         (ATEN.max_pool2d.default, lambda x: (square(x), [2], [2], [0], [1], True)),
         (ATEN.upsample_nearest2d.vec, lambda x: (square(x), None, [1.5, 2.0])),
     ],
@@ -305,6 +308,39 @@ def test_a_known_layout_is_that_of_the_kernel(name: str) -> None:
 def test_windows_that_may_not_fit_are_left_to_the_kernel(operator: Any, arguments: Any) -> None:
     with fakes() as (x, _, _):
         assert known_layout(operator, arguments(x)) is None
+
+
+@pytest.mark.parametrize(
+    ("operator", "arguments", "smallest"),
+    [
+        (
+            ATEN.conv1d.default,
+            lambda x: (x.transpose(1, 2).contiguous(), torch.zeros(6, 24, 5), None, [2]),
+            5,
+        ),
+        (ATEN.conv2d.default, lambda x: (square(x), torch.zeros(6, 8, 3, 3)), 3),
+        (ATEN.conv2d.default, lambda x: (square(x), torch.zeros(6, 8, 5, 1), None, [1], [1, 0]), 3),
+        (ATEN.max_pool2d.default, lambda x: (square(x), [3]), 3),
+    ],
+)
+def test_windows_that_fit_the_example_add_the_guard_of_the_kernel(
+    operator: Any, arguments: Any, smallest: int
+) -> None:
+    with fakes() as (x, _, _):
+        guards = x.fake_mode.shape_env.guards  # type: ignore[attr-defined]
+        args, before = arguments(x), len(guards)
+        found = known_layout(operator, args)
+        assert found is not None
+        [condition] = [guard.expr for guard in guards[before:]]
+        length = x.shape[1].node.expr
+        values = [condition.subs(length, size) for size in (smallest - 1, smallest, smallest + 1)]
+        assert values == [False, True, True]
+        result = operator(*args)
+        assert list(map(str, found.shape)) == list(map(str, result.shape))
+        assert list(map(str, found.stride)) == list(map(str, result.stride()))
+    # A window that does not fit into the example either is the kernel's error.
+    with fakes() as (x, _, _):
+        assert known_layout(ATEN.conv2d.default, (square(x), torch.zeros(6, 8, 9, 9))) is None
 
 
 @pytest.mark.parametrize(

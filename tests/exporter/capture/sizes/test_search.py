@@ -61,6 +61,11 @@ def pooled(x: torch.Tensor) -> torch.Tensor:
     return F.max_pool2d(x, 3)
 
 
+def pooled_often(x: torch.Tensor) -> torch.Tensor:
+    """The limit is that of the last pooling, at which the first begins to fail only far below."""
+    return F.max_pool2d(F.max_pool2d(F.max_pool2d(x, 2), 2), 2)
+
+
 def pooled_after_padding(x: torch.Tensor) -> torch.Tensor:
     return F.avg_pool2d(F.pad(x, (1, 1, 1, 1)), 3, stride=2)
 
@@ -178,6 +183,7 @@ MODELS = [
     Limited(rest_of_all_images, [("batch", 2, 3)], frozenset()),
     Limited(pairs, [("n",)], frozenset({"n % 2 == 0"})),
     Limited(pooled, [("batch", 2, "height", 6)], frozenset({"height >= 3"}), {"height": 9}),
+    Limited(pooled_often, [(1, 2, "height", 64)], frozenset({"height >= 8"}), {"height": 61}, ("direct",)),
     Limited(pooled_after_padding, [("batch", 2, "height", 6)], frozenset({"height >= 1"}), {"height": 9}),
     Limited(rest_of_both, [("n", 3), ("m", 3)], frozenset({"n > 0 or m > 0"}), {"m": 5}),
     Limited(with_first, [("n", 3)], frozenset()),
