@@ -21,6 +21,7 @@ from .fusions.refined_shapes import RefineAndFold
 from .fusions.repeated_heads import GatherHeads
 from .fusions.rms_normalization import FuseRMSNormalization
 from .fusions.rotary_embedding import FuseRotaryEmbedding
+from .fusions.top_probabilities import NormalizeTopLogits
 from .images.padded_convolutions import CropPadding, FoldPadding
 from .images.padded_pooling import SeparatePaddedPools
 from .images.single_pixels import RepeatSinglePixels
@@ -49,6 +50,7 @@ from .simplification.exponents import AlignExponents
 from .simplification.false_conditions import FindFalseConditions
 from .simplification.identities import RemoveIdentities, RemoveIdentityArithmetic
 from .simplification.inverted_conditions import ExchangeOperands
+from .simplification.inverted_permutations import SortPermutations
 from .simplification.nan_replacements import RemoveNaNReplacements
 from .simplification.reciprocals import DivideByReciprocals
 from .simplification.uniform_values import RemoveUniformValues
@@ -87,6 +89,8 @@ PASSES: tuple[type[OnnxPass], ...] = (
     FuseLayerNormalization,
     FuseRMSNormalization,
     FuseRotaryEmbedding,
+    NormalizeTopLogits,
+    SortPermutations,
     DivideByReciprocals,
     GroupHeads,
     GatherHeads,

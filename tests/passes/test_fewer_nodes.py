@@ -141,6 +141,20 @@ def test_readers_repeat_along_sizes_with_a_name() -> None:
     assert operators(case, BroadcastNamed(case.known)) == ["ReduceMax", "Neg", "Add"]
 
 
+@pytest.mark.parametrize("mask_axes", [[0], [0, 1], [2]])
+def test_attention_repeats_its_mask_over_texts_and_heads(mask_axes: list[int]) -> None:
+    """It does not repeat a mask over the queries."""
+    case = Case(["b", 2, 4, 4], 23)
+    g = case.g
+    row = g.op("Less", g.op("ReduceMax", case.x, axes=mask_axes, keepdims=1), np.float32(0.9))
+    wide = g.op("Expand", row, g.op("Shape", case.x))
+    wide.shape = case.x.shape
+    case.returns(g.op("Attention", case.x, case.x, case.x, wide))
+    modified = BroadcastNamed(case.known)(case.model).modified
+    assert modified is (mask_axes != [2])
+    assert ("Expand" in case.ops()) is not modified
+
+
 def test_a_reader_of_another_shape_needs_the_expand() -> None:
     case = Case(["b", 4, "n"])
     row = case.g.op("ReduceMax", case.x, axes=[1], keepdims=1)

@@ -1,7 +1,7 @@
 """ONNX pass: removes an Expand, an And with True, or an Or with False, whose readers repeat the value anyway.
 
 1. Every reader repeats the mask anyway: an elementwise operator with an operand of the full size, perhaps
-   after other elementwise operators and reductions along other axes.
+   after other elementwise operators and reductions along other axes, or an Attention.
 2. Ranks and sizes are known, and the mask has the rank of the result, so that no reader sees another rank.
 """
 
@@ -21,6 +21,7 @@ _ELEMENTWISE = frozenset(
 )
 _REDUCTIONS = frozenset(("ReduceMax", "ReduceMin", "ReduceSum", "ReduceMean"))
 _MAXIMUM_READERS = 64
+_MASK_OF_ATTENTION = 3
 
 
 class BroadcastLate(ConstantPass):
@@ -79,6 +80,8 @@ class BroadcastLate(ConstantPass):
                 return False
             result = node.outputs[0]
             if result in narrowed:
+                continue
+            if node.op_type == "Attention" and _repeats_mask(node, value, axes):
                 continue
             if node.op_type in _ELEMENTWISE:
                 if not _same_rank(result, value):
@@ -151,6 +154,13 @@ def _graph(value: ir.Value) -> ir.Graph | ir.Function | None:
 
 def _same_rank(result: ir.Value, value: ir.Value) -> bool:
     return result.shape is not None and value.shape is not None and len(result.shape) == len(value.shape)
+
+
+def _repeats_mask(attention: ir.Node, value: ir.Value, axes: frozenset[int]) -> bool:
+    """Whether an Attention reads a value as its mask only, and repeats it along axes of batch and heads."""
+    readers = [index for index, operand in enumerate(attention.inputs) if operand is value]
+    has_four_axes = value.shape is not None and len(value.shape) == 4
+    return readers == [_MASK_OF_ATTENTION] and has_four_axes and axes <= {0, 1}
 
 
 def _repeated_axes(mask: ir.Value, result: ir.Value, trusts_names: bool) -> frozenset[int] | None:
