@@ -41,6 +41,7 @@ from .shapes.adjacent_slices import SplitSlices
 from .shapes.concatenated_zeros import PadConcatenated
 from .shapes.constant_gathers import SimplifyGathers
 from .shapes.late_broadcasts import BroadcastLate, BroadcastNamed
+from .shapes.leading_ones import OmitLeadingOnes
 from .shapes.shape_chains import MergeShapeChains
 from .shapes.shared_sizes import ShareSizes
 from .shapes.sliced_dimensions import NameSlicedDimensions
@@ -100,6 +101,7 @@ PASSES: tuple[type[OnnxPass], ...] = (
     MergeEqualInitializers,
     ChooseBranches,
     FlattenRows,
+    OmitLeadingOnes,
     ReadStoredWeights,
     JoinDirections,
     SplitQuantizedProducts,

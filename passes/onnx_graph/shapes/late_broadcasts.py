@@ -16,9 +16,10 @@ from ..pass_order import Run
 
 _NEUTRAL = {"And": True, "Or": False}
 _UNARY = frozenset(("Cast", "Not", "Identity", "Neg"))
-_ELEMENTWISE = frozenset(
+BROADCASTING = frozenset(
     "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Or Sub Where Xor".split()
 )
+"""The elementwise operators of several operands."""
 _REDUCTIONS = frozenset(("ReduceMax", "ReduceMin", "ReduceSum", "ReduceMean"))
 _MAXIMUM_READERS = 64
 _MASK_OF_ATTENTION = 3
@@ -83,7 +84,7 @@ class BroadcastLate(ConstantPass):
                 continue
             if node.op_type == "Attention" and _repeats_mask(node, value, axes):
                 continue
-            if node.op_type in _ELEMENTWISE:
+            if node.op_type in BROADCASTING:
                 if not _same_rank(result, value):
                     return False
                 # The other operands give the result its size, so nothing narrower leaves this node.

@@ -1,0 +1,69 @@
+"""ONNX pass: leaves out leading axes of size 1, which broadcasting adds anyway.
+
+    Unsqueeze [length] -> [1, 1, length] -> Add [batch, length, length]
+    [length] -> Add [batch, length, length]
+
+1. The node only adds axes of size 1 in front of all axes that have another size.
+2. Every reader is an elementwise operator of the same graph with another operand of at least the same rank,
+   so that the rank of its result stays.
+"""
+
+from __future__ import annotations
+
+import onnx_ir as ir
+
+from ....registration.size_algebra.dimensions import same_size
+from ..node_pass import NodePass, replace_by_value
+from ..pass_order import Run
+from .late_broadcasts import BROADCASTING
+
+_MAXIMUM_READERS = 64
+
+
+class OmitLeadingOnes(NodePass):
+    """Lets elementwise operators read a value without its leading axes of size 1."""
+
+    runs = (
+        Run(
+            "basic",
+            after={
+                "FuseRotaryEmbedding": "The tables of the formula have these axes.",
+                "FuseAttention": "Causal masks are recognised by the axes of their positions.",
+                "RemoveNarrowValues": "Causal masks are recognised by the axes of their positions.",
+                "FlattenRows": "It compares the rows of operands of one rank.",
+            },
+        ),
+    )
+    op_types = ("Unsqueeze", "Reshape")
+
+    def rewrite(self, node: ir.Node) -> bool:
+        """Replace a node by its operand, if readers broadcast that to the same results."""
+        source, result = node.inputs[0], node.outputs[0]
+        if source is None or source.shape is None or result.shape is None or result.is_graph_output():
+            return False
+        added = len(result.shape) - len(source.shape)
+        inner, outer = _without_leading_ones(source.shape), _without_leading_ones(result.shape)
+        if added < 1 or len(inner) != len(outer) or not all(map(same_size, inner, outer)):
+            return False
+        readers = [reader for reader, _ in result.uses()]
+        if not 0 < len(readers) <= _MAXIMUM_READERS:
+            return False
+        if not all(_keeps_rank(reader, result) and reader.graph is node.graph for reader in readers):
+            return False
+        replace_by_value(node, source)
+        return True
+
+
+def _without_leading_ones(shape: ir.Shape) -> list[int | ir.SymbolicDim]:
+    sizes = list(shape)
+    while sizes and sizes[0] == 1:
+        del sizes[0]
+    return sizes
+
+
+def _keeps_rank(node: ir.Node, value: ir.Value) -> bool:
+    """Whether another operand of an elementwise node has at least the rank of a value."""
+    if node.domain or node.op_type not in BROADCASTING or value.shape is None:
+        return False
+    shapes = [operand.shape for operand in node.inputs if operand is not None and operand is not value]
+    return any(shape is not None and len(shape) >= len(value.shape) for shape in shapes)
