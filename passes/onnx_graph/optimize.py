@@ -14,6 +14,7 @@ from .conventions.default_attributes import WriteDefaultAttributes
 from .conventions.joined_directions import JoinDirections
 from .conventions.recurrent_outputs import CompleteRecurrentOutputs
 from .fusions.attention import FuseAttention
+from .fusions.causal_attention import ReadCausalMasks
 from .fusions.gelu import FuseGelu, OrderGelu
 from .fusions.grouped_heads import GroupHeads
 from .fusions.layer_normalization import FuseLayerNormalization
@@ -82,6 +83,7 @@ PASSES: tuple[type[OnnxPass], ...] = (
     WriteGemm,
     RefineAndFold,
     FuseAttention,
+    ReadCausalMasks,
     FoldScales,
     FoldLinearScales,
     RemoveNaNReplacements,
