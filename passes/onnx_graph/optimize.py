@@ -34,6 +34,7 @@ from .products.dequantized_weights import DequantizeWeights
 from .products.flatten_rows import FlattenRows
 from .products.fold_scales import FoldScales
 from .products.gemm import WriteGemm
+from .products.lifted_rows import LiftRows
 from .products.linear_scales import FoldLinearScales
 from .products.quantized_products import SplitQuantizedProducts
 from .products.stored_weights import ReadStoredWeights
@@ -103,6 +104,7 @@ PASSES: tuple[type[OnnxPass], ...] = (
     MergeEqualInitializers,
     ChooseBranches,
     FlattenRows,
+    LiftRows,
     OmitLeadingOnes,
     ReadStoredWeights,
     JoinDirections,
