@@ -37,7 +37,9 @@ class ReadCausalMasks(ConstantPass):
     def rewrite(self, node: ir.Node) -> bool:
         """Replace the mask of an Attention, if it is causal."""
         mask = node.inputs[_MASK] if len(node.inputs) == _MASK + 1 else None
-        if mask is None or not _has_as_many_keys(node):
+        shapes = [None if value is None else value.shape for value in node.inputs[:2]]
+        lengths = [shape[-2] for shape in shapes if shape is not None and len(shape) > 2]
+        if mask is None or len(lengths) < 2 or not same_size(*lengths):
             return False
         if mask.dtype == ir.DataType.BOOL:
             is_causal = is_causal_condition(self.initializers, mask, True)
@@ -51,9 +53,3 @@ class ReadCausalMasks(ConstantPass):
         if producer is not None:
             remove_unread(producer)
         return True
-
-
-def _has_as_many_keys(attention: ir.Node) -> bool:
-    shapes = [None if value is None else value.shape for value in attention.inputs[:2]]
-    lengths = [shape[-2] for shape in shapes if shape is not None and len(shape) > 2]
-    return len(lengths) == 2 and same_size(*lengths)

@@ -82,8 +82,12 @@ class BroadcastLate(ConstantPass):
             result = node.outputs[0]
             if result in narrowed:
                 continue
-            if node.op_type == "Attention" and _repeats_mask(node, value, axes):
-                continue
+            if node.op_type == "Attention" and value.shape is not None and len(value.shape) == 4:
+                # It repeats its mask over the batch and the heads.
+                readers = [index for index, operand in enumerate(node.inputs) if operand is value]
+                if readers == [_MASK_OF_ATTENTION] and axes <= {0, 1}:
+                    continue
+                return False
             if node.op_type in BROADCASTING:
                 if not _same_rank(result, value):
                     return False
@@ -155,13 +159,6 @@ def _graph(value: ir.Value) -> ir.Graph | ir.Function | None:
 
 def _same_rank(result: ir.Value, value: ir.Value) -> bool:
     return result.shape is not None and value.shape is not None and len(result.shape) == len(value.shape)
-
-
-def _repeats_mask(attention: ir.Node, value: ir.Value, axes: frozenset[int]) -> bool:
-    """Whether an Attention reads a value as its mask only, and repeats it along axes of batch and heads."""
-    readers = [index for index, operand in enumerate(attention.inputs) if operand is value]
-    has_four_axes = value.shape is not None and len(value.shape) == 4
-    return readers == [_MASK_OF_ATTENTION] and has_four_axes and axes <= {0, 1}
 
 
 def _repeated_axes(mask: ir.Value, result: ir.Value, trusts_names: bool) -> frozenset[int] | None:

@@ -48,8 +48,12 @@ class OmitLeadingOnes(NodePass):
         readers = [reader for reader, _ in result.uses()]
         if not 0 < len(readers) <= _MAXIMUM_READERS:
             return False
-        if not all(_keeps_rank(reader, result) and reader.graph is node.graph for reader in readers):
-            return False
+        for reader in readers:
+            if reader.graph is not node.graph or reader.domain or reader.op_type not in BROADCASTING:
+                return False
+            shapes = [value.shape for value in reader.inputs if value is not None and value is not result]
+            if not any(shape is not None and len(shape) >= len(result.shape) for shape in shapes):
+                return False
         replace_by_value(node, source)
         return True
 
@@ -59,11 +63,3 @@ def _without_leading_ones(shape: ir.Shape) -> list[int | ir.SymbolicDim]:
     while sizes and sizes[0] == 1:
         del sizes[0]
     return sizes
-
-
-def _keeps_rank(node: ir.Node, value: ir.Value) -> bool:
-    """Whether another operand of an elementwise node has at least the rank of a value."""
-    if node.domain or node.op_type not in BROADCASTING or value.shape is None:
-        return False
-    shapes = [operand.shape for operand in node.inputs if operand is not None and operand is not value]
-    return any(shape is not None and len(shape) >= len(value.shape) for shape in shapes)

@@ -47,11 +47,11 @@ def slice_(
     if _covers(start, end, size if isinstance(size, int) else END) and step == 1:
         return self
     if all(isinstance(bound, int) for bound in (size, start, end, step)):
-        length = len(range(start, end, step))  # type: ignore[arg-type]
+        count = len(range(start, end, step))  # type: ignore[arg-type]
         source = _repeated_operand(g, self, dimension)
-        if source is not None and length:
+        if source is not None and count:
             sizes = [*sizes_of(g, self)]
-            sizes[dimension] = length
+            sizes[dimension] = count
             return g.call("aten::expand", self=source, size=sizes)
     result = g.call("composed::slice", self=self, dim=dimension, start=start, end=end, step=step)
     if result.producer() is not None and self.shape is not None:
