@@ -99,3 +99,10 @@ def test_what_stays(build: Callable[[Case, Value, Value], list[Value]]) -> None:
     first, second = (case.g.op("Reshape", case.g.op(op, case.x), [0, 0, 32]) for op in ("Relu", "Neg"))
     case.returns(*(case.g.op("Exp", value) for value in build(case, first, second)))
     assert not LiftRows(case.known)(case.model).modified
+
+
+def test_a_returned_value_keeps_its_shape() -> None:
+    case = Case(["batch", "length", 4, 8])
+    first, second = (case.g.op("Reshape", case.g.op(op, case.x), [0, 0, 32]) for op in ("Relu", "Neg"))
+    case.returns(case.g.op("Mul", first, second))
+    assert not case.checked(X, LiftRows(case.known))

@@ -7,7 +7,7 @@
    vectors of the last axis. If the Reshapes change the last axis, all nodes are elementwise, and all other
    operands scalars.
 2. Every tensor that enters is the result of a Reshape, and one of them, or the Reshape behind, removes more
-   Reshapes than are added. Nothing else reads the values between.
+   Reshapes than are added. Nothing else reads the values between, and the graph does not return the last one.
 3. All sizes of the new shape are known or have names, and Reshape can restore the old one where it is read.
 """
 
@@ -60,13 +60,17 @@ class LiftRows(ConstantPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Lift the nodes that end in `node`, if that removes a Reshape."""
-        result = node.outputs[0]
-        region = self._find_region(result)
+        result, readers = node.outputs[0], [reader for reader, _ in node.outputs[0].uses()]
+        if (
+            result.is_graph_output()
+            or not readers
+            or any(reader.graph is not node.graph for reader in readers)
+        ):
+            return False
+        region = self._find_region(result, node.graph)
         if region is None or result.shape is None:
             return False
-        readers = list(result.uses())
-        last = readers[0][0] if len(readers) == 1 and not result.is_graph_output() else None
-        last = last if last is not None and _is_reshape(last, node.graph) else None
+        last = readers[0] if len(readers) == 1 and _is_reshape(readers[0], node.graph) else None
         shapes = [reshape.outputs[0].shape for reshape in ([] if last is None else [last])]
         for shape in [*shapes, *(_source_shape(entry) for entry in region.entries)]:
             if shape is None or not _is_named(shape):
@@ -84,10 +88,9 @@ class LiftRows(ConstantPass):
             return True
         return False
 
-    def _find_region(self, result: ir.Value) -> _Region | None:
+    def _find_region(self, result: ir.Value, graph: object) -> _Region | None:
         """The nodes in front of a value up to Reshapes; None if something else enters."""
-        region, pending = _Region(), [result]
-        graph, shape = result.producer().graph, result.shape  # type: ignore[union-attr]
+        region, pending, shape = _Region(), [result], result.shape
         if shape is None or len(shape) < 2 or not _is_named(shape):
             return None
         while pending:
@@ -167,16 +170,18 @@ class LiftRows(ConstantPass):
         for node in region.nodes:
             self._name_last_axis(node, len(shape) - 1)
             value = node.outputs[0]
-            is_column = value.shape is not None and not same_size(value.shape[-1], old_shape[-1])  # type: ignore[index]
+            assert value.shape is not None
+            assert old_shape is not None
+            is_column = not same_size(value.shape[-1], old_shape[-1])
             value.shape = ir.Shape([*shape[:-1], 1]) if is_column else shape
         if last is not None:
             replace_by_value(last, result)
             return
-        producer = result.producer()
-        assert producer is not None
         uses = list(result.uses())
-        successor = next((node for node in producer.graph if node in {use[0] for use in uses}), None)  # type: ignore[union-attr]
-        assert successor is not None
+        readers, producer = {node for node, _ in uses}, result.producer()
+        assert producer is not None
+        assert producer.graph is not None
+        successor = next(node for node in producer.graph if node in readers)
         restored = insert_node(
             successor, self.initializers, "Reshape", [result, self._sizes(back)], old_shape
         )

@@ -46,18 +46,16 @@ def slice_(
         end = end if not isinstance(end, int) else slice(None, end).indices(size)[1]
     if _covers(start, end, size if isinstance(size, int) else END) and step == 1:
         return self
+    length = None
     if all(isinstance(bound, int) for bound in (size, start, end, step)):
-        count = len(range(start, end, step))  # type: ignore[arg-type]
-        source = _repeated_operand(g, self, dimension)
-        if source is not None and count:
-            sizes = [*sizes_of(g, self)]
-            sizes[dimension] = count
-            return g.call("aten::expand", self=source, size=sizes)
+        length = len(range(start, end, step))  # type: ignore[arg-type]
+    source = _repeated_operand(g, self, dimension) if length else None
+    if source is not None and length is not None:
+        sizes = [*sizes_of(g, self)]
+        sizes[dimension] = length
+        return g.call("aten::expand", self=source, size=sizes)
     result = g.call("composed::slice", self=self, dim=dimension, start=start, end=end, step=step)
     if result.producer() is not None and self.shape is not None:
-        length = None
-        if all(isinstance(bound, int) for bound in (size, start, end, step)):
-            length = len(range(start, end, step))  # type: ignore[arg-type]
         result.shape = ir.Shape([*self.shape[:dimension], length, *self.shape[dimension + 1 :]])
     return result
 
