@@ -14,6 +14,7 @@ from .conventions.default_attributes import WriteDefaultAttributes
 from .conventions.joined_directions import JoinDirections
 from .conventions.recurrent_outputs import CompleteRecurrentOutputs
 from .fusions.attention import FuseAttention
+from .fusions.causal_attention import ReadCausalMasks
 from .fusions.gelu import FuseGelu, OrderGelu
 from .fusions.grouped_heads import GroupHeads
 from .fusions.layer_normalization import FuseLayerNormalization
@@ -21,6 +22,7 @@ from .fusions.refined_shapes import RefineAndFold
 from .fusions.repeated_heads import GatherHeads
 from .fusions.rms_normalization import FuseRMSNormalization
 from .fusions.rotary_embedding import FuseRotaryEmbedding
+from .fusions.top_probabilities import NormalizeTopLogits
 from .images.padded_convolutions import CropPadding, FoldPadding
 from .images.padded_pooling import SeparatePaddedPools
 from .images.single_pixels import RepeatSinglePixels
@@ -32,6 +34,7 @@ from .products.dequantized_weights import DequantizeWeights
 from .products.flatten_rows import FlattenRows
 from .products.fold_scales import FoldScales
 from .products.gemm import WriteGemm
+from .products.lifted_rows import LiftRows
 from .products.linear_scales import FoldLinearScales
 from .products.quantized_products import SplitQuantizedProducts
 from .products.stored_weights import ReadStoredWeights
@@ -40,6 +43,7 @@ from .shapes.adjacent_slices import SplitSlices
 from .shapes.concatenated_zeros import PadConcatenated
 from .shapes.constant_gathers import SimplifyGathers
 from .shapes.late_broadcasts import BroadcastLate, BroadcastNamed
+from .shapes.leading_ones import OmitLeadingOnes
 from .shapes.shape_chains import MergeShapeChains
 from .shapes.shared_sizes import ShareSizes
 from .shapes.sliced_dimensions import NameSlicedDimensions
@@ -49,6 +53,7 @@ from .simplification.exponents import AlignExponents
 from .simplification.false_conditions import FindFalseConditions
 from .simplification.identities import RemoveIdentities, RemoveIdentityArithmetic
 from .simplification.inverted_conditions import ExchangeOperands
+from .simplification.inverted_permutations import SortPermutations
 from .simplification.nan_replacements import RemoveNaNReplacements
 from .simplification.reciprocals import DivideByReciprocals
 from .simplification.uniform_values import RemoveUniformValues
@@ -79,6 +84,7 @@ PASSES: tuple[type[OnnxPass], ...] = (
     WriteGemm,
     RefineAndFold,
     FuseAttention,
+    ReadCausalMasks,
     FoldScales,
     FoldLinearScales,
     RemoveNaNReplacements,
@@ -87,6 +93,8 @@ PASSES: tuple[type[OnnxPass], ...] = (
     FuseLayerNormalization,
     FuseRMSNormalization,
     FuseRotaryEmbedding,
+    NormalizeTopLogits,
+    SortPermutations,
     DivideByReciprocals,
     GroupHeads,
     GatherHeads,
@@ -96,6 +104,8 @@ PASSES: tuple[type[OnnxPass], ...] = (
     MergeEqualInitializers,
     ChooseBranches,
     FlattenRows,
+    LiftRows,
+    OmitLeadingOnes,
     ReadStoredWeights,
     JoinDirections,
     SplitQuantizedProducts,

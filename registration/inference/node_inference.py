@@ -19,8 +19,9 @@ _RANK_ONLY = frozenset(
 )
 """Operators for which emission often infers only the rank."""
 _CHECKED = frozenset(
-    "BatchNormalization CumSum Gemm GroupNormalization Hardmax InstanceNormalization LayerNormalization "
-    "LogSoftmax LpNormalization PRelu RMSNormalization ScatterElements ScatterND Softmax Trilu".split()
+    "BatchNormalization CumProd CumSum Gemm GroupNormalization Hardmax InstanceNormalization "
+    "LayerNormalization LogSoftmax LpNormalization PRelu RMSNormalization ScatterElements ScatterND "
+    "Softmax Trilu".split()
 )
 """Operators that demand ranks or sizes of their inputs which emission does not check."""
 

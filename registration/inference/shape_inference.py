@@ -19,7 +19,7 @@ Attributes = Mapping[str, Any]
 
 _SAME_AS_FIRST = frozenset(
     "Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization BitwiseNot Cast Ceil Celu Clip Cos Cosh "
-    "CumSum Dropout Elu Erf Exp Floor Gelu GroupNormalization HardSigmoid HardSwish Hardmax Identity "
+    "CumProd CumSum Dropout Elu Erf Exp Floor Gelu GroupNormalization HardSigmoid HardSwish Hardmax Identity "
     "InstanceNormalization IsInf IsNaN LayerNormalization LeakyRelu Log LogSoftmax LpNormalization Mish "
     "Neg Not PRelu RMSNormalization Reciprocal Relu Round ScatterElements ScatterND Selu Sigmoid Sign Sin "
     "Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu".split()
@@ -197,9 +197,9 @@ _RULES |= dict.fromkeys(
 _OF_ALL_SHAPES = frozenset({"Concat", "MatMul", "Gather", "GatherElements", "Gemm"})
 """Operators whose rule reads the shape of each input."""
 _UNCHECKED = frozenset(
-    "BatchNormalization CumSum DFT GatherElements Gemm GroupNormalization Hardmax InstanceNormalization "
-    "LayerNormalization LogSoftmax LpNormalization PRelu RMSNormalization ScatterElements ScatterND Softmax "
-    "Trilu".split()
+    "BatchNormalization CumProd CumSum DFT GatherElements Gemm GroupNormalization Hardmax "
+    "InstanceNormalization LayerNormalization LogSoftmax LpNormalization PRelu RMSNormalization "
+    "ScatterElements ScatterND Softmax Trilu".split()
 )
 """Operators whose demands on ranks and sizes emission checks in part only."""
 _CHECKED = (_SAME_AS_FIRST | BROADCASTING | _RULES.keys()) - _UNCHECKED

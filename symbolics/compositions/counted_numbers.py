@@ -23,8 +23,10 @@ def before_casts(value: ir.Value) -> ir.Node | None:
     return node if node is not None and not node.domain else None
 
 
-def counts_all_rows(counts: ir.Value, rows: ir.Shape | None, classes: int) -> bool:
-    """Whether numbers of elements equal to 0, 1, …, `classes` - 1 add up to the number of rows.
+def counted_numbers(counts: ir.Value, rows: ir.Shape | None, classes: int) -> ir.Value | None:
+    """The column of numbers whose counts are given, if these add up to the number of rows.
+
+    Each number is then 0, 1, … or `classes` - 1, and there is one for each row.
 
     Args:
         counts: the sum of comparisons of each element with each class, as `aten::histc` writes it.
@@ -33,17 +35,16 @@ def counts_all_rows(counts: ir.Value, rows: ir.Shape | None, classes: int) -> bo
     total = before_casts(counts)
     equal = before_casts(total.inputs[0]) if total is not None and total.inputs[0] is not None else None
     if total is None or total.op_type != "ReduceSum" or argument(total, "axes", 1) != [0]:
-        return False
+        return None
     if equal is None or equal.op_type != "Equal":
-        return False
+        return None
     column, numbers = equal.inputs
     if column is None or numbers is None or numbers.const_value is None or column.shape is None or not rows:
-        return False
-    # Each element is one of the classes, and there is one for each row.
+        return None
     is_each_class = np.array_equal(numbers.const_value.numpy(), np.arange(classes))
     is_column = len(column.shape) == 2 and column.shape[1] == 1 and same_size(column.shape[0], rows[0])
     limit = _index_limit(column)
-    return is_each_class and is_column and limit is not None and limit <= classes
+    return column if is_each_class and is_column and limit is not None and limit <= classes else None
 
 
 def _index_limit(value: ir.Value | None) -> int | None:

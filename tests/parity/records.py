@@ -33,6 +33,7 @@ class Record:
             serve in the place of missing ones, what is not refused any more must agree.
         atol: absolute tolerance, where the element type's own is not the right one.
         dynamic: what `dynamic_shapes` is given.
+        also_highest: whether the highest opset is tested, too.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Record:
     rtol: float | None = None
     atol: float | None = None
     dynamic: Any = None
+    also_highest: bool = True
 
 
 class _Call(torch.nn.Module):
@@ -76,8 +78,8 @@ def parametrized(records: Iterable[Record]) -> Any:
 
 
 def opsets_of(record: Record) -> list[int]:
-    """Where a record is tested; 8, which is mostly what 7 is, in full runs only."""
-    opsets = {*record.opsets, *record.refused}
+    """Where a record is tested, with the highest opset; 8, which is mostly what 7 is, in full runs only."""
+    opsets = {*record.opsets, *record.refused, *([HIGHEST] if record.also_highest else [])}
     if not is_full_run() and min(record.opsets) < 8 and len(record.opsets) > 1:
         opsets.discard(8)
     return sorted(opsets)

@@ -58,7 +58,8 @@ RECORDS = [
         OPSETS,
         rtol=0.0,
     ),
-    Record("arithmetic-between", _products, (X,), OPSETS, rtol=0.0, atol=0.0),
+    # onnxruntime has no Mul of BFLOAT16.
+    Record("arithmetic-between", _products, (X,), OPSETS, rtol=0.0, atol=0.0, also_highest=False),
     Record("constants", lambda x: x * torch.tensor(0.1, dtype=torch.bfloat16).float(), (X,), (7, *OPSETS)),
 ]
 

@@ -3,6 +3,8 @@
 import torch
 from transformers.integrations import moe  # noqa: F401 It registers the operator of its own.
 
+import opsetta
+
 from .records import HIGHEST, Record, check, floats, parametrized
 
 GROUPED = torch.ops.aten._grouped_mm
@@ -83,3 +85,14 @@ RECORDS += [
 @parametrized(RECORDS)
 def test_agrees_with_eager(record: Record) -> None:
     check(record)
+
+
+def test_rows_of_experts_are_counted_by_one_hot_rows() -> None:
+    """Only if the router selects no expert beyond them, because others would be counted from the end."""
+    for experts in (3, 4):
+        program = opsetta.export(
+            lambda *t, experts=experts: _routed(*t, experts),
+            (floats(6, 8), floats(8, 4, seed=2), floats(4, 8, 5, seed=1)),
+            opset=13,
+        )
+        assert ("OneHot" in {node.op_type for node in program.model.graph}) is (experts == 4)

@@ -3,6 +3,8 @@
 import torch
 import torch.nn.functional as F
 
+import opsetta
+
 from .records import BASE, EVERYWHERE, HIGHEST, Record, floats, integers, parametrized
 from .resized import Resized, check_sizes
 
@@ -501,6 +503,33 @@ CHOICES = [
 ]
 
 
-@parametrized([*READS, *WRITES, *CHOICES])
+REPEATED = [
+    _dynamic(
+        f"part of a repeated dimension {name}",
+        lambda x, part=part: part(x[None, None].expand(4, x.shape[1], -1, -1)),
+        (X[0],),
+        ({0: "n", 1: "m"},),
+        (floats(2, 3),),
+        opsets=(8, 13, HIGHEST),
+    )
+    for name, part in {
+        "select": lambda x: x[-1] + 1,
+        "slice": lambda x: x[1:3] + 1,
+        "empty": lambda x: x[4:].sum(0),
+    }.items()
+]
+
+
+@parametrized([*READS, *WRITES, *CHOICES, *REPEATED])
 def test_indexing_agrees_with_eager(record: Record) -> None:
     check_sizes(record)
+
+
+def test_a_part_of_a_repeated_dimension_is_a_smaller_expand() -> None:
+    program = opsetta.export(
+        lambda x: (x.expand(4, 3, -1)[1], x.expand(4, 3, -1)[1:]),
+        (floats(1, 1, 5),),
+        opset=13,
+        dynamic_shapes=({2: "n"},),
+    )
+    assert {node.op_type for node in program.model.graph} <= {"Expand", "Squeeze", "Reshape"}

@@ -13,6 +13,7 @@ import pytest
 from onnx.reference import ReferenceEvaluator
 
 from opsetta.passes.onnx_graph.fusions.attention import FuseAttention
+from opsetta.passes.onnx_graph.fusions.causal_attention import ReadCausalMasks
 from opsetta.passes.onnx_graph.fusions.refined_shapes import RefineShapes
 from opsetta.passes.onnx_graph.simplification.nan_replacements import RemoveNaNReplacements
 from opsetta.registration import Value
@@ -233,6 +234,32 @@ def test_causal_masks_of_unknown_length(masked: Masked) -> None:
     case.remove_unused()
     assert case.ops() == ["Neg", "Relu", "Exp", "Attention"]
     assert _fused(case).attributes["is_causal"].as_int() == 1
+
+
+@pytest.mark.parametrize("added", [False, True])
+@pytest.mark.parametrize("by_reshape", [False, True])
+@pytest.mark.parametrize("later_keys", [False, True])
+def test_causal_masks_that_attention_has(later_keys: bool, by_reshape: bool, added: bool) -> None:
+    """A mask of earlier keys stays."""
+    case = Case(["batch", 3, "length", 8], 23)
+    g = case.g
+    row, column = _counted(case, [0]), _counted(case, [1])
+    if by_reshape:
+        row, column = g.op("Reshape", row, [1, 1, 1, -1]), g.op("Reshape", column, [1, 1, -1, 1])
+        row.shape, column.shape = ir.Shape([1, 1, 1, "length"]), ir.Shape([1, 1, "length", 1])
+    mask = g.op("LessOrEqual", *((row, column) if later_keys else (column, row)))
+    mask = g.op("Where", mask, 0.0, -math.inf) if added else mask
+    case.returns(g.op("Attention", case.x, g.op("Neg", case.x), case.x, mask))
+    assert case.checked(numbers(2, 3, 5, 8), ReadCausalMasks(case.known), exact=False) is later_keys
+    assert ("is_causal" in _fused(case).attributes) is later_keys
+
+
+def test_a_causal_mask_of_other_keys_than_queries_stays() -> None:
+    case = Case(["batch", 3, "length", 8], 23)
+    keys = case.weight("keys", numbers(1, 3, 7, 8))
+    mask = case.g.op("LessOrEqual", case.g.op("Range", 0, 7, 1), _counted(case, [1]))
+    case.returns(case.g.op("Attention", case.x, keys, keys, mask))
+    assert not ReadCausalMasks(case.known)(case.model).modified
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from opsetta.passes.onnx_graph.fusions.repeated_heads import GatherHeads
 from opsetta.passes.onnx_graph.shapes.adjacent_slices import SplitSlices
 from opsetta.passes.onnx_graph.shapes.concatenated_zeros import PadConcatenated
 from opsetta.passes.onnx_graph.shapes.late_broadcasts import BroadcastLate, BroadcastNamed
+from opsetta.passes.onnx_graph.shapes.leading_ones import OmitLeadingOnes
 from opsetta.passes.onnx_graph.shapes.shape_chains import MergeShapeChains
 from opsetta.passes.onnx_graph.simplification.identities import RemoveIdentityArithmetic
 from opsetta.passes.onnx_graph.simplification.inverted_conditions import ExchangeOperands
@@ -139,6 +140,38 @@ def test_readers_repeat_along_sizes_with_a_name() -> None:
     case.returns(case.g.op("Add", case.x, case.g.op("Neg", wide)))
     assert not BroadcastLate(case.known)(case.model).modified
     assert operators(case, BroadcastNamed(case.known)) == ["ReduceMax", "Neg", "Add"]
+
+
+@pytest.mark.parametrize("mask_axes", [[0], [0, 1], [2]])
+def test_attention_repeats_its_mask_over_texts_and_heads(mask_axes: list[int]) -> None:
+    """It does not repeat a mask over the queries."""
+    case = Case(["b", 2, 4, 4], 23)
+    g = case.g
+    row = g.op("Less", g.op("ReduceMax", case.x, axes=mask_axes, keepdims=1), np.float32(0.9))
+    wide = g.op("Expand", row, g.op("Shape", case.x))
+    wide.shape = case.x.shape
+    case.returns(g.op("Attention", case.x, case.x, case.x, wide))
+    modified = BroadcastNamed(case.known)(case.model).modified
+    assert modified is (mask_axes != [2])
+    assert ("Expand" in case.ops()) is not modified
+
+
+def test_leading_axes_of_one_are_left_out() -> None:
+    case = Case([2, "n", 4])
+    g = case.g
+    row = g.op("Neg", case.weight("row", np.float32([1, 2, 3, 4])))
+    wide = g.op("Unsqueeze", row, axes=[0, 1])
+    case.returns(g.op("Add", case.x, wide), g.op("Where", g.op("Less", wide, case.x), wide, case.x))
+    assert operators(case, OmitLeadingOnes()) == ["Neg", "Add", "Less", "Where"]
+
+
+@pytest.mark.parametrize("axes", [[0], [1], [0, 1, 2]])
+def test_other_axes_of_one_stay(axes: list[int]) -> None:
+    """An axis in the middle is no leading one, and a result needs those that no other operand has."""
+    case = Case([2, 1, 4])
+    wide = case.g.op("Unsqueeze", case.g.op("ReduceMax", case.x, keepdims=0, axes=[1]), axes=axes)
+    case.returns(case.g.op("Mul", wide, wide) if axes == [0] else case.g.op("Mul", case.x, wide))
+    assert not case.checked(X[:, :1, :4], OmitLeadingOnes())
 
 
 def test_a_reader_of_another_shape_needs_the_expand() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import onnx_ir as ir
 import pytest
@@ -99,12 +101,14 @@ def test_weights_of_one_number_keep_their_names() -> None:
     assert not case.checked(X, RemoveUniformValues(case.known))
 
 
-def borders_of_sequences(case: Case, first: int, length: ir.Value) -> None:
+def borders_of_sequences(case: Case, first: int, length: ir.Value, axes: Sequence[int] = (0,)) -> None:
     """As transformers numbers packed sequences: sums over the positions that do not follow the one before."""
     g = case.g
     counted = g.op("Range", np.int64(3), length, np.int64(1))
     counted.shape = ir.Shape(["length"])
-    positions = g.op("Unsqueeze", counted, axes=[0])
+    positions = g.op("Unsqueeze", counted, axes=list(axes))
+    if len(axes) > 1:
+        positions = g.op("Squeeze", positions, axes=list(axes[1:]))
     before = g.op("Sub", g.op("Slice", positions, [0], [1], [1]), np.int64(first))
     extended = g.op("Concat", before, positions, axis=1)
     later, earlier = g.op("Slice", extended, [1], [2**63 - 1], [1]), g.op("Slice", extended, [0], [-1], [1])
@@ -115,12 +119,12 @@ def borders_of_sequences(case: Case, first: int, length: ir.Value) -> None:
     case.returns(g.op("Add", case.x, g.cast(g.op("Greater", sequence, np.int64(0)), ir.DataType.FLOAT)))
 
 
-@pytest.mark.parametrize("first", [1, 2])
-def test_consecutive_positions_have_no_border(first: int) -> None:
+@pytest.mark.parametrize(("first", "axes"), [(1, [0]), (2, [0]), (1, [0, 1])])
+def test_consecutive_positions_have_no_border(first: int, axes: list[int]) -> None:
     """With another number before the first position, all nodes stay."""
     case = Case([1, "length"])
     length = case.g.op("Add", case.g.op("Gather", case.g.op("Shape", case.x), np.int64(1)), np.int64(3))
-    borders_of_sequences(case, first, length)
+    borders_of_sequences(case, first, length, axes)
     case.checked(numbers(1, 7), RemoveUniformValues(case.known))
     case.remove_unused()
     assert ("CumSum" in case.ops()) == (first == 2)

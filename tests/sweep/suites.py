@@ -6,7 +6,9 @@ import dataclasses
 import warnings
 from typing import Any
 
-OPSETS = (7, 9, 11, 13, 16, 18, 20, 21, 23)
+from ..opsets import HIGHEST
+
+OPSETS = (7, 9, 11, 13, 16, 18, 20, 21, 23, 27, HIGHEST)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -45,7 +47,7 @@ SUITES = {
     "operators-bfloat16": Suite("operators", "bfloat16", (13, 18), samples=4),
     "operators-complex64": Suite("operators", "complex64", (13, 18), samples=4),
     "operators-dynamic": Suite("operators", "float32", (11, 13, 18), dynamic=True),
-    "modules-float32": Suite("modules", "float32", (9, 13, 18, 21)),
+    "modules-float32": Suite("modules", "float32", (9, 13, 18, 21, HIGHEST)),
     "comparison": Suite("operators", "float32", (9, 13, 18), others=TORCH_ONNX, samples=2),
 }
 

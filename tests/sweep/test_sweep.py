@@ -9,8 +9,10 @@ import torch
 # Processes of their own import it by this name.
 from opsetta.tests.sweep.__main__ import main
 
+from ..opsets import HIGHEST
 from . import judge, report, support
 from .cases import Case, operator_cases, operator_names
+from .suites import SUITES
 
 
 class _Function(torch.nn.Module):
@@ -32,9 +34,15 @@ def statuses(verdict):
 
 def test_an_entry_of_the_database_passes():
     [first, *_] = operator_cases(operator_names().index("add"), torch.float32, 2)
-    verdict = judge.judge(first, (7, 13), dynamic=False)
-    assert statuses(verdict) == {7: judge.PASSED, 13: judge.PASSED}
+    opsets = (7, 13, HIGHEST)
+    verdict = judge.judge(first, opsets, dynamic=False)
+    assert statuses(verdict) == dict.fromkeys(opsets, judge.PASSED)
     assert verdict.operators == ["aten::add.Tensor"]
+
+
+def test_the_newest_opsets_are_swept():
+    assert {27, HIGHEST} <= {*SUITES["operators-float32"].opsets}
+    assert HIGHEST in SUITES["modules-float32"].opsets
 
 
 def test_a_refusal_says_which_operator_and_why():

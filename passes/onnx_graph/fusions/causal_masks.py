@@ -20,6 +20,7 @@ from .axes import added_axes
 from .mask_numbers import contents
 
 _ROW, _COLUMN = -1, -2
+_POSITIONS = ("Unsqueeze", "Reshape", "Cast", "Range")
 _FORWARDING = ("Not", "Cast", "Unsqueeze")
 _KEEPING = {"LessOrEqual": [_ROW, _COLUMN], "GreaterOrEqual": [_COLUMN, _ROW]}
 _MASKING = {"Greater": [_ROW, _COLUMN], "Less": [_COLUMN, _ROW]}
@@ -105,18 +106,29 @@ def _uniform_number(initializers: Initializers, value: ir.Value | None) -> float
 
 def _counted_axis(value: ir.Value | None) -> int | None:
     """The negative axis along which a value is 0, 1, 2 and so on."""
-    unsqueezes: list[ir.Node] = []
-    node = producer_of(value, "Unsqueeze", "Cast", "Range")
+    added_later: list[ir.Node] = []
+    node = producer_of(value, *_POSITIONS)
     while node is not None and node.op_type != "Range":
-        if node.op_type == "Unsqueeze":
-            unsqueezes.append(node)
-        node = producer_of(node.inputs[0], "Unsqueeze", "Cast", "Range")
+        if node.op_type != "Cast":
+            added_later.append(node)
+        node = producer_of(node.inputs[0], *_POSITIONS)
     if node is None or [number(node.inputs[index]) for index in (0, 2)] != [0, 1]:
         return None
     axis = _ROW
-    for unsqueeze in reversed(unsqueezes):
-        added, shape = added_axes(unsqueeze), unsqueeze.outputs[0].shape
-        if added is None or shape is None:
+    for reshaping in reversed(added_later):
+        shape = reshaping.outputs[0].shape
+        if shape is None:
             return None
-        axis = [candidate for candidate in range(-len(shape), 0) if candidate not in added][axis]
+        axes = range(-len(shape), 0)
+        if reshaping.op_type == "Reshape":
+            kept = [candidate for candidate in axes if shape[candidate] != 1]
+            # Several sizes would be rows of positions that go on in the next row.
+            if len(kept) != 1:
+                return None
+            axis = kept[0]
+            continue
+        added = added_axes(reshaping)
+        if added is None:
+            return None
+        axis = [candidate for candidate in axes if candidate not in added][axis]
     return axis

@@ -16,16 +16,18 @@ from ....registration.inference.tensor_sizes import element_count
 from ....registration.schemas import operator_schema
 from ..constants.initializers import Initializers
 
-_UNARY = frozenset(
+UNARY_BY_ROWS = frozenset(
     "Abs Cast Ceil Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity LeakyRelu Log Mish Neg Not "
     "Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Swish Tanh".split()
 )
-_BROADCASTING = frozenset(
+BROADCASTING_BY_ROWS = frozenset(
     "Add And Clip Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or Pow Sub Sum Where".split()
 )
-_NORMALIZATIONS = frozenset(("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax"))
-_REDUCTIONS = frozenset("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum ReduceSumSquare".split())
-_OPERATORS = _UNARY | _BROADCASTING | _NORMALIZATIONS | _REDUCTIONS | {"Concat", "MatMul", "Split"}
+NORMALIZATIONS = frozenset(("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax"))
+REDUCTIONS = frozenset("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum ReduceSumSquare".split())
+_OPERATORS = (
+    UNARY_BY_ROWS | BROADCASTING_BY_ROWS | NORMALIZATIONS | REDUCTIONS | {"Concat", "MatMul", "Split"}
+)
 _MAXIMUM_READERS = 64
 """Values with more readers are not changed, so that the time stays in proportion to the nodes."""
 _MAXIMUM_COPY = 4096
@@ -109,17 +111,17 @@ class RowRules:
 
     def _rule(self, node: ir.Node) -> ByRows | None:
         op_type = node.op_type
-        if op_type in _UNARY:
+        if op_type in UNARY_BY_ROWS:
             return ByRows((0,), _keep_operands)
-        if op_type in _BROADCASTING:
+        if op_type in BROADCASTING_BY_ROWS:
             return self._broadcasting(node)
         if op_type == "MatMul":
             weight = node.inputs[1]
             is_matrix = weight is not None and weight.shape is not None and len(weight.shape) == 2
             return ByRows((0,), _keep_operands) if is_matrix else None
-        if op_type in _NORMALIZATIONS:
+        if op_type in NORMALIZATIONS:
             return self._normalization(node)
-        if op_type in _REDUCTIONS:
+        if op_type in REDUCTIONS:
             return self._reduction(node)
         if op_type in ("Split", "Concat"):
             return _join_or_split(node)

@@ -1,7 +1,7 @@
 """ONNX pass: removes an Expand, an And with True, or an Or with False, whose readers repeat the value anyway.
 
 1. Every reader repeats the mask anyway: an elementwise operator with an operand of the full size, perhaps
-   after other elementwise operators and reductions along other axes.
+   after other elementwise operators and reductions along other axes, or an Attention.
 2. Ranks and sizes are known, and the mask has the rank of the result, so that no reader sees another rank.
 """
 
@@ -16,11 +16,13 @@ from ..pass_order import Run
 
 _NEUTRAL = {"And": True, "Or": False}
 _UNARY = frozenset(("Cast", "Not", "Identity", "Neg"))
-_ELEMENTWISE = frozenset(
+BROADCASTING = frozenset(
     "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Or Sub Where Xor".split()
 )
+"""The elementwise operators of several operands."""
 _REDUCTIONS = frozenset(("ReduceMax", "ReduceMin", "ReduceSum", "ReduceMean"))
 _MAXIMUM_READERS = 64
+_MASK_OF_ATTENTION = 3
 
 
 class BroadcastLate(ConstantPass):
@@ -80,7 +82,13 @@ class BroadcastLate(ConstantPass):
             result = node.outputs[0]
             if result in narrowed:
                 continue
-            if node.op_type in _ELEMENTWISE:
+            if node.op_type == "Attention" and value.shape is not None and len(value.shape) == 4:
+                # It repeats its mask over the batch and the heads.
+                readers = [index for index, operand in enumerate(node.inputs) if operand is value]
+                if readers == [_MASK_OF_ATTENTION] and axes <= {0, 1}:
+                    continue
+                return False
+            if node.op_type in BROADCASTING:
                 if not _same_rank(result, value):
                     return False
                 # The other operands give the result its size, so nothing narrower leaves this node.

@@ -43,12 +43,12 @@ class ConsecutivePositions:
             case "Range":
                 step = self._initializers.small_array(node.inputs[2])
                 return step is not None and step.dtype.kind == "i" and int(step) == 1
-            case "Unsqueeze" | "Reshape":
-                # Positions of one axis stay in order if only axes of size 1 are added before them.
-                shape, source = value.shape, data.shape if data is not None else None
-                if shape is None or source is None or len(source) != 1:
+            case "Unsqueeze" | "Squeeze" | "Reshape":
+                # Positions of one axis stay in order if only axes of size 1 are added or removed before them.
+                shapes = (value.shape, data.shape if data is not None else None)
+                if any(not shape or any(size != 1 for size in shape[:-1]) for shape in shapes):
                     return False
-                return all(size == 1 for size in shape[:-1]) and self._are_consecutive(data)
+                return self._are_consecutive(data)
             case "Expand":
                 # An Expand may repeat a single position.
                 shape, source = value.shape, data.shape if data is not None else None

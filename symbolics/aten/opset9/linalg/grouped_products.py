@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from .....registration.functions.results import as_list
-from ....compositions.counted_numbers import before_casts, counts_all_rows
+from ....compositions.counted_numbers import before_casts, counted_numbers
 from ....compositions.list_values import loop_inputs
 from ....compositions.size_arithmetic import known_rank, mark_non_negative, static_size, where_true
 
@@ -133,8 +133,13 @@ def _group_sizes(g: GraphContext, input: Value, offs: Value, groups: int) -> tup
         ends = g.op("Concat", ends, g.op("Reshape", g.size(input, 0), [1]), axis=0)
         sizes: Value = g.op("Sub", ends, starts)
         return sizes, g.op("Gather", sizes, [groups], axis=0)
+    numbers = counted_numbers(summands, input.shape, groups)
+    if numbers is not None and g.has("OneHot"):
+        # No number is negative, which OneHot would count from the end.
+        one_hot = g.op("OneHot", g.op("Squeeze", numbers, axes=[1]), groups, [0, 1])
+        return g.op("ReduceSum", one_hot, axes=[0], keepdims=0), None
     sizes = _count_as_integers(g, summands)
-    if counts_all_rows(summands, input.shape, groups):
+    if numbers is not None:
         return sizes, None
     unused = g.op("Sub", g.op("Reshape", g.size(input, 0), [1]), g.op("ReduceSum", sizes, axes=[0]))
     return g.op("Concat", sizes, unused, axis=0), unused

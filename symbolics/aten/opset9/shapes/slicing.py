@@ -9,6 +9,7 @@ import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from .....registration.functions.results import as_list
+from .....registration.size_algebra.dimensions import same_size
 from ....compositions.size_arithmetic import (
     Size,
     axis,
@@ -45,11 +46,16 @@ def slice_(
         end = end if not isinstance(end, int) else slice(None, end).indices(size)[1]
     if _covers(start, end, size if isinstance(size, int) else END) and step == 1:
         return self
+    length = None
+    if all(isinstance(bound, int) for bound in (size, start, end, step)):
+        length = len(range(start, end, step))  # type: ignore[arg-type]
+    source = _repeated_operand(g, self, dimension) if length else None
+    if source is not None and length is not None:
+        sizes = [*sizes_of(g, self)]
+        sizes[dimension] = length
+        return g.call("aten::expand", self=source, size=sizes)
     result = g.call("composed::slice", self=self, dim=dimension, start=start, end=end, step=step)
     if result.producer() is not None and self.shape is not None:
-        length = None
-        if all(isinstance(bound, int) for bound in (size, start, end, step)):
-            length = len(range(start, end, step))  # type: ignore[arg-type]
         result.shape = ir.Shape([*self.shape[:dimension], length, *self.shape[dimension + 1 :]])
     return result
 
@@ -107,7 +113,22 @@ def select(g: GraphContext, self: Value, dim: int, index: int | Value) -> Value:
             end = index + 1 if index != -1 else END
             part = g.call("aten::slice", self=self, dim=dimension, start=index, end=end)
             return g.op("Squeeze", part, axes=[dimension])
+    if isinstance(index, int) and isinstance(size, int) and 0 <= index < size:
+        source = _repeated_operand(g, self, dimension)
+        if source is not None:
+            sizes = [size for axis, size in enumerate(sizes_of(g, self)) if axis != dimension]
+            return g.call("aten::expand", self=g.op("Squeeze", source, axes=[dimension]), size=sizes)
     return g.op_of_any_data("Gather", self, g.constant(index), axis=dimension)
+
+
+def _repeated_operand(g: GraphContext, self: Value, dimension: int) -> Value | None:
+    """The operand of an Expand that repeats a dimension, of which all parts are equal; None for others."""
+    node = self.producer()
+    source = node.inputs[0] if node is not None and node.op_type == "Expand" and not node.domain else None
+    before, after = () if source is None else g.shape(source) or (), g.shape(self) or ()
+    if len(before) != len(after) or before[dimension] != 1 or same_size(after[dimension], 1):
+        return None
+    return source
 
 
 @onnx_symbolic("composed::wrap")
