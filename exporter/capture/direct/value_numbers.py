@@ -19,6 +19,7 @@ import torch.fx
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import storage_of
 from ...torch_boundary.operators.overloads import OpOverload, schema_of, written_arguments
+from ...torch_boundary.recording.loop_operator import RANGE_LOOP
 from ...torch_boundary.recording.recorder import READS_OF_NUMBERS
 from ..fx_import.captured_program import RecordedProgram
 from ..sizes.operator_trace import contents
@@ -46,13 +47,15 @@ _WRITES_ROWS = {
 }
 """The arguments that hold the elements to write, or where; without any, the first argument stays as it is."""
 _COPIES = frozenset({"aten::clone", "aten::contiguous", "aten::detach", "aten::alias", "aten::_to_copy"})
-_RESHAPES = frozenset(
+RESHAPES = frozenset(
     f"aten::{name}" for name in "view _unsafe_view reshape flatten unflatten squeeze unsqueeze".split()
 )
 """Operators that keep the order of the elements, so that only the last shape matters."""
 _PARTS = frozenset({"aten::slice", "aten::narrow"})
 _ZEROS = frozenset({"aten::zeros", "aten::zeros_like", "aten::new_zeros"})
 _PRODUCTS = frozenset({"aten::matmul", "aten::mm", "aten::bmm", "aten::dot", "aten::mv"})
+_SUMS = frozenset({"aten::sum", "aten::nansum", "aten::count_nonzero", "aten::any"})
+"""Operators whose result for no elements is 0 or False."""
 _KEEP_ZERO = frozenset(
     f"aten::{name}"
     for name in (
@@ -112,19 +115,20 @@ class _Numbering:
         }
         # Most sizes are read for many tensors.
         self._size_texts: dict[object, Hashable] = {}
-        written = {storage for node in program.graph.nodes for storage in _written_storages(node)}
-        # A mask that is written to may have had other elements when the code asked.
-        masks = list(without_true)
-        for mask in masks:
-            # A reshaped mask has the same elements: if none is true, none of the original mask is.
-            if isinstance(mask.target, OpOverload) and schema_of(mask.target).name in _RESHAPES:
-                masks.append(mask.all_input_nodes[0])
-        self._without_true = {mask for mask in masks if _storage(mask) not in written}
+        bodies = [
+            module for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)
+        ]
+        graphs = [program.graph, *(body.graph for body in bodies)]
+        written = {storage for graph in graphs for node in graph.nodes for storage in _written_storages(node)}
+        # A mask that is written to may have had other elements when the code asked. The body of a loop has
+        # other nodes than the recording, but the same values.
+        self._without_true = {id(mask.meta["val"]) for mask in without_true if _storage(mask) not in written}
         self._values: dict[torch.fx.Node, Hashable] = {}
         self._versions: dict[int, Hashable] = {}
         self._zeros: set[Hashable] = set()
+        self._loop_results: dict[torch.fx.Node, list[Hashable]] = {}
         self._reshaped: dict[Hashable, tuple[Hashable, tuple[Hashable, ...]]] = {}
-        self._draws = 0
+        self._draws = self._loops = 0
         self._is_refused = False
 
     def of_results(self) -> list[Hashable]:
@@ -147,10 +151,64 @@ class _Numbering:
                 refused = [self._number(object())] if self._is_refused else []
                 return [*returned, *filter(None, written), *refused]
             else:
-                self._values[node] = self._value(node)
-            if node in self._without_true:
-                self._zeros.add(self._operand(node))
+                self._number_node(node, self._program.graph_module)
+            self._learn_zeros(node)
         raise AssertionError("a graph ends with its output")
+
+    def _number_node(self, node: torch.fx.Node, root: torch.nn.Module) -> None:
+        """Number the result of a call; `root` has the bodies of loops."""
+        source: Any = node.args[0] if node.args else None
+        if node.target is RANGE_LOOP:
+            self._number_loop(node, root)
+        elif source in self._loop_results and node.target is operator.getitem:
+            self._values[node] = self._loop_results[source][node.args[1]]
+        else:
+            self._values[node] = self._value(node)
+
+    def _learn_zeros(self, node: torch.fx.Node) -> None:
+        if id(node.meta.get("val")) in self._without_true:
+            self._zeros.add(self._operand(node))
+
+    def _number_loop(self, node: torch.fx.Node, root: torch.nn.Module) -> None:
+        """Number the results of a loop, which follow from its range and from what one iteration computes.
+
+        An iteration is numbered for any carried values, so that each may take the side that it needs.
+        """
+        attribute, initial, [start], additional, count, step = node.args
+        assert isinstance(attribute, torch.fx.Node)
+        body = getattr(root, str(attribute.target))
+        inputs = [item for item in body.graph.nodes if item.op == "placeholder"]
+        storages = set(map(_storage, inputs)) - {None}
+        carried, [index, *outer] = inputs[: len(initial)], inputs[len(initial) :]
+        numbers, is_known = self._loop_results, True
+        numbers[node] = [self._number(object()) for _ in node.meta["val"]]
+        self._loops += 1
+        for position, item in enumerate([index, *carried]):
+            name = f"loop_{self._loops}_{position}"
+            self._values[item] = self._number(name)
+            if _is_number(item.meta["val"]):
+                is_known = is_known and item.meta["val"].node.expr.is_Symbol
+                self._sizes[item.meta["val"].node.expr] = sympy.Symbol(name, integer=True)
+        self._size_texts.clear()
+        for item, operand in zip(outer, additional, strict=True):
+            self._values[item] = self._values[operand]
+        for item in body.graph.nodes:
+            if item.op not in ("placeholder", "output"):
+                self._number_node(item, body)
+                self._learn_zeros(item)
+            # What the body writes to its operands, the next iteration and the code after it read.
+            is_known = is_known and storages.isdisjoint(_written_storages(item))
+        if not is_known:
+            return
+        results = self._operand(body.graph.output_node().args[0])
+        before = tuple(map(self._operand, initial))
+        states = list(zip(before, results, map(self._operand, carried), strict=False))
+        changed = tuple((first, last) for first, last, formal in states if last != formal)
+        key = (str(node.target), self._loops, *map(self._operand, (start, count, step)), changed)
+        numbers[node] = [
+            first if last == formal else self._number((*key, first, last)) for first, last, formal in states
+        ]
+        numbers[node] += [self._number((*key, "rows", row)) for row in results[len(states) :]]
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
@@ -191,7 +249,7 @@ class _Numbering:
         number: Hashable = self._number((str(target), *operands))
         self._define_rows(node, name, number)
         # `view` may also read the bits as another type.
-        if name in _RESHAPES and _is_like(node, source):
+        if name in RESHAPES and _is_like(node, source):
             number = self._reshape(node)
         if name in _JOINS:
             number = self._join(node, number)
@@ -228,6 +286,8 @@ class _Numbering:
         result = node.meta.get("val")
         if not isinstance(result, torch.Tensor) or not node.args or self._is_empty(node):
             return False
+        if name in _SUMS and self._is_empty(node.args[0]):
+            return True
         if name in _KEEP_ZERO:
             # The maximum of two tensors has the name of the maximum along an axis.
             is_of_two = name in ("aten::max", "aten::min") and len(node.args) > 1

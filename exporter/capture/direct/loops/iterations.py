@@ -47,9 +47,9 @@ class Loops:
         self.joins: list[Join] = []
 
     @property
-    def is_running(self) -> bool:
-        """Whether the body of a loop is being recorded."""
-        return bool(self._running)
+    def innermost(self) -> RecordedLoop | None:
+        """The innermost loop whose body is being recorded."""
+        return self._running[-1] if self._running else None
 
     # Iterations.
 
@@ -65,12 +65,13 @@ class Loops:
         line = current_line()
         arguments = [self.recorder.node_of(number) for number in (start, stop, count)]
         frame = frame or _frame_of_user(sys._getframe(1))
-        outer = self._running[-1] if self._running else None
+        outer = self.innermost
         if outer is not None and outer.is_running_with(frame, self.questions.polynomial(count), step):
             yield from self._follow(outer, start)
             return
         text = "an unknown line" if line is None else str(line)
-        loop = RecordedLoop(text, start, stop, step, count, arguments, outer)
+        key = (len(self.all),) if outer is None else outer.key_in_body(text)
+        loop = RecordedLoop(text, start, stop, step, count, arguments, outer, key)
         self.all.append(loop)
         self._running.append(loop)
         loop.instruction = (frame, frame.f_lasti)
@@ -125,6 +126,7 @@ class Loops:
             raise loop.refuse(f"does not repeat: {error}") from None
 
     def _begin(self, loop: RecordedLoop, iteration: int) -> torch.SymInt:
+        loop.occurrences.clear()
         environment = self._environment
         index: torch.SymInt = environment.create_unbacked_symint()
         expression = index.node.expr
