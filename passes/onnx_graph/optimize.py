@@ -33,6 +33,7 @@ from .products.flatten_rows import FlattenRows
 from .products.fold_scales import FoldScales
 from .products.gemm import WriteGemm
 from .products.linear_scales import FoldLinearScales
+from .products.outer_weights import DequantizeOutside
 from .products.quantized_products import SplitQuantizedProducts
 from .products.stored_weights import ReadStoredWeights
 from .products.vectors import PutVectorsFirst
@@ -63,6 +64,7 @@ PASSES: tuple[type[OnnxPass], ...] = (
     RemoveIdentities,
     FoldConstants,
     DequantizeWeights,
+    DequantizeOutside,
     SplitBatchesEarly,
     PushTransposes,
     FindFalseConditions,

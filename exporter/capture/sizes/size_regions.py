@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from ...captured_graph.dimensions import SizeRestriction, evaluate, mentions
-from ..fx_import.captured_program import RecordedProgram
+from ..fx_import.captured_program import CapturedProgram
 from .critical_sizes import find_boundary
 from .guards import Point
 from .size_limits import SizeLimits
@@ -40,7 +40,7 @@ class SizeRegion:
         fixed: the dimensions that it has at one size only.
     """
 
-    program: RecordedProgram
+    program: CapturedProgram
     limits: SizeLimits
     fixed: Point = dataclasses.field(default_factory=dict)
 
