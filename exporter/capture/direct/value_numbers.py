@@ -42,10 +42,15 @@ _OF_MASK = {"aten::nonzero": 0, "aten::nonzero_numpy": 0, "aten::masked_select":
 """The argument whose true elements are the rows of the result, by operator."""
 _JOINS = frozenset({"aten::cat", "aten::concat", "aten::concatenate"})
 _WRITES_ROWS = {
-    **dict.fromkeys(("aten::index_put", "aten::index_put_", "aten::_index_put_impl_"), (1, 2)),
-    **dict.fromkeys(("aten::masked_fill", "aten::masked_fill_", "aten::masked_scatter"), (1,)),
+    **dict.fromkeys(("aten::index_put", "aten::index_put_", "aten::_index_put_impl_"), 1),
+    **dict.fromkeys(("aten::masked_fill", "aten::masked_fill_", "aten::masked_scatter"), 1),
+    **{
+        f"aten::{name}{suffix}": 2
+        for name in ("index_add", "index_copy", "index_fill", "scatter", "scatter_add", "scatter_reduce")
+        for suffix in ("", "_")
+    },
 }
-"""The arguments that hold the elements to write, or where; without any, the first argument stays as it is."""
+"""The argument that says where elements are written; if it selects none, the first argument is unchanged."""
 _COPIES = frozenset({"aten::clone", "aten::contiguous", "aten::detach", "aten::alias", "aten::_to_copy"})
 RESHAPES = frozenset(
     f"aten::{name}" for name in "view _unsafe_view reshape flatten unflatten squeeze unsqueeze".split()
@@ -268,14 +273,19 @@ class _Numbering:
         return number
 
     def _writes_nothing(self, node: torch.fx.Node, name: str) -> bool:
-        """Whether an operator that writes elements to a tensor has none to write."""
-        leaves = [
-            leaf
-            for position in _WRITES_ROWS.get(name, ())
-            for leaf in pytree.tree_leaves(_argument(node, position))
-            if isinstance(leaf, torch.fx.Node)
-        ]
-        return any(self._is_empty(leaf) or self._is_zero(leaf) for leaf in leaves)
+        """Whether an operator that writes elements to a tensor has none to write, or those that it has."""
+        if name == "aten::copy_":
+            return bool(self._operand(node.args[0]) == self._operand(node.args[1]))
+        position = _WRITES_ROWS.get(name)
+        return position is not None and self._selects_nothing(_argument(node, position))
+
+    def _selects_nothing(self, indices: object) -> bool:
+        """Whether indices or masks select no elements; an index of 0 selects the first one."""
+        nodes = [item for item in pytree.tree_leaves(indices) if isinstance(item, torch.fx.Node)]
+        return any(
+            self._is_empty(item) or (item.meta["val"].dtype == torch.bool and self._is_zero(item))
+            for item in nodes
+        )
 
     def _is_zero(self, item: object) -> bool:
         """Whether all elements of a tensor are 0 or False."""
@@ -351,9 +361,7 @@ class _Numbering:
             return True
         if name in _OF_MASK:
             return self._is_zero(_argument(node, _OF_MASK[name]))
-        indices = pytree.tree_leaves(_argument(node, 1)) if name == "aten::index" else []
-        masks = [item for item in indices if isinstance(item, torch.fx.Node)]
-        return any(self._is_empty(item) or self._is_zero(item) for item in masks)
+        return name == "aten::index" and self._selects_nothing(_argument(node, 1))
 
     def _join(self, node: torch.fx.Node, number: Hashable) -> Hashable:
         """The number of joined tensors, of which those without elements are left out."""

@@ -172,9 +172,12 @@ class Loops:
         symbolic = [
             number for number in (before, after) if isinstance(number, (torch.SymInt, torch.SymFloat))
         ]
-        indices = {node.meta["val"].node.expr for recorded in self.all for node in recorded.markers}
-        # An iteration may compute a number such as `min(t + 1, n)`; code after the loop may not use it.
-        if any(not indices.isdisjoint(number.node.expr.free_symbols) for number in symbolic):
+        own_symbols = {node.meta["val"].node.expr for recorded in self.all for node in recorded.markers}
+        for nodes in loop.iterations():
+            own_symbols.update(*(node.meta.get("unbacked_bindings") or {} for node in nodes))
+        # An iteration may compute a number such as `min(t + 1, n)`, or read one from a tensor; code after the
+        # loop may not use it.
+        if any(not own_symbols.isdisjoint(number.node.expr.free_symbols) for number in symbolic):
             return
         if isinstance(before, Number) and isinstance(after, Number):
             is_same = self.questions.polynomial(before) == self.questions.polynomial(after)
