@@ -171,7 +171,11 @@ def first_unequal(
     # The body of a loop is its last recorded iteration.
     by_position = {branch.position: branch for branch in branches}
     for position, branch in by_position.items():
-        recorded = None if _has_peeled_loop(branch) else record_other_side(position)
+        # A first iteration that is recorded apart may have rows where others have none.
+        loop = branch.loop
+        while loop is not None and loop.first == 0:
+            loop = loop.outer
+        recorded = record_other_side(position) if loop is None else None
         if recorded is None:
             return position
         without_rows, branches_without_rows = recorded
@@ -186,14 +190,6 @@ def first_unequal(
         ):
             return position
     return None
-
-
-def _has_peeled_loop(branch: RowBranch) -> bool:
-    """Whether the first iteration of a loop around a branch is recorded apart: it alone may have rows."""
-    loop = branch.loop
-    while loop is not None and loop.first == 0:
-        loop = loop.outer
-    return loop is not None
 
 
 def _conditions(program: RecordedProgram) -> set[sympy.Basic]:

@@ -162,11 +162,11 @@ class _Numbering:
 
     def _number_node(self, node: torch.fx.Node, root: torch.nn.Module) -> None:
         """Number the result of a call; `root` has the bodies of loops."""
-        source: Any = node.args[0] if node.args else None
+        arguments: Any = node.args
         if node.target is RANGE_LOOP:
             self._number_loop(node, root)
-        elif source in self._loop_results and node.target is operator.getitem:
-            self._values[node] = self._loop_results[source][node.args[1]]
+        elif node.target is operator.getitem and arguments[0] in self._loop_results:
+            self._values[node] = self._loop_results[arguments[0]][arguments[1]]
         else:
             self._values[node] = self._value(node)
 
@@ -179,9 +179,9 @@ class _Numbering:
 
         An iteration is numbered for any carried values, so that each may take the side that it needs.
         """
-        attribute, initial, [start], additional, count, step = node.args
-        assert isinstance(attribute, torch.fx.Node)
-        body = getattr(root, str(attribute.target))
+        arguments: Any = node.args
+        attribute, initial, [start], additional, count, step = arguments
+        body: Any = getattr(root, attribute.target)
         inputs = [item for item in body.graph.nodes if item.op == "placeholder"]
         storages = set(map(_storage, inputs)) - {None}
         carried, [index, *outer] = inputs[: len(initial)], inputs[len(initial) :]
@@ -205,7 +205,7 @@ class _Numbering:
             is_known = is_known and storages.isdisjoint(_written_storages(item))
         if not is_known:
             return
-        results = self._operand(body.graph.output_node().args[0])
+        results = tuple(map(self._operand, body.graph.output_node().args[0]))
         before = tuple(map(self._operand, initial))
         states = list(zip(before, results, map(self._operand, carried), strict=False))
         changed = tuple((first, last) for first, last, formal in states if last != formal)
@@ -266,18 +266,14 @@ class _Numbering:
         if self._is_zero_result(node, name):
             number = self._number(("zeros", node.meta["val"].dtype, self._shape(node)))
             self._zeros.add(number)
-        if self._writes_nothing(node, name):
+        position = _WRITES_ROWS.get(name)
+        writes_nothing = position is not None and self._selects_nothing(_argument(node, position))
+        # A tensor that is copied into itself stays as it is.
+        if writes_nothing or (name == "aten::copy_" and operands[0] == operands[1]):
             return self._values[source] if schema_of(target).is_mutable else self._operand(source)
         if isinstance(target, OpOverload) and schema_of(target).is_mutable:
             self._write(node, number)
         return number
-
-    def _writes_nothing(self, node: torch.fx.Node, name: str) -> bool:
-        """Whether an operator that writes elements to a tensor has none to write, or those that it has."""
-        if name == "aten::copy_":
-            return bool(self._operand(node.args[0]) == self._operand(node.args[1]))
-        position = _WRITES_ROWS.get(name)
-        return position is not None and self._selects_nothing(_argument(node, position))
 
     def _selects_nothing(self, indices: object) -> bool:
         """Whether indices or masks select no elements; an index of 0 selects the first one."""
@@ -357,6 +353,7 @@ class _Numbering:
             self._sizes.setdefault(symbol, named if has_rows else sympy.Integer(0))
 
     def _has_no_rows(self, node: torch.fx.Node, name: str) -> bool:
+        """Whether the number of rows that an operator tells is 0."""
         if name in _ROWS_OF_FIRST and self._is_empty(node.args[0]):
             return True
         if name in _OF_MASK:
