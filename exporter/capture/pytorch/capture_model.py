@@ -107,8 +107,8 @@ def _capture_module(
         # torch.export takes fake tensors only together with weights of the same mode.
         by = "direct"
     alternatives = Alternatives(model, (args, kwargs), _captures(args, kwargs, options), options.explain)
-    preserved, remembered = Preserved(model, leaves.values), RememberedTensors(model)
-    attempt = functools.partial(_export, model, args, kwargs, leaves, (preserved, remembered), source_lines)
+    restoring = preserved, remembered = Preserved(model, leaves.values), RememberedTensors(model)
+    attempt = functools.partial(_export, model, args, kwargs, leaves, restoring, source_lines)
     try:
         program, values = capture_by(by, specialize, attempt, lambda: alternatives(())[0])
     except Failures as failures:
@@ -121,7 +121,7 @@ def _capture_module(
         else:
             ways = ("torch.export", "strict") if by == "auto" else (by,)
         follow = _capture_once(
-            functools.partial(_capture_at_sizes, model, args, kwargs, leaves, (preserved, remembered), ways)
+            functools.partial(_capture_at_sizes, model, args, kwargs, leaves, restoring, ways)
         )
         find_limits = functools.partial(
             limits_of_sides, model, leaves, structure, preserved, remembered, follow
@@ -130,14 +130,7 @@ def _capture_module(
         if limits.general_points and isinstance(program, RecordedProgram):
             at_values = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
             capture_at = functools.partial(
-                _capture_at_points,
-                model,
-                args,
-                kwargs,
-                at_values,
-                (preserved, remembered),
-                source_lines,
-                "direct",
+                _capture_at_points, model, args, kwargs, at_values, restoring, source_lines, "direct"
             )
             program, limits = choose_side(program, values, limits, capture_at, find_limits)
             names = symbol_names(program, leaves.dimension_names())
@@ -149,15 +142,7 @@ def _capture_module(
         if regions and limits.unlike_model and (narrow is not True or not is_own) and by != "gradients":
             at_values = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
             capture_region = functools.partial(
-                _capture_region,
-                model,
-                args,
-                kwargs,
-                at_values,
-                (preserved, remembered),
-                source_lines,
-                by_parts,
-                ways,
+                _capture_region, model, args, kwargs, at_values, restoring, source_lines, by_parts, ways
             )
             example = {**limits.captured_sizes, **leaves.sizes()}
             regions = find_regions(regions[0], example, leaves.ranges(), capture_region)
