@@ -36,6 +36,7 @@ from .products.fold_scales import FoldScales
 from .products.gemm import WriteGemm
 from .products.lifted_rows import LiftRows
 from .products.linear_scales import FoldLinearScales
+from .products.outer_weights import DequantizeOutside
 from .products.quantized_products import SplitQuantizedProducts
 from .products.stored_weights import ReadStoredWeights
 from .products.vectors import PutVectorsFirst
@@ -68,6 +69,7 @@ PASSES: tuple[type[OnnxPass], ...] = (
     RemoveIdentities,
     FoldConstants,
     DequantizeWeights,
+    DequantizeOutside,
     SplitBatchesEarly,
     PushTransposes,
     FindFalseConditions,

@@ -241,3 +241,27 @@ def test_parameters_are_those_of_torchaos_schemas() -> None:
     functions = [function for function in default_registry if function.name.startswith("torchao::")]
     assert len(functions) == 3
     assert [problem for symbolic in functions for problem in parameter_problems(symbolic)] == []
+
+
+class SidesOfSize(nn.Module):
+    """A branch on a size: small batches take a layer less."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(96, 64), nn.Linear(64, 64)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = self.first(x)
+        return self.second(x) if x.shape[0] > 4 else x.relu()
+
+
+@pytest.mark.parametrize("config", ["int8", "int4 groups", "dynamic"])
+def test_a_branch_on_a_size_is_an_if(config: str) -> None:
+    torch.manual_seed(0)
+    model = SidesOfSize().eval()
+    quantize_(model, CONFIGS[config]())
+    exported = opsetta.export(model, (example(),), opset=21, dynamic_shapes=({0: "b"},))
+    for opset in (13, 21):
+        lowered = exported.lower(opset=opset)
+        assert [node.op_type for node in lowered.model.graph].count("If") == 1
+        assert_agrees(lowered, model)

@@ -7,8 +7,9 @@ or fixed at the value of the example.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,7 @@ class Decisions:
         self.fixed: list[Specialization] = []
         self.answers: dict[Question, list[Any]] = {}
         self.row_branches: list[RowBranch] = []
+        self._row_positions: dict[Hashable, int] = {}
         self.environment: SizeEnvironment | None = None
         self._most_branches = most_branches
         self._other_side = other_side
@@ -182,7 +184,7 @@ class Decisions:
         is_check = result_type is bool and of_elements and asked_by_check()
         if result_type is bool and not is_check:
             answer = self._of_rows(expression, definitions, environment)
-            has_room = len(self.row_branches) < MOST_BRANCHES
+            has_room = len(self._row_positions) < MOST_BRANCHES
             if answer is None and condition is not None and has_room and is_about_rows(definitions):
                 answer = self._of_both_sides(condition, environment)
             if answer is not None:
@@ -213,11 +215,18 @@ class Decisions:
         answer = known_answer()
         if answer is not None:
             return answer
-        branch = row_branch(expression, definitions, question_at(current_line(), QUESTIONS[bool]))
-        position = len(self.row_branches)
-        if branch is None or position >= self._most_branches:
+        question = question_at(current_line(), QUESTIONS[bool])
+        branch = row_branch(expression, definitions, question)
+        if branch is None:
             return None
-        self.row_branches.append(branch)
+        loop = None if environment.loops is None else environment.loops.innermost
+        count = len(self._row_positions)
+        # The iterations of a loop take one side, since they become one body.
+        key = (count,) if loop is None else loop.key_in_body(question)
+        position = self._row_positions.setdefault(key, count)
+        if position >= self._most_branches:
+            return None
+        self.row_branches.append(dataclasses.replace(branch, position=position, loop=loop))
         if position != self._other_side:
             return branch.answer
         environment.learn_sizes(branch.sizes)
@@ -226,7 +235,7 @@ class Decisions:
     def _of_both_sides(self, condition: torch.SymBool, environment: DecidingEnvironment) -> bool | None:
         """The side of a condition that this recording takes; None if its sides cannot be joined later."""
         # A branch in the body of a loop would lie inside of the loop.
-        if self._sides is None or (environment.loops is not None and environment.loops.is_running):
+        if self._sides is None or (environment.loops is not None and environment.loops.innermost is not None):
             return None
         position = len(self.recorded_sides)
         answer = self._sides[position] if position < len(self._sides) else True

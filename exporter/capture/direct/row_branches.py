@@ -22,7 +22,8 @@ from ...torch_boundary.recording.recorder import READS_OF_NUMBERS
 from ...torch_boundary.size_questions import questions_of
 from ..fx_import.captured_program import RecordedProgram
 from ..sizes.recorded_answers import Question
-from .value_numbers import have_equal_results
+from .loops.recorded_loops import RecordedLoop
+from .value_numbers import RESHAPES, have_equal_results
 
 MOST_BRANCHES = 16
 """Each branch takes another recording."""
@@ -49,12 +50,16 @@ class RowBranch:
         answer: the answer on the general side.
         sizes: the values of the symbols without rows.
         masks: the nodes of masks whose true elements are the rows.
+        position: the number of the branch among those of a recording; the iterations of a loop share it.
+        loop: the innermost loop that has the branch in its body.
     """
 
     question: Question
     answer: bool
     sizes: Mapping[sympy.Symbol, int]
     masks: Sequence[torch.fx.Node]
+    position: int = 0
+    loop: RecordedLoop | None = None
 
 
 def row_branch(
@@ -78,6 +83,10 @@ def row_branch(
             return None
         mask, counts[symbol] = tested
         masks.append(mask)
+        # A reshaped mask has the same elements: if none is true, none of the original mask is.
+        while isinstance(mask.target, OpOverload) and schema_of(mask.target).name in RESHAPES:
+            mask = mask.all_input_nodes[0]
+            masks.append(mask)
 
     def answer_at(numbers: Sequence[int]) -> bool | None:
         values = {
@@ -159,20 +168,25 @@ def first_unequal(
         record_other_side: records the other side of a branch: the program, and its branches; None if the
             model cannot be recorded on that side.
     """
-    for position, branch in enumerate(branches):
-        recorded = record_other_side(position)
+    # The body of a loop is its last recorded iteration.
+    by_position = {branch.position: branch for branch in branches}
+    for position, branch in by_position.items():
+        # A first iteration that is recorded apart may have rows where others have none.
+        loop = branch.loop
+        while loop is not None and loop.first == 0:
+            loop = loop.outer
+        recorded = record_other_side(position) if loop is None else None
         if recorded is None:
             return position
         without_rows, branches_without_rows = recorded
         has_further = {item.question for item in branches_without_rows} - {item.question for item in branches}
+        twin = {item.position: item for item in branches_without_rows}.get(position)
         if (
             has_further
-            or position >= len(branches_without_rows)
+            or twin is None
             or not _conditions(without_rows) <= _conditions(program)
             or without_rows.specializations != program.specializations
-            or not have_equal_results(
-                program, without_rows, branch.sizes, branch.masks, branches_without_rows[position].masks
-            )
+            or not have_equal_results(program, without_rows, branch.sizes, branch.masks, twin.masks)
         ):
             return position
     return None

@@ -19,6 +19,7 @@ import torch.fx
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import storage_of
 from ...torch_boundary.operators.overloads import OpOverload, schema_of, written_arguments
+from ...torch_boundary.recording.loop_operator import RANGE_LOOP
 from ...torch_boundary.recording.recorder import READS_OF_NUMBERS
 from ..fx_import.captured_program import RecordedProgram
 from ..sizes.operator_trace import contents
@@ -41,18 +42,25 @@ _OF_MASK = {"aten::nonzero": 0, "aten::nonzero_numpy": 0, "aten::masked_select":
 """The argument whose true elements are the rows of the result, by operator."""
 _JOINS = frozenset({"aten::cat", "aten::concat", "aten::concatenate"})
 _WRITES_ROWS = {
-    **dict.fromkeys(("aten::index_put", "aten::index_put_", "aten::_index_put_impl_"), (1, 2)),
-    **dict.fromkeys(("aten::masked_fill", "aten::masked_fill_", "aten::masked_scatter"), (1,)),
+    **dict.fromkeys(("aten::index_put", "aten::index_put_", "aten::_index_put_impl_"), 1),
+    **dict.fromkeys(("aten::masked_fill", "aten::masked_fill_", "aten::masked_scatter"), 1),
+    **{
+        f"aten::{name}{suffix}": 2
+        for name in ("index_add", "index_copy", "index_fill", "scatter", "scatter_add", "scatter_reduce")
+        for suffix in ("", "_")
+    },
 }
-"""The arguments that hold the elements to write, or where; without any, the first argument stays as it is."""
+"""The argument that says where elements are written; if it selects none, the first argument is unchanged."""
 _COPIES = frozenset({"aten::clone", "aten::contiguous", "aten::detach", "aten::alias", "aten::_to_copy"})
-_RESHAPES = frozenset(
+RESHAPES = frozenset(
     f"aten::{name}" for name in "view _unsafe_view reshape flatten unflatten squeeze unsqueeze".split()
 )
 """Operators that keep the order of the elements, so that only the last shape matters."""
 _PARTS = frozenset({"aten::slice", "aten::narrow"})
 _ZEROS = frozenset({"aten::zeros", "aten::zeros_like", "aten::new_zeros"})
 _PRODUCTS = frozenset({"aten::matmul", "aten::mm", "aten::bmm", "aten::dot", "aten::mv"})
+_SUMS = frozenset({"aten::sum", "aten::nansum", "aten::count_nonzero", "aten::any"})
+"""Operators whose result for no elements is 0 or False."""
 _KEEP_ZERO = frozenset(
     f"aten::{name}"
     for name in (
@@ -112,19 +120,20 @@ class _Numbering:
         }
         # Most sizes are read for many tensors.
         self._size_texts: dict[object, Hashable] = {}
-        written = {storage for node in program.graph.nodes for storage in _written_storages(node)}
-        # A mask that is written to may have had other elements when the code asked.
-        masks = list(without_true)
-        for mask in masks:
-            # A reshaped mask has the same elements: if none is true, none of the original mask is.
-            if isinstance(mask.target, OpOverload) and schema_of(mask.target).name in _RESHAPES:
-                masks.append(mask.all_input_nodes[0])
-        self._without_true = {mask for mask in masks if _storage(mask) not in written}
+        bodies = [
+            module for module in program.graph_module.modules() if isinstance(module, torch.fx.GraphModule)
+        ]
+        graphs = [program.graph, *(body.graph for body in bodies)]
+        written = {storage for graph in graphs for node in graph.nodes for storage in _written_storages(node)}
+        # A mask that is written to may have had other elements when the code asked. The body of a loop has
+        # other nodes than the recording, but the same values.
+        self._without_true = {id(mask.meta["val"]) for mask in without_true if _storage(mask) not in written}
         self._values: dict[torch.fx.Node, Hashable] = {}
         self._versions: dict[int, Hashable] = {}
         self._zeros: set[Hashable] = set()
+        self._loop_results: dict[torch.fx.Node, list[Hashable]] = {}
         self._reshaped: dict[Hashable, tuple[Hashable, tuple[Hashable, ...]]] = {}
-        self._draws = 0
+        self._draws = self._loops = 0
         self._is_refused = False
 
     def of_results(self) -> list[Hashable]:
@@ -147,10 +156,64 @@ class _Numbering:
                 refused = [self._number(object())] if self._is_refused else []
                 return [*returned, *filter(None, written), *refused]
             else:
-                self._values[node] = self._value(node)
-            if node in self._without_true:
-                self._zeros.add(self._operand(node))
+                self._number_node(node, self._program.graph_module)
+            self._learn_zeros(node)
         raise AssertionError("a graph ends with its output")
+
+    def _number_node(self, node: torch.fx.Node, root: torch.nn.Module) -> None:
+        """Number the result of a call; `root` has the bodies of loops."""
+        arguments: Any = node.args
+        if node.target is RANGE_LOOP:
+            self._number_loop(node, root)
+        elif node.target is operator.getitem and arguments[0] in self._loop_results:
+            self._values[node] = self._loop_results[arguments[0]][arguments[1]]
+        else:
+            self._values[node] = self._value(node)
+
+    def _learn_zeros(self, node: torch.fx.Node) -> None:
+        if id(node.meta.get("val")) in self._without_true:
+            self._zeros.add(self._operand(node))
+
+    def _number_loop(self, node: torch.fx.Node, root: torch.nn.Module) -> None:
+        """Number the results of a loop, which follow from its range and from what one iteration computes.
+
+        An iteration is numbered for any carried values, so that each may take the side that it needs.
+        """
+        arguments: Any = node.args
+        attribute, initial, [start], additional, count, step = arguments
+        body: Any = getattr(root, attribute.target)
+        inputs = [item for item in body.graph.nodes if item.op == "placeholder"]
+        storages = set(map(_storage, inputs)) - {None}
+        carried, [index, *outer] = inputs[: len(initial)], inputs[len(initial) :]
+        numbers, is_known = self._loop_results, True
+        numbers[node] = [self._number(object()) for _ in node.meta["val"]]
+        self._loops += 1
+        for position, item in enumerate([index, *carried]):
+            name = f"loop_{self._loops}_{position}"
+            self._values[item] = self._number(name)
+            if _is_number(item.meta["val"]):
+                is_known = is_known and item.meta["val"].node.expr.is_Symbol
+                self._sizes[item.meta["val"].node.expr] = sympy.Symbol(name, integer=True)
+        self._size_texts.clear()
+        for item, operand in zip(outer, additional, strict=True):
+            self._values[item] = self._values[operand]
+        for item in body.graph.nodes:
+            if item.op not in ("placeholder", "output"):
+                self._number_node(item, body)
+                self._learn_zeros(item)
+            # What the body writes to its operands, the next iteration and the code after it read.
+            is_known = is_known and storages.isdisjoint(_written_storages(item))
+        if not is_known:
+            return
+        results = tuple(map(self._operand, body.graph.output_node().args[0]))
+        before = tuple(map(self._operand, initial))
+        states = list(zip(before, results, map(self._operand, carried), strict=False))
+        changed = tuple((first, last) for first, last, formal in states if last != formal)
+        key = (str(node.target), self._loops, *map(self._operand, (start, count, step)), changed)
+        numbers[node] = [
+            first if last == formal else self._number((*key, first, last)) for first, last, formal in states
+        ]
+        numbers[node] += [self._number((*key, "rows", row)) for row in results[len(states) :]]
 
     def _number(self, key: Hashable) -> int:
         return self._numbers.setdefault(key, len(self._numbers))
@@ -191,7 +254,7 @@ class _Numbering:
         number: Hashable = self._number((str(target), *operands))
         self._define_rows(node, name, number)
         # `view` may also read the bits as another type.
-        if name in _RESHAPES and _is_like(node, source):
+        if name in RESHAPES and _is_like(node, source):
             number = self._reshape(node)
         if name in _JOINS:
             number = self._join(node, number)
@@ -203,21 +266,22 @@ class _Numbering:
         if self._is_zero_result(node, name):
             number = self._number(("zeros", node.meta["val"].dtype, self._shape(node)))
             self._zeros.add(number)
-        if self._writes_nothing(node, name):
+        position = _WRITES_ROWS.get(name)
+        writes_nothing = position is not None and self._selects_nothing(_argument(node, position))
+        # A tensor that is copied into itself stays as it is.
+        if writes_nothing or (name == "aten::copy_" and operands[0] == operands[1]):
             return self._values[source] if schema_of(target).is_mutable else self._operand(source)
         if isinstance(target, OpOverload) and schema_of(target).is_mutable:
             self._write(node, number)
         return number
 
-    def _writes_nothing(self, node: torch.fx.Node, name: str) -> bool:
-        """Whether an operator that writes elements to a tensor has none to write."""
-        leaves = [
-            leaf
-            for position in _WRITES_ROWS.get(name, ())
-            for leaf in pytree.tree_leaves(_argument(node, position))
-            if isinstance(leaf, torch.fx.Node)
-        ]
-        return any(self._is_empty(leaf) or self._is_zero(leaf) for leaf in leaves)
+    def _selects_nothing(self, indices: object) -> bool:
+        """Whether indices or masks select no elements; an index of 0 selects the first one."""
+        nodes = [item for item in pytree.tree_leaves(indices) if isinstance(item, torch.fx.Node)]
+        return any(
+            self._is_empty(item) or (item.meta["val"].dtype == torch.bool and self._is_zero(item))
+            for item in nodes
+        )
 
     def _is_zero(self, item: object) -> bool:
         """Whether all elements of a tensor are 0 or False."""
@@ -228,6 +292,8 @@ class _Numbering:
         result = node.meta.get("val")
         if not isinstance(result, torch.Tensor) or not node.args or self._is_empty(node):
             return False
+        if name in _SUMS and self._is_empty(node.args[0]):
+            return True
         if name in _KEEP_ZERO:
             # The maximum of two tensors has the name of the maximum along an axis.
             is_of_two = name in ("aten::max", "aten::min") and len(node.args) > 1
@@ -287,13 +353,12 @@ class _Numbering:
             self._sizes.setdefault(symbol, named if has_rows else sympy.Integer(0))
 
     def _has_no_rows(self, node: torch.fx.Node, name: str) -> bool:
+        """Whether the number of rows that an operator tells is 0."""
         if name in _ROWS_OF_FIRST and self._is_empty(node.args[0]):
             return True
         if name in _OF_MASK:
             return self._is_zero(_argument(node, _OF_MASK[name]))
-        indices = pytree.tree_leaves(_argument(node, 1)) if name == "aten::index" else []
-        masks = [item for item in indices if isinstance(item, torch.fx.Node)]
-        return any(self._is_empty(item) or self._is_zero(item) for item in masks)
+        return name == "aten::index" and self._selects_nothing(_argument(node, 1))
 
     def _join(self, node: torch.fx.Node, number: Hashable) -> Hashable:
         """The number of joined tensors, of which those without elements are left out."""

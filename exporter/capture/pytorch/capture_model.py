@@ -107,8 +107,8 @@ def _capture_module(
         # torch.export takes fake tensors only together with weights of the same mode.
         by = "direct"
     alternatives = Alternatives(model, (args, kwargs), _captures(args, kwargs, options), options.explain)
-    preserved, remembered = Preserved(model, leaves.values), RememberedTensors(model)
-    attempt = functools.partial(_export, model, args, kwargs, leaves, (preserved, remembered), source_lines)
+    restoring = preserved, remembered = Preserved(model, leaves.values), RememberedTensors(model)
+    attempt = functools.partial(_export, model, args, kwargs, leaves, restoring, source_lines)
     try:
         program, values = capture_by(by, specialize, attempt, lambda: alternatives(())[0])
     except Failures as failures:
@@ -121,7 +121,7 @@ def _capture_module(
         else:
             ways = ("torch.export", "strict") if by == "auto" else (by,)
         follow = _capture_once(
-            functools.partial(_capture_at_sizes, model, args, kwargs, leaves, (preserved, remembered), ways)
+            functools.partial(_capture_at_sizes, model, args, kwargs, leaves, restoring, ways)
         )
         find_limits = functools.partial(
             limits_of_sides, model, leaves, structure, preserved, remembered, follow
@@ -130,17 +130,19 @@ def _capture_module(
         if limits.general_points and isinstance(program, RecordedProgram):
             at_values = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
             capture_at = functools.partial(
-                _capture_at_points, model, args, kwargs, at_values, (preserved, remembered), source_lines
+                _capture_at_points, model, args, kwargs, at_values, restoring, source_lines, "direct"
             )
             program, limits = choose_side(program, values, limits, capture_at, find_limits)
             names = symbol_names(program, leaves.dimension_names())
-        regions = [SizeRegion(program, limits)] if isinstance(program, RecordedProgram) else []
+        # Direct capture does not take weights that are tensors of other classes, such as torchao's.
+        by_parts = "direct" if isinstance(program, RecordedProgram) else "torch.export"
+        regions = [SizeRegion(program, limits)] if by in ("auto", by_parts) else []
         narrow = () if options.narrow is False else options.narrow
         is_own = regions and regions[0].includes({**limits.captured_sizes, **leaves.sizes()})
         if regions and limits.unlike_model and (narrow is not True or not is_own) and by != "gradients":
             at_values = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
             capture_region = functools.partial(
-                _capture_region, model, args, kwargs, at_values, (preserved, remembered), source_lines, ways
+                _capture_region, model, args, kwargs, at_values, restoring, source_lines, by_parts, ways
             )
             example = {**limits.captured_sizes, **leaves.sizes()}
             regions = find_regions(regions[0], example, leaves.ranges(), capture_region)
@@ -266,7 +268,7 @@ def _export(
     if by == "direct" and not specialize and names and is_about_sizes(failures[0]):
         sizes = leaves.sizes()
         larger = {name: factor * max(1, sizes[name]) for factor, name in enumerate(names, 2)}
-        at_larger = _capture_at_points(model, args, kwargs, leaves, restoring, source_lines, larger)
+        at_larger = _capture_at_points(model, args, kwargs, leaves, restoring, source_lines, by, larger)
         if at_larger is not None:
             return at_larger
     raise failures[0]
@@ -332,24 +334,22 @@ def _capture_at_points(
     leaves: shapes.Leaves,
     restoring: Contexts,
     source_lines: bool,
+    by: str,
     sizes: Mapping[str, int],
-) -> tuple[RecordedProgram, list[object]] | None:
-    """A direct capture at other sizes of the named dimensions, and its leaves; None if it fails."""
+) -> tuple[CapturedProgram, list[object]] | None:
+    """A capture at other sizes of the named dimensions, and its leaves; None if it fails."""
     values = shapes.at_sizes(leaves, sizes)
     call = pytree.tree_unflatten(values, pytree.tree_flatten((args, dict(kwargs)))[1])
     specification = _specification(model, args, kwargs, leaves) if any(leaves.requested_dims) else None
     named = leaves.named_dimensions()
     try:
         with _result_registered(model):
-            program = capture_call(
-                model, call, specification, named, restoring, source_lines, "direct", False
-            )
+            program = capture_call(model, call, specification, named, restoring, source_lines, by, False)
     except Exception as error:
         if is_fault(error):
             raise
         return None
     capture_patches.restore_operators(program.graph_module)
-    assert isinstance(program, RecordedProgram)
     at_point = shapes.Leaves(values, leaves.requested_dims, leaves.paths)
     refusal = shapes.describe_specialised(at_point, placeholders(program))
     return (program, values) if refusal is None else None
@@ -362,11 +362,12 @@ def _capture_region(
     leaves: shapes.Leaves,
     restoring: tuple[Preserved, RememberedTensors],
     source_lines: bool,
+    by: str,
     ways: Sequence[str],
     sizes: Mapping[str, int],
     fixed_names: Collection[str],
 ) -> SizeRegion | None:
-    """A direct capture at other sizes, and the sizes for which it is valid; None if it fails.
+    """A capture at other sizes, and the sizes for which it is valid; None if it fails.
 
     Args:
         fixed_names: the dimensions that the capture has at these sizes only.
@@ -377,7 +378,7 @@ def _capture_region(
         for leaf, axes in enumerate(leaves.requested_dims)
     ]
     at_sizes = shapes.Leaves(shapes.at_sizes(leaves, sizes), requested_dims, leaves.paths)
-    captured = _capture_at_points(model, args, kwargs, at_sizes, restoring, source_lines, {})
+    captured = _capture_at_points(model, args, kwargs, at_sizes, restoring, source_lines, by, {})
     if captured is None:
         return None
     program, values = captured

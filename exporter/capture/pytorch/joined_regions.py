@@ -14,13 +14,13 @@ from ...captured_graph.dimensions import SizeRestriction
 from ...captured_graph.side_alignment import NotJoinable
 from ...captured_graph.side_joining import join_sides
 from ...captured_graph.size_checks import write_conditions
-from ..fx_import.captured_program import RecordedProgram
+from ..fx_import.captured_program import CapturedProgram
 from ..sizes.size_limits import SizeLimits
 from ..sizes.size_regions import SizeRegion, joined_limits
 
 
 def join_regions(
-    regions: Sequence[SizeRegion], read: Callable[[RecordedProgram, SizeLimits], Capture]
+    regions: Sequence[SizeRegion], read: Callable[[CapturedProgram, SizeLimits], Capture]
 ) -> tuple[Capture, SizeLimits] | None:
     """One capture for the sizes of all regions, and its limits; None if their results differ in type.
 

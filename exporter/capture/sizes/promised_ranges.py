@@ -16,6 +16,7 @@ from ...captured_graph.dimensions import (
 )
 from .guards import Point, spread
 from .size_limits import SizeLimits
+from .size_regions import MOST_REGIONS
 
 _SIZES_TRIED = 1 << 12
 _LARGE = (1 << 20) + 1
@@ -57,7 +58,10 @@ def refuse_narrowed(
         if is_counted and not is_narrowed and _excludes_any(restriction.condition, dimensions, example):
             broken[restriction] = dimensions
     if broken:
-        raise NarrowedError(_message(broken), [restriction.condition for restriction in broken])
+        raise NarrowedError(
+            _message(broken, example if limits.has_more_sides else {}),
+            [restriction.condition for restriction in broken],
+        )
 
 
 def _demands_multiple(condition: str, names: Sequence[str]) -> bool:
@@ -103,8 +107,12 @@ def _sizes(dimension: Dimension) -> Iterator[int]:
     yield _LARGE if dimension.maximum is None else dimension.maximum
 
 
-def _message(broken: Mapping[SizeRestriction, Sequence[Dimension]]) -> str:
-    """The restrictions, and what the caller can do."""
+def _message(broken: Mapping[SizeRestriction, Sequence[Dimension]], example: Point) -> str:
+    """The restrictions, and what the caller can do.
+
+    Args:
+        example: the captured sizes, if branches on sizes have more sides than the export keeps.
+    """
     by_name = {dimension.name: dimension for dimensions in broken.values() for dimension in dimensions}
     names = " and ".join(f"'{name}'" for name in by_name)
     lines = [
@@ -116,6 +124,12 @@ def _message(broken: Mapping[SizeRestriction, Sequence[Dimension]]) -> str:
         remaining_range = _remaining_range(dimension, own_restrictions)
         if remaining_range:
             lines.append(f"declare the range that it supports: {remaining_range}")
+    if example:
+        name = next(iter(by_name))
+        lines.append(
+            f'or declare another range, such as Dim("{name}", max={2 * example[name]}), in which branches '
+            f"on sizes have fewer sides: up to {MOST_REGIONS} become an If"
+        )
     name_list = ", ".join(f'"{name}"' for name in by_name)
     lines += [
         f"or pass narrow=True (--narrow) or narrow=[{name_list}] to opsetta: the program then refuses sizes "

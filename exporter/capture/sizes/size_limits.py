@@ -31,6 +31,7 @@ class SizeLimits:
         is_partial: whether the search stopped when it had found such points.
         captured_sizes: the sizes of the captured dimensions.
         sides: the limits of the other sides of the program, see `RecordedProgram`.
+        has_more_sides: whether branches on sizes have more sides than the export keeps.
     """
 
     restrictions: list[SizeRestriction] = dataclasses.field(default_factory=list)
@@ -40,6 +41,7 @@ class SizeLimits:
     is_partial: bool = False
     captured_sizes: Point = dataclasses.field(default_factory=dict)
     sides: dict[int, SizeLimits] = dataclasses.field(default_factory=dict)
+    has_more_sides: bool = False
 
     def add_side(self, position: int, limits: SizeLimits) -> None:
         """Take over the restrictions of another side: which side a call takes depends on its values."""

@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from ...captured_graph.dimensions import SizeRestriction, evaluate, mentions
-from ..fx_import.captured_program import RecordedProgram
+from ..fx_import.captured_program import CapturedProgram
 from .critical_sizes import find_boundary
 from .guards import Point
 from .size_limits import SizeLimits
@@ -40,7 +40,7 @@ class SizeRegion:
         fixed: the dimensions that it has at one size only.
     """
 
-    program: RecordedProgram
+    program: CapturedProgram
     limits: SizeLimits
     fixed: Point = dataclasses.field(default_factory=dict)
 
@@ -90,6 +90,7 @@ def find_regions(
         nodes = sum(len(region.program.graph.nodes) for region in regions)
         is_large = len(regions) > 1 and nodes + nodes // len(regions) > _MOST_NODES
         if len(regions) == MOST_REGIONS or is_large:
+            first.limits.has_more_sides = True
             break
         tried.add(tuple(point.values()))
         changed = {name for name in _names_in(regions) if point[name] != first.limits.captured_sizes[name]}
@@ -187,7 +188,8 @@ def _points(
 
 def joined_limits(regions: Sequence[SizeRegion]) -> SizeLimits:
     """The limits of all regions together; the first region that includes the sizes of a call runs."""
-    limits = SizeLimits(captured_sizes=regions[0].limits.captured_sizes)
+    first = regions[0].limits
+    limits = SizeLimits(captured_sizes=first.captured_sizes, has_more_sides=first.has_more_sides)
     inside = [
         " and ".join(_in_brackets(entry.condition) for entry in region.conditions) for region in regions
     ]

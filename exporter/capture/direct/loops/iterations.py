@@ -47,9 +47,9 @@ class Loops:
         self.joins: list[Join] = []
 
     @property
-    def is_running(self) -> bool:
-        """Whether the body of a loop is being recorded."""
-        return bool(self._running)
+    def innermost(self) -> RecordedLoop | None:
+        """The innermost loop whose body is being recorded."""
+        return self._running[-1] if self._running else None
 
     # Iterations.
 
@@ -65,12 +65,13 @@ class Loops:
         line = current_line()
         arguments = [self.recorder.node_of(number) for number in (start, stop, count)]
         frame = frame or _frame_of_user(sys._getframe(1))
-        outer = self._running[-1] if self._running else None
+        outer = self.innermost
         if outer is not None and outer.is_running_with(frame, self.questions.polynomial(count), step):
             yield from self._follow(outer, start)
             return
         text = "an unknown line" if line is None else str(line)
-        loop = RecordedLoop(text, start, stop, step, count, arguments, outer)
+        key = (len(self.all),) if outer is None else outer.key_in_body(text)
+        loop = RecordedLoop(text, start, stop, step, count, arguments, outer, key)
         self.all.append(loop)
         self._running.append(loop)
         loop.instruction = (frame, frame.f_lasti)
@@ -125,6 +126,7 @@ class Loops:
             raise loop.refuse(f"does not repeat: {error}") from None
 
     def _begin(self, loop: RecordedLoop, iteration: int) -> torch.SymInt:
+        loop.occurrences.clear()
         environment = self._environment
         index: torch.SymInt = environment.create_unbacked_symint()
         expression = index.node.expr
@@ -170,9 +172,12 @@ class Loops:
         symbolic = [
             number for number in (before, after) if isinstance(number, (torch.SymInt, torch.SymFloat))
         ]
-        indices = {node.meta["val"].node.expr for recorded in self.all for node in recorded.markers}
-        # An iteration may compute a number such as `min(t + 1, n)`; code after the loop may not use it.
-        if any(not indices.isdisjoint(number.node.expr.free_symbols) for number in symbolic):
+        own_symbols = {node.meta["val"].node.expr for recorded in self.all for node in recorded.markers}
+        for nodes in loop.iterations():
+            own_symbols.update(*(node.meta.get("unbacked_bindings") or {} for node in nodes))
+        # An iteration may compute a number such as `min(t + 1, n)`, or read one from a tensor; code after the
+        # loop may not use it.
+        if any(not own_symbols.isdisjoint(number.node.expr.free_symbols) for number in symbolic):
             return
         if isinstance(before, Number) and isinstance(after, Number):
             is_same = self.questions.polynomial(before) == self.questions.polynomial(after)

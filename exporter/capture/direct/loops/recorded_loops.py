@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import types
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import sympy
@@ -32,6 +33,7 @@ class RecordedLoop:
         count: the number of iterations.
         arguments: the first index, the bound and the number of iterations as arguments of graph nodes.
         outer: the loop in whose iteration it runs.
+        key: equal for the loops that the iterations of the outer loop run at the same point of its body.
         markers: the nodes of the indices, each before its iteration, and a node after the last iteration.
         first_is_special: whether the first iteration took a branch that later ones do not take.
         states: the numbers and lists of the user's code before each iteration, and at the end.
@@ -40,6 +42,7 @@ class RecordedLoop:
         symbols: those of the indices, of inner loops too.
         body: what the iterations have in common, once all have run.
         stacked: the nodes of the stacked results by position, once the loop is replaced.
+        occurrences: how often the current iteration has come to a line.
     """
 
     line: str
@@ -49,6 +52,7 @@ class RecordedLoop:
     count: Number
     arguments: Sequence[Any]
     outer: RecordedLoop | None
+    key: tuple[Hashable, ...]
     markers: list[torch.fx.Node] = dataclasses.field(default_factory=list)
     states: list[dict[str, object]] = dataclasses.field(default_factory=list)
     first_is_special: bool = False
@@ -57,11 +61,17 @@ class RecordedLoop:
     symbols: set[sympy.Symbol] = dataclasses.field(default_factory=set)
     body: LoopBody | None = None
     stacked: dict[int, torch.fx.Node] = dataclasses.field(default_factory=dict)
+    occurrences: collections.Counter[Hashable] = dataclasses.field(default_factory=collections.Counter)
 
     def is_running_with(self, frame: types.FrameType, length: Polynomial[int], step: int) -> bool:
         """Whether the loop runs at an instruction, with ranges of this length and step: `zip` takes both."""
         is_same = self.instruction == (frame, frame.f_lasti) and self.length == length and self.step == step
         return self.body is None and is_same
+
+    def key_in_body(self, line: Hashable) -> tuple[Hashable, ...]:
+        """Names the point of the body at which the code comes to a line, alike in all iterations."""
+        self.occurrences[line] += 1
+        return *self.key, line, self.occurrences[line]
 
     def is_of_index(self, value: Any) -> bool:
         """Whether a value is a number, or a tensor with a shape, that depends on the index."""

@@ -339,7 +339,21 @@ class TwoNumbers(nn.Module):
         return self.second(result)
 
 
+class FirstByIndex(nn.Module):
+    """The other side writes to the first row, whose index is 0."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = (x[:, 0] > 0.5).nonzero()[:, 0]
+        if len(rows) == 0:
+            return x
+        result = x.clone()
+        result[torch.tensor([0])] = torch.zeros(1, 4)
+        result[rows] = x[rows] * 2
+        return result
+
+
 UNEQUAL = [
+    FirstByIndex(),
     OtherMask(),
     NotZero(),
     LargerOfTwo(),

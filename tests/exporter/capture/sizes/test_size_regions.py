@@ -197,6 +197,21 @@ class Cut(nn.Module):
         return x.sum(1) + y.amax(1)
 
 
+def halve_until_short(x: Tensor) -> Tensor:
+    while x.shape[1] > 4:
+        x = F.max_pool1d(x, 2)
+    return x
+
+
+def test_a_loop_until_a_size_is_small_needs_a_largest_size() -> None:
+    with pytest.raises(opsetta.NarrowedError, match=f"max=22.*up to {MOST_REGIONS} become an If"):
+        export(halve_until_short, 11)
+    example = (torch.randn(2, 11),)
+    program = opsetta.export(halve_until_short, example, opset=13, dynamic_shapes=({1: "n <= 22"},))
+    for length in (1, 4, 5, 9, 10, 19, 20, 22):
+        program.verify((torch.randn(2, length),))
+
+
 def test_branches_on_two_dimensions_far_from_the_example() -> None:
     example = (torch.randn(2, 5, 3), torch.randn(2, 6, 3))
     program = opsetta.export(Cut(), example, opset=9, dynamic_shapes=({1: "n"}, {1: "m"}))
