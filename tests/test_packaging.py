@@ -183,7 +183,8 @@ def test_only_the_core_is_needed_without_extras():
         "tomli",
     }
     assert set(PROJECT["optional-dependencies"]) == {
-        *("torch", "runtime", "cli", "safetensors", "huggingface", "keras", "fleet", "docs", "all", "dev")
+        *("torch", "runtime", "cli", "safetensors", "huggingface", "keras", "fleet", "docs", "all", "dev"),
+        "tflite",
     }
 
 

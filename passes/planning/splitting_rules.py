@@ -256,8 +256,9 @@ def _quantization(
     if len(shapes[1]) == len(result) > 1:
         return PartNeeds((axis,) * len(shapes))
     channels = node.attributes.get_int("axis", 1) % len(result)
-    scales = 0 if shapes[1] and axis == channels else None
-    return PartNeeds((axis, *[scales] * (len(shapes) - 1)))
+    # A vector of one number is for all elements, too.
+    whole = axis != channels
+    return PartNeeds((axis, *(None if whole or shape != [result[axis]] else 0 for shape in shapes[1:])))
 
 
 _ROWS = 2

@@ -98,7 +98,7 @@ class StreamingSession:
         self._requested_lookahead = _count("lookahead", lookahead, 0)
         threads = _count("threads", threads, 1)
         stateful = state_as_weights(model, state)
-        self._held, self._next_held = stateful.held, stateful.next_held
+        self._small_state, self._next_small_state = stateful.small, stateful.next_small
         with tempfile.TemporaryDirectory(prefix="opsetta-") as staging:
             opened = open_model(stateful.model, pathlib.Path(staging), verify, trusted)
         if state is None and any(entry.key == TRAINING for entry in opened.parts.proto.metadata_props):
@@ -127,11 +127,11 @@ class StreamingSession:
             name: _constant(opened.parts, name) for part in segments for name in part.constants.values()
         }
         self._last_reader = {name: part.index for part in segments for name in part.values.values()}
-        self._inputs = _inputs_except(opened.parts.proto, self._held)
-        self._held_inputs = _inputs_except(opened.parts.proto, self._inputs.names)
+        self._inputs = _inputs_except(opened.parts.proto, self._small_state)
+        self._state_inputs = _inputs_except(opened.parts.proto, self._inputs.names)
         outputs = [info.name for info in opened.parts.proto.graph.output]
         self._kept = [name for name in outputs if name not in self._state.updates]
-        self._outputs = [name for name in self._kept if name not in self._next_held]
+        self._outputs = [name for name in self._kept if name not in self._next_small_state]
         self._resident = ResidentWeights(self._weights)
         self._lock = threading.Lock()
         self._closed = False
@@ -202,9 +202,10 @@ class StreamingSession:
             )
         with self._lock:
             self._state.begin()
-            run = _Run(self, {**feed, **self._held_inputs.feed(self._held)}, ahead)
+            small_state = self._state_inputs.feed(self._small_state) if self._small_state else {}
+            run = _Run(self, {**feed, **small_state}, ahead)
             results = dict(zip(self._kept, run.outputs(), strict=True))
-            self._held |= {old: as_python(results[new]) for new, old in self._next_held.items()}
+            self._small_state |= {old: as_python(results[new]) for new, old in self._next_small_state.items()}
             self._state.advance()
             return [results[name] for name in self._outputs]
 
@@ -212,7 +213,7 @@ class StreamingSession:
     def state(self) -> dict[str, np.ndarray]:
         """Copies of the state in memory, by input name."""
         streamed = {name: self._weights[name].array() for name in self._state.updates.values()}
-        return {**streamed, **{name: array.copy() for name, array in self._held.items()}}
+        return {**streamed, **{name: array.copy() for name, array in self._small_state.items()}}
 
     def close(self) -> None:
         """End the thread that reads weights. The session cannot run afterwards."""
@@ -388,9 +389,9 @@ def _inputs_except(model: onnx.ModelProto, names: Collection[str]) -> ModelInput
     """The inputs of a model besides some."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
-    others = [info for info in model.graph.input if info.name not in names]
+    inputs = [info for info in model.graph.input if info.name not in names]
     del copy.graph.input[:]
-    copy.graph.input.extend(others)
+    copy.graph.input.extend(inputs)
     return inputs_of_message(copy)
 
 

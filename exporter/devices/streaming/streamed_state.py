@@ -31,14 +31,14 @@ class StatefulModel:
     Attributes:
         model: the model, or the caller's if it has no state.
         streamed: by output, the weight whose next value it is.
-        held: the state that is too small to be streamed, by input.
-        next_held: by output, the input whose next value it is.
+        small: the state that is too small to be streamed, by input.
+        next_small: by output, the input whose next value it is.
     """
 
     model: object
     streamed: dict[str, str] = dataclasses.field(default_factory=dict)
-    held: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    next_held: dict[str, str] = dataclasses.field(default_factory=dict)
+    small: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    next_small: dict[str, str] = dataclasses.field(default_factory=dict)
 
 
 def state_as_weights(model: object, state: Mapping[str, object] | None) -> StatefulModel:
@@ -81,8 +81,8 @@ def state_as_weights(model: object, state: Mapping[str, object] | None) -> State
             copy.graph.register_initializer(value)
             stateful.streamed[updates[name]] = name
         else:
-            stateful.held[name] = as_array(state[name])
-            stateful.next_held[updates[name]] = name
+            stateful.small[name] = as_array(state[name])
+            stateful.next_small[updates[name]] = name
     return stateful
 
 

@@ -129,7 +129,7 @@ class LiftRows(ConstantPass):
 
     def _by_columns(self, node: ir.Node) -> bool | None:
         """Whether a node knows the last axis; None if it is not computed row by row."""
-        if len(node.outputs) != 1 or node.inputs[0] is None:
+        if len(node.outputs) != 1 or not node.inputs or node.inputs[0] is None:
             return None
         if node.op_type in UNARY_BY_ROWS or node.op_type in BROADCASTING_BY_ROWS:
             return False

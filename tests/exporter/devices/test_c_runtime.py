@@ -388,7 +388,7 @@ def test_operators_without_a_kernel_are_all_named(tmp_path):
             r"input 0 has 5 dimensions",
         ),
         (
-            "(float[1,1,4] x) => (float[1,1,2] y, int64[1,1,2] z) { y, z = MaxPool<kernel_shape=[3]>(x) }",
+            "(float[2,4] x, float[4] s) => (float[2,4] y, float[2,1] m) { y, m = LayerNormalization(x, s) }",
             "output 1",
         ),
         ("(float[3,4] x) => (float[3,4] y) { y = LpNormalization(x) }", r"LpNormalization \(1\)"),
