@@ -60,7 +60,7 @@ def compare_layers(
     second_feed = {second_name: feed[name] for name, second_name in pairs}
     for value in sources[1].graph.inputs:
         array = second_feed.get(str(value.name))
-        # Inputs of half precision take the same numbers.
+        # The second model may have other floating-point types: it gets the same numbers in its own types.
         if array is not None and value.dtype in _FLOATS and ir.DataType.from_numpy(array.dtype) in _FLOATS:
             second_feed[str(value.name)] = array.astype(value.dtype.numpy())
     feeds = feed, second_feed

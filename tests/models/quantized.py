@@ -144,7 +144,7 @@ def _dynamic(module: GraphModule, value: Node) -> Node:
 def _weight(module: GraphModule, weight: Node, number: int) -> Node:
     """The weight as INT8 with a scale per row, kept as buffers.
 
-    Of 7 bits, as torch's own observers choose them for x86: without VNNI, sums of products with 8 overflow.
+    The integers have 7 bits: on x86 without VNNI, onnxruntime's sums of products of 8 bits overflow.
     """
     tensor = module.get_parameter(str(weight.target)).detach()
     scales = tensor.abs().amax(1) / 63

@@ -53,7 +53,7 @@ def converted(quantizer_name: str) -> torch.nn.Module:
     else:
         x86_config = get_default_x86_inductor_quantization_config(
             is_dynamic=bool(is_dynamic),
-            # Without VNNI, products of 8 bits overflow in onnxruntime, as in torch's own kernels.
+            # Activations of 7 bits: without VNNI, onnxruntime's sums of products of 8 bits overflow.
             reduce_range=True,
         )
         quantizer = X86InductorQuantizer().set_global(x86_config)

@@ -67,7 +67,7 @@ def test_compared_elements_are_packed_into_bits(data: Array, threshold: Any) -> 
 
 
 def test_random_crops_meet_their_conditions() -> None:
-    """The area, the aspect ratio and the covered part of the box of each crop."""
+    """For each random crop: its share of the image, its aspect ratio, and the share of the box inside it."""
     box = np.float32([0.25, 0.25, 0.75, 0.5])
     sizes, boxes = np.array([60, 80, 3], np.int32), box.reshape(1, 1, 4)
     call = record("SampleDistortedBoundingBox", image_size=sizes, bounding_boxes=boxes)

@@ -125,8 +125,8 @@ class _Numbering:
         ]
         graphs = [program.graph, *(body.graph for body in bodies)]
         written = {storage for graph in graphs for node in graph.nodes for storage in _written_storages(node)}
-        # A mask that is written to may have had other elements when the code asked. The body of a loop has
-        # other nodes than the recording, but the same values.
+        # The code branched on a mask as it was then: one that is written to may have other elements later.
+        # Masks are compared by their tensors: a loop's body has copies of the nodes with the same tensors.
         self._without_true = {id(mask.meta["val"]) for mask in without_true if _storage(mask) not in written}
         self._values: dict[torch.fx.Node, Hashable] = {}
         self._versions: dict[int, Hashable] = {}

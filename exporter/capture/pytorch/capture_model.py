@@ -367,7 +367,7 @@ def _capture_region(
     sizes: Mapping[str, int],
     fixed_names: Collection[str],
 ) -> SizeRegion | None:
-    """A capture at other sizes, and the sizes for which it is valid; None if it fails.
+    """Capture the model at other sizes, and find the sizes for which this capture is valid; None if it fails.
 
     Args:
         fixed_names: the dimensions that the capture has at these sizes only.

@@ -225,7 +225,7 @@ def _show_nodes(path: pathlib.Path, trusted: bool, as_json: bool) -> None:
     if peak is not None:
         say(f"memory of results, planned: {size_text(peak)}")
     for subject, sums in (("operator", by_operator), ("module", by_module)):
-        # The weights outside of all modules have the name "".
+        # Weights that belong to no module are listed under the empty name.
         listed = [f"{name or 'other'} {size_text(size)}" for name, size in sums.items()]
         hidden = [more(len(listed))] if len(listed) > MOST_SHOWN else []
         say(f"weights by {subject}: {', '.join(listed[:MOST_SHOWN] + hidden)}")

@@ -1,4 +1,4 @@
-"""ONNX pass: normalizes the largest logits instead of the largest probabilities, as routers of experts need.
+"""ONNX pass: in routers of experts, applies Softmax to the largest logits only, instead of to all logits.
 
     Softmax -> TopK -> values / ReduceSum(values)
     TopK -> Softmax of the values

@@ -21,7 +21,7 @@ BROADCASTING = frozenset(
 )
 """The elementwise operators of several operands."""
 _REDUCTIONS = frozenset(("ReduceMax", "ReduceMin", "ReduceSum", "ReduceMean"))
-_MAXIMUM_READERS = 64
+MAXIMUM_READERS = 64
 _MASK_OF_ATTENTION = 3
 
 
@@ -72,7 +72,7 @@ class BroadcastLate(ConstantPass):
 
     def _is_repeated(self, value: ir.Value, axes: frozenset[int], narrowed: list[ir.Value]) -> bool:
         """Whether every reader repeats a value along axes; `narrowed` collects values that become smaller."""
-        if value.is_graph_output() or len(narrowed) >= _MAXIMUM_READERS:
+        if value.is_graph_output() or len(narrowed) >= MAXIMUM_READERS:
             return False
         narrowed.append(value)
         for node, _ in value.uses():

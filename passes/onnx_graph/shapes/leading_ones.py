@@ -15,9 +15,7 @@ import onnx_ir as ir
 from ....registration.size_algebra.dimensions import same_size
 from ..node_pass import NodePass, replace_by_value
 from ..pass_order import Run
-from .late_broadcasts import BROADCASTING
-
-_MAXIMUM_READERS = 64
+from .late_broadcasts import BROADCASTING, MAXIMUM_READERS
 
 
 class OmitLeadingOnes(NodePass):
@@ -46,7 +44,7 @@ class OmitLeadingOnes(NodePass):
         if added < 1 or len(inner) != len(outer) or not all(map(same_size, inner, outer)):
             return False
         readers = [reader for reader, _ in result.uses()]
-        if not 0 < len(readers) <= _MAXIMUM_READERS:
+        if not 0 < len(readers) <= MAXIMUM_READERS:
             return False
         for reader in readers:
             if reader.graph is not node.graph or reader.domain or reader.op_type not in BROADCASTING:

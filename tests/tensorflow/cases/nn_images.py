@@ -85,7 +85,7 @@ def _crops():
                 extrapolation_value=-2.0,
                 atol=1e-5,
             )
-    # The column of the single pixel is just below a half, because -0.3 is not exact.
+    # The sampled column is just below 0.5 and rounds to 0: -0.3 in float32 is not exactly -0.3.
     yield record(
         "CropAndResize",
         "nearest_below_half",

@@ -1,4 +1,4 @@
-"""Inputs that are encoded images: bytes in place of a string.
+"""Gives inputs that are encoded images (PNG, JPEG) as vectors of bytes, not as strings.
 
 TensorFlow's decoders read a string, ONNX's ImageDecoder a vector of bytes, and no operator of ONNX makes one
 from the other. An input that only decoders read becomes a vector of bytes.
