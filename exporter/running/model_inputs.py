@@ -7,7 +7,7 @@ refused everywhere.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias, TypeGuard
 
 import numpy as np
@@ -55,13 +55,15 @@ def inputs_of_model(
     return ModelInputs(declared, properties, model.producer_name or "")
 
 
-def inputs_of_message(model: onnx.ModelProto) -> ModelInputs:
-    """The inputs of a model file's message."""
+def inputs_of_message(model: onnx.ModelProto, omitted: Collection[str] = ()) -> ModelInputs:
+    """The inputs of a model file's message, without those of these names."""
     graph = model.graph
     stored = {tensor.name for tensor in graph.initializer}
     stored |= {tensor.values.name for tensor in graph.sparse_initializer}
     declared = []
     for info in graph.input:
+        if info.name in omitted:
+            continue
         is_tensor = info.type.WhichOneof("value") in ("tensor_type", None)
         tensor = info.type.tensor_type
         dtype = ir.DataType(tensor.elem_type) if is_tensor and tensor.elem_type else None

@@ -10,11 +10,10 @@ import pathlib
 import tempfile
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import onnx
 import onnx_ir as ir
 
 from ....registration import TRAINING, PlanError, UsageError
@@ -127,8 +126,10 @@ class StreamingSession:
             name: _constant(opened.parts, name) for part in segments for name in part.constants.values()
         }
         self._last_reader = {name: part.index for part in segments for name in part.values.values()}
-        self._inputs = _inputs_except(opened.parts.proto, self._small_state)
-        self._state_inputs = _inputs_except(opened.parts.proto, self._inputs.names)
+        self._inputs = inputs_of_message(opened.parts.proto, omitted=self._small_state)
+        declared = inputs_of_message(opened.parts.proto).declared
+        # The conditions on sizes are about the inputs of the caller.
+        self._state_inputs = ModelInputs([declared[name] for name in self._small_state], {})
         outputs = [info.name for info in opened.parts.proto.graph.output]
         self._kept = [name for name in outputs if name not in self._state.updates]
         self._outputs = [name for name in self._kept if name not in self._next_small_state]
@@ -202,8 +203,7 @@ class StreamingSession:
             )
         with self._lock:
             self._state.begin()
-            small_state = self._state_inputs.feed(self._small_state) if self._small_state else {}
-            run = _Run(self, {**feed, **small_state}, ahead)
+            run = _Run(self, {**feed, **self._state_inputs.feed(self._small_state)}, ahead)
             results = dict(zip(self._kept, run.outputs(), strict=True))
             self._small_state |= {old: as_python(results[new]) for new, old in self._next_small_state.items()}
             self._state.advance()
@@ -383,16 +383,6 @@ def _count(name: str, value: object, least: int) -> int | None:
     if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < least):
         raise UsageError(f"{name} must be an integer of at least {least}, not {value!r}")
     return value
-
-
-def _inputs_except(model: onnx.ModelProto, names: Collection[str]) -> ModelInputs:
-    """The inputs of a model besides some."""
-    copy = onnx.ModelProto()
-    copy.CopyFrom(model)
-    inputs = [info for info in model.graph.input if info.name not in names]
-    del copy.graph.input[:]
-    copy.graph.input.extend(inputs)
-    return inputs_of_message(copy)
 
 
 def _open(message: bytes, threads: int | None) -> OpenSession:
