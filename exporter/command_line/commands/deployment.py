@@ -191,6 +191,12 @@ def prepack(
             help="portable, or native: also packs convolutions, for processors with the same instructions."
         ),
     ] = "portable",
+    header: Annotated[
+        bool,
+        typer.Option(
+            "--header", help="Also write opsetta_prepack.h, with which programs in C check the folder."
+        ),
+    ] = False,
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
@@ -203,6 +209,10 @@ def prepack(
     if opset is not None:
         check_opset(opset)
     load_as_onnx(model, trusted, opset).save(output, prepack=True, layout=layout)
+    if header:
+        from ...devices.prepack.saving import write_header
+
+        write_header(output)
     if not (output / MANIFEST).is_file():
         # A warning has said that onnxruntime packs no weight.
         facts = {"folder": str(output), "layout": layout, "packed_weights": 0}

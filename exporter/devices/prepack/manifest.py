@@ -17,6 +17,8 @@ PACKED = "model.prepacked.onnx"
 MANIFEST = "prepack.json"
 VERIFIED = "prepack.verified.json"
 UNPACKED = "prepack.unpacked.json"
+C_HEADER = "opsetta_prepack.h"
+"""The check of a folder for programs in C, beside this module."""
 FORMAT = 2
 LAYOUTS = ("portable", "native")
 VERIFICATIONS = ("full", "size")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib.resources
 import os
 import pathlib
 import tempfile
@@ -25,7 +26,18 @@ from ...files.targets import folder_of, resolve, unwritable
 from ...running.session import open_session, session_options
 from ..file_records import FileRecord
 from . import environment
-from .manifest import LAYOUTS, MANIFEST, PACKED, PLAIN, PROVIDERS, UNPACKED, VERIFIED, Blob, Manifest
+from .manifest import (
+    C_HEADER,
+    LAYOUTS,
+    MANIFEST,
+    PACKED,
+    PLAIN,
+    PROVIDERS,
+    UNPACKED,
+    VERIFIED,
+    Blob,
+    Manifest,
+)
 
 LOADED_LEVEL = "ORT_ENABLE_ALL"
 """The graph optimization level of `load_session` by default."""
@@ -119,6 +131,16 @@ def save_prepacked(
         if isinstance(error, ModelFileError):
             raise
         raise unwritable(str(folder_path), error) from error
+
+
+def write_header(folder: pathlib.Path) -> None:
+    """Write the check of a folder for programs in C into it.
+
+    Raises:
+        ModelFileError: the folder cannot be written.
+    """
+    source = importlib.resources.files(__package__).joinpath(C_HEADER).read_bytes()
+    publish(folder / C_HEADER, lambda file, _: file.write(source))
 
 
 def _pack(model: pathlib.Path, folder: pathlib.Path, layout: str) -> Any:

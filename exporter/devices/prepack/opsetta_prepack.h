@@ -1,0 +1,371 @@
+/* Says which file of a folder with packed weights a program in C or C++ opens: `model.prepacked.onnx` where the packed
+   weights are valid, else `model.onnx`. It compares what opsetta.load_session compares, but for `processor_features`:
+   those are numpy's names; Linux's names of the same instructions, `processor_flags`, are compared. C99 and POSIX.
+
+   One source file defines OPSETTA_PREPACK_IMPLEMENTATION before it includes this header. docs/prepack.md has an example. */
+#ifndef OPSETTA_PREPACK_H
+#define OPSETTA_PREPACK_H
+
+#include <stddef.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define OPSETTA_PREPACK_PACKED 0  /* open `model.prepacked.onnx` */
+#define OPSETTA_PREPACK_PLAIN 1   /* open `model.onnx`: the packed weights are not valid here */
+#define OPSETTA_PREPACK_REFUSED 2 /* open neither: `model.onnx` is not the file that was saved */
+
+/* The session to open, on onnxruntime's CPU provider. */
+typedef struct {
+  const char *onnxruntime;        /* OrtGetApiBase()->GetVersionString() */
+  const char *build;              /* OrtApi.GetBuildInfoString() */
+  const char *optimization_level; /* its GraphOptimizationLevel, "ORT_ENABLE_ALL" by default */
+  const char *const *entries;     /* keys and values of the entries of its options that prepack.json lists as
+                                     `session_entries`, and a NULL behind; NULL if there are none */
+} opsetta_prepack_session;
+
+/* Checks the environment, and the size of each file; with `verify_digests`, also its SHA-256 (1 to 5 s per GB). It does
+   not keep other processes from saving into the folder. Returns one of the numbers above; other than for the
+   first, `reason` is why, cut to `reason_size` bytes. */
+int opsetta_prepack_check(const char *folder, const opsetta_prepack_session *session, int verify_digests,
+                          char *reason, size_t reason_size);
+
+#ifdef __cplusplus
+}
+#endif
+#endif
+
+#ifdef OPSETTA_PREPACK_IMPLEMENTATION
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+
+#define OPSETTA_MANIFEST_SIZE (1 << 25)
+#define OPSETTA_DEPTH 5
+#define OPSETTA_FIELDS 12 /* of the environment */
+#define OPSETTA_MEMBERS 64 /* of an object: sorting them takes the square of their number */
+
+/* SHA-256, FIPS 180-4. */
+typedef struct { uint32_t state[8]; uint64_t size; unsigned char block[64]; } opsetta_sha;
+
+static uint32_t opsetta_rotate(uint32_t x, int n) { return x >> n | x << (32 - n); }
+
+static void opsetta_sha_block(opsetta_sha *sha) {
+  static const uint32_t k[64] = {
+    0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01,
+    0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc,
+    0x2de92c6f, 0x4a7484aa, 0x5cb0a9dc, 0x76f988da, 0x983e5152, 0xa831c66d, 0xb00327c8, 0xbf597fc7, 0xc6e00bf3, 0xd5a79147,
+    0x06ca6351, 0x14292967, 0x27b70a85, 0x2e1b2138, 0x4d2c6dfc, 0x53380d13, 0x650a7354, 0x766a0abb, 0x81c2c92e, 0x92722c85,
+    0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116, 0x1e376c08,
+    0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208,
+    0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
+  uint32_t w[64], v[8];
+  int i;
+  for (i = 0; i < 64; i++) {
+    const unsigned char *b = sha->block + 4 * (i & 15);
+    if (i < 16) w[i] = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
+    else w[i] = w[i - 16] + w[i - 7] + (opsetta_rotate(w[i - 15], 7) ^ opsetta_rotate(w[i - 15], 18) ^ w[i - 15] >> 3)
+      + (opsetta_rotate(w[i - 2], 17) ^ opsetta_rotate(w[i - 2], 19) ^ w[i - 2] >> 10);
+  }
+  memcpy(v, sha->state, sizeof v);
+  for (i = 0; i < 64; i++) {
+    uint32_t a = v[0], e = v[4];
+    uint32_t t = v[7] + (opsetta_rotate(e, 6) ^ opsetta_rotate(e, 11) ^ opsetta_rotate(e, 25)) + ((e & v[5]) ^ (~e & v[6]))
+      + k[i] + w[i];
+    uint32_t u = (opsetta_rotate(a, 2) ^ opsetta_rotate(a, 13) ^ opsetta_rotate(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
+    memmove(v + 1, v, 7 * sizeof *v);
+    v[4] += t;
+    v[0] = t + u;
+  }
+  for (i = 0; i < 8; i++) sha->state[i] += v[i];
+}
+
+static void opsetta_sha_start(opsetta_sha *sha) {
+  static const uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  memcpy(sha->state, state, sizeof state);
+  sha->size = 0;
+}
+
+static void opsetta_sha_add(opsetta_sha *sha, const void *data, size_t size) {
+  const unsigned char *bytes = (const unsigned char *)data;
+  while (size) {
+    size_t used = (size_t)(sha->size & 63), part = 64 - used < size ? 64 - used : size;
+    memcpy(sha->block + used, bytes, part);
+    sha->size += part;
+    bytes += part;
+    size -= part;
+    if (used + part == 64) opsetta_sha_block(sha);
+  }
+}
+
+static void opsetta_sha_end(opsetta_sha *sha, char hex[65]) {
+  uint64_t bits = sha->size * 8;
+  unsigned char end[72] = {0x80}; /* the mark, zeros, and the size at the end of a block */
+  size_t zeros = (size_t)((119 - (sha->size & 63)) & 63);
+  int i;
+  for (i = 0; i < 8; i++) end[1 + zeros + (size_t)i] = (unsigned char)(bits >> (56 - 8 * i));
+  opsetta_sha_add(sha, end, zeros + 9);
+  for (i = 0; i < 8; i++) sprintf(hex + 8 * i, "%08lx", (unsigned long)sha->state[i]);
+}
+
+/* JSON, as text that ends in a NUL. Each of these returns NULL for what is malformed or missing. */
+static const char *opsetta_space(const char *at) { return at + strspn(at, " \t\r\n"); }
+
+static const char *opsetta_skip_text(const char *at) {
+  if (*at++ != '"') return NULL;
+  for (; *at != '"'; at++)
+    if ((unsigned char)*at < 32 || (*at == '\\' && !strchr("\"\\/bfnrtu", *++at)) || !*at) return NULL;
+  return at + 1;
+}
+
+/* The end of a value. With `sha`, also adds the value as Python's json.dumps(…, sort_keys=True) writes it, for an object at
+   `depth` 0 without its member `sha256`. */
+static const char *opsetta_value(const char *at, int depth, opsetta_sha *sha) {
+  const char *keys[OPSETTA_MEMBERS], *begin = at, *last = NULL;
+  size_t count = 0, members = 0, i;
+  int is_object = *at == '{';
+  if (depth > OPSETTA_DEPTH) return NULL;
+  if (*at != '{' && *at != '[') {
+    at = *at == '"' ? opsetta_skip_text(at) : at + strcspn(at, " \t\r\n,]}\"[{:");
+    if (at == begin) return NULL;
+    if (at && sha) opsetta_sha_add(sha, begin, (size_t)(at - begin));
+    return at;
+  }
+  if (sha) opsetta_sha_add(sha, at, 1);
+  at = opsetta_space(at + 1);
+  while (*at != (is_object ? '}' : ']')) {
+    if (count++ && (*at != ',' || !*(at = opsetta_space(at + 1)))) return NULL;
+    if (is_object) {
+      if (members == OPSETTA_MEMBERS) return NULL;
+      keys[members++] = at;
+      at = opsetta_skip_text(at);
+      if (!at || *(at = opsetta_space(at)) != ':') return NULL;
+      at = opsetta_space(at + 1);
+    } else if (sha && count > 1) opsetta_sha_add(sha, ", ", 2);
+    at = opsetta_value(at, depth + 1, is_object ? NULL : sha);
+    if (!at) return NULL;
+    at = opsetta_space(at);
+  }
+  for (;;) {
+    const char *next = NULL, *end;
+    for (i = 0; sha && i < members; i++)
+      if ((!last || strcmp(keys[i], last) > 0) && (!next || strcmp(keys[i], next) < 0)
+          && (depth || strncmp(keys[i], "\"sha256\"", 8)))
+        next = keys[i];
+    if (!next) break;
+    end = opsetta_skip_text(next);
+    if (last) opsetta_sha_add(sha, ", ", 2);
+    opsetta_sha_add(sha, next, (size_t)(end - next));
+    opsetta_sha_add(sha, ": ", 2);
+    opsetta_value(opsetta_space(opsetta_space(end) + 1), depth + 1, sha);
+    last = next;
+  }
+  if (sha) opsetta_sha_add(sha, at, 1);
+  return at + 1;
+}
+
+/* The next entry of an object or list of checked JSON, behind its bracket or the entry before; NULL after the last. */
+static const char *opsetta_next(const char *at) {
+  at = opsetta_space(at);
+  if (*at == ',') at = opsetta_space(at + 1);
+  return *at == '}' || *at == ']' ? NULL : at;
+}
+
+static const char *opsetta_value_of(const char *key) { return opsetta_space(opsetta_space(opsetta_skip_text(key)) + 1); }
+
+static const char *opsetta_member(const char *object, const char *name) {
+  const char *key;
+  if (!object || *object != '{') return NULL;
+  for (key = opsetta_next(object + 1); key; key = opsetta_next(opsetta_value(opsetta_value_of(key), 0, NULL)))
+    if (!strncmp(key + 1, name, strlen(name)) && key[1 + strlen(name)] == '"') return opsetta_value_of(key);
+  return NULL;
+}
+
+static const char *opsetta_first(const char *list) { return list && *list == '[' ? opsetta_next(list + 1) : NULL; }
+
+static const char *opsetta_after(const char *entry) { return opsetta_next(opsetta_value(entry, 0, NULL)); }
+
+/* Whether a value is this text; of escapes, only those of quotes and backslashes are read. */
+static int opsetta_is(const char *value, const char *text) {
+  if (!value || !text || *value++ != '"') return 0;
+  for (; *text; text++, value++) {
+    if (*value == '\\') value++;
+    else if (*value == '"') return 0;
+    if (*value != *text) return 0;
+  }
+  return *value == '"';
+}
+
+static int opsetta_has(const char *list, const char *word, size_t size) {
+  const char *entry;
+  for (entry = opsetta_first(list); entry; entry = opsetta_after(entry))
+    if (*entry == '"' && !strncmp(entry + 1, word, size) && entry[1 + size] == '"') return 1;
+  return 0;
+}
+
+/* Whether onnxruntime, oneDNN or torch have kernels for an instruction set; `.` ends a whole name. */
+static int opsetta_is_used(const char *flag, size_t size) {
+  static const char *const sets[] = {"sse", "ssse3", "avx", "fma", "amx", "neon", "asimd", "sve", "sme", "pni.", "f16c.", "xop.",
+                                     "fphp.", "bf16.", "i8mm.", NULL};
+  size_t i, used;
+  for (i = 0; sets[i]; i++) {
+    used = strcspn(sets[i], ".");
+    if (size >= used && !strncmp(flag, sets[i], used) && (!sets[i][used] || size == used)) return 1;
+  }
+  return 0;
+}
+
+/* The next word of a line, behind `at`; of size 0 at the end. */
+static const char *opsetta_word(const char *at, size_t *size) {
+  at += strspn(at, " \t\n");
+  *size = strcspn(at, " \t\n");
+  return at;
+}
+
+/* Whether this processor has the flags of a list that kernels use, and no others of them. */
+static int opsetta_same_flags(const char *saved) {
+  static char line[1 << 15];
+  FILE *file = fopen("/proc/cpuinfo", "r");
+  const char *flags = NULL, *word, *entry;
+  size_t size, other, used = 0, found = 0;
+  while (file && !flags && fgets(line, sizeof line, file))
+    if (!strncmp(line, "flags", 5) || !strncmp(line, "Features", 8)) flags = strchr(line, ':');
+  if (file) fclose(file);
+  if (!flags++) return 0;
+  for (word = opsetta_word(flags, &size); size; word = opsetta_word(word + size, &size))
+    if (opsetta_is_used(word, size) && (used++, !opsetta_has(saved, word, size))) return 0;
+  for (entry = opsetta_first(saved); entry; entry = opsetta_after(entry)) {
+    size = *entry == '"' ? (size_t)(opsetta_skip_text(entry) - entry) - 2 : 0;
+    if (!opsetta_is_used(entry + 1, size)) continue;
+    for (word = opsetta_word(flags, &other); other; word = opsetta_word(word + other, &other))
+      if (other == size && !strncmp(word, entry + 1, size)) break;
+    if (!other) return 0;
+    found++;
+  }
+  return found && used; /* of an unknown architecture, it is not known which flags are used */
+}
+
+/* Whether an object of texts has these pairs of keys and values and no others; a value of NULL is left out. */
+static int opsetta_same_pairs(const char *object, const char *const *pairs) {
+  size_t count = 0;
+  const char *key;
+  for (; pairs && *pairs; pairs += 2) {
+    if (pairs[1] && !opsetta_is(opsetta_member(object, pairs[0]), pairs[1])) return 0;
+    count += pairs[1] != NULL;
+  }
+  if (!object || *object != '{') return 0;
+  for (key = opsetta_next(object + 1); key; key = opsetta_after(opsetta_value_of(key))) count--;
+  return count == 0;
+}
+
+static int opsetta_same_field(const char *key, const char *value, const opsetta_prepack_session *session) {
+  const char *limits[9] = {"ATEN_CPU_CAPABILITY", NULL, "DNNL_MAX_CPU_ISA", NULL, "ONEDNN_MAX_CPU_ISA", NULL, "ONEDNN_CPU_ISA_HINTS"};
+  const uint16_t one = 1;
+  struct utsname machine;
+  int i;
+  for (i = 0; i < 8; i += 2) limits[i + 1] = getenv(limits[i]);
+  if (uname(&machine)) return 0;
+  if (opsetta_is(key, "architecture")) return opsetta_is(value, machine.machine);
+  if (opsetta_is(key, "byte_order")) return opsetta_is(value, *(const char *)&one ? "little" : "big");
+  if (opsetta_is(key, "operating_system")) return opsetta_is(value, "linux") && !strcmp(machine.sysname, "Linux");
+  if (opsetta_is(key, "processor_flags")) return opsetta_same_flags(value);
+  if (opsetta_is(key, "processor_limits")) return opsetta_same_pairs(value, limits);
+  if (opsetta_is(key, "onnxruntime")) return opsetta_is(value, session->onnxruntime);
+  if (opsetta_is(key, "onnxruntime_build")) return opsetta_is(value, session->build);
+  if (opsetta_is(key, "graph_optimization_level")) return opsetta_is(value, session->optimization_level);
+  if (opsetta_is(key, "session_entries")) return opsetta_same_pairs(value, session->entries);
+  if (opsetta_is(key, "providers")) {
+    const char *provider = opsetta_first(value), *name = provider ? opsetta_first(provider) : NULL;
+    return opsetta_is(name, "CPUExecutionProvider") && opsetta_same_pairs(opsetta_after(name), NULL) && !opsetta_after(provider);
+  }
+  return opsetta_is(key, "processor_features") || opsetta_is(key, "threads");
+}
+
+/* Opens a regular file, and gets its size; NULL if it is none. */
+static FILE *opsetta_open_file(const char *folder, const char *name, uint64_t *size) {
+  char path[4096];
+  struct stat status;
+  if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return NULL;
+  if (stat(path, &status) || !S_ISREG(status.st_mode)) return NULL;
+  *size = (uint64_t)status.st_size;
+  return fopen(path, "rb");
+}
+
+/* Whether the files of a list are as they were saved, and `needed` is one of them. If not, `file` is the first that is not. */
+static int opsetta_same_files(const char *folder, const char *records, const char *needed, int verify, char file[256]) {
+  static unsigned char block[1 << 16];
+  const char *record;
+  int is_listed = 0, same = 1;
+  strcpy(file, needed);
+  for (record = opsetta_first(records); record && same; record = opsetta_after(record)) {
+    const char *name = opsetta_member(record, "name"), *saved_size = opsetta_member(record, "size");
+    size_t length = name && *name == '"' ? strcspn(name + 1, "\"\\/") : 0, part = verify != 0;
+    char hex[65];
+    uint64_t size;
+    opsetta_sha sha;
+    FILE *stream;
+    if (!saved_size || !length || length > 255 || name[1 + length] != '"') return 0;
+    sprintf(file, "%.*s", (int)length, name + 1);
+    is_listed |= !strcmp(file, needed);
+    if (!(stream = opsetta_open_file(folder, file, &size))) return 0;
+    same = strtoull(saved_size, NULL, 10) == size;
+    for (opsetta_sha_start(&sha); same && part; opsetta_sha_add(&sha, block, part)) part = fread(block, 1, sizeof block, stream);
+    fclose(stream);
+    opsetta_sha_end(&sha, hex);
+    same = same && (!verify || opsetta_is(opsetta_member(record, "sha256"), hex));
+  }
+  return same && is_listed;
+}
+
+/* The text of prepack.json, to free; NULL if it cannot be read, or is not as it was saved. */
+static char *opsetta_read_manifest(const char *folder) {
+  char hex[65], *text = NULL;
+  const char *end;
+  uint64_t size = 0;
+  opsetta_sha sha;
+  FILE *file = opsetta_open_file(folder, "prepack.json", &size);
+  if (file && size <= OPSETTA_MANIFEST_SIZE) text = (char *)malloc((size_t)size + 1);
+  if (text) text[fread(text, 1, (size_t)size, file)] = 0;
+  if (file) fclose(file);
+  opsetta_sha_start(&sha);
+  if (text && *text == '{' && (end = opsetta_value(text, 0, &sha)) && !*opsetta_space(end)) {
+    opsetta_sha_end(&sha, hex);
+    if (opsetta_is(opsetta_member(text, "sha256"), hex)) return text;
+  }
+  free(text);
+  return NULL;
+}
+
+int opsetta_prepack_check(const char *folder, const opsetta_prepack_session *session, int verify_digests,
+                          char *reason, size_t reason_size) {
+  char file[256], *manifest = opsetta_read_manifest(folder);
+  const char *key = opsetta_member(manifest, "fingerprint"), *problem = NULL;
+  const char *format = opsetta_member(manifest, "format"), *layout = opsetta_member(manifest, "layout");
+  int answer = OPSETTA_PREPACK_PLAIN, fields = 0;
+  if (!manifest) snprintf(reason, reason_size, "prepack.json is missing or damaged");
+  else if (!format || *format != '2' || !strchr(" ,\r\n}", format[1]))
+    snprintf(reason, reason_size, "prepack.json has another format than 2");
+  else if (!opsetta_same_files(folder, opsetta_member(manifest, "plain"), "model.onnx", verify_digests, file)) {
+    snprintf(reason, reason_size, "'%s' is not the file that was saved", file);
+    answer = OPSETTA_PREPACK_REFUSED;
+  } else if (!opsetta_same_files(folder, opsetta_member(manifest, "packed"), "model.prepacked.onnx", verify_digests, file)) {
+    snprintf(reason, reason_size, "'%s' is not the file that was saved", file);
+    /* model.onnx reads its weights in the data file of the packed model. */
+    if (strcmp(file, "model.prepacked.onnx") && opsetta_first(opsetta_member(manifest, "shared"))) answer = OPSETTA_PREPACK_REFUSED;
+  } else if (!opsetta_is(layout, "native") && !(opsetta_is(layout, "portable") && opsetta_first(opsetta_member(manifest, "blobs"))))
+    snprintf(reason, reason_size, "prepack.json lists no packed weights");
+  else {
+    for (key = key && *key == '{' ? opsetta_next(key + 1) : NULL; key && !problem; key = opsetta_after(opsetta_value_of(key)), fields++)
+      if (!opsetta_same_field(key, opsetta_value_of(key), session)) problem = key;
+    if (problem) snprintf(reason, reason_size, "%.*s", (int)(opsetta_skip_text(problem) - problem), problem);
+    else if (fields != OPSETTA_FIELDS) snprintf(reason, reason_size, "prepack.json lacks fields of the environment");
+    else answer = OPSETTA_PREPACK_PACKED;
+  }
+  free(manifest);
+  return answer;
+}
+#endif
