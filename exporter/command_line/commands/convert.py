@@ -27,6 +27,7 @@ from .targets import describe_target, resolve_target
 if TYPE_CHECKING:
     import numpy as np
 
+    from ....registration import Registry
     from ...onnx_model import OnnxModel
     from ...program import Program, SourceModel
 
@@ -58,6 +59,7 @@ def convert(
     inputs_as_nchw: tensorflow.InputsAsNchw = None,
     outputs_as_nchw: tensorflow.OutputsAsNchw = None,
     keep_parse_example: tensorflow.KeepParseExample = False,
+    extensions: tensorflow.Extensions = False,
     optimize: conversion_files.Optimize = None,
     target: options.Target = None,
     standard: conversion_files.Standard = False,
@@ -96,6 +98,8 @@ def convert(
     load_arguments = caffe2.load_options(init_net, input_shape if is_net else None)
     load_arguments |= tensorflow.load_options(*graph, keep_parse_example)
     source = _load(model, target_opset, changes, allow_links=allow_links, trusted=trusted, **load_arguments)
+    if extensions:
+        changes["registry"] = _extensions_registry(source)
     lowered = source.lower(target_opset, optimize=optimize, target=loaded_target, **changes)
     lowered, errors = _take_steps(model, lowered, steps, verify)
     converted, _ = quantization.quantize_and_compare(lowered, quantized)
@@ -120,6 +124,20 @@ def convert(
         text += f"\nagrees with '{model}' in onnxruntime: {'; '.join(error_texts)}"
     lines = [text, *target_lines, *quantization.quantization_lines(converted)]
     written.report(facts, "\n".join(lines), as_json=as_json)
+
+
+def _extensions_registry(source: OnnxModel | SourceModel) -> Registry:
+    """The functions that write operators of onnxruntime-extensions.
+
+    Raises:
+        UsageError: the file is an ONNX file, or became one because its sizes or names are changed.
+    """
+    from ....symbolics.onnxruntime_extensions import extensions_registry
+    from ...onnx_model import OnnxModel
+
+    if isinstance(source, OnnxModel):
+        raise UsageError("--extensions is for TensorFlow files, without changed names or sizes")
+    return extensions_registry
 
 
 def _take_steps(
