@@ -27,7 +27,6 @@ from .targets import describe_target, resolve_target
 if TYPE_CHECKING:
     import numpy as np
 
-    from ....registration import Registry
     from ...onnx_model import OnnxModel
     from ...program import Program, SourceModel
 
@@ -98,9 +97,7 @@ def convert(
     load_arguments = caffe2.load_options(init_net, input_shape if is_net else None)
     load_arguments |= tensorflow.load_options(*graph, keep_parse_example)
     source = _load(model, target_opset, changes, allow_links=allow_links, trusted=trusted, **load_arguments)
-    if extensions:
-        changes["registry"] = _extensions_registry(source)
-    lowered = source.lower(target_opset, optimize=optimize, target=loaded_target, **changes)
+    lowered = _lower(source, extensions, target_opset, optimize=optimize, target=loaded_target, **changes)
     lowered, errors = _take_steps(model, lowered, steps, verify)
     converted, _ = quantization.quantize_and_compare(lowered, quantized)
     written.save(converted, external_data)
@@ -126,18 +123,22 @@ def convert(
     written.report(facts, "\n".join(lines), as_json=as_json)
 
 
-def _extensions_registry(source: OnnxModel | SourceModel) -> Registry:
-    """The functions that write operators of onnxruntime-extensions.
+def _lower(
+    source: OnnxModel | SourceModel, extensions: bool, opset: int, **arguments: Any
+) -> OnnxModel | Program:
+    """The model at an opset, with operators of onnxruntime-extensions on request.
 
     Raises:
-        UsageError: the file is an ONNX file, or became one because its sizes or names are changed.
+        UsageError: the extensions are for an ONNX file, or one that became one for other sizes or names.
     """
-    from ....symbolics.onnxruntime_extensions import extensions_registry
-    from ...onnx_model import OnnxModel
+    if extensions:
+        from ....symbolics.onnxruntime_extensions import extensions_registry
+        from ...onnx_model import OnnxModel
 
-    if isinstance(source, OnnxModel):
-        raise UsageError("--extensions is for TensorFlow files, without changed names or sizes")
-    return extensions_registry
+        if isinstance(source, OnnxModel):
+            raise UsageError("--extensions is for TensorFlow files, without changed names or sizes")
+        arguments["registry"] = extensions_registry
+    return source.lower(opset, **arguments)
 
 
 def _take_steps(

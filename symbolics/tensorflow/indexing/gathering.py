@@ -42,9 +42,9 @@ def gather_v2(g: GraphContext, params: Value, indices: Value, axis: Value, batch
         batch_dims += known_rank(g, indices)
     if not batch_dims and integers(g, axis) is None:
         computed = ComputedAxis.of(g, axis, params)
-        gathered = g.op("Gather", computed.view(params), indices, axis=1)
+        selection = g.op("Gather", computed.view(params), indices, axis=1)
         dims = g.op("Shape", indices)
-        return computed.restore_with_dims(gathered, params, dims, known_rank(g, indices))
+        return computed.restore_with_dims(selection, params, dims, known_rank(g, indices))
     dim = constant_integer(g, axis, "axis")
     if not batch_dims:
         gathered = _gather_known_sizes(g, params, indices)

@@ -88,9 +88,11 @@ def convolve(
         size > 1 and size >= step for size, step in zip(known_kernel, steps, strict=True)
     )
     # Without the attribute, the sizes are those of the filter.
-    shape = {"kernel_shape": known_kernel} if len(known_kernel) == len(kernel) else {}
+    shape: dict[str, Any] = {"kernel_shape": known_kernel} if len(known_kernel) == len(kernel) else {}
     if unknown and not is_integer and fits and set(rates) == {1}:
-        result = g.op("Conv", images, weight, **shape, strides=steps, group=group, auto_pad="SAME_UPPER")
+        result = g.op(
+            "Conv", images, weight, outputs=1, **shape, strides=steps, group=group, auto_pad="SAME_UPPER"
+        )
         return layout.restore(g, result)
     pads = window_pads(g, layout, images, extents, steps, padding, explicit_paddings)
     pad_list = constant_pads(pads)

@@ -178,11 +178,13 @@ def _average(
     padding: str,
 ) -> Value:
     """The average of windows of images with channels at axis 1."""
+    attributes = _attributes(g, layout, images, ksize, strides, padding)
     if g.dtype(images) != DataType.DOUBLE:
-        return g.op("AveragePool", images, **_attributes(g, layout, images, ksize, strides, padding))
-    kernel, steps = layout.spatial(g, ksize, "ksize"), layout.spatial(g, strides, "strides")
-    pads = window_pads(g, layout, images, kernel, steps, padding)
-    slides = _slides(g, images, kernel, steps, [1] * layout.dimensions, pads)
+        result: Value = g.op("AveragePool", images, **attributes)
+        return result
+    pads, count = attributes["pads"], layout.dimensions
+    pad_pairs = list(zip(pads[:count], pads[count:], strict=True))
+    slides = _slides(g, images, attributes["kernel_shape"], attributes["strides"], [1] * count, pad_pairs)
     return average_windows(g, images, slides, padded=False)
 
 
