@@ -4,12 +4,14 @@
     tensorflow-environment/bin/pip install tensorflow-cpu==2.21.0 keras==3.15.1 tf2onnx==1.17.0
     python benchmarks/tensorflow_models.py FOLDER --tensorflow-python tensorflow-environment/bin/python
         [--opsets 13 18 21] [--only NAME ...] [--page docs/tensorflow.md]
-    python benchmarks/tensorflow_models.py FOLDER --tensorflow-python ... --megabytes 500 --opsets 15
+    python benchmarks/tensorflow_models.py FOLDER --tensorflow-python ... --megabytes 100 500 --opsets 15
+        [--page docs/tensorflow.md]
 
-The second form measures the processor time and the peak memory of the commands for one model with weights of
-that size. onnxruntime runs the files on the CPU with two calls of different sizes. A file is right if types,
-shapes and values of all results agree with TensorFlow's; values may differ by 1e-4 of the greatest one. The
-models and tf2onnx's files in the folder are not written again.
+The second form measures the processor time and the peak memory of the commands for models with weights of
+these sizes. `ulimit -v` before it bounds the memory of a converter, which then writes no file. onnxruntime
+runs the files on the CPU with two calls of different sizes. A file is right if types, shapes and values of
+all results agree with TensorFlow's; values may differ by 1e-4 of the greatest one. The models and tf2onnx's
+files in the folder are not written again.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ import dataclasses
 import json
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -34,7 +35,9 @@ PEER = pathlib.Path(__file__).with_name("tensorflow_peer.py")
 CONVERTERS = ("opsetta", "tf2onnx")
 TF2ONNX_HIGHEST = 18
 """The highest opset of tf2onnx 1.17."""
-MARKERS = ("<!-- table of SavedModels -->", "<!-- end of the table -->")
+MODELS_BEGIN = "<!-- table of SavedModels -->"
+LARGE_BEGIN = "<!-- table of large SavedModels -->"
+TABLE_END = "<!-- end of the table -->"
 TOLERANCE = 1e-4
 
 
@@ -174,20 +177,29 @@ def compare(folder: pathlib.Path, opsets: list[int], only: list[str]) -> str:
     return f"{table(results, groups)}\n\n{note}"
 
 
-def measure(folder: pathlib.Path, python: str, opset: int, megabytes: int) -> str:
-    """Time and memory of converting one large model."""
+def measure(folder: pathlib.Path, python: str, opset: int, megabytes: int) -> list[str]:
+    """The rows of the table for one large model: time and memory of both converters."""
     model = folder / f"large-{megabytes}"
     if not (model / "saved_model.pb").exists():
         subprocess.run([python, str(PEER), "large", str(model), "--megabytes", str(megabytes)], check=True)
     size = sum(path.stat().st_size for path in model.rglob("*") if path.is_file() and ".data-" in path.name)
-    lines = ["| converter | processor time, s | peak memory / size of the weights |", "|---|---:|---:|"]
+    lines = []
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         for converter in CONVERTERS:
             target = pathlib.Path(scratch) / f"{converter}.onnx"
             done = convert(converter, python, model, opset, target)
-            shown = f"{done.seconds:.1f} | {done.peak / size:.2f}" if done.succeeded else "refused | "
-            lines.append(f"| {converter} | {shown} |")
-    return "\n".join(lines)
+            shown = f"{done.seconds:.1f} | {done.peak / size:.2f}" if done.succeeded else "no file | "
+            lines.append(f"| {size / 1e6:.0f} MB | {converter} | {shown} |")
+    return lines
+
+
+def write_between(page: pathlib.Path, marker: str, text: str) -> None:
+    """Replace what stands between a marker of a page and the end of its table."""
+    before, _, after = page.read_text().partition(f"{marker}\n")
+    _, end, after = after.partition(TABLE_END)
+    if not end:
+        raise SystemExit(f"{page} has no '{marker}'")
+    page.write_text(f"{before}{marker}\n{text}\n{TABLE_END}{after}")
 
 
 def main() -> None:
@@ -197,12 +209,18 @@ def main() -> None:
     parser.add_argument("--tensorflow-python", required=True)
     parser.add_argument("--opsets", nargs="+", type=int, default=[13, 18, 21])
     parser.add_argument("--only", nargs="*", default=[])
-    parser.add_argument("--megabytes", type=int)
+    parser.add_argument("--megabytes", nargs="+", type=int, default=[])
     parser.add_argument("--page", type=pathlib.Path, help="write the table between the markers of this page")
     options = parser.parse_args()
     python = options.tensorflow_python
     if options.megabytes:
-        print(measure(options.folder, python, options.opsets[0], options.megabytes))
+        lines = ["| weights | converter | processor time, s | peak memory / weights |", "|---|---|---:|---:|"]
+        for megabytes in options.megabytes:
+            lines += measure(options.folder, python, options.opsets[0], megabytes)
+        text = "\n".join(lines)
+        print(text)
+        if options.page:
+            write_between(options.page, LARGE_BEGIN, text)
         return
     only = ["--only", *options.only] if options.only else []
     peer_opsets = [str(opset) for opset in options.opsets if opset <= TF2ONNX_HIGHEST]
@@ -211,10 +229,7 @@ def main() -> None:
     text = compare(options.folder, options.opsets, options.only)
     print(text)
     if options.page:
-        begin, end = map(re.escape, MARKERS)
-        page = options.page.read_text()
-        replacement = f"{MARKERS[0]}\n{text}\n{MARKERS[1]}"
-        options.page.write_text(re.sub(f"{begin}.*{end}", lambda _: replacement, page, flags=re.DOTALL))
+        write_between(options.page, MODELS_BEGIN, text)
 
 
 if __name__ == "__main__":

@@ -132,7 +132,8 @@ def _emit_unknown(
     outputs: int,
 ) -> list[Value]:
     """Emit an operator without a schema: refused in ONNX's own domains, allowed in others."""
-    if domain == "" or domain.startswith("ai.onnx."):
+    # onnxruntime-extensions, which is not part of ONNX, has the domain ai.onnx.contrib.
+    if domain == "" or (domain.startswith("ai.onnx.") and domain != "ai.onnx.contrib"):
         where = f" of domain {domain}" if domain else ""
         if not schemas.operator_schemas(op_type, domain):
             raise EmissionError(f"ONNX has no operator '{op_type}'{where}")

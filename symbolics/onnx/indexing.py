@@ -68,17 +68,56 @@ def _row_positions(g: GraphContext, sizes: list[Size], indices: Value, depth: in
     return total
 
 
-def _depth(g: GraphContext, indices: Value) -> int:
+def _depth(g: GraphContext, indices: Value) -> int | None:
+    """The number of dimensions that an index tuple selects from; None if it is computed."""
     shape = g.shape(indices)
-    if shape is None or not isinstance(shape[-1], int):
-        raise g.refuse("the number of indexed dimensions must be known", first_opset=11)
-    return int(shape[-1])
+    depth = None if shape is None else shape[-1]
+    if depth == 0:
+        raise g.refuse("its index tuples are empty")
+    return depth if isinstance(depth, int) else None
+
+
+def _element_positions(g: GraphContext, sizes: list[Size], indices: Value) -> tuple[Value, Value]:
+    """Where the elements of each row lie in the flattened data, for index tuples of a computed length.
+
+    Args:
+        sizes: of the data.
+
+    Returns:
+        The positions, with the elements of a row as a new last dimension, and the length of the tuples.
+    """
+    last = known_rank(g, indices) - 1
+    depth = g.constant(g.size(indices, last))
+    dims = g.call("sym::range", start=0, end=depth)
+    # The numbers of elements behind each dimension; the first one is that of all elements.
+    counts = g.stack([product(g, sizes[dim:]) for dim in range(len(sizes) + 1)])
+    index = g.call("composed::wrap", index=indices, size=g.op("Gather", g.stack(sizes), dims))
+    steps = g.op("Mul", index, g.op("Gather", counts, g.op("Add", dims, 1)))
+    starts = g.op("ReduceSum", steps, axes=[last], keepdims=1)
+    within = g.call("sym::range", start=0, end=g.op("Gather", counts, depth))
+    return g.op("Add", starts, within), depth
+
+
+def _gather_by_computed_depth(g: GraphContext, data: Value, indices: Value) -> Value:
+    """Gather single elements of the flattened data; the rank of the result is computed, too."""
+    sizes = sizes_of(g, data)
+    positions, depth = _element_positions(g, sizes, indices)
+    row_dims = g.call("sym::range", start=depth, end=len(sizes))
+    row_shape = g.op("Gather", g.stack(sizes), row_dims)
+    tuples = [g.size(indices, dim) for dim in range(known_rank(g, indices) - 1)]
+    shape = g.op("Concat", g.stack(tuples), row_shape, axis=0) if tuples else row_shape
+    elements = g.op("Gather", g.op("Reshape", data, [-1]), positions)
+    return g.call("aten::reshape", self=elements, shape=shape)
 
 
 @onnx_symbolic("onnx::GatherND")
 def gather_nd(g: GraphContext, data: Value, indices: Value, batch_dims: int = 0) -> Value:
     """Below 11 (with batch dimensions, 12): Gather rows of the merged dimensions."""
     depth = _depth(g, indices)
+    if depth is None:
+        if batch_dims:
+            raise g.refuse("the number of indexed dimensions must be known", first_opset=12)
+        return _gather_by_computed_depth(g, data, indices)
     sizes = sizes_of(g, data)
     row_sizes = sizes[batch_dims + depth :]
     batch = sizes[:batch_dims]
@@ -103,12 +142,14 @@ def scatter_nd(
     """Below 11, with a reduction below 16, or max and min below 18: scatter rows of the merged dimensions."""
     depth = _depth(g, indices)
     sizes = sizes_of(g, data)
-    row_sizes = sizes[depth:]
-    width = product(g, row_sizes)
     flat = g.op("Reshape", data, [-1])
-    position = g.op("Reshape", _row_positions(g, sizes, indices, depth), [-1])
-    within = g.call("sym::range", start=0, end=width)
-    positions = g.op("Add", g.op("Unsqueeze", g.op("Mul", position, width), axes=[1]), within)
+    if depth is None:
+        positions, _ = _element_positions(g, sizes, indices)
+    else:
+        width = product(g, sizes[depth:])
+        position = g.op("Reshape", _row_positions(g, sizes, indices, depth), [-1])
+        within = g.call("sym::range", start=0, end=width)
+        positions = g.op("Add", g.op("Unsqueeze", g.op("Mul", position, width), axes=[1]), within)
     index, source = g.op("Reshape", positions, [-1]), g.op("Reshape", updates, [-1])
     if reduction == "none":
         result = g.op("ScatterElements", flat, index, source, axis=0)

@@ -21,10 +21,17 @@ register_functions(
     "tf",
     "x",
     {
-        "ZerosLike": lambda g, x: g.call("aten::zeros_like", x, g.dtype(x)),
         "OnesLike": lambda g, x: g.call("aten::ones_like", x, g.dtype(x)),
     },
 )
+
+
+@onnx_symbolic("tf::ZerosLike")
+def zeros_like(g: GraphContext, x: Value) -> Value:
+    """Zeros, or empty strings."""
+    if g.dtype(x) == DataType.STRING:
+        return g.call("tf::Fill", g.op("Shape", x), g.constant("", DataType.STRING))
+    return g.call("aten::zeros_like", x, g.dtype(x))
 
 
 @onnx_symbolic("tf::Empty")

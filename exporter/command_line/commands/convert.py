@@ -58,6 +58,7 @@ def convert(
     inputs_as_nchw: tensorflow.InputsAsNchw = None,
     outputs_as_nchw: tensorflow.OutputsAsNchw = None,
     keep_parse_example: tensorflow.KeepParseExample = False,
+    extensions: tensorflow.Extensions = False,
     optimize: conversion_files.Optimize = None,
     target: options.Target = None,
     standard: conversion_files.Standard = False,
@@ -96,7 +97,7 @@ def convert(
     load_arguments = caffe2.load_options(init_net, input_shape if is_net else None)
     load_arguments |= tensorflow.load_options(*graph, keep_parse_example)
     source = _load(model, target_opset, changes, allow_links=allow_links, trusted=trusted, **load_arguments)
-    lowered = source.lower(target_opset, optimize=optimize, target=loaded_target, **changes)
+    lowered = _lower(source, extensions, target_opset, optimize=optimize, target=loaded_target, **changes)
     lowered, errors = _take_steps(model, lowered, steps, verify)
     converted, _ = quantization.quantize_and_compare(lowered, quantized)
     written.save(converted, external_data)
@@ -120,6 +121,24 @@ def convert(
         text += f"\nagrees with '{model}' in onnxruntime: {'; '.join(error_texts)}"
     lines = [text, *target_lines, *quantization.quantization_lines(converted)]
     written.report(facts, "\n".join(lines), as_json=as_json)
+
+
+def _lower(
+    source: OnnxModel | SourceModel, extensions: bool, opset: int, **arguments: Any
+) -> OnnxModel | Program:
+    """The model at an opset, with operators of onnxruntime-extensions on request.
+
+    Raises:
+        UsageError: the extensions are for an ONNX file, or one that became one for other sizes or names.
+    """
+    if extensions:
+        from ....symbolics.onnxruntime_extensions import extensions_registry
+        from ...onnx_model import OnnxModel
+
+        if isinstance(source, OnnxModel):
+            raise UsageError("--extensions is for TensorFlow files, without changed names or sizes")
+        arguments["registry"] = extensions_registry
+    return source.lower(opset, **arguments)
 
 
 def _take_steps(

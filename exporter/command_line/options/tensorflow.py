@@ -55,6 +55,15 @@ KeepParseExample = Annotated[
     ),
 ]
 
+Extensions = Annotated[
+    bool,
+    typer.Option(
+        "--extensions",
+        help="Of a TensorFlow file: write patterns, splits and joins of strings as operators of "
+        "onnxruntime-extensions (ai.onnx.contrib), which a session needs to load the file.",
+    ),
+]
+
 
 def load_options(
     inputs: Sequence[str] | None,

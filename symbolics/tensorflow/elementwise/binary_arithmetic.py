@@ -10,11 +10,23 @@ register_table(
     "tf",
     """
 x y: BitwiseAnd BitwiseOr BitwiseXor LogicalAnd=And LogicalOr=Or RealDiv=Div
-x y: LeftShift=aten::bitwise_left_shift RightShift=aten::bitwise_right_shift
 y x: Atan2=aten::atan2
 x1 x2: NextAfter=aten::nextafter
 """,
 )
+
+
+def _register_shift(direction: str) -> None:
+    @onnx_symbolic(f"tf::{direction.title()}Shift")
+    def shift(g: GraphContext, x: Value, y: Value) -> Value:
+        if g.dtype(x) == DataType.UINT64:
+            # INT64, in which the other types are computed, does not hold these numbers.
+            return g.op("BitShift", x, y, direction=direction)
+        return g.call(f"aten::bitwise_{direction.lower()}_shift", x, y)
+
+
+_register_shift("LEFT")
+_register_shift("RIGHT")
 
 
 @onnx_symbolic(["tf::Add", "tf::AddV2"])

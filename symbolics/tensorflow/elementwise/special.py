@@ -26,10 +26,25 @@ x q: Zeta=aten::special_zeta
 
 @onnx_symbolic("tf::Polygamma")
 def polygamma(g: GraphContext, a: Value, x: Value) -> Value:
-    """The order must be one constant whole number."""
+    """Of order n: (-1)^(n + 1) n! zeta(n + 1, x), and Digamma of order 0; NaN if n is not a whole number.
+
+    Source: NIST Digital Library of Mathematical Functions, 5.15.1 and 25.11.1.
+    """
     order = g.constant_value(a)
     if order is None or np.unique(order).size != 1 or float(order.flat[0]) % 1:
-        raise g.refuse("the order of Polygamma must be a constant integer")
+        dtype = g.dtype(x) or DataType.FLOAT
+        n = g.cast(a, DataType.DOUBLE)
+        wide_x, next_order = g.cast(x, DataType.DOUBLE), g.op("Add", n, 1.0)
+        factorial = g.op("Exp", g.call("aten::lgamma", next_order))
+        magnitude = g.op("Mul", factorial, g.call("aten::special_zeta", next_order, wide_x))
+        half = g.op("Div", next_order, 2.0)
+        is_even = g.call("aten::eq", half, g.op("Floor", half))
+        signed = g.op("Where", is_even, magnitude, g.op("Neg", magnitude))
+        is_valid = g.op("And", g.call("aten::eq", n, g.op("Floor", n)), g.op("Less", -0.5, n))
+        signed = g.op("Where", is_valid, signed, math.nan)
+        return g.cast(
+            g.op("Where", g.call("aten::eq", n, 0.0), g.call("aten::digamma", wide_x), signed), dtype
+        )
     result: Value = g.call("aten::polygamma", int(order.flat[0]), x)
     # The sum with zeros broadcasts the result to the shape of the order.
     return result if order.ndim == 0 else g.op("Add", result, g.constant(np.zeros_like(order)))

@@ -1,7 +1,7 @@
 """Reads by index."""
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from ...compositions.size_arithmetic import known_rank
+from ...compositions.size_arithmetic import known_rank, sizes_of
 from .._common import (
     as_vector,
     check_policy,
@@ -11,6 +11,7 @@ from .._common import (
     set_shape,
     traced_elements,
 )
+from ..computed_axis import ComputedAxis
 
 
 @onnx_symbolic("tf::Gather")
@@ -37,9 +38,14 @@ def _gather_known_sizes(g: GraphContext, params: Value, indices: Value) -> Value
 @onnx_symbolic("tf::GatherV2")
 def gather_v2(g: GraphContext, params: Value, indices: Value, axis: Value, batch_dims: int = 0) -> Value:
     """With batch dimensions, an index selects within its own element of the batch."""
-    dim = constant_integer(g, axis, "axis")
     if batch_dims < 0:
         batch_dims += known_rank(g, indices)
+    if not batch_dims and integers(g, axis) is None:
+        computed = ComputedAxis.of(g, axis, params)
+        selection = g.op("Gather", computed.view(params), indices, axis=1)
+        dims = g.op("Shape", indices)
+        return computed.restore_with_dims(selection, params, dims, known_rank(g, indices))
+    dim = constant_integer(g, axis, "axis")
     if not batch_dims:
         gathered = _gather_known_sizes(g, params, indices)
         if gathered is not None:
@@ -73,9 +79,13 @@ def gather_v2(g: GraphContext, params: Value, indices: Value, axis: Value, batch
 
 @onnx_symbolic("tf::GatherNd")
 def gather_nd(g: GraphContext, params: Value, indices: Value, bad_indices_policy: str = "") -> Value:
+    """An empty index tuple selects the whole tensor."""
     check_policy(g, bad_indices_policy)
-    gathered = g.op("GatherND", params, g.cast(indices, DataType.INT64))
     shape, rank = g.shape(indices), g.rank(params)
+    if shape is not None and shape[-1] == 0:
+        tuples = [g.size(indices, dim) for dim in range(len(shape) - 1)]
+        return g.call("aten::expand", self=params, size=[*tuples, *sizes_of(g, params)])
+    gathered = g.op("GatherND", params, g.cast(indices, DataType.INT64))
     if shape is None or rank is None or not isinstance(shape[-1], int):
         return gathered
     return set_shape(gathered, [None] * (len(shape) - 1 + rank - shape[-1]))

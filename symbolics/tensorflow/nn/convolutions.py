@@ -11,7 +11,7 @@ from typing import Any
 from ....registration import GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.operator_tables import register_variant
 from ...compositions.size_arithmetic import Size, compute, known_rank, static_size
-from .layout import DataLayout, constant_pads, pad_images, split_pad, window_pads
+from .layout import DataLayout, constant_pads, pad_images, set_rank, split_pad, window_pads
 from .size_operands import list_sizes
 
 
@@ -57,12 +57,17 @@ def convolve(
     """Convolve, with the result in the data format of the input.
 
     SAME padding with a stride depends on the sizes. If they are unknown, it is `auto_pad`, or a Pad by
-    computed amounts if the window is dilated or smaller than its stride.
+    computed amounts if the window is dilated, smaller than its stride, or of unknown size.
     """
-    kernel = kernel_sizes(g, filter, layout.dimensions)
+    set_rank(g, filter, layout.dimensions + 2)
+    kernel = [g.size(filter, dim) for dim in range(layout.dimensions)]
+    known_kernel = [size for size in kernel if isinstance(size, int)]
     steps = layout.spatial(g, strides, "strides")
     rates = layout.spatial(g, dilations, "dilations") if dilations else [1] * layout.dimensions
-    extents = [step * (size - 1) + 1 for step, size in zip(rates, kernel, strict=True)]
+    extents = [
+        compute(g, "add", compute(g, "mul", compute(g, "sub", size, 1), step), 1)
+        for step, size in zip(rates, kernel, strict=True)
+    ]
     if depthwise:
         # A depthwise convolution has a group for each input channel.
         group = static_size(g, filter, 2) or static_size(g, input, layout.channel)
@@ -74,15 +79,19 @@ def convolve(
         weight = channels_first_filter(g, filter, layout.dimensions)
     images = layout.channels_first(g, input)
     unknown = padding == "SAME" and any(
-        extent > 1 and stride > 1 and isinstance(g.size(images, 2 + i), Value)
+        extent != 1 and stride > 1 and isinstance(g.size(images, 2 + i), Value)
         for i, (extent, stride) in enumerate(zip(extents, steps, strict=True))
     )
     is_integer = g.dtype(input) in dtypes.INTEGERS
     # For a window smaller than its stride auto_pad may compute negative pads.
-    fits = all(e == 1 or e >= s for e, s in zip(extents, steps, strict=True))
-    if unknown and not is_integer and fits and set(rates) == {1} and all(extent > 1 for extent in extents):
+    fits = len(known_kernel) == len(kernel) and all(
+        size > 1 and size >= step for size, step in zip(known_kernel, steps, strict=True)
+    )
+    # Without the attribute, the sizes are those of the filter.
+    shape: dict[str, Any] = {"kernel_shape": known_kernel} if len(known_kernel) == len(kernel) else {}
+    if unknown and not is_integer and fits and set(rates) == {1}:
         result = g.op(
-            "Conv", images, weight, kernel_shape=kernel, strides=steps, group=group, auto_pad="SAME_UPPER"
+            "Conv", images, weight, outputs=1, **shape, strides=steps, group=group, auto_pad="SAME_UPPER"
         )
         return layout.restore(g, result)
     pads = window_pads(g, layout, images, extents, steps, padding, explicit_paddings)
@@ -96,7 +105,7 @@ def convolve(
             "aten::convolution", images, weight, None, steps, no_pads, rates, False, no_pads, group
         )
     else:
-        attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": steps, "dilations": rates}
+        attributes: dict[str, Any] = {**shape, "strides": steps, "dilations": rates}
         result = g.op("Conv", images, weight, outputs=1, **attributes, group=group, pads=pad_list)
     return layout.restore(g, result)
 

@@ -3,7 +3,7 @@
 from ....registration import DataType, GraphContext, Number, Value, onnx_symbolic
 from ...compositions.moments import cast_like
 from ...compositions.operator_tables import register_variant
-from ...compositions.size_arithmetic import compute, product
+from ...compositions.size_arithmetic import Size, compute, product
 from .._common import constant_integer, range_vector
 from .layout import set_rank
 from .suppression import overlaps_of, suppress
@@ -138,8 +138,6 @@ def _per_class(g: GraphContext, boxes: Value, scores: Value) -> tuple[Value, Val
     scores = g.op("Transpose", scores, perm=[0, 2, 1])
     if box_classes == 1:
         return g.op("Squeeze", boxes, axes=[2]), scores
-    if not isinstance(box_classes, int):
-        raise g.refuse("the third dimension of the boxes must be known")
     boxes = g.op("Transpose", boxes, perm=[0, 2, 1, 3])
     count = g.size(boxes, 2)
     return g.op("Reshape", boxes, [-1, count, 4]), g.op("Reshape", scores, [-1, 1, count])
@@ -164,6 +162,9 @@ def combined_non_max_suppression(
     set_rank(g, boxes, 4)
     set_rank(g, scores, 3)
     batch, count, classes = (g.size(scores, axis) for axis in range(3))
+    if not isinstance(g.size(boxes, 2), int):
+        # All classes share one box, or each has its own.
+        boxes = set_rank(g, g.op("Expand", boxes, g.stack([batch, count, classes, 4])), 4)
     images, by_class = _per_class(g, boxes, scores)
     selected = g.op(
         "NonMaxSuppression",
@@ -184,12 +185,12 @@ def combined_non_max_suppression(
     mask = g.op("Greater", g.op("ScatterND", zeros, positions, marks), 0.0)
     all_scores = g.op("Where", mask, g.op("Reshape", by_class, [-1]), float("-inf"))
     all_scores = g.op("Reshape", all_scores, [batch, scores_per_image])
-    total = constant_integer(g, max_total_size, "max_total_size")
+    total: Size = constant_integer(g, max_total_size, "max_total_size")
     if pad_per_class:
         maximum_per_class = g.constant_value(max_output_size_per_class)
-        if maximum_per_class is None or not isinstance(classes, int):
-            raise g.refuse("the sizes of the result must be known for pad_per_class")
-        total = min(total, int(maximum_per_class.item()) * classes)
+        if maximum_per_class is None:
+            raise g.refuse("'max_output_size_per_class' must be constant for pad_per_class")
+        total = compute(g, "min", total, compute(g, "mul", classes, int(maximum_per_class.item())))
     # TopK needs at least `total` scores.
     missing = compute(g, "max", compute(g, "sub", total, scores_per_image), 0)
     if missing != 0:

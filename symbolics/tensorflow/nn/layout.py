@@ -87,7 +87,7 @@ def explicit_pads(g: GraphContext, layout: DataLayout, paddings: Sequence[int]) 
     return list(zip(begin_pads, layout.spatial(g, paddings[1::2], "explicit_paddings", 0), strict=True))
 
 
-def same_pads(g: GraphContext, size: Size, extent: int, stride: int) -> tuple[Size, Size]:
+def same_pads(g: GraphContext, size: Size, extent: Size, stride: int) -> tuple[Size, Size]:
     """The pads of SAME along one dimension: `ceil(size / stride)` windows; an odd pad is added at the end.
 
     Args:
@@ -97,7 +97,7 @@ def same_pads(g: GraphContext, size: Size, extent: int, stride: int) -> tuple[Si
         return 0, 0
     # The total does not depend on the size.
     if stride == 1:
-        total: Size = extent - 1
+        total: Size = compute(g, "sub", extent, 1)
     else:
         count = compute(g, "floordiv", compute(g, "add", size, stride - 1), stride)
         reach = compute(g, "mul", compute(g, "sub", count, 1), stride)
@@ -116,7 +116,7 @@ def window_pads(
     g: GraphContext,
     layout: DataLayout,
     input: Value,
-    extents: Sequence[int],
+    extents: Sequence[Size],
     strides: Sequence[int],
     padding: str,
     explicit_paddings: Sequence[int] = (),
@@ -131,7 +131,7 @@ def window_pads(
     pairs = enumerate(zip(extents, strides, strict=True))
     return [
         # A window of one element, or a stride of 1, needs no size.
-        same_pads(g, g.size(input, 2 + i) if extent > 1 and stride > 1 else 0, extent, stride)
+        same_pads(g, g.size(input, 2 + i) if extent != 1 and stride > 1 else 0, extent, stride)
         for i, (extent, stride) in pairs
     ]
 

@@ -10,7 +10,7 @@ from ...compositions.size_arithmetic import Size, compute, product
 from ...compositions.spatial.sliding import Slide, average_windows, gather_windows, largest
 from .._common import constant_integers, range_vector
 from .convolutions import kernel_sizes
-from .layout import IMAGES, DataLayout, Pads, constant_pads, pad_images, window_pads
+from .layout import IMAGES, DataLayout, constant_pads, pad_images, window_pads
 
 
 def _slides(
@@ -25,11 +25,35 @@ def _slides(
     return [Slide.over(g, g.size(images, 2 + i), *window) for i, window in windows]
 
 
-def _known_pads(g: GraphContext, pads: Pads) -> list[tuple[int, int]]:
-    """The pads as numbers."""
-    if constant_pads(pads) is None:
-        raise g.refuse("the spatial sizes must be known for SAME padding with a stride")
-    return pads  # type: ignore[return-value]
+def _are_pads_computed(
+    g: GraphContext, images: Value, kernel: Sequence[int], steps: Sequence[int], padding: str
+) -> bool:
+    """Whether the pads depend on sizes that are unknown."""
+    return padding == "SAME" and any(
+        size > 1 and step > 1 and isinstance(g.size(images, 2 + i), Value)
+        for i, (size, step) in enumerate(zip(kernel, steps, strict=True))
+    )
+
+
+def _pad_by_computed_amounts(
+    g: GraphContext,
+    layout: DataLayout,
+    images: Value,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+    value: float,
+) -> Value | None:
+    """The padded images if `auto_pad` cannot stand for their SAME padding; None if no such pads are needed.
+
+    For windows smaller than their stride, `auto_pad` may compute negative pads.
+    """
+    kernel, steps = layout.spatial(g, ksize, "ksize"), layout.spatial(g, strides, "strides")
+    is_small = any(size < step for size, step in zip(kernel, steps, strict=True))
+    composed = g.dtype(images) in {DataType.DOUBLE, *dtypes.INTEGERS}
+    if not _are_pads_computed(g, images, kernel, steps, padding) or not (is_small or composed):
+        return None
+    return pad_images(g, images, window_pads(g, layout, images, kernel, steps, padding), value)
 
 
 def _attributes(
@@ -44,13 +68,8 @@ def _attributes(
     """The attributes of a pooling operator. If sizes are unknown, SAME with a stride is `auto_pad`."""
     kernel, steps = layout.spatial(g, ksize, "ksize"), layout.spatial(g, strides, "strides")
     attributes: dict[str, Any] = {"kernel_shape": kernel, "strides": steps}
-    pairs = list(zip(kernel, steps, strict=True))
-    computed = any(
-        size > 1 and step > 1 and isinstance(g.size(images, 2 + i), Value)
-        for i, (size, step) in enumerate(pairs)
-    )
-    if padding == "SAME" and computed:
-        if any(size < step for size, step in pairs):
+    if _are_pads_computed(g, images, kernel, steps, padding):
+        if any(size < step for size, step in zip(kernel, steps, strict=True)):
             raise g.refuse(
                 "the spatial sizes must be known for SAME padding with windows smaller than their stride"
             )
@@ -73,8 +92,12 @@ def max_pool(
     steps = constant_integers(g, strides, "strides") if isinstance(strides, Value) else strides
     layout = DataLayout.of(g, data_format)
     images = layout.channels_first(g, input)
+    dtype = g.dtype(input) or DataType.FLOAT
+    lowest = dtypes.limits(dtype)[0]
+    padded_images = _pad_by_computed_amounts(g, layout, images, kernel, steps, padding, lowest)
+    if padded_images is not None:
+        images, padding = padded_images, "VALID"
     attributes = _attributes(g, layout, images, kernel, steps, padding, explicit_paddings)
-    dtype = g.dtype(input)
     # Runtimes lack most integer kernels of MaxPool, and that of DOUBLE before version 8.
     composed = dtype in dtypes.INTEGERS or (
         dtype == DataType.DOUBLE and not g.has("MaxPool", "storage_order")
@@ -133,13 +156,36 @@ def _avg_pool(
 ) -> Value:
     """The average of a window excludes padding. onnxruntime's AveragePool does not support DOUBLE."""
     images = layout.channels_first(g, value)
-    if g.dtype(value) != DataType.DOUBLE:
-        attributes = _attributes(g, layout, images, ksize, strides, padding)
-        return layout.restore(g, g.op("AveragePool", images, **attributes))
-    kernel, steps = layout.spatial(g, ksize, "ksize"), layout.spatial(g, strides, "strides")
-    pads = _known_pads(g, window_pads(g, layout, images, kernel, steps, padding))
-    slides = _slides(g, images, kernel, steps, [1] * layout.dimensions, pads)
-    return layout.restore(g, average_windows(g, images, slides, padded=False))
+    padded_images = _pad_by_computed_amounts(g, layout, images, ksize, strides, padding, 0.0)
+    if padded_images is not None:
+        counts = g.call("aten::ones_like", images)
+        padded_counts = _pad_by_computed_amounts(g, layout, counts, ksize, strides, padding, 0.0)
+        assert padded_counts is not None
+        # Both averages include the padding, so that its share cancels out.
+        averages = [
+            _average(g, layout, part, ksize, strides, "VALID") for part in (padded_images, padded_counts)
+        ]
+        return layout.restore(g, g.op("Div", *averages))
+    return layout.restore(g, _average(g, layout, images, ksize, strides, padding))
+
+
+def _average(
+    g: GraphContext,
+    layout: DataLayout,
+    images: Value,
+    ksize: Sequence[int],
+    strides: Sequence[int],
+    padding: str,
+) -> Value:
+    """The average of windows of images with channels at axis 1."""
+    attributes = _attributes(g, layout, images, ksize, strides, padding)
+    if g.dtype(images) != DataType.DOUBLE:
+        result: Value = g.op("AveragePool", images, **attributes)
+        return result
+    pads, count = attributes["pads"], layout.dimensions
+    pad_pairs = list(zip(pads[:count], pads[count:], strict=True))
+    slides = _slides(g, images, attributes["kernel_shape"], attributes["strides"], [1] * count, pad_pairs)
+    return average_windows(g, images, slides, padded=False)
 
 
 @onnx_symbolic("tf::AvgPool")
@@ -175,9 +221,8 @@ def dilation2d(
     kernel = kernel_sizes(g, filter, 2)
     steps, dilations = IMAGES.spatial(g, strides, "strides"), IMAGES.spatial(g, rates, "rates")
     extents = [rate * (size - 1) + 1 for rate, size in zip(dilations, kernel, strict=True)]
-    pads = _known_pads(g, window_pads(g, IMAGES, images, extents, steps, padding))
-    dtype = g.dtype(input) or DataType.FLOAT
-    padded_images = pad_images(g, images, [*pads], dtypes.limits(dtype)[0])
+    pads = window_pads(g, IMAGES, images, extents, steps, padding)
+    padded_images = pad_images(g, images, pads, dtypes.limits(g.dtype(input) or DataType.FLOAT)[0])
     slides = _slides(g, padded_images, kernel, steps, dilations, [(0, 0)] * 2)
     windows = gather_windows(g, padded_images, [slide.clip_positions(g) for slide in slides])
     weight = g.op("Unsqueeze", g.op("Transpose", filter, perm=[2, 0, 1]), axes=[1, 2])

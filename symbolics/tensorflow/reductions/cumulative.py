@@ -7,6 +7,7 @@ from ...compositions.doubling import inclusive_scan
 from ...compositions.integers import widen_integers
 from ...compositions.size_arithmetic import known_rank
 from .._common import constant_integer, integers, restore_dtype, set_shape
+from ..computed_axis import ComputedAxis
 
 
 def _register(name: str, op_type: str) -> None:
@@ -36,6 +37,10 @@ def cumulative_logsumexp(
     g: GraphContext, x: Value, axis: Value, exclusive: bool = False, reverse: bool = False
 ) -> Value:
     """With `exclusive`, the result begins with minus infinity."""
+    if integers(g, axis) is None:
+        computed = ComputedAxis.of(g, axis, x)
+        scanned = g.call("tf::CumulativeLogsumexp", computed.view(x), g.constant(1), exclusive, reverse)
+        return computed.restore(scanned, x)
     dim = g.axis(constant_integer(g, axis, "axis"), known_rank(g, x))
     dtype = g.dtype(x) or DataType.FLOAT
     values = g.call("aten::flip", self=x, dims=[dim]) if reverse else x

@@ -6,7 +6,7 @@ import numpy as np
 
 from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...compositions.integers import widen_integers
-from ...compositions.size_arithmetic import axis, known_rank, product
+from ...compositions.size_arithmetic import axis, known_rank, product, sizes_of
 from .._common import (
     constant_integer,
     flatten,
@@ -17,6 +17,7 @@ from .._common import (
     traced_elements,
     without_axis,
 )
+from ..computed_axis import ComputedAxis
 
 _NARROW = (DataType.INT8, DataType.INT16, DataType.UINT8, DataType.UINT16, DataType.UINT32)
 
@@ -133,6 +134,10 @@ def _register_position(name: str) -> None:
     def position(
         g: GraphContext, input: Value, dimension: Value, output_type: DataType = DataType.INT64
     ) -> Value:
+        if integers(g, dimension) is None:
+            axis = ComputedAxis.of(g, dimension, input)
+            positions = g.call(f"tf::{name}", axis.view(input), g.constant(1), output_type)
+            return axis.restore_without_axis(positions, input)
         dim = constant_integer(g, dimension, "dimension")
         rank = g.rank(input)
         dim = dim if rank is None else g.axis(dim, rank)
@@ -174,9 +179,17 @@ def dense_bincount(
         return g.cast(g.cast(occurrence_count, DataType.BOOL), dtype)
     shape = g.shape(weights)
     if shape is None or not all(isinstance(size, int) for size in shape):
-        raise g.refuse("the number of weights must be known")
+        flat, has_weights = flatten(g, weights), g.op("Min", g.op("Size", weights), 1)
+        positions = g.call("aten::arange", end=product(g, sizes_of(g, input)))
+        # Without weights, each position is 0 and selects the 1 behind them.
+        chosen = g.op(
+            "Gather",
+            g.op("Concat", flat, g.constant([1], dtype), axis=0),
+            g.op("Mul", positions, has_weights),
+        )
+        weights = g.call("aten::reshape", self=chosen, shape=sizes_of(g, input))
     # Empty weights mean that each number counts once.
-    if 0 not in shape:
+    if shape is None or 0 not in shape:
         weights = g.op("Reshape", weights, [-1]) if rank == 1 else weights
         weights_of_numbers = g.op("Mul", weights_of_numbers, g.op("Unsqueeze", weights, axes=[rank]))
     return g.op("ReduceSum", weights_of_numbers, axes=[rank - 1], keepdims=0)

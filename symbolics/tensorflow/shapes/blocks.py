@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import Size, compute, sizes_of
-from .._common import constant_integers, known_elements, set_shape
+from .._common import known_elements, set_shape
 
 
 def _pairs(g: GraphContext, value: Value, count: int) -> list[tuple[Size, Size]]:
@@ -13,15 +13,15 @@ def _pairs(g: GraphContext, value: Value, count: int) -> list[tuple[Size, Size]]
     return list(zip(amounts[::2], amounts[1::2], strict=True))
 
 
-def _block(g: GraphContext, block_shape: Value) -> list[int]:
+def _block(g: GraphContext, block_shape: Value) -> list[Size]:
     """The sizes of blocks."""
-    block = constant_integers(g, block_shape, "block_shape")
-    if min(block, default=1) < 1:
+    block = known_elements(g, block_shape)
+    if min((length for length in block if isinstance(length, int)), default=1) < 1:
         raise g.refuse(f"the sizes of its blocks {block} are not all positive")
     return block
 
 
-def _move_blocks_to_batch(g: GraphContext, input: Value, block: Sequence[int], paddings: Value) -> Value:
+def _move_blocks_to_batch(g: GraphContext, input: Value, block: Sequence[Size], paddings: Value) -> Value:
     batch, *spatial = sizes_of(g, input)
     count = len(block)
     pads = _pairs(g, paddings, count)
@@ -45,7 +45,7 @@ def _move_blocks_to_batch(g: GraphContext, input: Value, block: Sequence[int], p
     return g.call("aten::reshape", self=transposed, shape=[new_batch, *sizes[1::2], *rest_sizes])
 
 
-def _move_batch_to_space(g: GraphContext, input: Value, block: Sequence[int], crops: Value) -> Value:
+def _move_batch_to_space(g: GraphContext, input: Value, block: Sequence[Size], crops: Value) -> Value:
     batch, *spatial = sizes_of(g, input)
     count = len(block)
     new_batch = batch

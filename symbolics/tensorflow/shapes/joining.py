@@ -7,11 +7,16 @@ import onnx_ir as ir
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import Size, compute, static_size
 from .._common import constant_integer, front_axis, integers, known_elements, traced_elements
+from ..computed_axis import ComputedAxis
 
 
 def _concatenate(g: GraphContext, values: Sequence[Value], axis: Value) -> Value:
     if len(values) == 1:
         return values[0]
+    if integers(g, axis) is None:
+        like = next((value for value in values if g.rank(value) is not None), values[0])
+        computed = ComputedAxis.of(g, axis, like)
+        return computed.restore(g.op("Concat", *map(computed.view, values), axis=1), values[0])
     dim = front_axis(g, constant_integer(g, axis, "axis"), *values)
     return g.op("Concat", *values, axis=dim)
 
@@ -93,6 +98,9 @@ def unpack(g: GraphContext, value: Value, num: int, axis: int = 0) -> list[Value
 
 @onnx_symbolic("tf::Split")
 def split(g: GraphContext, split_dim: Value, value: Value, num_split: int) -> list[Value]:
+    if integers(g, split_dim) is None:
+        axis = ComputedAxis.of(g, split_dim, value)
+        return [axis.restore(part, value) for part in _split(g, axis.view(value), 1, num_split)]
     return _split(g, value, front_axis(g, constant_integer(g, split_dim, "split_dim"), value), num_split)
 
 
@@ -101,6 +109,10 @@ def split_v(
     g: GraphContext, value: Value, size_splits: Value, split_dim: Value, num_split: int
 ) -> list[Value]:
     """Split into parts of the sizes in `size_splits`, where -1 is the remaining size."""
+    if integers(g, split_dim) is None:
+        axis = ComputedAxis.of(g, split_dim, value)
+        parts = g.call_outputs("tf::SplitV", axis.view(value), size_splits, g.constant(1), num_split)
+        return [axis.restore(part, value) for part in parts]
     dim = front_axis(g, constant_integer(g, split_dim, "split_dim"), value)
     counts = known_elements(g, size_splits, num_split)
     if len(counts) != num_split:

@@ -8,7 +8,17 @@ import onnx_ir as ir
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import Size, known_rank, product
-from .._common import constant_integers, elements, front_axis, integers, number, set_shape, sizes
+from .._common import (
+    constant_integers,
+    elements,
+    front_axis,
+    integers,
+    known_elements,
+    number,
+    set_shape,
+    sizes,
+)
+from ..computed_axis import ComputedAxis
 
 
 @onnx_symbolic("tf::Shape")
@@ -149,9 +159,16 @@ def broadcast_args(g: GraphContext, s0: Value, s1: Value) -> Value:
     """The shape to which two shapes broadcast."""
     first, second = elements(g, s0), elements(g, s1)
     if first is None or second is None:
-        raise g.refuse("the number of dimensions of a shape is unknown")
-    count = max(len(first), len(second))
-    rows = [g.stack([1] * (count - len(row)) + row) for row in (first, second)]
+        shapes = [g.cast(value, DataType.INT64) for value in (s0, s1)]
+        lengths = [g.op("Shape", shape) for shape in shapes]
+        longest = g.op("Max", *lengths)
+        # The shorter shape has sizes of 1 in front.
+        missing = [g.op("Sub", longest, length) for length in lengths]
+        fillers = [g.op("Expand", g.constant([1], DataType.INT64), count) for count in missing]
+        rows = [g.op("Concat", filler, shape, axis=0) for filler, shape in zip(fillers, shapes, strict=True)]
+    else:
+        count = max(len(first), len(second))
+        rows = [g.stack([1] * (count - len(row)) + row) for row in (first, second)]
     # A size of 1 gives way to the other one; other sizes must be equal.
     result = g.op("Where", g.op("Equal", rows[0], 1), rows[1], rows[0])
     return g.cast(result, g.dtype(s0) or DataType.INT32)
@@ -167,6 +184,11 @@ def tile(g: GraphContext, input: Value, multiples: Value) -> Value:
 
 @onnx_symbolic("tf::ReverseV2")
 def reverse_v2(g: GraphContext, tensor: Value, axis: Value) -> Value:
+    if integers(g, axis) is None:
+        for dim in known_elements(g, axis):
+            computed = ComputedAxis.of(g, g.constant(dim), tensor)
+            tensor = computed.restore(_reverse_axes(g, computed.view(tensor), [1]), tensor)
+        return tensor
     axes = sorted({front_axis(g, dim, tensor) for dim in constant_integers(g, axis, "axis")})
     return _reverse_axes(g, tensor, axes)
 
@@ -208,14 +230,20 @@ def reverse_sequence(
 
 @onnx_symbolic("tf::Roll")
 def roll(g: GraphContext, input: Value, shift: Value, axis: Value) -> Value:
-    axes = constant_integers(g, axis, "axis")
+    axes = [number(g, axis)] if g.rank(axis) == 0 else known_elements(g, axis)
     count = g.shape(shift)
     if count is not None and isinstance(next(iter(count), 1), int) and next(iter(count), 1) != len(axes):
         raise g.refuse(f"it has {next(iter(count), 1)} shifts for {len(axes)} axes")
     shifts = elements(g, shift, len(axes)) if g.rank(shift) != 0 else None
     if shifts is None:
         shifts = [g.cast(g.op("Reshape", shift, g.constant([], DataType.INT64)), DataType.INT64)]
-    return g.call("aten::roll", self=input, shifts=shifts, dims=axes)
+    if integers(g, axis) is not None:
+        return g.call("aten::roll", self=input, shifts=shifts, dims=axes)
+    for dim, distance in zip(axes, shifts, strict=True):
+        computed = ComputedAxis.of(g, g.constant(dim), input)
+        rolled = g.call("aten::roll", self=computed.view(input), shifts=[distance], dims=[1])
+        input = computed.restore(rolled, input)
+    return input
 
 
 @onnx_symbolic("tf::DataFormatDimMap")

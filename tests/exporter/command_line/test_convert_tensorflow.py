@@ -127,3 +127,52 @@ def test_a_string_is_no_list_of_names():
         opsetta.load(CNN, inputs="x")
     with pytest.raises(opsetta.UsageError, match="weights= is only for source files"):
         opsetta.load(CNN, weights={})
+
+
+STRINGS = """
+node { name: "x" op: "Placeholder" attr { key: "dtype" value { type: DT_STRING } }
+  attr { key: "shape" value { shape { dim { size: -1 } } } } }
+node { name: "letters" op: "StaticRegexReplace" input: "x" attr { key: "pattern" value { s: "(a|b)c?" } }
+  attr { key: "rewrite" value { s: "\\\\1" } } attr { key: "replace_global" value { b: true } } }
+node { name: "joined" op: "StringJoin" input: "letters" input: "x" attr { key: "N" value { i: 2 } }
+  attr { key: "separator" value { s: "-" } } }
+node { name: "separator" op: "Const" attr { key: "dtype" value { type: DT_STRING } }
+  attr { key: "value" value { tensor { dtype: DT_STRING tensor_shape { } string_val: "," } } } }
+node { name: "parts" op: "StringSplitV2" input: "joined" input: "separator"
+  attr { key: "maxsplit" value { i: -1 } } }
+node { name: "axis" op: "Const" attr { key: "dtype" value { type: DT_INT32 } }
+  attr { key: "value" value { tensor { dtype: DT_INT32 tensor_shape { } int_val: 0 } } } }
+node { name: "y" op: "ReduceJoin" input: "parts:1" input: "axis" attr { key: "keep_dims" value { b: false } }
+  attr { key: "separator" value { s: ";" } } }
+"""
+
+
+@pytest.mark.parametrize("opset", [9, 13, 23])
+def test_strings_become_operators_of_the_extensions(capsys, tmp_path, opset):
+    path = tmp_path / "strings.pbtxt"
+    path.write_text(STRINGS)
+    if opset < 20:
+        assert run(capsys, "convert", path, "--opset", opset)[0] != 0
+    model = converted(capsys, tmp_path, path, "--opset", opset, "--outputs", "parts:0,y", "--extensions")
+    versions = {entry.domain: entry.version for entry in model.opset_import}
+    assert versions == {"": opset, "ai.onnx.contrib": 1}
+    nodes = {node.op_type: node for node in model.graph.node if node.domain == "ai.onnx.contrib"}
+    expected = {"StringRegexReplace", "StringSplit", "StringJoin"} | (
+        {"StringConcat"} if opset < 20 else set()
+    )
+    assert set(nodes) == expected
+    constants = {item.name: onnx.numpy_helper.to_array(item) for item in model.graph.initializer}
+    operands = [constants[name].tolist() for name in nodes["StringSplit"].input[1:]]
+    assert operands == [[","], [False]]
+    assert [value.type.tensor_type.elem_type for value in model.graph.output] == [
+        onnx.TensorProto.INT64,
+        onnx.TensorProto.STRING,
+    ]
+
+
+def test_extensions_are_refused_for_onnx_files(capsys, tmp_path):
+    path = tmp_path / "model.onnx"
+    opsetta.load(CNN).lower(13).save(path)
+    code, _, err = run(capsys, "convert", path, "-o", tmp_path / "out.onnx", "--opset", 13, "--extensions")
+    assert code != 0
+    assert "--extensions is for TensorFlow files" in err

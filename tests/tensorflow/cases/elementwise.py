@@ -95,6 +95,8 @@ def _binary_of_integers():
         for dtype in (np.int32, np.uint8, np.int64):
             x = integers(4, low=0 if dtype == np.uint8 else -99, high=99, dtype=dtype)
             yield record(op, np.dtype(dtype).name, x=x, y=array_of([0, 1, 3, 6]).astype(dtype))
+        powers = np.array([2**63 + 5, 7, 2**40], np.uint64)
+        yield record(op, "uint64", x=powers, y=np.array([1, 0, 63], np.uint64))
     for dtype in (np.int32, np.uint8, np.int64):
         yield record(
             "PopulationCount",
@@ -151,6 +153,8 @@ def _special():
     )
     yield record("Polygamma", "first", a=const(1.0), x=positive(4), rtol=1e-4)
     yield record("Polygamma", "third", a=const([3.0, 3.0, 3.0, 3.0]), x=positive(4), rtol=1e-4)
+    orders = array_of([0.0, 1.0, 4.0, 0.5])
+    yield record("Polygamma", "computed", a=orders, x=positive(4), rtol=1e-4)
 
 
 def _comparisons():

@@ -59,15 +59,13 @@ def _reads():
         batch_dims=-1,
         needs_rank=True,
     )
-    yield record(
-        "GatherNd", "rows", params=X, indices=array_of([[0], [3]]), needs_sizes=True, loses_rank=True
-    )
+    yield record("GatherNd", "rows", params=X, indices=array_of([[0], [3]]), needs_rank=True, loses_rank=True)
     yield record(
         "GatherNd",
         "elements",
         params=X,
         indices=array_of([[0, 1, 1], [3, 2, 0]]),
-        needs_sizes=True,
+        needs_rank=True,
         loses_rank=True,
     )
     yield record(
@@ -75,9 +73,19 @@ def _reads():
         "matrix",
         params=X,
         indices=array_of([[[0, 1]], [[3, 2]]]),
-        needs_sizes=True,
+        needs_rank=True,
         loses_rank=True,
     )
+    yield record("GatherNd", "empty_tuples", params=X, indices=np.zeros((2, 0), np.int32), needs_shapes=True)
+    for position in (0, -1):
+        yield record(
+            "GatherV2",
+            f"computed_axis_{position % 3}",
+            params=X,
+            indices=array_of([[1, 0], [1, 1]]),
+            axis=array_of(position),
+            needs_rank=True,
+        )
     yield record("Where", "", input=bools(3, 4))
     yield record("Where", "vector", input=bools(5))
     yield record("Where", "floats", input=array_of([[0.0, 1.0], [-2.0, 0.0]]))
@@ -87,8 +95,8 @@ def _writes():
     places = array_of([[1], [3], [1]])
     rows = floats(3, 3, 2, seed=1)
     unique = array_of([[1], [3], [0]])
-    # Below 11 the number of indexed dimensions must be known.
-    options = {"needs_sizes": True}
+    # Below 11 the ranks must be known.
+    options = {"needs_rank": True}
     yield record("ScatterNd", "", indices=places, updates=rows, shape=const([5, 3, 2]), **options)
     yield record(
         "ScatterNd",
@@ -105,7 +113,7 @@ def _writes():
         updates=integers(3),
         shape=array_of([5]),
         loses_rank=True,
-        **options,
+        needs_sizes=True,
     )
     yield record("TensorScatterUpdate", "", tensor=X, indices=unique, updates=rows, **options)
     yield record(
@@ -226,7 +234,7 @@ def _sparse():
         input=X,
         indices=array_of([[1], [1]]),
         updates=floats(2, 3, 2, seed=1),
-        needs_sizes=True,
+        needs_rank=True,
     )
     yield record("UnravelIndex", "", indices=array_of([7, 0, 23]), dims=const([2, 3, 4]))
 

@@ -52,7 +52,6 @@ def _convolutions():
         filter=floats(3, 3, 2, 3, seed=1),
         strides=[1, 2, 2, 1],
         padding="SAME",
-        needs_sizes=True,
         atol=1e-5,
     )
     yield record(
@@ -248,7 +247,6 @@ def _dilation():
             strides=[1, 2, 1, 1],
             rates=[1, 1, 2, 1],
             padding=padding,
-            needs_sizes=padding == "SAME",
         )
     yield record(
         "Dilation2D",

@@ -84,16 +84,15 @@ def _combined():
         given = {**items, **limits, "max_total_size": const(total)}
         return {name: given[name] for name in order}
 
-    yield record("CombinedNonMaxSuppression", "shared", **ordered(6, **shared), lowest=11, needs_sizes=True)
-    yield record("CombinedNonMaxSuppression", "own", **ordered(6, **own), lowest=11, needs_sizes=True)
-    yield record("CombinedNonMaxSuppression", "more", **ordered(40, **shared), lowest=11, needs_sizes=True)
+    yield record("CombinedNonMaxSuppression", "shared", **ordered(6, **shared), lowest=11)
+    yield record("CombinedNonMaxSuppression", "own", **ordered(6, **own), lowest=11)
+    yield record("CombinedNonMaxSuppression", "more", **ordered(40, **shared), lowest=11)
     yield record(
         "CombinedNonMaxSuppression",
         "unclipped",
         **ordered(6, **shared),
         clip_boxes=False,
         lowest=11,
-        needs_sizes=True,
     )
     yield record(
         "CombinedNonMaxSuppression",
@@ -101,7 +100,6 @@ def _combined():
         **ordered(40, **shared),
         pad_per_class=True,
         lowest=11,
-        needs_sizes=True,
     )
 
 

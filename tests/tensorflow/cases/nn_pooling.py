@@ -26,8 +26,16 @@ def _pools():
         ksize=[1, 2, 2, 1],
         strides=[1, 3, 3, 1],
         padding="SAME",
-        needs_sizes=True,
     )
+    for size in (6, 7):
+        yield record(
+            "AvgPool",
+            f"small_window_{size}",
+            value=floats(1, size, 8, 2),
+            ksize=[1, 2, 2, 1],
+            strides=[1, 3, 3, 1],
+            padding="SAME",
+        )
     yield record(
         "MaxPool",
         "explicit",
@@ -53,7 +61,6 @@ def _pools():
         value=floats(1, 5, 6, 2, dtype=np.float64),
         **window,
         padding="SAME",
-        needs_sizes=True,
     )
     yield record(
         "MaxPoolV2",

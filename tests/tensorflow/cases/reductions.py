@@ -59,13 +59,15 @@ def _reductions():
         yield record(op, "int64", input=integers(3, 4, dtype=np.int64), dimension=const(0), needs_rank=True)
         yield record(op, "uint8", input=integers(3, 4, low=0, dtype=np.uint8), dimension=const(0))
         yield record(op, "half", input=floats(3, 4, dtype=np.float16), dimension=const(0))
+        yield record(op, "computed_axis", input=floats(3, 4, 2), dimension=array_of(-2), needs_rank=True)
     yield record("ArgMax", "bools", input=bools(3, 4), dimension=const(1))
 
 
 def _counts():
     numbers = array_of([0, 3, 1, 3, 7, 2])
     yield record("Bincount", "plain", arr=numbers, size=const(5), weights=const([], np.int32))
-    yield record("Bincount", "weights", arr=numbers, size=const(5), weights=positive(6), needs_sizes=True)
+    yield record("Bincount", "weights", arr=numbers, size=const(5), weights=positive(6))
+    yield record("Bincount", "empty", arr=numbers, size=const(5), weights=array_of([]).astype(np.float32))
     yield record("Bincount", "computed_size", arr=numbers, size=array_of(8), weights=const([], np.float32))
     yield record(
         "DenseBincount", "vector", input=numbers, size=const(5), weights=const([], np.int32), needs_rank=True
@@ -110,6 +112,7 @@ def _cumulative():
         yield record(op, "int32", x=integers(2, 5), axis=const(1), needs_rank=op == "Cumsum")
         yield record(op, "half", x=floats(2, 5, dtype=np.float16), axis=const(0), needs_rank=op == "Cumsum")
     yield record("Cumsum", "computed_axis", x=X, axis=array_of(1), lowest=11)
+    yield record("CumulativeLogsumexp", "computed_axis", x=X, axis=array_of(-2), needs_rank=True)
     for exclusive in (False, True):
         for reverse in (False, True):
             yield record(

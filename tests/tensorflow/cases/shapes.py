@@ -37,13 +37,14 @@ def _shape():
     yield record("BroadcastTo", "computed", input=floats(3, 1), shape=array_of([2, 3, 4]), loses_rank=True)
     yield record("BroadcastTo", "ints", input=integers(1), shape=const([3]))
     yield record("BroadcastArgs", "constant", s0=const([3, 1]), s1=const([2, 1, 4]))
-    yield record("BroadcastArgs", "computed", s0=array_of([3, 1]), s1=array_of([2, 1, 4]), needs_sizes=True)
+    yield record("BroadcastArgs", "computed", s0=array_of([3, 1]), s1=array_of([2, 1, 4]), loses_rank=True)
     yield record("Tile", "", input=X, multiples=const([1, 2, 3]))
     yield record("Tile", "ones", input=X, multiples=const([1, 1, 1]))
     yield record("Tile", "computed", input=integers(2, 3), multiples=array_of([2, 1]))
     yield record("ReverseV2", "", tensor=X, axis=const([0, -1]), needs_rank=True)
     yield record("ReverseV2", "one", tensor=X, axis=const([1]))
     yield record("ReverseV2", "none", tensor=X, axis=const([]))
+    yield record("ReverseV2", "computed_axes", tensor=X, axis=array_of([0, -1]), needs_sizes=True)
     yield record("Reverse", "", tensor=X, dims=const([True, False, True]))
     yield record(
         "ReverseSequence",
@@ -75,6 +76,7 @@ def _shape():
     yield record("Roll", "", input=X, shift=const([1, -2]), axis=const([0, 2]), needs_rank=True)
     yield record("Roll", "scalar", input=X, shift=const(2), axis=const(1), needs_rank=True)
     yield record("Roll", "computed", input=X, shift=array_of([3]), axis=const([1]), needs_rank=True)
+    yield record("Roll", "computed_axis", input=X, shift=array_of(3), axis=array_of(-2), needs_rank=True)
 
 
 def _layouts():
@@ -99,6 +101,7 @@ def _joining():
     yield record("ConcatV2", "negative", values=parts, axis=const(-1), needs_rank=True)
     yield record("ConcatV2", "with_constant", values=[floats(2, 3), const(floats(1, 3))], axis=const(0))
     yield record("ConcatV2", "strings", values=[array_of(["a"]), array_of(["b", "c"])], axis=const(0))
+    yield record("ConcatV2", "computed_axis", values=parts, axis=array_of(-1), needs_rank=True)
     yield record("Concat", "", concat_dim=const(1), values=parts)
     yield record("ParallelConcat", "", values=[floats(1, 3), floats(1, 3, seed=1)], shape=[2, 3])
     yield record(
@@ -113,6 +116,9 @@ def _joining():
     yield record("Unpack", "one", value=floats(1, 3), num=1, axis=0)
     yield record("Split", "", split_dim=const(2), value=X, num_split=2)
     yield record("Split", "negative", split_dim=const(-1), value=X, num_split=4, needs_rank=True)
+    yield record(
+        "Split", "computed_axis", split_dim=array_of(-2), value=floats(2, 4, 3), num_split=2, needs_rank=True
+    )
     yield record("Split", "one", split_dim=const(0), value=X, num_split=1)
     yield record("Split", "ints", split_dim=const(0), value=integers(4), num_split=2)
     yield record(
@@ -125,6 +131,15 @@ def _joining():
         size_splits=const([1, -1, 2], np.int64),
         split_dim=const(0),
         num_split=3,
+    )
+    yield record(
+        "SplitV",
+        "computed_axis",
+        value=floats(6, 2),
+        size_splits=const([1, -1]),
+        split_dim=array_of(-2),
+        num_split=2,
+        needs_rank=True,
     )
     yield record(
         "SplitV",
@@ -292,6 +307,14 @@ def _padding():
 
 def _blocks():
     image = floats(2, 4, 6, 3)
+    yield record(
+        "SpaceToBatchND",
+        "computed_block",
+        input=image,
+        block_shape=array_of([2, 3]),
+        paddings=const([[0, 0], [0, 0]]),
+        needs_sizes=True,
+    )
     yield record(
         "SpaceToBatchND",
         "",

@@ -16,6 +16,7 @@ def _strings():
     yield record("StringLower", "", input=array_of([["Ab", "ÉC"], ["", "x"]]), lowest=10, run_until=99)
     yield record("StringUpper", "", input=WORDS, lowest=10)
     yield record("StringLower", "empty", input=np.empty((0,), object), lowest=10)
+    yield record("ZerosLike", "strings", x=WORDS)
     yield record("AsString", "", input=integers(2, 3))
     yield record("AsString", "bool", input=array_of([True, False]))
     yield record("AsString", "int64", input=np.array([-(2**40), 7]))
