@@ -15,7 +15,7 @@ from ..options import export as options
 from ..options.user_code import names, quiet_stdout
 from ..terminal.output import Output
 from ..terminal.tables import count_text, row, show, size_text, table
-from .editing import beside, load_onnx
+from .editing import load_onnx, output_path
 from .targets import resolve_target
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def quantize(
 
     The errors are measured on batches that are not used for calibration.
     """
-    output = output or beside(model, "quantized")
+    output = output_path(model, output, "quantized")
     written = Output(output)
     source = load_onnx(model, trusted)
     # Without other wishes, the file keeps its opset.
