@@ -50,7 +50,8 @@ def prepare_conversion(
 
         registry_of_target = with_forms(registry_of_target, resolved_target)
     if standard or (resolved_target is not None and MICROSOFT not in resolved_target.domains):
-        registry_of_target = with_standard_operators(registry_of_target)
+        takes_scan = resolved_target is None or "Scan" in resolved_target.operators
+        registry_of_target = with_standard_operators(registry_of_target, takes_scan)
     omitted = () if resolved_target is None else resolved_target.conventions.omitted_passes
     if changes:
         from .editing.interface import change_interface

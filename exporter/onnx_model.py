@@ -257,16 +257,17 @@ class OnnxModel(PlannableModel):
             mean: of each channel of images, whose pixels are divided by 255 first.
             std: the standard deviation of each channel.
             scheme: fields of `QuantizationScheme`: `form`, `activations`, `weights`, `per_channel`,
-                `symmetric`, `method`, `exclude`, `equalize` and `reduce_range`; by default those of the
-                target of the model.
+                `symmetric`, `method`, `exclude`, `equalize`, `reduce_range`, `max_loss` and `loss`; by
+                default those of the target of the model.
 
         Raises:
-            UsageError: the data or the scheme does not fit the model.
+            UsageError: the data or the scheme does not fit the model, or `max_loss` cannot be reached.
             InferenceError: onnxruntime is not installed, or cannot run or quantize the model.
             TargetError: the target of the model does not support the result.
         """
         from .calibration.batches import read_batches, split_batches
-        from .calibration.static_quantization import QuantizationScheme, quantize_model
+        from .calibration.scheme import QuantizationScheme
+        from .calibration.static_quantization import quantize_model
         from .devices.targets.target_problems import check_model
 
         preferred = {} if self.target is None else dataclasses.asdict(self.target.quantization)

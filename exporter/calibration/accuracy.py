@@ -30,6 +30,12 @@ class OutputAccuracy:
     relative_error: float
     agreement: float | None
 
+    def loss(self, measure: str) -> float:
+        """What is lost: for "labels" the share of samples whose largest entry changed, else the error."""
+        if measure == "error" or self.agreement is None:
+            return self.relative_error
+        return 1 - self.agreement
+
 
 @dataclasses.dataclass(frozen=True)
 class TensorLoss:
@@ -48,46 +54,58 @@ class TensorLoss:
     total_decibels: float
 
 
-def output_accuracy(original: ir.Model, quantized: ir.Model, batches: Batches) -> tuple[OutputAccuracy, ...]:
-    """The errors of all floating-point outputs.
+class Checks:
+    """The results of a float model on held-out batches, which quantized models are compared with.
 
     Raises:
-        InferenceError: onnxruntime refuses one of the models.
+        InferenceError: onnxruntime refuses the model.
     """
-    runners = Runner.of_model(original), Runner.of_model(quantized)
-    results = [[runner.arrays(batch) for batch in batches] for runner in runners]
-    accuracies = []
-    for position, name in enumerate(runners[0].output_names):
-        pairs = [(a[position], b[position]) for a, b in zip(*results, strict=True)]
-        if not all(
-            isinstance(a, np.ndarray) and a.dtype.kind == "f" and a.shape == b.shape for a, b in pairs
-        ):
-            continue
-        noise = sum(float(np.square(a - b, dtype=np.float64).sum()) for a, b in pairs)
-        signal = sum(float(np.square(a, dtype=np.float64).sum()) for a, _ in pairs)
-        error = float(np.sqrt(noise / signal)) if signal else float(np.sqrt(noise))
-        agreement = None
-        if all(a.ndim and a.shape[-1] > 1 and a.size for a, _ in pairs):
-            equal = [np.ravel(a.argmax(-1) == b.argmax(-1)) for a, b in pairs]
-            agreement = float(np.concatenate(equal).mean())
-        accuracies.append(OutputAccuracy(name, error, agreement))
-    return tuple(accuracies)
+
+    def __init__(self, original: ir.Model, batches: Batches):
+        self.batches = batches
+        runner = Runner.of_model(original)
+        self._names = runner.output_names
+        self._expected = [runner.arrays(batch) for batch in batches]
+
+    def outputs_of(self, quantized: ir.Model) -> tuple[OutputAccuracy, ...]:
+        """The errors of all floating-point outputs.
+
+        Raises:
+            InferenceError: onnxruntime refuses the model.
+        """
+        runner = Runner.of_model(quantized)
+        results = [runner.arrays(batch) for batch in self.batches]
+        accuracies = []
+        for position, name in enumerate(self._names):
+            pairs = [(a[position], b[position]) for a, b in zip(self._expected, results, strict=True)]
+            if not all(
+                isinstance(a, np.ndarray) and a.dtype.kind == "f" and a.shape == b.shape for a, b in pairs
+            ):
+                continue
+            noise = sum(float(np.square(a - b, dtype=np.float64).sum()) for a, b in pairs)
+            signal = sum(float(np.square(a, dtype=np.float64).sum()) for a, _ in pairs)
+            error = float(np.sqrt(noise / signal)) if signal else float(np.sqrt(noise))
+            agreement = None
+            if all(a.ndim and a.shape[-1] > 1 and a.size for a, _ in pairs):
+                equal = [np.ravel(a.argmax(-1) == b.argmax(-1)) for a, b in pairs]
+                agreement = float(np.concatenate(equal).mean())
+            accuracies.append(OutputAccuracy(name, error, agreement))
+        return tuple(accuracies)
 
 
 def tensor_losses(
-    original: pathlib.Path, quantized: pathlib.Path, folder: pathlib.Path, batches: Batches
+    original: pathlib.Path, quantized: pathlib.Path, batches: Batches
 ) -> tuple[TensorLoss, ...]:
     """The losses of the tensors of a QDQ file, by onnxruntime's own tool; the worst come first.
 
-    Args:
-        folder: a folder for files with more outputs.
+    Files with more outputs are written beside the quantized one.
     """
     import onnx
     from onnxruntime.quantization import qdq_loss_debug as loss
 
     values = []
     for path in (original, quantized):
-        augmented = folder / f"augmented_{path.name}"
+        augmented = quantized.parent / f"augmented_{path.name}"
         loss.modify_model_output_intermediate_tensors(str(path), str(augmented))
         values.append(loss.collect_activations(str(augmented), iter(batches[:_MOST_BATCHES])))
     matching = loss.create_activation_matching(values[1], values[0])

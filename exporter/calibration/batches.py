@@ -38,6 +38,8 @@ def read_batches(data: Data, inputs: ModelInputs, mean: Sequence[float], std: Se
     Raises:
         UsageError: the data cannot be read, is empty, or does not fit the inputs.
     """
+    if not all(std):
+        raise UsageError("pixels are divided by std, which must not be 0")
     if isinstance(data, (str, os.PathLike)):
         batches = _read_path(os.fspath(data), inputs, mean, std)
     else:

@@ -36,6 +36,9 @@ def extract_part(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str],
         if not outputs:
             raise UsageError(f"no output of the model depends on {', '.join(inputs)}")
     feeds = list(inputs) or [str(value.name) for value in graph.inputs if not value.is_initializer()]
+    for name in outputs:
+        if values[name].producer() is None and name not in feeds:
+            raise UsageError(f"no node computes '{name}': it can only be an output if it is an input, too")
     try:
         part = ir.convenience.extract(graph, feeds, list(outputs))
     except ValueError as error:

@@ -52,6 +52,8 @@ class AddPixelInput(ir.passes.InPlacePass):
     def __init__(self, pixels: PixelInput, registry: Registry):
         if pixels.dtype not in PIXEL_TYPES or pixels.layout not in LAYOUTS or pixels.maximum <= 0:
             raise UsageError(f"pixels are {', '.join(PIXEL_TYPES)}, in NCHW or NHWC, not {pixels}")
+        if not all(pixels.std):
+            raise UsageError("pixels are divided by std, which must not be 0")
         self._pixels = pixels
         self._registry = registry
 

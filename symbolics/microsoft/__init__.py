@@ -13,12 +13,17 @@ from ...registration import GraphContext, Registry, Value, onnx_symbolic
 microsoft_registry = Registry()
 """The functions of this package, which are not in the default registry."""
 
+scanless_registry = Registry()
+"""What replaces functions of `microsoft_registry` that write a Scan, for targets without Scan."""
+
 Function = TypeVar("Function", bound=Callable[..., object])
 
 
-def microsoft_symbolic(*names: str) -> Callable[[Function], Function]:
+def microsoft_symbolic(
+    *names: str, registry: Registry = microsoft_registry
+) -> Callable[[Function], Function]:
     """Register the function of operators of `com.microsoft` that have the same meaning."""
-    return onnx_symbolic([f"com.microsoft::{name}" for name in names], registry=microsoft_registry)
+    return onnx_symbolic([f"com.microsoft::{name}" for name in names], registry=registry)
 
 
 def refuse_arguments(g: GraphContext, **arguments: Value | float | None) -> None:

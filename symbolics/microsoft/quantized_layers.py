@@ -7,7 +7,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, Value
-from . import microsoft_symbolic
+from ...registration.warning import warn
+from . import microsoft_symbolic, scanless_registry
 from .channels_last import move_channels
 from .quantized_products import multiply_to_float
 
@@ -87,13 +88,13 @@ def dynamic_quantize_lstm(
     several threads it quantizes parts of the batch on their own, and sums of int8 weights saturate on
     processors without VNNI instructions.
     """
-    weights = _dequantize_gates(g, W, W_scale, W_zero_point), _dequantize_gates(g, R, R_scale, R_zero_point)
     states = initial_h, initial_c
     if sequence_lens is not None:
         # The quantized states of sequences that have ended are not defined: states stay in FLOAT.
         attributes |= {"direction": direction, **({"activations": activations} if activations else {})}
-        inputs = B, sequence_lens, *states, P
-        return list(g.op("LSTM", _round_to_bytes(g, X), *weights, *inputs, **attributes, outputs=3))
+        quantization = W_scale, W_zero_point, R_scale, R_zero_point
+        return write_layer(g, X, W, R, B, sequence_lens, *states, P, *quantization, **attributes)
+    weights = _dequantize_gates(g, W, W_scale, W_zero_point), _dequantize_gates(g, R, R_scale, R_zero_point)
     directions = ["forward", "reverse"] if direction == "bidirectional" else [direction]
     if len(directions) == 2 and {"activation_alpha", "activation_beta"} & attributes.keys():
         raise g.refuse("parameters of the activations of two directions are not supported")
@@ -130,6 +131,58 @@ def dynamic_quantize_lstm(
         return results[0]
     joined = zip(*results, strict=True)
     return [g.op("Concat", *pair, axis=0 if position else 1) for position, pair in enumerate(joined)]
+
+
+@microsoft_symbolic("DynamicQuantizeLSTM", registry=scanless_registry)
+def lstm_of_float_states(
+    g: GraphContext,
+    X: Value,
+    W: Value,
+    R: Value,
+    B: Value | None,
+    sequence_lens: Value | None,
+    initial_h: Value | None,
+    initial_c: Value | None,
+    P: Value | None,
+    W_scale: Value,
+    W_zero_point: Value,
+    R_scale: Value,
+    R_zero_point: Value,
+    **attributes: Any,
+) -> list[Value]:
+    """An LSTM of dequantized weights, whose hidden states are not rounded to 256 values before each step."""
+    warn(
+        "the hidden states of DynamicQuantizeLSTM are not rounded to 8 bits, because the target has no Scan: "
+        "results differ from onnxruntime's by about the rounding error, 0.01 for states between -1 and 1"
+    )
+    inputs = X, W, R, B, sequence_lens, initial_h, initial_c, P
+    return write_layer(g, *inputs, W_scale, W_zero_point, R_scale, R_zero_point, **attributes)
+
+
+def write_layer(
+    g: GraphContext,
+    data: Value,
+    weight: Value,
+    recurrent_weight: Value,
+    bias: Value | None,
+    sequence_lens: Value | None,
+    initial_h: Value | None,
+    initial_c: Value | None,
+    peepholes: Value | None,
+    *quantization: Value,
+    **attributes: Any,
+) -> list[Value]:
+    """An LSTM whose input has 256 values, and whose states are FLOAT.
+
+    Args:
+        quantization: scale and zero point of both weights.
+    """
+    weights = (
+        _dequantize_gates(g, weight, *quantization[:2]),
+        _dequantize_gates(g, recurrent_weight, *quantization[2:]),
+    )
+    inputs = bias, sequence_lens, initial_h, initial_c, peepholes
+    return list(g.op("LSTM", _round_to_bytes(g, data), *weights, *inputs, **attributes, outputs=3))
 
 
 def _dequantize_gates(g: GraphContext, weight: Value, scale: Value, zero_point: Value) -> Value:

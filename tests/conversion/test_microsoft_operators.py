@@ -7,6 +7,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from opsetta import TargetError, UnsupportedOperatorsError, default_registry, onnx_symbolic
+from opsetta.exporter.devices.targets.target import Choice, Target
 from opsetta.exporter.onnx_model import OnnxModel
 
 from .test_conversion import model, operators, run, value
@@ -310,6 +311,19 @@ def test_a_quantized_recurrent_layer_rounds_inputs_and_states_as_the_kernel_does
         assert [entry.domain for entry in lowered.model_proto.opset_import] == [""]
         for array, kernel_result in zip(lowered.run(feeds), expected, strict=True):
             np.testing.assert_allclose(array, kernel_result, atol=tolerance)
+
+
+def test_a_quantized_recurrent_layer_for_a_target_without_scan_keeps_its_states_in_float():
+    proto, feeds = quantized_layer((16,))
+    expected = run(proto, **feeds)
+    for output, array in zip(proto.graph.output, expected, strict=True):
+        output.CopyFrom(value(output.name, array.shape))
+    target = Target("steps", "", (), operators=Choice(refused=frozenset({"Scan", "Loop"})))
+    with pytest.warns(UserWarning, match="states of DynamicQuantizeLSTM are not rounded"):
+        lowered = OnnxModel(ir.from_proto(proto)).lower(13, target=target)
+    assert "LSTM" in {node.op_type for node in lowered.model.graph}
+    for array, kernel_result in zip(lowered.run(feeds), expected, strict=True):
+        np.testing.assert_allclose(array, kernel_result, atol=0.01)
 
 
 def normalise(image, groups, gamma, beta):

@@ -21,7 +21,7 @@ from ..options import (
 from ..options import export as options
 from ..terminal.output import Output
 from ..terminal.tables import count_text
-from .editing import beside
+from .editing import output_path
 from .targets import describe_target, resolve_target
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ def convert(
     The file may be ONNX, a source file, a TensorFlow file, or a Caffe2 net.
     """
     target_opset, loaded_target = resolve_target(opset, target, force=force)
-    output = _output_path(model, output, target_opset, force)
+    if output is None or not force:
+        remedy = "pass another -o, or --force to replace it"
+        output = output_path(model, output, f"opset{target_opset}", remedy)
     is_net = caffe2.is_net_file(model, init_net)
     changes = interface.interface_arguments(None if is_net else input_shape, dim, dynamic, rename, standard)
     steps = {
@@ -162,19 +164,6 @@ def _take_steps(
                 outputs = [report for report in reports if report.name in previous.output_names]
                 errors["max_absolute_error_of_types"] = max(report.max_absolute_error for report in outputs)
     return model, errors
-
-
-def _output_path(model: pathlib.Path, output: pathlib.Path | None, opset: int, force: bool) -> pathlib.Path:
-    """The file to write.
-
-    Raises:
-        UsageError: it is the model itself.
-    """
-    if output is None:
-        return beside(model, f"opset{opset}")
-    if not force and output.exists() and output.resolve() == model.resolve():
-        raise UsageError(f"'{output}' is the model itself: pass another -o, or --force to replace it")
-    return output
 
 
 def _load(

@@ -45,7 +45,7 @@ def extract(
     as_json: options.Json = False,
 ) -> None:
     """Write the part of a model between given inputs and outputs."""
-    output = output or beside(model, "part")
+    output = output_path(model, output, "part")
     written = Output(output)
     part = load_onnx(model, trusted).extract(inputs or (), outputs or ())
     write_result(written, part, output, external_data, as_json)
@@ -112,17 +112,27 @@ def edit(
             raise UsageError(f"--set-constant: '{text}' is no number and no array in JSON") from None
     if not drop_output and not constants:
         raise UsageError("pass --drop-output or --set-constant")
-    output = output or beside(model, "edited")
+    output = output_path(model, output, "edited")
     written = Output(output)
     edited = load_onnx(model, trusted).edit(drop_outputs=drop_output or (), constants=constants)
     write_result(written, edited, output, external_data, as_json)
 
 
-def beside(model: pathlib.Path, change: str) -> pathlib.Path:
-    """The path of a changed model beside the model."""
-    # The path of a folder may be ".", which has no name.
-    path = model if model.stem else model.resolve()
-    return path.with_name(f"{path.stem}.{change}.onnx")
+def output_path(
+    model: pathlib.Path, output: pathlib.Path | None, change: str, remedy: str = "pass another -o"
+) -> pathlib.Path:
+    """The file to write, by default beside the model.
+
+    Raises:
+        UsageError: it is the model itself; the error ends with the remedy.
+    """
+    if output is None:
+        # The path of a folder may be ".", which has no name.
+        path = model if model.stem else model.resolve()
+        return path.with_name(f"{path.stem}.{change}.onnx")
+    if output.exists() and output.resolve() == model.resolve():
+        raise UsageError(f"'{output}' is the model itself: {remedy}")
+    return output
 
 
 def load_onnx(path: pathlib.Path, trusted: bool) -> OnnxModel:

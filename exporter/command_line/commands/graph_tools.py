@@ -15,7 +15,7 @@ from ....registration import UsageError
 from ..options import export as options
 from ..terminal.output import Output, say
 from ..terminal.tables import print_json
-from .editing import beside, load_onnx, write_result
+from .editing import load_onnx, output_path, write_result
 
 if TYPE_CHECKING:
     from ...onnx_model import OnnxModel
@@ -70,7 +70,7 @@ def reduce(
 
     It fails for the part with the same exit code as for the whole model.
     """
-    output = output or beside(model, "reduced")
+    output = output_path(model, output, "reduced")
     written = Output(output)
     words = shlex.split(command)
     if not words:
@@ -110,7 +110,7 @@ def simplify(
 
     The file keeps its opset.
     """
-    output = output or beside(model, "simplified")
+    output = output_path(model, output, "simplified")
     written = Output(output)
     source = load_onnx(model, trusted)
     simplified = source.lower(source.opset, optimize="full")

@@ -14,8 +14,8 @@ from ..options import calibration
 from ..options import export as options
 from ..options.user_code import names, quiet_stdout
 from ..terminal.output import Output
-from ..terminal.tables import count_text, row, show, table
-from .editing import beside, load_onnx
+from ..terminal.tables import count_text, row, show, size_text, table
+from .editing import load_onnx, output_path
 from .targets import resolve_target
 
 if TYPE_CHECKING:
@@ -40,6 +40,8 @@ def quantize(
     equalize: calibration.Equalize = False,
     reduce_range: calibration.ReduceRange = False,
     exclude: calibration.Exclude = None,
+    max_loss: calibration.MaxLoss = None,
+    loss: calibration.Loss = "labels",
     mean: calibration.Mean = "0",
     std: calibration.Std = "1",
     external_data: options.ExternalData = None,
@@ -50,7 +52,7 @@ def quantize(
 
     The errors are measured on batches that are not used for calibration.
     """
-    output = output or beside(model, "quantized")
+    output = output_path(model, output, "quantized")
     written = Output(output)
     source = load_onnx(model, trusted)
     # Without other wishes, the file keeps its opset.
@@ -72,6 +74,8 @@ def quantize(
             equalize=equalize,
             reduce_range=reduce_range,
             exclude=exclude or (),
+            max_loss=max_loss,
+            loss=loss,
             **{name: value for name, value in wishes.items() if value is not None},
         )
     written.save(quantized, external_data)
@@ -91,6 +95,12 @@ def quantize(
 
 
 def _show_accuracy(accuracy: QuantizationReport) -> None:
+    if accuracy.float_nodes:
+        added = size_text(accuracy.weight_bytes - accuracy.smallest_weight_bytes)
+        nodes = table(f"{count_text(len(accuracy.float_nodes), 'node')} in float, {added} more weights")
+        for name in accuracy.float_nodes:
+            row(nodes, name)
+        show(nodes)
     outputs = table("output", "relative error", "same largest entry")
     for output in accuracy.outputs:
         agreement = "" if output.agreement is None else f"{output.agreement:.1%}"

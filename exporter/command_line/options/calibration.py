@@ -43,5 +43,20 @@ ReduceRange = Annotated[
     bool,
     typer.Option("--reduce-range", help="Weights of 7 bits, for x86 processors without VNNI instructions."),
 ]
+MaxLoss = Annotated[
+    float | None,
+    typer.Option(
+        metavar="SHARE",
+        help="The most that may be lost on batches that are not used for calibration, such as 0.01: nodes "
+        "that lose most stay in float until the loss is within it.",
+    ),
+]
+Loss = Annotated[
+    str,
+    typer.Option(
+        help="What --max-loss limits: labels, the share of samples whose largest entry changes, or error, "
+        "the relative error of outputs."
+    ),
+]
 Mean = Annotated[str, typer.Option(metavar="R,G,B", help="Of images: subtracted from pixels of 0 to 1.")]
 Std = Annotated[str, typer.Option(metavar="R,G,B", help="Of images: pixels are divided by it.")]

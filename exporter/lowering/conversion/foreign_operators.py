@@ -48,15 +48,18 @@ def has_foreign_function(model: ir.Model, registry: Registry | None, opset: int)
     return any(foreign_function(node, functions, opset) is not None for node in model.graph.all_nodes())
 
 
-def with_standard_operators(registry: Registry) -> Registry:
+def with_standard_operators(registry: Registry, takes_scan: bool = True) -> Registry:
     """A registry that also writes onnxruntime's own operators as operators of ONNX.
 
     Functions that are registered for these operators keep their precedence.
+
+    Args:
+        takes_scan: whether the functions may write Scan.
     """
-    from ....symbolics.microsoft import microsoft_registry
+    from ....symbolics.microsoft import microsoft_registry, scanless_registry
 
     overlay = registry.fork()
-    for symbolic in microsoft_registry:
+    for symbolic in (*microsoft_registry, *(() if takes_scan else scanless_registry)):
         if not registry.versions(symbolic.name):
             # Not `register`, which would check the signatures again for every model.
             overlay.put_first(symbolic)

@@ -89,6 +89,37 @@ def test_integer_operators_around_where(tmp_path):
     assert quantized.accuracy.outputs[0].relative_error < 0.03
 
 
+def test_arithmetic_before_a_cast_to_integers_stays_in_float(tmp_path):
+    """With 8 bits, 16 times 3/16 is 2.99, and the index 2."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 13]>
+        net (float[batch] x) => (float[batch, 4] y, int64[batch] levels)
+            <float count = {16}> {
+          scaled = Mul(x, count)
+          tokens = Cast<to = 7>(scaled)
+          rows = Gather(table, tokens)
+          y = MatMul(rows, w)
+          values = ReduceSum<keepdims = 0>(y, axis)
+          doubled = Add(values, values)
+          levels = Cast<to = 7>(doubled)
+        }""")
+    arrays = {"table": WEIGHTS["w"].reshape(-1, 4)[:17], "w": WEIGHTS["w"].reshape(-1, 4)[:4]}
+    for name, array in arrays.items():
+        model.graph.initializer.append(numpy_helper.from_array(array.astype(np.float32), name))
+    model.graph.initializer.append(numpy_helper.from_array(np.array([1]), "axis"))
+    onnx.save(model, tmp_path / "m.onnx")
+    samples = (np.random.default_rng(0).integers(0, 17, (10, 40)) / 16).astype(np.float32)
+    quantized = opsetta.load(tmp_path / "m.onnx").quantize([{"x": sample} for sample in samples])
+    assert quantized.accuracy.outputs[0].relative_error < 0.03
+    readers = {
+        node.inputs[0].name: node.op_type for node in quantized.model.graph if node.inputs[0] is not None
+    }
+    assert readers["x"] == "Mul"
+    # The product before the other cast is quantized.
+    assert "MatMul" in operators(quantized)
+    assert operators(quantized).count("QuantizeLinear") >= 2
+
+
 @pytest.mark.parametrize("source", ["npz", "folder", "function", "batches", "arrays"])
 def test_data_comes_from_files_functions_and_arrays(folder, source):
     batches = [{"x": sample[None]} for sample in SAMPLES]
@@ -111,6 +142,10 @@ def test_integer_operators_and_excluded_ones(folder):
     assert conv.inputs[1].is_initializer()
     with pytest.raises(opsetta.UsageError, match="no operator or node Foo"):
         model.quantize(folder / "data.npz", exclude=["Foo"])
+    with pytest.raises(
+        opsetta.UsageError, match="quantized already, by QuantizeLinear: pass the float model"
+    ):
+        quantized.quantize(folder / "data.npz")
 
 
 @pytest.mark.parametrize("activations", ["int16", "uint16"])

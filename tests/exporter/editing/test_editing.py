@@ -7,6 +7,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 import opsetta
+from opsetta.exporter.command_line import cli
 
 GRAPH = """
 <ir_version: 8, opset_import: ["" : 13]>
@@ -125,6 +126,32 @@ def test_parts_joined_again_are_the_model(model, cut):
         np.testing.assert_array_equal(result, expected)
 
 
+def test_a_part_returns_only_what_it_computes_or_takes(model):
+    with pytest.raises(opsetta.UsageError, match="no node computes 'images'"):
+        model.extract(inputs=["conv"], outputs=["images"])
+    assert model.extract(inputs=["images"], outputs=["images"]).output_names == ["images"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["extract", "m.onnx", "--to", "conv"],
+        ["edit", "m.onnx", "--drop-output", "mean"],
+        ["simplify", "m.onnx"],
+        ["reduce", "m.onnx", "--keep-failing", "false"],
+        ["quantize", "m.onnx", "--calibrate", "data.npz"],
+    ],
+)
+def test_a_command_does_not_replace_its_model(model, tmp_path, monkeypatch, capsys, arguments):
+    monkeypatch.chdir(tmp_path)
+    content = (tmp_path / "m.onnx").read_bytes()
+    with pytest.raises(SystemExit) as caught:
+        cli.main([*arguments, "-o", f"../{tmp_path.name}/m.onnx"])
+    assert caught.value.code == 2
+    assert "is the model itself: pass another -o" in capsys.readouterr().err
+    assert (tmp_path / "m.onnx").read_bytes() == content
+
+
 def test_equal_names_of_joined_models_are_told_apart(model):
     # Every name of the first model occurs in the second, too.
     relu = model.extract(inputs=["conv"], outputs=["active"]).lower(
@@ -202,6 +229,13 @@ def test_pixels_are_transposed_resized_and_normalized(model, opset):
     assert dynamic(np.zeros((2, 9, 5, 3), np.uint8))[1].shape == (2, 4)
     with pytest.raises(opsetta.OpsettaError, match="are not resized to"):
         sized.preprocess(size=(4, 7))
+
+
+def test_pixels_are_not_divided_by_zero(model):
+    with pytest.raises(opsetta.UsageError, match="std, which must not be 0"):
+        model.preprocess(std=(1, 0, 1))
+    with pytest.raises(opsetta.UsageError, match="std, which must not be 0"):
+        model.quantize([IMAGES], std=(0,))
 
 
 @pytest.mark.parametrize("opset", [9, 11, 13])

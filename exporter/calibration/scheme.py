@@ -1,0 +1,110 @@
+"""How weights and activations are quantized: the choices of a caller, and what an opset can express."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import onnx_ir as ir
+
+from ...registration import UsageError
+
+FORMATS = ("qdq", "qoperator")
+ACTIVATIONS = ("int8", "uint8", "int16", "uint16")
+METHODS = ("minmax", "entropy", "percentile")
+LOSSES = ("labels", "error")
+_PER_CHANNEL_OPSET = 13
+"""The first opset whose DequantizeLinear has an axis."""
+FIRST_16_BIT_OPSET = 21
+"""The first opset whose QuantizeLinear has 16-bit types; below, it is the operator of com.microsoft."""
+_LEAST_OPSET = 11
+"""onnxruntime's quantizers write no lower opset."""
+
+_OF_QUANTIZED_ACTIVATIONS = (
+    "QuantizeLinear",
+    "DynamicQuantize",
+    "QLinear",
+    "QGemm",
+    "QAttention",
+    "ConvInteger",
+)
+"""How the names of operators begin that only models with quantized activations have."""
+
+
+@dataclasses.dataclass(frozen=True)
+class QuantizationScheme:
+    """How weights and activations are quantized.
+
+    Attributes:
+        form: "qdq" writes pairs of QuantizeLinear and DequantizeLinear, "qoperator" operators of integers.
+        activations: the type of activations, "int8", "uint8", "int16" or "uint16".
+        weights: the type of weights, "int8" or "uint8".
+        per_channel: whether each output channel of a weight has its own scale.
+        symmetric: whether the zero points of activations are 0, or the middle of an unsigned type.
+        method: how ranges are chosen, "minmax", "entropy" or "percentile".
+        exclude: operators and nodes that stay in float, by name.
+        equalize: whether the ranges of weights are equalized between convolutions, see `EqualizeChannels`.
+        reduce_range: whether weights have 7 bits, for processors whose sums of two products have 16 bits.
+        max_loss: the most that may be lost on batches that are not used for calibration; the nodes that lose
+            most stay in float. None for no limit.
+        loss: what `max_loss` limits: "labels", the share of samples with another largest entry, or "error",
+            the relative error. Outputs without such entries have an error in any case.
+    """
+
+    form: str = "qdq"
+    activations: str = "int8"
+    weights: str = "int8"
+    per_channel: bool = False
+    symmetric: bool = False
+    method: str = "minmax"
+    exclude: Collection[str] = ()
+    equalize: bool = False
+    reduce_range: bool = False
+    max_loss: float | None = None
+    loss: str = "labels"
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any], preferred: Mapping[str, Any]) -> QuantizationScheme:
+        """A scheme with some fields; the others are those that a target prefers, or the defaults.
+
+        Raises:
+            UsageError: there is no such field.
+        """
+        unknown = fields.keys() - {field.name for field in dataclasses.fields(cls)}
+        if unknown:
+            raise UsageError(f"quantize has no argument {', '.join(sorted(unknown))}")
+        return cls(**{**{name: value for name, value in preferred.items() if value is not None}, **fields})
+
+    def check(self, model: ir.Model, opset: int | None) -> None:
+        """Refuse a scheme that is unknown, or that the opset of a model cannot express.
+
+        Raises:
+            UsageError: likewise.
+        """
+        for name, value, choices in (
+            ("format", self.form, FORMATS),
+            ("activations", self.activations, ACTIVATIONS),
+            ("weights", self.weights, ACTIVATIONS[:2]),
+            ("method", self.method, METHODS),
+            ("loss", self.loss, LOSSES),
+        ):
+            if value not in choices:
+                raise UsageError(f"{name} must be {', '.join(choices[:-1])} or {choices[-1]}, not '{value}'")
+        if self.max_loss is not None and not self.max_loss >= 0:
+            raise UsageError(f"max_loss must be 0 or more, not {self.max_loss}")
+        if opset is None or opset < _LEAST_OPSET:
+            raise UsageError(f"quantization needs opset {_LEAST_OPSET} or higher, and the model has {opset}")
+        if self.per_channel and opset < _PER_CHANNEL_OPSET:
+            raise UsageError(
+                f"scales per channel need opset {_PER_CHANNEL_OPSET} or higher, and the model has {opset}"
+            )
+        for node in model.graph:
+            if node.op_type.startswith(_OF_QUANTIZED_ACTIVATIONS):
+                raise UsageError(
+                    f"activations of the model are quantized already, by {node.op_type}: pass the float model"
+                )
+        names = {name for node in model.graph for name in (node.name, node.op_type)}
+        unknown = [name for name in self.exclude if name not in names]
+        if unknown:
+            raise UsageError(f"the model has no operator or node {', '.join(unknown)}")
