@@ -124,6 +124,7 @@ class TextGenerator:
         pixel_attention_mask: ArrayLike | None = None,
         image_grid_thw: ArrayLike | None = None,
         image_sizes: ArrayLike | None = None,
+        batch_num_images: ArrayLike | None = None,
         flattened_patches: ArrayLike | None = None,
         decoder_input_ids: ArrayLike | None = None,
         max_new_tokens: int = 20,
@@ -158,7 +159,8 @@ class TextGenerator:
                 makes them; with image tokens, in their order.
             pixel_attention_mask: their pixels that are no padding, for models such as SmolVLM.
             image_grid_thw: the rows and columns of their patches, for models such as Qwen2-VL.
-            image_sizes: their heights and widths, for models such as LLaVA-NeXT.
+            image_sizes: their heights and widths, for models such as LLaVA-NeXT and Pixtral.
+            batch_num_images: the number of images of each text, for LLaVA-OneVision; by default 1.
             flattened_patches: of Pix2Struct, the patches of images instead; the mask is `attention_mask`.
             decoder_input_ids: how the results of an encoder-decoder begin, `[batch, length]`; by default as
                 the configuration says.
@@ -220,8 +222,8 @@ class TextGenerator:
         )
         if "" in (strings := [*settings.stop_strings, *stop_strings]):
             raise UsageError("a stop string is empty")
-        images = (pixel_values, pixel_attention_mask, image_grid_thw, image_sizes, flattened_patches)
-        named = dict(zip((*IMAGE_INPUTS, PATCHES), images, strict=True))
+        images = (pixel_values, pixel_attention_mask, image_grid_thw, image_sizes, batch_num_images)
+        named = dict(zip(IMAGE_INPUTS, images, strict=True)) | {PATCHES: flattened_patches}
         named |= {"input_ids": input_ids, "input_features": input_features, "input_values": input_values}
         inputs = {name: value for name, value in named.items() if value is not None}
         if self._encoder is None:

@@ -18,6 +18,7 @@ from .image_text import EMBEDDING_FILE, PIXEL_MASK, VISION_FILE
 from .images.decoder_inputs import DEEPSTACK_EMBEDS
 from .images.grids import DEEPSTACK_FEATURES, GRIDS
 from .images.positions import continue_positions, grid_positions
+from .images.tiles import COUNTS, SIZES
 from .layouts.merged_decoders import is_cross_cache
 from .libraries.adapter_inputs import check_matrices, is_matrix, read_matrices
 from .static_calls import StaticCalls
@@ -120,6 +121,8 @@ class ImageParts:
             pixels = feed["pixel_values"]
             mask = feed.get(PIXEL_MASK, np.ones((*pixels.shape[:2], *pixels.shape[3:])))
             feed[PIXEL_MASK] = mask.astype(bool)
+        if COUNTS in declared and SIZES in feed:
+            feed.setdefault(COUNTS, np.ones(len(feed[SIZES]), np.int64))
         if set(feed) != set(declared):
             raise UsageError(
                 f"the images of this model are {', '.join(declared)}, not {', '.join(sorted(feed))}"

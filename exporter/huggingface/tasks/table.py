@@ -207,6 +207,7 @@ _TASKS = (
         # The number of patches of an image is fixed, apart from Pix2Struct.
         _encoder_decoder_files(
             {
+                "input_ids": {0: BATCH, 1: SOURCE},
                 "pixel_values": {0: BATCH},
                 encoder_decoders.PATCHES: {0: BATCH, 1: SOURCE},
                 "attention_mask": {0: BATCH, 1: SOURCE},
