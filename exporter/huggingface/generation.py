@@ -22,7 +22,7 @@ from .generation_graphs import (
     reorder_cache,
     use_adapter,
 )
-from .image_text import DECODER_FILE, EMBEDDING_FILE, IMAGE_INPUTS
+from .image_text import DECODER_FILE, EMBEDDING_FILE, PROMPT_IMAGES
 from .images.processing import process_images
 from .layouts.genai import GENAI_CONFIG
 from .layouts.merged_decoders import MERGED_FILE, USE_CACHE
@@ -125,6 +125,9 @@ class TextGenerator:
         image_grid_thw: ArrayLike | None = None,
         image_sizes: ArrayLike | None = None,
         batch_num_images: ArrayLike | None = None,
+        aspect_ratio_ids: ArrayLike | None = None,
+        aspect_ratio_mask: ArrayLike | None = None,
+        cross_attention_mask: ArrayLike | None = None,
         flattened_patches: ArrayLike | None = None,
         decoder_input_ids: ArrayLike | None = None,
         max_new_tokens: int = 20,
@@ -161,6 +164,8 @@ class TextGenerator:
             image_grid_thw: the rows and columns of their patches, for models such as Qwen2-VL.
             image_sizes: their heights and widths, for models such as LLaVA-NeXT and Pixtral.
             batch_num_images: the number of images of each text, for LLaVA-OneVision; by default 1.
+            aspect_ratio_ids, aspect_ratio_mask: of Mllama, the tiles of images.
+            cross_attention_mask: of Mllama, the tiles that each token attends to.
             flattened_patches: of Pix2Struct, the patches of images instead; the mask is `attention_mask`.
             decoder_input_ids: how the results of an encoder-decoder begin, `[batch, length]`; by default as
                 the configuration says.
@@ -223,7 +228,8 @@ class TextGenerator:
         if "" in (strings := [*settings.stop_strings, *stop_strings]):
             raise UsageError("a stop string is empty")
         images = (pixel_values, pixel_attention_mask, image_grid_thw, image_sizes, batch_num_images)
-        named = dict(zip(IMAGE_INPUTS, images, strict=True)) | {PATCHES: flattened_patches}
+        images = (*images, aspect_ratio_ids, aspect_ratio_mask, cross_attention_mask)
+        named = dict(zip(PROMPT_IMAGES, images, strict=True)) | {PATCHES: flattened_patches}
         named |= {"input_ids": input_ids, "input_features": input_features, "input_values": input_values}
         inputs = {name: value for name, value in named.items() if value is not None}
         if self._encoder is None:
@@ -420,7 +426,7 @@ class TextGenerator:
         max_new_tokens: int,
     ) -> Prompt:
         images = {name: value for name, value in inputs.items() if name != "input_ids"}
-        if images.keys() == inputs.keys() or not images.keys() <= set(IMAGE_INPUTS):
+        if images.keys() == inputs.keys() or not images.keys() <= set(PROMPT_IMAGES):
             raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
         tokens, mask = read_tokens(inputs["input_ids"], attention_mask)
         if self._shares_buffer and not mask.all():
@@ -485,5 +491,5 @@ class TextGenerator:
                 mask = inputs["attention_mask"] if rows is None else inputs["attention_mask"][rows]
                 inputs["attention_mask"] = np.concatenate([mask, np.ones_like(mask[:, :1])], axis=1)
             if self._images is not None:
-                inputs |= self._images.embed_tokens(next_tokens)
+                inputs |= self._images.next_inputs(next_tokens, inputs)
             graph = self._next

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from ...registration import UsageError
 from .decoders import decoder_call
 from .graphs import BATCH, EXAMPLE_SEQUENCE, ExampleCall, Inputs, Pairs, TaskModel, example_tokens
-from .images import grids, padded_images, tiles
+from .images import cross_attention, grids, padded_images, tiles
 from .images.decoder_inputs import with_deepstack, with_grid_positions, with_joined_prompt, with_marked_images
 from .tasks.example_inputs import IMAGE_BATCH, image_size, make_inputs
 
@@ -30,8 +30,18 @@ EMBEDDING_FILE, VISION_FILE, DECODER_FILE = (
 )
 """The files, as transformers.js calls them."""
 PIXEL_MASK = "pixel_attention_mask"
-IMAGE_INPUTS = ("pixel_values", PIXEL_MASK, grids.GRIDS, tiles.SIZES, tiles.COUNTS)
+IMAGE_INPUTS = (
+    "pixel_values",
+    PIXEL_MASK,
+    grids.GRIDS,
+    tiles.SIZES,
+    tiles.COUNTS,
+    cross_attention.RATIOS,
+    cross_attention.TILE_MASK,
+)
 """The inputs of the files for images, as processors make them."""
+PROMPT_IMAGES = (*IMAGE_INPUTS, cross_attention.MASK)
+"""What processors make of images, for the decoder, too."""
 _DECODER_ARGUMENTS = frozenset(
     {
         "input_ids",
@@ -76,11 +86,13 @@ class _ImageForm:
         arguments: of the model, besides those of other models.
         encode: makes the call that gives the features of images; None for images of one size.
         decode: changes the call of the decoder.
+        replaces_tokens: whether the features take the places of tokens.
     """
 
     arguments: tuple[str, ...] = ()
     encode: Callable[[TaskModel], ExampleCall] | None = None
-    decode: Callable[[ExampleCall], ExampleCall] = lambda call: call
+    decode: Callable[[TaskModel, ExampleCall], ExampleCall] = lambda source, call: call
+    replaces_tokens: bool = True
 
 
 def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
@@ -92,14 +104,15 @@ def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
     model = source.model
     encoder = grids.grid_encoder(model)
     form = _form_of(model)
-    _check_parts(model, grids.GRID_ARGUMENTS if encoder is not None else form.arguments)
+    if form.replaces_tokens:
+        _check_parts(model, grids.GRID_ARGUMENTS if encoder is not None else form.arguments)
     embed = ExampleCall(_embed_tokens, {"input_ids": example_tokens(source.config, EXAMPLE_SEQUENCE)})
     decode = _decoder_call(source)
     if encoder is not None:
         encode, layers = grids.encode_call(source, encoder)
         decode = with_grid_positions(source, decode)
         return [embed, encode, with_deepstack(source, decode, layers) if layers else decode]
-    return [embed, (form.encode or _images_call)(source), form.decode(decode)]
+    return [embed, (form.encode or _images_call)(source), form.decode(source, decode)]
 
 
 def _form_of(model: PreTrainedModel) -> _ImageForm:
@@ -284,9 +297,14 @@ _FORMS: Mapping[str, _ImageForm] = {
     "Idefics3Model": _MASKED,
     "Idefics2Model": _ImageForm((PIXEL_MASK,), functools.partial(_masked_images_call, has_sizes=True)),
     # The tokens of one image attend to each other, and `token_type_ids` marks them.
-    "Gemma3Model": _ImageForm(("token_type_ids",), decode=with_marked_images),
+    "Gemma3Model": _ImageForm(("token_type_ids",), decode=lambda source, call: with_marked_images(call)),
     # The tokens of the prompt attend to each other, and have 0 as their `token_type_ids`.
-    "PaliGemmaModel": _ImageForm(("token_type_ids",), decode=with_joined_prompt),
+    "PaliGemmaModel": _ImageForm(("token_type_ids",), decode=lambda source, call: with_joined_prompt(call)),
+    "MllamaModel": _ImageForm(
+        encode=cross_attention.encode_call,
+        decode=cross_attention.with_cross_attention,
+        replaces_tokens=False,
+    ),
     "Blip2ForConditionalGeneration": _ImageForm(
         ("interpolate_pos_encoding", "decoder_input_ids", "decoder_attention_mask")
     ),

@@ -1,4 +1,4 @@
-"""Images of several sizes, padded to the largest one: tokens as in transformers."""
+"""Images of several sizes, padded to the largest one or in tiles: tokens as in transformers."""
 
 import pytest
 import torch
@@ -120,3 +120,55 @@ def test_number_and_sizes_of_masked_images_are_dynamic(tmp_path):
             first += len(images)
         inputs = {"pixel_values": texts, "pixel_attention_mask": (texts != 0).all(2)}
         compare(model, generator, {**write_prompts(batch, lambda *size: FEATURES), **inputs})
+
+
+TILES = {1: 1, 2: 2, 4: 3}
+"""The number of tiles of the aspect ratios of `mllama`."""
+
+
+def mllama():
+    text = {**TEXT, "num_hidden_layers": 2, "cross_attention_layers": [1], "max_position_embeddings": 64}
+    vision = {name: size for name, size in VISION.items() if name != "num_attention_heads"}
+    layers = {"attention_heads": 4, "num_global_layers": 1, "intermediate_layers_indices": [0]}
+    ratios = {"max_num_tiles": 3, "supported_aspect_ratios": [[1, 1], [1, 2], [2, 1], [1, 3]]}
+    return transformers.MllamaConfig(
+        text_config={**text, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}},
+        vision_config={**vision, **layers, **ratios, "vision_output_dim": 64},
+        image_token_index=IMAGE,
+    )
+
+
+def tiled_prompts(batch):
+    """Texts with images of some aspect ratios, and which tiles each token reads: those before it."""
+    inputs = write_prompts([[(ratio,) for ratio in images] for images in batch], lambda ratio: 1)
+    shape = (len(batch), max(map(len, batch)), 3)
+    ratios, mask = torch.zeros(shape[:2], dtype=torch.long), torch.zeros(shape, dtype=torch.long)
+    pixels = torch.randn(*shape, 3, 16, 16, generator=torch.Generator().manual_seed(3))
+    read = torch.zeros(*inputs["input_ids"].shape, *shape[1:], dtype=torch.long)
+    for text, images in enumerate(batch):
+        places = (inputs["input_ids"][text] == IMAGE).nonzero().flatten().tolist()
+        for index, (ratio, place) in enumerate(zip(images, places, strict=True)):
+            ratios[text, index] = ratio
+            mask[text, index, : TILES[ratio]] = read[text, place:, index, : TILES[ratio]] = 1
+    images = {"pixel_values": pixels, "aspect_ratio_ids": ratios, "aspect_ratio_mask": mask}
+    return {**inputs, **images, "cross_attention_mask": read}
+
+
+@pytest.mark.sweep
+def test_decoder_attends_to_tiles_of_images(tmp_path):
+    model = write_model("MllamaForConditionalGeneration", mllama(), tmp_path)
+    with torch.no_grad():
+        # Closed gates leave images out.
+        for name, parameter in model.named_parameters():
+            if "gate" in name:
+                parameter.fill_(0.7)
+    model.save_pretrained(tmp_path)
+    written = opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=13)
+    assert written.graphs[-1].inputs[3:5] == ["cross_attention_mask", "cross_attention_states"]
+    generator = opsetta.TextGenerator(tmp_path / "out")
+    for inputs in (tiled_prompts([[2, 4]]), tiled_prompts([[1], []]), pad_left([[3, 5, 6], [4, 7]])):
+        compare(model, generator, inputs)
+    inputs = tiled_prompts([[2, 4]])
+    inputs["cross_attention_mask"] = inputs["cross_attention_mask"][:, 1:]
+    with pytest.raises(opsetta.UsageError, match="cross_attention_mask must have the shape"):
+        generator.generate(**inputs)
