@@ -130,7 +130,8 @@ def _example_image_texts(source: TaskModel) -> Inputs:
 
     config: Any = source.config
     images = make_inputs(source, {"pixel_values": {0: BATCH}})
-    features = trial_run(source.model, images, use_cache=False, call=_image_features)
+    encode = getattr(type(source.model), "get_image_features")  # noqa: B009
+    features = trial_run(source.model, images, use_cache=False, call=encode).pooler_output
     text = example_text(config)
     token = config.image_token_id
     tokens = torch.where(text["input_ids"] == token, 0, text["input_ids"])
@@ -301,16 +302,13 @@ def _run_text_decoder(
     return decoder(inputs["input_ids"], encoder_hidden_states=states, past_key_values=cache, use_cache=True)
 
 
-def _image_features(model: PreTrainedModel, **inputs: torch.Tensor) -> torch.Tensor:
-    features: torch.Tensor = getattr(model, "get_image_features")(**inputs).pooler_output  # noqa: B009
-    return features
-
-
 def _encode_image_text(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
     """The states of texts, in which the features of images take the places of the image tokens."""
     tokens, config = inputs["input_ids"], model.config
     embeddings = model.get_input_embeddings()(tokens)
-    features = _image_features(model, pixel_values=inputs["pixel_values"]).to(embeddings.dtype)
+    # The type of models in general does not declare it.
+    encode = getattr(model, "get_image_features")  # noqa: B009
+    features = encode(inputs["pixel_values"]).pooler_output.to(embeddings.dtype)
     embeddings = embeddings.masked_scatter((tokens == config.image_token_id)[..., None], features)
     states: torch.Tensor = model.get_encoder()(
         inputs_embeds=embeddings, attention_mask=inputs.get("attention_mask")

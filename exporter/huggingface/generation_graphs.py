@@ -83,7 +83,7 @@ class ImageParts:
                 the file.
         """
         if STATES in self._decoder_inputs:
-            return self.embed_tokens(tokens) | self._cross_attention(tokens, images)
+            return self.embed_tokens(tokens) | self._cross_attention_inputs(tokens, images)
         grids = np.asarray(images.get(GRIDS, np.zeros((0, 3))), np.int64)
         inputs = self.embed_tokens(tokens)
         if images:
@@ -111,7 +111,9 @@ class ImageParts:
         mask = {MASK: inputs[MASK][:, -1:]} if MASK in inputs else {}
         return self.embed_tokens(tokens) | mask
 
-    def _cross_attention(self, tokens: np.ndarray, images: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+    def _cross_attention_inputs(
+        self, tokens: np.ndarray, images: Mapping[str, ArrayLike]
+    ) -> dict[str, np.ndarray]:
         """The keys and values of images, and the mask of their tiles, which is 0 without images."""
         states = self._decoder_inputs[STATES]
         sizes = [size if isinstance(size, int) else 1 for size in states.shape or ()]

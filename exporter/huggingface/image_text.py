@@ -103,7 +103,10 @@ def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
     """
     model = source.model
     encoder = grids.grid_encoder(model)
-    form = _form_of(model)
+    # By the class of the model without its head, or by a class of its encoder.
+    owners = [getattr(model, "model", model), *model.modules()]
+    names = (type(owner).__name__ for owner in owners)
+    form = next((_FORMS[name] for name in names if name in _FORMS), _ImageForm())
     if form.replaces_tokens:
         _check_parts(model, grids.GRID_ARGUMENTS if encoder is not None else form.arguments)
     embed = ExampleCall(_embed_tokens, {"input_ids": example_tokens(source.config, EXAMPLE_SEQUENCE)})
@@ -113,17 +116,6 @@ def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
         decode = with_grid_positions(source, decode)
         return [embed, encode, with_deepstack(source, decode, layers) if layers else decode]
     return [embed, (form.encode or _images_call)(source), form.decode(source, decode)]
-
-
-def _form_of(model: PreTrainedModel) -> _ImageForm:
-    """How a model reads images, by its class without its head, or by a class of its encoder."""
-    names = [_owner_of(model), *(type(module).__name__ for module in model.modules())]
-    return next((_FORMS[name] for name in names if name in _FORMS), _ImageForm())
-
-
-def _owner_of(model: PreTrainedModel) -> str:
-    """The name of the class of the model without its head."""
-    return type(getattr(model, "model", model)).__name__
 
 
 def _decoder_call(source: TaskModel) -> ExampleCall:
@@ -147,10 +139,6 @@ def _images_call(source: TaskModel) -> ExampleCall:
     images = make_inputs(source, {"pixel_values": {0: IMAGE_BATCH}})
     one_image = {name: image[:1] for name, image in images.items()}
     return ExampleCall(_encode_images, images, fixed_inputs=one_image, outputs=grids.FEATURES)
-
-
-def _tiles_call(source: TaskModel) -> ExampleCall:
-    return tiles.encode_call(source, image_size(source)[0])
 
 
 def _masked_images_call(source: TaskModel, *, has_sizes: bool = False) -> ExampleCall:
@@ -286,7 +274,9 @@ def _encode_masked_images(
     return features.flatten(0, 1)
 
 
-_TILED = _ImageForm((tiles.SIZES, tiles.COUNTS), _tiles_call)
+_TILED = _ImageForm(
+    (tiles.SIZES, tiles.COUNTS), lambda source: tiles.encode_call(source, image_size(source)[0])
+)
 _MASKED = _ImageForm((PIXEL_MASK,), _masked_images_call)
 _FORMS: Mapping[str, _ImageForm] = {
     "LlavaNextModel": _TILED,

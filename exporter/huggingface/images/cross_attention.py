@@ -105,8 +105,8 @@ def with_cross_attention(source: TaskModel, call: ExampleCall) -> ExampleCall:
                 layers = {attention.layer_idx: types.SimpleNamespace(keys=keys, values=values)}
                 arguments = {"past_key_values": types.SimpleNamespace(layers=layers)}
                 stack.enter_context(replace_arguments(attention, lambda _, chosen=arguments: chosen))
-            others = {name: tensor for name, tensor in inputs.items() if name != STATES}
-            return call.call(model, others, past)
+            decoder_inputs = {name: tensor for name, tensor in inputs.items() if name != STATES}
+            return call.call(model, decoder_inputs, past)
 
     axes = {**call.other_axes, MASK: {0: BATCH, 1: SEQUENCE, 2: IMAGES}, STATES: {0: BATCH, 2: IMAGES}}
     return dataclasses.replace(

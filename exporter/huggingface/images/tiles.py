@@ -145,8 +145,10 @@ def _order_features(
     numbers = torch.where(is_end[:, None], 0, numbers)
     exists = (rows < size[:, 0, None, None]) & ((columns < size[:, 1, None, None]) | is_end)
     if counts is not None:
-        # An image that is not cut has one end of a line behind its small form.
-        exists = torch.where(_is_alone(sizes, counts)[:, None, None], exists, is_end & (rows == 0))
+        # Each image of a text with several is not cut: it has one end of a line behind its small form.
+        text = (torch.arange(sizes.shape[0], device=sizes.device)[:, None] >= counts.cumsum(0)).sum(1)
+        is_cut = counts[text] == 1
+        exists = torch.where(is_cut[:, None, None], exists, is_end & (rows == 0))
     small = (start[:, None] + torch.arange(side**2, device=sizes.device))[..., None]
     small = small.expand(-1, -1, numbers.shape[-1])
     selected = torch.cat([torch.ones_like(small[..., 0], dtype=torch.bool), exists.flatten(1)], dim=1)
@@ -171,15 +173,6 @@ def _resize_grid(size: torch.Tensor, most: int) -> torch.Tensor:
     exceeds = exact - quotient * high < quotient * (ratio - high)
     quotient = (quotient - exceeds.double()).long()
     return torch.where(ratio > _TOLERATED, quotient, size)
-
-
-def _is_alone(sizes: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
-    """Whether each image is the only one of its text."""
-    import torch
-
-    numbers = torch.arange(sizes.shape[0], device=sizes.device)
-    text = (numbers[:, None] >= counts.cumsum(0)).sum(1)
-    return counts[text] == 1
 
 
 def _best_grid(sizes: torch.Tensor, pinpoints: list[list[int]]) -> torch.Tensor:
