@@ -214,17 +214,10 @@ class TextGenerator:
             early_stopping=early_stopping,
         )
         check_search(beams, settings, sample, on_tokens is not None, max_new_tokens)
-        sampling = Sampling.merge(
-            settings,
-            sample,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            seed=seed,
-            # Of the candidates of beams, one at least must not end.
-            least_tokens=1 if beams.num_beams == 1 else len(settings.ends) + 1,
-        )
+        drawing: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+        # Of the candidates of beams, one at least must not end.
+        least_tokens = 1 if beams.num_beams == 1 else len(settings.ends) + 1
+        sampling = Sampling.merge(settings, sample, seed=seed, least_tokens=least_tokens, **drawing)
         if "" in (strings := [*settings.stop_strings, *stop_strings]):
             raise UsageError("a stop string is empty")
         images = (pixel_values, pixel_attention_mask, image_grid_thw, image_sizes, batch_num_images)
