@@ -280,7 +280,6 @@ _TILED = _ImageForm(
 _MASKED = _ImageForm((PIXEL_MASK,), _masked_images_call)
 _FORMS: Mapping[str, _ImageForm] = {
     "LlavaNextModel": _TILED,
-    "LlavaNextVideoModel": _TILED,
     "LlavaOnevisionModel": _TILED,
     padded_images.TOWER: _ImageForm((tiles.SIZES,), padded_images.encode_call),
     "SmolVLMModel": _MASKED,

@@ -19,17 +19,26 @@ if TYPE_CHECKING:
 
 TOWER = "PixtralVisionModel"
 """The class that encodes such images."""
+_OWNERS = ("LlavaModel", "Mistral3Model", "LightOnOcrModel")
+"""The classes of which it is a part, and whose projectors are known."""
 
 
 def encode_call(source: TaskModel) -> ExampleCall:
     """The call that gives the features of images, from their pixels, their heights and their widths.
 
     Raises:
-        UsageError: the model leaves out a feature of each image, which transformers cannot run either.
+        UsageError: the model is another one than those that are known, or leaves out a feature of each image,
+            which transformers cannot run either.
     """
     import torch
 
     config: Any = source.config
+    owner = type(getattr(source.model, "model", source.model)).__name__
+    if owner not in _OWNERS:
+        raise UsageError(
+            f"images for {TOWER} are supported in {', '.join(_OWNERS)}, not in {owner}: export its parts with "
+            "opsetta.huggingface and export_for_generation"
+        )
     if getattr(config, "vision_feature_select_strategy", "full") != "full":
         raise UsageError(
             f"{TOWER} has no class token, which vision_feature_select_strategy="
