@@ -36,8 +36,8 @@ def encode_call(source: TaskModel) -> ExampleCall:
     owner = type(getattr(source.model, "model", source.model)).__name__
     if owner not in _OWNERS:
         raise UsageError(
-            f"images for {TOWER} are supported in {', '.join(_OWNERS)}, not in {owner}: export its parts with "
-            "opsetta.huggingface and export_for_generation"
+            f"images for {TOWER} are supported in {', '.join(_OWNERS)}, not in {owner}: export its parts "
+            "with opsetta.huggingface and export_for_generation"
         )
     if getattr(config, "vision_feature_select_strategy", "full") != "full":
         raise UsageError(

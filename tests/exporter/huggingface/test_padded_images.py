@@ -5,6 +5,7 @@ import torch
 import transformers
 
 import opsetta
+from opsetta.exporter.huggingface.images import padded_images
 
 from .test_image_sizes import compare, pad_left
 from .test_image_text import IMAGE, TEXT, VISION, write_model
@@ -97,11 +98,15 @@ def test_number_and_sizes_of_padded_images_are_dynamic(architecture, config, ops
         compare(model, generator, {**write_prompts(batch, lambda rows, columns: rows * columns), **images})
 
 
-def test_a_feature_that_is_left_out_of_each_image_is_refused(tmp_path):
+def test_other_features_of_padded_images_are_refused(tmp_path, monkeypatch):
     config = pixtral()
     config.vision_feature_select_strategy = "default"
     write_model("LlavaForConditionalGeneration", config, tmp_path)
     with pytest.raises(opsetta.UsageError, match="has no class token"):
+        opsetta.export_huggingface(tmp_path, tmp_path / "out")
+    # A model with a projector of its own.
+    monkeypatch.setattr(padded_images, "_OWNERS", ("Mistral3Model",))
+    with pytest.raises(opsetta.UsageError, match="are supported in Mistral3Model, not in LlavaModel"):
         opsetta.export_huggingface(tmp_path, tmp_path / "out")
 
 
