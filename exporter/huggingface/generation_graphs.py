@@ -121,7 +121,9 @@ class ImageParts:
         read = {name: value for name, value in images.items() if name != MASK}
         if read:
             keys = self._features(read)["image_features"]
-        shape = (*tokens.shape, keys.shape[2], (self._decoder_inputs[MASK].shape or ())[3])
+        declared = self._decoder_inputs[MASK].shape
+        assert declared is not None
+        shape: tuple[Any, ...] = (*tokens.shape, keys.shape[2], declared[-1])
         mask = np.asarray(images.get(MASK, np.full(shape, bool(read))), np.int64)
         if mask.shape != shape:
             raise UsageError(f"{MASK} must have the shape {list(shape)}, not {list(mask.shape)}")

@@ -130,7 +130,8 @@ def _decoder_call(source: TaskModel) -> ExampleCall:
         dataclasses.replace(source, model=decoder, config=decoder.config), reads_embeddings=True
     )
     return dataclasses.replace(
-        call, call=lambda model, inputs, past: call.call(model.get_submodule("language_model"), inputs, past)
+        call,
+        call=lambda model, inputs, past: call.call(getattr(model, "language_model"), inputs, past),  # noqa: B009
     )
 
 

@@ -61,7 +61,7 @@ def _encode(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor
 
     owner: Any = getattr(model, "model")  # noqa: B009
     states = owner.multi_modal_projector(owner.vision_model(**inputs).last_hidden_state).flatten(2, 3)
-    parts = []
+    parts: list[torch.Tensor] = []
     for attention in _attentions(model):
         shape = (attention.num_key_value_heads, attention.head_dim)
         keys, values = (

@@ -96,7 +96,8 @@ def _project(
     projector = getattr(owner, "multi_modal_projector", None) or owner.vision_projection
     merger = getattr(projector, "patch_merger", None)
     if merger is None:
-        return projector(features)[_exists(sizes, rows, columns).flatten(1)]
+        embeddings: torch.Tensor = projector(features)
+        return embeddings[_exists(sizes, rows, columns).flatten(1)]
     side = merger.spatial_merge_size
 
     def merge(features: torch.Tensor, image_sizes: torch.Tensor) -> torch.Tensor:

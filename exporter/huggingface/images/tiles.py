@@ -121,7 +121,8 @@ def _order_features(
     rows = torch.arange(most_rows, device=sizes.device)[:, None]
     columns = torch.arange(most_columns + 1, device=sizes.device)
     is_end = columns == most_columns
-    size, weights = last - first, None
+    size = last - first
+    weights: torch.Tensor | None = None
     # With axes for the image, the line, the column and the neighbour.
     first_row, first_column = first[:, 0, None, None, None], first[:, 1, None, None, None]
     row, column = first_row + rows[..., None], first_column + columns[:, None]
