@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,8 @@ def speech_recognition(source: TaskModel) -> list[ExampleCall]:
 def image_to_text(source: TaskModel) -> list[ExampleCall]:
     """The calls of a model from images to text, with an encoder and a decoder, such as TrOCR and Donut.
 
-    Pix2Struct reads patches, of which images have different numbers.
+    Pix2Struct reads patches, of which images have different numbers. Florence-2 and BLIP-2 read a text in
+    which the features of images take the places of tokens.
 
     Raises:
         UsageError: the model has no decoder beside an encoder.
@@ -95,6 +97,8 @@ def image_to_text(source: TaskModel) -> list[ExampleCall]:
     if type(model).__name__ in _CAPTIONS_IMAGES:
         return _example_calls(source, make_inputs(source, {"pixel_values": {0: BATCH}}), _CAPTION_PARTS)
     is_supported = getattr(source.config, "is_encoder_decoder", False)
+    if is_supported and type(model).__name__ in _READS_IMAGES_IN_TEXTS:
+        return _example_calls(source, _example_image_texts(source), _IMAGE_TEXT_PARTS, source_axis=SOURCE)
     if is_supported and model.main_input_name == PATCHES:
         return _example_calls(source, _example_patches(source), source_axis=SOURCE)
     if not is_supported or model.main_input_name != "pixel_values":
@@ -118,6 +122,22 @@ def image_question_to_text(source: TaskModel) -> list[ExampleCall]:
         )
     images = make_inputs(source, {"pixel_values": {0: BATCH}})
     return _example_calls(source, {**example_text(source.config), **images}, _ANSWER_PARTS)
+
+
+def _example_image_texts(source: TaskModel) -> Inputs:
+    """Texts, each behind as many image tokens as an image has features, and a mask with padding."""
+    import torch
+
+    config: Any = source.config
+    images = make_inputs(source, {"pixel_values": {0: BATCH}})
+    encode = getattr(type(source.model), "get_image_features")  # noqa: B009
+    features = trial_run(source.model, images, use_cache=False, call=encode).pooler_output
+    text = example_text(config)
+    token = config.image_token_id
+    tokens = torch.where(text["input_ids"] == token, 0, text["input_ids"])
+    places = torch.full(features.shape[:2], token, device=tokens.device)
+    mask = torch.nn.functional.pad(text["attention_mask"], (features.shape[1], 0), value=1)
+    return {"input_ids": torch.cat([places, tokens], dim=1), **images, "attention_mask": mask}
 
 
 def _example_patches(source: TaskModel) -> Inputs:
@@ -174,10 +194,13 @@ def _example_calls(
     ]
     if source_axis is None:
         return calls
-    axes: dict[str, Axes] = {name: {0: BATCH, 1: source_axis} for name in inputs}
-    axes |= {name: {0: BATCH, 2: SOURCE} for name in CROSS_PAST}
+    encoder_axes = {name: {0: BATCH, 1: source_axis} for name in inputs if name != "pixel_values"}
+    axes: dict[str, Axes] = {name: {0: BATCH, 2: SOURCE} for name in CROSS_PAST}
     axes |= {"encoder_hidden_states": {0: BATCH, 1: SOURCE}, _ENCODER_MASK: {0: BATCH, 1: source_axis}}
-    return [dataclasses.replace(call, other_axes=axes) for call in calls]
+    return [
+        dataclasses.replace(calls[0], other_axes=encoder_axes),
+        *(dataclasses.replace(call, other_axes=axes) for call in calls[1:]),
+    ]
 
 
 def _encode(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
@@ -279,8 +302,34 @@ def _run_text_decoder(
     return decoder(inputs["input_ids"], encoder_hidden_states=states, past_key_values=cache, use_cache=True)
 
 
+def _encode_image_text(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
+    """The states of texts, in which the features of images take the places of the image tokens."""
+    tokens, config = inputs["input_ids"], model.config
+    embeddings = model.get_input_embeddings()(tokens)
+    # The type of models in general does not declare it.
+    encode = getattr(model, "get_image_features")  # noqa: B009
+    features = encode(inputs["pixel_values"]).pooler_output.to(embeddings.dtype)
+    embeddings = embeddings.masked_scatter((tokens == config.image_token_id)[..., None], features)
+    states: torch.Tensor = model.get_encoder()(
+        inputs_embeds=embeddings, attention_mask=inputs.get("attention_mask")
+    ).last_hidden_state
+    return states
+
+
+def _run_decoder_of_texts(
+    model: PreTrainedModel, inputs: Inputs, states: torch.Tensor, cache: EncoderDecoderCache | None
+) -> Any:
+    """As `_run_decoder`, for models such as BLIP-2, too, of which an encoder-decoder of texts is a part."""
+    is_whole = "encoder_outputs" in inspect.signature(type(model).forward).parameters
+    decoder: Any = model if is_whole else model.get_submodule("language_model")
+    return _run_decoder(decoder, inputs, states, cache)
+
+
+_READS_IMAGES_IN_TEXTS = ("Florence2ForConditionalGeneration", "Blip2ForConditionalGeneration")
+"""Models whose encoder of texts reads the features of images as embeddings."""
 _CAPTIONS_IMAGES, _ANSWERS_QUESTIONS = ("BlipForConditionalGeneration",), ("BlipForQuestionAnswering",)
 """Models whose decoder of text attends to images or to questions, which their configuration does not tell."""
-# BLIP attends to the padding of questions, too.
 _CAPTION_PARTS = _Parts(_encode_image, _run_text_decoder)
+_IMAGE_TEXT_PARTS = _Parts(_encode_image_text, _run_decoder_of_texts)
+# BLIP attends to the padding of questions, too.
 _ANSWER_PARTS = _Parts(_encode_question, _run_text_decoder, masks_source=False)

@@ -22,7 +22,7 @@ from .generation_graphs import (
     reorder_cache,
     use_adapter,
 )
-from .image_text import DECODER_FILE, EMBEDDING_FILE, IMAGE_INPUTS
+from .image_text import DECODER_FILE, EMBEDDING_FILE, PROMPT_IMAGES
 from .images.processing import process_images
 from .layouts.genai import GENAI_CONFIG
 from .layouts.merged_decoders import MERGED_FILE, USE_CACHE
@@ -124,6 +124,10 @@ class TextGenerator:
         pixel_attention_mask: ArrayLike | None = None,
         image_grid_thw: ArrayLike | None = None,
         image_sizes: ArrayLike | None = None,
+        batch_num_images: ArrayLike | None = None,
+        aspect_ratio_ids: ArrayLike | None = None,
+        aspect_ratio_mask: ArrayLike | None = None,
+        cross_attention_mask: ArrayLike | None = None,
         flattened_patches: ArrayLike | None = None,
         decoder_input_ids: ArrayLike | None = None,
         max_new_tokens: int = 20,
@@ -158,7 +162,10 @@ class TextGenerator:
                 makes them; with image tokens, in their order.
             pixel_attention_mask: their pixels that are no padding, for models such as SmolVLM.
             image_grid_thw: the rows and columns of their patches, for models such as Qwen2-VL.
-            image_sizes: their heights and widths, for models such as LLaVA-NeXT.
+            image_sizes: their heights and widths, for models such as LLaVA-NeXT and Pixtral.
+            batch_num_images: the number of images of each text, for LLaVA-OneVision; by default 1.
+            aspect_ratio_ids, aspect_ratio_mask: of Mllama, the tiles of images.
+            cross_attention_mask: of Mllama, the tiles that each token attends to.
             flattened_patches: of Pix2Struct, the patches of images instead; the mask is `attention_mask`.
             decoder_input_ids: how the results of an encoder-decoder begin, `[batch, length]`; by default as
                 the configuration says.
@@ -207,21 +214,15 @@ class TextGenerator:
             early_stopping=early_stopping,
         )
         check_search(beams, settings, sample, on_tokens is not None, max_new_tokens)
-        sampling = Sampling.merge(
-            settings,
-            sample,
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            seed=seed,
-            # Of the candidates of beams, one at least must not end.
-            least_tokens=1 if beams.num_beams == 1 else len(settings.ends) + 1,
-        )
+        drawing: dict[str, Any] = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "min_p": min_p}
+        # Of the candidates of beams, one at least must not end.
+        least_tokens = 1 if beams.num_beams == 1 else len(settings.ends) + 1
+        sampling = Sampling.merge(settings, sample, seed=seed, least_tokens=least_tokens, **drawing)
         if "" in (strings := [*settings.stop_strings, *stop_strings]):
             raise UsageError("a stop string is empty")
-        images = (pixel_values, pixel_attention_mask, image_grid_thw, image_sizes, flattened_patches)
-        named = dict(zip((*IMAGE_INPUTS, PATCHES), images, strict=True))
+        images = (pixel_values, pixel_attention_mask, image_grid_thw, image_sizes, batch_num_images)
+        images = (*images, aspect_ratio_ids, aspect_ratio_mask, cross_attention_mask)
+        named = dict(zip(PROMPT_IMAGES, images, strict=True)) | {PATCHES: flattened_patches}
         named |= {"input_ids": input_ids, "input_features": input_features, "input_values": input_values}
         inputs = {name: value for name, value in named.items() if value is not None}
         if self._encoder is None:
@@ -418,7 +419,7 @@ class TextGenerator:
         max_new_tokens: int,
     ) -> Prompt:
         images = {name: value for name, value in inputs.items() if name != "input_ids"}
-        if images.keys() == inputs.keys() or not images.keys() <= set(IMAGE_INPUTS):
+        if images.keys() == inputs.keys() or not images.keys() <= set(PROMPT_IMAGES):
             raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
         tokens, mask = read_tokens(inputs["input_ids"], attention_mask)
         if self._shares_buffer and not mask.all():
@@ -483,5 +484,5 @@ class TextGenerator:
                 mask = inputs["attention_mask"] if rows is None else inputs["attention_mask"][rows]
                 inputs["attention_mask"] = np.concatenate([mask, np.ones_like(mask[:, :1])], axis=1)
             if self._images is not None:
-                inputs |= self._images.embed_tokens(next_tokens)
+                inputs |= self._images.next_inputs(next_tokens, inputs)
             graph = self._next

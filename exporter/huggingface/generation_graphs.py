@@ -15,9 +15,11 @@ from ..running.runner import Runner
 from ..running.session import Providers
 from .folder import CONFIG, read_json
 from .image_text import EMBEDDING_FILE, PIXEL_MASK, VISION_FILE
+from .images.cross_attention import MASK, STATES
 from .images.decoder_inputs import DEEPSTACK_EMBEDS
 from .images.grids import DEEPSTACK_FEATURES, GRIDS
 from .images.positions import continue_positions, grid_positions
+from .images.tiles import COUNTS, SIZES
 from .layouts.merged_decoders import is_cross_cache
 from .libraries.adapter_inputs import check_matrices, is_matrix, read_matrices
 from .static_calls import StaticCalls
@@ -50,6 +52,7 @@ class ImageParts:
         vision_config = config.get("vision_config") or {}
         self._merge = vision_config.get("spatial_merge_size", _SPATIAL_MERGE)
         self._joins_prompt = config.get("model_type") in _JOINS_PROMPT
+        self._decoder_inputs = decoder.inputs
         deepstack = decoder.inputs.get(DEEPSTACK_EMBEDS)
         # `[batch, layers, length, width]`
         self._inner_layers = deepstack.shape[1] if deepstack is not None and deepstack.shape else None
@@ -79,6 +82,8 @@ class ImageParts:
             UsageError: there are more image tokens than features, or fewer; or the inputs are not those of
                 the file.
         """
+        if STATES in self._decoder_inputs:
+            return self.embed_tokens(tokens) | self._cross_attention_inputs(tokens, images)
         grids = np.asarray(images.get(GRIDS, np.zeros((0, 3))), np.int64)
         inputs = self.embed_tokens(tokens)
         if images:
@@ -100,6 +105,30 @@ class ImageParts:
             inputs[PROMPT_POSITIONS] = grid_positions(tokens, mask, self._image_token, grids, self._merge)
         return inputs
 
+    def next_inputs(self, tokens: np.ndarray, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The inputs of the decoder for the next tokens, from those of the last call."""
+        # Generated tokens read the images that the last token of the prompt reads.
+        mask = {MASK: inputs[MASK][:, -1:]} if MASK in inputs else {}
+        return self.embed_tokens(tokens) | mask
+
+    def _cross_attention_inputs(
+        self, tokens: np.ndarray, images: Mapping[str, ArrayLike]
+    ) -> dict[str, np.ndarray]:
+        """The keys and values of images, and the mask of their tiles, which is 0 without images."""
+        states = self._decoder_inputs[STATES]
+        sizes = [size if isinstance(size, int) else 1 for size in states.shape or ()]
+        keys = np.zeros((len(tokens), *sizes[1:]), numpy_type(states.dtype))
+        read = {name: value for name, value in images.items() if name != MASK}
+        if read:
+            keys = self._features(read)["image_features"]
+        declared = self._decoder_inputs[MASK].shape
+        assert declared is not None
+        shape: tuple[Any, ...] = (*tokens.shape, keys.shape[2], declared[-1])
+        mask = np.asarray(images.get(MASK, np.full(shape, bool(read))), np.int64)
+        if mask.shape != shape:
+            raise UsageError(f"{MASK} must have the shape {list(shape)}, not {list(mask.shape)}")
+        return {STATES: keys, MASK: mask}
+
     def embed_tokens(self, tokens: np.ndarray) -> dict[str, np.ndarray]:
         """The inputs of the decoder for tokens of text."""
         embeddings: np.ndarray = self._embedding.run({"input_ids": tokens})["inputs_embeds"].numpy()
@@ -120,6 +149,8 @@ class ImageParts:
             pixels = feed["pixel_values"]
             mask = feed.get(PIXEL_MASK, np.ones((*pixels.shape[:2], *pixels.shape[3:])))
             feed[PIXEL_MASK] = mask.astype(bool)
+        if COUNTS in declared and SIZES in feed:
+            feed.setdefault(COUNTS, np.ones(len(feed[SIZES]), np.int64))
         if set(feed) != set(declared):
             raise UsageError(
                 f"the images of this model are {', '.join(declared)}, not {', '.join(sorted(feed))}"

@@ -6,14 +6,16 @@ The features take the places of the image tokens among the embeddings, before th
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...registration import UsageError
 from .decoders import decoder_call
 from .graphs import BATCH, EXAMPLE_SEQUENCE, ExampleCall, Inputs, Pairs, TaskModel, example_tokens
-from .images import grids, tiles
+from .images import cross_attention, grids, padded_images, tiles
 from .images.decoder_inputs import with_deepstack, with_grid_positions, with_joined_prompt, with_marked_images
 from .tasks.example_inputs import IMAGE_BATCH, image_size, make_inputs
 
@@ -27,9 +29,19 @@ EMBEDDING_FILE, VISION_FILE, DECODER_FILE = (
     "decoder_model_merged.onnx",
 )
 """The files, as transformers.js calls them."""
-PIXEL_MASK, IMAGES = "pixel_attention_mask", "num_images"
-IMAGE_INPUTS = ("pixel_values", PIXEL_MASK, grids.GRIDS, tiles.SIZES)
+PIXEL_MASK = "pixel_attention_mask"
+IMAGE_INPUTS = (
+    "pixel_values",
+    PIXEL_MASK,
+    grids.GRIDS,
+    tiles.SIZES,
+    tiles.COUNTS,
+    cross_attention.RATIOS,
+    cross_attention.TILE_MASK,
+)
 """The inputs of the files for images, as processors make them."""
+PROMPT_IMAGES = (*IMAGE_INPUTS, cross_attention.MASK)
+"""What processors make of images, for the decoder, too."""
 _DECODER_ARGUMENTS = frozenset(
     {
         "input_ids",
@@ -43,20 +55,13 @@ _DECODER_ARGUMENTS = frozenset(
         "kwargs",
         "output_attentions",
         "output_hidden_states",
+        "output_router_logits",
         "return_dict",
     }
 )
 """What a decoder reads that takes the features of images as embeddings, and as nothing else."""
 _LISTS_IMAGES = ("LlavaModel",)
 """Models whose features of images are a list of the rows of what their projector returns."""
-_HAS_TILES = ("LlavaNextModel",)
-"""Models that cut images into tiles of one size; an image has as many as its size asks for."""
-_MASKS_PIXELS = ("Idefics3Model", "SmolVLMModel")
-"""Models with several images for each text, and a mask of their pixels."""
-_JOINS_IMAGE_TOKENS = ("Gemma3Model",)
-"""Models whose tokens of one image attend to each other, and which have them marked by `token_type_ids`."""
-_JOINS_PROMPT = ("PaliGemmaModel",)
-"""Models whose tokens of the prompt attend to each other, and have 0 as their `token_type_ids`."""
 _IMAGE_ARGUMENTS = frozenset(
     {
         "pixel_values",
@@ -66,9 +71,28 @@ _IMAGE_ARGUMENTS = frozenset(
         "vision_aspect_ratio",
         "image_hidden_states",
         "mm_encoder_outputs",
+        "pixel_values_videos",
+        "image_sizes_videos",
     }
 )
-"""What the features of images are computed from, or these features."""
+"""What the features of images and videos are computed from, or these features."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _ImageForm:
+    """How models read images, where it is not as embeddings of images of one size and nothing else.
+
+    Attributes:
+        arguments: of the model, besides those of other models.
+        encode: makes the call that gives the features of images; None for images of one size.
+        decode: changes the call of the decoder.
+        replaces_tokens: whether the features take the places of tokens.
+    """
+
+    arguments: tuple[str, ...] = ()
+    encode: Callable[[TaskModel], ExampleCall] | None = None
+    decode: Callable[[TaskModel, ExampleCall], ExampleCall] = lambda source, call: call
+    replaces_tokens: bool = True
 
 
 def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
@@ -79,71 +103,87 @@ def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
     """
     model = source.model
     encoder = grids.grid_encoder(model)
-    _check_parts(model, reads_grids=encoder is not None)
+    # By the class of the model without its head, or by a class of its encoder.
+    owners = [getattr(model, "model", model), *model.modules()]
+    names = (type(owner).__name__ for owner in owners)
+    form = next((_FORMS[name] for name in names if name in _FORMS), _ImageForm())
+    if form.replaces_tokens:
+        _check_parts(model, grids.GRID_ARGUMENTS if encoder is not None else form.arguments)
     embed = ExampleCall(_embed_tokens, {"input_ids": example_tokens(source.config, EXAMPLE_SEQUENCE)})
-    decode = decoder_call(source, reads_embeddings=True)
+    decode = _decoder_call(source)
     if encoder is not None:
         encode, layers = grids.encode_call(source, encoder)
         decode = with_grid_positions(source, decode)
         return [embed, encode, with_deepstack(source, decode, layers) if layers else decode]
-    owner = _owner_of(model)
-    if owner in _JOINS_IMAGE_TOKENS:
-        decode = with_marked_images(decode)
-    if owner in _JOINS_PROMPT:
-        decode = with_joined_prompt(decode)
-    if owner in _HAS_TILES:
-        return [embed, tiles.encode_call(source, image_size(source)[0]), decode]
+    return [embed, (form.encode or _images_call)(source), form.decode(source, decode)]
+
+
+def _decoder_call(source: TaskModel) -> ExampleCall:
+    """The call of the decoder, which BLIP-2 has as a model of its own."""
+    model = source.model
+    if "past_key_values" in inspect.signature(type(model).forward).parameters:
+        return decoder_call(source, reads_embeddings=True)
+    decoder: Any = getattr(model, "language_model", None)
+    if decoder is None:
+        raise _refuse(model, "it has no language_model")
+    call = decoder_call(
+        dataclasses.replace(source, model=decoder, config=decoder.config), reads_embeddings=True
+    )
+    return dataclasses.replace(
+        call,
+        call=lambda model, inputs, past: call.call(getattr(model, "language_model"), inputs, past),  # noqa: B009
+    )
+
+
+def _images_call(source: TaskModel) -> ExampleCall:
+    """The call for images of one size, of which some models take one at a time."""
     images = make_inputs(source, {"pixel_values": {0: IMAGE_BATCH}})
-    if owner in _MASKS_PIXELS:
-        return [embed, _masked_images_call(images["pixel_values"]), decode]
     one_image = {name: image[:1] for name, image in images.items()}
-    return [
-        embed,
-        ExampleCall(_encode_images, images, fixed_inputs=one_image, outputs=grids.FEATURES),
-        decode,
-    ]
+    return ExampleCall(_encode_images, images, fixed_inputs=one_image, outputs=grids.FEATURES)
 
 
-def _owner_of(model: PreTrainedModel) -> str:
-    """The name of the class of the model without its head."""
-    return type(getattr(model, "model", model)).__name__
+def _masked_images_call(source: TaskModel, *, has_sizes: bool = False) -> ExampleCall:
+    """The call for the images of several texts, of which the last is smaller than the others.
 
-
-def _masked_images_call(images: torch.Tensor) -> ExampleCall:
-    """The call for the images of several texts, of which the last is smaller than the others."""
+    Args:
+        source: the model.
+        has_sizes: whether the largest image has any size, and whether patches with padding are left out.
+    """
     import torch
 
+    images = make_inputs(source, {"pixel_values": {0: IMAGE_BATCH}})["pixel_values"]
     pixels = torch.stack([images, images.flip(0), images], dim=1)
+    axes = {"pixel_values": {0: BATCH, 1: tiles.IMAGES}, PIXEL_MASK: {0: BATCH, 1: tiles.IMAGES}}
+    if has_sizes:
+        side = source.config.vision_config.patch_size
+        # The width differs from the height, or the capture would take both for one dimension.
+        pixels = torch.cat([pixels, pixels[..., :side]], dim=-1)
+        # The capture takes a size of one patch for a constant.
+        height, width = f"{2 * side} <= height", f"{2 * side} <= width"
+        axes["pixel_values"] |= {3: height, 4: width}
+        axes[PIXEL_MASK] |= {2: height, 3: width}
     mask = torch.ones(*pixels.shape[:2], *pixels.shape[3:], dtype=torch.bool)
     mask[-1, -1, pixels.shape[3] // 2 :] = False
-    axes = {0: BATCH, 1: IMAGES}
     return ExampleCall(
-        _encode_masked_images,
+        functools.partial(_encode_masked_images, needs_whole_patches=has_sizes),
         {"pixel_values": pixels, PIXEL_MASK: mask},
-        other_axes={"pixel_values": axes, PIXEL_MASK: axes},
+        other_axes=axes,
         outputs=grids.FEATURES,
     )
 
 
-def _check_parts(model: PreTrainedModel, *, reads_grids: bool) -> None:
+def _check_parts(model: PreTrainedModel, form_arguments: Collection[str]) -> None:
     """Refuse models whose images do more than to replace embeddings.
 
     Args:
         model: to check.
-        reads_grids: whether images are patches in grids.
+        form_arguments: that the form of its images has.
 
     Raises:
         UsageError: the message names an argument that tells so.
     """
     parameters = inspect.signature(type(model).forward).parameters
-    arguments = {"self", *_DECODER_ARGUMENTS, *_IMAGE_ARGUMENTS}
-    owner = _owner_of(model)
-    if owner in _MASKS_PIXELS:
-        arguments.add(PIXEL_MASK)
-    if owner in (*_JOINS_IMAGE_TOKENS, *_JOINS_PROMPT):
-        arguments.add("token_type_ids")
-    if reads_grids:
-        arguments |= grids.GRID_ARGUMENTS
+    arguments = {"self", *_DECODER_ARGUMENTS, *_IMAGE_ARGUMENTS, *form_arguments}
     unsupported = [name for name in parameters if name not in arguments]
     encode = getattr(model, "get_image_features", None)
     needed = [] if encode is None else inspect.signature(encode).parameters.values()
@@ -152,16 +192,22 @@ def _check_parts(model: PreTrainedModel, *, reads_grids: bool) -> None:
         for parameter in needed
         if parameter.default is parameter.empty
         and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-        and parameter.name not in ("pixel_values", *([tiles.SIZES] if owner in _HAS_TILES else []))
+        and parameter.name not in ("pixel_values", *form_arguments)
     ]
     # Masks between the tokens of an image, positions in a grid and features for inner layers have arguments.
     if encode is None or "inputs_embeds" not in parameters or unsupported:
-        reason = f"it has the argument {unsupported[0]}" if unsupported else "it has no get_image_features"
-        raise UsageError(
-            "image-text-to-text is for models whose decoder reads the features of images as embeddings only, "
-            f"not for {type(model).__name__} ({reason}): export its parts with opsetta.huggingface and "
-            "export_for_generation"
+        raise _refuse(
+            model,
+            f"it has the argument {unsupported[0]}" if unsupported else "it has no get_image_features",
         )
+
+
+def _refuse(model: PreTrainedModel, reason: str) -> UsageError:
+    return UsageError(
+        "image-text-to-text is for models whose decoder reads the features of images as embeddings only, "
+        f"not for {type(model).__name__} ({reason}): export its parts with opsetta.huggingface and "
+        "export_for_generation"
+    )
 
 
 def _embed_tokens(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
@@ -203,10 +249,16 @@ def _encode_images(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch
     return torch.cat([image.reshape(-1, image.shape[-1]) for image in images])
 
 
-def _encode_masked_images(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
+def _encode_masked_images(
+    model: PreTrainedModel, inputs: Inputs, past: Pairs, *, needs_whole_patches: bool
+) -> torch.Tensor:
     """The features of all images of all texts: `[positions, width]`.
 
-    As `get_image_features` of Idefics 3, which also makes a list of them by the text.
+    As `get_image_features` of Idefics 2 and 3, which also make a list of them by the text.
+
+    Args:
+        model, inputs, past: as for `ExampleCall.call`.
+        needs_whole_patches: whether patches with padding are left out, as those that are padding.
     """
     owner: Any = getattr(model, "model")  # noqa: B009
     images, mask = (inputs[name].flatten(0, 1) for name in ("pixel_values", PIXEL_MASK))
@@ -214,8 +266,37 @@ def _encode_masked_images(model: PreTrainedModel, inputs: Inputs, past: Pairs) -
     is_image = (images != 0).flatten(1).any(dim=1)
     images, mask = images[is_image], mask[is_image]
     size = model.config.vision_config.patch_size
-    patches = mask.unfold(1, size, size).unfold(2, size, size)
-    has_pixels = patches.flatten(3).any(dim=3)
-    states = owner.vision_model(pixel_values=images, patch_attention_mask=has_pixels).last_hidden_state
-    features: torch.Tensor = owner.connector(states)
+    patches = mask.unfold(1, size, size).unfold(2, size, size).flatten(3)
+    exists = patches.all(dim=3) if needs_whole_patches else patches.any(dim=3)
+    states = owner.vision_model(pixel_values=images, patch_attention_mask=exists).last_hidden_state
+    takes_mask = "attention_mask" in inspect.signature(type(owner.connector).forward).parameters
+    masks = {"attention_mask": exists.flatten(1)} if takes_mask else {}
+    features: torch.Tensor = owner.connector(states, **masks)
     return features.flatten(0, 1)
+
+
+_TILED = _ImageForm(
+    (tiles.SIZES, tiles.COUNTS), lambda source: tiles.encode_call(source, image_size(source)[0])
+)
+_MASKED = _ImageForm((PIXEL_MASK,), _masked_images_call)
+_FORMS: Mapping[str, _ImageForm] = {
+    "LlavaNextModel": _TILED,
+    "LlavaOnevisionModel": _TILED,
+    padded_images.TOWER: _ImageForm((tiles.SIZES,), padded_images.encode_call),
+    "SmolVLMModel": _MASKED,
+    "Idefics3Model": _MASKED,
+    "Idefics2Model": _ImageForm((PIXEL_MASK,), functools.partial(_masked_images_call, has_sizes=True)),
+    # The tokens of one image attend to each other, and `token_type_ids` marks them.
+    "Gemma3Model": _ImageForm(("token_type_ids",), decode=lambda source, call: with_marked_images(call)),
+    # The tokens of the prompt attend to each other, and have 0 as their `token_type_ids`.
+    "PaliGemmaModel": _ImageForm(("token_type_ids",), decode=lambda source, call: with_joined_prompt(call)),
+    "MllamaModel": _ImageForm(
+        encode=cross_attention.encode_call,
+        decode=cross_attention.with_cross_attention,
+        replaces_tokens=False,
+    ),
+    "Blip2ForConditionalGeneration": _ImageForm(
+        ("interpolate_pos_encoding", "decoder_input_ids", "decoder_attention_mask")
+    ),
+}
+"""By the class of the model without its head, or of a part of it."""

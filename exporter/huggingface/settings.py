@@ -46,6 +46,12 @@ _WITHOUT_DEFAULT = frozenset({_OF_BOTH_FILES, "lang_to_id", "task_to_id", "no_ti
 _BLIP = "blip"
 _BLIP_TOKENS = {"bos_token_id": 30522, "sep_token_id": 102, "pad_token_id": 0}
 """The defaults of its configuration of text."""
+_BLIP2 = "blip-2"
+_BLIP2_TOKENS = {
+    "opt": {"bos_token_id": 2, "pad_token_id": 1, "eos_token_id": 2},
+    "t5": {"pad_token_id": 0, "eos_token_id": 1},
+}
+"""The defaults of the model of text of BLIP-2, by its type."""
 Tokens = tuple[int, ...]
 
 
@@ -159,6 +165,11 @@ def read_settings(folder: pathlib.Path) -> Settings:
         tokens = {**_BLIP_TOKENS, **_present(config.get("text_config") or {})}
         entries = {name: tokens[name] for name in ("bos_token_id", "pad_token_id")}
         entries["eos_token_id"] = tokens["sep_token_id"]
+    if config.get("model_type") == _BLIP2:
+        # Its model of text generates by itself, with the settings of its own configuration.
+        text = _present(config.get("text_config") or {})
+        model_type = str(text.get("model_type", "opt"))
+        entries = {**_BLIP2_TOKENS.get(model_type, {}), **text}
     try:
         settings = _settings(entries, config)
     except (TypeError, ValueError, LookupError) as error:

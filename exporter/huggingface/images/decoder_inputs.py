@@ -72,7 +72,10 @@ def with_deepstack(source: TaskModel, call: ExampleCall, layers: int) -> Example
         embeds = inputs[DEEPSTACK_EMBEDS]
         arguments = {"deepstack_visual_embeds": list(embeds.unbind(1)), "visual_pos_masks": embeds}
         decoder = _decoder_of(model)
-        with replace_attribute(decoder, "_deepstack_process", add), _arguments(decoder, lambda _: arguments):
+        with (
+            replace_attribute(decoder, "_deepstack_process", add),
+            replace_arguments(decoder, lambda _: arguments),
+        ):
             call_inputs = {name: tensor for name, tensor in inputs.items() if name != DEEPSTACK_EMBEDS}
             return call.call(model, call_inputs, past)
 
@@ -101,7 +104,7 @@ def with_joined_prompt(call: ExampleCall) -> ExampleCall:
             )
             return {"attention_mask": masks}
 
-        with _arguments(_decoder_of(model), mask):
+        with replace_arguments(_decoder_of(model), mask):
             call_inputs = {name: tensor for name, tensor in inputs.items() if name != _TYPES}
             return call.call(model, call_inputs, past)
 
@@ -125,7 +128,9 @@ def _decoder_of(model: PreTrainedModel) -> torch.nn.Module:
 
 
 @contextlib.contextmanager
-def _arguments(module: torch.nn.Module, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[None]:
+def replace_arguments(
+    module: torch.nn.Module, change: Callable[[dict[str, Any]], dict[str, Any]]
+) -> Iterator[None]:
     """Within the context, a module is called with other arguments.
 
     Args:

@@ -11,11 +11,11 @@ import numpy as np
 
 from ....registration import ModelFileError, UsageError
 from ..encoder_decoders import PATCHES
-from ..image_text import IMAGE_INPUTS
+from ..image_text import PROMPT_IMAGES
 from ..model_folders import need_transformers
 from ..packages import need_package
 
-_INPUTS = ("input_ids", "attention_mask", *IMAGE_INPUTS, PATCHES)
+_INPUTS = ("input_ids", "attention_mask", *PROMPT_IMAGES, PATCHES)
 """The inputs of generation that processors make; others are computed from these."""
 
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def interpolate(
-    index: torch.Tensor, size: torch.Tensor, side: int, align_corners: bool
+    index: torch.Tensor, size: torch.Tensor, side: int | torch.Tensor, align_corners: bool
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Two neighbours in a table of `side` entries, and their weights, for positions on an axis of a size.
 
@@ -18,17 +18,18 @@ def interpolate(
     Args:
         index: the positions.
         size: of the axis, for each position.
-        side: the number of entries.
+        side: the number of entries, or that for each position.
         align_corners: whether the first and the last entry are those of the first and the last position.
     """
     import torch
 
     positions = index.to(torch.float32)
+    greatest = torch.as_tensor(side - 1, device=index.device)
     if align_corners:
-        source = positions * (side - 1) / (size - 1).clamp(min=1)
+        source = positions * greatest / (size - 1).clamp(min=1)
     else:
-        source = ((positions + 0.5) * side / size - 0.5).clamp(0, side - 1)
+        source = torch.minimum(((positions + 0.5) * side / size - 0.5).clamp(min=0), greatest)
     first = source.floor()
     weight = source - first
     indices = first.long()[..., None] + torch.arange(2, device=index.device)
-    return indices.clamp(0, side - 1), torch.stack([1 - weight, weight], dim=-1)
+    return torch.minimum(indices, greatest[..., None]), torch.stack([1 - weight, weight], dim=-1)

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from .. import decoders, encoder_decoders, image_text
 from ..graphs import BATCH, DECODER_FILES, PAST, SEQUENCE, SOURCE, TOTAL, Axes, GraphFile
+from ..images import cross_attention
 from ..images.decoder_inputs import DEEPSTACK_EMBEDS
 from ..images.grids import DEEPSTACK_FEATURES
 from . import sentences, single_run
@@ -157,6 +158,8 @@ _TASKS = (
                     **{name: _PROMPT[name] for name in ("attention_mask", "position_ids")},
                     "token_type_ids": _PROMPT["attention_mask"],
                     DEEPSTACK_EMBEDS: {0: BATCH, 2: SEQUENCE},
+                    cross_attention.MASK: {0: BATCH, 1: SEQUENCE},
+                    cross_attention.STATES: {0: BATCH},
                     **_PROMPT,
                 },
                 _GENERATED,
@@ -207,6 +210,7 @@ _TASKS = (
         # The number of patches of an image is fixed, apart from Pix2Struct.
         _encoder_decoder_files(
             {
+                "input_ids": {0: BATCH, 1: SOURCE},
                 "pixel_values": {0: BATCH},
                 encoder_decoders.PATCHES: {0: BATCH, 1: SOURCE},
                 "attention_mask": {0: BATCH, 1: SOURCE},
@@ -214,6 +218,7 @@ _TASKS = (
             {0: BATCH},
             {0: BATCH},
         ),
+        combines=True,
         encodes_inputs=True,
     ),
     Task(

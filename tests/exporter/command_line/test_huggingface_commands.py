@@ -2,14 +2,19 @@
 
 import json
 
+import numpy as np
 import onnx
+import PIL.Image
 import pytest
+import torch
+import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from opsetta.exporter.command_line import cli
 
 from ...models.generators import VOCABULARY, write_generator
 
+IMAGE_TOKENS = {"image_token": "<image>", "image_boundary_token": "<fake_token_around_image>"}
 FACTORY = """
 import torch
 
@@ -72,6 +77,64 @@ def test_a_folder_is_exported_and_generates(run, folder):
 
 
 @pytest.mark.sweep
+def write_idefics(folder):
+    """A random model that reads images of any size, its processor and its tokenizer of words."""
+    special = [*IMAGE_TOKENS.values(), "<end_of_utterance>"]
+    names = [f"w{number}" for number in range(VOCABULARY - len(special))]
+    words = {name: number for number, name in enumerate([*names, *special])}
+    splitter = Tokenizer(models.WordLevel(words, unk_token="w0"))
+    splitter.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    processor = transformers.Idefics2Processor(
+        transformers.Idefics2ImageProcessorPil(size={"shortest_edge": 16, "longest_edge": 40}),
+        transformers.PreTrainedTokenizerFast(
+            tokenizer_object=splitter, pad_token="w0", extra_special_tokens=IMAGE_TOKENS
+        ),
+        image_seq_len=3,
+    )
+    layer = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 4}
+    tokens = {"vocab_size": VOCABULARY, "pad_token_id": 0, "eos_token_id": 2, "head_dim": 8}
+    resampler = {"n_latents": 3, "depth": 1, "n_heads": 4, "head_dim": 8}
+    config = transformers.Idefics2Config(
+        text_config=transformers.MistralConfig(**layer, **tokens, num_key_value_heads=2),
+        vision_config={"model_type": "idefics2_vision", **layer, "image_size": 32, "patch_size": 8},
+        perceiver_config={
+            "num_key_value_heads": 2,
+            "hidden_size": 32,
+            **{f"resampler_{name}": size for name, size in resampler.items()},
+        },
+        image_token_id=words["<image>"],
+    )
+    torch.manual_seed(0)
+    model = transformers.Idefics2ForConditionalGeneration(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(0, 0.2)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return model, processor
+
+
+def test_text_is_generated_about_images_of_two_sizes(run, tmp_path):
+    model, processor = write_idefics(tmp_path / "idefics")
+    random = np.random.default_rng(0)
+    paths = [tmp_path / "wide.png", tmp_path / "high.png"]
+    for path, size in zip(paths, ((9, 30, 3), (40, 21, 3)), strict=True):
+        PIL.Image.fromarray(random.integers(0, 255, size, dtype=np.uint8)).save(path)
+    out, prompt = str(tmp_path / "out"), "w3 <image> w4 <image> w5"
+    code, printed = run("export", "--hf", str(tmp_path / "idefics"), "--opset", "13", "-o", out)
+    assert code == 0, printed.err
+    pictures = [argument for path in paths for argument in ("--image", str(path))]
+    code, printed = run("generate", out, prompt, *pictures, "--max-new-tokens", "8")
+    assert code == 0, printed.err
+    images = [PIL.Image.open(path) for path in paths]
+    inputs = processor(images=images, text=[prompt], return_tensors="pt")
+    # Two sizes, of which none is that of the configuration.
+    assert inputs["pixel_attention_mask"].any(-1).sum(-1).tolist() == [[16, 40]]
+    expected = model.generate(**inputs, max_new_tokens=8, do_sample=False)[0, inputs.input_ids.shape[1] :]
+    assert printed.out.strip() == processor.decode(expected)
+
+
 def test_json_of_a_folder(run):
     code, printed = run(*"export --hf gpt2 -o json --target onnxruntime --quantize int4 --json".split())
     assert code == 0

@@ -1,5 +1,6 @@
 """Images of any size and number: grids of patches, tiles, masks of pixels; and answers about images."""
 
+import math
 import types
 
 import numpy as np
@@ -8,11 +9,12 @@ import pytest
 import torch
 import transformers
 from transformers.models.llava_next import modeling_llava_next
+from transformers.models.llava_onevision import modeling_llava_onevision
 
 import opsetta
 from opsetta.exporter.huggingface.images import grids
 from opsetta.exporter.huggingface.images.positions import continue_positions, grid_positions
-from opsetta.exporter.huggingface.images.tiles import _order_features
+from opsetta.exporter.huggingface.images.tiles import _order_features, _resize_grid
 
 from .test_image_text import IMAGE, TEXT, VISION, write_model
 
@@ -120,6 +122,35 @@ def test_number_and_sizes_of_images_in_grids_are_dynamic(architecture, config, o
         )
 
 
+def glm4v():
+    rotary = {**ROTARY, "partial_rotary_factor": 1.0}
+    return transformers.Glm4vConfig(
+        text_config={**TEXT, "rope_parameters": rotary},
+        vision_config={**GRID_VISION, "depth": 1, "out_hidden_size": 32, "image_size": 8},
+        image_token_id=IMAGE,
+        video_token_id=VIDEO,
+        image_start_token_id=BEGIN,
+        image_end_token_id=END,
+    )
+
+
+@pytest.mark.sweep
+def test_beams_have_the_images_of_their_text_in_order(tmp_path, monkeypatch):
+    """GLM-4V of transformers 5.23 mixes up the images of a text for beams, where other models keep them."""
+    model = write_model("Glm4vForConditionalGeneration", glm4v(), tmp_path)
+    opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=18)
+    generator = opsetta.TextGenerator(tmp_path / "out")
+    inputs = grid_prompts([[(2, 2), (8, 4)], [(6, 10)]])
+    types = (inputs["input_ids"] == IMAGE).int()
+    compare(model, generator, inputs, mm_token_type_ids=types)
+    expand = transformers.GenerationMixin._expand_multimodal_outputs
+    monkeypatch.setattr(type(model), "_expand_multimodal_outputs", expand)
+    expected = model.generate(
+        **inputs, mm_token_type_ids=types, max_new_tokens=12, do_sample=False, num_beams=3
+    )
+    np.testing.assert_array_equal(generator.generate(**inputs, max_new_tokens=12, num_beams=3), expected)
+
+
 def test_other_positions_of_images_are_refused(tmp_path, monkeypatch):
     write_model("Qwen2VLForConditionalGeneration", qwen2(), tmp_path)
     model = transformers.Qwen2VLModel
@@ -207,8 +238,85 @@ def test_features_of_tiles_have_the_order_of_transformers():
     config = llava_next()
     sizes = torch.randint(1, 90, (200, 2), generator=torch.Generator().manual_seed(0))
     expected, counts = joined_tiles(config, sizes)
-    result = _order_features(sizes, max(counts), config.image_grid_pinpoints, 16, 2)
-    torch.testing.assert_close(result, torch.cat(expected)[:, 0].long())
+    result, _ = _order_features(sizes, max(counts), config.image_grid_pinpoints, 16, 2)
+    torch.testing.assert_close(result, torch.cat(expected).long())
+
+
+def llava_onevision():
+    """Grids of more than two tiles are resized."""
+    return transformers.LlavaOnevisionConfig(
+        text_config=transformers.Qwen2Config(**TEXT),
+        vision_config=transformers.SiglipVisionConfig(**VISION, vision_use_head=False),
+        vision_feature_layer=-1,
+        vision_aspect_ratio="anyres_max_2",
+        image_token_index=IMAGE,
+        image_grid_pinpoints=[[16, 32], [32, 16], [32, 32], [48, 16], [48, 48]],
+    )
+
+
+def test_features_of_many_tiles_are_resized_as_in_transformers():
+    config = llava_onevision()
+    generator = torch.Generator().manual_seed(0)
+    sizes = torch.randint(1, 90, (200, 2), generator=generator)
+    # Some images are not cut, because their text has two.
+    counts = torch.tensor([1, 2] * 60 + [1] * 20)
+    tiles = 1 + 9
+    features = torch.randn(1 + len(sizes) * tiles * 4, 3, generator=generator)
+    is_alone = [count == 1 for count in counts for _ in range(count)]
+    numbers = [
+        modeling_llava_onevision.image_size_to_num_patches(size.tolist(), config.image_grid_pinpoints, 16)
+        if alone
+        else 1
+        for size, alone in zip(sizes, is_alone, strict=True)
+    ]
+    images = [
+        image[:number] for image, number in zip(features[1:].view(-1, tiles, 4, 3), numbers, strict=True)
+    ]
+    owner = types.SimpleNamespace(config=config)
+    packed, _ = modeling_llava_onevision.LlavaOnevisionModel.pack_image_features(
+        owner, images, sizes, features[0], "anyres_max_2"
+    )
+    order, weights = _order_features(
+        sizes, tiles, config.image_grid_pinpoints, 16, 2, most_tiles=2, counts=counts
+    )
+    torch.testing.assert_close((features[order] * weights[..., None]).sum(1), torch.cat(packed))
+
+
+def test_quotients_of_resized_grids_are_those_of_python(tmp_path):
+    """In the file, for the square root of PyTorch differs from the next float64 for some numbers."""
+    size = torch.cartesian_prod(torch.arange(27, 163), torch.arange(27, 163))
+    most = 9 * 27**2
+    program = opsetta.export(
+        lambda size: _resize_grid(size, most), (size[:3],), dynamic_shapes={"size": {0: "images"}}, opset=13
+    )
+    program.save(tmp_path / "model.onnx")
+    session = onnxruntime.InferenceSession(str(tmp_path / "model.onnx"))
+    [results] = session.run(None, {"size": size.numpy()})
+    for (height, width), result in zip(size.tolist(), results.tolist(), strict=True):
+        ratio = math.sqrt(height * width / most)
+        expected = [int(height // ratio), int(width // ratio)] if ratio > 1.1 else [height, width]
+        assert result == expected
+
+
+@pytest.mark.sweep
+def test_tiles_of_texts_with_several_images(tmp_path):
+    config = llava_onevision()
+    model = write_model("LlavaOnevisionForConditionalGeneration", config, tmp_path)
+    opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=13)
+    generator = opsetta.TextGenerator(tmp_path / "out")
+    for batch in ([[(48, 50)]], [[(31, 33), (20, 20)], [(47, 40)]]):
+        sizes = torch.tensor([size for images in batch for size in images])
+        pixels = torch.randn(len(sizes), 10, 3, 16, 16, generator=torch.Generator().manual_seed(3))
+        counts = torch.tensor([len(images) for images in batch])
+        features = iter(model.model.get_image_features(pixels, sizes, batch_num_images=counts).pooler_output)
+        rows = [
+            [3 + index, *(token for _ in images for token in (*[IMAGE] * len(next(features)), 5)), 6]
+            for index, images in enumerate(batch)
+        ]
+        images = {"pixel_values": pixels, "image_sizes": sizes}
+        # Texts with one image each are the default.
+        images |= {"batch_num_images": counts} if len(batch) > 1 else {}
+        compare(model, generator, {**pad_left(rows), **images})
 
 
 @pytest.mark.sweep

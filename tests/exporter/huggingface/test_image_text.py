@@ -216,13 +216,82 @@ def test_images_are_processed(tmp_path):
         generator.generate_about_images([tmp_path / "none.png"], "<image>")
 
 
-def test_models_whose_images_are_more_than_embeddings_are_refused(tmp_path):
-    config = transformers.Idefics2Config(
-        text_config=transformers.MistralConfig(**TEXT, head_dim=8),
-        vision_config={"model_type": "idefics2_vision", **VISION},
-        perceiver_config={"resampler_n_latents": 4, "resampler_depth": 1, "resampler_n_heads": 4},
+LANGUAGE_MODELS = {
+    "opt": {"ffn_dim": 64, "word_embed_proj_dim": 32, "max_position_embeddings": 64},
+    "t5": {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 1, "decoder_start_token_id": 0},
+}
+
+
+def blip2(model_type):
+    size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    text = {**TEXT, "model_type": model_type, **LANGUAGE_MODELS[model_type]}
+    return transformers.Blip2Config(
+        vision_config=VISION,
+        qformer_config=size,
+        text_config=text,
+        num_query_tokens=3,
+        image_token_index=IMAGE,
+    )
+
+
+def florence2():
+    stages = {"depths": [1, 1], "patch_size": [7, 3], "patch_stride": [4, 2], "patch_padding": [3, 1]}
+    widths = {"embed_dim": [16, 32], "num_heads": [2, 4], "num_groups": [2, 4], "projection_dim": 32}
+    layers = {"encoder_layers": 1, "decoder_layers": 1, "encoder_ffn_dim": 64, "decoder_ffn_dim": 64}
+    heads = {"encoder_attention_heads": 4, "decoder_attention_heads": 4, "max_position_embeddings": 64}
+    tokens = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+    return transformers.Florence2Config(
+        text_config={
+            "model_type": "bart",
+            "vocab_size": VOCABULARY,
+            "d_model": 32,
+            **layers,
+            **heads,
+            **tokens,
+        },
+        vision_config={**stages, **widths, "patch_prenorm": [False, True], "window_size": 4},
         image_token_id=IMAGE,
     )
-    write_model("Idefics2ForConditionalGeneration", config, tmp_path)
-    with pytest.raises(opsetta.UsageError, match="has the argument pixel_attention_mask"):
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config", "task"),
+    [
+        ("Florence2ForConditionalGeneration", florence2(), "image-to-text"),
+        pytest.param(
+            "Blip2ForConditionalGeneration", blip2("opt"), "image-text-to-text", marks=pytest.mark.sweep
+        ),
+        pytest.param("Blip2ForConditionalGeneration", blip2("t5"), "image-to-text", marks=pytest.mark.sweep),
+    ],
+)
+def test_models_of_texts_read_images_in_texts(architecture, config, task, tmp_path):
+    model = write_model(architecture, config, tmp_path)
+    (tmp_path / "preprocessor_config.json").write_text('{"size": {"height": 16, "width": 16}}')
+    written = opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=13)
+    assert written.task == task
+    generator = opsetta.TextGenerator(tmp_path / "out")
+    for batch in (1, 2):
+        images = torch.randn(batch, 3, 16, 16, generator=torch.Generator().manual_seed(batch))
+        features = model.get_image_features(images).pooler_output.shape[1]
+        # The first text of two begins with padding.
+        rows = [
+            [0] * (batch - 1 - index) + [*[IMAGE] * features, 5, 6] + [7] * index for index in range(batch)
+        ]
+        tokens = torch.tensor(rows)
+        inputs = {"input_ids": tokens, "attention_mask": (tokens != 0).long(), "pixel_values": images}
+        for beams in (1, 3):
+            options = {"max_new_tokens": 12, "num_beams": beams}
+            expected = model.generate(**inputs, do_sample=False, **options)
+            np.testing.assert_array_equal(generator.generate(**inputs, **options), expected)
+
+
+def test_models_whose_images_are_more_than_embeddings_are_refused(tmp_path):
+    config = transformers.AriaConfig(
+        text_config={**TEXT, "model_type": "aria_text", "moe_num_experts": 2, "moe_num_shared_experts": 1},
+        vision_config={**VISION, "model_type": "idefics3_vision"},
+        projector_patch_to_query_dict={4: 2},
+        image_token_index=IMAGE,
+    )
+    write_model("AriaForConditionalGeneration", config, tmp_path)
+    with pytest.raises(opsetta.UsageError, match="has the argument pixel_mask"):
         opsetta.export_huggingface(tmp_path, tmp_path / "out")

@@ -143,7 +143,12 @@ def test_special_tokens_of_config_json_do_not_complete_the_other_file(tmp_path):
     assert read_settings(tmp_path) == Settings(ends=(7,), pad=3)
     (tmp_path / "generation_config.json").write_text(json.dumps({"bos_token_id": 4}))
     assert read_settings(tmp_path) == Settings(start=4)
+    # The model of text of BLIP-2 generates by itself, with its own configuration and its defaults.
+    text = {"model_type": "opt", "eos_token_id": 7}
+    (tmp_path / "config.json").write_text(json.dumps({"model_type": "blip-2", "text_config": text}))
+    assert read_settings(tmp_path) == Settings(ends=(7,), pad=1, start=2)
     (tmp_path / "generation_config.json").write_text(json.dumps({"suppress_tokens": ["x"]}))
+    (tmp_path / "config.json").write_text("{}")
     with pytest.raises(opsetta.ModelFileError, match=r"generation_config\.json' cannot be read"):
         read_settings(tmp_path)
 
