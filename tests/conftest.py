@@ -116,6 +116,13 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(20_000, 20, 100)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_unconfigure() -> None:
+    """Look for garbage once: pytest does so five times, and each time looks at all that is imported."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture
 def sweep(request: pytest.FixtureRequest) -> bool:
     """Whether the full parametrisation was asked for."""

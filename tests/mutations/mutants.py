@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
+import functools
 import pathlib
 import random
 from collections.abc import Iterator
@@ -81,6 +82,15 @@ def mutants(root: pathlib.Path, count: int, seed: int) -> list[Mutant]:
 
     The choice depends on the files and the seed alone.
     """
+    functions = list(mutants_of_functions(root))
+    generator = random.Random(seed)
+    generator.shuffle(functions)
+    return [generator.choice(choices) for choices in functions[:count]]
+
+
+@functools.cache
+def mutants_of_functions(root: pathlib.Path) -> tuple[list[Mutant], ...]:
+    """All mutants of each symbolic function below a folder that has some, in the order of the files."""
     found: list[list[Mutant]] = []
     for path in sorted((root / "symbolics").rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -106,6 +116,4 @@ def mutants(root: pathlib.Path, count: int, seed: int) -> list[Mutant]:
             ]
             if choices:
                 found.append(choices)
-    generator = random.Random(seed)
-    generator.shuffle(found)
-    return [generator.choice(choices) for choices in found[:count]]
+    return tuple(found)

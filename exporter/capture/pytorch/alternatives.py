@@ -76,8 +76,12 @@ class Alternatives:
         self._begin = time.perf_counter()
         self._seconds: float | None = None
 
-    def __call__(self, names: Sequence[str]) -> tuple[Exception | None, list[str]]:
+    def __call__(self, names: Sequence[str], runs_model: bool) -> tuple[Exception | None, list[str]]:
         """Run a copy of the model in PyTorch, then try the forms; nothing is printed or left changed.
+
+        Args:
+            names: the forms.
+            runs_model: whether to run the model although no forms were asked for.
 
         Returns:
             The exception of eager PyTorch, or None; and lines about the alternatives.
@@ -93,6 +97,8 @@ class Alternatives:
         if self._seconds > SECONDS or _bytes(self._model) > BYTES or _reaches_state(self._model):
             return None, [f"not tried, because it would take long or need copies: {forms}"] if names else []
         untried = [f"explain=True tries other captures: {forms}"] if names and not self._tries_forms else []
+        if not (runs_model or self._tries_forms or self._has_run):
+            return None, untried
         # The model runs once, however often it is asked about.
         if self._has_run and (self._eager_error is not None or not requested_names):
             return self._eager_error, [] if self._eager_error is not None else untried

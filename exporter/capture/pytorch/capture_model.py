@@ -110,7 +110,7 @@ def _capture_module(
     restoring = preserved, remembered = Preserved(model, leaves.values), RememberedTensors(model)
     attempt = functools.partial(_export, model, args, kwargs, leaves, restoring, source_lines)
     try:
-        program, values = capture_by(by, specialize, attempt, lambda: alternatives(())[0])
+        program, values = capture_by(by, specialize, attempt, lambda: alternatives((), True)[0])
     except Failures as failures:
         return _trace_or_explain(failures, model, args, kwargs, options, by, alternatives)
     names = symbol_names(program, leaves.dimension_names())

@@ -148,10 +148,11 @@ _KINDS = (
 )
 _UNKNOWN = FailureKind(re.compile(""), "", (), ("strict", "script", "trace"))
 
-Try = Callable[[Sequence[str]], "tuple[Exception | None, list[str]]"]
+Try = Callable[[Sequence[str], bool], "tuple[Exception | None, list[str]]"]
 """Runs the model in PyTorch, and tries alternatives by name.
 
-Returns the exception of eager PyTorch, and a line on each alternative.
+Takes the names, and whether to run the model although no alternatives were asked for. Returns the exception
+of eager PyTorch, and a line on each alternative.
 """
 
 
@@ -219,8 +220,10 @@ def explain(
     failure = _failure_kind(error)
     user_line = user_line_of(error)
     # A model that fails in PyTorch as well needs another explanation than torch.export's. An operator must
-    # define its shapes in any case.
-    eager, tried = attempt(failure.tries) if failure is not _SHAPELESS else (None, [])
+    # define its shapes in any case. PyTorch takes several times as long as the capture, so it does not run a
+    # model whose capture stopped at a value, or reached the end of the model and found that a size is fixed.
+    runs_model = not (reads_value(error) or is_fixed_by_condition(error))
+    eager, tried = attempt(failure.tries, runs_model) if failure is not _SHAPELESS else (None, [])
     if eager is not None:
         return _of_eager(eager, _of_devices(eager, model, leaves))
     origin = origin_of(error) if failure in (_NUMBER, _DATA, _SIZES) else user_line

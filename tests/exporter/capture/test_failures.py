@@ -311,6 +311,30 @@ def test_other_forms_are_tried_on_request_only() -> None:
     assert "fails too" not in message
 
 
+class Stops(nn.Module):
+    """A model that decides on a value, or fixes a size, and notes whether a capture or PyTorch runs it."""
+
+    def __init__(self, runs: list[bool]) -> None:
+        super().__init__()
+        self.note = runs.append
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.note(type(x) is torch.Tensor)
+        return x + 1 if x.dim() == 1 and x.sum() > 0 else x + torch.ones(3, 4)
+
+
+@pytest.mark.parametrize(("example", "options"), [(X, {}), (torch.ones(3, 4), ROWS)])
+@pytest.mark.parametrize("explain", [False, True])
+def test_pytorch_runs_a_model_that_a_capture_explains_on_request_only(
+    example: torch.Tensor, options: dict[str, Any], explain: bool
+) -> None:
+    runs: list[bool] = []
+    with pytest.raises(opsetta.CaptureError, match="A branch depends|does not support every size"):
+        opsetta.export(Stops(runs).eval(), (example,), explain=explain, **options)
+    assert False in runs
+    assert (True in runs) == explain
+
+
 def test_without_a_request_a_model_that_fails_in_pytorch_is_named() -> None:
     with pytest.raises(opsetta.CaptureError, match="the model fails in PyTorch itself"):
         opsetta.export(nn.Linear(4, 2).eval(), (X,))

@@ -1,15 +1,21 @@
 """A model with linear layers and convolutions, and runs of Python code in new processes."""
 
+from __future__ import annotations
+
 import functools
 import json
 import os
 import pathlib
 import subprocess
 import sys
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 import opsetta
+
+if TYPE_CHECKING:
+    import torch
 
 
 @functools.cache
@@ -25,6 +31,14 @@ def program() -> opsetta.Program:
         *(nn.Linear(32, 256), nn.ReLU(), nn.Linear(256, 64)),
     )
     return opsetta.export(model.eval(), (torch.from_numpy(image()),), opset=13)
+
+
+def weight(*shape: int, dtype: torch.dtype | None = None) -> torch.Tensor:
+    """A tensor of a shape, by default in float32. New processes import it without what tests import."""
+    import torch
+
+    values = torch.linspace(-3, 3, torch.Size(shape).numel()).sin().reshape(shape)
+    return values if dtype is None else values.to(dtype)
 
 
 def image() -> np.ndarray:

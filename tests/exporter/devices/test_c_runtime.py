@@ -1,7 +1,6 @@
 """The runtime in C: compiled with warnings as errors, it agrees with onnxruntime."""
 
 import re
-import shutil
 import struct
 import subprocess
 from importlib.resources import files
@@ -27,9 +26,7 @@ from opsetta.registration import PlanError
 from tests.conversion.cases import all_cases
 from tests.exporter.training.models import Block, Perceptron
 
-COMPILER = shutil.which("cc")
-needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler `cc`")
-FLAGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-O0", "-fsanitize=address,undefined")
+from .c_programs import COMPILER, needs_compiler, run
 
 
 class Tagger(nn.Module):
@@ -127,31 +124,6 @@ MODELS = {
         (torch.linspace(-2, 2, 12).reshape(3, 4), torch.tensor([[True], [False], [True]])),
     ),
 }
-
-
-@pytest.fixture(scope="module")
-def runner(tmp_path_factory):
-    """The program of one application; all of them have the same sources."""
-    folder = tmp_path_factory.mktemp("runtime")
-    opsetta.export(nn.ReLU().eval(), (torch.ones(2),)).plan().build(folder)
-    sources = [str(folder / name) for name in SOURCES if name.endswith(".c")]
-    command = [COMPILER, *FLAGS, "-o", str(folder / "runner"), *sources, "-lm"]
-    subprocess.run(command, check=True, timeout=120)
-    return folder / "runner"
-
-
-def run(runner, folder, feed, outputs):
-    """The outputs of the program as arrays like the given ones."""
-    inputs = [folder / f"input{number}.bin" for number in range(len(feed))]
-    for path, array in zip(inputs, feed, strict=True):
-        path.write_bytes(array.tobytes())
-    paths = [folder / f"output{number}.bin" for number in range(len(outputs))]
-    files = [folder / "model.plan", folder / "model.weights", *inputs, *paths]
-    subprocess.run([str(runner), *map(str, files)], check=True, timeout=60)
-    return [
-        np.frombuffer(path.read_bytes(), array.dtype).reshape(array.shape)
-        for path, array in zip(paths, outputs, strict=True)
-    ]
 
 
 @needs_compiler

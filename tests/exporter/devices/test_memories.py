@@ -18,8 +18,8 @@ from opsetta.passes.planning import Interval
 from opsetta.passes.planning.memories import choose_memories
 from opsetta.registration import PlanError, UsageError
 
+from .c_programs import needs_compiler, run
 from .plan_checker import violations
-from .test_c_runtime import needs_compiler, run, runner  # noqa: F401
 from .test_plans_of_models import plain
 
 COMPILER = shutil.which("cc") or "cc"
@@ -85,7 +85,7 @@ def test_formulas_have_no_memories():
 
 
 @needs_compiler
-def test_the_runtime_in_c_uses_both_memories(program, runner, tmp_path):  # noqa: F811
+def test_the_runtime_in_c_uses_both_memories(program, runner, tmp_path):
     plan = program.plan(memories={"sram": "24KiB", "dram": None})
     assert all(memory.peak for memory in plan.memories)
     plan.build(tmp_path)

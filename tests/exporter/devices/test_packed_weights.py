@@ -13,7 +13,7 @@ import opsetta
 from opsetta import MemoryDescriptor, PackedWeight, prepack_conv, prepack_linear
 from opsetta.exporter.torch_boundary import onednn
 from opsetta.registration import ModelFileError, PrepackError, PrepackUnavailable, UsageError
-from tests.exporter.devices.models import in_new_process
+from tests.exporter.devices.models import in_new_process, weight
 
 
 def available() -> bool:
@@ -25,11 +25,6 @@ def available() -> bool:
 
 
 pytestmark = pytest.mark.skipif(not available(), reason="torch's oneDNN is on Linux with x86 or ARM only")
-
-
-def weight(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-    count = torch.Size(shape).numel()
-    return torch.linspace(-3, 3, count).sin().reshape(shape).to(dtype)
 
 
 LINEAR = [
@@ -120,14 +115,14 @@ def test_outputs_agree_with_plain_weights(shape, options, dtype, tmp_path):
 
 PACK = """
 import json, sys, torch, opsetta
-from tests.exporter.devices.test_packed_weights import weight
+from tests.exporter.devices.models import weight
 found = opsetta.prepack_linear(weight(768, 512), batch=32)
 found.save(sys.argv[1])
 print(json.dumps(found(weight(32, 512)).tolist()))
 """
 USE = """
 import json, sys, torch, opsetta
-from tests.exporter.devices.test_packed_weights import weight
+from tests.exporter.devices.models import weight
 rows = []
 for path in sys.argv[1:]:
     found = opsetta.PackedWeight.load(path)

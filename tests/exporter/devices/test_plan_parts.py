@@ -1,7 +1,6 @@
 """Plans whose nodes are split into parts, and whose parts are views of wholes."""
 
 import json
-import subprocess
 
 import numpy as np
 import onnx
@@ -14,8 +13,8 @@ from opsetta.exporter.command_line.cli import main
 from opsetta.exporter.devices.plan.plan import Plan
 from tests.onnxruntime_sessions import run_onnxruntime
 
+from .c_programs import needs_compiler, run
 from .plan_checker import violations
-from .test_c_runtime import COMPILER, FLAGS, needs_compiler
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]> main '
 
@@ -132,16 +131,13 @@ def test_rows_around_a_band_are_computed_again(window, is_tiled, tmp_path):
 
 @needs_compiler
 @pytest.mark.parametrize("options", [{}, {"tile": True}])
-def test_the_runtime_in_c_runs_split_nodes(bands, options, tmp_path):
+def test_the_runtime_in_c_runs_split_nodes(bands, options, runner, tmp_path):
     plan = bands.plan(**options)
     plan.build(tmp_path)
-    sources = [path.name for path in tmp_path.glob("*.c")]
-    command = [COMPILER, *FLAGS, *sources, "-lm", "-o", "app"]
-    subprocess.run(command, cwd=tmp_path, check=True, timeout=60)
-    BANDS_IMAGE.tofile(tmp_path / "x")
-    subprocess.run(["./app", "model.plan", "model.weights", "x", "y"], cwd=tmp_path, check=True, timeout=60)
+    sources = {path.name: path.read_bytes() for path in tmp_path.glob("*.c")}
+    assert sources == {path.name: path.read_bytes() for path in runner.parent.glob("*.c")}
     [expected] = run_onnxruntime(bands.model_proto, {"x": BANDS_IMAGE})
-    actual = np.fromfile(tmp_path / "y", np.float32).reshape(expected.shape)
+    [actual] = run(runner, tmp_path, [BANDS_IMAGE], [expected])
     np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
 
 

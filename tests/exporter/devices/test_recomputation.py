@@ -16,8 +16,8 @@ from opsetta.registration import PlanError, UsageError
 from tests.exporter.training.models import CASES
 from tests.onnxruntime_sessions import run_onnxruntime
 
+from .c_programs import needs_compiler, run
 from .plan_checker import violations
-from .test_c_runtime import needs_compiler, run, runner  # noqa: F401
 from .test_plans_of_models import training_feed
 
 # `a` waits for the last node while `b` to `d` need memory.
@@ -150,7 +150,7 @@ def test_a_training_step_within_less_memory(case, optimizer, tmp_path):
         for quick in [(case.name, kind) in (("mlp", "adam"), ("cnn", "sgd"))]
     ],
 )
-def test_a_training_step_in_c(case, optimizer, runner, tmp_path):  # noqa: F811
+def test_a_training_step_in_c(case, optimizer, runner, tmp_path):
     program = opsetta.export_training(
         case.model(),
         (case.inputs(4),),
