@@ -221,8 +221,8 @@ class TextGenerator:
         if "" in (strings := [*settings.stop_strings, *stop_strings]):
             raise UsageError("a stop string is empty")
         images = (pixel_values, pixel_attention_mask, image_grid_thw, image_sizes, batch_num_images)
-        images = (*images, aspect_ratio_ids, aspect_ratio_mask, cross_attention_mask)
-        named = dict(zip(PROMPT_IMAGES, images, strict=True)) | {PATCHES: flattened_patches}
+        tiles = (aspect_ratio_ids, aspect_ratio_mask, cross_attention_mask)
+        named = dict(zip(PROMPT_IMAGES, (*images, *tiles), strict=True)) | {PATCHES: flattened_patches}
         named |= {"input_ids": input_ids, "input_features": input_features, "input_values": input_values}
         inputs = {name: value for name, value in named.items() if value is not None}
         if self._encoder is None:

@@ -103,8 +103,12 @@ def with_cross_attention(source: TaskModel, call: ExampleCall) -> ExampleCall:
             stack.enter_context(replace_attribute(module, _TELLS_CACHED_STATES, lambda *_: True))
             for attention, keys, values in zip(_attentions(model), parts[::2], parts[1::2], strict=True):
                 layers = {attention.layer_idx: types.SimpleNamespace(keys=keys, values=values)}
-                arguments = {"past_key_values": types.SimpleNamespace(layers=layers)}
-                stack.enter_context(replace_arguments(attention, lambda _, chosen=arguments: chosen))
+                cache = types.SimpleNamespace(layers=layers)
+
+                def read_cache(_: dict[str, Any], cache: object = cache) -> dict[str, Any]:
+                    return {"past_key_values": cache}
+
+                stack.enter_context(replace_arguments(attention, read_cache))
             decoder_inputs = {name: tensor for name, tensor in inputs.items() if name != STATES}
             return call.call(model, decoder_inputs, past)
 
