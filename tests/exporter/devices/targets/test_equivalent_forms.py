@@ -87,6 +87,10 @@ RECORDS = {
         "Transpose", (np.arange(144, dtype=np.float32).reshape(1, 3, 2, 4, 2, 3),), (),
         {"perm": [0, 1, 3, 2, 4, 5]},
     ),
+    "Gemm.separate_bias": (
+        "Gemm", (FLOATS[0].T,), (FLOATS[0, [0, 1, 0]], np.float32([1, 0.5, 2])),
+        {"alpha": 0.5, "beta": 2.0, "transA": 1, "transB": 1},
+    ),
     "Softmax.three_dimensions": ("Softmax", (FLOATS.reshape(2, 2, 1, 2),), (), {"axis": 3}),
     "Resize.samples": (
         "Resize", (FLOATS[None],), (np.float32([]), np.float32([]), integers(1, 1, 3, 7)),
@@ -100,6 +104,7 @@ RECORDS = {
 
 COUNTS = {
     "ReduceMean.single": 2, "ReduceMean.last": 1, "Transpose.blocks": 1, "Softmax.three_dimensions": 1,
+    "Gemm.separate_bias": 1,
 }  # fmt: skip
 """How many nodes of the operator forms have that consist of it too."""
 
