@@ -33,7 +33,7 @@ _CONVENTIONS = {
     "int64_constants": ("int32",),
     "resize": ("sizes", "scales"),
     "gelu": ("halves",),
-    "broadcasts": ("ranks", "none"),
+    "broadcasts": ("ranks", "none", "vectors"),
     "gemm_weights": ("transposed",),
     "recurrent_outputs": ("all",),
     "vector_inputs": ("reshaped",),

@@ -308,6 +308,23 @@ def test_operands_are_written_with_less_broadcasting(form):
                 assert first == second
 
 
+class Vectors(torch.nn.Module):
+    def forward(self, x):
+        vector = x.mean((0, 1)).exp()
+        return torch.where(x > vector, torch.maximum(vector, x), x**vector) - vector
+
+
+@pytest.mark.parametrize("shapes", [None, {"x": {2: torch.export.Dim("columns", min=2)}}])
+def test_computed_vectors_get_the_rank_of_the_result(shapes):
+    target = parse_target("device", f'{HEAD}[conventions]\nbroadcasts = "vectors"\n')
+    x = torch.randn(2, 5, 3)
+    program = opsetta.export(Vectors().eval(), (x,), opset=13, target=target, dynamic_shapes=shapes)
+    program.verify()
+    readers = [node for node in program.model.graph if node.op_type in ("Greater", "Max", "Pow", "Sub")]
+    assert len(readers) == 4
+    assert all(len(value.shape) == 3 for node in readers for value in node.inputs)
+
+
 def test_weights_of_gemm_are_transposed():
     target = parse_target("device", f'{HEAD}[conventions]\ngemm_weights = "transposed"\n')
     program = opsetta.export(
