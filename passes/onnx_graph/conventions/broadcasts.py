@@ -21,19 +21,17 @@ from ..shapes.late_broadcasts import BROADCASTING
 MAXIMUM_BYTES = 1 << 28
 _MAXIMUM_COPIES = 1024
 _SUMS = ("Add", "Sub")
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div")
 _ELEMENTWISE = (*BROADCASTING, "Max", "Min", "Mod", "PRelu", "Pow")
 
 
 class WriteBroadcasts(ConstantPass):
     """Gives the operands of Add, Sub, Mul and Div one rank or one shape, or computed vectors the rank."""
 
-    op_types = ("Add", "Sub", "Mul", "Div")
-
     def __init__(self, form: str, initializers: Initializers):
         super().__init__(initializers)
         self._form = form
-        if form == "vectors":
-            self.op_types = _ELEMENTWISE
+        self.op_types = _ELEMENTWISE if form == "vectors" else _ARITHMETIC
         self._added_bytes = 0
 
     def rewrite(self, node: ir.Node) -> bool:
