@@ -23,6 +23,7 @@ class FormRule:
         types: the element types of the first input, by their ONNX names in lower case; none for all.
         constant_inputs: names of inputs that must be constants.
         computed_inputs: names of inputs that must be there and must not be constants.
+        shared_inputs: names of inputs that another node must read too.
         behind: operators, one of which must compute the first input.
         not_behind: operators, none of which may compute the first input.
         before: operators, one of which must read the first output.
@@ -41,6 +42,7 @@ class FormRule:
     types: tuple[str, ...] = ()
     constant_inputs: tuple[str, ...] = ()
     computed_inputs: tuple[str, ...] = ()
+    shared_inputs: tuple[str, ...] = ()
     behind: tuple[str, ...] = ()
     not_behind: tuple[str, ...] = ()
     before: tuple[str, ...] = ()

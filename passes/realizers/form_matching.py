@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import onnx_ir as ir
 
 from ...registration.form_rule import FormRule
@@ -39,11 +41,16 @@ def _neighbours_match(rule: FormRule, node: ir.Node) -> bool:
 
 
 def _inputs_match(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool:
-    for names, is_constant in ((rule.constant_inputs, True), (rule.computed_inputs, False)):
+    conditions: tuple[tuple[tuple[str, ...], Callable[[ir.Value], bool]], ...] = (
+        (rule.constant_inputs, _is_constant),
+        (rule.computed_inputs, lambda value: not _is_constant(value)),
+        (rule.shared_inputs, lambda value: any(reader is not node for reader, _ in value.uses())),
+    )
+    for names, is_met in conditions:
         for name in names:
             position = schema.input_index.get(name)
             value = node.inputs[position] if position is not None and position < len(node.inputs) else None
-            if value is None or _is_constant(value) != is_constant:
+            if value is None or not is_met(value):
                 return False
     return True
 

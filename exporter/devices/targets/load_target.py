@@ -33,7 +33,7 @@ _CONVENTIONS = {
     "int64_constants": ("int32",),
     "resize": ("sizes", "scales"),
     "gelu": ("halves",),
-    "broadcasts": ("ranks", "none"),
+    "broadcasts": ("ranks", "none", "vectors"),
     "gemm_weights": ("transposed",),
     "recurrent_outputs": ("all",),
     "vector_inputs": ("reshaped",),
@@ -249,7 +249,15 @@ class _Reader:
             self.fail(f"{key}.ranks", "is a list of integers")
         names = {
             name: self.texts(f"{key}.{name}", entry.get(name, []))
-            for name in ("types", "constant_inputs", "computed_inputs", "behind", "not_behind", "before")
+            for name in (
+                "types",
+                "constant_inputs",
+                "computed_inputs",
+                "shared_inputs",
+                "behind",
+                "not_behind",
+                "before",
+            )
         }
         for value in names["types"]:
             self.one_of(f"{key}.types", value, _element_types())

@@ -90,7 +90,7 @@ class Conventions:
         unshared_constants: operators whose nodes read initializers that no other node reads.
         gelu: "halves" if Gelu is written as `x * 0.5 * (1 + Erf(...))`.
         broadcasts: "ranks" if the operands of an arithmetic operator need the same rank, "none" if they need
-            the shape of the result, where shapes are static.
+            the shape of the result, where shapes are static; "vectors" if computed vectors need the rank.
         gemm_weights: "transposed" if Gemm needs a constant weight with `transB`.
         recurrent_outputs: "all" if LSTM, GRU and RNN need all of their outputs.
         vector_inputs: "reshaped" if inputs of rank 1, which the target reads as columns, pass a Reshape.

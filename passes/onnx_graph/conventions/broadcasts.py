@@ -5,6 +5,8 @@
 3. `"none"`: a constant is stored in the shape of the result, up to `MAXIMUM_BYTES` in all. Rows stay in sums,
    and where the result is a matrix. A computed operand is expanded, if the operator is an addition or a
    subtraction, or if it is the first or has one element; others get the rank only.
+4. `"vectors"`: a computed vector gets dimensions of size 1 in front, for every elementwise operator and also
+   where sizes are not known. OpenCV 4 takes it for a column.
 """
 
 from __future__ import annotations
@@ -14,24 +16,28 @@ import onnx_ir as ir
 
 from ..constants.initializers import Initializers
 from ..node_pass import ConstantPass
+from ..shapes.late_broadcasts import BROADCASTING
 
 MAXIMUM_BYTES = 1 << 28
 _MAXIMUM_COPIES = 1024
 _SUMS = ("Add", "Sub")
+_ARITHMETIC = ("Add", "Sub", "Mul", "Div")
+_ELEMENTWISE = (*BROADCASTING, "Max", "Min", "Mod", "PRelu", "Pow")
 
 
 class WriteBroadcasts(ConstantPass):
-    """Gives the operands of Add, Sub, Mul and Div one rank, or one shape."""
-
-    op_types = ("Add", "Sub", "Mul", "Div")
+    """Gives the operands of Add, Sub, Mul and Div one rank or one shape, or computed vectors the rank."""
 
     def __init__(self, form: str, initializers: Initializers):
         super().__init__(initializers)
         self._form = form
+        self.op_types = _ELEMENTWISE if form == "vectors" else _ARITHMETIC
         self._added_bytes = 0
 
     def rewrite(self, node: ir.Node) -> bool:
         """Widen the operands of a node."""
+        if self._form == "vectors":
+            return self._widen_vectors(node)
         values = list(node.inputs)
         shapes = [_static(value) for value in values]
         if len(shapes) != 2 or shapes[0] is None or shapes[1] is None or shapes[0] == shapes[1]:
@@ -48,6 +54,19 @@ class WriteBroadcasts(ConstantPass):
             if widened is not None:
                 node.replace_input_with(index, widened)
                 modified = True
+        return modified
+
+    def _widen_vectors(self, node: ir.Node) -> bool:
+        result, modified = node.outputs[0].shape, False
+        if result is None or len(result) < 2:
+            return False
+        for index, value in enumerate(node.inputs):
+            is_vector = value is not None and value.shape is not None and len(value.shape) == 1
+            if value is None or not is_vector or value.shape == [1] or self.initializers.is_constant(value):
+                continue
+            sizes = (*[1] * (len(result) - 1), -1)
+            node.replace_input_with(index, self._insert(node, value, "Reshape", sizes))
+            modified = True
         return modified
 
     def _widen(
@@ -103,7 +122,8 @@ class WriteBroadcasts(ConstantPass):
         output = inserted.outputs[0]
         output.name = self.initializers.unique(f"{value.name}_{op_type.lower()}")
         inserted.name = self.initializers.unique(f"{node.name}/{op_type}")
-        output.type, output.shape = value.type, ir.Shape(shape)
+        last = shape[-1] if shape[-1] >= 0 or value.shape is None else value.shape[-1]
+        output.type, output.shape = value.type, ir.Shape([*shape[:-1], last])
         assert node.graph is not None
         node.graph.insert_before(node, inserted)
         return output

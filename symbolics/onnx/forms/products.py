@@ -39,6 +39,25 @@ def gemm(
     return result
 
 
+@onnx_symbolic("form::Gemm.separate_bias")
+def gemm_without_bias(
+    g: GraphContext,
+    A: Value,
+    B: Value,
+    C: Value | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Value:
+    """A product of two operands, and an Add of the third one."""
+    if C is None:
+        raise g.refuse("there is no third operand")
+    product = g.op("Gemm", A, B, alpha=alpha, transA=transA, transB=transB)
+    result: Value = g.op("Add", product, C if beta == 1 else g.op("Mul", C, beta))
+    return result
+
+
 @onnx_symbolic("form::MatMul.merged_dimensions")
 def matmul_of_rows(g: GraphContext, A: Value, B: Value) -> Value:
     """A product with a matrix, with the dimensions of the rows as one; a batch of one stays first."""

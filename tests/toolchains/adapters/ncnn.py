@@ -1,16 +1,18 @@
 """ncnn: the file is converted by pnnx with the inputs' shapes, and run in float32."""
 
+import importlib.util
 import os
 import re
 import shutil
 import subprocess
-import sys
 
 import ncnn
 import numpy as np
 
 DROPS_SIZES_OF_ONE = True
 """ncnn has no batch dimension, and a tensor whose first size is 1 may come back without it."""
+PNNX = os.path.join(os.path.dirname(importlib.util.find_spec("pnnx").origin), "pnnx")
+"""The program; the command of this name imports torch first, which takes longer than a conversion."""
 _NO_BATCH = 233
 """What pnnx writes for an input of which no dimension is known as the batch."""
 _TYPES = {"float32": "f32", "int64": "i64"}
@@ -19,7 +21,7 @@ _TYPES = {"float32": "f32", "int64": "i64"}
 def run(job) -> np.ndarray:
     copy = shutil.copy(job.path, os.path.join(job.folder, "model.onnx"))
     shapes = ",".join(f"[{','.join(map(str, v.shape))}]{_TYPES[str(v.dtype)]}" for v in job.feed.values())
-    command = [os.path.join(os.path.dirname(sys.executable), "pnnx"), copy, f"inputshape={shapes}", "fp16=0"]
+    command = [PNNX, copy, f"inputshape={shapes}", "fp16=0"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=job.folder)
     parameters = os.path.join(job.folder, "model.ncnn.param")
     if not os.path.exists(parameters):

@@ -87,6 +87,10 @@ RECORDS = {
         "Transpose", (np.arange(144, dtype=np.float32).reshape(1, 3, 2, 4, 2, 3),), (),
         {"perm": [0, 1, 3, 2, 4, 5]},
     ),
+    "Gemm.separate_bias": (
+        "Gemm", (FLOATS[0].T,), (FLOATS[0, [0, 1, 0]], np.float32([1, 0.5, 2])),
+        {"alpha": 0.5, "beta": 2.0, "transA": 1, "transB": 1},
+    ),
     "Softmax.three_dimensions": ("Softmax", (FLOATS.reshape(2, 2, 1, 2),), (), {"axis": 3}),
     "Resize.samples": (
         "Resize", (FLOATS[None],), (np.float32([]), np.float32([]), integers(1, 1, 3, 7)),
@@ -100,6 +104,7 @@ RECORDS = {
 
 COUNTS = {
     "ReduceMean.single": 2, "ReduceMean.last": 1, "Transpose.blocks": 1, "Softmax.three_dimensions": 1,
+    "Gemm.separate_bias": 1,
 }  # fmt: skip
 """How many nodes of the operator forms have that consist of it too."""
 
@@ -301,6 +306,23 @@ def test_operands_are_written_with_less_broadcasting(form):
             is_shaped = node.op_type in ("Add", "Sub") or node.inputs[0].const_value is not None
             if form == "none" and is_shaped and len(second) > 1:
                 assert first == second
+
+
+class Vectors(torch.nn.Module):
+    def forward(self, x):
+        vector = x.mean((0, 1)).exp()
+        return torch.where(x > vector, torch.maximum(vector, x), x**vector) - vector
+
+
+@pytest.mark.parametrize("shapes", [None, {"x": {2: torch.export.Dim("columns", min=2)}}])
+def test_computed_vectors_get_the_rank_of_the_result(shapes):
+    target = parse_target("device", f'{HEAD}[conventions]\nbroadcasts = "vectors"\n')
+    x = torch.randn(2, 5, 3)
+    program = opsetta.export(Vectors().eval(), (x,), opset=13, target=target, dynamic_shapes=shapes)
+    program.verify()
+    readers = [node for node in program.model.graph if node.op_type in ("Greater", "Max", "Pow", "Sub")]
+    assert len(readers) == 4
+    assert all(len(value.shape) == 3 for node in readers for value in node.inputs)
 
 
 def test_weights_of_gemm_are_transposed():

@@ -282,6 +282,32 @@ def test_a_small_first_size_may_have_a_form_of_its_own():
     assert "Gemm" in {node.op_type for node in program.model.graph}
 
 
+def test_a_weight_that_another_node_reads_may_have_a_form_of_its_own():
+    rule = 'operator = "Gemm"\nshared_inputs = ["B"]\nform = "separate_bias"'
+    model = _Call(
+        lambda model, ids: model.tied(model.plain(model.table(ids))),
+        table=nn.Embedding(5, 3), plain=nn.Linear(3, 3), tied=nn.Linear(3, 5),
+    ).eval()  # fmt: skip
+    model.tied.weight = model.table.weight
+    ids = torch.tensor([3, 0])
+    program = opsetta.export(model, (ids,), opset=17, target=_target(f"[[forms]]\n{rule}"))
+    program.verify()
+    assert [node.op_type for node in program.model.graph] == ["Gather", "Gemm", "Gemm", "Add"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rank", "reshapes"),
+    [("opencv", 3, 0), ("opencv@4.10", 3, 2), ("opencv5", 1, 0), ("mnn", 1, 0), ("ncnn", 3, 0)],
+)
+def test_shapes_are_simplified_as_far_as_the_program_was_measured(name, rank, reshapes):
+    x = (torch.randn(1, 5, 3),)
+    vector = _of(lambda x: x + x.mean((0, 1)).exp()[None, None])
+    [add] = [node for node in opsetta.export(vector, x, target=name).model.graph if node.op_type == "Add"]
+    assert min(len(value.shape) for value in add.inputs) == rank
+    rows = opsetta.export(_of(lambda x: (x.reshape(5, 3).exp() * 2).reshape(1, 5, 3) + x), x, target=name)
+    assert [node.op_type for node in rows.model.graph].count("Reshape") == reshapes
+
+
 def test_inputs_of_rank_1_pass_a_reshape():
     target = _target("", 'vector_inputs = "reshaped"')
     table = _Call(lambda model, ids, x: model.table(ids) + x, table=nn.Embedding(5, 3))
