@@ -19,10 +19,11 @@ Attributes = Mapping[str, Any]
 
 _SAME_AS_FIRST = frozenset(
     "Abs Acos Acosh Asin Asinh Atan Atanh BatchNormalization BitwiseNot Cast Ceil Celu Clip Cos Cosh "
-    "CumProd CumSum Dropout Elu Erf Exp Floor Gelu GroupNormalization HardSigmoid HardSwish Hardmax Identity "
-    "InstanceNormalization IsInf IsNaN LayerNormalization LeakyRelu Log LogSoftmax LpNormalization Mish "
-    "Neg Not PRelu RMSNormalization Reciprocal Relu Round ScatterElements ScatterND Selu Sigmoid Sign Sin "
-    "Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu".split()
+    "CumProd CumSum DequantizeLinear Dropout DynamicQuantizeLinear Elu Erf Exp Floor Gelu "
+    "GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN "
+    "LayerNormalization LeakyRelu Log LogSoftmax LpNormalization Mish Neg Not PRelu QuantizeLinear "
+    "RMSNormalization Reciprocal Relu Round ScatterElements ScatterND Selu Sigmoid Sign Sin Sinh Softmax "
+    "Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu Trilu".split()
 )
 BROADCASTING = frozenset(
     "Add And BitShift BitwiseAnd BitwiseOr BitwiseXor Div Equal Greater GreaterOrEqual Less LessOrEqual "

@@ -313,6 +313,25 @@ def test_a_quantized_recurrent_layer_rounds_inputs_and_states_as_the_kernel_does
             np.testing.assert_allclose(array, kernel_result, atol=tolerance)
 
 
+def test_sizes_reach_quantized_attention_through_operators_that_onnx_does_not_know():
+    """The mask has a length for each entry of the batch, whose size no shape in the file states."""
+    weights = {"w": integers(-60, 60, 8, 24, dtype=np.int8), "b": reals(24), "ws": number(0.01)}
+    weights["wz"] = number(0, np.int8)
+    nodes = [
+        helper.make_node("Gelu", ["x"], ["h"], domain=DOMAIN),
+        helper.make_node("DynamicQuantizeLinear", ["h"], ["q", "s", "z"]),
+        helper.make_node(
+            "QAttention", ["q", "w", "b", "s", "ws", "lengths", "z", "wz"], ["y"], domain=DOMAIN, num_heads=2
+        ),
+    ]
+    declared = [value("x", (2, 3, 8)), value("lengths", (2,), TensorProto.INT32)]
+    proto = model(13, nodes, declared, [value("y", (2, 3, 8))], weights, imports=[(DOMAIN, 1)])
+    feeds = {"x": X, "lengths": number([3, 2], np.int32)}
+    for opset in (9, 13):
+        lowered = OnnxModel(ir.from_proto(proto)).lower(opset, standard=True)
+        np.testing.assert_allclose(lowered.run(feeds)[0], run(proto, **feeds)[0], atol=1e-3)
+
+
 def test_a_quantized_recurrent_layer_for_a_target_without_scan_keeps_its_states_in_float():
     proto, feeds = quantized_layer((16,))
     expected = run(proto, **feeds)

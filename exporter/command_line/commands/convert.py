@@ -36,6 +36,8 @@ _ERROR_TEXTS = {
 }
 """Errors by their names in the facts."""
 
+_REMEDY = "pass another -o, or --force to replace it"
+
 
 def convert(
     model: conversion_files.Source,
@@ -83,8 +85,7 @@ def convert(
     """
     target_opset, loaded_target = resolve_target(opset, target, force=force)
     if output is None or not force:
-        remedy = "pass another -o, or --force to replace it"
-        output = output_path(model, output, f"opset{target_opset}", remedy)
+        output = output_path(model, output, f"opset{target_opset}", _REMEDY)
     is_net = caffe2.is_net_file(model, init_net)
     changes = interface.interface_arguments(None if is_net else input_shape, dim, dynamic, rename, standard)
     steps = {

@@ -19,6 +19,7 @@ from ....registration import Names
 from ....registration.arguments import blocks, graphs_of
 from ....registration.inference import shape_inference
 from ....registration.inference.folding import MAXIMUM_ELEMENTS, evaluate
+from ....registration.schemas import operator_schema
 
 _DEPTH = 64
 """How many operators may be between a constant or a size and a condition."""
@@ -62,12 +63,17 @@ def _contents(value: Value, contents: dict[Value, np.ndarray | None], depth: int
     return array
 
 
-def infer_shape(node: ir.Node) -> None:
-    """Infer the shape of a copied node's result that the file does not give."""
-    if node.domain or len(node.outputs) != 1 or node.outputs[0].shape is not None:
+def infer_shape(node: ir.Node, opset: int) -> None:
+    """Infer the shape of a copied node's first result if the file does not give it."""
+    if node.domain or not node.outputs or node.outputs[0].shape is not None:
         return
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
-    node.outputs[0].shape = shape_inference.infer(node.op_type, node.inputs, attributes)
+    result = node.outputs[0]
+    result.shape = shape_inference.infer(node.op_type, node.inputs, attributes)
+    schema = operator_schema(node.op_type, opset)
+    if result.type is None and schema is not None and len(schema.outputs[0].dtypes) == 1:
+        # Files cannot state a shape without a type.
+        result.type = ir.TensorType(*schema.outputs[0].dtypes)
 
 
 class BranchNames:

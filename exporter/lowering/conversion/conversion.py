@@ -289,7 +289,7 @@ class Conversion(Driver[FileScope]):
         self.construction.graph.append(new_node)
         self._shapes.watch(node, [new_node])
         if self._infers_shapes:
-            infer_shape(new_node)
+            infer_shape(new_node, self.opset)
         return new_node
 
     def _name_results(
