@@ -54,7 +54,7 @@ from .simplification.exponents import AlignExponents
 from .simplification.false_conditions import FindFalseConditions
 from .simplification.identities import RemoveIdentities, RemoveIdentityArithmetic
 from .simplification.inverted_conditions import ExchangeOperands
-from .simplification.inverted_permutations import SortPermutations
+from .simplification.inverted_permutations import ScaleRestoredRows, SortPermutations
 from .simplification.nan_replacements import RemoveNaNReplacements
 from .simplification.reciprocals import DivideByReciprocals
 from .simplification.uniform_values import RemoveUniformValues
@@ -97,6 +97,7 @@ PASSES: tuple[type[OnnxPass], ...] = (
     FuseRotaryEmbedding,
     NormalizeTopLogits,
     SortPermutations,
+    ScaleRestoredRows,
     DivideByReciprocals,
     GroupHeads,
     GatherHeads,
