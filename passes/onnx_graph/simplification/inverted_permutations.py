@@ -8,7 +8,8 @@
 
     Gather(rows * column of Gather(factors, order), inverse)  ->  Gather(rows, inverse) * column of factors
 
-3. `inverse` is what rule 1 writes for `order`. Nothing else reads the product, the column or the ordered factors.
+3. `inverse` is what rule 1 writes for `order`. Nothing else reads the product, the column or the ordered
+   factors.
 4. A Reshape [-1, k, columns] behind it, and one of the factors from [n, k], are joined: the product then
    has the shape [n, k, columns].
 """
@@ -95,42 +96,43 @@ class ScaleRestoredRows(ConstantPass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Move the factors behind a Gather of rows by an inverse permutation."""
-        result, inverse = node.outputs[0], producer_of(node.inputs[1], "TopK")
-        order = None if inverse is None else inverse.inputs[0]
-        sort = producer_of(order, "TopK")
-        product = removable_producer(node, node.inputs[0], "Mul")
-        if node.attributes.get_int("axis", 0) or inverse is None or sort is None or product is None:
+        rows, order = node.inputs
+        inverse, product = producer_of(order, "TopK"), removable_producer(node, rows, "Mul")
+        if inverse is None or product is None or not node.outputs[0].uses():
             return False
-        if (
-            order is not sort.outputs[1]
-            or node.inputs[1] is not inverse.outputs[1]
-            or result.is_graph_output()
-        ):
+        sort = producer_of(inverse.inputs[0], "TopK")
+        is_inverse = sort is not None and inverse.inputs[0] is sort.outputs[1] and order is inverse.outputs[1]
+        is_smallest_first = inverse.attributes.get_int("largest", 1) == 0
+        if sort is None or not (is_inverse and is_smallest_first) or node.attributes.get_int("axis", 0):
             return False
-        if inverse.attributes.get_int("largest", 1):
-            return False
-        for rows, column in (product.inputs, reversed(product.inputs)):
-            insertion = removable_producer(product, column, "Unsqueeze")
-            ordered = (
-                None if insertion is None else removable_producer(insertion, insertion.inputs[0], "Gather")
-            )
-            if insertion is None or ordered is None or rows is None or ordered.inputs[1] is not order:
+        for rows, column in (product.inputs, product.inputs[::-1]):
+            factors = self._ordered_factors(product, column, sort)
+            if not _are_equally_long((order, factors)):
                 continue
-            factors, is_matrix = ordered.inputs[0], rows.shape is not None and len(rows.shape) == 2
-            if not is_matrix or argument(insertion, "axes", 1) not in ([1], [-1]) or factors is None:
-                continue
-            if _are_equally_long((sort.inputs[0], order, inverse.outputs[1], factors)):
+            is_matrix = rows is not None and rows.shape is not None and len(rows.shape) == 2
+            if is_matrix and factors is not None and not node.outputs[0].is_graph_output():
                 node.replace_input_with(0, rows)
                 self._scale(node, product, factors)
                 return True
         return False
+
+    def _ordered_factors(self, product: ir.Node, column: ir.Value | None, sort: ir.Node) -> ir.Value | None:
+        """The vector of which a column has all elements in the order of a sort; None for another column."""
+        insertion = removable_producer(product, column, "Unsqueeze")
+        if insertion is None or argument(insertion, "axes", 1) not in ([1], [-1]):
+            return None
+        gather = removable_producer(insertion, insertion.inputs[0], "Gather")
+        if gather is None or gather.inputs[1] is not sort.outputs[1]:
+            return None
+        factors = gather.inputs[0]
+        return factors if _are_equally_long((sort.inputs[0], sort.outputs[1], factors)) else None
 
     def _scale(self, node: ir.Node, product: ir.Node, factors: ir.Value) -> None:
         """Multiply restored rows, or the Reshape of them that separates the factors of a row as well."""
         result, graph = node.outputs[0], node.graph
         assert graph is not None
         last, column = node, [-1, 1]
-        [reader, *others] = [reader for reader, _ in result.uses()]
+        reader, *others = [reader for reader, _ in result.uses()]
         flattened = producer_of(factors, "Reshape")
         matrix = None if flattened is None else flattened.inputs[0]
         separated = reader.outputs[0].shape if reader.op_type == "Reshape" and not others else None
