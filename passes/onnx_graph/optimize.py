@@ -45,6 +45,7 @@ from .shapes.concatenated_zeros import PadConcatenated
 from .shapes.constant_gathers import SimplifyGathers
 from .shapes.late_broadcasts import BroadcastLate, BroadcastNamed
 from .shapes.leading_ones import OmitLeadingOnes
+from .shapes.rejoined_parts import RejoinParts
 from .shapes.shape_chains import MergeShapeChains
 from .shapes.shared_sizes import ShareSizes
 from .shapes.sliced_dimensions import NameSlicedDimensions
@@ -103,6 +104,7 @@ PASSES: tuple[type[OnnxPass], ...] = (
     GatherHeads,
     CropPadding,
     SplitSlices,
+    RejoinParts,
     ExchangeOperands,
     MergeEqualInitializers,
     ChooseBranches,
