@@ -102,8 +102,8 @@ class ScaleRestoredRows(ConstantPass):
             return False
         sort = producer_of(inverse.inputs[0], "TopK")
         is_inverse = sort is not None and inverse.inputs[0] is sort.outputs[1] and order is inverse.outputs[1]
-        is_smallest_first = inverse.attributes.get_int("largest", 1) == 0
-        if sort is None or not (is_inverse and is_smallest_first) or node.attributes.get_int("axis", 0):
+        largest, axis = inverse.attributes.get_int("largest", 1), node.attributes.get_int("axis", 0)
+        if sort is None or not is_inverse or largest != 0 or axis != 0:
             return False
         for rows, column in (product.inputs, product.inputs[::-1]):
             factors = self._ordered_factors(product, column, sort)
