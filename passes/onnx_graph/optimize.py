@@ -45,6 +45,7 @@ from .shapes.concatenated_zeros import PadConcatenated
 from .shapes.constant_gathers import SimplifyGathers
 from .shapes.late_broadcasts import BroadcastLate, BroadcastNamed
 from .shapes.leading_ones import OmitLeadingOnes
+from .shapes.rejoined_parts import RejoinParts
 from .shapes.shape_chains import MergeShapeChains
 from .shapes.shared_sizes import ShareSizes
 from .shapes.sliced_dimensions import NameSlicedDimensions
@@ -54,7 +55,7 @@ from .simplification.exponents import AlignExponents
 from .simplification.false_conditions import FindFalseConditions
 from .simplification.identities import RemoveIdentities, RemoveIdentityArithmetic
 from .simplification.inverted_conditions import ExchangeOperands
-from .simplification.inverted_permutations import SortPermutations
+from .simplification.inverted_permutations import ScaleRestoredRows, SortPermutations
 from .simplification.nan_replacements import RemoveNaNReplacements
 from .simplification.reciprocals import DivideByReciprocals
 from .simplification.uniform_values import RemoveUniformValues
@@ -97,11 +98,13 @@ PASSES: tuple[type[OnnxPass], ...] = (
     FuseRotaryEmbedding,
     NormalizeTopLogits,
     SortPermutations,
+    ScaleRestoredRows,
     DivideByReciprocals,
     GroupHeads,
     GatherHeads,
     CropPadding,
     SplitSlices,
+    RejoinParts,
     ExchangeOperands,
     MergeEqualInitializers,
     ChooseBranches,

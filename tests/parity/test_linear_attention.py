@@ -10,6 +10,7 @@ from torch.nn import functional
 import opsetta
 from opsetta.exporter.torch_boundary.replacements.linear_attention import (
     compute_gated_delta_rule,
+    compute_lightning_attention,
     compute_mamba2_scan,
 )
 
@@ -142,3 +143,21 @@ def test_mamba2_equals_transformers() -> None:
         results = compute_mamba2_scan(*arguments, return_final_states=True, **options)
         for result, reference in zip(results, expected, strict=True):
             torch.testing.assert_close(result, reference)
+
+
+@pytest.mark.parametrize("has_cache", [True, False])
+def test_lightning_attention_of_transformers(has_cache: bool) -> None:
+    """In blocks, then token by token from the state in the cache."""
+    module = pytest.importorskip("transformers.models.minimax.modeling_minimax")
+    sizes = {"hidden_size": 12, "num_attention_heads": HEADS, "head_dim": KEY_SIZE, "num_hidden_layers": 2}
+    config = module.MiniMaxConfig(**sizes, block_size=8, layer_types=["linear_attention", "full_attention"])
+    layer = module.MiniMaxLightningAttention(config, 0).eval()
+    tokens, mask = torch.randn(2, 19, 12), torch.ones(2, 19)
+    mask[0, :3] = 0
+    caches = [module.MiniMaxCache() if has_cache else None for _ in range(2)]
+    with torch.no_grad():
+        for part in (slice(13), slice(13, 19)):
+            expected = layer(tokens[:, part], None, mask[:, part], caches[0])
+            results = compute_lightning_attention(layer, tokens[:, part], mask[:, part], caches[1])
+            for result, reference in zip(results, expected, strict=True):
+                torch.testing.assert_close(result, reference)

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from onnx_ir import Shape
 
 from opsetta.passes.onnx_graph.fusions.top_probabilities import NormalizeTopLogits
-from opsetta.passes.onnx_graph.simplification.inverted_permutations import SortPermutations
+from opsetta.passes.onnx_graph.simplification.inverted_permutations import (
+    ScaleRestoredRows,
+    SortPermutations,
+)
 from opsetta.registration import DataType, Value
 
-from .graph_case import Case
+from .graph_case import Case, numbers
 
 X = np.random.RandomState(0).uniform(-3, 3, (6, 8)).astype(np.float32)
 
@@ -70,3 +74,43 @@ def test_a_permutation_is_inverted_by_sorting(opset: int, step: int) -> None:
     assert changed is (step == 1)
     assert ("ScatterND" in case.ops()) is (step == 2)
     assert case.ops().count("TopK") == (2 if step == 1 else 1)
+
+
+def restored_rows(case: Case, factors: Value, largest: int = 0) -> Value:
+    """The rows of a weight in the order of x, times factors in that order, and back in their own order."""
+    g = case.g
+    count = g.op("Shape", factors)
+    _, order = g.op("TopK", factors, K=count, axis=0, outputs=2)
+    _, inverse = g.op("TopK", order, K=count, axis=0, largest=largest, outputs=2)
+    order.shape = inverse.shape = factors.shape
+    rows = g.op("Gather", case.weight("rows", numbers(12, 3)), order, axis=0)
+    rows.shape = Shape([*factors.shape, 3])
+    column = g.op("Unsqueeze", g.op("Gather", factors, order, axis=0), axes=[1])
+    return g.op("Gather", g.op("Mul", column, rows), inverse, axis=0)
+
+
+@pytest.mark.parametrize("opset", [11, 13, 28])
+@pytest.mark.parametrize("is_separated", [True, False])
+def test_restored_rows_are_scaled_in_their_own_order(opset: int, is_separated: bool) -> None:
+    """A Reshape behind the rows is in front of the product: the factors keep the shape that they have."""
+    case = Case([6, 2] if is_separated else [12], opset)
+    factors = case.g.op("Reshape", case.x, [-1]) if is_separated else case.x
+    factors.shape = Shape([12])
+    result = restored_rows(case, factors)
+    result.shape = Shape([12, 3])
+    if is_separated:
+        result = case.g.op("Reshape", result, [-1, 2, 3])
+        result.shape = Shape([6, 2, 3])
+    case.returns(case.g.op("Neg", result))
+    assert case.checked(X[:, :2].reshape(case.x.shape.numpy()), ScaleRestoredRows(case.known))
+    case.remove_unused()
+    assert [name for name in case.ops() if name == "Gather"] == ["Gather"] * 2
+    assert case.ops()[-3:] == ["Reshape", "Mul", "Neg"]
+
+
+def test_rows_in_another_order_stay() -> None:
+    """The second TopK sorts from the largest on, so it does not invert the first one."""
+    case = Case([12], 13)
+    result = restored_rows(case, case.x, largest=1)
+    case.returns(result)
+    assert not case.checked(X[:, :2].reshape(12), ScaleRestoredRows(case.known))

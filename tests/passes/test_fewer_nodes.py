@@ -13,6 +13,7 @@ from opsetta.passes.onnx_graph.shapes.adjacent_slices import SplitSlices
 from opsetta.passes.onnx_graph.shapes.concatenated_zeros import PadConcatenated
 from opsetta.passes.onnx_graph.shapes.late_broadcasts import BroadcastLate, BroadcastNamed
 from opsetta.passes.onnx_graph.shapes.leading_ones import OmitLeadingOnes
+from opsetta.passes.onnx_graph.shapes.rejoined_parts import RejoinParts
 from opsetta.passes.onnx_graph.shapes.shape_chains import MergeShapeChains
 from opsetta.passes.onnx_graph.simplification.identities import RemoveIdentityArithmetic
 from opsetta.passes.onnx_graph.simplification.inverted_conditions import ExchangeOperands
@@ -62,6 +63,50 @@ def test_slices_of_an_unknown_size_stay() -> None:
     slices = [case.g.op("Slice", case.x, starts=[s], ends=[s + 2], axes=[1]) for s in (0, 2)]
     case.returns(case.g.op("Concat", *slices, axis=1))
     assert not case.checked(X, SplitSlices(case.known))
+
+
+def rejoined_parts(case: Case, sizes: list[int], order: tuple[int, ...], axis: int = 2) -> Value:
+    """Parts of x that are divided into rows of two, and joined."""
+    g = case.g
+    parts = g.op("Split", case.x, split=sizes, axis=2, outputs=len(sizes))
+    rows = []
+    for index in order:
+        parts[index].shape = ir.Shape([2, "n", sizes[index]])
+        rows.append(g.op("Reshape", parts[index], [0, 0, sizes[index] // 2, 2]))
+        rows[-1].shape = ir.Shape([2, "n", sizes[index] // 2, 2])
+    joined: Value = g.op("Concat", *rows, axis=axis)
+    others = [part for index, part in enumerate(parts) if index not in order]
+    case.returns(g.op("Neg", joined), *(g.op("Abs", part) for part in others))
+    return joined
+
+
+@pytest.mark.parametrize("opset", [11, 13, 28])
+@pytest.mark.parametrize(("sizes", "order"), [([2, 4, 2], (1, 2)), ([2, 2, 2, 2], (1, 2))])
+def test_parts_that_are_joined_again_stay_together(
+    opset: int, sizes: list[int], order: tuple[int, ...]
+) -> None:
+    case = Case([2, "n", 8], opset)
+    rejoined_parts(case, sizes, order)
+    abs_count = len(sizes) - len(order)
+    expected = ["Split", "Reshape", "Neg", *["Abs"] * abs_count]
+    assert operators(case, RejoinParts(case.known), numbers(2, 3, 8)) == expected
+
+
+@pytest.mark.parametrize(("order", "axis"), [((1, 0), 2), ((0, 2), 2), ((0, 1, 2), 2), ((0, 1), 1)])
+def test_parts_in_another_order_stay(order: tuple[int, ...], axis: int) -> None:
+    """So do all parts together, and those joined along another axis."""
+    case = Case([2, "n", 6])
+    rejoined_parts(case, [2, 2, 2], order, axis)
+    assert not case.checked(numbers(2, 3, 6), RejoinParts(case.known))
+
+
+@pytest.mark.parametrize("is_returned", [True, False])
+def test_parts_of_another_axis_and_results_stay(is_returned: bool) -> None:
+    case = Case([4, 6] if is_returned else [6, 4])
+    first, second, third = case.g.op("Split", case.x, split=[2, 2, 2], axis=int(is_returned), outputs=3)
+    rows = [case.g.op("Reshape", part, [0, -1, 2]) for part in (first, second)]
+    case.returns(case.g.op("Concat", *rows, axis=1), third if is_returned else case.g.op("Abs", third))
+    assert not case.checked(numbers(*case.x.shape.numpy()), RejoinParts(case.known))
 
 
 def test_repeated_heads_become_a_gather() -> None:

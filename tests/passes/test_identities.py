@@ -42,6 +42,14 @@ def test_neutral_operands(op_type: str, other: np.ndarray, expected: bool) -> No
     assert removed(case, case.g.op(op_type, case.x, case.weight("c", np.asarray(other)))) is expected
 
 
+@pytest.mark.parametrize(("size", "position", "expected"), [(1, [0], True), (1, 0, False), (2, [0], False)])
+def test_the_only_element_of_a_list(size: int, position: int | list[int], expected: bool) -> None:
+    """Such a Gather reads the size of a vector from its shape."""
+    case = Case([size])
+    case.returns(case.g.op("Neg", case.g.op("Gather", case.x, position, axis=0)))
+    assert case.checked(X[0, :size], RemoveIdentityArithmetic(case.known)) is expected
+
+
 @pytest.mark.parametrize(
     ("op_type", "rest", "attributes", "expected"),
     [

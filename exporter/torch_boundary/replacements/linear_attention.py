@@ -1,11 +1,14 @@
 """Linear attention as one operator, `opsetta::linear_attention`, with its state as input and output.
 
-The gated delta rule and Mamba 2 of transformers, for any number of tokens. Semantics:
-`torch_recurrent_gated_delta_rule` in transformers/models/qwen3_next/modeling_qwen3_next.py, and
-`mamba2_chunk_scan` in transformers/models/mamba2/modeling_mamba2.py.
+The gated delta rule, Mamba 2 and lightning attention of transformers, for any number of tokens. Semantics:
+`torch_recurrent_gated_delta_rule` in transformers/models/qwen3_next/modeling_qwen3_next.py,
+`mamba2_chunk_scan` in transformers/models/mamba2/modeling_mamba2.py, and `MiniMaxLightningAttention` in
+transformers/models/minimax/modeling_minimax.py.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch.nn import functional
@@ -118,3 +121,35 @@ def compute_mamba2_scan(
     if D is not None:
         output = output + D[..., None] * values
     return (output, state.transpose(-1, -2)) if return_final_states else output
+
+
+def compute_lightning_attention(
+    module: Any,
+    hidden_states: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    past_key_values: Any = None,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The forward of a `MiniMaxLightningAttention`, by the operator: each head has one constant decay.
+
+    Args:
+        module: has the layers around the recurrence.
+        attention_mask: of shape [batch, tokens], 0 for padding.
+        past_key_values: the cache of the state, which is updated.
+    """
+    batch, length = hidden_states.shape[:2]
+    packed = module.act_fn(module.qkv_proj(hidden_states))
+    dtype = packed.dtype
+    if attention_mask is not None:
+        packed = (packed * attention_mask[:, :, None]).to(dtype)
+    packed = packed.reshape(batch, length, module.num_attention_heads, 3 * module.head_dim)
+    query, key, value = packed.float().split(module.head_dim, dim=3)
+    state = None if past_key_values is None else past_key_values.get_linear_cache(module.layer_idx)
+    decay = -module.slope_rate.float().reshape(-1).expand(batch, length, -1)
+    state = None if state is None else state.float()
+    output, state = torch.ops.opsetta.linear_attention(query, key, value, state, decay, None)
+    output = module.norm(output.to(dtype).reshape(batch, length, -1))
+    output = module.out_proj(torch.sigmoid(module.output_gate(hidden_states)) * output)
+    state = state.to(dtype)
+    if past_key_values is not None:
+        past_key_values.set_linear_cache(module.layer_idx, state)
+    return output, state

@@ -2,7 +2,7 @@
 
     x * 1, x / 1, x ** 1, x + 0, x - 0, And(x, true), Or(x, false), Dropout in inference,
     Expand, Reshape, Resize and Tile to the same shape, Cast to the same type, Concat of one, Pad by nothing,
-    Gather of positions from a Range of all positions
+    Gather of positions from a Range of all positions, Gather of the only element as a list
 
 1. For floats only -0.0 is neutral to Add, and only 0.0 to Sub: `-0.0 + 0.0` is 0.0.
 2. The result has the shape of the operand, as far as that is known; else the node stays.
@@ -158,9 +158,14 @@ def _clip(initializers: Initializers, node: ir.Node) -> ir.Value | None:
 
 
 def _gather(initializers: Initializers, node: ir.Node) -> ir.Value | None:
-    """The indices of a Gather from 0, 1, 2, …, if they are not negative."""
+    """The only element of a list, or the indices of a Gather from 0, 1, 2, …, if they are not negative."""
     data, indices = node.inputs
-    if data is None or indices is None or data.shape is None or data.dtype != indices.dtype:
+    if data is None or indices is None or data.shape is None:
+        return None
+    positions = initializers.small_array(indices)
+    if [*data.shape] == [1] and positions is not None and positions.shape == (1,):
+        return data
+    if data.dtype != indices.dtype:
         return None
     if len(data.shape) != 1 or not _counts_from_zero(initializers, data, _SAME_ORDER):
         return None

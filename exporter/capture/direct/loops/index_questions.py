@@ -40,6 +40,18 @@ class IndexQuestions:
         """Whether a number is at least 1 in all iterations, and for all sizes."""
         return self._is_always("gt", self.polynomial(number), is_later=False)
 
+    def is_first_larger(self, first: Polynomial[int], second: Polynomial[int]) -> bool | None:
+        """Whether the first of two numbers is at least the second one in all iterations.
+
+        False if the second one is at least the first one; None if neither holds, or no index is in them.
+        """
+        difference = first - second
+        if self._indices_in(difference):
+            for relation, answer in (("ge", True), ("le", False)):
+                if self._is_always(relation, difference, is_later=False):
+                    return answer
+        return None
+
     def answer(self, node: SizeNode, *, refuses: bool = False) -> bool | None:
         """The value of a comparison that depends on an index, if it is the same in all iterations.
 

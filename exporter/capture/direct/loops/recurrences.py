@@ -14,7 +14,11 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 import torch
 
-from ....torch_boundary.replacements.linear_attention import compute_gated_delta_rule, compute_mamba2_scan
+from ....torch_boundary.replacements.linear_attention import (
+    compute_gated_delta_rule,
+    compute_lightning_attention,
+    compute_mamba2_scan,
+)
 from ....torch_boundary.state.module_tree import modules_of
 
 _RECURRENCES = {
@@ -113,13 +117,17 @@ def _run_operator(
     **kwargs: object,
 ) -> object:
     """A function by the operator, or by the recurrence for a gradient, which the operator lacks."""
-    tensors = [item for item in (*args, *kwargs.values()) if isinstance(item, torch.Tensor)]
-    needs_gradient = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-    if needs_gradient or any(kwargs.get(name) is not None for name in _PACKED):
+    if _needs_gradient(*args, *kwargs.values()) or any(kwargs.get(name) is not None for name in _PACKED):
         return recurrence(*args, **kwargs)
     arguments = inspect.signature(chunked).bind(*args, **kwargs).arguments
     names = inspect.signature(by_operator).parameters
     return by_operator(**{name: arguments[name] for name in names if name in arguments})
+
+
+def _needs_gradient(*arguments: object) -> bool:
+    """Whether a call with these arguments is part of a computation of gradients."""
+    tensors = [argument for argument in arguments if isinstance(argument, torch.Tensor)]
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 def _run_by_tokens(
@@ -130,10 +138,17 @@ def _run_by_tokens(
     *args: object,
     **kwargs: object,
 ) -> object:
-    """Run a module in blocks of one token if its length (axis 1) is dynamic, or was in the capture."""
+    """Run a module by the operator if its length (axis 1) is dynamic, or was in the capture.
+
+    For a gradient, which the operator lacks, it runs in blocks of one token.
+    """
     block_size, name = module.block_size, type(module).__name__
     if isinstance(hidden_states.shape[1], torch.SymInt):
         replaced.add(name)
+    if name in replaced and not _needs_gradient(hidden_states):
+        arguments = inspect.signature(forward).bind(hidden_states, *args, **kwargs).arguments
+        names = ("attention_mask", "past_key_values")
+        return compute_lightning_attention(module, hidden_states, *(arguments.get(name) for name in names))
     if name in replaced:
         vars(module)["block_size"] = 1
     try:

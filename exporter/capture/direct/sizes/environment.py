@@ -149,6 +149,9 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         if name in ("sym_max", "sym_min"):
             first, second = polynomials
             is_larger = decide("ge", first, second, self._bounds_from_zero)
+            if is_larger is None and self.loops is not None:
+                # The end of a block of one token, `min(i + 1, length)`, is `i + 1` in a loop over the length.
+                is_larger = self.loops.questions.is_first_larger(first, second)
             return None if is_larger is None else polynomials[is_larger is not (name == "sym_max")]
         dividend, divisor = polynomials
         if divisor.number is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+import onnx_ir as ir
 import pytest
 import torch
 
@@ -69,6 +70,24 @@ def test_sizes_without_iterations() -> None:
     program.verify((torch.randn(2, 2, 4),))
     with pytest.raises(opsetta.DimensionError, match="time"):
         program(torch.randn(2, 1, 4))
+
+
+def test_bounds_of_blocks_that_the_trip_count_decides() -> None:
+    """Each block has one token, as `t` is below the length in all iterations; so one Slice is constant."""
+
+    class Blocks(Cells):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            outputs = []
+            for t in range(x.shape[1]):
+                end = max(min(t + 1, x.shape[1]), t - 1)
+                outputs.append(x[:, t:end] * self.transitions[: end - t])
+            return torch.cat(outputs, 1)
+
+    program = _export(Blocks, 13)
+    operators = [node.op_type for node in ir.traversal.RecursiveGraphIterator(program.model.graph)]
+    assert (operators.count("Loop"), operators.count("Slice")) == (1, 1)
+    for time in (1, 9):
+        program.verify((torch.randn(3, time, 4),))
 
 
 def test_nothing_stays_in_the_module_of_the_model() -> None:
