@@ -90,10 +90,11 @@ def while_at(frame: types.FrameType) -> ast.While | None:
 def leaves_iteration() -> bool:
     """Whether the model's code runs an `if` whose body ends the iteration of a loop by `continue`."""
     frame = next(model_frames(sys._getframe(1)), None)
+    if frame is None:
+        return False
+    line = frame.f_lineno
     conditionals = [
-        node
-        for node in ([] if frame is None else _statements(frame))
-        if isinstance(node, ast.If) and _covers(node.test, frame.f_lineno)
+        node for node in _statements(frame) if isinstance(node, ast.If) and _covers(node.test, line)
     ]
     return bool(conditionals) and isinstance(conditionals[-1].body[-1], (ast.Continue, ast.Break, ast.Return))
 

@@ -267,7 +267,8 @@ class Decisions:
         reads_numbers = bool(definitions) and all(
             node.target in READS_OF_NUMBERS for node, _ in definitions.values()
         )
-        if environment.loops.innermost is None or (user_frame() is None and not reads_numbers):
+        loop = environment.loops.innermost
+        if loop is None or (user_frame() is None and not reads_numbers):
             return None
         line = current_line()
         rows = row_branch(expression, definitions, question_at(line, QUESTIONS[bool]))
@@ -278,7 +279,7 @@ class Decisions:
             return None
         mark_decision(self._graph, self._node_of(condition))
         answers = self.answers.setdefault(question_at(line, QUESTIONS[bool]), AnswersOfLoop())
-        if isinstance(answers, AnswersOfLoop) and environment.loops.innermost.sides.is_first:
+        if isinstance(answers, AnswersOfLoop) and environment.loops.sides[loop].is_first:
             answers.append(usual)
         if definitions:
             environment.assume(condition if answer else torch.sym_not(condition))

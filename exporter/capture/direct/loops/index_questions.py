@@ -60,7 +60,9 @@ class IndexQuestions:
         indices = [] if difference is None else self._indices_in(difference)
         if not indices:
             # A quotient or a remainder is an atom of its own.
-            indices, difference = self._indices_behind(node) if refuses else [], None
+            symbols = node.expr.free_symbols if refuses else set()
+            indices = [index for index in reversed(self._indices) if self._symbols[index] in symbols]
+            difference = None
         if not indices:
             return None
         if node.relation is not None and difference is not None:
@@ -70,7 +72,7 @@ class IndexQuestions:
             if answer is None and is_first and user_frame() is None:
                 # A kernel of torch asks for shapes, which are those of later iterations.
                 answer = self._answer_for_all(relation, difference, is_later=True)
-            elif answer is None and refuses and self._indices[indices[0]][0].sides is None:
+            elif answer is None and refuses and not self._indices[indices[0]][0].has_conditions:
                 answer = self._answer_for_first(relation, difference, is_first)
             if answer is not None:
                 return answer
@@ -83,11 +85,6 @@ class IndexQuestions:
             f"does not do the same in every iteration: {current_line()}. A condition on the index may only "
             "tell the first iteration from the others"
         )
-
-    def _indices_behind(self, node: SizeNode) -> list[int]:
-        """The atoms of the indices in an expression that is no polynomial, such as `t % 2`."""
-        symbols = node.expr.free_symbols
-        return [index for index in reversed(self._indices) if self._symbols[index] in symbols]
 
     def _indices_in(self, polynomial: Polynomial[int]) -> list[int]:
         """The atoms of a polynomial that are indices, those of inner loops first."""

@@ -57,6 +57,8 @@ class Loops:
         """The loops that run, the outermost one first."""
         self.all: list[RecordedLoop] = []
         self.joins: list[Join] = []
+        self.sides: dict[RecordedLoop, LoopSides] = {}
+        """The sides of the conditions in the bodies of loops."""
         self.failures: list[LoopRefused] = []
         """The errors of loops that ended by `break`: Python ignores what a closed generator raises."""
 
@@ -77,10 +79,10 @@ class Loops:
         loop = self.innermost
         if loop is None or self._branching is None:
             return None
-        if loop.sides is None:
+        if loop not in self.sides:
             self._branching.endings[loop.key] = []
             raise BranchesInLoop
-        return loop.sides.answer(usual)
+        return self.sides[loop].answer(usual)
 
     # Iterations.
 
@@ -112,7 +114,8 @@ class Loops:
         loop.counted = counters
         endings = None if self._branching is None else self._branching.endings.get(loop.key)
         if endings is not None:
-            loop.sides = LoopSides(loop, frame, statement, self.recorder, endings)
+            self.sides[loop] = LoopSides(loop, frame, statement, self.recorder, endings)
+        sides = self.sides.get(loop)
         for iteration in builtins.range(ITERATIONS):
             loop.states.append(python_state(frame))
             index = self._begin(loop, iteration)
@@ -120,14 +123,14 @@ class Loops:
             yield index
             if self._running[-1] is not loop:
                 raise self._running[-1].refuse("ends early (break, return or an error)")
-            if loop.sides is not None:
-                loop.sides.finish_iteration()
+            if sides is not None:
+                sides.finish_iteration()
         loop.states.append(python_state(frame))
         self._mark(loop, loop.markers[-1].meta["val"])
         self._check_state(loop, counters)
-        if loop.sides is not None:
+        if sides is not None:
             try:
-                yield from self._run_other_sides(loop, loop.sides, counters)
+                yield from self._run_other_sides(loop, sides, counters)
             except GeneratorExit:
                 if not loop.is_ended:
                     raise
@@ -141,7 +144,7 @@ class Loops:
     def _finish(self, loop: RecordedLoop, counters: Counters, frame: types.FrameType) -> None:
         """Compare the iterations of a loop, and set Python's variables for the code after it."""
         self._running.remove(loop)
-        if self.failures or (loop.sides is not None and not loop.sides.is_complete):
+        if self.failures or (loop in self.sides and not self.sides[loop].is_complete):
             # The code after it runs for nothing.
             return
         if loop.is_ended and len(counters) > 0:
@@ -212,10 +215,10 @@ class Loops:
                 root,
                 peels=loop.first_is_special,
                 takes_writes=takes_writes,
-                takes_rows=loop.sides is None,
+                takes_rows=loop not in self.sides,
             )
-            if loop.sides is not None:
-                loop.sides.carry(loop.body)
+            if loop in self.sides:
+                self.sides[loop].carry(loop.body)
         except NotRepeated as error:
             raise loop.refuse(f"does not repeat: {error}") from None
 

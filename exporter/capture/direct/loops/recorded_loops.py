@@ -6,7 +6,7 @@ import collections
 import dataclasses
 import types
 from collections.abc import Collection, Hashable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import sympy
 import torch
@@ -16,12 +16,26 @@ from .....registration.size_algebra.polynomials import Polynomial
 from ..refusals import LoopRefused
 from .matching import LoopBody
 
-if TYPE_CHECKING:
-    from .sides import LoopSides
-
 ITERATIONS = 3
 """How often the body of a loop runs: two equal iterations, after a first one that may differ."""
 Number = int | torch.SymInt
+
+
+@dataclasses.dataclass(eq=False)
+class SidePath:
+    """One iteration of a loop, with one combination of answers.
+
+    Attributes:
+        marker: the node of its index.
+        end: the node after its last one.
+        answers: the answers to the conditions, in order.
+        values: by the copy that the third iteration made of a value, the node of the value here.
+    """
+
+    marker: torch.fx.Node
+    end: torch.fx.Node
+    answers: list[bool]
+    values: dict[torch.fx.Node, torch.fx.Node]
 
 
 @dataclasses.dataclass(eq=False)
@@ -46,7 +60,8 @@ class RecordedLoop:
         body: what the iterations have in common, once all have run.
         stacked: the nodes of the stacked results by position, once the loop is replaced.
         occurrences: how often the current iteration has come to a line.
-        sides: the sides of the conditions in its body; None if it has none.
+        has_conditions: whether its body has conditions of which both sides are recorded.
+        paths: the iterations that took other sides than the first three.
         index: the index of the iteration that runs.
         counted: the paths of the numbers that the loop counts.
         is_ended: whether its last recorded iteration ended it by `break`.
@@ -69,7 +84,8 @@ class RecordedLoop:
     body: LoopBody | None = None
     stacked: dict[int, torch.fx.Node] = dataclasses.field(default_factory=dict)
     occurrences: collections.Counter[Hashable] = dataclasses.field(default_factory=collections.Counter)
-    sides: LoopSides | None = None
+    has_conditions: bool = False
+    paths: list[SidePath] = dataclasses.field(default_factory=list)
     index: Number = 0
     counted: Collection[str] = ()
     is_ended: bool = False
@@ -95,8 +111,7 @@ class RecordedLoop:
 
     def own_symbols(self) -> set[sympy.Symbol]:
         """The symbols of its indices."""
-        paths = [] if self.sides is None else self.sides.paths
-        markers = [*self.markers, *(node for path in paths for node in (path.marker, path.end))]
+        markers = [*self.markers, *(node for path in self.paths for node in (path.marker, path.end))]
         return {node.meta["val"].node.expr for node in markers}
 
     def iterations(self) -> list[list[torch.fx.Node]]:

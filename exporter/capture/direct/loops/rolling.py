@@ -28,7 +28,7 @@ def roll_loops(loops: Loops, graph: torch.fx.Graph, root: torch.nn.Module) -> No
     for failure in loops.failures:
         raise failure
     for loop in loops.all:
-        if loop.sides is not None and not loop.sides.is_complete:
+        if loop in loops.sides and not loops.sides[loop].is_complete:
             raise loop.refuse("ends early (break) on several sides of its conditions")
         if loop.body is None:
             raise loop.refuse("ends early (break, return or an error)")
@@ -203,7 +203,7 @@ class _Rolling:
     def _make_body(self, root: torch.nn.Module) -> tuple[torch.fx.GraphModule, list[torch.fx.Node]]:
         """The graph of one iteration, and the nodes from before the loop that it reads."""
         body, previous = self._body, self._body.iterations[-2]
-        sides = self._loop.sides
+        sides = self._loops.sides.get(self._loop)
         if sides is not None:
             if self._loop.is_ended and self._collected:
                 raise self._loop.refuse("collects results, and ends early (break)")
@@ -357,7 +357,7 @@ def _erase(loop: RecordedLoop) -> None:
     nodes = [node for iteration in body.iterations[first:] for node in iteration]
     nodes += [node for write in body.writes for node in write.nodes[2 * first :]]
     nodes += [*loop.markers[:1], loop.markers[-1]]
-    for path in [] if loop.sides is None else loop.sides.paths:
+    for path in loop.paths:
         nodes += [*nodes_between(path.marker, path.end), path.end]
     erased = set(nodes)
     graph = loop.markers[0].graph

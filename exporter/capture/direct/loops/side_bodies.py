@@ -58,7 +58,7 @@ class SideBody:
             _Path(self._last, sides.usual, _marks(self._last), [self._last[index] for index in results])
         ]
         carried = {self._last[position]: self._previous[position] for position in body.carried}
-        for recorded in sides.paths:
+        for recorded in loop.paths:
             nodes = nodes_between(recorded.marker, recorded.end)
             move_invariants(nodes, body.iterations[0][0], loop.symbols, root)
             updates = {base: [values[-1]] for base, values in body.updates.items()}

@@ -11,7 +11,6 @@ of their values: on each side another tensor may be the variable's value, and th
 from __future__ import annotations
 
 import ast
-import dataclasses
 import itertools
 import types
 from collections.abc import Callable, Hashable, Iterator, Sequence
@@ -24,7 +23,7 @@ from ....torch_boundary.recording.recorder import GraphRecorder
 from ..refusals import LoopRefused
 from .matching import LoopBody
 from .python_state import ListState, python_state, tensor_members
-from .recorded_loops import RecordedLoop
+from .recorded_loops import RecordedLoop, SidePath
 from .tensor_writes import have_same_type
 
 _MOST_PATHS = 8
@@ -58,23 +57,6 @@ class BranchingLoops:
         self.endings[key].append(answers)
 
 
-@dataclasses.dataclass(eq=False)
-class SidePath:
-    """One iteration of a loop, with one combination of answers.
-
-    Attributes:
-        marker: the node of its index.
-        end: the node after its last one.
-        answers: the answers to the conditions, in order.
-        values: by the copy that the third iteration made of a value, the node of the value here.
-    """
-
-    marker: torch.fx.Node
-    end: torch.fx.Node
-    answers: list[bool]
-    values: dict[torch.fx.Node, torch.fx.Node]
-
-
 class LoopSides:
     """The sides of the conditions in the body of one loop.
 
@@ -86,7 +68,6 @@ class LoopSides:
     Attributes:
         answers: the answers of the current iteration so far.
         planned: the first answers of the current iteration.
-        paths: the iterations that took other sides than the first three.
         initial: by variable, the copy of its value before the loop.
         copies: by variable or list, the copies at the end of the first three iterations.
     """
@@ -110,7 +91,7 @@ class LoopSides:
         self.planned: list[bool] = []
         self._pending: list[list[bool]] | None = None
         self._answers_of_iterations: list[list[bool]] = []
-        self.paths: list[SidePath] = []
+        loop.has_conditions = True
         nodes = [node for part in statement.body for node in ast.walk(part)]
         augmented = {id(node.target) for node in nodes if isinstance(node, ast.AugAssign)}
         names = {
@@ -190,7 +171,7 @@ class LoopSides:
                     raise self._refuse_change(name)
         if not self._pending:
             return None
-        if len(self.paths) + 1 >= _MOST_PATHS:
+        if len(self._loop.paths) + 1 >= _MOST_PATHS:
             raise self._loop.refuse(f"has more than {_MOST_PATHS} combinations of its conditions")
         # No iteration can run after one that ends the loop.
         self._pending.sort(key=lambda answers: answers not in self._last_answers)
@@ -219,7 +200,7 @@ class LoopSides:
             copy = self.copies[_RUNS][-1]
             values[copy] = self._stopped if is_ended else copy
         self._check_changes()
-        self.paths.append(SidePath(self._marker, begin(), answers, values))
+        self._loop.paths.append(SidePath(self._marker, begin(), answers, values))
         for name, value in self._variables.items():
             if self._frame.f_locals.get(name) is not value:
                 set_local(self._frame, name, value)
