@@ -410,8 +410,9 @@ class DecidingEnvironment(SizeEnvironment):
                     answer = self.loops.questions.answer(sym_node.original, refuses=True)
                 except LoopRefused:
                     if sym_node.pytype is bool:
-                        condition = torch.SymBool(sym_node)
-                        answer = self._decisions.of_sides_in_loop(sym_node.expr, condition, {}, self)
+                        answer = self._decisions.of_sides_in_loop(
+                            sym_node.expr, torch.SymBool(sym_node), {}, self
+                        )
                     if answer is None:
                         raise
             if answer is not None:

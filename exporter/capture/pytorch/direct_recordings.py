@@ -107,8 +107,8 @@ class DirectRecordings:
                     # The code after a loop that is not complete yet ran for nothing.
                     continue
                 # It says what of the loop has to change, which no other setting does.
-                is_of_sides = isinstance(error, LoopRefused) and branching is not None
-                is_of_sides = is_of_sides and bool(branching.endings) and not self._specialize
+                is_of_sides = isinstance(error, LoopRefused) and not self._specialize
+                is_of_sides = is_of_sides and branching is not None and bool(branching.endings)
                 if is_of_sides or is_fault(error) or not self._take_another_setting(decisions):
                     raise
 

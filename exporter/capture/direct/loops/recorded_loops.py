@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import types
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 from typing import Any
 
 import sympy
@@ -87,7 +87,7 @@ class RecordedLoop:
     has_conditions: bool = False
     paths: list[SidePath] = dataclasses.field(default_factory=list)
     index: Number = 0
-    counted: Collection[str] = ()
+    counted: Container[object] = ()
     is_ended: bool = False
 
     def is_running_with(self, frame: types.FrameType, length: Polynomial[int], step: int) -> bool:

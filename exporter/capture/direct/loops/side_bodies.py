@@ -12,7 +12,7 @@ import torch.fx
 
 from ....torch_boundary.recording.loop_operator import COND, RECORDED_SIDE
 from ...fx_import.decision_marks import marks_decision
-from .matching import LoopBody, move_invariants
+from .matching import Argument, LoopBody, move_invariants
 from .recorded_loops import RecordedLoop, nodes_between
 from .sides import LoopSides
 from .tensor_writes import NotRepeated, carry_writes
@@ -111,9 +111,10 @@ class SideBody:
             )
         for index, node in enumerate(additional):
             copies[node] = _placeholder(graph, f"outer_{index}", node)
-        if not self._loop.is_ended:
+        if not self._loop.is_ended or self._flag is None:
             results = self._emit(graph, copies, self._paths, 0, 1)
         else:
+            flag_position = self._body.positions[self._flag][1]
 
             def emit_side(
                 inner: torch.fx.Graph, inputs: Mapping[torch.fx.Node, torch.fx.Node], runs: bool
@@ -124,7 +125,7 @@ class SideBody:
                     inner, {node: inputs[copy] for node, copy in copies.items()}, self._paths, 0, 1
                 )
 
-            flag = copies[self._previous[self._body.positions[self._flag][1]]]
+            flag = copies[self._previous[flag_position]]
             results = self._branch(graph, flag, list(dict.fromkeys(copies.values())), emit_side, True)
         graph.output(tuple(results))
         module = torch.fx.GraphModule(self._root, graph)
@@ -175,7 +176,7 @@ class SideBody:
     def _branch(
         self,
         graph: torch.fx.Graph,
-        condition: object,
+        condition: Argument,
         operands: Sequence[torch.fx.Node],
         emit_side: Callable[[torch.fx.Graph, Mapping[torch.fx.Node, torch.fx.Node], bool], Any],
         recorded_side: bool,

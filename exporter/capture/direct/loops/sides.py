@@ -336,7 +336,9 @@ class LoopSides:
         for statement in [*self._targets, *self._body]:
             is_loop = isinstance(statement, ast.For)
             # The body of a loop may run for no member.
-            heads: list[ast.AST] = [statement.iter, statement.target] if is_loop else [statement]
+            heads: list[ast.AST] = [statement]
+            if isinstance(statement, ast.For):
+                heads = [statement.iter, statement.target]
             for parts in (heads, [statement]):
                 names = [
                     node
