@@ -87,15 +87,27 @@ def while_at(frame: types.FrameType) -> ast.While | None:
     return loops[0]
 
 
-def loop_body_at(frame: types.FrameType) -> list[ast.stmt]:
-    """The statements of the `for` or `while` whose head a frame runs; none if that is not known."""
+def leaves_iteration() -> bool:
+    """Whether the model's code runs an `if` whose body ends the iteration of a loop by `continue`."""
+    frame = next(model_frames(sys._getframe(1)), None)
+    if frame is None:
+        return False
+    line = frame.f_lineno
+    conditionals = [
+        node for node in _statements(frame) if isinstance(node, ast.If) and _covers(node.test, line)
+    ]
+    return bool(conditionals) and isinstance(conditionals[-1].body[-1], (ast.Continue, ast.Break, ast.Return))
+
+
+def loop_at(frame: types.FrameType) -> ast.For | ast.While | None:
+    """The `for` or `while` whose head a frame runs; None if that is not known."""
     line = frame.f_lineno
     loops = [
         node
         for node in _statements(frame)
         if isinstance(node, (ast.For, ast.While)) and node.lineno <= line < node.body[0].lineno
     ]
-    return loops[0].body if len(loops) == 1 else []
+    return loops[0] if len(loops) == 1 else None
 
 
 def calls_function(name: str) -> bool:

@@ -23,14 +23,16 @@ from ...torch_boundary.operators.overloads import OpOverload, schema_of
 from ...torch_boundary.recording.recorder import READS_OF_NUMBERS, GraphRecorder
 from ...torch_boundary.recording.replay import NotReplayable, Replay
 from ...torch_boundary.recording.size_tensors import number_in
-from ...torch_boundary.size_questions import tested_condition
+from ...torch_boundary.size_questions import tested_condition, user_frame
 from ...torch_boundary.symbolic_numbers import GuardOnDataDependentSymNode, example_sizes
 from ..fx_import.decision_marks import mark_decision
-from ..sizes.recorded_answers import QUESTIONS, Question, current_line, question_at
+from ..sizes.recorded_answers import QUESTIONS, AnswersOfLoop, Question, current_line, question_at
 from ..user_lines import CodeLine
 from .builtin_functions import check_number
-from .checks import asked_by_check, is_caught, passes_if_equal
+from .checks import asked_by_check, is_caught, leaves_iteration, passes_if_equal
 from .known_branches import known_answer
+from .loops.sides import BranchingLoops
+from .refusals import LoopRefused
 from .row_branches import MOST_BRANCHES, RowBranch, is_about_rows, row_branch
 from .sizes.environment import SizeEnvironment
 from .sizes.nodes import SizeNode
@@ -54,6 +56,7 @@ class Decisions:
         other_side: the position of the branch among them that is followed on the side for no rows.
         sides: the answers to the first of the other conditions on numbers of rows, of which both sides are
             recorded; None if they are refused.
+        branching: see `Loops`.
 
     Attributes:
         fixed: the decisions that were fixed at the value of the example.
@@ -70,6 +73,7 @@ class Decisions:
         most_branches: int = MOST_BRANCHES,
         other_side: int | None = None,
         sides: Sequence[bool] | None = None,
+        branching: BranchingLoops | None = None,
     ):
         self._specialize = specialize
         self._constants = constants
@@ -86,6 +90,7 @@ class Decisions:
         self._most_branches = most_branches
         self._other_side = other_side
         self._sides = sides
+        self.branching = branching
         self.recorded_sides: list[bool] = []
 
     @contextlib.contextmanager
@@ -184,6 +189,8 @@ class Decisions:
         is_check = result_type is bool and of_elements and asked_by_check()
         if result_type is bool and not is_check:
             answer = self._of_rows(expression, definitions, environment)
+            if answer is None and condition is not None and environment.loops is not None:
+                answer = self.of_sides_in_loop(expression, condition, definitions, environment)
             has_room = len(self._row_positions) < MOST_BRANCHES
             if answer is None and condition is not None and has_room and is_about_rows(definitions):
                 answer = self._of_both_sides(condition, environment)
@@ -242,6 +249,40 @@ class Decisions:
         self.recorded_sides.append(answer)
         mark_decision(self._graph, self._node_of(condition))
         environment.assume(condition if answer else torch.sym_not(condition))
+        return answer
+
+    def of_sides_in_loop(
+        self,
+        expression: sympy.Basic,
+        condition: torch.SymBool,
+        definitions: Mapping[sympy.Symbol, _Definition],
+        environment: DecidingEnvironment,
+    ) -> bool | None:
+        """The answer to a condition in the body of a loop, which gets both sides; None if it is refused.
+
+        Raises:
+            BranchesInLoop: another recording answers it.
+        """
+        # A kernel of torch asks about sizes where the user's code tests nothing.
+        reads_numbers = bool(definitions) and all(
+            node.target in READS_OF_NUMBERS for node, _ in definitions.values()
+        )
+        loop = environment.loops.innermost
+        if loop is None or (user_frame() is None and not reads_numbers):
+            return None
+        line = current_line()
+        rows = row_branch(expression, definitions, question_at(line, QUESTIONS[bool]))
+        # Only one side writes to the tensors that an iteration changes, where the other one ends it.
+        usual = not leaves_iteration() if rows is None else rows.answer
+        answer: bool | None = environment.loops.answer(usual)
+        if answer is None:
+            return None
+        mark_decision(self._graph, self._node_of(condition))
+        answers = self.answers.setdefault(question_at(line, QUESTIONS[bool]), AnswersOfLoop())
+        if isinstance(answers, AnswersOfLoop) and environment.loops.sides[loop].is_first:
+            answers.append(usual)
+        if definitions:
+            environment.assume(condition if answer else torch.sym_not(condition))
         return answer
 
     def _size_of_weights(self, number: object) -> Any:
@@ -365,7 +406,15 @@ class DecidingEnvironment(SizeEnvironment):
             frame = tested_condition()
             answer = None if frame is None else self.whiles.answer(frame)
             if answer is None:
-                answer = self.loops.questions.answer(sym_node.original, refuses=True)
+                try:
+                    answer = self.loops.questions.answer(sym_node.original, refuses=True)
+                except LoopRefused:
+                    if sym_node.pytype is bool:
+                        answer = self._decisions.of_sides_in_loop(
+                            sym_node.expr, torch.SymBool(sym_node), {}, self
+                        )
+                    if answer is None:
+                        raise
             if answer is not None:
                 return answer
         try:

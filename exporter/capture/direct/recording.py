@@ -33,6 +33,7 @@ from .decisions import Decisions
 from .loops.dynamic_ranges import slices_of
 from .loops.iterations import Loops
 from .loops.rolling import roll_loops
+from .loops.sides import BranchesInLoop
 from .loops.while_loops import WhileLoops
 from .names import argument_names, assign_names, tensor_name
 from .refusals import check_graph, check_recordable
@@ -94,7 +95,7 @@ class _Recording:
         self.recorder = GraphRecorder(tree, sizes.mode, source_lines=source_lines, gradients=gradients)
         self._graph = self.recorder.graph
         environment: Any = sizes.mode.shape_env
-        self._loops = environment.loops = Loops(self.recorder, environment)
+        self._loops = environment.loops = Loops(self.recorder, environment, decisions.branching)
         environment.whiles = WhileLoops(self._loops)
         self.recorder.slices_of = slices_of
         self.recorder.join_results = self._loops.join_results
@@ -127,6 +128,8 @@ class _Recording:
             if name in self._weights:
                 self._write(name, self.recorder.node_of(value))
         self._graph.output(tuple(results))
+        if self._decisions.branching is not None and self._decisions.branching.is_changed:
+            raise BranchesInLoop
         roll_loops(self._loops, self._graph, self.recorder.root)
         return self._finish(returned, names)
 

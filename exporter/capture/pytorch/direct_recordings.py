@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Protocol
 
 from ....passes.faults import is_fault, raise_fault
 from ....registration import CaptureError
+from ..direct.refusals import LoopRefused
 from ..fx_import.captured_program import RecordedProgram
 from .recorded_sides import are_joinable
 
 if TYPE_CHECKING:
     from ..direct.decisions import Decisions
+    from ..direct.loops.sides import BranchingLoops
     from ..direct.row_branches import RowBranch
 
 
@@ -45,6 +47,7 @@ class DirectRecordings:
         patches: Callable[[bool], contextlib.AbstractContextManager[None]],
         specialize: bool,
     ):
+        from ..direct.loops.sides import BranchingLoops
         from ..direct.row_branches import MOST_BRANCHES
 
         self._record_call, self._patches, self._specialize = record_call, patches, specialize
@@ -55,6 +58,7 @@ class DirectRecordings:
         # Whether both sides of conditions on numbers of rows are recorded.
         self._has_sides = True
         self._count_of_sides = 0
+        self._branching: BranchingLoops | None = BranchingLoops()
 
     def run(self) -> RecordedProgram:
         """The program of the call.
@@ -65,12 +69,17 @@ class DirectRecordings:
         from ...torch_boundary.recording.gradients import Differentiates
         from ..direct.builtin_functions import MakesNumbers
         from ..direct.decisions import Decisions, WeightsDecide
+        from ..direct.loops.sides import BranchesInLoop
         from ..direct.row_branches import first_unequal
 
         # Each exception asks for another recording with one more setting, so the loop ends.
         while True:
             sides = () if self._has_sides else None
-            decisions = Decisions(self._specialize, self._constants, self._most_branches, None, sides)
+            if self._branching is not None:
+                self._branching.is_changed = False
+            decisions = Decisions(
+                self._specialize, self._constants, self._most_branches, None, sides, self._branching
+            )
             try:
                 program = self._record(decisions)
                 record_side = functools.partial(self._record_other_side, sides)
@@ -85,17 +94,30 @@ class DirectRecordings:
                 self._most_branches = unequal
             except WeightsDecide:
                 self._constants = True
+            except BranchesInLoop:
+                # The loop is among the branching ones now.
+                continue
             except Differentiates:
                 self._gradients = True
             except MakesNumbers as error:
                 self._other_namespaces = [*(self._other_namespaces or []), error.namespace]
             except Exception as error:
-                if is_fault(error) or not self._take_another_setting(decisions):
+                branching = self._branching
+                if branching is not None and branching.is_changed:
+                    # The code after a loop that is not complete yet ran for nothing.
+                    continue
+                # It says what of the loop has to change, which no other setting does.
+                is_of_sides = isinstance(error, LoopRefused) and not self._specialize
+                is_of_sides = is_of_sides and branching is not None and bool(branching.endings)
+                if is_of_sides or is_fault(error) or not self._take_another_setting(decisions):
                     raise
 
     def _take_another_setting(self, decisions: Decisions) -> bool:
         """Change the setting that a failed recording may need; False without one."""
-        if self._has_sides and decisions.recorded_sides:
+        if self._branching is not None and self._branching.endings:
+            # Then the condition in the loop is refused, or fixed.
+            self._branching = None
+        elif self._has_sides and decisions.recorded_sides:
             # Then the line is refused, or fixed.
             self._has_sides = False
         elif decisions.environment is not None and decisions.environment.has_kept_ones:
@@ -121,11 +143,14 @@ class DirectRecordings:
         from ...torch_boundary.recording.gradients import Differentiates
         from ..direct.builtin_functions import MakesNumbers
         from ..direct.decisions import Decisions, WeightsDecide
+        from ..direct.loops.sides import BranchesInLoop
 
-        decisions = Decisions(self._specialize, self._constants, self._most_branches, position, sides)
+        decisions = Decisions(
+            self._specialize, self._constants, self._most_branches, position, sides, self._branching
+        )
         try:
             return self._record(decisions), decisions.row_branches
-        except (Exception, WeightsDecide, Differentiates, MakesNumbers) as error:
+        except (Exception, WeightsDecide, Differentiates, MakesNumbers, BranchesInLoop) as error:
             raise_fault(error, "when it recorded the other side of a branch")
             return None
 
@@ -142,7 +167,9 @@ class DirectRecordings:
             if self._count_of_sides > MOST_SIDES:
                 raise CaptureError("the model has too many branches on numbers of rows")
             sides = [*decisions.recorded_sides[:position], not decisions.recorded_sides[position]]
-            side_decisions = Decisions(self._specialize, self._constants, self._most_branches, None, sides)
+            side_decisions = Decisions(
+                self._specialize, self._constants, self._most_branches, None, sides, self._branching
+            )
             side_program = self._record(side_decisions)
             record_side = functools.partial(self._record_other_side, sides)
             if first_unequal(side_program, side_decisions.row_branches, record_side) is not None:

@@ -6,6 +6,7 @@ symbolic sizes take about fifty times longer.
 
 from __future__ import annotations
 
+import itertools
 import traceback
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -25,6 +26,13 @@ QUESTIONS = {bool: "branch", int: "int", float: "float"}
 _ROWS = 3
 """The number of rows, or the number of elements where that is less. A recording follows the side of a branch
 for any number of rows but 0; and 1 broadcasts."""
+
+
+class AnswersOfLoop(list[Any]):
+    """The answers of the recorded iterations of a loop, of which another run may have more."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.cycle(list.__iter__(self))
 
 
 class AnsweringEnvironment(ShapeEnv):  # type: ignore[misc]

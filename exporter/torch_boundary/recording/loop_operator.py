@@ -11,6 +11,22 @@ import torch.fx
 from ....registration import GraphError
 from ..operators.overloads import HigherOrderOperator
 
+COND: Any = torch.ops.higher_order.cond
+RECORDED_SIDE = "recorded_side"
+"""The key in the metadata of a `cond` of a loop's body: the side of its condition that stands for all."""
+
+
+class _RecordedSides(torch.fx.Interpreter):
+    """Runs a loop's body, on the recorded side of each condition whose value is unknown."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """Run a node."""
+        if n.target is not COND or RECORDED_SIDE not in n.meta:
+            return super().run_node(n)
+        (condition, first, second, operands), _ = self.fetch_args_kwargs_from_env(n)
+        answer = condition if isinstance(condition, bool) else n.meta[RECORDED_SIDE]
+        return _RecordedSides(first if answer else second).run(*operands)
+
 
 class _RangeLoop(HigherOrderOperator):
     """A loop over a range, with the arguments `(body_fn, init, index, additional_inputs, count, step)`.
@@ -41,8 +57,11 @@ class _RangeLoop(HigherOrderOperator):
         if count < 0:
             raise GraphError("the first iteration of a loop would not run")
         carried, rows = list(init), []
+        run: Callable[..., Any] = body_fn
+        if any(node.target is COND for node in body_fn.graph.nodes):
+            run = _RecordedSides(body_fn).run
         for iteration in range(count):
-            results = body_fn(*carried, index[0] + step * iteration, *additional_inputs)
+            results = run(*carried, index[0] + step * iteration, *additional_inputs)
             carried, row = list(results[: len(init)]), results[len(init) :]
             rows.append(row)
         # A value may be both carried and stacked, so the results are counted, not their nodes.
@@ -51,7 +70,7 @@ class _RangeLoop(HigherOrderOperator):
         has_rows = len(returned) > len(init)
         if not rows and has_rows:
             # The shapes of no rows are those of the iteration that is recorded apart, before these.
-            previous = body_fn(*carried, index[0] - step, *additional_inputs)
+            previous = run(*carried, index[0] - step, *additional_inputs)
             return [*carried, *(result.unsqueeze(0)[:0] for result in previous[len(init) :])]
         return [*carried, *(torch.stack(list(column)) for column in zip(*rows, strict=True))]
 

@@ -73,9 +73,23 @@ class Counters:
         """Whether the loop counts a number, whose path is as `python_state` writes it."""
         return path in self._counters
 
+    def __len__(self) -> int:
+        return len(self._counters)
+
     def begin(self, index: Number) -> None:
         """Set the numbers for an iteration."""
-        self._check()
+        self.check()
+        self._set(index)
+
+    def restore(self, index: Number) -> None:
+        """Set the numbers as they are at the end of an iteration."""
+        self._set(index)
+        for counter in self._counters.values():
+            value = counter.value
+            self._assign(counter, value + counter.step)
+            counter.value = value
+
+    def _set(self, index: Number) -> None:
         loop = self._loop
         if not self._counters:
             return
@@ -89,7 +103,7 @@ class Counters:
 
     def finish(self) -> None:
         """Set the numbers, and variables that depend on the index, for the code after the loop."""
-        self._check()
+        self.check()
         loop = self._loop
         for counter in self._counters.values():
             self._assign(counter, counter.start + loop.count * counter.step)
@@ -105,7 +119,7 @@ class Counters:
             if (atom,) in terms and terms.keys() <= {(), (atom,)}:
                 set_local(self._frame, name, last * terms[(atom,)] + terms.get((), 0))
 
-    def _check(self) -> None:
+    def check(self) -> None:
         """Refuse numbers to which an iteration has added another one."""
         if len(self._loop.markers) < 2:
             return

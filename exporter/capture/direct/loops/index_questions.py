@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sympy
+import torch
+
 from .....registration.size_algebra.polynomials import Bounds, Polynomial, decide
 from ....torch_boundary.size_questions import user_frame
 from ...sizes.recorded_answers import current_line
@@ -20,10 +23,13 @@ class IndexQuestions:
         self._environment = environment
         self._indices: dict[int, tuple[RecordedLoop, int]] = {}
         """By the atom of an index, its loop and the number of its iteration; inner loops after outer ones."""
+        self._symbols: dict[int, sympy.Symbol] = {}
 
-    def add_index(self, atom: int, loop: RecordedLoop, iteration: int) -> None:
+    def add_index(self, index: torch.SymInt, loop: RecordedLoop, iteration: int) -> None:
         """Add the index of an iteration."""
+        [atom] = self.polynomial(index).atoms
         self._indices[atom] = (loop, iteration)
+        self._symbols[atom] = index.node.expr
 
     def polynomial(self, number: Number) -> Polynomial[int]:
         """The polynomial of a size, an index or a number."""
@@ -66,7 +72,9 @@ class IndexQuestions:
         indices = [] if difference is None else self._indices_in(difference)
         if not indices:
             # A quotient or a remainder is an atom of its own.
-            indices, difference = self._indices_behind(node) if refuses else [], None
+            symbols = node.expr.free_symbols if refuses else set()
+            indices = [index for index in reversed(self._indices) if self._symbols[index] in symbols]
+            difference = None
         if not indices:
             return None
         if node.relation is not None and difference is not None:
@@ -76,7 +84,7 @@ class IndexQuestions:
             if answer is None and is_first and user_frame() is None:
                 # A kernel of torch asks for shapes, which are those of later iterations.
                 answer = self._answer_for_all(relation, difference, is_later=True)
-            elif answer is None and refuses:
+            elif answer is None and refuses and not self._indices[indices[0]][0].has_conditions:
                 answer = self._answer_for_first(relation, difference, is_first)
             if answer is not None:
                 return answer
@@ -89,15 +97,6 @@ class IndexQuestions:
             f"does not do the same in every iteration: {current_line()}. A condition on the index may only "
             "tell the first iteration from the others"
         )
-
-    def _indices_behind(self, node: SizeNode) -> list[int]:
-        """The atoms of the indices in an expression that is no polynomial, such as `t % 2`."""
-        symbols = node.expr.free_symbols
-        return [
-            index
-            for index, (loop, iteration) in reversed(self._indices.items())
-            if loop.markers[iteration].meta["val"].node.expr in symbols
-        ]
 
     def _indices_in(self, polynomial: Polynomial[int]) -> list[int]:
         """The atoms of a polynomial that are indices, those of inner loops first."""

@@ -21,13 +21,15 @@ import torch.fx
 from ....torch_boundary.operators.overloads import Args, OpOverload
 from ....torch_boundary.recording.recorder import GraphRecorder
 from ...sizes.recorded_answers import current_line
-from ..checks import loop_body_at, numbered_member
+from ..checks import loop_at, numbered_member
+from ..refusals import LoopRefused
 from ..sizes.environment import SizeEnvironment
 from .counters import Counters
 from .index_questions import IndexQuestions
 from .matching import loop_index, match_iterations
 from .python_state import ListState, python_state
 from .recorded_loops import ITERATIONS, IterationResults, Join, Number, RecordedLoop
+from .sides import BranchesInLoop, BranchingLoops, LoopSides
 from .tensor_writes import NotRepeated
 
 _REPEATED = 29
@@ -35,9 +37,19 @@ _REPEATED = 29
 
 
 class Loops:
-    """The loops of one recording."""
+    """The loops of one recording.
 
-    def __init__(self, recorder: GraphRecorder, environment: SizeEnvironment):
+    Args:
+        branching: the loops whose conditions have both sides; None if such loops are refused.
+    """
+
+    def __init__(
+        self,
+        recorder: GraphRecorder,
+        environment: SizeEnvironment,
+        branching: BranchingLoops | None = None,
+    ):
+        self._branching = branching
         self.recorder = recorder
         self.questions = IndexQuestions(environment)
         self._environment = environment
@@ -45,11 +57,32 @@ class Loops:
         """The loops that run, the outermost one first."""
         self.all: list[RecordedLoop] = []
         self.joins: list[Join] = []
+        self.sides: dict[RecordedLoop, LoopSides] = {}
+        """The sides of the conditions in the bodies of loops."""
+        self.failures: list[LoopRefused] = []
+        """The errors of loops that ended by `break`: Python ignores what a closed generator raises."""
 
     @property
     def innermost(self) -> RecordedLoop | None:
         """The innermost loop whose body is being recorded."""
         return self._running[-1] if self._running else None
+
+    def answer(self, usual: bool) -> bool | None:
+        """The answer to a condition in the body of the innermost loop; None if it is refused.
+
+        Args:
+            usual: the answer in the iterations that stand for all.
+
+        Raises:
+            BranchesInLoop: another recording answers it.
+        """
+        loop = self.innermost
+        if loop is None or self._branching is None:
+            return None
+        if loop not in self.sides:
+            self._branching.endings[loop.key] = []
+            raise BranchesInLoop
+        return self.sides[loop].answer(usual)
 
     # Iterations.
 
@@ -76,7 +109,13 @@ class Loops:
         self._running.append(loop)
         loop.instruction = (frame, frame.f_lasti)
         loop.length = self.questions.polynomial(count)
-        counters = Counters(loop, frame, loop_body_at(frame), self.questions)
+        statement = loop_at(frame)
+        counters = Counters(loop, frame, [] if statement is None else statement.body, self.questions)
+        loop.counted = counters
+        endings = None if self._branching is None else self._branching.endings.get(loop.key)
+        if endings is not None:
+            self.sides[loop] = LoopSides(loop, frame, statement, self.recorder, endings)
+        sides = self.sides.get(loop)
         for iteration in builtins.range(ITERATIONS):
             loop.states.append(python_state(frame))
             index = self._begin(loop, iteration)
@@ -84,15 +123,38 @@ class Loops:
             yield index
             if self._running[-1] is not loop:
                 raise self._running[-1].refuse("ends early (break, return or an error)")
+            if sides is not None:
+                sides.finish_iteration()
         loop.states.append(python_state(frame))
         self._mark(loop, loop.markers[-1].meta["val"])
         self._check_state(loop, counters)
+        if sides is not None:
+            try:
+                yield from self._run_other_sides(loop, sides, counters)
+            except GeneratorExit:
+                if not loop.is_ended:
+                    raise
+        try:
+            self._finish(loop, counters, frame)
+        except LoopRefused as error:
+            if not loop.is_ended:
+                raise
+            self.failures.append(error)
+
+    def _finish(self, loop: RecordedLoop, counters: Counters, frame: types.FrameType) -> None:
+        """Compare the iterations of a loop, and set Python's variables for the code after it."""
+        self._running.remove(loop)
+        if self.failures or (loop in self.sides and not self.sides[loop].is_complete):
+            # The code after it runs for nothing.
+            return
+        if loop.is_ended and len(counters) > 0:
+            raise loop.refuse("counts a number, and ends early (break)")
         inner = self.all[self.all.index(loop) :]
-        loop.symbols = {node.meta["val"].node.expr for inner_loop in inner for node in inner_loop.markers}
+        loop.symbols = set().union(*(inner_loop.own_symbols() for inner_loop in inner))
         # An inner loop writes to tensors by nodes that are replaced at the end of the recording.
         self.match(loop, takes_writes=len(inner) == 1)
-        self._running.pop()
-        counters.finish()
+        if not loop.is_ended:
+            counters.finish()
         for state in loop.states[-1].values():
             if isinstance(state, ListState):
                 _lengthen_list(state, loop)
@@ -102,10 +164,38 @@ class Loops:
                 f"makes a list whose members the code reads by number: {member}; read [-1] only"
             )
 
+    def _run_other_sides(self, loop: RecordedLoop, sides: LoopSides, counters: Counters) -> Iterator[Number]:
+        """The indices of the iterations that take other sides than the first three."""
+
+        def begin() -> torch.fx.Node:
+            return self._begin_side(loop)
+
+        while (marker := sides.begin_other(begin)) is not None:
+            counters.begin(marker.meta["val"])
+            try:
+                yield marker.meta["val"]
+            except GeneratorExit:
+                if not sides.is_at_break:
+                    raise
+                loop.is_ended = True
+                ending = sides.planned
+                try:
+                    sides.finish_other(begin, is_ended=True)
+                except LoopRefused as error:
+                    self.failures.append(error)
+                if not sides.is_complete and self._branching is not None:
+                    self._branching.add_ending(loop.key, ending)
+                return
+            if self._running[-1] is not loop:
+                raise self._running[-1].refuse("ends early (break, return or an error)")
+            counters.check()
+            sides.finish_other(begin)
+            counters.restore(loop.markers[ITERATIONS - 1].meta["val"])
+
     def _follow(self, loop: RecordedLoop, start: Number) -> Iterator[Number]:
         """The indices of a second range that `zip` runs through together with the first one."""
         while loop.body is None:
-            index = loop.markers[-1].meta["val"]
+            index = loop.index
             yield index if start is loop.start or start == loop.start else index + (start - loop.start)
 
     def match(self, loop: RecordedLoop, *, takes_writes: bool) -> None:
@@ -120,20 +210,39 @@ class Loops:
         iterations, symbols, root = loop.iterations(), loop.symbols, self.recorder.root
         try:
             loop.body = match_iterations(
-                iterations, symbols, root, peels=loop.first_is_special, takes_writes=takes_writes
+                iterations,
+                symbols,
+                root,
+                peels=loop.first_is_special,
+                takes_writes=takes_writes,
+                takes_rows=loop not in self.sides,
             )
+            if loop in self.sides:
+                self.sides[loop].carry(loop.body)
         except NotRepeated as error:
             raise loop.refuse(f"does not repeat: {error}") from None
 
     def _begin(self, loop: RecordedLoop, iteration: int) -> torch.SymInt:
+        index = self._new_index(loop, iteration)
+        self.recorder.bind(index, self._mark(loop, index))
+        return index
+
+    def _begin_side(self, loop: RecordedLoop) -> torch.fx.Node:
+        """Add a node before an iteration that takes other sides than the first three, or after it."""
+        # What it computes must hold for the first iteration, too.
+        index = self._new_index(loop, 0)
+        node = self._mark(loop, index)
+        loop.markers.remove(node)
+        self.recorder.bind(index, node)
+        return node
+
+    def _new_index(self, loop: RecordedLoop, iteration: int) -> torch.SymInt:
         loop.occurrences.clear()
         environment = self._environment
         index: torch.SymInt = environment.create_unbacked_symint()
-        expression = index.node.expr
-        environment.pending_fresh_unbacked_symbols.remove(expression)
-        [atom] = environment.polynomial(expression).atoms
-        self.questions.add_index(atom, loop, iteration)
-        self.recorder.bind(index, self._mark(loop, index))
+        loop.index = index
+        environment.pending_fresh_unbacked_symbols.remove(index.node.expr)
+        self.questions.add_index(index, loop, iteration)
         return index
 
     def _mark(self, loop: RecordedLoop, index: torch.SymInt) -> torch.fx.Node:
@@ -172,7 +281,7 @@ class Loops:
         symbolic = [
             number for number in (before, after) if isinstance(number, (torch.SymInt, torch.SymFloat))
         ]
-        own_symbols = {node.meta["val"].node.expr for recorded in self.all for node in recorded.markers}
+        own_symbols = set().union(*(recorded.own_symbols() for recorded in self.all))
         for nodes in loop.iterations():
             own_symbols.update(*(node.meta.get("unbacked_bindings") or {} for node in nodes))
         # An iteration may compute a number such as `min(t + 1, n)`, or read one from a tensor; code after the

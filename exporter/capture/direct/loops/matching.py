@@ -61,6 +61,7 @@ def match_iterations(
     *,
     peels: bool,
     takes_writes: bool,
+    takes_rows: bool = True,
 ) -> LoopBody:
     """Find what the iterations of a loop have in common.
 
@@ -70,13 +71,14 @@ def match_iterations(
         root: has what `get_attr` nodes name.
         peels: whether the first iteration is known to differ.
         takes_writes: whether to take writes to tensors from before the loop out of the iterations.
+        takes_rows: see `take_writes`.
 
     Raises:
         NotRepeated: the third iteration differs from the second.
     """
     for nodes in iterations:
-        _move_invariants(nodes, iterations[0][0], symbols, root)
-    writes, updates = take_writes(iterations) if takes_writes else ([], {})
+        move_invariants(nodes, iterations[0][0], symbols, root)
+    writes, updates = take_writes(iterations, takes_rows=takes_rows) if takes_writes else ([], {})
     positions = {
         node: (iteration, position)
         for iteration, nodes in enumerate(iterations)
@@ -205,7 +207,7 @@ def _is_same_argument(
     return type(before) is type(after) and bool(before == after)
 
 
-def _move_invariants(
+def move_invariants(
     nodes: list[torch.fx.Node], start: torch.fx.Node, symbols: set[sympy.Symbol], root: torch.nn.Module
 ) -> None:
     """Move constants, and arithmetic on sizes that no index is in, before the loop; it is recorded once."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import collections
 import types
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 
 _MOST_MEMBERS = 64
 """Members of longer lists are not looked at."""
-_WITHOUT_STATE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.MethodType)
+_PLAIN = (bool, int, float, str, torch.SymInt, torch.SymFloat, torch.Tensor)
+_WITHOUT_STATE = (type, types.ModuleType, types.FunctionType, types.MethodType)
 
 
 class ListState:
@@ -27,25 +29,39 @@ class ListState:
 def python_state(frame: types.FrameType) -> dict[str, object]:
     """What a loop may change besides tensors: Python numbers, texts, and lengths of containers, by path."""
     state: dict[str, object] = {}
+    for path, value in _members(frame):
+        if isinstance(value, (bool, int, float, str, torch.SymInt, torch.SymFloat)):
+            state[path] = value
+        elif isinstance(value, (list, set, frozenset, collections.deque)):
+            state[path] = ListState(value)
+        elif isinstance(value, dict):
+            state[path] = f"{len(value)} members"
+    return state
+
+
+def tensor_members(frame: types.FrameType) -> dict[str, torch.Tensor]:
+    """The tensors that the variables of a frame reach, by path."""
+    return {path: value for path, value in _members(frame) if isinstance(value, torch.Tensor)}
+
+
+def _members(frame: types.FrameType) -> Iterator[tuple[str, object]]:
+    """What the variables of a frame reach, by path; containers and other objects once."""
     visited: set[int] = set()
     pending: list[tuple[str, object]] = list(frame.f_locals.items())
     while pending:
         path, value = pending.pop()
-        if isinstance(value, (bool, int, float, str, torch.SymInt, torch.SymFloat)):
-            state[path] = value
+        if isinstance(value, _PLAIN):
+            yield path, value
             continue
         if id(value) in visited or isinstance(value, _WITHOUT_STATE):
             continue
         visited.add(id(value))
-        if isinstance(value, (list, set, frozenset, collections.deque)):
-            state[path] = ListState(value)
+        yield path, value
         if isinstance(value, (list, tuple)) and len(value) <= _MOST_MEMBERS:
             pending += [(f"{path}[{index}]", member) for index, member in enumerate(value)]
         elif isinstance(value, dict):
-            state[path] = f"{len(value)} members"
             pending += [(f"{path}[{key!r}]", member) for key, member in value.items()]
         members = getattr(value, "__dict__", None)
         if isinstance(members, dict):
             prefix = "" if path.startswith("self._modules") else "."
             pending += [(f"{path}{prefix}{name}", member) for name, member in members.items()]
-    return state

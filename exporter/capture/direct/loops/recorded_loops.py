@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import types
-from collections.abc import Hashable, Sequence
+from collections.abc import Container, Hashable, Sequence
 from typing import Any
 
 import sympy
@@ -19,6 +19,23 @@ from .matching import LoopBody
 ITERATIONS = 3
 """How often the body of a loop runs: two equal iterations, after a first one that may differ."""
 Number = int | torch.SymInt
+
+
+@dataclasses.dataclass(eq=False)
+class SidePath:
+    """One iteration of a loop, with one combination of answers.
+
+    Attributes:
+        marker: the node of its index.
+        end: the node after its last one.
+        answers: the answers to the conditions, in order.
+        values: by the copy that the third iteration made of a value, the node of the value here.
+    """
+
+    marker: torch.fx.Node
+    end: torch.fx.Node
+    answers: list[bool]
+    values: dict[torch.fx.Node, torch.fx.Node]
 
 
 @dataclasses.dataclass(eq=False)
@@ -43,6 +60,11 @@ class RecordedLoop:
         body: what the iterations have in common, once all have run.
         stacked: the nodes of the stacked results by position, once the loop is replaced.
         occurrences: how often the current iteration has come to a line.
+        has_conditions: whether its body has conditions of which both sides are recorded.
+        paths: the iterations that took other sides than the first three.
+        index: the index of the iteration that runs.
+        counted: the paths of the numbers that the loop counts.
+        is_ended: whether its last recorded iteration ended it by `break`.
     """
 
     line: str
@@ -62,6 +84,11 @@ class RecordedLoop:
     body: LoopBody | None = None
     stacked: dict[int, torch.fx.Node] = dataclasses.field(default_factory=dict)
     occurrences: collections.Counter[Hashable] = dataclasses.field(default_factory=collections.Counter)
+    has_conditions: bool = False
+    paths: list[SidePath] = dataclasses.field(default_factory=list)
+    index: Number = 0
+    counted: Container[object] = ()
+    is_ended: bool = False
 
     def is_running_with(self, frame: types.FrameType, length: Polynomial[int], step: int) -> bool:
         """Whether the loop runs at an instruction, with ranges of this length and step: `zip` takes both."""
@@ -75,23 +102,21 @@ class RecordedLoop:
 
     def is_of_index(self, value: Any) -> bool:
         """Whether a value is a number, or a tensor with a shape, that depends on the index."""
-        symbols = {node.meta["val"].node.expr for node in self.markers}
         sizes = value.shape if isinstance(value, torch.Tensor) else [value]
         return any(
-            not symbols.isdisjoint(size.node.expr.free_symbols)
+            not self.own_symbols().isdisjoint(size.node.expr.free_symbols)
             for size in sizes
             if isinstance(size, torch.SymInt)
         )
 
+    def own_symbols(self) -> set[sympy.Symbol]:
+        """The symbols of its indices."""
+        markers = [*self.markers, *(node for path in self.paths for node in (path.marker, path.end))]
+        return {node.meta["val"].node.expr for node in markers}
+
     def iterations(self) -> list[list[torch.fx.Node]]:
         """The nodes of each iteration; the first node of an iteration is its index."""
-        iterations: list[list[torch.fx.Node]] = []
-        for node, end in zip(self.markers, self.markers[1:], strict=False):
-            iterations.append([])
-            while node is not end:
-                iterations[-1].append(node)
-                node = node.next
-        return iterations
+        return [nodes_between(*pair) for pair in zip(self.markers, self.markers[1:], strict=False)]
 
     @property
     def depth(self) -> int:
@@ -114,6 +139,15 @@ class RecordedLoop:
             f"no Loop operator for the loop over a dynamic size at {self.line}\n"
             f"The loop {reason}. Or make the dimension static (leave it out of dynamic_shapes)"
         )
+
+
+def nodes_between(start: torch.fx.Node, end: torch.fx.Node) -> list[torch.fx.Node]:
+    """The nodes from one to another one, which is left out."""
+    nodes = []
+    while start is not end:
+        nodes.append(start)
+        start = start.next
+    return nodes
 
 
 @dataclasses.dataclass(eq=False)

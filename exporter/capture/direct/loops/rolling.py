@@ -13,7 +13,8 @@ from ....torch_boundary.operators.overloads import OpOverload, schema_of
 from ....torch_boundary.recording.loop_operator import RANGE_LOOP
 from .iterations import Loops
 from .matching import Argument, LoopBody, loop_index
-from .recorded_loops import IterationResults, Join, Number, RecordedLoop
+from .recorded_loops import IterationResults, Join, Number, RecordedLoop, nodes_between
+from .side_bodies import SideBody
 
 _ATEN = torch.ops.aten
 
@@ -24,7 +25,11 @@ def roll_loops(loops: Loops, graph: torch.fx.Graph, root: torch.nn.Module) -> No
     Raises:
         CaptureError: a loop did not run to its end, or a single iteration's value is used after it.
     """
+    for failure in loops.failures:
+        raise failure
     for loop in loops.all:
+        if loop in loops.sides and not loops.sides[loop].is_complete:
+            raise loop.refuse("ends early (break) on several sides of its conditions")
         if loop.body is None:
             raise loop.refuse("ends early (break, return or an error)")
     replaced: dict[torch.fx.Node, torch.fx.Node] = {}
@@ -198,6 +203,11 @@ class _Rolling:
     def _make_body(self, root: torch.nn.Module) -> tuple[torch.fx.GraphModule, list[torch.fx.Node]]:
         """The graph of one iteration, and the nodes from before the loop that it reads."""
         body, previous = self._body, self._body.iterations[-2]
+        sides = self._loops.sides.get(self._loop)
+        if sides is not None:
+            if self._loop.is_ended and self._collected:
+                raise self._loop.refuse("collects results, and ends early (break)")
+            return SideBody(self._loop, sides, body, [*body.carried, *self._collected], root).build()
         graph = torch.fx.Graph()
         copies: dict[torch.fx.Node, torch.fx.Node] = {}
 
@@ -347,6 +357,8 @@ def _erase(loop: RecordedLoop) -> None:
     nodes = [node for iteration in body.iterations[first:] for node in iteration]
     nodes += [node for write in body.writes for node in write.nodes[2 * first :]]
     nodes += [*loop.markers[:1], loop.markers[-1]]
+    for path in loop.paths:
+        nodes += [*nodes_between(path.marker, path.end), path.end]
     erased = set(nodes)
     graph = loop.markers[0].graph
     for node in reversed(list(graph.nodes)):

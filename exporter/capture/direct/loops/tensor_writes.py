@@ -51,9 +51,12 @@ class SliceWrite:
 
 
 def take_writes(
-    iterations: Sequence[list[torch.fx.Node]],
+    iterations: Sequence[list[torch.fx.Node]], *, takes_rows: bool = True
 ) -> tuple[list[SliceWrite], dict[torch.fx.Node, list[torch.fx.Node]]]:
     """Take the writes to tensors from before the loop out of the iterations.
+
+    Args:
+        takes_rows: whether rows that are written at the index may be written after the loop.
 
     Returns:
         The writes of rows; and by each other tensor that is written to, its value after each iteration.
@@ -64,7 +67,7 @@ def take_writes(
     if not any(map(_storages_written_by, itertools.chain(*iterations))):
         return [], {}
     outer_storages = _storages_before(iterations[0][0])
-    rows = _row_writes(iterations, outer_storages)
+    rows = _row_writes(iterations, outer_storages) if takes_rows else None
     if rows is not None:
         for write in rows:
             for nodes in iterations:
@@ -85,6 +88,22 @@ def take_writes(
         ):
             raise NotRepeated(f"an iteration reads '{operand.name}', a view of a tensor that it writes to")
     return [], updates
+
+
+def carry_writes(
+    nodes: list[torch.fx.Node], start: torch.fx.Node, updates: dict[torch.fx.Node, list[torch.fx.Node]]
+) -> None:
+    """Replace the writes of an iteration to tensors from before a loop by operators that return new values.
+
+    Args:
+        start: the first node of the loop.
+        updates: the values of the written tensors after the iterations before; this one's are added.
+
+    Raises:
+        NotRepeated: there is no such operator.
+    """
+    if any(map(_storages_written_by, nodes)) or updates:
+        _carry_values(nodes, _storages_before(start), updates)
 
 
 def _row_writes(

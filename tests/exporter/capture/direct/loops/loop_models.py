@@ -425,14 +425,12 @@ class OldView(Cells):
         return total, row
 
 
+WITH_CONDITIONS = [LastStepDiffers, CounterAsCondition, EvenSteps]
 REFUSED = {
     Break: "ends early",
-    LastStepDiffers: "does not do the same in every iteration",
-    CounterAsCondition: "does not do the same in every iteration",
     DoubledCounter: "changes 'count' from 4 to 8",
     SkippedCounter: "does not add 1 to 'count'",
     SumOfIndices: "a number that it computes from that of the iteration before",
-    EvenSteps: "does not do the same in every iteration",
     CounterInModule: r"gru.*count' from 2 to 3",
     SingleResult: r"members the code reads by number: rows\[1\]",
     ThirdResult: "of one iteration",

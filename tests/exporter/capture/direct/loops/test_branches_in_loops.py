@@ -67,7 +67,7 @@ def test_sides_agree_in_each_iteration_of_a_loop(model: nn.Module) -> None:
 
 
 class OtherFill(nn.Module):
-    """A loop whose sides differ."""
+    """A loop whose sides append different tensors."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         results = []
@@ -105,9 +105,175 @@ class FirstImage(nn.Module):
         return total
 
 
-@pytest.mark.parametrize("model", [OtherFill(), FormerRows(), FirstImage()], ids=repr)
-def test_a_branch_in_a_loop_whose_sides_may_differ_is_refused(model: nn.Module) -> None:
-    with pytest.raises(CaptureError, match="branch depends on the values of a tensor") as refusal:
+class CarriedOnOneSide(nn.Module):
+    """A loop whose sides change two variables, one of them on one side only, after a test of a number."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total, decay = x.new_zeros(4), x.new_ones(4)
+        for number in range(x.shape[0]):
+            if x[number, 0, 0].item() > 0.5:
+                total = total + x[number].sum(0)
+                decay = decay * 0.5
+            else:
+                total = total - decay
+        return total, decay
+
+
+class EveryOtherImage(nn.Module):
+    """A loop with a condition on its index, and one on a mask within one of its sides."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        results, last = [], x.new_zeros(4)
+        for number in range(x.shape[0]):
+            if number % 2 == 0:
+                last = torch.tanh(last + x[number].mean(0))
+            elif (x[number, :, 1] > 0.5).any():
+                last = last * 2
+            results.append(last)
+        return torch.stack(results)
+
+
+class WrittenOnBothSides(nn.Module):
+    """A loop that writes to a tensor, which it also reads, in place."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = x.new_zeros(4)
+        for image in x:
+            rows = image[image[:, 0] > 0.5]
+            if len(rows) == 0:
+                total *= 0.5
+            else:
+                total += rows.sum(0)
+        return total
+
+
+class UntilNoRows(nn.Module):
+    """A loop that ends at an image without rows, and has another condition behind that one."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total, count = x.new_zeros(4), x.new_zeros(())
+        for image in x:
+            rows = image[image[:, 0] > 0.5]
+            if rows.numel() == 0:
+                total = -total
+                break
+            if (image[:, 1] > 0.5).all():
+                total = total * 2
+            total = total + rows.amax(0)
+            count = count + 1
+        return total, count
+
+
+class CellsOfImages(nn.Module):
+    """Conditions in a loop inside of another one, on the indices of both."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        results = []
+        for number in range(x.shape[0]):
+            total = x.new_zeros(4)
+            for row in range(x.shape[1]):
+                if x[number, row, 0].item() > 0.5:
+                    total = torch.tanh(total + x[number, row])
+                elif (row + number) % 2 == 0:
+                    total = total - x[number, row]
+            results.append(total)
+        return torch.stack(results)
+
+
+DIFFERING = [
+    UntilNoRows(),
+    CellsOfImages(),
+    OtherFill(),
+    FormerRows(),
+    CarriedOnOneSide(),
+    EveryOtherImage(),
+    WrittenOnBothSides(),
+]
+
+
+@pytest.mark.parametrize("model", DIFFERING, ids=repr)
+def test_sides_that_differ_become_an_if_in_the_loop(model: nn.Module) -> None:
+    dynamic = ({0: "batch", 1: "rows"},)
+    program = opsetta.export(model.eval(), (batch_of("some all"),), dynamic_shapes=dynamic, opset=13)
+    for calls in ("none", "some one none all", "one none some none all"):
+        torch.testing.assert_close(program(batch_of(calls)), model(batch_of(calls)))
+
+
+class AppendedOnOneSide(nn.Module):
+    """A loop that appends to a list on one side."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        results = []
+        for number in range(x.shape[0]):
+            rows = x[number][x[number, :, 0] > 0.5]
+            if rows.numel() == 0:
+                continue
+            results.append(rows.amax(0))
+        return torch.stack(results)
+
+
+class SeenOnOneSide(nn.Module):
+    """A loop that changes a Python value on one side."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total, is_seen = x.new_zeros(4), False
+        for number in range(x.shape[0]):
+            if (x[number, :, 0] > 0.5).any():
+                is_seen = True
+            total = total + x[number].sum(0)
+        return total if is_seen else -total
+
+
+class StateInTuple(nn.Module):
+    """A loop that keeps its state in a tuple, and replaces it on one side by what it computed before."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        state = (x.new_zeros(4), x.new_ones(4))
+        for number in range(x.shape[0]):
+            new = state[0] + x[number].sum(0), state[1] * 0.5
+            if (x[number, :, 0] > 0.5).any():
+                state = new
+        return state[0] + state[1]
+
+
+class EndedTwice(nn.Module):
+    """A loop that ends in two ways."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total = x.new_zeros(4)
+        for number in range(x.shape[0]):
+            if (x[number, :, 0] > 0.5).all():
+                break
+            total = total + x[number].sum(0)
+            if total[0].item() > 3:
+                break
+        return total
+
+
+class SideOfOneImage(nn.Module):
+    """Code after a loop reads a variable that has no tensor before it."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        part = None
+        for number in range(x.shape[0]):
+            rows = x[number][x[number, :, 0] > 0.5]
+            part = x.new_ones(4) if rows.numel() == 0 else rows.amax(0)
+        return part
+
+
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (EndedTwice(), "ends early .break. on several sides"),
+        (FirstImage(), "has a condition, and changes .total."),
+        (AppendedOnOneSide(), "appends to the list 'results' on one side"),
+        (SeenOnOneSide(), "changes 'is_seen'"),
+        (StateInTuple(), "changes 'state'"),
+        (SideOfOneImage(), "assign it to a variable that is a tensor before the loop"),
+    ],
+)
+def test_sides_that_leave_other_things_behind_are_refused(model: nn.Module, message: str) -> None:
+    with pytest.raises(CaptureError, match=message) as refusal:
         opsetta.export(model.eval(), (batch_of("some all"),), dynamic_shapes=({0: "batch"},), opset=13)
     assert "test_branches_in_loops.py" in str(refusal.value)
 

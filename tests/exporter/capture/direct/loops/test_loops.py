@@ -11,7 +11,16 @@ import torch
 import opsetta
 
 from . import nested_models
-from .loop_models import EXPORTED, REFUSED, Bidirectional, Cells, FirstStepDiffers, InPlace, Recurrent
+from .loop_models import (
+    EXPORTED,
+    REFUSED,
+    WITH_CONDITIONS,
+    Bidirectional,
+    Cells,
+    FirstStepDiffers,
+    InPlace,
+    Recurrent,
+)
 
 SIZES = (1, 2, 3, 12)
 
@@ -24,7 +33,7 @@ def _export(model: type[Cells], opset: int, **options: object) -> opsetta.ONNXPr
 
 
 @pytest.mark.filterwarnings("ignore:the export is valid for")
-@pytest.mark.parametrize("model", EXPORTED)
+@pytest.mark.parametrize("model", [*EXPORTED, *WITH_CONDITIONS])
 def test_every_size_agrees(model: type[Cells]) -> None:
     program = _export(model, 13, capture="direct")
     assert [node.op_type for node in program.model.graph].count("Loop") == (1 + (model is Bidirectional))
