@@ -102,11 +102,11 @@ def _order_by_nodes(losses: tuple[TensorLoss, ...], nodes: list[ir.Node]) -> lis
         return min((total[str(v.name)] for v in node.outputs if v.name in total), default=before) - before
 
     order = [
-        other
+        candidate
         for node in sorted(nodes, key=added_noise)
         for value in node.inputs
         if value is not None and value.name in total
-        for other in (node, *_nodes_around(value))
+        for candidate in (node, *_nodes_around(value))
     ]
     return _names_in_order(order, nodes)
 

@@ -164,7 +164,8 @@ class TextGenerator:
             image_grid_thw: the rows and columns of their patches, for models such as Qwen2-VL.
             image_sizes: their heights and widths, for models such as LLaVA-NeXT and Pixtral.
             batch_num_images: the number of images of each text, for LLaVA-OneVision; by default 1.
-            aspect_ratio_ids, aspect_ratio_mask: of Mllama, the tiles of images.
+            aspect_ratio_ids: of Mllama, how the tiles of each image are arranged, as a number.
+            aspect_ratio_mask: of Mllama, which tiles images have.
             cross_attention_mask: of Mllama, the tiles that each token attends to.
             flattened_patches: of Pix2Struct, the patches of images instead; the mask is `attention_mask`.
             decoder_input_ids: how the results of an encoder-decoder begin, `[batch, length]`; by default as

@@ -109,7 +109,7 @@ def convert(
         "file": str(output),
         "opset": target_opset,
         "bytes": written.size,
-        "nodes": converted.model.graph.num_nodes(),
+        "nodes": (node_count := converted.model.graph.num_nodes()),
         "inputs": converted.input_names,
         "outputs": converted.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
@@ -117,8 +117,7 @@ def convert(
         **target_facts,
         **quantization.quantization_json(converted),
     }
-    nodes = count_text(converted.model.graph.num_nodes(), "node")
-    text = f"{output}: opset {target_opset}, {nodes}, {facts['bytes']} bytes"
+    text = f"{output}: opset {target_opset}, {count_text(node_count, 'node')}, {facts['bytes']} bytes"
     if errors:
         error_texts = (_ERROR_TEXTS[name].format(error) for name, error in errors.items())
         text += f"\nagrees with '{model}' in onnxruntime: {'; '.join(error_texts)}"

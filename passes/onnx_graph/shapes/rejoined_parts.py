@@ -77,7 +77,7 @@ class RejoinParts(ConstantPass):
         for reshape in reshapes:
             source, result = reshape.inputs[0], reshape.outputs[0]
             before, after = None if source is None else source.shape, result.shape
-            if before is None or after is None or len(after) != len(before) + 1:
+            if before is None or after is None or not len(after) == len(before) + 1 >= 2:
                 return None
             count, size = after[-2:]
             is_split_last = all(map(same_size, before[:-1], after[:-2]))

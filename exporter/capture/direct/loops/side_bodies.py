@@ -213,9 +213,9 @@ def _operands(paths: Iterable[_Path], start: int) -> list[torch.fx.Node]:
     """What paths read from a position on, and do not compute themselves behind it."""
     operands: dict[torch.fx.Node, None] = {}
     for path in paths:
-        own = set(path.nodes[start:])
+        computed = set(path.nodes[start:])
         read = [item for node in path.nodes[start:] for item in node.all_input_nodes]
-        operands.update(dict.fromkeys(item for item in [*read, *path.results] if item not in own))
+        operands.update(dict.fromkeys(item for item in [*read, *path.results] if item not in computed))
     return list(operands)
 
 
