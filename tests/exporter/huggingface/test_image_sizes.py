@@ -68,6 +68,17 @@ def qwen3():
     )
 
 
+def qwen3_experts():
+    vision = qwen3().vision_config.to_dict()
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    rotary = {**ROTARY, "mrope_interleaved": True}
+    return transformers.Qwen3VLMoeConfig(
+        text_config={**TEXT, **experts, "head_dim": 8, "rope_parameters": rotary},
+        vision_config={name: value for name, value in vision.items() if name != "model_type"},
+        **TOKENS,
+    )
+
+
 def pad_left(rows):
     width = max(map(len, rows))
     tokens = torch.tensor([[0] * (width - len(row)) + row for row in rows])
@@ -100,6 +111,7 @@ def compare(model, folder, inputs, **other_inputs):
     ("architecture", "config", "opset"),
     [
         ("Qwen3VLForConditionalGeneration", qwen3, 13),
+        pytest.param("Qwen3VLMoeForConditionalGeneration", qwen3_experts, 18, marks=pytest.mark.sweep),
         pytest.param("Qwen2VLForConditionalGeneration", qwen2, 18, marks=pytest.mark.sweep),
         pytest.param("Qwen2_5_VLForConditionalGeneration", qwen2_windows, 18, marks=pytest.mark.sweep),
     ],
