@@ -39,8 +39,12 @@ class CompleteRecurrentOutputs(NodePass):
 def _complete(node: ir.Node, names: Names) -> None:
     first, count = node.outputs[0], len(node.outputs)
     shape = first.shape
-    # Y is [length, directions, batch, hidden], the states lack the length.
-    state = ir.Shape([shape[1], shape[2], shape[3]]) if shape is not None and len(shape) == 4 else None
+    # Y is [length, directions, batch, hidden], or with the batch first [batch, length, directions, hidden];
+    # the states lack the length.
+    length = 1 if node.attributes.get_int("layout", 0) else 0
+    state = None
+    if shape is not None and len(shape) == 4:
+        state = ir.Shape([size for axis, size in enumerate(shape) if axis != length])
     node.resize_outputs(_OUTPUTS[node.op_type])
     for index, output in enumerate(node.outputs[count:], start=count):
         output.name = names.unique(f"{node.name or node.op_type}_output_{index}")
