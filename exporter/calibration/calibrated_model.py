@@ -149,7 +149,7 @@ def _separate_operands_of_where(graph: ir.Graph) -> None:
 
 @contextmanager
 def quiet_quantizer() -> Iterator[None]:
-    """Silence what onnxruntime's quantizers print and log: progress, and advice that is followed already."""
+    """Silence onnxruntime's quantizers: they print their progress, and advise steps that were done before."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -306,7 +306,7 @@ def _encode_image_text(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> t
     """The states of texts, in which the features of images take the places of the image tokens."""
     tokens, config = inputs["input_ids"], model.config
     embeddings = model.get_input_embeddings()(tokens)
-    # The type of models in general does not declare it.
+    # PreTrainedModel, the declared type, has no such method.
     encode = getattr(model, "get_image_features")  # noqa: B009
     features = encode(inputs["pixel_values"]).pooler_output.to(embeddings.dtype)
     embeddings = embeddings.masked_scatter((tokens == config.image_token_id)[..., None], features)

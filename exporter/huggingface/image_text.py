@@ -236,7 +236,7 @@ def _encode_images(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch
     """The features of all images, one after the other: `[positions, width]`."""
     import torch
 
-    # The type of models in general does not declare it.
+    # PreTrainedModel, the declared type, has no such method.
     encode: Callable[..., Any] = getattr(model, "get_image_features")  # noqa: B009
     with contextlib.ExitStack() as stack:
         projector = _projector_of(model)

@@ -50,12 +50,7 @@ def passes_if_equal() -> bool:
     frame = next(model_frames(sys._getframe(1)), None)
     if frame is None:
         return False
-    line = frame.f_lineno
-    checks = [
-        node
-        for node in _statements(frame)
-        if isinstance(node, (ast.Assert, ast.If)) and _covers(node.test, line)
-    ]
+    checks = _conditions_at(frame)
     if len(checks) != 1:
         return False
     [check] = checks
@@ -88,15 +83,20 @@ def while_at(frame: types.FrameType) -> ast.While | None:
 
 
 def leaves_iteration() -> bool:
-    """Whether the model's code runs an `if` whose body ends the iteration of a loop by `continue`."""
+    """Whether the model's code tests an `if` whose body ends with `continue`, `break` or `return`."""
     frame = next(model_frames(sys._getframe(1)), None)
-    if frame is None:
-        return False
-    line = frame.f_lineno
-    conditionals = [
-        node for node in _statements(frame) if isinstance(node, ast.If) and _covers(node.test, line)
-    ]
+    conditions = [] if frame is None else _conditions_at(frame)
+    conditionals = [node for node in conditions if isinstance(node, ast.If)]
     return bool(conditionals) and isinstance(conditionals[-1].body[-1], (ast.Continue, ast.Break, ast.Return))
+
+
+def _conditions_at(frame: types.FrameType) -> list[ast.Assert | ast.If]:
+    """The `assert` and `if` statements whose condition a frame tests."""
+    return [
+        node
+        for node in _statements(frame)
+        if isinstance(node, (ast.Assert, ast.If)) and _covers(node.test, frame.f_lineno)
+    ]
 
 
 def loop_at(frame: types.FrameType) -> ast.For | ast.While | None:

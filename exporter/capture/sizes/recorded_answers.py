@@ -29,7 +29,7 @@ for any number of rows but 0; and 1 broadcasts."""
 
 
 class AnswersOfLoop(list[Any]):
-    """The answers of the recorded iterations of a loop, of which another run may have more."""
+    """The answers in the recorded iterations of a loop; a run with more iterations repeats them."""
 
     def __iter__(self) -> Iterator[Any]:
         return itertools.cycle(list.__iter__(self))

@@ -26,7 +26,7 @@ typedef struct {
 } opsetta_prepack_session;
 
 /* Checks the environment, and the size of each file; with `verify_digests`, also its SHA-256 (1 to 5 s per GB). It does
-   not keep other processes from saving into the folder. Returns one of the numbers above; other than for the
+   not keep other processes from saving into the folder. Threads may call it at once; the stack needs 40 KB. Returns one of the numbers above; other than for the
    first, `reason` is why, cut to `reason_size` bytes. */
 int opsetta_prepack_check(const char *folder, const opsetta_prepack_session *session, int verify_digests,
                           char *reason, size_t reason_size);
@@ -228,7 +228,7 @@ static const char *opsetta_word(const char *at, size_t *size) {
 
 /* Whether this processor has the flags of a list that kernels use, and no others of them. */
 static int opsetta_same_flags(const char *saved) {
-  static char line[1 << 15];
+  char line[1 << 14];
   FILE *file = fopen("/proc/cpuinfo", "r");
   const char *flags = NULL, *word, *entry;
   size_t size, other, used = 0, found = 0;
@@ -297,7 +297,7 @@ static FILE *opsetta_open_file(const char *folder, const char *name, uint64_t *s
 
 /* Whether the files of a list are as they were saved, and `needed` is one of them. If not, `file` is the first that is not. */
 static int opsetta_same_files(const char *folder, const char *records, const char *needed, int verify, char file[256]) {
-  static unsigned char block[1 << 16];
+  unsigned char block[1 << 12];
   const char *record;
   int is_listed = 0, same = 1;
   strcpy(file, needed);

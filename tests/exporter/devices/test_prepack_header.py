@@ -16,9 +16,9 @@ from opsetta.exporter.command_line.cli import main
 from opsetta.exporter.devices.file_records import sign_json
 from opsetta.exporter.devices.prepack.manifest import C_HEADER, MANIFEST, PACKED, PLAIN
 from opsetta.registration import PrepackError
+from tests.exporter.devices.c_programs import COMPILER, needs_compiler
 
-COMPILER = shutil.which("cc")
-pytestmark = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler `cc`")
+pytestmark = needs_compiler
 FLAGS = ("-std=c99", "-pedantic", "-Wall", "-Wextra", "-Werror", "-fsanitize=address,undefined")
 PROGRAM = """
 #define OPSETTA_PREPACK_IMPLEMENTATION

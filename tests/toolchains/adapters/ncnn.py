@@ -12,7 +12,7 @@ import numpy as np
 DROPS_SIZES_OF_ONE = True
 """ncnn has no batch dimension, and a tensor whose first size is 1 may come back without it."""
 PNNX = os.path.join(os.path.dirname(importlib.util.find_spec("pnnx").origin), "pnnx")
-"""The program; the command of this name imports torch first, which takes longer than a conversion."""
+"""The executable. The Python command `pnnx` imports torch first, which takes longer than a conversion."""
 _NO_BATCH = 233
 """What pnnx writes for an input of which no dimension is known as the batch."""
 _TYPES = {"float32": "f32", "int64": "i64"}

@@ -60,7 +60,10 @@ class Loops:
         self.sides: dict[RecordedLoop, LoopSides] = {}
         """The sides of the conditions in the bodies of loops."""
         self.failures: list[LoopRefused] = []
-        """The errors of loops that ended by `break`: Python ignores what a closed generator raises."""
+        """The errors of loops that ended by `break`, to be raised later.
+
+        Python closes the generator of such a loop, and ignores what it raises then.
+        """
 
     @property
     def innermost(self) -> RecordedLoop | None:
@@ -126,7 +129,7 @@ class Loops:
             if sides is not None:
                 sides.finish_iteration()
         loop.states.append(python_state(frame))
-        self._mark(loop, loop.markers[-1].meta["val"])
+        loop.markers.append(self._mark(loop, loop.markers[-1].meta["val"]))
         self._check_state(loop, counters)
         if sides is not None:
             try:
@@ -224,15 +227,15 @@ class Loops:
 
     def _begin(self, loop: RecordedLoop, iteration: int) -> torch.SymInt:
         index = self._new_index(loop, iteration)
-        self.recorder.bind(index, self._mark(loop, index))
+        loop.markers.append(self._mark(loop, index))
+        self.recorder.bind(index, loop.markers[-1])
         return index
 
     def _begin_side(self, loop: RecordedLoop) -> torch.fx.Node:
-        """Add a node before an iteration that takes other sides than the first three, or after it."""
+        """Mark the beginning or the end of an iteration that takes other sides than the first three."""
         # What it computes must hold for the first iteration, too.
         index = self._new_index(loop, 0)
         node = self._mark(loop, index)
-        loop.markers.remove(node)
         self.recorder.bind(index, node)
         return node
 
@@ -246,11 +249,10 @@ class Loops:
         return index
 
     def _mark(self, loop: RecordedLoop, index: torch.SymInt) -> torch.fx.Node:
-        """Add a node before an iteration, or after the last one."""
+        """Add a node that marks where an iteration begins, or where the last one ends."""
         arguments = (self.all.index(loop), len(loop.markers))
         node = self.recorder.graph.call_function(loop_index, arguments)
         node.meta["val"] = index
-        loop.markers.append(node)
         return node
 
     def _check_state(self, loop: RecordedLoop, counters: Counters) -> None:
