@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import faulthandler
 import gc
 import os
@@ -16,13 +17,27 @@ IS_AVAILABLE = sys.platform.startswith("linux")
 """Forks of a process with threads are not safe on other systems."""
 
 
-def call_in_fork(function: Callable[[], bytes], seconds: float) -> bytes | None:
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What a fork may take.
+
+    Attributes:
+        memory: bytes of address space, besides what this process has.
+        seconds: of processor time.
+    """
+
+    memory: int
+    seconds: int
+
+
+def call_in_fork(function: Callable[[], bytes], seconds: float, limits: Limits | None = None) -> bytes | None:
     """The result of a function that computes bytes from what is in memory, and changes nothing else.
 
     A fork takes milliseconds, where a new process imports onnx for half a second.
 
     Args:
         seconds: by the clock, after which the fork is ended.
+        limits: the fork is ended, or the function gets a MemoryError, where it takes more.
 
     Returns:
         None if the function raises an error, crashes or takes too long.
@@ -33,7 +48,7 @@ def call_in_fork(function: Callable[[], bytes], seconds: float) -> bytes | None:
         warnings.simplefilter("ignore", DeprecationWarning)
         child = os.fork()
     if not child:
-        _run(function, sending)
+        _run(function, sending, limits)
     os.close(sending)
     try:
         data = _read_all(receiving, time.monotonic() + seconds)
@@ -49,7 +64,7 @@ def call_in_fork(function: Callable[[], bytes], seconds: float) -> bytes | None:
     return data if data is not None and status == 0 else None
 
 
-def _run(function: Callable[[], bytes], sending: int) -> None:
+def _run(function: Callable[[], bytes], sending: int, limits: Limits | None) -> None:
     """Run the function in the fork and exit, without running finalizers of this process's objects."""
     # Windows does not have the module.
     import resource
@@ -64,6 +79,11 @@ def _run(function: Callable[[], bytes], sending: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         # The C++ library prints why it ends the process.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
+        if limits is not None:
+            with open("/proc/self/statm") as file:
+                space = int(file.read().split()[0]) * resource.getpagesize() + limits.memory
+            resource.setrlimit(resource.RLIMIT_AS, (space, space))
+            resource.setrlimit(resource.RLIMIT_CPU, (limits.seconds, limits.seconds))
         data = memoryview(function())
         while data:
             data = data[os.write(sending, data) :]

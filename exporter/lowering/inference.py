@@ -2,17 +2,13 @@
 
 onnx's inference has no bounds: a Gather of a value by itself doubles the rank with each node, and data
 propagation turns a declared length of 2**33 into as many messages. Ranks and lengths are bounded first; a
-model whose inference may be expensive runs in a separate process, with memory and time in proportion to its
-size.
+model whose inference may be expensive runs in a fork, with memory and time in proportion to its size.
 """
 
 from __future__ import annotations
 
 import functools
-import json
-import subprocess
-import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import onnx
@@ -34,29 +30,6 @@ _SECONDS, _BYTES_IN_A_SECOND = 60, 100_000
 """A fork that infers is ended after this time, which is many times what inference takes."""
 _DIMENSION = 64
 """Bytes of a dimension, and of a propagated element."""
-
-_CHILD = """
-import json, os, resource, sys
-# What imported modules print must not mix with the answer.
-answer = os.fdopen(os.dup(1), "wb")
-os.dup2(2, 1)
-sys.path[:] = json.loads(sys.argv[1])
-import onnx.shape_inference
-model = sys.stdin.buffer.read()
-with open("/proc/self/statm") as file:
-    held = int(file.read().split()[0]) * resource.getpagesize()
-for kind, most in ((resource.RLIMIT_AS, held + int(sys.argv[2])), (resource.RLIMIT_CPU, int(sys.argv[3]))):
-    resource.setrlimit(kind, (most, most))
-try:
-    inferred = onnx.shape_inference.infer_shapes(
-        model, data_prop=bool(int(sys.argv[4])), strict_mode=bool(int(sys.argv[5]))
-    )
-except onnx.shape_inference.InferenceError as error:
-    answer.write(b"-" + str(error).encode()[:1000])
-else:
-    answer.write(b"+" + inferred.SerializeToString())
-answer.close()
-"""
 
 
 def infer_shapes(
@@ -86,27 +59,17 @@ def _infer(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds
         return onnx.shape_inference.infer_shapes(data, data_prop=data_prop, strict_mode=strict)
     ranks = RankBounds(model)
     affordable = bounds.inference + _PROPORTION * len(data)
-    # In another process: inference could take all memory, or crash this one.
+    # In a fork: inference could take all memory, or crash this process.
     if ranks.functions or ranks.dimensions() * _DIMENSION > affordable or is_risky(model):
-        return _infer_in_process(data, affordable, data_prop=data_prop, strict=strict)
-    # A fork is cheaper than a process that has to import onnx first.
+        return _infer_within(data, affordable, data_prop, strict)
     if not (forks.IS_AVAILABLE and may_slice_negative_sizes(model)):
         return _infer_here(data, affordable, data_prop, strict)
-
-    def infer_in_fork() -> bytes:
-        try:
-            result: bytes = b"+" + _infer_here(data, affordable, data_prop, strict).SerializeToString()
-            return result
-        except InferenceError as error:
-            return b"-" + str(error).encode()[:1000]
-
-    answer = forks.call_in_fork(infer_in_fork, _SECONDS + len(data) / _BYTES_IN_A_SECOND)
+    answer = _call_in_fork(
+        lambda: _infer_here(data, affordable, data_prop, strict), _SECONDS + len(data) / _BYTES_IN_A_SECOND
+    )
     if answer is None:
         raise InferenceError("onnx's shape inference crashes")
-    if answer[:1] == b"-":
-        raise InferenceError(answer[1:].decode(errors="replace"))
-    result: onnx.ModelProto = onnx.ModelProto.FromString(answer[1:])
-    return result
+    return answer
 
 
 def _infer_here(data: bytes, affordable: int, data_prop: bool, strict: bool) -> onnx.ModelProto:
@@ -117,35 +80,44 @@ def _infer_here(data: bytes, affordable: int, data_prop: bool, strict: bool) -> 
     # Two inferred copies of a large model would double the peak of memory.
     del inferred
     if length is None or length * _DIMENSION > affordable:
-        return _infer_in_process(data, affordable, data_prop=True, strict=strict)
+        return _infer_within(data, affordable, True, strict)
     return onnx.shape_inference.infer_shapes(data, data_prop=True, strict_mode=strict)
 
 
-def _infer_in_process(data: bytes, memory: int, *, data_prop: bool, strict: bool) -> onnx.ModelProto:
-    """Infer in a separate process; retry without data propagation if it takes too much."""
+def _infer_within(data: bytes, memory: int, data_prop: bool, strict: bool) -> onnx.ModelProto:
+    """Infer in a fork with little memory and time; retry without data propagation if it takes too much."""
     # Shapes without propagated data are better than none.
     for with_data in (True, False) if data_prop else (False,):
-        seconds = (2 if with_data == data_prop else 1) + len(data) // 2_000_000
-        answer = _run_process(data, memory, seconds, with_data, strict)
-        if answer[:1] == b"+":
-            result: onnx.ModelProto = onnx.ModelProto.FromString(answer[1:])
-            return result
-        if answer[:1] == b"-":
-            raise InferenceError(answer[1:].decode(errors="replace"))
+        inferred = _call_in_fork(
+            functools.partial(
+                onnx.shape_inference.infer_shapes, data, data_prop=with_data, strict_mode=strict
+            ),
+            _SECONDS,
+            limits=forks.Limits(memory, (2 if with_data == data_prop else 1) + len(data) // 2_000_000),
+        )
+        if inferred is not None:
+            return inferred
     raise InferenceError("its types and shapes take too much memory or time to infer")
 
 
-def _run_process(data: bytes, memory: int, seconds: int, data_prop: bool, strict: bool) -> bytes:
-    """The output of the process; empty if it was killed or the system does not support it."""
-    if not sys.platform.startswith("linux") or not sys.executable:
-        return b""
-    limits = [str(memory), str(seconds), str(int(data_prop)), str(int(strict))]
-    command = [sys.executable, "-I", "-c", _CHILD, json.dumps(sys.path), *limits]
-    try:
-        process = subprocess.run(command, input=data, capture_output=True, check=False)
-    except OSError:
-        return b""
-    return process.stdout if process.returncode == 0 else b""
+def _call_in_fork(
+    infer: Callable[[], onnx.ModelProto], seconds: float, limits: forks.Limits | None = None
+) -> onnx.ModelProto | None:
+    """What inference gives in a fork; None if it crashes or exceeds its limits."""
+
+    def answer_in_bytes() -> bytes:
+        try:
+            return b"+" + infer().SerializeToString()
+        except InferenceError as error:
+            return b"-" + str(error).encode()[:1000]
+
+    answer = forks.call_in_fork(answer_in_bytes, seconds, limits) if forks.IS_AVAILABLE else None
+    if answer is None:
+        return None
+    if answer[:1] == b"-":
+        raise InferenceError(answer[1:].decode(errors="replace"))
+    inferred: onnx.ModelProto = onnx.ModelProto.FromString(answer[1:])
+    return inferred
 
 
 def _is_static(graph: onnx.GraphProto) -> bool:
