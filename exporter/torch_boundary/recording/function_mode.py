@@ -170,6 +170,10 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         self.needs_number = True
         try:
             return func(tensor)
+        except ValueError:
+            # The error of `item` says how many elements there are, as a torch.export of the model does.
+            tensor.item()
+            raise
         finally:
             self.needs_number = False
 
