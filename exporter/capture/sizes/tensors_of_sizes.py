@@ -80,7 +80,9 @@ def _is_assignment(node: torch.fx.Node) -> bool:
 def _evaluate(numbers: _Numbers, values: Mapping[torch.fx.Node, object]) -> object:
     if isinstance(numbers, list):
         return [_evaluate(item, values) for item in numbers]
-    return values[numbers] if isinstance(numbers, torch.fx.Node) else numbers
+    value = values[numbers] if isinstance(numbers, torch.fx.Node) else numbers
+    # PyTorch makes no tensor of a number that depends on data. A trial knows no elements of tensors.
+    return 0 if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) else value
 
 
 def _name(node: Any) -> str:
