@@ -90,6 +90,20 @@ def leaves_iteration() -> bool:
     return bool(conditionals) and isinstance(conditionals[-1].body[-1], (ast.Continue, ast.Break, ast.Return))
 
 
+def answer_that_stays() -> bool | None:
+    """The answer to an `if` whose body ends with `break` or `return` that does not end the loop.
+
+    None for other conditions, and for those of several parts.
+    """
+    frame = next(model_frames(sys._getframe(1)), None)
+    conditions = [] if frame is None else _conditions_at(frame)
+    last = conditions[-1] if conditions else None
+    if not isinstance(last, ast.If) or not isinstance(last.body[-1], (ast.Break, ast.Return)):
+        return None
+    is_negated = isinstance(last.test, ast.UnaryOp) and isinstance(last.test.op, ast.Not)
+    return None if isinstance(last.test, ast.BoolOp) else is_negated
+
+
 def _conditions_at(frame: types.FrameType) -> list[ast.Assert | ast.If]:
     """The `assert` and `if` statements whose condition a frame tests."""
     return [

@@ -29,11 +29,11 @@ from ..fx_import.decision_marks import mark_decision
 from ..sizes.recorded_answers import QUESTIONS, AnswersOfLoop, Question, current_line, question_at
 from ..user_lines import CodeLine
 from .builtin_functions import check_number
-from .checks import asked_by_check, is_caught, leaves_iteration, passes_if_equal
+from .checks import answer_that_stays, asked_by_check, is_caught, leaves_iteration, passes_if_equal
 from .known_branches import known_answer
 from .loops.sides import BranchingLoops
 from .refusals import LoopRefused
-from .row_branches import MOST_BRANCHES, RowBranch, is_about_rows, row_branch
+from .row_branches import MOST_BRANCHES, RowBranch, are_carried_numbers, is_about_rows, row_branch
 from .sizes.environment import SizeEnvironment
 from .sizes.nodes import SizeNode
 
@@ -192,7 +192,8 @@ class Decisions:
             if answer is None and condition is not None and environment.loops is not None:
                 answer = self.of_sides_in_loop(expression, condition, definitions, environment)
             has_room = len(self._row_positions) < MOST_BRANCHES
-            if answer is None and condition is not None and has_room and is_about_rows(definitions):
+            has_sides = is_about_rows(definitions) or are_carried_numbers(definitions)
+            if answer is None and condition is not None and has_room and has_sides:
                 answer = self._of_both_sides(condition, environment)
             if answer is not None:
                 self._answer(current_line(), QUESTIONS[result_type], answer)
@@ -227,6 +228,9 @@ class Decisions:
         if branch is None:
             return None
         loop = None if environment.loops is None else environment.loops.innermost
+        # The side that ends the loop cannot stand for all iterations.
+        if loop is not None and answer_that_stays() not in (None, branch.answer):
+            return None
         count = len(self._row_positions)
         # The iterations of a loop take one side, since they become one body.
         key = (count,) if loop is None else loop.key_in_body(question)
@@ -273,7 +277,8 @@ class Decisions:
         line = current_line()
         rows = row_branch(expression, definitions, question_at(line, QUESTIONS[bool]))
         # Only one side writes to the tensors that an iteration changes, where the other one ends it.
-        usual = not leaves_iteration() if rows is None else rows.answer
+        stays = answer_that_stays()
+        usual = (not leaves_iteration() if rows is None else rows.answer) if stays is None else stays
         answer: bool | None = environment.loops.answer(usual)
         if answer is None:
             return None

@@ -19,6 +19,7 @@ import torch.fx
 from ...torch_boundary.fake_tensors import FakeTensor
 from ...torch_boundary.operators.overloads import OpOverload, schema_of
 from ...torch_boundary.recording.recorder import READS_OF_NUMBERS
+from ...torch_boundary.recording.replay import variable_in_loop
 from ...torch_boundary.size_questions import questions_of
 from ..fx_import.captured_program import RecordedProgram
 from ..sizes.recorded_answers import Question
@@ -117,6 +118,12 @@ def is_about_rows(definitions: Mapping[sympy.Symbol, _Definition]) -> bool:
         node.target not in READS_OF_NUMBERS or _count_of_true(node.args[0], _TESTS_OF_MASKS) is not None
         for node, _ in definitions.values()
     )
+
+
+def are_carried_numbers(definitions: Mapping[sympy.Symbol, _Definition]) -> bool:
+    """Whether a condition is about numbers that a loop has carried as tensors, such as `if seen:`."""
+    sources = [node.args[0] if node.args else None for node, _ in definitions.values()]
+    return bool(sources) and all(getattr(source, "target", None) is variable_in_loop for source in sources)
 
 
 def _same(count: int) -> int:

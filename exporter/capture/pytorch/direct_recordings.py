@@ -80,6 +80,8 @@ class DirectRecordings:
             decisions = Decisions(
                 self._specialize, self._constants, self._most_branches, None, sides, self._branching
             )
+            if self._branching is not None:
+                self._branching.is_changed = False
             try:
                 program = self._record(decisions)
                 record_side = functools.partial(self._record_other_side, sides)

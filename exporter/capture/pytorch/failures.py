@@ -73,6 +73,20 @@ _DATA = FailureKind(
     ),
     ("script", "trace"),
 )
+_ELEMENTS = FailureKind(
+    re.compile(
+        "elements cannot be converted to Scalar|more than one value is ambiguous|only one element tensors"
+    ),
+    "A number is read (.item(), float(), if) from a tensor that has one element in the example, but a "
+    "dynamic number of elements in the file.",
+    (
+        "leave the dimension out of dynamic_shapes, which fixes it at the size of the example",
+        "or keep the tensor (x * scale instead of x * scale.item(), torch.where(condition, a, b) instead of "
+        "an if), which computes each element",
+        "or read one element (x[0].item()) or a result of all (x.max().item())",
+    ),
+    ("script", "trace"),
+)
 _INPUT = FailureKind(
     re.compile("Unsupported input type|pytree containers of basic types"),
     "An argument is of a class that torch.export cannot open.",
@@ -121,6 +135,7 @@ _KINDS = (
     _NUMBER,
     _DATA,
     _SIZES,
+    _ELEMENTS,
     _INPUT,
     _OUTPUT,
     _SHAPELESS,

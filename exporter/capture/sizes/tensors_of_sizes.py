@@ -1,4 +1,4 @@
-"""Tensors that a model makes of sizes, as in `torch.tensor([height, width])`.
+"""Tensors that a model makes of sizes, as in `torch.tensor([height, width])` and `x[mask] = width`.
 
 A capture records such a call as several operators. A run of the model at given sizes makes a constant.
 """
@@ -18,7 +18,7 @@ _Numbers = object
 
 
 class TensorsOfSizes:
-    """The calls of `torch.tensor` with sizes in a captured graph.
+    """The calls of `torch.tensor` with sizes in a captured graph, and the assignments of sizes to tensors.
 
     Attributes:
         parts: the nodes that a call consists of, but for the last.
@@ -35,6 +35,8 @@ class TensorsOfSizes:
                 if numbers is not None:
                     self._numbers[node] = numbers
                     self.parts |= parts
+            elif _name(node) == "aten::scalar_tensor" and all(map(_is_assignment, node.users)):
+                self._numbers[node] = node.args[0]
 
     def __contains__(self, node: torch.fx.Node) -> bool:
         """Whether a node is the result of a call."""
@@ -70,10 +72,17 @@ def _numbers_of(node: Any, parts: set[torch.fx.Node]) -> _Numbers:
     return numbers
 
 
+def _is_assignment(node: torch.fx.Node) -> bool:
+    """Whether a node writes to a tensor; Python code makes a constant of a number that it assigns."""
+    return _name(node) in ("aten::copy_", "aten::index_put_")
+
+
 def _evaluate(numbers: _Numbers, values: Mapping[torch.fx.Node, object]) -> object:
     if isinstance(numbers, list):
         return [_evaluate(item, values) for item in numbers]
-    return values[numbers] if isinstance(numbers, torch.fx.Node) else numbers
+    value = values[numbers] if isinstance(numbers, torch.fx.Node) else numbers
+    # PyTorch makes no tensor of a number that depends on data. A trial knows no elements of tensors.
+    return 0 if isinstance(value, (torch.SymInt, torch.SymFloat, torch.SymBool)) else value
 
 
 def _name(node: Any) -> str:

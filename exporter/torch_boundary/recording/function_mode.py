@@ -170,6 +170,10 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         self.needs_number = True
         try:
             return func(tensor)
+        except ValueError:
+            # The error of `item` says how many elements there are, as a torch.export of the model does.
+            tensor.item()
+            raise
         finally:
             self.needs_number = False
 
@@ -188,6 +192,8 @@ def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
         return _tensor_of_numbers
     if func in _BY_INDEX and _has_numbers(args[1]):
         return functools.partial(_by_numbers, func)
+    if func is torch.as_tensor and args and _holds_sizes(args[0]):
+        return _tensor_of_sizes
     if func is torch.tensor and args and _holds_scalars(args[0]):
         # This implementation consists of operators, which can be recorded.
         return _refs.tensor
@@ -213,6 +219,20 @@ def _tensor_of_numbers(
 ) -> torch.Tensor:
     """`torch.tensor` of a range over a dynamic size."""
     return data.make_tensor().to(dtype=dtype, device=device)
+
+
+def _holds_sizes(data: object) -> bool:
+    """Whether nested lists hold sizes, or scalars, which `torch.as_tensor` would read."""
+    if not isinstance(data, (list, tuple)):
+        return False
+    return _holds_scalars(data) or any(isinstance(item, torch.SymInt) for item in pytree.tree_leaves(data))
+
+
+def _tensor_of_sizes(
+    data: object, dtype: torch.dtype | None = None, device: torch.device | str | None = None
+) -> object:
+    """`torch.as_tensor` of a list with sizes, as torch.export records `torch.tensor` of one."""
+    return _refs.tensor(data, dtype=dtype, device=device)
 
 
 def _has_numbers(index: object) -> bool:

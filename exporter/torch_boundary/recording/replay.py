@@ -249,9 +249,18 @@ def _storages(node: torch.fx.Node) -> set[Storage]:
     return {key for key in keys if key is not None}
 
 
+def variable_in_loop(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy of the value that a variable has before an iteration or after it; a target for graph nodes only.
+
+    Raises:
+        NotReplayable: always, since the copy stands for the values before all iterations.
+    """
+    raise NotReplayable("it depends on the iterations of a loop")
+
+
 def written_storages(node: torch.fx.Node) -> set[Storage]:
     """The storages that a call writes to."""
-    if node.op != "call_function":
+    if node.op != "call_function" or node.target is variable_in_loop:
         return set()
     if not isinstance(node.target, OpOverload):
         # What a higher-order operator runs may write to its operands.

@@ -23,8 +23,8 @@ def _has_dynamic_steps(
     """Whether a call of `torch.linspace` would fix its number of elements, and `linspace` supports it."""
     dtype = options.get("dtype") or torch.get_default_dtype()
     is_plain = options.keys() <= {"dtype", "device", "requires_grad"} and dtype.is_floating_point
-    has_tensor = isinstance(start, torch.Tensor) or isinstance(end, torch.Tensor)
-    return isinstance(steps, torch.SymInt) and is_plain and not has_tensor
+    has_vector = any(isinstance(item, torch.Tensor) and item.dim() > 0 for item in (start, end, steps))
+    return isinstance(steps, (torch.SymInt, torch.Tensor)) and is_plain and not has_vector
 
 
 def _linspace(
@@ -36,9 +36,15 @@ def _linspace(
     device: torch.device | str | None = None,
     requires_grad: bool = False,
 ) -> torch.Tensor:
-    """Floats at equal distances, computed from both ends as in PyTorch."""
+    """Floats at equal distances, computed from both ends as in PyTorch; each argument may be a tensor."""
     dtype = dtype or torch.get_default_dtype()
-    first, last = (torch.full((), item, dtype=dtype, device=device) for item in (start, end))
+    steps = steps.item() if isinstance(steps, torch.Tensor) else steps
+    first, last = (
+        item.to(device, dtype)
+        if isinstance(item, torch.Tensor)
+        else torch.full((), item, dtype=dtype, device=device)
+        for item in (start, end)
+    )
     step = (last - first) / torch.sym_max(steps - 1, 1)
     index = torch.arange(steps, device=device)
     upwards, downwards = first + step * index, last + step * index.sub(steps - 1)

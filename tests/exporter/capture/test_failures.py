@@ -77,6 +77,21 @@ class Product(nn.Module):
         return x @ torch.ones(5, 5)
 
 
+class SingleElement(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * x.mean(1).item()
+
+
+class SingleFloat(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * float(x[:, 0])
+
+
+class SingleBranch(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x if x.mean(1) > 0 else -x
+
+
 class Fixed(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return x.reshape(3, 4)
@@ -217,6 +232,20 @@ MODELS: dict[str, tuple[Callable[[], Any], tuple, dict[str, Any], str, list[str]
         "return x + 1 if positions == [0, 1, 2] else x",
         ["a comparison of a list of a dynamic length", "use torch.arange", "make the dimension static"],
     ),
+    **{
+        f"one element of a dynamic number: {model.__name__}": (
+            model,
+            (torch.ones(1, 4),),
+            ROWS,
+            code,
+            ["a dynamic number of elements in the file", "leave the dimension out", "torch.where", "x.max()"],
+        )
+        for model, code in {
+            SingleElement: "return x * x.mean(1).item()",
+            SingleFloat: "return x * float(x[:, 0])",
+            SingleBranch: "return x if x.mean(1) > 0 else -x",
+        }.items()
+    },
     "size looked up": (
         LookedUp,
         (torch.ones(3, 4),),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import types
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -46,12 +46,14 @@ class Counters:
         frame: types.FrameType,
         body: Sequence[ast.stmt],
         questions: IndexQuestions,
+        carried: Container[str] = (),
     ):
         """Find the numbers.
 
         Args:
             frame: of the code that has the loop.
             body: the statements of the loop.
+            carried: the variables whose numbers the loop carries as tensors.
         """
         self._loop, self._frame, self._questions = loop, frame, questions
         self._counters: dict[str, _CountedNumber] = {}
@@ -61,7 +63,12 @@ class Counters:
             # A number of a module would be another one after the export.
             is_of_module = owner is not None and isinstance(self._evaluate(owner), torch.nn.Module)
             # The evaluation of other terms could record operators.
-            if is_of_module or not self._is_number(start) or not _is_size(term):
+            if (
+                ast.unparse(target) in carried
+                or is_of_module
+                or not self._is_number(start)
+                or not _is_size(term)
+            ):
                 continue
             step = self._evaluate(term)
             if not self._is_number(step):
@@ -73,8 +80,8 @@ class Counters:
         """Whether the loop counts a number, whose path is as `python_state` writes it."""
         return path in self._counters
 
-    def __len__(self) -> int:
-        return len(self._counters)
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._counters)
 
     def begin(self, index: Number) -> None:
         """Set the numbers for an iteration."""

@@ -113,16 +113,19 @@ class Loops:
         loop.instruction = (frame, frame.f_lasti)
         loop.length = self.questions.polynomial(count)
         statement = loop_at(frame)
-        counters = Counters(loop, frame, [] if statement is None else statement.body, self.questions)
+        body = [] if statement is None else statement.body
+        carried = () if self._branching is None else self._branching.numbers.get(loop.key, ())
+        counters = Counters(loop, frame, body, self.questions, carried)
         loop.counted = counters
-        endings = None if self._branching is None else self._branching.endings.get(loop.key)
-        if endings is not None:
-            self.sides[loop] = LoopSides(loop, frame, statement, self.recorder, endings)
+        if self._branching is not None and loop.key in self._branching.endings:
+            self.sides[loop] = LoopSides(loop, frame, statement, self.recorder, self._branching)
         sides = self.sides.get(loop)
         for iteration in builtins.range(ITERATIONS):
             loop.states.append(python_state(frame))
             index = self._begin(loop, iteration)
             counters.begin(index)
+            if sides is not None:
+                sides.read_numbers()
             yield index
             if self._running[-1] is not loop:
                 raise self._running[-1].refuse("ends early (break, return or an error)")
@@ -143,6 +146,10 @@ class Loops:
             if not loop.is_ended:
                 raise
             self.failures.append(error)
+        except BranchesInLoop:
+            if self._branching is None or not loop.is_ended:
+                raise
+            self._branching.is_changed = True
 
     def _finish(self, loop: RecordedLoop, counters: Counters, frame: types.FrameType) -> None:
         """Compare the iterations of a loop, and set Python's variables for the code after it."""
@@ -150,14 +157,19 @@ class Loops:
         if self.failures or (loop in self.sides and not self.sides[loop].is_complete):
             # The code after it runs for nothing.
             return
-        if loop.is_ended and len(counters) > 0:
-            raise loop.refuse("counts a number, and ends early (break)")
+        for name in counters if loop.is_ended else ():
+            # The number of iterations does not tell it.
+            assert self._branching is not None
+            self._branching.carry_number(loop, name)
+            raise loop.refuse(f"counts '{name}', which is no variable, and ends early (break)")
         inner = self.all[self.all.index(loop) :]
         loop.symbols = set().union(*(inner_loop.own_symbols() for inner_loop in inner))
         # An inner loop writes to tensors by nodes that are replaced at the end of the recording.
         self.match(loop, takes_writes=len(inner) == 1)
         if not loop.is_ended:
             counters.finish()
+        if loop in self.sides:
+            self.sides[loop].read_numbers()
         for state in loop.states[-1].values():
             if isinstance(state, ListState):
                 _lengthen_list(state, loop)
@@ -186,6 +198,11 @@ class Loops:
                     sides.finish_other(begin, is_ended=True)
                 except LoopRefused as error:
                     self.failures.append(error)
+                except BranchesInLoop:
+                    # Python ignores what a generator raises that is closed.
+                    assert self._branching is not None
+                    self._branching.is_changed = True
+                    return
                 if not sides.is_complete and self._branching is not None:
                     self._branching.add_ending(loop.key, ending)
                 return
@@ -260,7 +277,7 @@ class Loops:
         second, third, final = loop.states[1:]
         for name, before in third.items():
             after = final.get(name, before)
-            if name in counters:
+            if name in counters or (loop in self.sides and name in self.sides[loop].numbers):
                 continue
             if {type(before), type(after)} & {torch.SymInt, torch.SymFloat}:
                 self._check_number(loop, name, before, after)
@@ -273,6 +290,15 @@ class Loops:
                 if growth - {0} and (growth != {1} or len(lengths) <= ITERATIONS):
                     raise loop.refuse(f"does not extend the list '{name}' by one member in each iteration")
             elif before != after and name in second and not isinstance(before, ListState):
+                numbers = [state.get(name) for state in loop.states]
+                differences = [
+                    later - earlier
+                    for earlier, later in itertools.pairwise(numbers)
+                    if isinstance(earlier, int) and isinstance(later, int)
+                ]
+                # A product may need more bits than a tensor has.
+                if self._branching is not None and len(set(differences)) < 2:
+                    self._branching.carry_number(loop, name)
                 raise loop.refuse(
                     f"changes '{name}' from {before!r} to {after!r}: only tensors, and lists to which it "
                     "appends tensors, may change"

@@ -224,6 +224,9 @@ def move_invariants(
             continue
         if not isinstance(value, _SYMBOLIC) or value.node.expr.free_symbols & symbols:
             continue
+        # The number that an iteration reads from a tensor may be another one in the next.
+        if "unbacked_bindings" in node.meta:
+            continue
         if inside.intersection(node.all_input_nodes) and not _reads_outside(node, start, value):
             continue
         start.prepend(node)

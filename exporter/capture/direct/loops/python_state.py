@@ -11,7 +11,7 @@ import torch
 
 _MOST_MEMBERS = 64
 """Members of longer lists are not looked at."""
-_PLAIN = (bool, int, float, str, torch.SymInt, torch.SymFloat, torch.Tensor)
+_PLAIN = (bool, int, float, str, torch.SymInt, torch.SymFloat, torch.SymBool, torch.Tensor)
 _WITHOUT_STATE = (type, types.ModuleType, types.FunctionType, types.MethodType)
 
 

@@ -32,6 +32,9 @@ def roll_loops(loops: Loops, graph: torch.fx.Graph, root: torch.nn.Module) -> No
             raise loop.refuse("ends early (break) on several sides of its conditions")
         if loop.body is None:
             raise loop.refuse("ends early (break, return or an error)")
+    for sides in loops.sides.values():
+        for node in sides.variable_nodes:
+            node.target = _ATEN.clone.default
     replaced: dict[torch.fx.Node, torch.fx.Node] = {}
     outer_loops = {loop.outer for loop in loops.all}
     depths = sorted({loop.depth for loop in loops.all}, reverse=True)

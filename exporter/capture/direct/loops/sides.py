@@ -5,7 +5,9 @@ more for each other combination of answers. Then Python's variables get their va
 back, and `side_bodies` makes one body of all recorded ones.
 
 A value reaches the next iteration through a variable or a list. At the end of an iteration these get copies
-of their values: on each side another tensor may be the variable's value, and the copy stands for both.
+of their values: on each side another tensor may be the variable's value, and the copy stands for both. A
+Python number that the iterations change, such as `done = True`, is carried as a tensor: an iteration reads it
+at its beginning.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ import torch.fx
 
 from ....torch_boundary.process.local_variables import set_local
 from ....torch_boundary.recording.recorder import GraphRecorder
+from ....torch_boundary.recording.replay import variable_in_loop
 from ..refusals import LoopRefused
 from .matching import LoopBody
 from .python_state import ListState, python_state, tensor_members
@@ -31,6 +34,13 @@ _MOST_PATHS = 8
 _RUNS = "break"
 """The name of the flag; no variable has it."""
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
+_NUMBERS = {
+    # PyTorch makes no tensor of a truth value that depends on data.
+    bool: (torch.bool, (bool,)),
+    int: (torch.int64, (int, torch.SymInt)),
+    float: (torch.float64, (float, torch.SymFloat)),
+}
+"""By the class of a number, the type of the tensor that carries it, and the classes of its later values."""
 _REMEDY = "; compute both sides and choose by torch.where, or make the sides alike in this"
 
 
@@ -43,18 +53,34 @@ class BranchingLoops:
 
     Attributes:
         endings: by the key of a loop, see `RecordedLoop`, the combinations of answers that end it.
+        numbers: by such a key, the variables whose Python numbers the iterations change.
         is_changed: whether another recording knows more of these.
     """
 
     def __init__(self) -> None:
         self.endings: dict[tuple[Hashable, ...], list[Sequence[bool]]] = {}
+        self.numbers: dict[tuple[Hashable, ...], set[str]] = {}
         self.is_changed = False
 
     def add_ending(self, key: tuple[Hashable, ...], answers: Sequence[bool]) -> None:
         """Let another recording of a loop run a combination of answers last, which ends the loop."""
         # It had run last already: no order of the combinations runs all of them.
-        self.is_changed = answers not in self.endings[key]
+        self.is_changed |= answers not in self.endings[key]
         self.endings[key].append(answers)
+
+    def carry_number(self, loop: RecordedLoop, name: str) -> None:
+        """Let another recording of a loop carry the number of a variable, if that is possible.
+
+        Raises:
+            BranchesInLoop: the other recording is to begin.
+        """
+        names = self.numbers.setdefault(loop.key, set())
+        # Other paths are those of attributes and members of containers.
+        is_variable = name.isidentifier()
+        if is_variable and type(loop.states[0].get(name)) in _NUMBERS and name not in names:
+            names.add(name)
+            self.endings.setdefault(loop.key, [])
+            raise BranchesInLoop
 
 
 class LoopSides:
@@ -63,13 +89,16 @@ class LoopSides:
     Args:
         frame: of the code that has the loop.
         statement: the loop.
-        last_answers: the combinations of answers that end the loop; they run last.
+        branching: knows the combinations of answers that end the loop, which run last, and the numbers that
+            the iterations change.
 
     Attributes:
         answers: the answers of the current iteration so far.
         planned: the first answers of the current iteration.
         initial: by variable, the copy of its value before the loop.
         copies: by variable or list, the copies at the end of the first three iterations.
+        variable_nodes: the copies of variables, which are calls of `variable_in_loop`.
+        numbers: the tensors that carry Python numbers, by variable.
     """
 
     def __init__(
@@ -78,7 +107,7 @@ class LoopSides:
         frame: types.FrameType,
         statement: ast.For | ast.While | None,
         recorder: GraphRecorder,
-        last_answers: Sequence[Sequence[bool]],
+        branching: BranchingLoops,
     ):
         if statement is None:
             raise loop.refuse("has a condition, and is not a statement `for` or `while` of a source file")
@@ -86,7 +115,9 @@ class LoopSides:
         self._before = dict(frame.f_locals)
         self._body = statement.body
         self._targets = [statement.target] if isinstance(statement, ast.For) else []
-        self._last_answers = last_answers
+        self._branching = branching
+        self._last_answers = branching.endings[loop.key]
+        self.variable_nodes: list[torch.fx.Node] = []
         self.answers: list[bool] = []
         self.planned: list[bool] = []
         self._pending: list[list[bool]] | None = None
@@ -107,11 +138,18 @@ class LoopSides:
             raise loop.refuse(
                 "has a condition, a `break` and an `else`; use a variable in place of the `else`"
             )
+        self._classes = {name: type(frame.f_locals[name]) for name in branching.numbers.get(loop.key, ())}
         if self._breaks:
             # Whether the iteration runs; `break` makes it false.
-            self.initial[_RUNS], self._runs = self._flag(True)
+            self.initial[_RUNS], self._runs = self._make_number(True)
             self.copies[_RUNS] = []
-            self._stopped, _ = self._flag(False)
+            self._stopped, _ = self._make_number(False)
+        self.numbers: dict[str, torch.Tensor] = {}
+        self._read: dict[str, tuple[object, torch.Tensor]] = {}
+        """The numbers at the beginning of the iteration, and the tensors that they were read from."""
+        for name in sorted(self._classes):
+            self.initial[name], self.numbers[name] = self._copy_number(name)
+            self.copies[name] = []
 
     @property
     def is_first(self) -> bool:
@@ -122,6 +160,14 @@ class LoopSides:
     def usual(self) -> list[bool]:
         """The answers of the first three iterations."""
         return self._answers_of_iterations[0]
+
+    def read_numbers(self) -> None:
+        """Set the variables of carried numbers, for an iteration or for the code after the loop."""
+        for name, tensor in self.numbers.items():
+            # A fake tensor gives the same symbol at each reading.
+            copy = self._copy(tensor)[1]
+            self._read[name] = copy.item(), copy
+            set_local(self._frame, name, self._read[name][0])
 
     def answer(self, usual: bool) -> bool:
         """The answer to the next condition of an iteration.
@@ -137,7 +183,11 @@ class LoopSides:
         """Copy the values of one of the first three iterations for the next one."""
         before, after = self._loop.states[-1], python_state(self._frame)
         for name in sorted(self.initial.keys() - {_RUNS}):
-            self.copies[name].append(self._copy_variable(name))
+            if name in self.numbers:
+                node, self.numbers[name] = self._copy_number(name)
+            else:
+                node = self._copy_variable(name)
+            self.copies[name].append(node)
         if _RUNS in self.initial:
             node, self._runs = self._copy(self._runs)
             self.copies[_RUNS].append(node)
@@ -162,6 +212,9 @@ class LoopSides:
         usual = self.usual
         if self._pending is None:
             if any(answers != usual for answers in self._answers_of_iterations):
+                for name, value in self._before.items():
+                    if self._frame.f_locals.get(name) is not value and name not in self._loop.counted:
+                        self._branching.carry_number(self._loop, name)
                 raise self._loop.refuse("tests its condition in some iterations only")
             self._pending = [[*usual[:index], not usual[index]] for index in range(len(usual))]
             # A side may leave such a variable as an earlier iteration set it, which it does not have here.
@@ -180,6 +233,7 @@ class LoopSides:
         self._numbers, self._tensors = python_state(self._frame), tensor_members(self._frame)
         self._nodes = [(tensor, self._recorder.node_of(tensor)) for tensor in self._tensors.values()]
         self._marker = begin()
+        self.read_numbers()
         return self._marker
 
     def finish_other(self, begin: Callable[[], torch.fx.Node], is_ended: bool = False) -> None:
@@ -255,24 +309,50 @@ class LoopSides:
 
     def _copy(self, tensor: torch.Tensor) -> tuple[torch.fx.Node, torch.Tensor]:
         recorder = self._recorder
-        node = recorder.graph.call_function(torch.ops.aten.clone.default, (recorder.node_of(tensor),))
+        node = recorder.graph.call_function(variable_in_loop, (recorder.node_of(tensor),))
+        self.variable_nodes.append(node)
         node.meta["nn_module_stack"] = {}
         result = recorder.empty(tensor.shape, tensor.dtype, tensor.device)
         recorder.bind(result, node)
         return node, result
 
-    def _flag(self, value: bool) -> tuple[torch.fx.Node, torch.Tensor]:
+    def _copy_number(self, name: str) -> tuple[torch.fx.Node, torch.Tensor]:
+        """A copy of a tensor of the number that a variable has now."""
+        value = self._frame.f_locals.get(name)
+        number, tensor = self._read.get(name, (None, None))
+        if tensor is not None and value is number:
+            return self._copy(tensor)
+        if isinstance(value, torch.SymInt) and isinstance(number, torch.SymInt):
+            symbol, expression = number.node.expr, value.node.expr
+            if (expression.subs(symbol, symbol + 1) - expression).expand() not in (0, 1, -1):
+                raise self._loop.refuse(f"multiplies '{name}', which may need more bits than a tensor has")
+        return self._copy(self._make_number(value, name)[1])
+
+    def _make_number(self, value: object, name: str = _RUNS) -> tuple[torch.fx.Node, torch.Tensor]:
+        """A tensor of a number.
+
+        Raises:
+            LoopRefused: the number is of another class than at the beginning.
+        """
+        dtype, classes = _NUMBERS[self._classes.get(name, bool)]
+        if type(value) not in classes:
+            raise self._loop.refuse(
+                f"assigns {type(value).__name__} to '{name}', which was {type(self._before[name]).__name__}"
+            )
         recorder = self._recorder
-        node = recorder.graph.call_function(torch.ops.aten.full.default, ([], value), {"dtype": torch.bool})
+        number = recorder.node_of(value)
+        node = recorder.graph.call_function(torch.ops.aten.full.default, ([], number), {"dtype": dtype})
         node.meta["nn_module_stack"] = {}
-        result = recorder.empty((), torch.bool)
+        result = recorder.empty((), dtype)
         recorder.bind(result, node)
         return node, result
 
     def _values(self) -> dict[torch.fx.Node, torch.fx.Node]:
         """The values of another side, by the copies of the third iteration; shortens lists again."""
         tensors: dict[str, object] = {
-            name: self._frame.f_locals.get(name) for name in self.initial if name != _RUNS
+            name: self._copy_number(name)[1] if name in self.numbers else self._frame.f_locals.get(name)
+            for name in self.initial
+            if name != _RUNS
         }
         seen: set[int] = set()
         for path, state in self._numbers.items():
@@ -309,7 +389,7 @@ class LoopSides:
         ]
         for path, number in self._numbers.items():
             after = numbers_after.get(path, number)
-            if isinstance(number, ListState) or path in self._loop.counted:
+            if isinstance(number, ListState) or path in self._loop.counted or path in self.numbers:
                 continue
             if isinstance(number, _SYMBOLIC) and isinstance(after, _SYMBOLIC):
                 # A number that each iteration computes may not be used after the loop.
@@ -326,9 +406,10 @@ class LoopSides:
             raise self._refuse_change(changed[0])
 
     def _refuse_change(self, path: str) -> LoopRefused:
+        self._branching.carry_number(self._loop, path)
         return self._loop.refuse(
-            f"has a condition, and changes '{path}': only local variables that are tensors before the loop "
-            f"may differ between its sides{_REMEDY}"
+            f"has a condition, and changes '{path}': only local variables that are tensors or numbers before "
+            f"the loop may differ between its sides{_REMEDY}"
         )
 
     def _is_set_first(self, name: str) -> bool:

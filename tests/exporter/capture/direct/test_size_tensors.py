@@ -111,3 +111,20 @@ def test_buffers_give_the_padding_of_a_convolution(mode: str) -> None:
     )
     for length in (18, 19, 31):
         program.verify((torch.randn(1, 1, length),))
+
+
+def test_shapes_in_a_tensor_are_sizes_and_bounds() -> None:
+    """Deformable DETR: the positions of a feature map by `torch.linspace` with elements of a tensor."""
+
+    def positions(x: torch.Tensor) -> torch.Tensor:
+        shapes = torch.as_tensor([(x.shape[0], x.shape[1])], dtype=torch.long)
+        results = []
+        for height, width in shapes:
+            rows = torch.linspace(0.5, height - 0.5, height) / height  # type: ignore[call-overload]
+            results.append(rows[:, None] + torch.linspace(0, width - 1, width))  # type: ignore[call-overload]
+        return torch.cat(results)
+
+    dynamic = ({0: "height", 1: "width"},)
+    program = opsetta.export(positions, (torch.zeros(5, 6),), opset=13, dynamic_shapes=dynamic)
+    for size in ((1, 3), (9, 4)):
+        program.verify((torch.zeros(size),))

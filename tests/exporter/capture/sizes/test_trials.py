@@ -125,3 +125,24 @@ def test_any_exception_of_a_model_at_other_sizes_is_a_restriction(error: type[Ex
     program = opsetta.export(model, torch.ones(6, 2), opset=17, dynamic_shapes=({0: "n"},))
     assert program.dimensions["n"].minimum == 4
     assert "it is too short" in program.dimensions["n"].restrictions[0].reason
+
+
+class AssignedSize(torch.nn.Module):
+    """Ball queries of PointNet++: a mask assigns a size, and fewer rows than neighbours fail."""
+
+    def forward(self, distances: torch.Tensor) -> torch.Tensor:
+        size = distances.shape[0]
+        positions = torch.arange(size)
+        positions[distances > 0.5] = size
+        nearest = positions.sort()[0][:4]
+        mask = nearest == size
+        nearest[mask] = nearest[:1].repeat(4)[mask]
+        return nearest
+
+
+def test_an_assigned_size_is_a_constant_of_a_trial() -> None:
+    dynamic = ({0: "n"},)
+    program = opsetta.export(AssignedSize().eval(), (torch.rand(9),), opset=13, dynamic_shapes=dynamic)
+    assert program.dimensions["n"].minimum == 4
+    for size in (4, 30):
+        program.verify((torch.rand(size),))

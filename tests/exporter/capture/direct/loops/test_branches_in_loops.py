@@ -180,7 +180,55 @@ class CellsOfImages(nn.Module):
         return torch.stack(results)
 
 
+class SeenOnOneSide(nn.Module):
+    """A loop that changes a Python value on one side."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        total, is_seen = x.new_zeros(4), False
+        for number in range(x.shape[0]):
+            if (x[number, :, 0] > 0.5).any():
+                is_seen = True
+            total = total + x[number].sum(0)
+        return total if is_seen else -total
+
+
+class UntilDone(nn.Module):
+    """A flag on one side of a condition, and a position on a side within the other one."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total, is_done, largest = x.new_zeros(4), False, 0
+        for number in range(x.shape[0]):
+            if not is_done:
+                total = total + x[number].sum(0)
+                if x[number].sum().item() > x[largest].sum().item():
+                    largest = number
+            if total[0].item() > 3:
+                is_done = True
+        return total, x[largest]
+
+
+class CountedOnOneSide(nn.Module):
+    """A count on one side, a factor that each iteration changes, and a flag where the loop ends."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        total, count, factor, is_ended, length = x.new_zeros(4), 0, 1.0, False, 0
+        for number in range(x.shape[0]):
+            if (x[number, :, 1] > 0.9).any():
+                is_ended = True
+                break
+            if (x[number, :, 0] > 0.5).any():
+                total = total + x[number].sum(0) * factor
+                count += 1
+            factor *= 0.5
+            length += 1
+        total = total / max(count, 1)
+        return -total if is_ended else total, torch.tensor([count, length])
+
+
 DIFFERING = [
+    SeenOnOneSide(),
+    UntilDone(),
+    CountedOnOneSide(),
     UntilNoRows(),
     CellsOfImages(),
     OtherFill(),
@@ -212,16 +260,17 @@ class AppendedOnOneSide(nn.Module):
         return torch.stack(results)
 
 
-class SeenOnOneSide(nn.Module):
-    """A loop that changes a Python value on one side."""
+class DoubledOnOneSide(nn.Module):
+    """A loop that multiplies an integer, which Python gives as many bits as it needs."""
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        total, is_seen = x.new_zeros(4), False
+        total, factor = x.new_zeros(4), 1
         for number in range(x.shape[0]):
             if (x[number, :, 0] > 0.5).any():
-                is_seen = True
-            total = total + x[number].sum(0)
-        return total if is_seen else -total
+                total = total + x[number].sum(0)
+            else:
+                factor = factor * 2
+        return total * factor
 
 
 class StateInTuple(nn.Module):
@@ -267,7 +316,7 @@ class SideOfOneImage(nn.Module):
         (EndedTwice(), "ends early .break. on several sides"),
         (FirstImage(), "has a condition, and changes .total."),
         (AppendedOnOneSide(), "appends to the list 'results' on one side"),
-        (SeenOnOneSide(), "changes 'is_seen'"),
+        (DoubledOnOneSide(), "multiplies 'factor'"),
         (StateInTuple(), "changes 'state'"),
         (SideOfOneImage(), "assign it to a variable that is a tensor before the loop"),
     ],
