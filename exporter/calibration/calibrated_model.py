@@ -18,6 +18,7 @@ from ...registration import InferenceError, OpsettaError
 from ...registration.printable import one_line
 from ..files.reading import ModelFolder, bounds_of, read_model, to_ir
 from ..files.writing import save
+from ..lowering.conversion.preparation import source_of
 from .batches import Batches
 from .scheme import FIRST_16_BIT_OPSET, QuantizationScheme
 from .weight_rounding import WeightRounder
@@ -91,7 +92,8 @@ class CalibratedModel:
         IdentityEliminationPass()(result)
         if self._rounder is not None:
             self._rounder.round(result)
-            save(result, self.quantized)
+        # onnxruntime's tools see only tensors of declared types, and infer none for its own operators.
+        save(source_of(result, bounds), self.quantized)
         return result
 
     def _quantize_file(self, form: str, float_nodes: Collection[str]) -> None:

@@ -168,6 +168,7 @@ def test_16_bits_lose_less_and_need_the_operators_of_onnxruntime_below_21(folder
         domains = {node.domain for node in quantized.model.graph if "Quantize" in node.op_type}
         assert domains == ({"com.microsoft"} if opset == 13 else {""})
         assert quantized.accuracy.outputs[0].relative_error < 0.02
+        assert "Relu" in {loss.operator for loss in quantized.accuracy.tensors}
     model = opsetta.load(folder / "m.onnx").lower(13, target="tensorrt8")
     with pytest.raises(opsetta.TargetError, match="com.microsoft::.*its domain is not supported"):
         model.quantize(folder / "data.npz", activations=activations)
