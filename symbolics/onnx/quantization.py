@@ -165,8 +165,9 @@ def _subtract_zero_point(g: GraphContext, value: Value, zero_point: Value | None
     if zero_point is None:
         return exact
     zero = g.cast(zero_point, DataType.INT32)
-    rank, tensor_rank = g.rank(zero_point), known_rank(g, value)
-    if rank == 1 and g.shape(zero_point) != (1,) and tensor_rank > 1:
+    # A number needs no rank: those of results of other domains' operators may be unknown.
+    is_per_axis = g.rank(zero_point) == 1 and g.shape(zero_point) != (1,)
+    if is_per_axis and (tensor_rank := known_rank(g, value)) > 1:
         after = tensor_rank - 1 - axis % tensor_rank
         zero = g.op("Unsqueeze", zero, axes=list(range(1, after + 1))) if after else zero
     return g.op("Sub", exact, zero)

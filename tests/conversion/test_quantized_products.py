@@ -1,4 +1,4 @@
-"""Convolutions of 8-bit integers at opset 9, which lacks their operators, against onnx's reference."""
+"""Convolutions and products of 8-bit integers at opset 9, which lacks their operators."""
 
 import numpy as np
 import onnx
@@ -43,3 +43,18 @@ def test_sums_that_may_be_inexact_are_refused(tmp_path):
     onnx.save(convolution(512, is_constant=False)[0], tmp_path / "m.onnx")
     with pytest.raises(opsetta.UnsupportedOperatorsError, match=r"may be too large for FLOAT; opset 10 is"):
         opsetta.load(tmp_path / "m.onnx").lower(9)
+
+
+def test_products_of_unknown_rank(tmp_path):
+    """The rank is unknown after operators of other domains; a number as the zero point does not need it."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 10]>
+        net (uint8[2, 3] x, uint8[3, 4] w) => (uint8[a, b] y)
+            <float s = {0.5}, uint8 z = {3}, float[1] t = {9}> {
+          y = QLinearMatMul(x, s, z, w, s, z, t, z)
+        }""")
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "m.onnx")
+    source = opsetta.load(tmp_path / "m.onnx")
+    feeds = [RANDOM.integers(0, 9, shape, np.uint8) for shape in ((2, 3), (3, 4))]
+    np.testing.assert_array_equal(source.lower(9)(*feeds), source(*feeds))
