@@ -89,7 +89,9 @@ def products_of(model: ir.Model) -> list[Product]:
     for node in model.graph:
         if node.op_type not in ("Conv", "Gemm", "MatMul") or node.domain or len(node.inputs) < 2:
             continue
-        weight, attributes = node.inputs[1], node.attributes
+        (data, weight), attributes = node.inputs[:2], node.attributes
+        if data is None or data.const_value is not None:
+            continue
         if weight is None or weight.const_value is None or len(weight.uses()) > 1:
             continue
         is_conv, rank = node.op_type == "Conv", len(weight.const_value.shape)

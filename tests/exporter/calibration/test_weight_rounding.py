@@ -110,10 +110,13 @@ def test_rows_that_would_change_more_keep_the_nearest_integers():
 def test_weights_of_several_readers_and_computed_ones_are_left_alone():
     text = """
         <ir_version: 8, opset_import: ["" : 13]>
-        net (float[2, 2] x) => (float[2, 2] y) <float[2, 2] w = {1, 2, 3, 4}> {
+        net (float[2, 2] x) => (float[2, 2] y)
+            <float[2, 2] w = {1, 2, 3, 4}, float[2, 2] v = {1, 2, 3, 4}, float[2, 2] u = {1, 2, 3, 4}> {
           a = MatMul(x, w)
           b = MatMul(a, w)
-          y = MatMul(b, x)
+          c = MatMul(b, x)
+          d = MatMul(v, u)
+          y = Add(c, d)
         }"""
     model = ir.serde.deserialize_model(onnx.parser.parse_model(text))
     assert products_of(model) == []
