@@ -74,11 +74,13 @@ class Product:
         reach = [(size - 1) * step + 1 for size, step in zip(kernel, dilations, strict=True)]
         windows = np.lib.stride_tricks.sliding_window_view(padded, reach, tuple(range(2, rank + 2)))
         every = slice(None)
-        windows = windows[(every, every, *(slice(None, None, step) for step in (*strides, *dilations)))]
+        strided = (every, every, *(slice(None, None, step) for step in (*strides, *dilations)))
+        windows = windows[strided]
         # [batch, channels, *positions, *kernel]: the positions become samples.
         positions = np.indices((windows.shape[0], *windows.shape[2 : 2 + rank])).reshape(1 + rank, -1)
         chosen = positions[:, :: -(-positions.shape[1] // count)]
-        columns = windows[(chosen[0], every, *chosen[1:])]
+        index = (chosen[0], every, *chosen[1:])
+        columns = windows[index]
         grouped: np.ndarray = columns.reshape(len(columns), self.groups, -1).swapaxes(0, 1)
         return grouped
 
@@ -98,7 +100,7 @@ def products_of(model: ir.Model) -> list[Product]:
         if (
             (rank < 3 if is_conv else rank != 2)
             or attributes.get_string("auto_pad", "NOTSET") != "NOTSET"
-            or attributes.get_int("transA", 0)
+            or attributes.get_int("transA", 0) != 0
         ):
             continue
         groups = attributes.get_int("group", 1) if is_conv else 1
