@@ -8,8 +8,9 @@ which neither training nor calibration has seen. Needs scikit-learn.
     python benchmarks/int8_accuracy.py [--opsets 13 17] [--formats qdq qoperator] [--epochs 30]
         [--models resnet ...] [--seeds 0 1 2 ...] [--reduce-range] [--json]
 
-With several seeds, each trains another model and chooses other samples for calibration; the last lines are
-then the mean difference of both tools for each model and format, with its standard error.
+Beside the accuracy stand the relative error of the scores and the share of labels that are those of the float
+file. With several seeds, each trains another model and chooses other samples for calibration; the last lines
+are then the mean difference of both tools for each model and format, with its standard error.
 """
 
 import argparse
@@ -182,12 +183,11 @@ def train(model: nn.Module, images: Tensor, labels: Tensor, epochs: int) -> None
     model.eval()
 
 
-def accuracy(path: pathlib.Path, images: Tensor, labels: Tensor) -> float:
-    """The share of images that a file labels rightly."""
+def scores(path: pathlib.Path, images: Tensor) -> np.ndarray:
+    """What a file computes of images."""
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
     name = session.get_inputs()[0].name
-    results = np.concatenate([session.run(None, {name: part.numpy()})[0] for part in images.split(50)])
-    return float((results.argmax(1) == labels.numpy()).mean())
+    return np.concatenate([session.run(None, {name: part.numpy()})[0] for part in images.split(50)])
 
 
 def quantize_with_onnxruntime(
@@ -245,20 +245,34 @@ def measure(
                 opsetta.load(plain).quantize(
                     with_measured, form=quantized_format, per_channel=True, reduce_range=reduce_range
                 ).save(ours)
+                results = {"float": scores(plain, held_out), "opsetta": scores(ours, held_out)}
                 try:
                     quantize_with_onnxruntime(plain, theirs, samples, quantized_format, reduce_range)
-                    of_onnxruntime = accuracy(theirs, held_out, held_labels)
+                    results["onnxruntime"] = scores(theirs, held_out)
                 except RuntimeError:
                     # onnxruntime's quantizer drops values that Where reads.
-                    of_onnxruntime = None
+                    pass
+                expected = results["float"]
                 yield {
                     "model": name,
                     "seed": seed,
                     "opset": opset,
                     "format": quantized_format,
-                    "float": accuracy(plain, held_out, held_labels),
-                    "opsetta": accuracy(ours, held_out, held_labels),
-                    "onnxruntime": of_onnxruntime,
+                    "float": None,
+                    "opsetta": None,
+                    "onnxruntime": None,
+                    **{
+                        key: float((result.argmax(1) == held_labels.numpy()).mean())
+                        for key, result in results.items()
+                    },
+                    "errors": {
+                        key: float(np.linalg.norm(result - expected) / np.linalg.norm(expected))
+                        for key, result in results.items()
+                    },
+                    "same_labels": {
+                        key: float((result.argmax(1) == expected.argmax(1)).mean())
+                        for key, result in results.items()
+                    },
                 }
 
 
@@ -296,7 +310,10 @@ def main() -> None:
                 rows.append(row)
                 if not options.json:
                     shares = "  ".join(
-                        f"{key} {'fails' if row[key] is None else format(row[key], '.1%')}"
+                        f"{key} fails"
+                        if row[key] is None
+                        else f"{key} {row[key]:.1%} (error {row['errors'][key]:.2%}, "
+                        f"same labels {row['same_labels'][key]:.1%})"
                         for key in ("float", "opsetta", "onnxruntime")
                     )
                     print(f"{name:13} opset {row['opset']}  {row['format']:9}  {shares}", flush=True)

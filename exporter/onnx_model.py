@@ -257,8 +257,8 @@ class OnnxModel(PlannableModel):
             mean: of each channel of images, whose pixels are divided by 255 first.
             std: the standard deviation of each channel.
             scheme: fields of `QuantizationScheme`: `form`, `activations`, `weights`, `per_channel`,
-                `symmetric`, `method`, `exclude`, `equalize`, `reduce_range`, `max_loss` and `loss`; by
-                default those of the target of the model.
+                `symmetric`, `method`, `exclude`, `equalize`, `reduce_range`, `weight_rounding`, `max_loss`
+                and `loss`; by default those of the target of the model.
 
         Raises:
             UsageError: the data or the scheme does not fit the model, or `max_loss` cannot be reached.

@@ -18,8 +18,10 @@ from ...registration import InferenceError, OpsettaError
 from ...registration.printable import one_line
 from ..files.reading import ModelFolder, bounds_of, read_model, to_ir
 from ..files.writing import save
+from ..lowering.conversion.preparation import source_of
 from .batches import Batches
 from .scheme import FIRST_16_BIT_OPSET, QuantizationScheme
+from .weight_rounding import WeightRounder
 
 if TYPE_CHECKING:
     from onnxruntime.quantization import QuantType
@@ -44,6 +46,9 @@ class CalibratedModel:
         self.model, self.folder = model, folder
         self.original, self.quantized = folder / "float.onnx", folder / "quantized.onnx"
         self._scheme, self._batches = scheme, batches
+        self._rounder: WeightRounder | None = None
+        if scheme.weight_rounding == "calibrated":
+            self._rounder = WeightRounder(model, batches, scheme.limits_of_weights)
         # An error that is small before a Cast to an integer may be a whole number after it.
         steps = arithmetic_before_steps(model.graph)
         self._excluded = [
@@ -85,6 +90,10 @@ class CalibratedModel:
         # The temporary files go away, so the weights are read now.
         ir.external_data.load_to_model(result)
         IdentityEliminationPass()(result)
+        if self._rounder is not None:
+            self._rounder.round(result)
+        # onnxruntime's tools see only tensors of declared types, and infer none for its own operators.
+        save(source_of(result, bounds), self.quantized)
         return result
 
     def _quantize_file(self, form: str, float_nodes: Collection[str]) -> None:

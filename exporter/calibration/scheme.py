@@ -13,6 +13,7 @@ from ...registration import UsageError
 FORMATS = ("qdq", "qoperator")
 ACTIVATIONS = ("int8", "uint8", "int16", "uint16")
 METHODS = ("minmax", "entropy", "percentile")
+ROUNDINGS = ("calibrated", "nearest")
 LOSSES = ("labels", "error")
 _PER_CHANNEL_OPSET = 13
 """The first opset whose DequantizeLinear has an axis."""
@@ -46,6 +47,8 @@ class QuantizationScheme:
         exclude: operators and nodes that stay in float, by name.
         equalize: whether the ranges of weights are equalized between convolutions, see `EqualizeChannels`.
         reduce_range: whether weights have 7 bits, for processors whose sums of two products have 16 bits.
+        weight_rounding: "calibrated" chooses the integers of weights so that products with the calibration
+            data change least, "nearest" takes the nearest ones.
         max_loss: the most that may be lost on batches that are not used for calibration; the nodes that lose
             most stay in float. None for no limit.
         loss: what `max_loss` limits: "labels", the share of samples with another largest entry, or "error",
@@ -61,6 +64,7 @@ class QuantizationScheme:
     exclude: Collection[str] = ()
     equalize: bool = False
     reduce_range: bool = False
+    weight_rounding: str = "calibrated"
     max_loss: float | None = None
     loss: str = "labels"
 
@@ -76,6 +80,13 @@ class QuantizationScheme:
             raise UsageError(f"quantize has no argument {', '.join(sorted(unknown))}")
         return cls(**{**{name: value for name, value in preferred.items() if value is not None}, **fields})
 
+    @property
+    def limits_of_weights(self) -> tuple[int, int]:
+        """The least and the largest integer of a weight, as onnxruntime's quantizers write them."""
+        if self.weights == "int8":
+            return (-64, 64) if self.reduce_range else (-127, 127)
+        return 0, 127 if self.reduce_range else 255
+
     def check(self, model: ir.Model, opset: int | None) -> None:
         """Refuse a scheme that is unknown, or that the opset of a model cannot express.
 
@@ -87,6 +98,7 @@ class QuantizationScheme:
             ("activations", self.activations, ACTIVATIONS),
             ("weights", self.weights, ACTIVATIONS[:2]),
             ("method", self.method, METHODS),
+            ("weight_rounding", self.weight_rounding, ROUNDINGS),
             ("loss", self.loss, LOSSES),
         ):
             if value not in choices:

@@ -11,6 +11,9 @@ from ..compositions.affine_quantization import limits
 from ..compositions.size_arithmetic import known_rank
 from .support import below
 
+_LARGEST_DIFFERENCE = 255
+"""Of two numbers of 8 bits: a quantized number and its zero point."""
+
 
 def _broadcast_parameter(g: GraphContext, parameter: Value, like: Value, axis: int, block_size: int) -> Value:
     """A scale or zero point in a shape that broadcasts to a tensor: per tensor, per axis or per block."""
@@ -162,8 +165,9 @@ def _subtract_zero_point(g: GraphContext, value: Value, zero_point: Value | None
     if zero_point is None:
         return exact
     zero = g.cast(zero_point, DataType.INT32)
-    rank, tensor_rank = g.rank(zero_point), known_rank(g, value)
-    if rank == 1 and g.shape(zero_point) != (1,) and tensor_rank > 1:
+    # A number needs no rank: those of results of other domains' operators may be unknown.
+    is_per_axis = g.rank(zero_point) == 1 and g.shape(zero_point) != (1,)
+    if is_per_axis and (tensor_rank := known_rank(g, value)) > 1:
         after = tensor_rank - 1 - axis % tensor_rank
         zero = g.op("Unsqueeze", zero, axes=list(range(1, after + 1))) if after else zero
     return g.op("Sub", exact, zero)
@@ -213,17 +217,39 @@ def _convolve_integers(
     w_zero_point: Value | None,
     attributes: dict[str, Any],
 ) -> Value:
-    """A convolution of integers in FLOAT, which represents sums below 2**24 exactly."""
+    """A convolution of integers in FLOAT, which represents sums below 2**24 exactly.
+
+    If sums may be larger, the upper four bits of the kernel and the lower four are convolved apart.
+    """
     shape = g.shape(w)
     if shape is None or not all(isinstance(size, int) for size in shape):
         raise g.refuse("the size of a quantized kernel is unknown", first_opset=10)
     taps = int(np.prod([size for size in shape[1:] if isinstance(size, int)], dtype=np.int64))
-    # The largest sum of products of two 8-bit numbers.
-    if taps * 255 * 255 >= 2**24:
-        raise g.refuse("the sums of this quantized convolution may be too large for FLOAT", first_opset=10)
+    weights = g.constant_value(w)
+    zeros = np.zeros(1, np.int8) if w_zero_point is None else g.constant_value(w_zero_point)
+    if weights is None or zeros is None or not weights.size:
+        numbers, *parts = (np.full((1, taps), size) for size in (_LARGEST_DIFFERENCE, 16, 15))
+    else:
+        numbers = weights.reshape(len(weights), -1).astype(np.int64) - zeros.reshape(-1, 1)
+        parts = [numbers // 16, numbers % 16]
     data = g.cast(_subtract_zero_point(g, x, x_zero_point, 1), DataType.FLOAT)
     kernel = g.cast(_subtract_zero_point(g, w, w_zero_point, 0), DataType.FLOAT)
-    return g.cast(g.op("Conv", data, kernel, **attributes), DataType.INT32)
+
+    def fits(weights: np.ndarray) -> bool:
+        """Whether sums of products of any data with such weights are exact."""
+        return bool(np.abs(weights).sum(1).max(initial=0) * _LARGEST_DIFFERENCE < 2**24)
+
+    def convolve(part: Value) -> Value:
+        return g.cast(g.op("Conv", data, part, **attributes), DataType.INT32)
+
+    if fits(numbers):
+        return convolve(kernel)
+    if not all(map(fits, parts)):
+        raise g.refuse("the sums of this quantized convolution may be too large for FLOAT", first_opset=10)
+    upper = g.op("Floor", g.op("Div", kernel, 16.0))
+    lower = g.op("Sub", kernel, g.op("Mul", upper, 16.0))
+    sums: Value = g.op("Add", g.op("Mul", convolve(upper), 16), convolve(lower))
+    return sums
 
 
 @onnx_symbolic("onnx::ConvInteger")

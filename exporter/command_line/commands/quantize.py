@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ....registration import UsageError
-from ..options import calibration
+from ..options import calibration, interface
 from ..options import export as options
 from ..options.user_code import names, quiet_stdout
 from ..terminal.output import Output
@@ -31,6 +31,8 @@ def quantize(
     output: options.ChangedFile = None,
     opset: options.Opset = None,
     target: options.Target = None,
+    input_shape: interface.InputShapes = None,
+    dim: interface.Dims = None,
     form: calibration.Form = "qdq",
     activations: calibration.Activations = None,
     weights: calibration.Weights = None,
@@ -39,6 +41,7 @@ def quantize(
     method: calibration.Method = "minmax",
     equalize: calibration.Equalize = False,
     reduce_range: calibration.ReduceRange = False,
+    weight_rounding: calibration.WeightRounding = "calibrated",
     exclude: calibration.Exclude = None,
     max_loss: calibration.MaxLoss = None,
     loss: calibration.Loss = "labels",
@@ -54,6 +57,7 @@ def quantize(
     """
     output = output_path(model, output, "quantized")
     written = Output(output)
+    sizes = interface.interface_arguments(input_shape, dim)
     source = load_onnx(model, trusted)
     # Without other wishes, the file keeps its opset.
     requested = source.opset if opset is None and target is None else opset
@@ -65,7 +69,7 @@ def quantize(
         "symmetric": symmetric,
     }
     with quiet_stdout():
-        quantized = source.lower(to_opset, target=loaded_target).quantize(
+        quantized = source.lower(to_opset, target=loaded_target, **sizes).quantize(
             _read_data(calibrate),
             mean=_read_numbers("--mean", mean),
             std=_read_numbers("--std", std),
@@ -73,6 +77,7 @@ def quantize(
             method=method,
             equalize=equalize,
             reduce_range=reduce_range,
+            weight_rounding=weight_rounding,
             exclude=exclude or (),
             max_loss=max_loss,
             loss=loss,

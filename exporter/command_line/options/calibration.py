@@ -43,6 +43,12 @@ ReduceRange = Annotated[
     bool,
     typer.Option("--reduce-range", help="Weights of 7 bits, for x86 processors without VNNI instructions."),
 ]
+WeightRounding = Annotated[
+    str,
+    typer.Option(
+        help="calibrated rounds weights so that products with the data change least; nearest is faster."
+    ),
+]
 MaxLoss = Annotated[
     float | None,
     typer.Option(

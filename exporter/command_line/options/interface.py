@@ -1,4 +1,4 @@
-"""The options of `opsetta convert` for sizes and names, and their values."""
+"""The options of `opsetta convert` and `opsetta quantize` for sizes and names, and their values."""
 
 from __future__ import annotations
 
@@ -9,6 +9,14 @@ import typer
 
 from .named_values import parse_sizes, parse_values
 
+InputShapes = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--input-shape",
+        metavar="NAME=SIZE,SIZE,…",
+        help="The shape of an input: images=1,3,224,224, with names for dynamic sizes. May be repeated.",
+    ),
+]
 Dims = Annotated[
     list[str] | None,
     typer.Option("--dim", metavar="NAME=SIZE", help="The size of a named dimension. May be repeated."),
@@ -29,8 +37,8 @@ Rename = Annotated[
 def interface_arguments(
     input_shapes: Sequence[str] | None,
     dims: Sequence[str] | None,
-    dynamic: str,
-    rename: Sequence[str] | None,
+    dynamic: str = "",
+    rename: Sequence[str] | None = None,
     standard: bool = False,
 ) -> dict[str, Any]:
     """The arguments of `OnnxModel.lower` that only ONNX files have; none for options that are not used.

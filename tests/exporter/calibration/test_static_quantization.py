@@ -134,6 +134,18 @@ def test_data_comes_from_files_functions_and_arrays(folder, source):
     assert (quantized.accuracy.calibrated, quantized.accuracy.measured) == (16, 4)
 
 
+@pytest.mark.parametrize("sizes", [["--dim", "batch=2"], ["--input-shape", "x=2,3,8,8"]])
+def test_the_command_fixes_sizes(folder, sizes, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    arguments = ["quantize", "m.onnx", "--calibrate", "data.npz", "-o", "fixed.onnx", *sizes]
+    with pytest.raises(SystemExit) as caught:
+        cli.main(arguments)
+    assert caught.value.code in (0, None), capsys.readouterr().err
+    quantized = opsetta.load("fixed.onnx").model
+    assert list(quantized.graph.inputs[0].shape) == [2, 3, 8, 8]
+    assert list(quantized.graph.outputs[0].shape) == [2, 5]
+
+
 def test_integer_operators_and_excluded_ones(folder):
     model = opsetta.load(folder / "m.onnx")
     assert "QLinearConv" in operators(model.quantize(folder / "data.npz", form="qoperator"))
@@ -156,6 +168,7 @@ def test_16_bits_lose_less_and_need_the_operators_of_onnxruntime_below_21(folder
         domains = {node.domain for node in quantized.model.graph if "Quantize" in node.op_type}
         assert domains == ({"com.microsoft"} if opset == 13 else {""})
         assert quantized.accuracy.outputs[0].relative_error < 0.02
+        assert "Relu" in {loss.operator for loss in quantized.accuracy.tensors}
     model = opsetta.load(folder / "m.onnx").lower(13, target="tensorrt8")
     with pytest.raises(opsetta.TargetError, match="com.microsoft::.*its domain is not supported"):
         model.quantize(folder / "data.npz", activations=activations)
@@ -168,6 +181,7 @@ def test_16_bits_lose_less_and_need_the_operators_of_onnxruntime_below_21(folder
         (12, {"per_channel": True}, "per channel need opset 13"),
         (13, {"form": "int8"}, "format must be qdq or qoperator"),
         (13, {"rounding": 1}, "no argument rounding"),
+        (13, {"weight_rounding": "up"}, "weight_rounding must be calibrated or nearest"),
     ],
 )
 def test_a_scheme_that_the_opset_lacks_is_refused(folder, opset, scheme, message):

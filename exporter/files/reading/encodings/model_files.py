@@ -107,7 +107,9 @@ def _form(head: bytes, size: int, path: str | os.PathLike[str], title: str) -> s
         suffix = pathlib.PurePath(os.fsdecode(path)).suffix.lower()
         form = "text" if suffix in _TEXT_SUFFIXES else "JSON" if suffix in _JSON_SUFFIXES else "binary"
     if form == "binary" and not wire.may_be_model(head, size):
-        raise ModelFileError(f"{title} is not an ONNX file: {_NO_MESSAGE}")
+        raise ModelFileError(
+            f"{title} is not an ONNX file: {_NO_MESSAGE}; if it is one, download or copy it again"
+        )
     return form
 
 

@@ -150,6 +150,12 @@ _BY_HEAD: tuple[tuple[bytes, str, str], ...] = (
         "a text in UTF-16",
         "PowerShell may have written a model as text: write it with -o FILE instead of > FILE",
     ),
+    (
+        rb"(\s*(//|#)[^\n]*\n)*\s*(builtin\.)?(module\b[^\n]*\{|func\.func\b)",
+        "a program of MLIR",
+        "pass the model that it was made from",
+    ),
+    (rb"SQLite format 3\0", "an SQLite database", "pass a model"),
     (rb"%PDF-", "a PDF document", "pass a model"),
     (
         # Two words or more. Texts of models begin with a name and its value.

@@ -239,7 +239,11 @@ def _too_short(
 ) -> ModelFileError:
     """The error for a file that ends before a tensor; it may be the pointer to a file, or a web page."""
     file_format = describe_format(path)
-    reason = f"which has {file_size} bytes" if file_format is None else f"which is {file_format}"
+    reason = f"which is {file_format}"
+    if file_format is None:
+        reason = (
+            f"which has {file_size} bytes: it is truncated, or another model's; download or copy it again"
+        )
     return ModelFileError(f"{title} is {size} bytes at {offset} in {quoted(location)}, {reason}")
 
 

@@ -75,6 +75,8 @@ FORMATS = [
     (b"Entry not found\n", "a text.*error message"),
     ("Entry".encode("utf-16"), "UTF-16.*-o FILE"),
     (b"%PDF-1.4\n\xff", "PDF"),
+    (b"SQLite format 3\0\x10", "SQLite"),
+    (b"// -----\nmodule attributes {torch.name = 1} {\n func.func @main() { }\n}\n", "MLIR"),
     (b"\x7fELF\2\1", "shared library.*made from"),
     (onnx.numpy_helper.from_array(np.ones(3, np.float32), "t").SerializeToString(), "ONNX tensor"),
     # The name of a network, and its layers in field 100.

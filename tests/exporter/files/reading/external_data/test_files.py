@@ -158,7 +158,10 @@ sys.addaudithook(_watch)
 @pytest.mark.parametrize(
     ("tensor", "match"),
     [
-        (external("weights", dims=[33]), "is 132 bytes at 0 in 'weights', which has 128 bytes"),
+        (
+            external("weights", dims=[33]),
+            "is 132 bytes at 0 in 'weights', which has 128 bytes: it is truncated",
+        ),
         (external("weights", offset="124"), "is 16 bytes at 124 in 'weights', which has 128 bytes"),
         (external("weights", offset="9" * 19), "at 9999999999999999999 in"),
         (external("weights", dims=[2**40]), "is 4398046511104 bytes at 0"),

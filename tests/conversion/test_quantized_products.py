@@ -1,0 +1,60 @@
+"""Convolutions and products of 8-bit integers at opset 9, which lacks their operators."""
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+import opsetta
+
+RANDOM = np.random.default_rng(0)
+
+
+def convolution(channels, is_constant):
+    """A ConvInteger with 9 weights per channel of its input, and its feeds."""
+    weights = RANDOM.integers(0, 256, (2, channels, 3, 3), np.uint8)
+    kernel = "" if is_constant else f", uint8[2, {channels}, 3, 3] w"
+    model = onnx.parser.parse_model(f"""
+        <ir_version: 8, opset_import: ["" : 10]>
+        net (uint8[1, {channels}, 3, 4] x{kernel}) => (int32[1, 2, 1, 2] y)
+            <uint8 zx = {{3}}, uint8 zw = {{130}}> {{
+          y = ConvInteger(x, w, zx, zw)
+        }}""")
+    if is_constant:
+        model.graph.initializer.append(numpy_helper.from_array(weights, "w"))
+    # The largest data that a sum can have.
+    images = np.full((1, channels, 3, 4), 255, np.uint8)
+    return model, {"x": images, **({} if is_constant else {"w": weights})}
+
+
+# 288 weights are those of 32 channels, and 4608 those of 512, the most in a ResNet.
+@pytest.mark.parametrize(("channels", "is_constant"), [(4, True), (32, True), (512, True), (32, False)])
+def test_sums_are_exact(tmp_path, channels, is_constant):
+    model, feeds = convolution(channels, is_constant)
+    onnx.save(model, tmp_path / "m.onnx")
+    converted = opsetta.load(tmp_path / "m.onnx").lower(9)
+    (expected,) = ReferenceEvaluator(model).run(None, feeds)
+    np.testing.assert_array_equal(converted(*feeds.values()), expected)
+
+
+def test_sums_that_may_be_inexact_are_refused(tmp_path):
+    onnx.save(convolution(512, is_constant=False)[0], tmp_path / "m.onnx")
+    with pytest.raises(opsetta.UnsupportedOperatorsError, match=r"may be too large for FLOAT; opset 10 is"):
+        opsetta.load(tmp_path / "m.onnx").lower(9)
+
+
+def test_products_of_unknown_rank(tmp_path):
+    """The rank is unknown after operators of other domains; a number as the zero point does not need it."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 10]>
+        net (uint8[2, 3] x, uint8[3, 4] w) => (uint8[a, b] y)
+            <float s = {0.5}, uint8 z = {3}, float[1] t = {9}> {
+          y = QLinearMatMul(x, s, z, w, s, z, t, z)
+        }""")
+    model.graph.input[0].type.tensor_type.ClearField("shape")
+    onnx.save(model, tmp_path / "m.onnx")
+    source = opsetta.load(tmp_path / "m.onnx")
+    feeds = [RANDOM.integers(0, 9, shape, np.uint8) for shape in ((2, 3), (3, 4))]
+    np.testing.assert_array_equal(source.lower(9)(*feeds), source(*feeds))
