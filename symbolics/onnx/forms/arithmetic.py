@@ -275,3 +275,52 @@ def add_reshaped(g: GraphContext, A: Value, B: Value) -> Value:
         raise g.refuse("the sizes are not known, or it has a Reshape")
     result: Value = g.op("Add", g.op("Reshape", A, list(shape)), B)
     return result
+
+
+def _unsqueeze_operands(g: GraphContext, operands: list[Value]) -> list[Value]:
+    """Computed operands with the rank of the result, of four or more dimensions.
+
+    Consumers without a batch dimension take a value that lacks it for one that they had removed it from, and
+    broadcast from the wrong end. A Reshape does not tell them of the batch. A vector has one reading only.
+    """
+    ranks = [g.rank(operand) for operand in operands]
+    known = [rank for rank in ranks if rank is not None]
+    if len(known) < len(ranks) or max(known) < 4:
+        raise g.refuse("a rank is unknown, or the result has few dimensions")
+    result = [
+        g.op("Unsqueeze", operand, axes=list(range(max(known) - rank)))
+        if 2 <= rank < max(known) and not is_stored(operand)
+        else operand
+        for operand, rank in zip(operands, known, strict=True)
+    ]
+    if result == operands:
+        raise g.refuse("no computed matrix has a lower rank than the result")
+    return result
+
+
+def _register_unsqueezed(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}.unsqueezed")
+    def with_unsqueezed_operand(g: GraphContext, A: Value, B: Value) -> Value:
+        """A computed operand of two or more dimensions gets the rank of the result by an Unsqueeze."""
+        return g.op(op_type, *_unsqueeze_operands(g, [A, B]))
+
+
+for _op_type in ("Add", "Div", "Mul", "Sub"):
+    _register_unsqueezed(_op_type)
+
+
+@onnx_symbolic("form::Pow.unsqueezed")
+def pow_unsqueezed(g: GraphContext, X: Value, Y: Value) -> Value:
+    """As of Add."""
+    return g.op("Pow", *_unsqueeze_operands(g, [X, Y]))
+
+
+def _register_unsqueezed_variadic(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}.unsqueezed")
+    def with_unsqueezed_operands(g: GraphContext, data_0: list[Value]) -> Value:
+        """As of Add."""
+        return g.op(op_type, *_unsqueeze_operands(g, data_0))
+
+
+for _op_type in ("Max", "Min"):
+    _register_unsqueezed_variadic(_op_type)

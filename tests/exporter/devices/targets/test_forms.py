@@ -1,5 +1,6 @@
 """Forms of operators that a target asks for: the results stay, and the nodes have the form."""
 
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -77,6 +78,10 @@ CASES = [
     ("Mul.own_shape", _of(lambda x: x * x[:, 1:2].sigmoid()), IMAGE, {"Reshape"}),
     ("Sub.own_shape", _of(lambda x: x.amax(1, keepdim=True) - x), ROWS, {"Reshape"}),
     ("Add.reshaped", _of(lambda x: x * 2 + 1), ROWS, {"Reshape"}),
+    ("Add.unsqueezed", _of(lambda x: x.exp() + x.mean((0, 1)).tanh()), IMAGE, {"Unsqueeze"}),
+    ("Pow.unsqueezed", _of(lambda x: x.exp() ** x.mean(0).tanh()), IMAGE, {"Unsqueeze"}),
+    ("Max.unsqueezed", _of(lambda x: torch.maximum(x.mean((0, 1)).tanh(), x.exp())), IMAGE, {"Unsqueeze"}),
+    ("Gather.product", _of(lambda x: x[:, [2, 0, 2]] * x[..., [0, 3, 3]].mean()), IMAGE, {"MatMul"}),
     ("And.mul", _of(lambda x: torch.where((x > 0) & (x < 1), x, -x)), IMAGE, {"Mul"}),
     ("Or.max", _of(lambda x: torch.where((x < 0) | (x > 1), x, -x)), IMAGE, {"Max"}),
     ("Xor.abs", _of(lambda x: torch.where((x < 0.5) ^ (x > 0), x, -x)), IMAGE, {"Abs", "Sub"}),
@@ -163,6 +168,7 @@ _REPEATED = (
     "zero_bias",
     "batch_first",
     "reshaped",
+    "unsqueezed",
 )
 """Forms that consist of the operator itself."""
 
@@ -249,6 +255,9 @@ _OTHER_POSITIONS = torch.tensor([[0, 1], [2, 2]]).expand(2, 3, 2, 2)
         ("BatchNormalization.arithmetic", _statistics(), (1, 3, 4, 4)),
         ("MatMul.merged_dimensions", _of(lambda x: x @ torch.ones(9, 3)), ROWS),
         ("Transpose.convolution", _of(lambda x: x.flip(2).permute(0, 2, 1, 3)), IMAGE),
+        ("Mul.unsqueezed", _of(lambda x: x * x.mean((0, 1, 2)).exp()), IMAGE),
+        ("Sub.unsqueezed", _of(lambda x: x - x.mean(0).exp()), ROWS),
+        ("Gather.product", _of(lambda x: x.long()[:, [2, 0, 2]]), IMAGE),
     ],
 )
 def test_a_form_that_does_not_fit_is_not_written(form, model, shape):
@@ -258,6 +267,26 @@ def test_a_form_that_does_not_fit_is_not_written(form, model, shape):
     nodes = [node.op_type for node in plain.model.graph]
     assert operator in nodes
     assert [node.op_type for node in plain.lower(target=target).model.graph] == nodes
+
+
+@pytest.mark.parametrize(
+    ("model", "operator"),
+    [
+        (_of(lambda x: x.exp() + x.mean((0, 1)).tanh()), "Add"),
+        (_of(lambda x: x.exp()[:, [0, 0, 1, 1]]), "Gather"),
+    ],
+)
+def test_a_file_without_shapes_gets_forms_at_its_own_opset(model, operator, tmp_path):
+    program = opsetta.export(model, (torch.randn(1, *IMAGE[1:]),), opset=17)
+    program.save(tmp_path / "model.onnx")
+    file = onnx.load(tmp_path / "model.onnx")
+    del file.graph.value_info[:]
+    onnx.save(file, tmp_path / "model.onnx")
+    plain, ncnn = opsetta.load(tmp_path / "model.onnx"), load_target("ncnn")
+    [problem] = report_on_target(plain.model, ncnn).problems
+    assert (problem.operator, problem.outcome) == (operator, "wrong")
+    written = plain.lower(target=ncnn)
+    assert report_on_target(written.model, ncnn).problems == ()
 
 
 def test_an_output_of_the_model_may_have_a_form_of_its_own():
