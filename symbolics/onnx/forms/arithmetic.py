@@ -299,28 +299,26 @@ def _unsqueeze_operands(g: GraphContext, operands: list[Value]) -> list[Value]:
 
 
 def _register_unsqueezed(op_type: str) -> None:
+    if op_type in ("Max", "Min"):
+
+        @onnx_symbolic(f"form::{op_type}.unsqueezed")
+        def with_unsqueezed_operands(g: GraphContext, data_0: list[Value]) -> Value:
+            """Computed operands of two or more dimensions get the rank of the result by an Unsqueeze."""
+            return g.op(op_type, *_unsqueeze_operands(g, data_0))
+
+        return
+
     @onnx_symbolic(f"form::{op_type}.unsqueezed")
     def with_unsqueezed_operand(g: GraphContext, A: Value, B: Value) -> Value:
         """A computed operand of two or more dimensions gets the rank of the result by an Unsqueeze."""
         return g.op(op_type, *_unsqueeze_operands(g, [A, B]))
 
 
-for _op_type in ("Add", "Div", "Mul", "Sub"):
+for _op_type in ("Add", "Div", "Max", "Min", "Mul", "Sub"):
     _register_unsqueezed(_op_type)
 
 
 @onnx_symbolic("form::Pow.unsqueezed")
 def pow_unsqueezed(g: GraphContext, X: Value, Y: Value) -> Value:
-    """As of Add."""
+    """A computed operand of two or more dimensions gets the rank of the result by an Unsqueeze."""
     return g.op("Pow", *_unsqueeze_operands(g, [X, Y]))
-
-
-def _register_unsqueezed_variadic(op_type: str) -> None:
-    @onnx_symbolic(f"form::{op_type}.unsqueezed")
-    def with_unsqueezed_operands(g: GraphContext, data_0: list[Value]) -> Value:
-        """As of Add."""
-        return g.op(op_type, *_unsqueeze_operands(g, data_0))
-
-
-for _op_type in ("Max", "Min"):
-    _register_unsqueezed_variadic(_op_type)
