@@ -145,6 +145,7 @@ CASES = [
     ("Einsum.products", _of(lambda x: torch.einsum("bchw,w->bch", x, x[0, 0, 0])), IMAGE, set()),
     ("Einsum.composition", _of(lambda x: torch.einsum("bchw,bdhw->bcd", x, x)), IMAGE, {"MatMul"}),
     ("Softmax.last", _of(lambda x: (x * 200).softmax(1)), IMAGE, {"Transpose"}),
+    ("Softmax.axis_from_front", _of(lambda x: x.mT.softmax(-1)), ROWS, {"Softmax"}),
     ("LogSoftmax.last", _of(lambda x: x.log_softmax(2)), IMAGE, {"Transpose"}),
     ("Gemm.three_dimensions", nn.Linear(3, 4), (5, 3), {"Unsqueeze", "MatMul", "Add"}),
     ("Relu.two_dimensions", _of(torch.relu), ROWS, {"Unsqueeze"}),
@@ -292,6 +293,14 @@ def test_a_file_without_shapes_gets_forms_at_its_own_opset(model, operator, tmp_
     assert (problem.operator, problem.outcome) == (operator, "wrong")
     written = plain.lower(target=ncnn)
     assert report_on_target(written.model, ncnn).problems == ()
+
+
+@pytest.mark.parametrize(("turn", "axis"), [(lambda x: x.mT, 2), (lambda x: x.exp(), -1)])
+def test_rknn_counts_an_axis_behind_a_transpose_from_the_front(turn, axis):
+    model = _of(lambda x: turn(x).log_softmax(-1))
+    program = opsetta.export(model, (torch.randn(ROWS),), target="rknn")
+    program.verify()
+    assert program.model.graph[-1].attributes.get_int("axis", -1) == axis
 
 
 def test_an_output_of_the_model_may_have_a_form_of_its_own():
