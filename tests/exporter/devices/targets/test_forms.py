@@ -9,7 +9,7 @@ from torch.nn import functional as F
 import opsetta
 from opsetta.exporter.devices.targets.load_target import load_target, parse_target, target_names
 from opsetta.exporter.devices.targets.target_report import report_on_target
-from opsetta.registration import UsageError
+from opsetta.registration import TargetError, UsageError
 
 
 class _Call(nn.Module):
@@ -81,6 +81,8 @@ CASES = [
     ("Add.unsqueezed", _of(lambda x: x.exp() + x.mean((0, 1)).tanh()), IMAGE, {"Unsqueeze"}),
     ("Pow.unsqueezed", _of(lambda x: x.exp() ** x.mean(0).tanh()), IMAGE, {"Unsqueeze"}),
     ("Max.unsqueezed", _of(lambda x: torch.maximum(x.mean((0, 1)).tanh(), x.exp())), IMAGE, {"Unsqueeze"}),
+    ("Mul.one_row", _of(lambda x: x.mean((0, 1)) * 2), ROWS, {"Reshape", "Mul"}),
+    ("Min.one_row", _of(lambda x: torch.minimum(torch.arange(9), x.mean((0, 1)))), ROWS, {"Reshape", "Min"}),
     ("Add.batch_first", _of(lambda x: x.exp() + x * 2 + torch.arange(3)), (5, 1, 3), {"Transpose"}),
     ("Tanh.batch_first", _of(torch.tanh), (5, 1, 3), {"Transpose"}),
     ("MatMul.batch_first", nn.Linear(3, 2, bias=False), (5, 1, 3), {"Transpose"}),
@@ -173,6 +175,7 @@ _REPEATED = (
     "batch_first",
     "reshaped",
     "unsqueezed",
+    "one_row",
 )
 """Forms that consist of the operator itself."""
 
@@ -261,6 +264,7 @@ _OTHER_POSITIONS = torch.tensor([[0, 1], [2, 2]]).expand(2, 3, 2, 2)
         ("Transpose.convolution", _of(lambda x: x.flip(2).permute(0, 2, 1, 3)), IMAGE),
         ("Mul.batch_first", _of(lambda x: x * torch.arange(10).reshape(2, 1, 5, 1)), STEPS),
         ("Relu.batch_first", _of(torch.relu), STEPS),
+        ("Add.one_row", _of(lambda x: x.mean((0, 1)) + x.amax((0, 1))), ROWS),
         ("Mul.unsqueezed", _of(lambda x: x * x.mean((0, 1, 2)).exp()), IMAGE),
         ("Sub.unsqueezed", _of(lambda x: x - x.mean(0).exp()), ROWS),
         ("Gather.product", _of(lambda x: x.long()[:, [2, 0, 2]]), IMAGE),
@@ -293,6 +297,25 @@ def test_a_file_without_shapes_gets_forms_at_its_own_opset(model, operator, tmp_
     assert (problem.operator, problem.outcome) == (operator, "wrong")
     written = plain.lower(target=ncnn)
     assert report_on_target(written.model, ncnn).problems == ()
+
+
+@pytest.mark.parametrize(("rows", "operators"), [(1, ["Gemm", "Add"]), (5, ["Gemm"])])
+def test_opencv_adds_a_computed_vector_behind_a_gemm(rows, operators):
+    bias = torch.randn(rows, 4) if rows > 1 else torch.randn(4)
+    model = _of(lambda bias, x, weight: torch.addmm(bias, x, weight))
+    plain = opsetta.export(model, (bias, torch.randn(5, 3), torch.randn(3, 4)), opset=17)
+    problems = [problem.operator for problem in report_on_target(plain.model, load_target("opencv")).problems]
+    program = plain.lower(target="opencv")
+    program.verify()
+    assert [node.op_type for node in program.model.graph if node.op_type != "Reshape"] == operators
+    assert problems == operators[:-1]
+
+
+@pytest.mark.parametrize("name", ["opencv", "opencv5"])
+def test_opencv_does_not_round_to_bfloat16(name):
+    program = opsetta.export(_of(lambda x: x.bfloat16().float()), (torch.randn(ROWS),), opset=17)
+    with pytest.raises(TargetError, match="bfloat16"):
+        program.lower(target=name)
 
 
 @pytest.mark.parametrize(("turn", "axis"), [(lambda x: x.mT, 2), (lambda x: x.exp(), -1)])
