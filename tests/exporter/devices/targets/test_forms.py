@@ -311,10 +311,18 @@ def test_opencv_adds_a_computed_vector_behind_a_gemm(rows, operators):
     assert problems == operators[:-1]
 
 
-@pytest.mark.parametrize("name", ["opencv", "opencv5"])
-def test_opencv_does_not_round_to_bfloat16(name):
-    program = opsetta.export(_of(lambda x: x.bfloat16().float()), (torch.randn(ROWS),), opset=17)
-    with pytest.raises(TargetError, match="bfloat16"):
+@pytest.mark.parametrize(
+    ("name", "function", "shape", "message"),
+    [
+        ("opencv", lambda x: x.bfloat16().float(), ROWS, "bfloat16"),
+        ("opencv5", lambda x: x.bfloat16().float(), ROWS, "bfloat16"),
+        ("mnn", lambda x: F.max_pool3d(x, 2), (1, *IMAGE), "MaxPool.*wrong: data of rank 5"),
+        ("mnn", lambda x: x.index_add(0, torch.tensor([0, 0]), x), ROWS, "ScatterND.*wrong: reduction='add'"),
+    ],
+)
+def test_what_a_program_computes_wrongly_is_an_error(name, function, shape, message):
+    program = opsetta.export(_of(function), (torch.randn(shape),), opset=17)
+    with pytest.raises(TargetError, match=message):
         program.lower(target=name)
 
 
