@@ -316,7 +316,7 @@ def _emit_one_row(g: GraphContext, op_type: str, operands: list[Value]) -> Value
     return result
 
 
-def _register_rank_forms(op_type: str, form: str, emit: Callable[..., Value]) -> None:
+def register_form_of_operands(op_type: str, form: str, emit: Callable[..., Value]) -> None:
     """Register a form by the names that the schema of the operator has for its operands."""
     if op_type in ("Max", "Min"):
 
@@ -338,5 +338,5 @@ def _register_rank_forms(op_type: str, form: str, emit: Callable[..., Value]) ->
 
 
 for _op_type in ("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"):
-    _register_rank_forms(_op_type, "unsqueezed", _emit_unsqueezed)
-    _register_rank_forms(_op_type, "one_row", _emit_one_row)
+    register_form_of_operands(_op_type, "unsqueezed", _emit_unsqueezed)
+    register_form_of_operands(_op_type, "one_row", _emit_one_row)

@@ -6,6 +6,7 @@ import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
 from ....registration.functions.results import as_list
+from .arithmetic import register_form_of_operands
 
 _ACTIVATIONS = {"GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh"), "RNN": ("tanh",)}
 _STATES = {"GRU": ("initial_h",), "LSTM": ("initial_h", "initial_c"), "RNN": ("initial_h",)}
@@ -229,15 +230,8 @@ def _emit_batch_first(g: GraphContext, op_type: str, operands: list[Value]) -> V
     return result
 
 
-def _register_batch_first(op_type: str) -> None:
-    @onnx_symbolic(f"form::{op_type}.batch_first")
-    def binary_batch_first(g: GraphContext, A: Value, B: Value) -> Value:
-        """With the batch in front of the steps, between Transposes."""
-        return _emit_batch_first(g, op_type, [A, B])
-
-
 for _op_type in ("Add", "MatMul", "Mul"):
-    _register_batch_first(_op_type)
+    register_form_of_operands(_op_type, "batch_first", _emit_batch_first)
 
 
 @onnx_symbolic("form::Relu.batch_first")
