@@ -17,6 +17,7 @@ from .devices.targets.target import Target
 from .files.reading import Bounds
 from .lowering.conversion.conversion import convert
 from .lowering.conversion.foreign_operators import close_domain, with_standard_operators
+from .lowering.conversion.preparation import infer_missing_types
 from .lowering.driver import Observation
 
 # Most conversions are for no target, and keep the interface.
@@ -67,6 +68,9 @@ def prepare_conversion(
         if resolved_target is not None:
             from .devices.targets.write_for_target import write_for
 
+            if resolved_target.forms:
+                # Files of other exporters need not declare the shapes that forms depend on.
+                infer_missing_types(new_model, bounds)
             write_for(new_model, resolved_target)
         return new_model
 

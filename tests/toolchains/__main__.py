@@ -2,13 +2,14 @@
 
     python -m tests.toolchains [STEP ...] [--consumers A,B] [--models A,B] [--writers A,B] [--releases A,B]
                                [--seconds N]
-    python -m tests.toolchains --operators [--attributes] [--only TEXT] [--consumers A,B]
+    python -m tests.toolchains --operators [--attributes] [--only TEXT] [--variants N] [--consumers A,B]
 
 Without steps all are done. `--models` takes names and groups (timm, transformers, own); a group whose package
 is not installed is left out. With `--operators` the records of the parity suite run in the consumers that are
-installed, and `operators.json` has the verdict about each. With `--attributes` every attribute that equals
-its default is tried in these files, left out and written. Environments, files and results are kept in
-`.toolchains`; what is installed there is not installed again.
+installed; `operators.json` has the verdict about each, and docs/toolchains/operators.md the table.
+`--variants` limits the records of one operator. With `--attributes` every attribute that equals its default
+is tried in these files, left out and written. Environments, files and results are kept in `.toolchains`; what
+is installed there is not installed again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from __future__ import annotations
 import argparse
 import pathlib
 
-from . import attribute_trial, operator_files, releases, report, run
+from . import attribute_trial, operator_files, operator_table, releases, report, run
 from .consumers import CONSUMERS, install
 from .models import GROUPS, missing_groups
 from .write import WRITERS, write
@@ -40,6 +41,7 @@ def main() -> None:
     parser.add_argument("--operators", action="store_true", help="run the parity suite's records instead")
     parser.add_argument("--attributes", action="store_true", help="try every attribute in those files")
     parser.add_argument("--only", default="", metavar="TEXT", help="records whose name has this text")
+    parser.add_argument("--variants", type=int, metavar="N", help="how many records of one operator run")
     parser.add_argument("--seconds", type=float, default=run.SECONDS, help="how long one file may take")
     options = parser.parse_args()
     models = [name for key in options.models for name in GROUPS.get(key, (key,))]
@@ -50,7 +52,8 @@ def main() -> None:
     (root / "files").mkdir(parents=True, exist_ok=True)
     if options.operators:
         installed = [name for name in options.consumers if (root / name / "installed.json").exists()]
-        operator_files.run_operators(root, installed, options.only)
+        operator_files.run_operators(root, installed, options.only, options.variants)
+        operator_table.write(root)
     if options.attributes:
         attribute_trial.try_attributes(root, options.consumers)
     if options.operators or options.attributes:

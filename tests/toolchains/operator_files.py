@@ -1,7 +1,7 @@
 """The records of the parity suite as models of their own, which each consumer runs.
 
-Each record is exported for the consumer's target. A first input of floats passes an identity convolution or
-linear layer, because many consumers lay tensors out differently behind one.
+Each record is captured once, and written for the target of each consumer. A first input of floats passes an
+identity convolution or linear layer, because many consumers lay tensors out differently behind one.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import importlib
 import json
 import pathlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ import opsetta
 from ..parity.records import Record
 from . import report, run
 from .consumers import CONSUMERS, TARGETS
+from .operator_table import operator_of
 from .write import silent
 
 SECONDS = 60
@@ -44,13 +45,20 @@ class _Embedded(torch.nn.Module):
                 self.layer.bias.zero_()
 
     def forward(self, first: torch.Tensor, *others: Any) -> Any:
-        return self.function(self.layer(first), *others)
+        result = self.function(self.layer(first), *others)
+        # OpenCV 4 returns the result of the last layer, which need not be the first of several.
+        return result[0] if isinstance(result, tuple | list) else result
 
 
-def records() -> Iterator[tuple[str, Record]]:
-    """The records of the parity suite whose inputs are tensors that every consumer takes, by unique names."""
+def records(variants: int | None = None) -> Iterator[tuple[str, Record]]:
+    """The records of the parity suite whose inputs are tensors that every consumer takes, by unique names.
+
+    Args:
+        variants: how many records of one operator are taken; None for all.
+    """
     folder = pathlib.Path(__file__).resolve().parents[1] / "parity"
     numbers: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for path in sorted(folder.glob("test_*.py")):
         module = importlib.import_module(f"tests.parity.{path.stem}")
         lists = [value for value in vars(module).values() if isinstance(value, list)]
@@ -61,15 +69,19 @@ def records() -> Iterator[tuple[str, Record]]:
             if all(value.dtype in _DTYPES and value.ndim and value.numel() for value in tensors):
                 stem = f"{path.stem.removeprefix('test_')}/{record.name}"
                 numbers[stem] += 1
-                yield stem if numbers[stem] == 1 else f"{stem}_{numbers[stem]}", record
+                counts[operator_of(stem)] += 1
+                if variants is None or counts[operator_of(stem)] <= variants:
+                    yield stem if numbers[stem] == 1 else f"{stem}_{numbers[stem]}", record
 
 
-def write(name: str, record: Record, target: str, folder: pathlib.Path) -> dict[str, str] | str | None:
-    """Write the file of one record for a target.
+def write(
+    name: str, record: Record, consumers: Iterable[str], folder: pathlib.Path
+) -> dict[str, dict[str, str] | str]:
+    """Capture one record, and write its file for the target of each consumer.
 
     Returns:
-        What `run` needs of the file; the error where opsetta refuses the record; None where its result is not
-        a tensor of floats.
+        For each consumer what `run` needs of the file, or the error where opsetta refuses the record; nothing
+        where the record's result is not a tensor of finite floats.
     """
     inputs = tuple(value.detach().clone() for value in record.inputs)
     names = [f"in{number}" for number in range(len(inputs))]
@@ -77,52 +89,63 @@ def write(name: str, record: Record, target: str, folder: pathlib.Path) -> dict[
     with silent():
         with torch.no_grad():
             expected = model(*(value.clone() for value in inputs))
-        expected = expected[0] if isinstance(expected, tuple | list) else expected
         if not isinstance(expected, torch.Tensor) or expected.dtype != torch.float32 or not expected.numel():
-            return None
+            return {}
         if not bool(torch.isfinite(expected).all()):
-            return None
+            return {}
         try:
-            program = opsetta.export(model, inputs, target=target, input_names=names)
+            program = opsetta.export(model, inputs, input_names=names)
         except opsetta.OpsettaError as error:
-            return str(error)
-    folder.mkdir(parents=True, exist_ok=True)
+            return dict.fromkeys(consumers, str(error))
     stem = name.replace("/", "-").replace(" ", "_")
-    paths = {part: str(folder / f"{stem}.{part}") for part in ("onnx", "inputs.npz", "expected.npz")}
-    program.save(paths["onnx"])
-    arrays = {key: value.numpy() for key, value in zip(names, inputs, strict=True)}
-    np.savez(paths["inputs.npz"], **arrays)
-    np.savez(paths["expected.npz"], expected.numpy())
-    output = onnx.load(paths["onnx"], load_external_data=False).graph.output[0].name
-    return {
-        "model": paths["onnx"],
-        "output": output,
-        "inputs": paths["inputs.npz"],
-        "expected": paths["expected.npz"],
-    }
+    folder.mkdir(parents=True, exist_ok=True)
+    sides = {side: str(folder / f"{stem}.{side}.npz") for side in ("inputs", "expected")}
+    np.savez(sides["inputs"], **{key: value.numpy() for key, value in zip(names, inputs, strict=True)})
+    np.savez(sides["expected"], expected.numpy())
+    jobs: dict[str, dict[str, str] | str] = {}
+    for consumer in consumers:
+        path = folder / consumer / f"{stem}.onnx"
+        path.parent.mkdir(exist_ok=True)
+        try:
+            with silent():
+                program.lower(target=TARGETS[consumer]).save(path)
+        except opsetta.OpsettaError as error:
+            jobs[consumer] = str(error)
+            continue
+        output = onnx.load(path, load_external_data=False).graph.output[0].name
+        jobs[consumer] = {"model": str(path), "output": output, **sides}
+    return jobs
 
 
-def run_operators(root: pathlib.Path, consumers: list[str], only: str = "") -> None:
-    """Run every record in each consumer, and write `operators.json`: the verdict about each record."""
+def run_operators(
+    root: pathlib.Path, consumers: Sequence[str], only: str = "", variants: int | None = None
+) -> None:
+    """Run records in each consumer, and write `operators.json`, the verdict about each record.
+
+    Args:
+        only: a text that the names of the records have.
+        variants: how many records of one operator run; None for all.
+    """
     path = root / "operators.json"
     results = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-    for consumer in consumers:
-        if consumer not in TARGETS:
+    names = [consumer for consumer in consumers if consumer in TARGETS]
+    work: dict[str, dict[tuple[str, str], dict[str, str]]] = {name: {} for name in names}
+    for name, record in records(variants):
+        if only not in name:
             continue
-        outcomes: dict[str, dict[str, Any]] = results.setdefault(consumer, {})
-        work: dict[tuple[str, str], dict[str, str]] = {}
-        for name, record in records():
-            if only not in name:
-                continue
-            try:
-                job = write(name, record, TARGETS[consumer], root / "operators" / consumer)
-            except Exception as error:
-                job = f"{type(error).__name__}: {error}"
+        try:
+            jobs = write(name, record, names, root / "operators")
+        except Exception as error:
+            jobs = dict.fromkeys(names, f"{type(error).__name__}: {error}")
+        for consumer, job in jobs.items():
             if isinstance(job, str):
-                outcomes[name] = {"verdict": "not written", "reason": report.reason(job)}
-            elif job is not None:
-                work[name, "opsetta"] = job
-        for (name, _), outcome in run.run(consumer, work, root, SECONDS).items():
+                outcome = {"verdict": "not written", "reason": report.reason(job)}
+                results.setdefault(consumer, {})[name] = outcome
+            else:
+                work[consumer][name, "opsetta"] = job
+    for consumer in names:
+        outcomes: dict[str, dict[str, Any]] = results.setdefault(consumer, {})
+        for (name, _), outcome in run.run(consumer, work[consumer], root, SECONDS).items():
             verdict = report.verdict(outcome, CONSUMERS[consumer].tolerance)
             outcomes[name] = {"verdict": verdict}
             if "error" in outcome:

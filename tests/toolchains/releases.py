@@ -142,7 +142,4 @@ def _verdict(outcome: dict) -> str:
 
 def write_page(outcomes: dict, page: pathlib.Path = PAGE) -> None:
     """Replace the generated part of the page."""
-    head, _, following = page.read_text(encoding="utf-8").partition(report.BEGIN)
-    _, _, tail = following.partition(report.END)
-    body = "\n".join(table(outcomes))
-    page.write_text(f"{head}{report.BEGIN}\n\n{body}\n\n{report.END}{tail}", encoding="utf-8")
+    report.replace_generated(page, table(outcomes))

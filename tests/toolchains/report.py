@@ -161,7 +161,11 @@ def write(root: pathlib.Path, folder: pathlib.Path = FOLDER) -> None:
         if any(name in results for name in consumers):
             parts[page] = details(results, root, consumers)
     for page, lines in parts.items():
-        path = folder / f"{page}.md"
-        head, _, rest = path.read_text(encoding="utf-8").partition(BEGIN)
-        _, _, tail = rest.partition(END)
-        path.write_text(f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{tail}", encoding="utf-8")
+        replace_generated(folder / f"{page}.md", lines)
+
+
+def replace_generated(page: pathlib.Path, lines: Iterable[str]) -> None:
+    """Replace what stands between the marks of a page."""
+    head, _, rest = page.read_text(encoding="utf-8").partition(BEGIN)
+    _, _, tail = rest.partition(END)
+    page.write_text(f"{head}{BEGIN}\n\n" + "\n".join(lines) + f"\n\n{END}{tail}", encoding="utf-8")

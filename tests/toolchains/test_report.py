@@ -5,11 +5,14 @@ import pathlib
 import sys
 
 import numpy as np
+import onnx
 import pytest
+import torch
 
 from opsetta.exporter.devices.targets.load_target import load_target
 
-from . import releases, report, run, run_files, write
+from ..parity.records import Record
+from . import operator_files, operator_table, releases, report, run, run_files, write
 from .consumers import CONSUMERS, HERE
 from .models import GROUPS, MODELS, build
 
@@ -98,6 +101,46 @@ def test_the_pages_are_written_between_their_marks(tmp_path):
     assert "| ResNet | agrees | not written | not written | not written |" in page
     assert "| **agree, own** | 1 of 2 |  |  |  |" in page
     assert "- opsetta, LSTM: refused: error: no LSTM" in page
+
+
+def test_the_table_of_operators_counts_forms(tmp_path):
+    right, wrong = {"verdict": "agrees"}, {"verdict": "wrong"}
+    outcomes = {
+        "mnn": {"pooling/max_pool2d-3": right, "pooling/max_pool2d-2_2": wrong, "shape/cat": right},
+        "tract": {
+            "pooling/max_pool2d-3": right,
+            "pooling/max_pool2d-2_2": {"verdict": "refused"},
+            "shape/cat": right,
+            "linalg/einsum of ones": {"verdict": "not written"},
+        },
+    }
+    page = tmp_path / "operators.md"
+    page.write_text(f"before\n{report.BEGIN}\nold\n{report.END}\nafter\n")
+    (tmp_path / "operators.json").write_text(json.dumps(outcomes))
+    operator_table.write(tmp_path, page)
+    text = page.read_text()
+    assert "rests on 4 forms of 3 operators" in text
+    assert "| MNN | 2 | 1 | 0 | 0 | 0 |" in text
+    assert "| tract | 2 | 0 | 1 | 0 | 1 |" in text
+    assert "| pooling: max_pool2d | 1 of 2, 1 wrong | 1 of 2, 1 refused |" in text
+    assert "| linalg: einsum |  | 0 of 1, 1 not written |" in text
+    assert "All forms of these 1 agree in each consumer: shape: cat." in text
+    assert "- MNN: pooling/max_pool2d-2_2" in text
+    assert text.startswith("before\n")
+    assert "\nold\n" not in text
+
+
+def test_a_record_is_captured_once_for_all_targets(tmp_path):
+    pair = Record("pair", lambda x: (x.relu(), x.exp()), (torch.ones(1, 2, 3, 3),))
+    jobs = operator_files.write("shape/pair", pair, ["opencv4", "mnn"], tmp_path)
+    assert sorted(jobs) == ["mnn", "opencv4"]
+    for job in jobs.values():
+        assert [value.name for value in onnx.load(job["model"]).graph.output] == [job["output"]]
+        assert np.load(job["expected"])["arr_0"].shape == (1, 2, 3, 3)
+    integers = Record("integers", lambda x: x.long(), pair.inputs)
+    assert operator_files.write("shape/integers", integers, ["mnn"], tmp_path) == {}
+    determinant = Record("determinant", torch.linalg.det, (torch.eye(3)[None],))
+    assert "Loop" in operator_files.write("linalg/det", determinant, ["opencv4"], tmp_path)["opencv4"]
 
 
 def test_every_consumer_has_a_page():

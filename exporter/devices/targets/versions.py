@@ -3,7 +3,8 @@
 A file describes the newest version that was measured. Each table of `versions` has bounds, `from` (included)
 and `below` (excluded), and the keys that differ within them: its tables are merged with those of the file,
 its rules of `forms` come before the other ones, and other values replace them. The tables apply in the order
-of the file. A table with the key `target` instead names the target that describes these versions.
+of the file. Names in `also_refused` are added to the refused operators. A table with the key `target` instead
+names the target that describes these versions.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from typing import Any
 
 VersionKey = tuple[int, ...]
 BOUNDS = ("from", "below")
+ALSO_REFUSED = "also_refused"
 _VERSION = re.compile(r"\d{1,9}(\.\d{1,9}){0,5}")
 
 
@@ -80,10 +82,12 @@ def _merge(base: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any
     merged = dict(base)
     for key, value in changes.items():
         before = merged.get(key)
-        if isinstance(before, dict) and isinstance(value, dict):
-            merged[key] = _merge(before, value)
+        if isinstance(value, dict) and isinstance(before, dict | None):
+            merged[key] = _merge(before or {}, value)
         elif key == "forms" and isinstance(before, list) and isinstance(value, list):
             merged[key] = [*value, *before]
+        elif key == ALSO_REFUSED and isinstance(value, list):
+            merged["refused"] = [*merged.get("refused", []), *value]
         else:
             merged[key] = value
     return merged

@@ -83,6 +83,13 @@ def _may_inline(model: ir.Model) -> bool:
     )
 
 
+def infer_missing_types(model: ir.Model, bounds: Bounds) -> None:
+    """Set the types and shapes that onnx infers, if a result of the graph has none."""
+    results = (value for node in model.graph for value in node.outputs if value.name)
+    if any(value.type is None or value.shape is None for value in results):
+        _infer(model, bounds)
+
+
 def _infer(model: ir.Model, bounds: Bounds) -> None:
     """Set the types and shapes that onnx infers; do nothing if onnx cannot read the model."""
     try:

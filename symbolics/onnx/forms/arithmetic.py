@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
@@ -275,3 +277,66 @@ def add_reshaped(g: GraphContext, A: Value, B: Value) -> Value:
         raise g.refuse("the sizes are not known, or it has a Reshape")
     result: Value = g.op("Add", g.op("Reshape", A, list(shape)), B)
     return result
+
+
+def _emit_unsqueezed(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
+    """Computed operands of two or more dimensions get the rank of the result by an Unsqueeze.
+
+    Consumers without a batch dimension take a value that lacks it for one that they had removed it from, and
+    broadcast from the wrong end. A Reshape does not tell them of the batch. A vector has one reading only.
+    """
+    ranks = [g.rank(operand) for operand in operands]
+    rank_of_result = max((rank for rank in ranks if rank is not None), default=0)
+    if None in ranks or rank_of_result < 4:
+        raise g.refuse("a rank is unknown, or the result has few dimensions")
+    unsqueezed = [
+        g.op("Unsqueeze", operand, axes=list(range(rank_of_result - rank)))
+        if rank is not None and 2 <= rank < rank_of_result and not is_stored(operand)
+        else operand
+        for operand, rank in zip(operands, ranks, strict=True)
+    ]
+    if unsqueezed == operands:
+        raise g.refuse("no computed matrix has a lower rank than the result")
+    result: Value = g.op(op_type, *unsqueezed)
+    return result
+
+
+def _emit_one_row(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
+    """A computed vector beside a constant as a matrix of one row."""
+    ranks = [g.rank(operand) for operand in operands]
+    if None in ranks or max(rank or 0 for rank in ranks) != 1 or not any(map(is_stored, operands)):
+        raise g.refuse("the result is not a vector, or no operand is constant")
+    rows = [
+        g.op("Reshape", operand, [1, -1]) if rank == 1 and not is_stored(operand) else operand
+        for operand, rank in zip(operands, ranks, strict=True)
+    ]
+    if rows == operands:
+        raise g.refuse("no operand is a computed vector")
+    result: Value = g.op("Reshape", g.op(op_type, *rows), [-1])
+    return result
+
+
+def register_form_of_operands(op_type: str, form: str, emit: Callable[..., Value]) -> None:
+    """Register a form by the names that the schema of the operator has for its operands."""
+    if op_type in ("Max", "Min"):
+
+        @onnx_symbolic(f"form::{op_type}.{form}")
+        def of_several(g: GraphContext, data_0: list[Value]) -> Value:
+            return emit(g, op_type, data_0)
+
+    elif op_type == "Pow":
+
+        @onnx_symbolic(f"form::{op_type}.{form}")
+        def of_base(g: GraphContext, X: Value, Y: Value) -> Value:
+            return emit(g, op_type, [X, Y])
+
+    else:
+
+        @onnx_symbolic(f"form::{op_type}.{form}")
+        def of_two(g: GraphContext, A: Value, B: Value) -> Value:
+            return emit(g, op_type, [A, B])
+
+
+for _op_type in ("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"):
+    register_form_of_operands(_op_type, "unsqueezed", _emit_unsqueezed)
+    register_form_of_operands(_op_type, "one_row", _emit_one_row)

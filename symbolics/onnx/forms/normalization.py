@@ -160,6 +160,14 @@ def _register_last(op_type: str) -> None:
         result: Value = g.op("Transpose", normal, perm=order)
         return result
 
+    @onnx_symbolic(f"form::{op_type}.axis_from_front", opset=13)
+    def count_axis_from_front(g: GraphContext, input: Value, axis: int = -1) -> Value:
+        """The axis as a number from 0 on: consumers that move a Transpose search its permutation for it."""
+        rank = g.rank(input)
+        if rank is None or axis >= 0:
+            raise g.refuse("the rank is unknown, or the axis counts from the first dimension")
+        return g.op(op_type, input, axis=axis + rank)
+
 
 for _op_type in ("LogSoftmax", "Softmax"):
     _register_last(_op_type)

@@ -58,6 +58,23 @@ def gemm_without_bias(
     return result
 
 
+@onnx_symbolic("form::Gemm.separate_vector")
+def gemm_without_vector(
+    g: GraphContext,
+    A: Value,
+    B: Value,
+    C: Value | None = None,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Value:
+    """A product of two operands, and an Add of a vector."""
+    if C is None or g.rank(C) != 1:
+        raise g.refuse("the third operand is not a vector")
+    return gemm_without_bias(g, A, B, C, alpha, beta, transA, transB)
+
+
 @onnx_symbolic("form::MatMul.merged_dimensions")
 def matmul_of_rows(g: GraphContext, A: Value, B: Value) -> Value:
     """A product with a matrix, with the dimensions of the rows as one; a batch of one stays first."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
 from ....registration.functions.results import as_list
+from .arithmetic import register_form_of_operands
 
 _ACTIVATIONS = {"GRU": ("sigmoid", "tanh"), "LSTM": ("sigmoid", "tanh", "tanh"), "RNN": ("tanh",)}
 _STATES = {"GRU": ("initial_h",), "LSTM": ("initial_h", "initial_c"), "RNN": ("initial_h",)}
@@ -204,3 +205,42 @@ for _op_type in ("GRU", "LSTM", "RNN"):
     _register_initial_state(_op_type)
     _register_split_directions(_op_type)
     _register_state_of_sequence(_op_type)
+
+
+def _emit_batch_first(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
+    """An operator on steps of a batch of one, with the batch in front of the steps.
+
+    Consumers without a batch dimension follow it through a Transpose. Where an operator reads steps of one
+    batch, they take the batch for a dimension of the data, and a recurrent layer behind it for its steps.
+    """
+    exchanged: list[Value] = []
+    has_steps = False
+    for operand in operands:
+        shape = g.shape(operand)
+        is_of_steps = shape is not None and len(shape) == 3 and shape[0] != 1 == shape[1]
+        is_row = shape is not None and (len(shape) < 2 or all(size == 1 for size in shape[:-1]))
+        is_weight = op_type == "MatMul" and operand is operands[1] and shape is not None and len(shape) == 2
+        if not (is_of_steps or is_row or is_weight):
+            raise g.refuse("an operand has neither steps of a batch of one nor one row")
+        has_steps = has_steps or is_of_steps
+        exchanged.append(g.op("Transpose", operand, perm=[1, 0, 2]) if is_of_steps else operand)
+    if not has_steps:
+        raise g.refuse("no operand has steps of a batch of one")
+    result: Value = g.op("Transpose", g.op(op_type, *exchanged), perm=[1, 0, 2])
+    return result
+
+
+for _op_type in ("Add", "MatMul", "Mul"):
+    register_form_of_operands(_op_type, "batch_first", _emit_batch_first)
+
+
+@onnx_symbolic("form::Relu.batch_first")
+def relu_batch_first(g: GraphContext, X: Value) -> Value:
+    """With the batch in front of the steps, between Transposes."""
+    return _emit_batch_first(g, "Relu", [X])
+
+
+@onnx_symbolic("form::Tanh.batch_first")
+def tanh_batch_first(g: GraphContext, input: Value) -> Value:
+    """With the batch in front of the steps, between Transposes."""
+    return _emit_batch_first(g, "Tanh", [input])

@@ -19,6 +19,8 @@ MAXIMUM_SUMMANDS = 1 << 11
 """The elements of a row whose sums are a product with a matrix."""
 MAXIMUM_ROWS = 1 << 17
 """The rows of a table that are selected by a product."""
+MAXIMUM_ELEMENTS = 1 << 22
+"""The elements of a matrix that selects constant positions."""
 
 
 @onnx_symbolic("form::ReduceL2.sum_square")
@@ -130,6 +132,26 @@ def gather_slices(g: GraphContext, data: Value, indices: Value, axis: int = 0) -
     if positions.ndim == 1:
         return g.op("Identity", selected) if selected is data else selected
     return g.op("Reshape", selected, [*sizes[:axis], *positions.shape, *sizes[axis + 1 :]])
+
+
+@onnx_symbolic("form::Gather.product")
+def gather_product(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """Two or more constant positions by a product with a matrix of zeros and ones, of finite numbers."""
+    positions, shape, dtype = g.constant_value(indices), g.shape(data), g.dtype(data)
+    if positions is None or positions.ndim != 1 or positions.size < 2 or is_stored(data):
+        raise g.refuse("the positions are no constant vector of two or more, or the data are constant")
+    if shape is None or dtype is None or dtype not in FLOATS:
+        raise g.refuse("the rank is unknown, or the data are not floating-point numbers")
+    axis = g.axis(axis, len(shape))
+    size = shape[axis]
+    if not isinstance(size, int) or size * positions.size > MAXIMUM_ELEMENTS:
+        raise g.refuse(f"a size is unknown, or the matrix has more than {MAXIMUM_ELEMENTS} elements")
+    matrix = g.constant(np.eye(size, dtype=np.float32)[:, positions], dtype)
+    if axis == len(shape) - 1:
+        return g.op("MatMul", data, matrix)
+    perm = list(range(len(shape)))
+    perm[axis], perm[-1] = perm[-1], perm[axis]
+    return g.op("Transpose", g.op("MatMul", g.op("Transpose", data, perm=perm), matrix), perm=perm)
 
 
 @onnx_symbolic("form::Expand.concat")

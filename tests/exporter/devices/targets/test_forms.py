@@ -1,5 +1,6 @@
 """Forms of operators that a target asks for: the results stay, and the nodes have the form."""
 
+import onnx
 import pytest
 import torch
 from torch import nn
@@ -8,7 +9,7 @@ from torch.nn import functional as F
 import opsetta
 from opsetta.exporter.devices.targets.load_target import load_target, parse_target, target_names
 from opsetta.exporter.devices.targets.target_report import report_on_target
-from opsetta.registration import UsageError
+from opsetta.registration import TargetError, UsageError
 
 
 class _Call(nn.Module):
@@ -77,6 +78,15 @@ CASES = [
     ("Mul.own_shape", _of(lambda x: x * x[:, 1:2].sigmoid()), IMAGE, {"Reshape"}),
     ("Sub.own_shape", _of(lambda x: x.amax(1, keepdim=True) - x), ROWS, {"Reshape"}),
     ("Add.reshaped", _of(lambda x: x * 2 + 1), ROWS, {"Reshape"}),
+    ("Add.unsqueezed", _of(lambda x: x.exp() + x.mean((0, 1)).tanh()), IMAGE, {"Unsqueeze"}),
+    ("Pow.unsqueezed", _of(lambda x: x.exp() ** x.mean(0).tanh()), IMAGE, {"Unsqueeze"}),
+    ("Max.unsqueezed", _of(lambda x: torch.maximum(x.mean((0, 1)).tanh(), x.exp())), IMAGE, {"Unsqueeze"}),
+    ("Mul.one_row", _of(lambda x: x.mean((0, 1)) * 2), ROWS, {"Reshape", "Mul"}),
+    ("Min.one_row", _of(lambda x: torch.minimum(torch.arange(9), x.mean((0, 1)))), ROWS, {"Reshape", "Min"}),
+    ("Add.batch_first", _of(lambda x: x.exp() + x * 2 + torch.arange(3)), (5, 1, 3), {"Transpose"}),
+    ("Tanh.batch_first", _of(torch.tanh), (5, 1, 3), {"Transpose"}),
+    ("MatMul.batch_first", nn.Linear(3, 2, bias=False), (5, 1, 3), {"Transpose"}),
+    ("Gather.product", _of(lambda x: x[:, [2, 0, 2]] * x[..., [0, 3, 3]].mean()), IMAGE, {"MatMul"}),
     ("And.mul", _of(lambda x: torch.where((x > 0) & (x < 1), x, -x)), IMAGE, {"Mul"}),
     ("Or.max", _of(lambda x: torch.where((x < 0) | (x > 1), x, -x)), IMAGE, {"Max"}),
     ("Xor.abs", _of(lambda x: torch.where((x < 0.5) ^ (x > 0), x, -x)), IMAGE, {"Abs", "Sub"}),
@@ -137,6 +147,7 @@ CASES = [
     ("Einsum.products", _of(lambda x: torch.einsum("bchw,w->bch", x, x[0, 0, 0])), IMAGE, set()),
     ("Einsum.composition", _of(lambda x: torch.einsum("bchw,bdhw->bcd", x, x)), IMAGE, {"MatMul"}),
     ("Softmax.last", _of(lambda x: (x * 200).softmax(1)), IMAGE, {"Transpose"}),
+    ("Softmax.axis_from_front", _of(lambda x: x.mT.softmax(-1)), ROWS, {"Softmax"}),
     ("LogSoftmax.last", _of(lambda x: x.log_softmax(2)), IMAGE, {"Transpose"}),
     ("Gemm.three_dimensions", nn.Linear(3, 4), (5, 3), {"Unsqueeze", "MatMul", "Add"}),
     ("Relu.two_dimensions", _of(torch.relu), ROWS, {"Unsqueeze"}),
@@ -163,6 +174,8 @@ _REPEATED = (
     "zero_bias",
     "batch_first",
     "reshaped",
+    "unsqueezed",
+    "one_row",
 )
 """Forms that consist of the operator itself."""
 
@@ -249,6 +262,12 @@ _OTHER_POSITIONS = torch.tensor([[0, 1], [2, 2]]).expand(2, 3, 2, 2)
         ("BatchNormalization.arithmetic", _statistics(), (1, 3, 4, 4)),
         ("MatMul.merged_dimensions", _of(lambda x: x @ torch.ones(9, 3)), ROWS),
         ("Transpose.convolution", _of(lambda x: x.flip(2).permute(0, 2, 1, 3)), IMAGE),
+        ("Mul.batch_first", _of(lambda x: x * torch.arange(10).reshape(2, 1, 5, 1)), STEPS),
+        ("Relu.batch_first", _of(torch.relu), STEPS),
+        ("Add.one_row", _of(lambda x: x.mean((0, 1)) + x.amax((0, 1))), ROWS),
+        ("Mul.unsqueezed", _of(lambda x: x * x.mean((0, 1, 2)).exp()), IMAGE),
+        ("Sub.unsqueezed", _of(lambda x: x - x.mean(0).exp()), ROWS),
+        ("Gather.product", _of(lambda x: x.long()[:, [2, 0, 2]]), IMAGE),
     ],
 )
 def test_a_form_that_does_not_fit_is_not_written(form, model, shape):
@@ -258,6 +277,61 @@ def test_a_form_that_does_not_fit_is_not_written(form, model, shape):
     nodes = [node.op_type for node in plain.model.graph]
     assert operator in nodes
     assert [node.op_type for node in plain.lower(target=target).model.graph] == nodes
+
+
+@pytest.mark.parametrize(
+    ("model", "operator"),
+    [
+        (_of(lambda x: x.exp() + x.mean((0, 1)).tanh()), "Add"),
+        (_of(lambda x: x.exp()[:, [0, 0, 1, 1]]), "Gather"),
+    ],
+)
+def test_a_file_without_shapes_gets_forms_at_its_own_opset(model, operator, tmp_path):
+    program = opsetta.export(model, (torch.randn(1, *IMAGE[1:]),), opset=17)
+    program.save(tmp_path / "model.onnx")
+    file = onnx.load(tmp_path / "model.onnx")
+    del file.graph.value_info[:]
+    onnx.save(file, tmp_path / "model.onnx")
+    plain, ncnn = opsetta.load(tmp_path / "model.onnx"), load_target("ncnn")
+    [problem] = report_on_target(plain.model, ncnn).problems
+    assert (problem.operator, problem.outcome) == (operator, "wrong")
+    written = plain.lower(target=ncnn)
+    assert report_on_target(written.model, ncnn).problems == ()
+
+
+@pytest.mark.parametrize(("rows", "operators"), [(1, ["Gemm", "Add"]), (5, ["Gemm"])])
+def test_opencv_adds_a_computed_vector_behind_a_gemm(rows, operators):
+    bias = torch.randn(rows, 4) if rows > 1 else torch.randn(4)
+    model = _of(lambda bias, x, weight: torch.addmm(bias, x, weight))
+    plain = opsetta.export(model, (bias, torch.randn(5, 3), torch.randn(3, 4)), opset=17)
+    problems = [problem.operator for problem in report_on_target(plain.model, load_target("opencv")).problems]
+    program = plain.lower(target="opencv")
+    program.verify()
+    assert [node.op_type for node in program.model.graph if node.op_type != "Reshape"] == operators
+    assert problems == operators[:-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "function", "shape", "message"),
+    [
+        ("opencv", lambda x: x.bfloat16().float(), ROWS, "bfloat16"),
+        ("opencv5", lambda x: x.bfloat16().float(), ROWS, "bfloat16"),
+        ("mnn", lambda x: F.max_pool3d(x, 2), (1, *IMAGE), "MaxPool.*wrong: data of rank 5"),
+        ("mnn", lambda x: x.index_add(0, torch.tensor([0, 0]), x), ROWS, "ScatterND.*wrong: reduction='add'"),
+    ],
+)
+def test_what_a_program_computes_wrongly_is_an_error(name, function, shape, message):
+    program = opsetta.export(_of(function), (torch.randn(shape),), opset=17)
+    with pytest.raises(TargetError, match=message):
+        program.lower(target=name)
+
+
+@pytest.mark.parametrize(("turn", "axis"), [(lambda x: x.mT, 2), (lambda x: x.exp(), -1)])
+def test_rknn_counts_an_axis_behind_a_transpose_from_the_front(turn, axis):
+    model = _of(lambda x: turn(x).log_softmax(-1))
+    program = opsetta.export(model, (torch.randn(ROWS),), target="rknn")
+    program.verify()
+    assert program.model.graph[-1].attributes.get_int("axis", -1) == axis
 
 
 def test_an_output_of_the_model_may_have_a_form_of_its_own():

@@ -59,6 +59,20 @@ def test_keys_of_a_version(version, maximum, refused):
     assert target.name == ("device" if version is None else f"device@{version}")
 
 
+@pytest.mark.parametrize("operators", ["", '[operators]\nrefused = ["Abs"]'])
+def test_older_versions_refuse_further_operators(operators):
+    older = "".join(
+        f'[[versions]]\nbelow = "{version}"\noperators = {{ also_refused = ["{name}"] }}\n'
+        for version, name in (("2", "Neg"), ("1.5", "Sin"))
+    )
+    text = f'{HEAD}measured_versions = ["1.0", "1.8", "2.0"]\n{operators}\n{older}'
+    names = {"Abs"} if operators else set()
+    for version, refused in (("2", names), ("1.8", names | {"Neg"}), ("1", names | {"Neg", "Sin"})):
+        assert parse_target("device", text, version).operators.refused == refused
+    with pytest.raises(UsageError, match="unknown key 'operators.also_refused'"):
+        parse_target("device", HEAD + 'operators = { also_refused = ["Abs"] }')
+
+
 @pytest.mark.parametrize(
     ("version", "message"),
     [
