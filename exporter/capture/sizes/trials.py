@@ -34,7 +34,7 @@ from ...torch_boundary.symbolic_numbers import Size
 from ..fx_import.captured_program import CapturedProgram
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels, PromisedSizes, shapes_of
-from .graph_walk import GraphWalk, infers_sizes
+from .graph_walk import EndsRun, GraphWalk, infers_sizes
 from .operator_trace import COPY, OperatorRecorder, Trace
 from .recorded_answers import AnsweringEnvironment
 from .written_values import WrittenValues
@@ -46,7 +46,7 @@ _COPIES_OF_ALL = frozenset({"aten::clone", "aten::contiguous"})
 """Operators that copy their argument; a run sees `contiguous` only where it copies."""
 _MOST_ITERATIONS = 4
 """How often a loop over a dynamic size runs in a trial; 0, 1 and 2 are the sizes that differ."""
-_MOST_DIFFERENCES = 3
+_MOST_DIFFERENCES = 8
 """A model that calls other operators than its graph at this many sizes in a row likely always does."""
 _RUN_DIRECTLY = ("range_loop", "flat_apply")
 """Operators that run their function themselves, so that TorchDynamo need not compile it.
@@ -211,9 +211,10 @@ class Tracer:
             module, same_value = self._program.graph_module, _SAME_VALUE | _COPIES_OF_ALL
             walk = GraphWalk(module, inputs, self._run, same_value, sizes)
             walks.append(walk)
-            with observe_operators(walk.call):
-                results = self._call_model(call_leaves, walk.assign)
-            walk.finish(results)
+            with contextlib.suppress(EndsRun):
+                with observe_operators(walk.call):
+                    results = self._call_model(call_leaves, walk.assign)
+                walk.finish(results)
 
         model = self._attempt(run, leaves)
         walk = walks[0] if walks else None

@@ -184,7 +184,7 @@ def test_a_model_that_calls_something_else_at_other_sizes_is_told_apart() -> Non
     assert of_model.steps != of_graph.steps
 
 
-@pytest.mark.parametrize(("differences", "runs_graph"), [(2, False), (3, True)])
+@pytest.mark.parametrize(("differences", "runs_graph"), [(7, False), (8, True)])
 def test_few_sizes_with_other_calls_do_not_make_the_graph_run_at_all_sizes(
     differences: int, runs_graph: bool
 ) -> None:
@@ -197,6 +197,32 @@ def test_few_sizes_with_other_calls_do_not_make_the_graph_run_at_all_sizes(
     # Operators are noted only where both run.
     assert of_model.steps == of_graph.steps
     assert bool(of_graph.steps) is runs_graph
+
+
+class Catching(Branching):
+    """Goes on after exceptions of its operators."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        calls.append("begin")
+        try:
+            x = super().forward(x)
+        except Exception:
+            calls.append("caught")
+        calls.append("end")
+        return x.relu()
+
+
+calls: list[str] = []
+
+
+def test_a_model_that_differs_from_its_graph_is_run_no_further() -> None:
+    model = Catching()
+    tracer = tracer_of(model, captured(model))
+    calls.clear()
+    of_model, of_graph = run_at(tracer, 2)
+    assert of_model.steps != of_graph.steps
+    # The second run compares all operators with those of the graph.
+    assert calls == ["begin", "begin", "end"]
 
 
 class Refusing(torch.nn.Module):
