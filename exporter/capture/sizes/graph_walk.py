@@ -39,6 +39,10 @@ class OtherCalls(Exception):
     """The graph may not call the operators that the model calls, or may fail where the model does not."""
 
 
+class EndsRun(BaseException):
+    """Ends the run of a model that differs from its graph. The model may catch an `Exception`."""
+
+
 class GraphWalk:
     """Follows a captured graph while its model runs: each operator that is called must be the graph's next.
 
@@ -80,19 +84,24 @@ class GraphWalk:
         self._copied: set[int | None] = set()
 
     def call(self, func: OpOverload, args: tuple[Any, ...], kwargs: Kwargs) -> object:
-        """Call an operator of the model."""
+        """Call an operator of the model.
+
+        Raises:
+            EndsRun: the graph calls another one.
+        """
         if func is torch.ops.prim.device.default:
             return args[0].device
         name = schema_of(func).name
         if name in NO_VALUE:
             return kernel_run(func, args, kwargs)
         result = self._run(func, args, kwargs)
-        # The model may catch exceptions: a difference is raised at the end.
         if self.difference is None:
             try:
                 self._follow(func, name, args, kwargs, result)
             except Exception as error:
                 self.difference = error
+        if self.difference is not None:
+            raise EndsRun
         return result
 
     def assign(self, tensor: torch.Tensor, value: torch.Tensor) -> None:

@@ -34,7 +34,7 @@ from ...torch_boundary.symbolic_numbers import Size
 from ..fx_import.captured_program import CapturedProgram
 from ..weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels, PromisedSizes, shapes_of
-from .graph_walk import GraphWalk, infers_sizes
+from .graph_walk import EndsRun, GraphWalk, infers_sizes
 from .operator_trace import COPY, OperatorRecorder, Trace
 from .recorded_answers import AnsweringEnvironment
 from .written_values import WrittenValues
@@ -46,6 +46,8 @@ _COPIES_OF_ALL = frozenset({"aten::clone", "aten::contiguous"})
 """Operators that copy their argument; a run sees `contiguous` only where it copies."""
 _MOST_ITERATIONS = 4
 """How often a loop over a dynamic size runs in a trial; 0, 1 and 2 are the sizes that differ."""
+_MOST_DIFFERENCES = 8
+"""A model that calls other operators than its graph at this many sizes in a row likely always does."""
 _RUN_DIRECTLY = ("range_loop", "flat_apply")
 """Operators that run their function themselves, so that TorchDynamo need not compile it.
 
@@ -134,8 +136,10 @@ class Tracer:
         self._graph = GraphTrace(program.graph_module, self._kernels, self._written.copies, written)
         self._quick_run = None if reaches_storage else quick_run(self._mode)
         self._run = self._quick_run or kernel_run
-        # Whether the calls of the model may be compared with the graph's nodes; the graph need not run then.
-        self._is_comparable = self._quick_run is not None and not self._loop_nodes
+        # How many more differences in a row end the comparison of the model's calls with the graph's nodes.
+        # Where they are equal, the graph need not run.
+        is_comparable = self._quick_run is not None and not self._loop_nodes
+        self._remaining_differences = _MOST_DIFFERENCES if is_comparable else 0
         gradients = getattr(program, "gradients", False)
         self.has_rows = not gradients and any(
             "unbacked_bindings" in node.meta
@@ -174,7 +178,7 @@ class Tracer:
             model.error = NotRun("functions given to operators, and long loops, are not run on fake tensors")
             return model, Trace()
         sizes = PromisedSizes(size_of)
-        traces = self._same_calls(leaves, sizes) if self._is_comparable else None
+        traces = self._same_calls(leaves, sizes) if self._remaining_differences else None
         if traces is not None:
             return traces
         model = self._attempt(self._run_model, leaves)
@@ -207,18 +211,19 @@ class Tracer:
             module, same_value = self._program.graph_module, _SAME_VALUE | _COPIES_OF_ALL
             walk = GraphWalk(module, inputs, self._run, same_value, sizes)
             walks.append(walk)
-            with observe_operators(walk.call):
-                results = self._call_model(call_leaves, walk.assign)
-            walk.finish(results)
+            with contextlib.suppress(EndsRun):
+                with observe_operators(walk.call):
+                    results = self._call_model(call_leaves, walk.assign)
+                walk.finish(results)
 
         model = self._attempt(run, leaves)
         walk = walks[0] if walks else None
         if walk is not None and walk.difference is None:
+            self._remaining_differences = _MOST_DIFFERENCES
             return model, walk.trace if model.error is None else Trace()
         if walk is not None and walk.difference is not None:
             raise_fault(walk.difference, "when it compared the model with its graph at other sizes")
-        # A difference at these sizes is likely at all others, so skip this comparison from now on.
-        self._is_comparable = False
+        self._remaining_differences -= 1
         return None
 
     def _attempt(self, run: Callable[..., object], leaves: Callable[[], list[object]]) -> Trace:

@@ -68,6 +68,15 @@ def traces_at(
     model: torch.nn.Module, rows: int, program: torch.export.ExportedProgram | None = None
 ) -> tuple[Trace, Trace]:
     """What a model and its graph call at a number of rows."""
+    return run_at(tracer_of(model, program or captured(model)), rows)
+
+
+def tracer_of(model: torch.nn.Module, program: torch.export.ExportedProgram) -> Tracer:
+    leaves = pytree.tree_flatten(((torch.ones(5, 4),), {}))[1]
+    return Tracer(model, program, leaves, contextlib.nullcontext)
+
+
+def run_at(tracer: Tracer, rows: int) -> tuple[Trace, Trace]:
 
     def size_of(size: Any) -> int | None:
         if isinstance(size, int):
@@ -75,8 +84,6 @@ def traces_at(
         value = size.node.expr.xreplace(dict.fromkeys(size.node.expr.free_symbols, sympy.Integer(rows)))
         return int(value) if value.is_Integer else None
 
-    leaves = pytree.tree_flatten(((torch.ones(5, 4),), {}))[1]
-    tracer = Tracer(model, program or captured(model), leaves, contextlib.nullcontext)
     return tracer.run(lambda: [torch.empty(rows, 4)], size_of)
 
 
@@ -175,6 +182,47 @@ class Branching(torch.nn.Module):
 def test_a_model_that_calls_something_else_at_other_sizes_is_told_apart() -> None:
     of_model, of_graph = traces_at(Branching(), 2)
     assert of_model.steps != of_graph.steps
+
+
+@pytest.mark.parametrize(("differences", "runs_graph"), [(7, False), (8, True)])
+def test_few_sizes_with_other_calls_do_not_make_the_graph_run_at_all_sizes(
+    differences: int, runs_graph: bool
+) -> None:
+    model = Branching()
+    tracer = tracer_of(model, captured(model))
+    for rows in range(differences):
+        of_model, of_graph = run_at(tracer, 1 + rows % 3)
+        assert of_model.steps != of_graph.steps
+    of_model, of_graph = run_at(tracer, 7)
+    # Operators are noted only where both run.
+    assert of_model.steps == of_graph.steps
+    assert bool(of_graph.steps) is runs_graph
+
+
+class Catching(Branching):
+    """Goes on after exceptions of its operators."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        calls.append("begin")
+        try:
+            x = super().forward(x)
+        except Exception:
+            calls.append("caught")
+        calls.append("end")
+        return x.relu()
+
+
+calls: list[str] = []
+
+
+def test_a_model_that_differs_from_its_graph_is_run_no_further() -> None:
+    model = Catching()
+    tracer = tracer_of(model, captured(model))
+    calls.clear()
+    of_model, of_graph = run_at(tracer, 2)
+    assert of_model.steps != of_graph.steps
+    # The second run compares all operators with those of the graph.
+    assert calls == ["begin", "begin", "end"]
 
 
 class Refusing(torch.nn.Module):
