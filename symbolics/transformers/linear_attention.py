@@ -136,9 +136,8 @@ def _divide(g: GraphContext, length: Size) -> tuple[Size, Value, Value]:
     """The number of equally long chunks, the padding of tokens for Pad, and the length of a chunk, twice."""
     if isinstance(length, int):
         count = max(1, -(-length // _CHUNK))
-        chunk_length = -(-length // count)
-        padding = [0, 0, 0, 0, 0, count * chunk_length - length, 0, 0]
-        return count, g.stack(padding), g.stack([chunk_length] * 2)
+        size = -(-length // count)
+        return count, g.stack([0, 0, 0, 0, 0, count * size - length, 0, 0]), g.stack([size, size])
     # As a list, a length needs no Unsqueeze where it becomes part of a shape.
     length = g.stack([length])
     # Sizes are not negative, so the division of ONNX, which truncates, rounds down.
