@@ -42,6 +42,8 @@ The kernel is missing at one or more of the opsets that allow the type.
 
 
 LAST_OPSET = {
+    # Its function has Casts and masks that cost more than the composition.
+    "Attention": 24,
     "DequantizeLinear": 27,
     # It has been an operator since 27; onnxruntime runs its function, a Scan over the tokens.
     "LinearAttention": 26,

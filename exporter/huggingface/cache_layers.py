@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol
@@ -12,10 +13,13 @@ from .cache_settings import DYNAMIC, DYNAMIC_FULL, CacheSettings
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PreTrainedModel
 
 
 _IS_NEEDLESS = "_ignore_causal_mask_sdpa"
 """The function of transformers that tells whether a mask can be left out."""
+_RECURRENT_MASK = "create_recurrent_attention_mask"
+"""The function of transformers that cuts the mask of all positions to that of the tokens of a call."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +88,37 @@ def written_masks(settings: CacheSettings) -> Iterator[None]:
         yield
         return
     with replace_attribute(masking_utils, _IS_NEEDLESS, lambda *arguments, **options: False):
+        yield
+
+
+@contextlib.contextmanager
+def masks_at_positions(model: PreTrainedModel, cache_position: torch.Tensor | None) -> Iterator[None]:
+    """Within the context, recurrent layers read the mask at the positions of the tokens.
+
+    transformers takes the last columns of the mask, which are those of the tokens unless the cache is static.
+
+    Args:
+        model: whose modules' code calls the function of transformers.
+        cache_position: the positions of the tokens; None unless the cache is static.
+    """
+    from ..torch_boundary.process.process_state import replace_attribute
+
+    def create_mask(
+        config: object,
+        inputs_embeds: object,
+        attention_mask: torch.Tensor | None,
+        *options: object,
+        **keywords: object,
+    ) -> torch.Tensor | None:
+        if attention_mask is None or attention_mask.ndim != 2 or cache_position is None:
+            return None
+        return attention_mask.index_select(1, cache_position)
+
+    names = sorted({type(module).__module__ for module in model.modules()})
+    with contextlib.ExitStack() as stack:
+        for name in names if cache_position is not None else []:
+            if hasattr(sys.modules[name], _RECURRENT_MASK):
+                stack.enter_context(replace_attribute(sys.modules[name], _RECURRENT_MASK, create_mask))
         yield
 
 

@@ -33,6 +33,11 @@ _LENGTH_AXIS = {"keys": 2, "values": 2, "indexer_keys": 1}
 Path = tuple[str | int, ...]
 
 
+def has_positions(name: str) -> bool:
+    """Whether a tensor has one entry for each cached token, by its name in a file."""
+    return name.rpartition(".")[2] in {_PARTS[attribute] for attribute in _LENGTH_AXIS}
+
+
 @dataclasses.dataclass(frozen=True)
 class CachedTensor:
     """One tensor of a cache.

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from ...registration import UsageError
-from .cache_layers import CachePositions, written_masks
+from .cache_layers import CachePositions, masks_at_positions, written_masks
 from .cache_layout import CachedTensor, CacheLayout, tensors_in
 from .cache_settings import CacheSettings
 from .graphs import (
@@ -133,16 +133,15 @@ def _example_prompt(source: TaskModel) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _check_static(tensors: Sequence[CachedTensor]) -> None:
-    """Refuse a cache with other tensors than those of positions.
+    """Refuse a cache without positions.
 
     Raises:
         UsageError: the message names a tensor.
     """
-    states = [tensor.name for tensor in tensors if not tensor.has_positions]
-    if states:
+    if not any(tensor.name.endswith(".key") for tensor in tensors):
         raise UsageError(
-            "static caches are for models whose cache has keys and values only, and this one has "
-            f"{states[0]}: leave out cache_implementation"
+            "static caches are for models that keep keys and values, and this one keeps only states of a "
+            f"fixed size, such as {tensors[0].name}: leave out cache_implementation"
         )
 
 
@@ -240,6 +239,7 @@ def _call(
         continue_scans(model, cache),
         continue_from(model, states) as read_states,
         written_masks(settings),
+        masks_at_positions(model, cache_position),
         in_buffers,
     ):
         result = type(model).forward(model, **inputs, **arguments, use_cache=True)

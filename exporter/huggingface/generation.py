@@ -471,7 +471,10 @@ class TextGenerator:
                 feed["token_type_ids"] = self._images.token_types(search.tokens, prompt.tokens.shape[1])
             for call, column in graph.calls(search.tokens, next_tokens, inputs):
                 results = graph.run({**feed, **call, **cache})
-                cache |= next_cache(results, has_past)
+                following = next_cache(results, has_past)
+                if graph.static is not None:
+                    following |= graph.static.kept_states(cache, following, call, column)
+                cache |= following
                 logits = results["logits"].numpy()[:, column]
             has_past = True
             # transformers applies its rules in float32, whatever the model's type.

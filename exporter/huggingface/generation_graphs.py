@@ -22,7 +22,7 @@ from .images.positions import continue_positions, grid_positions
 from .images.tiles import COUNTS, SIZES
 from .layouts.merged_decoders import is_cross_cache
 from .libraries.adapter_inputs import check_matrices, is_matrix, read_matrices
-from .static_calls import StaticCalls
+from .static_calls import StaticCalls, as_array
 
 PAST_PREFIX, PRESENT_PREFIX = "past_key_values.", "present."
 """The beginnings of the names of the inputs and outputs of a cache."""
@@ -283,7 +283,7 @@ def reorder_cache(cache: Mapping[str, Any], rows: np.ndarray) -> dict[str, Any]:
         return dict(cache)
     return {
         # The rows of one prompt have the same keys of cross-attention, and counters have no batch.
-        name: value if is_cross_cache(name) or not value.shape() else value.numpy()[rows]
+        name: value if is_cross_cache(name) or not np.ndim(as_array(value)) else as_array(value)[rows]
         for name, value in cache.items()
     }
 

@@ -12,6 +12,7 @@ import onnx_ir as ir
 from ...registration import schemas
 from ...registration.arguments import blocks
 from ...registration.origins import inherit
+from ...registration.runtimes import has_kernel
 from ..faults import faults_of
 from .constants.initializers import Initializers
 from .pass_order import OnnxPass
@@ -40,7 +41,8 @@ class NodePass(IndexedPass):
 
     Attributes:
         op_types: the operators, of ONNX's own domain; None for all of them.
-        writes: an operator that the pass writes. The pass does nothing in an opset without it.
+        writes: an operator that the pass writes. The pass does nothing in an opset without it, or at which
+            onnxruntime has no kernel for it.
         opset: the opset of the model that is rewritten.
     """
 
@@ -52,9 +54,7 @@ class NodePass(IndexedPass):
         """Rewrite the nodes, and report whether anything changed."""
         self.opset = model.opset_imports.get("", 0)
         candidates = nodes.of(self.op_types)
-        if not candidates or (self.writes is not None and self.schema(self.writes) is None):
-            return False
-        if not self.begin(model):
+        if not candidates or not self.can_write(self.writes) or not self.begin(model):
             return False
         modified = False
         for node in candidates:
@@ -62,6 +62,12 @@ class NodePass(IndexedPass):
             if node.graph is not None:
                 modified |= self.rewrite(node)
         return modified
+
+    def can_write(self, op_type: str | None) -> bool:
+        """Whether the model's opset has an operator, and onnxruntime a kernel for it; True for None."""
+        if op_type is None:
+            return True
+        return self.schema(op_type) is not None and has_kernel(op_type, None, self.opset)
 
     def begin(self, model: ir.Model) -> bool:
         """Prepare for a model; returns whether the pass applies to it."""

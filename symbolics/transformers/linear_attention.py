@@ -58,21 +58,20 @@ def linear_attention(
         return output, state
     length, heads = g.size(query, 1), g.size(query, 2)
     key_size, value_size = g.size(key, 3), g.size(value, 3)
-    chunks, chunk_length = _divide(g, length)
+    chunks, padding, cut_ends = _divide(g, length)
     numbers = [value for value in (decay, beta) if value is not None]
     parts = [query, key, value, *(g.op("Unsqueeze", number, axes=[3]) for number in numbers)]
     packed = g.op("Concat", *parts, axis=3)
-    added = compute(g, "sub", compute(g, "mul", chunks, chunk_length), length)
     # A token of zeros with a decay of 1 leaves the state as it is.
-    packed = g.op("Pad", packed, g.stack([0, 0, 0, 0, 0, added, 0, 0]))
+    packed = g.op("Pad", packed, padding)
     packed_size = compute(
         g, "add", compute(g, "add", compute(g, "mul", key_size, 2), value_size), len(numbers)
     )
-    packed = g.op("Reshape", packed, g.stack([0, chunks, chunk_length, heads, packed_size]))
+    packed = g.op("Reshape", packed, g.stack([0, chunks, -1, heads, packed_size]))
     packed = g.op("Transpose", packed, perm=[1, 0, 3, 2, 4])
     sizes = [key_size, key_size, value_size, *(1 for _ in numbers)]
     q, k, v, *columns = as_list(g.op("Split", packed, g.stack(sizes), axis=4, outputs=len(sizes)))
-    masks = _ChunkMasks(g, chunk_length, beta is not None)
+    masks = _ChunkMasks(g, cut_ends, beta is not None)
     columns_of_keys = later_keys = g.op("Transpose", k, perm=[0, 1, 2, 4, 3])
     scores = g.op("MatMul", q, columns_of_keys)
     total: Value | None = None
@@ -133,21 +132,24 @@ def linear_attention_operator(
     return g.op("Reshape", output, [0, 0, heads, value_size]), state
 
 
-def _divide(g: GraphContext, length: Size) -> tuple[Size, Size]:
-    """The number of chunks, and the length of each: the chunks are equally long."""
+def _divide(g: GraphContext, length: Size) -> tuple[Size, Value, Value]:
+    """The number of equally long chunks, the padding of tokens for Pad, and the length of a chunk, twice."""
     if isinstance(length, int):
         count = max(1, -(-length // _CHUNK))
-        return count, -(-length // count)
+        size = -(-length // count)
+        return count, g.stack([0, 0, 0, 0, 0, count * size - length, 0, 0]), g.stack([size, size])
     # As a list, a length needs no Unsqueeze where it becomes part of a shape.
     length = g.stack([length])
     # Sizes are not negative, so the division of ONNX, which truncates, rounds down.
     chunks = g.op("Div", g.op("Add", length, _CHUNK - 1), _CHUNK)
-    chunk_length = g.op("Div", g.op("Sub", g.op("Add", length, chunks), 1), chunks)
-    return chunks, chunk_length
+    chunk_length = g.op("Div", g.op("Sub", g.op("Add", length, chunks), [1, 1]), chunks)
+    # The remainder has the sign of the divisor: the number of tokens up to the next multiple.
+    padding = g.op("Mod", g.op("Mul", length, [0, 0, 0, 0, 0, -1, 0, 0]), chunks)
+    return chunks, padding, chunk_length
 
 
 class _ChunkMasks:
-    """Constant matrices of a chunk, cut to its length.
+    """Constant matrices of a chunk, cut to its length, which `ends` has twice.
 
     Attributes:
         later: for the later levels of `_invert`; the other ones have an axis of size 1 in front, too.
@@ -157,14 +159,13 @@ class _ChunkMasks:
         strict: the same without the diagonal.
     """
 
-    def __init__(self, g: GraphContext, chunk_length: Size, has_system: bool):
+    def __init__(self, g: GraphContext, ends: Value, has_system: bool):
         rows, columns = np.ogrid[:_CHUNK, :_CHUNK]
         sizes = [2**level for level in range(_LEVELS)]
         first, *later = [(rows // size % 2 == 1) & (columns // size == rows // size - 1) for size in sizes]
         of_system = [*later, first, rows == columns] if has_system else []
         cut = g.constant(np.stack([*of_system, rows >= columns, rows > columns]).astype(np.float32))
-        for dim in (1, 2):
-            cut = g.call("composed::slice", self=cut, dim=dim, start=0, end=chunk_length, step=1)
+        cut = g.op("Slice", cut, starts=[0, 0], ends=ends, axes=[1, 2])
         split = [len(later), 1, 1, 1, 1] if has_system else [1, 1]
         parts = as_list(g.op("Split", cut, split=split, axis=0, outputs=len(split)))
         if has_system:

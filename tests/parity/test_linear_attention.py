@@ -12,6 +12,7 @@ from opsetta.exporter.torch_boundary.replacements.linear_attention import (
     compute_gated_delta_rule,
     compute_lightning_attention,
     compute_mamba2_scan,
+    compute_mlstm,
 )
 
 from ..opsets import HIGHEST
@@ -143,6 +144,22 @@ def test_mamba2_equals_transformers() -> None:
         results = compute_mamba2_scan(*arguments, return_final_states=True, **options)
         for result, reference in zip(results, expected, strict=True):
             torch.testing.assert_close(result, reference)
+
+
+@pytest.mark.parametrize("has_state", [True, False])
+def test_mlstm_equals_transformers(has_state: bool) -> None:
+    """With gates whose exponentials are beyond the range of float32."""
+    module = pytest.importorskip("transformers.models.xlstm.modeling_xlstm")
+    torch.manual_seed(0)
+    for length in (1, 9, 40):
+        query, key = torch.randn(2, 2, 3, length, KEY_SIZE)
+        gates = 50 * torch.randn(2, 2, 3, length)
+        arguments = (query, key, torch.randn(2, 3, length, VALUE_SIZE), *gates)
+        names, sizes = ("c_initial", "n_initial", "m_initial"), ((KEY_SIZE, VALUE_SIZE), (KEY_SIZE,), (1,))
+        states = {name: torch.randn(2, 3, *size) for name, size in zip(names, sizes, strict=True)}
+        options = states if has_state else {}
+        expected = module.mlstm_recurrent_sequence_native(*arguments, return_last_states=True, **options)
+        torch.testing.assert_close(compute_mlstm(*arguments, **options), expected)
 
 
 @pytest.mark.parametrize("has_cache", [True, False])

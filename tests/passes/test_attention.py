@@ -80,7 +80,7 @@ def _fused(case: Case) -> ir.Node:
     return node
 
 
-@pytest.mark.parametrize("opset", [23, 28])
+@pytest.mark.parametrize("opset", [23, 24])
 @pytest.mark.parametrize(
     ("scales", "scale"),
     [
@@ -253,6 +253,8 @@ def test_repeated_heads_and_keys_transposed_as_matrices() -> None:
     ("shape", "opset", "masked", "options"),
     [
         (_SHAPE, 22, _added(_CAUSAL), {}),
+        # onnxruntime has no kernel.
+        (_SHAPE, 25, _added(_CAUSAL), {}),
         (None, 23, _added(_CAUSAL), {}),
         ([2, None, 5, 8], 23, _added(_CAUSAL), {}),
         # A row without scores gives NaN, or the mean.

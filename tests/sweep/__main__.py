@@ -1,6 +1,7 @@
 """Run the operator sweep and write its results.
 
-    python -m tests.sweep [--suite NAME ...] [--samples N] [--only REGEX] [--output FOLDER] [--engine ray]
+    python -m tests.sweep [--suite NAME ...] [--opsets N ...] [--samples N] [--only REGEX] [--output FOLDER]
+        [--engine ray]
     python -m tests.sweep --transformers [--only REGEX] [--output FOLDER] [--page FILE]
 
 Each suite is a database, an element type and opsets; without `--suite` all of them run, which takes hours
@@ -11,6 +12,7 @@ folder holds, `summary.json`. A suite that was interrupted goes on where it stop
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import functools
 import json
 import pathlib
@@ -39,6 +41,8 @@ def _names(suite: Suite) -> list[str]:
 def run_suite(name: str, options: argparse.Namespace) -> None:
     """Run one suite, entry by entry, appending to its file what is not there yet."""
     suite = SUITES[name]
+    if options.opsets:
+        suite = dataclasses.replace(suite, opsets=tuple(options.opsets))
     samples = options.samples if options.samples is not None else suite.samples
     outcomes = {str(opset): {"status": "failed", "refused": {}} for opset in suite.opsets}
     work = functools.partial(sweep_entry, suite, samples)
@@ -119,7 +123,7 @@ def main() -> None:
         nargs="+",
         type=int,
         metavar="N",
-        help="with --transformers: the opsets, 13 and 18 by default",
+        help="instead of those of the suite; with --transformers, 13 and 18 by default",
     )
     parser.add_argument(
         "--samples", type=int, help="at most so many samples of each entry, at even distances"

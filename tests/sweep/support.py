@@ -1,15 +1,17 @@
 """Write what a sweep saw of each operator into the package, for `opsetta ops` and `docs/operators.md`.
 
-python -m tests.sweep.support sweep-results
+    python -m tests.sweep.support [--add] [sweep-results]
+
+With `--add`, only the results of the opsets that the folder has are replaced.
 """
 
 from __future__ import annotations
 
+import argparse
 import collections
 import json
 import pathlib
 import re
-import sys
 from typing import Any
 
 import onnxruntime
@@ -97,17 +99,55 @@ def figures(folder: pathlib.Path) -> list[dict[str, Any]]:
     return found
 
 
+def add(earlier: dict[str, Any], results: dict[str, Any]) -> dict[str, Any]:
+    """The results of two sweeps; of the earlier one, those of the opsets that the later one lacks."""
+    rows = {(row["suite"], row["opset"]): row for row in (*earlier["figures"], *results["figures"])}
+    swept = {row["opset"] for row in results["figures"]}
+
+    def merge(old: list[int], new: list[int]) -> list[int]:
+        return sorted({*(opset for opset in old if opset not in swept), *new})
+
+    operators, nothing = {}, {"passed": [], "refused": {}}
+    for name in sorted({*earlier["operators"], *results["operators"]}):
+        old, new = (sweep["operators"].get(name, nothing) for sweep in (earlier, results))
+        reasons = dict.fromkeys((*new["refused"], *old["refused"]))
+        refused = {
+            reason: merge(old["refused"].get(reason, []), new["refused"].get(reason, []))
+            for reason in reasons
+        }
+        operators[name] = {
+            "passed": merge(old["passed"], new["passed"]),
+            "refused": {reason: opsets for reason, opsets in refused.items() if opsets},
+        }
+    versions = {
+        package: " and ".join(sorted({*earlier[package].split(" and "), results[package]}))
+        for package in ("torch", "onnxruntime")
+    }
+    return versions | {
+        "opsets": sorted({*earlier["opsets"], *swept}),
+        "figures": [rows[key] for key in sorted(rows)],
+        "operators": operators,
+    }
+
+
 def main() -> None:
-    folder = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else "sweep-results")
-    found = {
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=pathlib.Path, nargs="?", default=pathlib.Path("sweep-results"))
+    parser.add_argument("--add", action="store_true", help="keep the results of other opsets")
+    options = parser.parse_args()
+    results = {
         "torch": torch.__version__.partition("+")[0],
         "onnxruntime": onnxruntime.__version__,
         "opsets": list(OPSETS),
-        "figures": figures(folder),
-        "operators": collect(folder),
+        "figures": figures(options.folder),
+        "operators": collect(options.folder),
     }
+    if options.add:
+        results = add(json.loads(TARGET.read_text(encoding="utf-8")), results)
     # One operator a line, so that a change reads well.
-    entries = [f"{json.dumps(name)}: {_written(entry)}" for name, entry in found.items()]
+    entries = [f"{json.dumps(name)}: {_written(entry)}" for name, entry in results.items()]
     TARGET.write_text("{\n " + ",\n ".join(entries) + "\n}\n", encoding="utf-8")
 
 

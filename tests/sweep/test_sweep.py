@@ -121,9 +121,26 @@ def test_a_refused_piece_is_told_of_the_operator_that_it_is_a_piece_of(folder):
     }
 
 
+def test_results_of_other_opsets_are_added(folder):
+    later = {"torch": "2", "onnxruntime": "1.1", "figures": support.figures(folder)}
+    later |= {"operators": support.collect(folder)}
+    row = {"suite": "operators, float32", "opset": 9, "passed": 7}
+    operators = {
+        "aten::a": {"passed": [9], "refused": {"no": [13]}},
+        "aten::b": {"passed": [9, 13], "refused": {}},
+    }
+    earlier = {"torch": "2", "onnxruntime": "1.0", "opsets": [9], "figures": [row], "operators": operators}
+    sweeps = support.add(earlier, later)
+    assert (sweeps["torch"], sweeps["onnxruntime"], sweeps["opsets"]) == ("2", "1.0 and 1.1", [9, 13])
+    assert sweeps["figures"] == [row, *later["figures"]]
+    assert sweeps["operators"]["aten::a"] == {"passed": [9, 13], "refused": {}}
+    assert sweeps["operators"]["aten::b"] == later["operators"]["aten::b"] | {"passed": [9]}
+
+
 def test_the_command_runs(tmp_path, monkeypatch, capsys):
     arguments = ["--suite", "operators-int64", "--only", "^(neg|clone)$", "--samples", "1"]
+    arguments += ["--opsets", "13", "28"]
     monkeypatch.setattr(sys, "argv", ["sweep", *arguments, "--workers", "1", "--output", str(tmp_path)])
     main()
-    assert "| operators-int64 | 18 | 2 | 2 | 100.0% | 0 | 0 |" in capsys.readouterr().out
+    assert "| operators-int64 | 28 | 2 | 2 | 100.0% | 0 | 0 |" in capsys.readouterr().out
     assert json.loads((tmp_path / "summary.json").read_text())["operators-int64"]["13"]["passed"] == 2

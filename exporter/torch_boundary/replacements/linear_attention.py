@@ -1,13 +1,15 @@
 """Linear attention as one operator, `opsetta::linear_attention`, with its state as input and output.
 
-The gated delta rule, Mamba 2 and lightning attention of transformers, for any number of tokens. Semantics:
-`torch_recurrent_gated_delta_rule` in transformers/models/qwen3_next/modeling_qwen3_next.py,
-`mamba2_chunk_scan` in transformers/models/mamba2/modeling_mamba2.py, and `MiniMaxLightningAttention` in
-transformers/models/minimax/modeling_minimax.py.
+The gated delta rule, Mamba 2, lightning attention and mLSTM of transformers, for any number of tokens.
+Semantics: `torch_recurrent_gated_delta_rule` in transformers/models/qwen3_next/modeling_qwen3_next.py,
+`mamba2_chunk_scan` in transformers/models/mamba2/modeling_mamba2.py, `MiniMaxLightningAttention` in
+transformers/models/minimax/modeling_minimax.py, and `mlstm_recurrent_sequence_native` in
+transformers/models/xlstm/modeling_xlstm.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -153,3 +155,50 @@ def compute_lightning_attention(
     if past_key_values is not None:
         past_key_values.set_linear_cache(module.layer_idx, state)
     return output, state
+
+
+def compute_mlstm(
+    query: torch.Tensor,
+    key: torch.Tensor,
+    value: torch.Tensor,
+    igate: torch.Tensor,
+    fgate: torch.Tensor,
+    c_initial: torch.Tensor | None = None,
+    n_initial: torch.Tensor | None = None,
+    m_initial: torch.Tensor | None = None,
+    eps: float = 1e-6,
+    positions: Callable[[int], Iterable[int]] = range,
+) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
+    """The mLSTM of xLSTM, with its arguments and results: both of its sums are one state of the operator.
+
+    The logarithm of a maximum keeps the exponential gates in range. Only this number needs a loop over the
+    tokens.
+
+    Args:
+        query: of shape [batch, heads, tokens, key size], as the keys; the values have another last size.
+        igate: the logarithm of the input gate, of shape [batch, heads, tokens].
+        fgate: the forget gate before its sigmoid, like `igate`.
+        c_initial: of shape [batch, heads, key size, value size]; zeros by default, as the following ones.
+        n_initial: of shape [batch, heads, key size].
+        m_initial: of shape [batch, heads, 1].
+        positions: the positions of a number of tokens, as a loop that the capture records.
+    """
+    forget, entry = functional.logsigmoid(fgate).float(), igate.float()
+    maximum = torch.zeros_like(entry[:, :, 0]) if m_initial is None else m_initial.float().squeeze(2)
+    earlier, state, maxima = maximum[:, :, None], None, []
+    for token in positions(query.shape[2]):
+        maximum = torch.maximum(forget[:, :, token] + maximum, entry[:, :, token])
+        maxima.append(maximum)
+    level = torch.stack(maxima, dim=2)
+    decay = forget + torch.cat((earlier, level[:, :, :-1]), dim=2) - level
+    # A last column of ones sums the keys.
+    values = functional.pad(value.float(), (0, 1), value=1.0) * torch.exp(entry - level)[..., None]
+    if c_initial is not None and n_initial is not None:
+        state = torch.cat((c_initial, n_initial[..., None]), dim=3).float()
+    scaled_query = query.float() * query.shape[-1] ** -0.5
+    by_tokens = (tensor.transpose(1, 2) for tensor in (scaled_query, key.float(), values))
+    output, state = torch.ops.opsetta.linear_attention(*by_tokens, state, decay.transpose(1, 2), None)
+    numerator, total = output.transpose(1, 2).split((value.shape[-1], 1), dim=3)
+    denominator = torch.maximum(total.abs(), torch.exp(-level)[..., None]) + eps
+    last_state, key_sum = state.split((value.shape[-1], 1), dim=3)
+    return (numerator / denominator).to(query.dtype), (last_state, key_sum.squeeze(3), maximum[:, :, None])

@@ -141,10 +141,31 @@ def test_caches_that_do_not_fit_are_refused(arguments, message, tmp_path):
         opsetta.export_huggingface(tmp_path, tmp_path / "out", **arguments)
 
 
+@pytest.mark.parametrize(
+    ("name", "sequence_length"),
+    [
+        ("lfm2", 8),
+        *(pytest.param("lfm2", size, marks=pytest.mark.sweep) for size in (None, 1)),
+        *(pytest.param(name, 8, marks=pytest.mark.sweep) for name in ("jamba", "minimax")),
+    ],
+)
+def test_static_caches_with_states_give_the_tokens(name, sequence_length, folder, tmp_path):
+    """Calls of a fixed length begin at its multiples, where the states are known."""
+    model, source = folder(name)
+    options = {} if sequence_length is None else {"sequence_length": sequence_length}
+    opsetta.export_huggingface(
+        source, tmp_path / "out", opset=13, cache_implementation="static", max_cache_len=44, **options
+    )
+    check_tokens(model, tmp_path / "out", (3, 16))
+    if sequence_length == 8:
+        with pytest.raises(opsetta.UsageError, match="need 41 positions, and the cache of the file has 40"):
+            opsetta.TextGenerator(tmp_path / "out").generate([[5, 6, 7]], max_new_tokens=39)
+
+
 @pytest.mark.sweep
-def test_static_caches_of_recurrent_states_are_refused(tmp_path):
-    write_generator("lfm2", tmp_path / "model")
-    with pytest.raises(opsetta.UsageError, match=r"keys and values only, and this one has 0\.conv_state"):
+def test_static_caches_without_positions_are_refused(tmp_path):
+    write_generator("mamba2", tmp_path / "model")
+    with pytest.raises(opsetta.UsageError, match=r"only states of a fixed size, such as 0\.conv_state"):
         opsetta.export_huggingface(
             tmp_path / "model", tmp_path / "out", cache_implementation="static", max_cache_len=8
         )

@@ -18,6 +18,7 @@ from ....torch_boundary.replacements.linear_attention import (
     compute_gated_delta_rule,
     compute_lightning_attention,
     compute_mamba2_scan,
+    compute_mlstm,
 )
 from ....torch_boundary.state.module_tree import modules_of
 
@@ -74,9 +75,12 @@ def as_recurrences(
             inference = vars(module).get("_inference_fn")
             if isinstance(inference, functools.partial) and inference.func.__name__ == _CHUNKS_OF_MLSTM:
                 options = inference.keywords
-                recurrence = functools.partial(
-                    options["mlstm_sequence_kernel"], eps=options["eps"], return_last_states=True
-                )
+                kernel, eps = options["mlstm_sequence_kernel"], options["eps"]
+                recurrence = functools.partial(kernel, eps=eps, return_last_states=True)
+                # Within the context, this range is one that the capture records.
+                positions = inference.func.__globals__.get("range", range)
+                by_operator = functools.partial(compute_mlstm, eps=eps, positions=positions)
+                recurrence = functools.partial(_run_operator, by_operator, inference, recurrence)
                 stack.callback(vars(module).__setitem__, "_inference_fn", inference)
                 vars(module)["_inference_fn"] = _choose(inference, recurrence, 2, _CHUNKS_OF_MLSTM, replaced)
         yield replaced

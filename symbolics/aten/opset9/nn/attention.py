@@ -112,12 +112,14 @@ def scaled_dot_product_attention(
 ) -> Value:
     """ATen's math path: a completely masked row gives zeros (`_safe_softmax`); dropout acts on the weights.
 
-    Opsets with Attention use it: without a cache its causal mask is aligned at the top left, as in ATen.
+    Attention is written where onnxruntime has its kernel: without a cache its causal mask is aligned at the
+    top left, as in ATen.
     """
     if is_causal and attn_mask is not None:
         raise g.refuse("attn_mask and is_causal exclude each other")
     positive = scale is None or scale > 0
-    if g.has("Attention") and positive and not dropout_p and _fits(g, query, key, value):
+    has_operator = g.has("Attention") and g.has_kernel("Attention", query)
+    if has_operator and positive and not dropout_p and _fits(g, query, key, value):
         mask = None if attn_mask is None else _full_mask(g, attn_mask, query, key)
         if attn_mask is None or mask is not None:
             return g.op("Attention", query, key, value, mask, is_causal=int(is_causal) or None, scale=scale)
