@@ -209,8 +209,8 @@ class TextGenerator:
         replacements: dict[str, Any] = {
             "least_new_tokens": min_new_tokens,
             "ngram_size": no_repeat_ngram_size,
+            "repetition_penalty": repetition_penalty,
         }
-        replacements["repetition_penalty"] = repetition_penalty
         settings = self.settings.with_replacements(replacements)
         beams = BeamSettings.merge(
             settings,
@@ -229,9 +229,8 @@ class TextGenerator:
         images = (pixel_values, pixel_attention_mask, image_grid_thw, image_sizes, batch_num_images)
         tiles = (aspect_ratio_ids, aspect_ratio_mask, cross_attention_mask)
         named = dict(zip(PROMPT_IMAGES, (*images, *tiles), strict=True)) | {PATCHES: flattened_patches}
-        sounds = (input_features, input_features_mask, feature_attention_mask)
-        named |= dict(zip(AUDIO_INPUTS, sounds, strict=True))
-        named |= {"input_ids": input_ids, "input_values": input_values}
+        others = (input_features, input_features_mask, feature_attention_mask, input_ids, input_values)
+        named |= dict(zip((*AUDIO_INPUTS, "input_ids", "input_values"), others, strict=True))
         inputs = {name: value for name, value in named.items() if value is not None}
         if self._encoder is None:
             if decoder_input_ids is not None:
@@ -241,8 +240,7 @@ class TextGenerator:
             encoder_inputs = self._encoder_inputs(inputs, attention_mask)
             prompt = self._encoded_prompt(encoder_inputs, decoder_input_ids, language, speech_task)
         prompt = prompt.repeat(beams.rows)
-        length = prompt.tokens.shape[1]
-        longest = length + max_new_tokens
+        longest = (length := prompt.tokens.shape[1]) + max_new_tokens
         rules = TokenRules(settings, length, longest, prompt.padding, prompt.source)
         choice = TokenChoice(rules, sampling)
         stops = StopStrings(strings, self.tokenizer) if strings else None
