@@ -119,7 +119,7 @@ def _encode_in_windows(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> t
     for _ in range(3):
         counts = torch.where(counts > 0, (counts - 1) // 2 + 1, 0)
     window = counts.amax() * (tower.n_window_infer // length)
-    ends = counts.sum(dim=1).cumsum(0)
+    ends: torch.Tensor = counts.sum(dim=1).cumsum(0)
 
     def attend(module: torch.nn.Module, query: torch.Tensor, *tensors: Any, **options: Any) -> Any:
         numbers = torch.arange(query.shape[2], device=query.device)
