@@ -33,6 +33,7 @@ from .graphs import (
     random_tensor,
     trial_run,
 )
+from .image_text import encode_media
 from .tasks.example_inputs import SAMPLES, SOUND_INPUTS, make_inputs, masks_sounds, sound_mask
 
 if TYPE_CHECKING:
@@ -130,14 +131,16 @@ def _example_image_texts(source: TaskModel) -> Inputs:
 
     config: Any = source.config
     images = make_inputs(source, {"pixel_values": {0: BATCH}})
-    encode = getattr(type(source.model), "get_image_features")  # noqa: B009
-    features = trial_run(source.model, images, use_cache=False, call=encode).pooler_output
+    features = trial_run(
+        source.model, images, use_cache=False, call=lambda model, **inputs: encode_media(model, inputs, [])
+    )
+    count = features.shape[0] // EXAMPLE_BATCH
     text = example_text(config)
     token = config.image_token_id
     tokens = torch.where(text["input_ids"] == token, 0, text["input_ids"])
-    places = torch.full(features.shape[:2], token, device=tokens.device)
-    mask = torch.nn.functional.pad(text["attention_mask"], (features.shape[1], 0), value=1)
-    return {"input_ids": torch.cat([places, tokens], dim=1), **images, "attention_mask": mask}
+    image_tokens = torch.full((EXAMPLE_BATCH, count), token, device=tokens.device)
+    mask = torch.nn.functional.pad(text["attention_mask"], (count, 0), value=1)
+    return {"input_ids": torch.cat([image_tokens, tokens], dim=1), **images, "attention_mask": mask}
 
 
 def _example_patches(source: TaskModel) -> Inputs:
@@ -306,9 +309,7 @@ def _encode_image_text(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> t
     """The states of texts, in which the features of images take the places of the image tokens."""
     tokens, config = inputs["input_ids"], model.config
     embeddings = model.get_input_embeddings()(tokens)
-    # PreTrainedModel, the declared type, has no such method.
-    encode = getattr(model, "get_image_features")  # noqa: B009
-    features = encode(inputs["pixel_values"]).pooler_output.to(embeddings.dtype)
+    features = encode_media(model, {"pixel_values": inputs["pixel_values"]}, past).to(embeddings.dtype)
     embeddings = embeddings.masked_scatter((tokens == config.image_token_id)[..., None], features)
     states: torch.Tensor = model.get_encoder()(
         inputs_embeds=embeddings, attention_mask=inputs.get("attention_mask")

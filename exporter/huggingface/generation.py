@@ -11,12 +11,13 @@ from numpy.typing import ArrayLike
 
 from ...registration import ModelFileError, UsageError
 from ..running.session import CPU, Providers
+from .audio_text import AUDIO_INPUTS
 from .encoder_decoders import PATCHES
 from .folder import folder_at, read_json
 from .generation_graphs import (
     PAST_PREFIX,
     GenerationGraph,
-    ImageParts,
+    PromptParts,
     next_cache,
     numpy_type,
     reorder_cache,
@@ -62,7 +63,7 @@ class TextGenerator:
         self._folder = folder_at(folder)
         self.settings: Settings = read_settings(self._folder)
         self._encoder: GenerationGraph | None = None
-        self._images: ImageParts | None = None
+        self._parts: PromptParts | None = None
         if (self._folder / "encoder_model.onnx").is_file():
             self._encoder = GenerationGraph(self._folder / "encoder_model.onnx", providers)
             # optimum's layout: the first step has no cache, and the keys of the encoder are computed there
@@ -74,7 +75,7 @@ class TextGenerator:
                 self._next = GenerationGraph(self._folder / "decoder_with_past_model.onnx", providers)
         elif (self._folder / EMBEDDING_FILE).is_file():
             self._first = self._next = GenerationGraph(self._folder / DECODER_FILE, providers)
-            self._images = ImageParts(self._folder, self._first, providers)
+            self._parts = PromptParts(self._folder, self._first, providers)
         else:
             self._first = self._next = GenerationGraph(self._folder / "model.onnx", providers)
             if not self._first.past:
@@ -119,6 +120,8 @@ class TextGenerator:
         attention_mask: ArrayLike | None = None,
         *,
         input_features: ArrayLike | None = None,
+        input_features_mask: ArrayLike | None = None,
+        feature_attention_mask: ArrayLike | None = None,
         input_values: ArrayLike | None = None,
         pixel_values: ArrayLike | None = None,
         pixel_attention_mask: ArrayLike | None = None,
@@ -156,7 +159,9 @@ class TextGenerator:
         Args:
             input_ids: tokens `[batch, length]`. Shorter ones of a decoder are padded on the left.
             attention_mask: 0 for padding, of the same shape; by default all 1.
-            input_features: the spectrograms of speech recognition, as the feature extractor makes them.
+            input_features: the spectrograms of sounds, as the feature extractor or processor makes them.
+            input_features_mask: their frames that are no padding, for models such as GLM-ASR.
+            feature_attention_mask: the same, of Qwen2-Audio.
             input_values: the samples of speech recognition, `[batch, samples]`, of models such as Moonshine.
             pixel_values: the images of image-to-text or image-text-to-text, as the processor of the model
                 makes them; with image tokens, in their order.
@@ -204,8 +209,8 @@ class TextGenerator:
         replacements: dict[str, Any] = {
             "least_new_tokens": min_new_tokens,
             "ngram_size": no_repeat_ngram_size,
+            "repetition_penalty": repetition_penalty,
         }
-        replacements["repetition_penalty"] = repetition_penalty
         settings = self.settings.with_replacements(replacements)
         beams = BeamSettings.merge(
             settings,
@@ -224,7 +229,8 @@ class TextGenerator:
         images = (pixel_values, pixel_attention_mask, image_grid_thw, image_sizes, batch_num_images)
         tiles = (aspect_ratio_ids, aspect_ratio_mask, cross_attention_mask)
         named = dict(zip(PROMPT_IMAGES, (*images, *tiles), strict=True)) | {PATCHES: flattened_patches}
-        named |= {"input_ids": input_ids, "input_features": input_features, "input_values": input_values}
+        others = (input_features, input_features_mask, feature_attention_mask, input_ids, input_values)
+        named |= dict(zip((*AUDIO_INPUTS, "input_ids", "input_values"), others, strict=True))
         inputs = {name: value for name, value in named.items() if value is not None}
         if self._encoder is None:
             if decoder_input_ids is not None:
@@ -234,8 +240,7 @@ class TextGenerator:
             encoder_inputs = self._encoder_inputs(inputs, attention_mask)
             prompt = self._encoded_prompt(encoder_inputs, decoder_input_ids, language, speech_task)
         prompt = prompt.repeat(beams.rows)
-        length = prompt.tokens.shape[1]
-        longest = length + max_new_tokens
+        longest = (length := prompt.tokens.shape[1]) + max_new_tokens
         rules = TokenRules(settings, length, longest, prompt.padding, prompt.source)
         choice = TokenChoice(rules, sampling)
         stops = StopStrings(strings, self.tokenizer) if strings else None
@@ -289,7 +294,9 @@ class TextGenerator:
             audio: the path of a .wav file, or samples from -1 to 1 at the rate of the feature extractor.
         """
         if not self.takes_audio:
-            raise UsageError("this model reads no sounds: call generate_text")
+            reads_sounds = self._parts is not None and self._parts.reads_sounds
+            hint = "generate with what its processor makes" if reads_sounds else "generate_text"
+            raise UsageError(f"this model has no encoder of sounds: call {hint}")
         options[self._encoder_input] = sound_input(self._folder, audio)
         return self._texts(self.generate(**options))
 
@@ -316,7 +323,8 @@ class TextGenerator:
             UsageError: the model reads no images, or the processor refuses the text.
             ModelFileError: an image or the processor cannot be read.
         """
-        if self._images is None and self._encoder_input not in ("pixel_values", PATCHES):
+        has_no_images = self._parts is None or self._parts.reads_sounds
+        if has_no_images and self._encoder_input not in ("pixel_values", PATCHES):
             raise UsageError("this model reads no images")
         if chat and self.is_encoder_decoder:
             raise UsageError("an encoder-decoder of images has no chat template: leave out chat")
@@ -419,8 +427,9 @@ class TextGenerator:
         attention_mask: ArrayLike | None,
         max_new_tokens: int,
     ) -> Prompt:
-        images = {name: value for name, value in inputs.items() if name != "input_ids"}
-        if images.keys() == inputs.keys() or not images.keys() <= set(PROMPT_IMAGES):
+        media = {name: value for name, value in inputs.items() if name != "input_ids"}
+        names = AUDIO_INPUTS if self._parts is not None and self._parts.reads_sounds else PROMPT_IMAGES
+        if media.keys() == inputs.keys() or not media.keys() <= set(names):
             raise UsageError("this model needs input_ids, not input_features and decoder_input_ids")
         tokens, mask = read_tokens(inputs["input_ids"], attention_mask)
         if self._shares_buffer and not mask.all():
@@ -435,9 +444,9 @@ class TextGenerator:
             # The last new token is not cached.
             self._first.static.check(tokens.shape[1] + max_new_tokens - 1)
         decoder_inputs = {"attention_mask": mask}
-        if self._images is not None:
-            decoder_inputs |= self._images.prompt_inputs(tokens, mask, images)
-        elif images:
+        if self._parts is not None:
+            decoder_inputs |= self._parts.prompt_inputs(tokens, mask, media)
+        elif media:
             raise UsageError("this model reads no images: leave out pixel_values")
         # Repetition penalties must not count the tokens of the padding.
         return Prompt(tokens, decoder_inputs, source=tokens, padding=(mask != 0).argmax(axis=1))
@@ -467,8 +476,8 @@ class TextGenerator:
         has_past = False
         while True:
             feed = {**inputs, "input_ids": next_tokens, USE_CACHE: np.array([has_past])}
-            if self._images is not None:
-                feed["token_type_ids"] = self._images.token_types(search.tokens, prompt.tokens.shape[1])
+            if self._parts is not None:
+                feed["token_type_ids"] = self._parts.token_types(search.tokens, prompt.tokens.shape[1])
             for call, column in graph.calls(search.tokens, next_tokens, inputs):
                 results = graph.run({**feed, **call, **cache})
                 following = next_cache(results, has_past)
@@ -487,6 +496,6 @@ class TextGenerator:
             if "attention_mask" in inputs:
                 mask = inputs["attention_mask"] if rows is None else inputs["attention_mask"][rows]
                 inputs["attention_mask"] = np.concatenate([mask, np.ones_like(mask[:, :1])], axis=1)
-            if self._images is not None:
-                inputs |= self._images.next_inputs(next_tokens, inputs)
+            if self._parts is not None:
+                inputs |= self._parts.next_inputs(next_tokens, inputs)
             graph = self._next

@@ -1,4 +1,4 @@
-"""The ONNX files that generation runs: decoders with their caches, and the parts for images."""
+"""The ONNX files that generation runs: decoders with their caches, and the parts for images and sounds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from ...registration import ModelFileError, UsageError
 from ..running.runner import Runner
 from ..running.session import Providers
+from .audio_text import AUDIO_FILE, AUDIO_INPUTS
 from .folder import CONFIG, read_json
 from .image_text import EMBEDDING_FILE, PIXEL_MASK, VISION_FILE
 from .images.cross_attention import MASK, STATES
@@ -34,21 +35,28 @@ _SPATIAL_MERGE = 2
 """The number of rows of patches that become one token, where config.json leaves out the default."""
 
 
-class ImageParts:
-    """The graphs that make the inputs of a decoder from tokens and images.
+class PromptParts:
+    """The graphs that make the inputs of a decoder from tokens, and images or sounds.
 
     Args:
         folder: with the files, and config.json.
         decoder: whose inputs they make.
         providers: execution providers of onnxruntime.
+
+    Attributes:
+        reads_sounds: whether they read sounds, and no images.
     """
 
     def __init__(self, folder: pathlib.Path, decoder: GenerationGraph, providers: Providers):
         self._embedding = GenerationGraph(folder / EMBEDDING_FILE, providers)
-        self._vision = GenerationGraph(folder / VISION_FILE, providers)
+        self.reads_sounds = (folder / AUDIO_FILE).is_file()
+        encoder_file = AUDIO_FILE if self.reads_sounds else VISION_FILE
+        self._encoder = GenerationGraph(folder / encoder_file, providers)
         config = read_json(folder / CONFIG)
-        # The name in older releases of transformers.
-        self._image_token = config.get("image_token_id", config.get("image_token_index"))
+        medium = "audio" if self.reads_sounds else "image"
+        self._features_name = f"{medium}_features"
+        # The second is the name in older releases of transformers.
+        self._medium_token = config.get(f"{medium}_token_id", config.get(f"{medium}_token_index"))
         vision_config = config.get("vision_config") or {}
         self._merge = vision_config.get("spatial_merge_size", _SPATIAL_MERGE)
         self._joins_prompt = config.get("model_type") in _JOINS_PROMPT
@@ -63,46 +71,47 @@ class ImageParts:
         A 1 marks the tokens of images; for models whose tokens of the prompt attend to each other, the
         tokens behind the prompt.
         """
-        marks: np.ndarray = tokens == self._image_token
+        marks: np.ndarray = tokens == self._medium_token
         if self._joins_prompt:
             marks = np.broadcast_to(np.arange(tokens.shape[1]) >= prompt_length, tokens.shape)
         return marks.astype(np.int64)
 
     def prompt_inputs(
-        self, tokens: np.ndarray, mask: np.ndarray, images: Mapping[str, ArrayLike]
+        self, tokens: np.ndarray, mask: np.ndarray, media: Mapping[str, ArrayLike]
     ) -> dict[str, np.ndarray]:
-        """The inputs of the decoder for a prompt: embeddings with the features of images, and positions.
+        """The inputs of the decoder for a prompt: embeddings with the features, and positions.
 
         Args:
             tokens: `[batch, length]`.
             mask: 0 for padding.
-            images: as the processor makes them, by the names of the inputs.
+            media: images or sounds as the processor makes them, by the names of the inputs.
 
         Raises:
-            UsageError: there are more image tokens than features, or fewer; or the inputs are not those of
-                the file.
+            UsageError: there are more image or sound tokens than features, or fewer; or the inputs are not
+                those of the file.
         """
         if STATES in self._decoder_inputs:
-            return self.embed_tokens(tokens) | self._cross_attention_inputs(tokens, images)
-        grids = np.asarray(images.get(GRIDS, np.zeros((0, 3))), np.int64)
+            return self.embed_tokens(tokens) | self._cross_attention_inputs(tokens, media)
+        grids = np.asarray(media.get(GRIDS, np.zeros((0, 3))), np.int64)
         inputs = self.embed_tokens(tokens)
-        if images:
-            is_image = tokens == self._image_token
+        if media:
+            is_medium = tokens == self._medium_token
             # The embedding may have no row for the image token.
-            inputs = self.embed_tokens(np.where(is_image, 0, tokens))
-            features = self._features(images)
-            count = features["image_features"].shape[0]
-            if is_image.sum() != count:
+            inputs = self.embed_tokens(np.where(is_medium, 0, tokens))
+            features = self._features(media)
+            embeddings = features[self._features_name]
+            if is_medium.sum() != len(embeddings):
+                medium = "sound" if self.reads_sounds else "image"
                 raise UsageError(
-                    f"the images have {count} features, and the tokens {is_image.sum()} image tokens "
-                    f"({self._image_token})"
+                    f"the {medium}s have {len(embeddings)} features, and the tokens {is_medium.sum()} "
+                    f"{medium} tokens ({self._medium_token})"
                 )
-            inputs["inputs_embeds"][is_image] = features["image_features"]
+            inputs["inputs_embeds"][is_medium] = embeddings
             if DEEPSTACK_EMBEDS in inputs:
-                rows, columns = is_image.nonzero()
+                rows, columns = is_medium.nonzero()
                 inputs[DEEPSTACK_EMBEDS][rows, :, columns] = features[DEEPSTACK_FEATURES].transpose(1, 0, 2)
-        if GRIDS in self._vision.inputs:
-            inputs[PROMPT_POSITIONS] = grid_positions(tokens, mask, self._image_token, grids, self._merge)
+        if GRIDS in self._encoder.inputs:
+            inputs[PROMPT_POSITIONS] = grid_positions(tokens, mask, self._medium_token, grids, self._merge)
         return inputs
 
     def next_inputs(self, tokens: np.ndarray, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -120,7 +129,7 @@ class ImageParts:
         keys = np.zeros((len(tokens), *sizes[1:]), numpy_type(states.dtype))
         read = {name: value for name, value in images.items() if name != MASK}
         if read:
-            keys = self._features(read)["image_features"]
+            keys = self._features(read)[self._features_name]
         declared = self._decoder_inputs[MASK].shape
         assert declared is not None
         shape: tuple[Any, ...] = (*tokens.shape, keys.shape[2], declared[-1])
@@ -137,14 +146,14 @@ class ImageParts:
             inputs[DEEPSTACK_EMBEDS] = np.zeros_like(embeddings[:, None]).repeat(self._inner_layers, axis=1)
         return inputs
 
-    def _features(self, images: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
-        """The features of images by name.
+    def _features(self, media: Mapping[str, ArrayLike]) -> dict[str, np.ndarray]:
+        """The features of images or sounds by name.
 
         Raises:
             UsageError: the inputs are not those of the file.
         """
-        declared = self._vision.inputs
-        feed = {name: np.asarray(value) for name, value in images.items()}
+        declared = self._encoder.inputs
+        feed = {name: np.asarray(value) for name, value in media.items()}
         if PIXEL_MASK in declared and "pixel_values" in feed:
             pixels = feed["pixel_values"]
             mask = feed.get(PIXEL_MASK, np.ones((*pixels.shape[:2], *pixels.shape[3:])))
@@ -153,14 +162,18 @@ class ImageParts:
             feed.setdefault(COUNTS, np.ones(len(feed[SIZES]), np.int64))
         if set(feed) != set(declared):
             raise UsageError(
-                f"the images of this model are {', '.join(declared)}, not {', '.join(sorted(feed))}"
+                f"the {'sounds' if self.reads_sounds else 'images'} of this model are {', '.join(declared)}, "
+                f"not {', '.join(sorted(feed))}"
             )
-        feed["pixel_values"] = feed["pixel_values"].astype(numpy_type(declared["pixel_values"].dtype))
+        main, *masks = AUDIO_INPUTS if self.reads_sounds else ("pixel_values",)
+        feed[main] = feed[main].astype(numpy_type(declared[main].dtype))
+        # Some feature extractors make masks of 32 bits.
+        feed |= {name: feed[name].astype(np.int64) for name in masks if name in feed}
         # The file of some models takes one image at a time.
-        count = next(iter(declared["pixel_values"].shape or ()), None)
-        pixels = feed["pixel_values"]
-        parts = [pixels] if not isinstance(count, int) else np.split(pixels, len(pixels) // count)
-        results = [self._vision.run({**feed, "pixel_values": part}) for part in parts]
+        count = next(iter(declared[main].shape or ()), None)
+        values = feed[main]
+        parts = [values] if not isinstance(count, int) else np.split(values, len(values) // count)
+        results = [self._encoder.run({**feed, main: part}) for part in parts]
         return {name: np.concatenate([result[name].numpy() for result in results]) for name in results[0]}
 
 

@@ -108,8 +108,8 @@ def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
     names = (type(owner).__name__ for owner in owners)
     form = next((_FORMS[name] for name in names if name in _FORMS), _ImageForm())
     if form.replaces_tokens:
-        _check_parts(model, grids.GRID_ARGUMENTS if encoder is not None else form.arguments)
-    embed = ExampleCall(_embed_tokens, {"input_ids": example_tokens(source.config, EXAMPLE_SEQUENCE)})
+        check_parts(model, grids.GRID_ARGUMENTS if encoder is not None else form.arguments)
+    embed = embed_call(source)
     decode = _decoder_call(source)
     if encoder is not None:
         encode, layers = grids.encode_call(source, encoder)
@@ -125,7 +125,7 @@ def _decoder_call(source: TaskModel) -> ExampleCall:
         return decoder_call(source, reads_embeddings=True)
     decoder: Any = getattr(model, "language_model", None)
     if decoder is None:
-        raise _refuse(model, "it has no language_model")
+        raise refuse_model(model, "it has no language_model")
     call = decoder_call(
         dataclasses.replace(source, model=decoder, config=decoder.config), reads_embeddings=True
     )
@@ -139,7 +139,7 @@ def _images_call(source: TaskModel) -> ExampleCall:
     """The call for images of one size, of which some models take one at a time."""
     images = make_inputs(source, {"pixel_values": {0: IMAGE_BATCH}})
     one_image = {name: image[:1] for name, image in images.items()}
-    return ExampleCall(_encode_images, images, fixed_inputs=one_image, outputs=grids.FEATURES)
+    return ExampleCall(encode_media, images, fixed_inputs=one_image, outputs=grids.FEATURES)
 
 
 def _masked_images_call(source: TaskModel, *, has_sizes: bool = False) -> ExampleCall:
@@ -172,42 +172,60 @@ def _masked_images_call(source: TaskModel, *, has_sizes: bool = False) -> Exampl
     )
 
 
-def _check_parts(model: PreTrainedModel, form_arguments: Collection[str]) -> None:
-    """Refuse models whose images do more than to replace embeddings.
+def check_parts(
+    model: PreTrainedModel,
+    form_arguments: Collection[str],
+    *,
+    medium: str = "image",
+    encoded: str = "pixel_values",
+    medium_arguments: Collection[str] = _IMAGE_ARGUMENTS,
+) -> None:
+    """Refuse models whose images or sounds do more than to replace embeddings.
 
     Args:
         model: to check.
         form_arguments: that the form of its images has.
+        medium: "image" or "audio".
+        encoded: the argument that is encoded.
+        medium_arguments: that models of the medium have.
 
     Raises:
         UsageError: the message names an argument that tells so.
     """
     parameters = inspect.signature(type(model).forward).parameters
-    arguments = {"self", *_DECODER_ARGUMENTS, *_IMAGE_ARGUMENTS, *form_arguments}
+    arguments = {"self", *_DECODER_ARGUMENTS, *medium_arguments, *form_arguments}
     unsupported = [name for name in parameters if name not in arguments]
-    encode = getattr(model, "get_image_features", None)
+    encode = getattr(getattr(model, "model", model), f"get_{medium}_features", None)
     needed = [] if encode is None else inspect.signature(encode).parameters.values()
     unsupported += [
         parameter.name
         for parameter in needed
         if parameter.default is parameter.empty
         and parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-        and parameter.name not in ("pixel_values", *form_arguments)
+        and parameter.name not in (encoded, *form_arguments)
     ]
     # Masks between the tokens of an image, positions in a grid and features for inner layers have arguments.
     if encode is None or "inputs_embeds" not in parameters or unsupported:
-        raise _refuse(
+        raise refuse_model(
             model,
-            f"it has the argument {unsupported[0]}" if unsupported else "it has no get_image_features",
+            f"it has the argument {unsupported[0]}" if unsupported else f"it has no get_{medium}_features",
+            medium,
         )
 
 
-def _refuse(model: PreTrainedModel, reason: str) -> UsageError:
+def refuse_model(model: PreTrainedModel, reason: str, medium: str = "image") -> UsageError:
+    """The error for a model whose decoder does not read images or sounds as embeddings only."""
+    media = {"image": "images", "audio": "sounds"}[medium]
     return UsageError(
-        "image-text-to-text is for models whose decoder reads the features of images as embeddings only, "
-        f"not for {type(model).__name__} ({reason}): export its parts with opsetta.huggingface and "
+        f"{medium}-text-to-text is for models whose decoder reads the features of {media} as embeddings "
+        f"only, not for {type(model).__name__} ({reason}): export its parts with opsetta.huggingface and "
         "export_for_generation"
     )
+
+
+def embed_call(source: TaskModel) -> ExampleCall:
+    """The call that gives the embeddings of tokens."""
+    return ExampleCall(_embed_tokens, {"input_ids": example_tokens(source.config, EXAMPLE_SEQUENCE)})
 
 
 def _embed_tokens(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
@@ -232,12 +250,14 @@ def _join_images(module: torch.nn.Module, arguments: object, features: torch.Ten
     return features.flatten(0, 1).unsqueeze(0)
 
 
-def _encode_images(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
-    """The features of all images, one after the other: `[positions, width]`."""
+def encode_media(
+    model: PreTrainedModel, inputs: Inputs, past: Pairs, *, medium: str = "image"
+) -> torch.Tensor:
+    """The features of all images or sounds, one after the other: `[positions, width]`."""
     import torch
 
     # PreTrainedModel, the declared type, has no such method.
-    encode: Callable[..., Any] = getattr(model, "get_image_features")  # noqa: B009
+    encode: Callable[..., Any] = getattr(model, f"get_{medium}_features")
     with contextlib.ExitStack() as stack:
         projector = _projector_of(model)
         if projector is not None:
@@ -245,8 +265,8 @@ def _encode_images(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch
         result = encode(**inputs)
     # Releases before 5 return the features themselves.
     features = getattr(result, "pooler_output", result)
-    images = features if isinstance(features, (list, tuple)) else [features]
-    return torch.cat([image.reshape(-1, image.shape[-1]) for image in images])
+    items = features if isinstance(features, (list, tuple)) else [features]
+    return torch.cat([item.reshape(-1, item.shape[-1]) for item in items])
 
 
 def _encode_masked_images(
@@ -281,6 +301,8 @@ _TILED = _ImageForm(
 _MASKED = _ImageForm((PIXEL_MASK,), _masked_images_call)
 _FORMS: Mapping[str, _ImageForm] = {
     "LlavaNextModel": _TILED,
+    # Videos have another method.
+    "LlavaNextVideoModel": _TILED,
     "LlavaOnevisionModel": _TILED,
     padded_images.TOWER: _ImageForm((tiles.SIZES,), padded_images.encode_call),
     "SmolVLMModel": _MASKED,

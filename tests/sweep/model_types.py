@@ -60,8 +60,8 @@ def _tables() -> dict[str, dict[str, Any]]:
         for record in reversed(records):
             merged |= _architectures(record)
         tables[task] = merged
-    # It has the models of feature-extraction.
-    del tables["sentence-similarity"]
+    # They have the models of feature-extraction, text2text-generation and automatic-speech-recognition.
+    del tables["sentence-similarity"], tables["audio-text-to-text"]
     return tables
 
 

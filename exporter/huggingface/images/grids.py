@@ -38,7 +38,7 @@ GRID_ARGUMENTS = frozenset(
 _PATCHES, _IMAGES = "num_patches", "num_images"
 _BLOCKS = ((2, 3), (4, 1), (1, 2))
 """The rows and columns of the images of the example, in blocks of merged patches."""
-_SEGMENTS = "opsetta_flash_segments"
+SEGMENTS = "opsetta_flash_segments"
 """The name of an attention; because of "flash", transformers leaves the images to it as segments."""
 
 
@@ -189,12 +189,12 @@ def _computed_in_graph(encoder: torch.nn.Module, grids: torch.Tensor, count: int
             # A model imports those that it uses into its own module.
             if hasattr(module, helper.__name__):
                 stack.enter_context(replace_attribute(module, helper.__name__, helper))
-        attend = functools.partial(_attend_in_segments, segments)
-        stack.enter_context(attention_replaced(encoder.config, attend, _SEGMENTS))
+        attend = functools.partial(attend_in_segments, segments)
+        stack.enter_context(attention_replaced(encoder.config, attend, SEGMENTS))
         yield
 
 
-def _attend_in_segments(
+def attend_in_segments(
     segments: Mapping[str, torch.Tensor],
     module: torch.nn.Module,
     query: torch.Tensor,

@@ -23,7 +23,8 @@ from ..timm_models import timm_image_shape
 if TYPE_CHECKING:
     import torch
 
-CHOICES, TEXT_BATCH, IMAGE_BATCH = "num_choices", "text_batch_size", "image_batch_size"
+CHOICES, TEXT_BATCH = "num_choices", "text_batch_size"
+IMAGE_BATCH, AUDIO_BATCH = "image_batch_size", "audio_batch_size"
 SOUND_INPUTS = ("input_values", "input_features")
 HEIGHT, WIDTH, SAMPLES, POINTS = "height", "width", "audio_length", "num_points"
 # All different: the capture would take equal sizes for one and the same dimension. The texts of a zero-shot
@@ -34,6 +35,7 @@ _SIZES = {
     CHOICES: 4,
     TEXT_BATCH: 4,
     IMAGE_BATCH: EXAMPLE_BATCH,
+    AUDIO_BATCH: EXAMPLE_BATCH,
     POINTS: 3,
 }
 _DEFAULT_IMAGE_SIZE = 224

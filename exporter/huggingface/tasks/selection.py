@@ -46,6 +46,9 @@ _NEXT_STEPS = {
 _QUESTIONS = ("visual-question-answering", "document-question-answering")
 _GENERATES_ANSWERS = ("image-text-to-text", "image-to-text")
 """The tasks of models that generate text about images, of which the second one is for encoder-decoders."""
+_GENERATES_FROM_SOUNDS = "audio-text-to-text"
+_ENCODES_SOUNDS = ("automatic-speech-recognition", "text2text-generation")
+"""The tasks of encoder-decoders whose tables list decoders that read sounds as embeddings, too."""
 _ENCODES_IMAGES = ("blip",)
 """Types with an encoder of images, although their configuration does not say that they have an encoder."""
 
@@ -72,6 +75,10 @@ def task_named(name: str, config: PretrainedConfig) -> Task:
         fitting = tuple(record for record in generating if _encodes_as(record, config))
         if _has_type(fitting, config):
             return _record_of(fitting, config)
+    if task_name in _ENCODES_SOUNDS and not getattr(config, "is_encoder_decoder", False):
+        decoders = TASKS[_GENERATES_FROM_SOUNDS]
+        if _has_type(decoders, config):
+            return _record_of(decoders, config)
     return _record_of(TASKS[task_name], config)
 
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Mapping
 
-from .. import decoders, encoder_decoders, image_text
+from .. import audio_text, decoders, encoder_decoders, image_text
 from ..graphs import BATCH, DECODER_FILES, PAST, SEQUENCE, SOURCE, TOTAL, Axes, GraphFile
 from ..images import cross_attention
 from ..images.decoder_inputs import DEEPSTACK_EMBEDS
 from ..images.grids import DEEPSTACK_FEATURES
 from . import sentences, single_run
 from .example_inputs import (
+    AUDIO_BATCH,
     CHOICES,
     HEIGHT,
     IMAGE_BATCH,
@@ -134,6 +135,21 @@ _GENERATED = (
     "present.{layer}.conv_state",
     "present.{layer}.recurrent_state",
 )
+_EMBEDDING = GraphFile(image_text.EMBEDDING_FILE, {"input_ids": _TOKENS}, ("inputs_embeds",))
+_DECODER_OF_EMBEDDINGS = GraphFile(
+    image_text.DECODER_FILE,
+    {
+        "inputs_embeds": _TOKENS,
+        # In the order in which decoders have their inputs.
+        **{name: _PROMPT[name] for name in ("attention_mask", "position_ids")},
+        "token_type_ids": _PROMPT["attention_mask"],
+        DEEPSTACK_EMBEDS: {0: BATCH, 2: SEQUENCE},
+        cross_attention.MASK: {0: BATCH, 1: SEQUENCE},
+        cross_attention.STATES: {0: BATCH},
+        **_PROMPT,
+    },
+    _GENERATED,
+)
 # A task may have several records, for several classes of models.
 _TASKS = (
     # Before text-generation, whose table lists these models, too.
@@ -143,30 +159,41 @@ _TASKS = (
         "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
         image_text.image_text_to_text,
         (
-            GraphFile(image_text.EMBEDDING_FILE, {"input_ids": _TOKENS}, ("inputs_embeds",)),
+            _EMBEDDING,
             GraphFile(
                 image_text.VISION_FILE,
                 {name: {0: IMAGE_BATCH} for name in image_text.IMAGE_INPUTS},
                 ("image_features", DEEPSTACK_FEATURES),
                 frozenset({IMAGE_BATCH}),
             ),
-            GraphFile(
-                image_text.DECODER_FILE,
-                {
-                    "inputs_embeds": _TOKENS,
-                    # In the order in which decoders have their inputs.
-                    **{name: _PROMPT[name] for name in ("attention_mask", "position_ids")},
-                    "token_type_ids": _PROMPT["attention_mask"],
-                    DEEPSTACK_EMBEDS: {0: BATCH, 2: SEQUENCE},
-                    cross_attention.MASK: {0: BATCH, 1: SEQUENCE},
-                    cross_attention.STATES: {0: BATCH},
-                    **_PROMPT,
-                },
-                _GENERATED,
-            ),
+            _DECODER_OF_EMBEDDINGS,
         ),
         combines=True,
         encodes_inputs=False,
+    ),
+    # Before the tasks of encoder-decoders, whose tables list these models.
+    *(
+        Task(
+            "audio-text-to-text",
+            f"AutoModelFor{auto_class}",
+            f"MODEL_FOR_{mapping}_MAPPING_NAMES",
+            audio_text.audio_text_to_text,
+            (
+                _EMBEDDING,
+                GraphFile(
+                    audio_text.AUDIO_FILE,
+                    {name: {0: AUDIO_BATCH} for name in audio_text.AUDIO_INPUTS},
+                    ("audio_features",),
+                ),
+                _DECODER_OF_EMBEDDINGS,
+            ),
+            combines=True,
+            encodes_inputs=False,
+        )
+        for auto_class, mapping in (
+            ("Seq2SeqLM", "SEQ_TO_SEQ_CAUSAL_LM"),
+            ("SpeechSeq2Seq", "SPEECH_SEQ_2_SEQ"),
+        )
     ),
     Task(
         "text-generation",

@@ -220,8 +220,8 @@ def test_positions_are_interpolated_as_transformers_does():
         torch.testing.assert_close(result.sum((1, 2)), (table[indices] * weights).sum(1))
 
 
-def llava_next():
-    return transformers.LlavaNextConfig(
+def llava_next(config_class=transformers.LlavaNextConfig):
+    return config_class(
         text_config=transformers.LlamaConfig(**TEXT),
         vision_config=transformers.CLIPVisionConfig(**VISION, num_channels=3),
         vision_feature_layer=-1,
@@ -332,9 +332,10 @@ def test_tiles_of_texts_with_several_images(tmp_path):
 
 
 @pytest.mark.sweep
-def test_number_of_tiles_is_dynamic(tmp_path):
-    config = llava_next()
-    model = write_model("LlavaNextForConditionalGeneration", config, tmp_path)
+@pytest.mark.parametrize("name", ["LlavaNext", "LlavaNextVideo"])
+def test_number_of_tiles_is_dynamic(name, tmp_path):
+    config = llava_next(getattr(transformers, f"{name}Config"))
+    model = write_model(f"{name}ForConditionalGeneration", config, tmp_path)
     opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=13)
     generator = opsetta.TextGenerator(tmp_path / "out")
     for sizes in ([[20, 30]], [[50, 9], [31, 33]]):

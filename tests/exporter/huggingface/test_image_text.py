@@ -1,5 +1,7 @@
 """Models that generate text about images: three files, and tokens as in transformers."""
 
+import types
+
 import numpy as np
 import onnx
 import PIL.Image
@@ -9,6 +11,7 @@ import transformers
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 import opsetta
+from opsetta.exporter.huggingface.encoder_decoders import _encode_image_text
 
 from ...models.generators import VOCABULARY
 
@@ -295,3 +298,16 @@ def test_models_whose_images_are_more_than_embeddings_are_refused(tmp_path):
     write_model("AriaForConditionalGeneration", config, tmp_path)
     with pytest.raises(opsetta.UsageError, match="has the argument pixel_mask"):
         opsetta.export_huggingface(tmp_path, tmp_path / "out")
+
+
+def test_features_of_images_may_be_a_tensor():
+    """Releases of transformers before 5 return no object with them."""
+    model = types.SimpleNamespace(
+        config=types.SimpleNamespace(image_token_id=9),
+        get_input_embeddings=lambda: torch.nn.Embedding(10, 2),
+        get_image_features=lambda pixel_values: pixel_values,
+        get_encoder=lambda: lambda inputs_embeds, **_: types.SimpleNamespace(last_hidden_state=inputs_embeds),
+    )
+    images = torch.randn(1, 2, 2)
+    inputs = {"input_ids": torch.tensor([[9, 9, 3]]), "pixel_values": images}
+    assert torch.equal(_encode_image_text(model, inputs, [])[:, :2], images)

@@ -116,14 +116,3 @@ def test_padding_of_sounds_is_masked(architecture, task, tmp_path):
     with torch.no_grad():
         expected = model(**inputs)[written.graphs[0].outputs[0]]
     np.testing.assert_allclose(result, expected, atol=1e-4)
-
-
-def test_decoders_that_read_sounds_as_embeddings_are_refused(tmp_path):
-    config = transformers.VoxtralConfig(
-        audio_config={**SMALL, "num_mel_bins": 16, "max_source_positions": 8},
-        text_config={**SMALL, "vocab_size": VOCABULARY, "head_dim": 8},
-        audio_token_id=3,
-    )
-    write_folder("VoxtralForConditionalGeneration", config, tmp_path)
-    with pytest.raises(opsetta.UsageError, match="Voxtral.* is a model of audio, text"):
-        opsetta.export_huggingface(tmp_path, tmp_path / "out", task="automatic-speech-recognition")

@@ -262,6 +262,7 @@ def test_each_task_has_a_model():
     elsewhere |= {
         "visual-question-answering",
         "image-text-to-text",
+        "audio-text-to-text",
         "text-classification",
         "image-classification",
         "feature-extraction",
