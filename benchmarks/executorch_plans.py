@@ -1,9 +1,9 @@
 """Compares the memory of plans with that of ExecuTorch: `python benchmarks/executorch_plans.py [names]`.
 
 Needs `pip install executorch`. Prints a table in Markdown, in MiB: what ExecuTorch's own memory planning asks
-for the same model and inputs, inputs and outputs included, from its portable graph; and the block of the plan,
-with whole nodes, with nodes in parts, and with tiles. The models are those of `plans.py`. A delegate such as
-XNNPACK plans the memory of its part at run time, which no file states, so none is used.
+for the same model and inputs, inputs and outputs included, from its portable graph; and the block of the
+plan, with whole nodes, with nodes in parts, and with tiles. The models are those of `plans.py`. A delegate
+such as XNNPACK plans the memory of its part at run time, which no file states, so none is used.
 """
 
 import math

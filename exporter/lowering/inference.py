@@ -107,7 +107,8 @@ def _call_in_fork(
 
     def answer_in_bytes() -> bytes:
         try:
-            return b"+" + infer().SerializeToString()
+            inferred: bytes = b"+" + infer().SerializeToString()
+            return inferred
         except InferenceError as error:
             return b"-" + str(error).encode()[:1000]
 

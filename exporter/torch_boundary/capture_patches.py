@@ -23,6 +23,7 @@ from .replacements import (
     detection_rows,
     distributions,
     loss_checks,
+    module_conversions,
     transformer_modules,
 )
 
@@ -60,6 +61,7 @@ def for_capture(
         detection_rows.by_rows(),
         attention_masks.without_full_masks(),
         loss_checks.without_variance_check(),
+        *([] if strict else [module_conversions.of_fake_weights()]),
         *_scans(strict),
         *_recurrent(redirects=not (strict or recorded)),
         *_shapes(losses=True),
@@ -115,6 +117,7 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
             detection_rows.by_rows(),
             attention_masks.without_full_masks(),
             loss_checks.without_variance_check(),
+            module_conversions.of_fake_weights(),
             _disable_profiling(),
             as_exporting(),
             *_extremes(),
