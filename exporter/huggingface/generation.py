@@ -481,9 +481,8 @@ class TextGenerator:
             for call, column in graph.calls(search.tokens, next_tokens, inputs):
                 results = graph.run({**feed, **call, **cache})
                 following = next_cache(results, has_past)
-                if graph.static is not None:
-                    following |= graph.static.kept_states(cache, following, call, column)
-                cache |= following
+                kept = graph.static.kept_states(cache, following, call, column) if graph.static else {}
+                cache |= following | kept
                 logits = results["logits"].numpy()[:, column]
             has_past = True
             # transformers applies its rules in float32, whatever the model's type.

@@ -195,7 +195,7 @@ def check_parts(
     parameters = inspect.signature(type(model).forward).parameters
     arguments = {"self", *_DECODER_ARGUMENTS, *medium_arguments, *form_arguments}
     unsupported = [name for name in parameters if name not in arguments]
-    encode = getattr(getattr(model, "model", model), f"get_{medium}_features", None)
+    encode = getattr(model, f"get_{medium}_features", None)
     needed = [] if encode is None else inspect.signature(encode).parameters.values()
     unsupported += [
         parameter.name

@@ -23,7 +23,6 @@ from .replacements import (
     detection_rows,
     distributions,
     loss_checks,
-    module_conversions,
     transformer_modules,
 )
 
@@ -61,7 +60,7 @@ def for_capture(
         detection_rows.by_rows(),
         attention_masks.without_full_masks(),
         loss_checks.without_variance_check(),
-        *([] if strict else [module_conversions.of_fake_weights()]),
+        *([] if strict else _conversions()),
         *_scans(strict),
         *_recurrent(redirects=not (strict or recorded)),
         *_shapes(losses=True),
@@ -117,7 +116,7 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
             detection_rows.by_rows(),
             attention_masks.without_full_masks(),
             loss_checks.without_variance_check(),
-            module_conversions.of_fake_weights(),
+            *_conversions(),
             _disable_profiling(),
             as_exporting(),
             *_extremes(),
@@ -215,6 +214,15 @@ def _shapes(losses: bool) -> Patches:
         composite |= sequence_losses.COMPOSITE
         non_composite |= sequence_losses.NON_COMPOSITE
     return [in_place_of(composite, non_composite), corrected_types()]
+
+
+def _conversions() -> Patches:
+    """What converts modules with fake weights."""
+    if not probe.has(probe.MODULE_CONVERSIONS):
+        return []
+    from .replacements import module_conversions
+
+    return [module_conversions.of_fake_weights()]
 
 
 def _extremes() -> Patches:

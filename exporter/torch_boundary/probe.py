@@ -206,6 +206,9 @@ SIZE_LIMITS = Feature(
     "finding the sizes that a model with dynamic shapes takes",
     ("torch._export.utils:_compiling_state_context",),
 )
+MODULE_CONVERSIONS = Feature(
+    "capturing a model that converts a module of its own while it runs", ("torch.nn:Module._apply",)
+)
 FLEX_ATTENTION = Feature(
     "capturing flex_attention", ("torch._higher_order_ops.flex_attention:math_attention",)
 )

@@ -165,7 +165,13 @@ class _ChunkMasks:
         first, *later = [(rows // size % 2 == 1) & (columns // size == rows // size - 1) for size in sizes]
         of_system = [*later, first, rows == columns] if has_system else []
         cut = g.constant(np.stack([*of_system, rows >= columns, rows > columns]).astype(np.float32))
-        cut = g.op("Slice", cut, starts=[0, 0], ends=ends, axes=[1, 2])
+        if g.constant_value(ends) is not None or g.has("Slice", "steps"):
+            cut = g.op("Slice", cut, starts=[0, 0], ends=ends, axes=[1, 2])
+        else:
+            # Before Slice had steps, its ends were an attribute.
+            end = g.op("Slice", ends, starts=[0], ends=[1], axes=[0])
+            for dim in (1, 2):
+                cut = g.call("composed::slice", self=cut, dim=dim, start=0, end=end, step=1)
         split = [len(later), 1, 1, 1, 1] if has_system else [1, 1]
         parts = as_list(g.op("Split", cut, split=split, axis=0, outputs=len(split)))
         if has_system:

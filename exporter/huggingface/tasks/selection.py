@@ -75,8 +75,8 @@ def task_named(name: str, config: PretrainedConfig) -> Task:
         fitting = tuple(record for record in generating if _encodes_as(record, config))
         if _has_type(fitting, config):
             return _record_of(fitting, config)
-    if task_name in _ENCODES_SOUNDS and not getattr(config, "is_encoder_decoder", False):
-        decoders = TASKS[_GENERATES_FROM_SOUNDS]
+    if task_name in _ENCODES_SOUNDS:
+        decoders = tuple(record for record in TASKS[_GENERATES_FROM_SOUNDS] if _encodes_as(record, config))
         if _has_type(decoders, config):
             return _record_of(decoders, config)
     return _record_of(TASKS[task_name], config)
@@ -88,7 +88,12 @@ def _has_type(records: Iterable[Task], config: PretrainedConfig) -> bool:
 
 
 def _encodes_as(record: Task, config: PretrainedConfig) -> bool:
-    """Whether a record is for encoder-decoders, or for other models, as a configuration is."""
+    """Whether a record is for the kind of model that a configuration describes.
+
+    That is an encoder-decoder, a decoder that reads sounds, or another model.
+    """
+    if record.name == _GENERATES_FROM_SOUNDS and not _has_type((record,), config):
+        return False
     is_encoder_decoder = getattr(config, "is_encoder_decoder", False) or config.model_type in _ENCODES_IMAGES
     return record.encodes_inputs in (None, bool(is_encoder_decoder))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import torch
 
@@ -27,7 +28,8 @@ def of_fake_weights() -> Iterator[None]:
             return original(module, convert, recurse)
         for child in module.children() if recurse else ():
             child._apply(convert)
-        for table in (module._parameters, module._buffers):
+        tables: tuple[dict[str, Any], ...] = (module._parameters, module._buffers)
+        for table in tables:
             for name, tensor in table.items():
                 if tensor is not None:
                     # As in torch, a weight has no history of operators.
