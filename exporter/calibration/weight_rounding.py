@@ -148,7 +148,7 @@ class WeightRounder:
             size, count = 0, 0
             while count < len(waiting) and (not count or size <= _MOMENT_BYTES):
                 groups, _, inputs = waiting[count][0].rows(_array(waiting[count][0].weight)).shape
-                size, count = size + 8 * groups * inputs**2, count + 1
+                size, count = size + 4 * groups * inputs**2, count + 1
             moments = input_moments(
                 self._model, [product for product, _, _ in waiting[:count]], self._batches
             )
@@ -158,9 +158,9 @@ class WeightRounder:
                     product.rows(np.broadcast_to(_column(_array(initializers[part]), product), nearest.shape))
                     for part in (f"{name}_scale", f"{name}_zero_point")
                 )
-                steps = product.rows(_array(product.weight)).astype(np.float64) / scale + zero_point
+                steps = product.rows(_array(product.weight)).astype(np.float32) / scale + zero_point
                 rows = round_rows(
-                    steps, product.rows(nearest).astype(np.float64), moments[name], self._limits
+                    steps, product.rows(nearest).astype(np.float32), moments[name], self._limits
                 )
                 self._integers[key] = product.array(rows).astype(nearest.dtype)
                 value.const_value = ir.tensor(self._integers[key], name=value.name)
@@ -194,7 +194,7 @@ def input_moments(model: ir.Model, products: Collection[Product], batches: Batch
         for product in products:
             source = product.node.inputs[0]
             if source is not None and (array := data[str(source.name)]).size:
-                samples = product.samples(array, most_samples).astype(np.float64)
+                samples = product.samples(array, most_samples).astype(np.float32)
                 name, moment = str(product.weight.name), samples.swapaxes(1, 2) @ samples
                 moments[name] = moments[name] + moment if name in moments else moment
     return moments
@@ -209,6 +209,27 @@ def _column(parameter: np.ndarray, product: Product) -> np.ndarray:
         if product.is_transposed
         else parameter.reshape(-1, *[1] * (_array(product.weight).ndim - 1))
     )
+
+
+def factor_of_inverse(matrices: np.ndarray) -> np.ndarray:
+    """The upper triangles U with inverses U.T @ U of symmetric positive definite matrices, `[groups, n, n]`.
+
+    A factor from the last row on is the inverse of U: only a triangle is inverted.
+    """
+    triangles = np.linalg.cholesky(matrices[:, ::-1, ::-1])[:, ::-1, ::-1]
+    return _inverse_of_upper(triangles)
+
+
+def _inverse_of_upper(triangles: np.ndarray) -> np.ndarray:
+    """The inverses of upper triangles, `[groups, n, n]`; numpy's own does not use the zeros."""
+    half = triangles.shape[1] // 2
+    if half < _BLOCK:
+        return np.linalg.inv(triangles)
+    inverse = np.zeros_like(triangles)
+    first = inverse[:, :half, :half] = _inverse_of_upper(triangles[:, :half, :half])
+    second = inverse[:, half:, half:] = _inverse_of_upper(triangles[:, half:, half:])
+    inverse[:, :half, half:] = -first @ (triangles[:, :half, half:] @ second)
+    return inverse
 
 
 def round_rows(
@@ -229,9 +250,9 @@ def round_rows(
     order = np.argsort(-variances, axis=1, kind="stable")
     columns = order[:, None, :]
     means = variances.mean(1)[:, None, None]
-    damped = moments + np.where(means > 0, _DAMPING * means, 1) * np.eye(count)
+    damped = moments + np.where(means > 0, _DAMPING * means, 1) * np.eye(count, dtype=moments.dtype)
     ordered = np.take_along_axis(np.take_along_axis(damped, columns, 2), order[:, :, None], 1)
-    factor = np.linalg.cholesky(np.linalg.inv(ordered)).swapaxes(1, 2)
+    factor = factor_of_inverse(ordered)
     remaining = np.take_along_axis(steps, np.broadcast_to(columns, steps.shape), 2)
     integers, errors = np.empty_like(remaining), np.empty_like(remaining)
     for start in range(0, count, _BLOCK):

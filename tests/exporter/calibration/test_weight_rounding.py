@@ -8,7 +8,7 @@ import pytest
 from onnx import numpy_helper
 
 import opsetta
-from opsetta.exporter.calibration.weight_rounding import products_of, round_rows
+from opsetta.exporter.calibration.weight_rounding import factor_of_inverse, products_of, round_rows
 
 RANDOM = np.random.default_rng(0)
 MIXTURE = RANDOM.standard_normal((2, 12))
@@ -120,3 +120,11 @@ def test_weights_of_several_readers_and_computed_ones_are_left_alone():
         }"""
     model = ir.serde.deserialize_model(onnx.parser.parse_model(text))
     assert products_of(model) == []
+
+
+def test_the_factor_of_an_inverse_is_that_of_numpy():
+    samples = np.random.default_rng(0).normal(size=(2, 500, 300))
+    moments = samples.swapaxes(1, 2) @ samples + np.eye(300)
+    factor = factor_of_inverse(moments)
+    assert not np.tril(factor, -1).any()
+    np.testing.assert_allclose(factor.swapaxes(1, 2) @ factor, np.linalg.inv(moments), atol=1e-12)
