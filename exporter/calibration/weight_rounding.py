@@ -22,9 +22,12 @@ _SAMPLES = 8192
 _MOST_INPUTS = 6144
 """Weights of larger products are rounded to the nearest: the costs grow with the third power."""
 _MOMENT_BYTES = 1 << 30
-"""Of more moments, those of the first products are computed first, and then the model runs again."""
+"""The moments that are kept at once. For those of further products, the model runs once more."""
 _BLOCK = 128
-"""Inputs after which the errors are carried over to all that follow, by one product of matrices."""
+"""The number of inputs that are rounded before their errors change the weights of all later inputs.
+
+Matrices of this size are inverted as a whole.
+"""
 _DAMPING = 0.1
 """Added to the square of each input, as a share of the mean one.
 
@@ -86,7 +89,7 @@ class Product:
 
 
 def products_of(model: ir.Model) -> list[Product]:
-    """The products whose weights have one reader, and which are matrices or convolutions."""
+    """The convolutions and products with matrices whose constant weights no other node reads."""
     products = []
     for node in model.graph:
         if node.op_type not in ("Conv", "Gemm", "MatMul") or node.domain or len(node.inputs) < 2:
@@ -124,7 +127,7 @@ class WeightRounder:
         self._integers: dict[tuple[str, bytes], np.ndarray] = {}
 
     def round(self, quantized: ir.Model) -> None:
-        """Replace the integers of weights, which are the nearest ones, by those that change products least.
+        """Replace the integers of weights by those that change the results of products least.
 
         Raises:
             InferenceError: onnxruntime refuses the float model.
@@ -175,7 +178,9 @@ def _array(value: ir.Value) -> np.ndarray:
 
 
 def input_moments(model: ir.Model, products: Collection[Product], batches: Batches) -> dict[str, np.ndarray]:
-    """The sums of products of each two inputs, [groups, inputs, inputs], by the names of weights.
+    """The second moments of the inputs of products, summed over samples, by the names of weights.
+
+    They are of shape [groups, inputs, inputs]: an entry is the sum of the products of two inputs.
 
     Raises:
         InferenceError: onnxruntime refuses the model.

@@ -64,12 +64,10 @@ def _infer(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds
         return _infer_within(data, affordable, data_prop, strict)
     if not (forks.IS_AVAILABLE and may_slice_negative_sizes(model)):
         return _infer_here(data, affordable, data_prop, strict)
-    answer = _call_in_fork(
-        lambda: _infer_here(data, affordable, data_prop, strict), _SECONDS + len(data) / _BYTES_IN_A_SECOND
-    )
-    if answer is None:
+    inferred = _call_in_fork(lambda: _infer_here(data, affordable, data_prop, strict), len(data))
+    if inferred is None:
         raise InferenceError("onnx's shape inference crashes")
-    return answer
+    return inferred
 
 
 def _infer_here(data: bytes, affordable: int, data_prop: bool, strict: bool) -> onnx.ModelProto:
@@ -92,8 +90,8 @@ def _infer_within(data: bytes, memory: int, data_prop: bool, strict: bool) -> on
             functools.partial(
                 onnx.shape_inference.infer_shapes, data, data_prop=with_data, strict_mode=strict
             ),
-            _SECONDS,
-            limits=forks.Limits(memory, (2 if with_data == data_prop else 1) + len(data) // 2_000_000),
+            len(data),
+            forks.Limits(memory, (2 if with_data == data_prop else 1) + len(data) // 2_000_000),
         )
         if inferred is not None:
             return inferred
@@ -101,9 +99,16 @@ def _infer_within(data: bytes, memory: int, data_prop: bool, strict: bool) -> on
 
 
 def _call_in_fork(
-    infer: Callable[[], onnx.ModelProto], seconds: float, limits: forks.Limits | None = None
+    infer: Callable[[], onnx.ModelProto], size: int, limits: forks.Limits | None = None
 ) -> onnx.ModelProto | None:
-    """What inference gives in a fork; None if it crashes or exceeds its limits."""
+    """What inference gives in a fork; None if it crashes or exceeds its limits.
+
+    Args:
+        infer: runs onnx's inference.
+        size: bytes of the message, to which the time by the clock is in proportion.
+        limits: of memory and processor time.
+    """
+    seconds = _SECONDS + size / _BYTES_IN_A_SECOND
 
     def answer_in_bytes() -> bytes:
         try:

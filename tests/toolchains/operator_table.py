@@ -71,6 +71,6 @@ def _cell(verdicts: Counter[str]) -> str:
 
 
 def write(root: pathlib.Path, page: pathlib.Path = PAGE) -> None:
-    """Replace the generated part of the page."""
+    """Write the results into the page, between the marks of its generated part."""
     results = json.loads((root / "operators.json").read_text(encoding="utf-8"))
     report.replace_generated(page, table(results, root))

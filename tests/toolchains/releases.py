@@ -141,5 +141,5 @@ def _verdict(outcome: dict) -> str:
 
 
 def write_page(outcomes: dict, page: pathlib.Path = PAGE) -> None:
-    """Replace the generated part of the page."""
+    """Write the results into the page, between the marks of its generated part."""
     report.replace_generated(page, table(outcomes))

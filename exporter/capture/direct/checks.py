@@ -105,7 +105,7 @@ def answer_that_stays() -> bool | None:
 
 
 def _conditions_at(frame: types.FrameType) -> list[ast.Assert | ast.If]:
-    """The `assert` and `if` statements whose condition a frame tests."""
+    """The `assert` and `if` statements whose condition contains the line that a frame runs."""
     return [
         node
         for node in _statements(frame)

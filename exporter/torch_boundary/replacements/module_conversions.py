@@ -1,4 +1,4 @@
-"""Conversions of a module by its model: `self.router = self.router.to(torch.float32)` in a forward."""
+"""Models that convert a part of themselves in `forward`: `self.router = self.router.to(torch.float32)`."""
 
 from __future__ import annotations
 

@@ -208,7 +208,7 @@ for _op_type in ("GRU", "LSTM", "RNN"):
 
 
 def _emit_batch_first(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
-    """An operator on steps of a batch of one, with the batch in front of the steps.
+    """Write an operator that reads `[steps, 1, features]` for `[1, steps, features]`, between Transposes.
 
     Consumers without a batch dimension follow it through a Transpose. Where an operator reads steps of one
     batch, they take the batch for a dimension of the data, and a recurrent layer behind it for its steps.

@@ -77,7 +77,7 @@ def as_recurrences(
                 options = inference.keywords
                 kernel, eps = options["mlstm_sequence_kernel"], options["eps"]
                 recurrence = functools.partial(kernel, eps=eps, return_last_states=True)
-                # Within the context, this range is one that the capture records.
+                # While a capture runs, `range` in the code of a model is one whose loops are recorded.
                 positions = inference.func.__globals__.get("range", range)
                 by_operator = functools.partial(compute_mlstm, eps=eps, positions=positions)
                 recurrence = functools.partial(_run_operator, by_operator, inference, recurrence)

@@ -317,7 +317,7 @@ class LoopSides:
         return node, result
 
     def _copy_number(self, name: str) -> tuple[torch.fx.Node, torch.Tensor]:
-        """A copy of a tensor of the number that a variable has now."""
+        """Copy the present number of a variable to a tensor: a node of the graph, and its result."""
         value = self._frame.f_locals.get(name)
         number, tensor = self._read.get(name, (None, None))
         if tensor is not None and value is number:
