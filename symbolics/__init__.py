@@ -1,7 +1,8 @@
 """The symbolic functions of all source operators, by dialect and opset.
 
 Importing this package registers every symbolic function in it; new files are found automatically. Functions
-of TensorFlow's and Caffe2's operators, which other models do not have, are imported when one is named.
+of TensorFlow's and Caffe2's operators, which other models do not have, are imported when one is named; those
+of onnxruntime-extensions, which are in a registry of their own, by who asks for that registry.
 """
 
 import importlib
@@ -27,4 +28,4 @@ def import_modules(package: str, path: Sequence[str], omitted: Sequence[str] = (
 for _folder, _namespaces in _DEFERRED.items():
     for _namespace in _namespaces:
         default_registry.defer(_namespace, f"{__name__}.{_folder}")
-import_modules(__name__, __path__, omitted=tuple(_DEFERRED))
+import_modules(__name__, __path__, omitted=(*_DEFERRED, "onnxruntime_extensions"))

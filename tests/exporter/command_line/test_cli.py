@@ -481,7 +481,7 @@ LIBRARIES = {"torch", "onnxruntime", "sympy", "onnx_ir", "onnx", "numpy"}
         (["export", "--help"], LIBRARIES),
         (["ops", "--json"], {"torch"}),
         (["info", "m.onnx"], {"torch", "sympy"}),
-        (["convert", "m.onnx", "--opset", "9", "-o", "o.onnx"], {"torch", "sympy"}),
+        (["convert", "m.onnx", "--opset", "9", "-o", "o.onnx"], {"torch", "sympy", "opsetta.symbolics.tensorflow"}),
         (["check", "m.onnx"], {"torch", "sympy"}),
     ],
 )
