@@ -470,6 +470,7 @@ def test_help_shows_brackets_as_they_are(run, monkeypatch):
         assert text in out
 
 
+CONVERSION = ["convert", "m.onnx", "--opset", "9", "-o", "o.onnx"]
 LIBRARIES = {"torch", "onnxruntime", "sympy", "onnx_ir", "onnx", "numpy"}
 
 
@@ -481,7 +482,7 @@ LIBRARIES = {"torch", "onnxruntime", "sympy", "onnx_ir", "onnx", "numpy"}
         (["export", "--help"], LIBRARIES),
         (["ops", "--json"], {"torch"}),
         (["info", "m.onnx"], {"torch", "sympy"}),
-        (["convert", "m.onnx", "--opset", "9", "-o", "o.onnx"], {"torch", "sympy", "opsetta.symbolics.tensorflow"}),
+        (CONVERSION, {"torch", "sympy", "opsetta.symbolics.tensorflow"}),
         (["check", "m.onnx"], {"torch", "sympy"}),
     ],
 )
