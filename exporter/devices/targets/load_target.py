@@ -229,6 +229,7 @@ class _Reader:
             constant_inputs=self.texts(f"{key}.constant_inputs", entry.get("constant_inputs", [])),
             ranks=self.range("ranks", entry),
             ranked_inputs=self.texts(f"{key}.ranked_inputs", entry.get("ranked_inputs", [])),
+            first_sizes=self.range("first_sizes", entry),
             opsets=self.range("opsets", entry),
             outcome=self.outcome(key, entry),
         )

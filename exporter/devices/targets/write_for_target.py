@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 import onnx_ir as ir
+from onnx_ir.passes.common import ShapeInferencePass
 
 from ....passes.faults import run_pass
 from ....passes.onnx_graph.constants.fold_constants import FoldConstants
@@ -55,6 +56,10 @@ def write_for(model: ir.Model, target: Target | None) -> None:
     if target is None:
         return
     _warn_of_scales(model, target)
+    shapes = [value.shape for node in model.graph for value in node.outputs]
+    if target.forms and not all(shape is not None and shape.is_static() for shape in shapes):
+        # Forms need sizes, which emission leaves out where a Reshape has a -1.
+        ShapeInferencePass()(model)
     # First, because a form may leave out what makes a layer one that is unrolled.
     composed = _unroll(model, target)
     passes_of_forms = _form_passes(target)
