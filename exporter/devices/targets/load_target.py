@@ -161,7 +161,7 @@ class _Reader:
         fields["operators"] = self.choice("operators", content, _operators())
         fields["types"] = self.choice("types", content, _element_types())
         fields["domains"] = self.texts("domains", content.get("domains", []))
-        for key in ("host_operators", "accelerated_operators", "measured_operators"):
+        for key in ("host_operators", "accelerated_operators", "finite_operators", "measured_operators"):
             fields[key] = self.texts(key, content.get(key, []))
             for name in fields[key]:
                 self.one_of(key, name, _operators())

@@ -148,6 +148,7 @@ class Target:
         host_operators: operators that the target takes, and runs on the processor beside the accelerator.
         accelerated_operators: operators that the accelerator runs, where all others run on the CPU beside
             it; empty if that is not known.
+        finite_operators: operators whose results are right for finite numbers only.
         measured_operators: operators whose results were right in every form that was run in the target.
         static_shapes: whether every dimension of the inputs must be a number.
         external_data: whether weights may be in files beside the model.
@@ -174,6 +175,7 @@ class Target:
     types: Choice = Choice()
     host_operators: tuple[str, ...] = ()
     accelerated_operators: tuple[str, ...] = ()
+    finite_operators: tuple[str, ...] = ()
     measured_operators: tuple[str, ...] = ()
     static_shapes: bool = False
     external_data: bool = True

@@ -80,6 +80,15 @@ def nodes_on_host(model: ir.Model, target: Target) -> list[TargetProblem]:
     ]
 
 
+def nodes_for_finite_numbers(model: ir.Model, target: Target) -> list[TargetProblem]:
+    """The nodes whose results a target computes rightly for finite numbers only."""
+    return [
+        _of_operator(node, "is right for finite numbers only", "wrong")
+        for node in ir.traversal.RecursiveGraphIterator(model.graph)
+        if node.domain in _STANDARD and node.op_type in target.finite_operators
+    ]
+
+
 def _of_operator(node: ir.Node, reason: str, outcome: str = "refused") -> TargetProblem:
     operator = node.op_type if node.domain in _STANDARD else f"{node.domain}::{node.op_type}"
     module = node.metadata_props.get(MODULE, "")
