@@ -315,7 +315,7 @@ def _emit_expanded(g: GraphContext, op_type: str, operands: list[Value]) -> Valu
     first, second = (g.shape(operand) for operand in operands)
     if first is not None and second is not None:
         rank = max(len(first), len(second))
-        sizes = [[1] * (rank - len(shape)) + list(shape) for shape in (first, second)]
+        sizes = [(*[1] * (rank - len(shape)), *shape) for shape in (first, second)]
         pairs = list(zip(*sizes, strict=True))
         if not (any(a == 1 != b for a, b in pairs) and any(b == 1 != a for a, b in pairs)):
             raise g.refuse("only one operand is broadcast")

@@ -180,9 +180,12 @@ def normalize_side_by_side(
     **arguments: Any,
 ) -> Value:
     """A batch as the rows of one: the first dimension becomes the second one."""
-    shape, dim = g.shape(X), axis if g.rank(X) is None else g.axis(axis, g.rank(X))
-    if shape is None or not all_static(shape) or len(shape) < 3 or shape[0] == 1 or dim == 0:
+    shape = g.shape(X)
+    if shape is None or not all_static(shape) or len(shape) < 3 or shape[0] == 1:
         raise g.refuse("the sizes are not known, or there is one batch")
+    dim = g.axis(axis, len(shape))
+    if dim == 0:
+        raise g.refuse("the batch is normalized too")
     rows = g.op("LayerNormalization", g.op("Unsqueeze", X, axes=[0]), Scale, B, axis=dim + 1, **arguments)
     result: Value = g.op("Squeeze", rows, axes=[0])
     return result
