@@ -345,6 +345,12 @@ def test_an_input_keeps_its_shape_behind_a_form_that_leaves_a_node_out():
     assert list(program.model.graph.inputs[0].shape) == [2, 1, 4, 4]
 
 
+def test_mnn_reads_the_default_epsilon_of_group_norm():
+    program = opsetta.export(nn.GroupNorm(1, 3).eval(), (torch.randn(IMAGE),), target="mnn")
+    [node] = [node for node in program.model.graph if node.op_type == "InstanceNormalization"]
+    assert node.attributes.get_float("epsilon") == pytest.approx(1e-5)
+
+
 def test_mnn_is_said_to_lose_numbers_that_are_not_finite():
     program = opsetta.export(_of(torch.nan_to_num), (torch.randn(ROWS),), opset=17)
     with pytest.warns(UserWarning, match=r"loses NaN and infinities \(nodes: 1\):\n.*IsNaN"):
