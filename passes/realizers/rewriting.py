@@ -94,7 +94,14 @@ class Rewriter:
                 with self.before(node) as g:
                     new = g.op("Identity", new)
             new.type = new.type or old.type
-            new.shape = old.shape if old.shape is not None else new.shape
+            if old.shape is not None:
+                # The new value may be an input of the graph, whose shape says more than that of the old one.
+                shape = new.shape if new.shape is not None and len(new.shape) == len(old.shape) else old.shape
+                sizes = [
+                    size if isinstance(size, int) or old_size == ir.SymbolicDim(None) else old_size
+                    for size, old_size in zip(shape, old.shape, strict=True)
+                ]
+                new.shape = ir.Shape(sizes)
             old.replace_all_uses_with(new, replace_graph_outputs=True)
             if is_output or new.producer() in self._emitted:
                 new.name, old.name = old.name, None

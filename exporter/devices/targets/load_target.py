@@ -161,7 +161,7 @@ class _Reader:
         fields["operators"] = self.choice("operators", content, _operators())
         fields["types"] = self.choice("types", content, _element_types())
         fields["domains"] = self.texts("domains", content.get("domains", []))
-        for key in ("host_operators", "accelerated_operators", "measured_operators"):
+        for key in ("host_operators", "accelerated_operators", "finite_operators", "measured_operators"):
             fields[key] = self.texts(key, content.get(key, []))
             for name in fields[key]:
                 self.one_of(key, name, _operators())
@@ -229,6 +229,7 @@ class _Reader:
             constant_inputs=self.texts(f"{key}.constant_inputs", entry.get("constant_inputs", [])),
             ranks=self.range("ranks", entry),
             ranked_inputs=self.texts(f"{key}.ranked_inputs", entry.get("ranked_inputs", [])),
+            first_sizes=self.range("first_sizes", entry),
             opsets=self.range("opsets", entry),
             outcome=self.outcome(key, entry),
         )

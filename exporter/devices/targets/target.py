@@ -49,7 +49,7 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Restriction:
-    """The requirements of a target for the nodes of one operator.
+    """The requirements of a target for the nodes of one operator; without any, no node of it is taken.
 
     Attributes:
         operator: the operator's name.
@@ -59,6 +59,7 @@ class Restriction:
         constant_inputs: names of inputs, as in the operator's schema, that must be constants.
         ranks: the ranks that some inputs may have.
         ranked_inputs: the names of these inputs, as in the operator's schema; the first one by default.
+        first_sizes: the sizes that the first dimension of the first input may have.
         opsets: the opsets at which the operator is taken.
         outcome: what happens to other nodes: "refused", or "wrong" results without an error.
     """
@@ -70,6 +71,7 @@ class Restriction:
     constant_inputs: tuple[str, ...] = ()
     ranks: Range = Range()
     ranked_inputs: tuple[str, ...] = ()
+    first_sizes: Range = Range()
     opsets: Range = Range()
     outcome: str = "refused"
 
@@ -146,6 +148,7 @@ class Target:
         host_operators: operators that the target takes, and runs on the processor beside the accelerator.
         accelerated_operators: operators that the accelerator runs, where all others run on the CPU beside
             it; empty if that is not known.
+        finite_operators: operators whose results are right for finite numbers only.
         measured_operators: operators whose results were right in every form that was run in the target.
         static_shapes: whether every dimension of the inputs must be a number.
         external_data: whether weights may be in files beside the model.
@@ -172,6 +175,7 @@ class Target:
     types: Choice = Choice()
     host_operators: tuple[str, ...] = ()
     accelerated_operators: tuple[str, ...] = ()
+    finite_operators: tuple[str, ...] = ()
     measured_operators: tuple[str, ...] = ()
     static_shapes: bool = False
     external_data: bool = True

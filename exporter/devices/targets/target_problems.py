@@ -80,6 +80,15 @@ def nodes_on_host(model: ir.Model, target: Target) -> list[TargetProblem]:
     ]
 
 
+def nodes_for_finite_numbers(model: ir.Model, target: Target) -> list[TargetProblem]:
+    """The nodes whose results a target computes rightly for finite numbers only."""
+    return [
+        _of_operator(node, "is right for finite numbers only", "wrong")
+        for node in ir.traversal.RecursiveGraphIterator(model.graph)
+        if node.domain in _STANDARD and node.op_type in target.finite_operators
+    ]
+
+
 def _of_operator(node: ir.Node, reason: str, outcome: str = "refused") -> TargetProblem:
     operator = node.op_type if node.domain in _STANDARD else f"{node.domain}::{node.op_type}"
     module = node.metadata_props.get(MODULE, "")
@@ -204,11 +213,16 @@ def _of_restrictions(node: ir.Node, opset: int | None, target: Target) -> Iterat
 
 
 def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iterator[str]:
+    if rule == Restriction(rule.operator, outcome=rule.outcome):
+        yield "no form of the operator is right"
     schema = operator_schema(node.op_type, opset) if opset is not None else None
     ranked_names = rule.ranked_inputs
     for data in _named_inputs(node, schema, ranked_names) if ranked_names else node.inputs[:1]:
         if data is not None and data.shape is not None and data.shape.rank() not in rule.ranks:
             yield f"data of rank {data.shape.rank()} are not supported, but of rank {rule.ranks}"
+    shape = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
+    if shape and isinstance(shape[0], int) and shape[0] not in rule.first_sizes:
+        yield f"a first dimension of {shape[0]} is not supported, but of {rule.first_sizes}"
     if opset is not None and opset not in rule.opsets:
         yield f"the operator is supported at opset {rule.opsets}, not at {opset}"
     if rule.attribute is not None:

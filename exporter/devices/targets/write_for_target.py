@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 import onnx_ir as ir
+from onnx_ir.passes.common import ShapeInferencePass
 
 from ....passes.faults import run_pass
 from ....passes.onnx_graph.constants.fold_constants import FoldConstants
@@ -39,7 +40,7 @@ from ....registration.warning import warn
 from ...lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
 from .equivalent_forms import with_forms
 from .target import Conventions, Target
-from .target_problems import check_model
+from .target_problems import check_model, list_problems, nodes_for_finite_numbers
 
 _MAXIMUM_ROUNDS = 3
 """How often the rules of forms apply: a form may consist of operators that get a form themselves."""
@@ -55,6 +56,17 @@ def write_for(model: ir.Model, target: Target | None) -> None:
     if target is None:
         return
     _warn_of_scales(model, target)
+    # Before forms replace the nodes.
+    finite_nodes = nodes_for_finite_numbers(model, target)
+    if finite_nodes:
+        warn(
+            f"target '{target.name}' loses NaN and infinities (nodes: {len(finite_nodes)}):\n"
+            f"{list_problems(finite_nodes)}"
+        )
+    shapes = [value.shape for node in model.graph for value in node.outputs]
+    if target.forms and not all(shape is not None and shape.is_static() for shape in shapes):
+        # Forms need sizes, which emission leaves out where a Reshape has a -1.
+        ShapeInferencePass()(model)
     # First, because a form may leave out what makes a layer one that is unrolled.
     composed = _unroll(model, target)
     passes_of_forms = _form_passes(target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 
@@ -33,6 +34,14 @@ def neg_sub(g: GraphContext, X: Value) -> Value:
     if g.dtype(X) in FLOATS or g.dtype(X) is None:
         raise g.refuse("the negative of 0.0 is -0.0, and 0 - 0.0 is 0.0")
     return g.op("Sub", _number(g, 0, X), X)
+
+
+@onnx_symbolic("form::Cast.comparison")
+def cast_to_bool(g: GraphContext, input: Value, to: int, **attributes: Any) -> Value:
+    """X != 0."""
+    if DataType(to) != DataType.BOOL or g.dtype(input) in (None, DataType.BOOL):
+        raise g.refuse("it does not convert numbers to bools")
+    return g.op("Not", g.op("Equal", input, _number(g, 0, input)))
 
 
 @onnx_symbolic("form::Not.sub")
@@ -301,6 +310,19 @@ def _emit_unsqueezed(g: GraphContext, op_type: str, operands: list[Value]) -> Va
     return result
 
 
+def _emit_expanded(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
+    """The first of two operands that are both broadcast gets the shape of the result before."""
+    first, second = (g.shape(operand) for operand in operands)
+    if first is not None and second is not None:
+        rank = max(len(first), len(second))
+        sizes = [(*[1] * (rank - len(shape)), *shape) for shape in (first, second)]
+        pairs = list(zip(*sizes, strict=True))
+        if not (any(a == 1 != b for a, b in pairs) and any(b == 1 != a for a, b in pairs)):
+            raise g.refuse("only one operand is broadcast")
+    shape = g.op("Shape", g.op("Add", *operands))
+    return g.op(op_type, g.op("Expand", operands[0], shape), operands[1])
+
+
 def _emit_one_row(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
     """A computed vector beside a constant as a matrix of one row."""
     ranks = [g.rank(operand) for operand in operands]
@@ -340,3 +362,6 @@ def register_form_of_operands(op_type: str, form: str, emit: Callable[..., Value
 for _op_type in ("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"):
     register_form_of_operands(_op_type, "unsqueezed", _emit_unsqueezed)
     register_form_of_operands(_op_type, "one_row", _emit_one_row)
+
+for _op_type in ("Greater", "GreaterOrEqual", "Less", "LessOrEqual"):
+    register_form_of_operands(_op_type, "expanded", _emit_expanded)

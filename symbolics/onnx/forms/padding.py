@@ -132,6 +132,65 @@ for _op_type in ("Conv", "ConvTranspose"):
     _register_grouped_batches(_op_type)
 
 
+def _register_channels_of_batches(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}.grouped_batches")
+    def compute_side_by_side(
+        g: GraphContext,
+        X: Value | None = None,
+        input: Value | None = None,
+        scale: Value | None = None,
+        B: Value | None = None,
+        result_shape: list[int] | None = None,
+        **arguments: Any,
+    ) -> Value:
+        """Images as channels of one image, for operators that compute each channel by itself."""
+        data = input if X is None else X
+        shape = None if data is None else g.shape(data)
+        if data is None or shape is None or result_shape is None or not all_static(shape) or len(shape) < 3:
+            raise g.refuse("the sizes are not known")
+        batch, channels, *sizes = [size for size in shape if isinstance(size, int)]
+        if batch < 2 or arguments.get("mode", "CRD") != "CRD":
+            raise g.refuse("there is one image, or the blocks are not parts of the channels")
+        repeated = []
+        for weight in (scale, B):
+            array = None if weight is None else g.constant_value(weight)
+            if weight is not None and array is None:
+                raise g.refuse("the weights are computed")
+            repeated += [] if array is None else [g.constant(np.concatenate([array] * batch))]
+        # Consumers that have no normalization of sequences take them as images.
+        sizes += [1] * (op_type == "InstanceNormalization" and len(sizes) == 1)
+        image = g.op("Reshape", data, [1, batch * channels, *sizes])
+        result: Value = g.op("Reshape", g.op(op_type, image, *repeated, **arguments), result_shape)
+        return result
+
+
+for _op_type in (
+    "AveragePool", "DepthToSpace", "GlobalAveragePool", "GlobalMaxPool", "InstanceNormalization", "MaxPool",
+):  # fmt: skip
+    _register_channels_of_batches(_op_type)
+
+
+@onnx_symbolic("form::LayerNormalization.grouped_batches")
+def normalize_side_by_side(
+    g: GraphContext,
+    X: Value,
+    Scale: Value,
+    B: Value | None = None,
+    axis: int = -1,
+    **arguments: Any,
+) -> Value:
+    """A batch as the rows of one: the first dimension becomes the second one."""
+    shape = g.shape(X)
+    if shape is None or not all_static(shape) or len(shape) < 3 or shape[0] == 1:
+        raise g.refuse("the sizes are not known, or there is one batch")
+    dim = g.axis(axis, len(shape))
+    if dim == 0:
+        raise g.refuse("the batch is normalized too")
+    rows = g.op("LayerNormalization", g.op("Unsqueeze", X, axes=[0]), Scale, B, axis=dim + 1, **arguments)
+    result: Value = g.op("Squeeze", rows, axes=[0])
+    return result
+
+
 @onnx_symbolic("form::Pad.four_dimensions")
 def pad_images(
     g: GraphContext,

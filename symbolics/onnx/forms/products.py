@@ -11,9 +11,9 @@ from .reductions_and_shapes import all_static
 
 @onnx_symbolic("form::Einsum.products")
 def einsum(g: GraphContext, Inputs: list[Value], equation: str) -> Value:
-    """With a vector among the operands: the composition of products and sums."""
-    if all(g.rank(operand) != 1 for operand in Inputs):
-        raise g.refuse("no operand is a vector")
+    """With a vector among the operands, or more than two of them: the composition of products and sums."""
+    if len(Inputs) < 3 and all(g.rank(operand) != 1 for operand in Inputs):
+        raise g.refuse("no operand is a vector, and there are at most two")
     result: Value = g.call("onnx::Einsum", Inputs, equation)
     return result
 

@@ -314,6 +314,29 @@ def reduce_mean_last(
     return g.op("Unsqueeze", result, axes=reduced) if keepdims else result
 
 
+@onnx_symbolic("form::ReduceMean.products")
+def mean_of_products(
+    g: GraphContext,
+    data: Value,
+    axes: Value | list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Value:
+    """The mean of squares that a Pow computes, with products as squares, unless it is along the last axis.
+
+    Consumers that recognize a normalization by this Pow take it for one along the last axis.
+    """
+    rank, listed, squares = g.rank(data), integers(g, axes), data.producer()
+    if rank is not None and listed is not None and [axis % rank for axis in listed] == [rank - 1]:
+        raise g.refuse("the axis is the last one")
+    if squares is None or squares.op_type != "Pow" or squares.domain or None in squares.inputs:
+        raise g.refuse("the data are no powers")
+    base, exponent = squares.inputs
+    if base is None or exponent is None or g.constant_value(exponent) != 2:
+        raise g.refuse("the exponent is not 2")
+    return g.op("ReduceMean", g.op("Mul", base, base), axes=axes, keepdims=keepdims)
+
+
 def _register_merged_dimensions(op_type: str) -> None:
     @onnx_symbolic(f"form::{op_type}.merged_dimensions")
     def reduce_merged_dimensions(

@@ -1,6 +1,8 @@
-"""Windows of an image, which Gather takes at constant positions, in the operators that a consumer knows."""
+"""Windows of images and volumes in the operators that a consumer knows."""
 
 import itertools
+import math
+from typing import Any
 
 import numpy as np
 import onnx_ir as ir
@@ -68,3 +70,74 @@ def _grid(steps: tuple[int, int, int, int]) -> np.ndarray:
 def _producer(value: ir.Value | None, op_type: str) -> ir.Node | None:
     node = None if value is None else value.producer()
     return node if node is not None and not node.domain and node.op_type == op_type else None
+
+
+def _register_volumes(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}.two_dimensions")
+    def pool_planes(
+        g: GraphContext,
+        X: Value,
+        kernel_shape: list[int],
+        auto_pad: str = "NOTSET",
+        ceil_mode: int = 0,
+        pads: list[int] | None = None,
+        strides: list[int] | None = None,
+        dilations: list[int] | None = None,
+        result_shape: list[int] | None = None,
+        **attributes: Any,
+    ) -> Value:
+        """Volumes as images: the planes first, and then the depth of the pooled planes, which are rows.
+
+        A maximum, a sum and the number of elements of a window are those of its planes, together.
+        """
+        shape = g.shape(X)
+        if shape is None or len(shape) != 5 or not all_static(shape) or auto_pad != "NOTSET":
+            raise g.refuse("only a known padding of volumes of known sizes becomes one of images")
+        if result_shape is None or (ceil_mode and pads and any(pads)):
+            # Runtimes differ in whether a window may begin behind the image.
+            raise g.refuse("the sizes of the result are unknown, or rounded up with a padding")
+        batch, channels, depth, height, width = (size for size in shape if isinstance(size, int))
+        padding, steps, spread = pads or [0] * 6, strides or [1] * 3, dilations or [1] * 3
+        if spread != [1, 1, 1]:
+            attributes["dilations"] = spread[1:]
+        planes = g.op(
+            op_type,
+            g.op("Reshape", X, [batch, channels * depth, height, width]),
+            kernel_shape=kernel_shape[1:],
+            ceil_mode=ceil_mode,
+            pads=[*padding[1:3], *padding[4:]],
+            strides=steps[1:],
+            **attributes,
+        )
+        if spread != [1, 1, 1]:
+            attributes["dilations"] = [spread[0], 1]
+        rows = g.op(
+            op_type,
+            g.op("Reshape", planes, [batch, channels, depth, math.prod(result_shape[3:])]),
+            kernel_shape=[kernel_shape[0], 1],
+            ceil_mode=ceil_mode,
+            pads=[padding[0], 0, padding[3], 0],
+            strides=[steps[0], 1],
+            **attributes,
+        )
+        return g.op("Reshape", rows, result_shape)
+
+
+for _op_type in ("AveragePool", "MaxPool"):
+    _register_volumes(_op_type)
+
+
+def _register_global_pooling(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}.two_dimensions")
+    def pool_volume(g: GraphContext, X: Value) -> Value:
+        """Volumes as images, of which the planes are rows."""
+        shape = g.shape(X)
+        if shape is None or len(shape) != 5 or not all_static(shape) or 0 in shape:
+            raise g.refuse("only volumes of known sizes become images")
+        batch, channels, depth, height, width = (size for size in shape if isinstance(size, int))
+        pooled = g.op(op_type, g.op("Reshape", X, [batch, channels, depth, height * width]))
+        return g.op("Reshape", pooled, [batch, channels, 1, 1, 1])
+
+
+for _op_type in ("GlobalAveragePool", "GlobalMaxPool"):
+    _register_global_pooling(_op_type)

@@ -15,6 +15,7 @@ HEAD = 'title = "A device"\nsources = ["its manual, version 2.1"]\n'
 FLOATS = np.array([[[-3.0, -0.5, 0.0, 0.25], [1.0, 2.0, 4.0, 7.0]]], np.float32)
 POSITIVE = np.abs(FLOATS) + 0.5
 BOOLS = FLOATS > 0.1
+VOLUME = np.random.default_rng(0).standard_normal((2, 3, 4, 5, 3)).astype(np.float32)
 
 
 def node_model(op_type, inputs, constants=(), outputs=1, opset=13, **attributes):
@@ -60,6 +61,19 @@ RECORDS = {
     "Xor.sub": ("Xor", (BOOLS, BOOLS[:, :1])),
     "Greater.less": ("Greater", (FLOATS, POSITIVE)),
     "Less.greater": ("Less", (FLOATS, POSITIVE)),
+    "Greater.expanded": ("Greater", (-POSITIVE[0, :, :1], FLOATS[:, :1])),
+    "LessOrEqual.expanded": ("LessOrEqual", (FLOATS[:, :1], -POSITIVE[0, :, :1]), (), {"opset": 16}),
+    "Cast.comparison": ("Cast", (np.float32([[0, -0.0, 0.3, 8, np.nan]]),), (), {"to": 9}),
+    "MaxPool.two_dimensions": (
+        "MaxPool", (VOLUME,), (),
+        {"kernel_shape": [2, 3, 1], "strides": [2, 1, 2], "pads": [1, 0, 0, 0, 1, 0]},
+    ),
+    "AveragePool.two_dimensions": (
+        "AveragePool", (VOLUME,), (),
+        {"kernel_shape": [3, 2, 2], "strides": [2, 2, 1], "ceil_mode": 1},
+    ),
+    "GlobalAveragePool.two_dimensions": ("GlobalAveragePool", (VOLUME,)),
+    "GlobalMaxPool.two_dimensions": ("GlobalMaxPool", (VOLUME,)),
     "Where.arithmetic": ("Where", (BOOLS, FLOATS, POSITIVE)),
     "Reciprocal.div": ("Reciprocal", (POSITIVE,)),
     "Reciprocal.pow": ("Reciprocal", (POSITIVE,)),
@@ -104,7 +118,9 @@ RECORDS = {
 
 COUNTS = {
     "ReduceMean.single": 2, "ReduceMean.last": 1, "Transpose.blocks": 1, "Softmax.three_dimensions": 1,
-    "Gemm.separate_bias": 1,
+    "Gemm.separate_bias": 1, "MaxPool.two_dimensions": 2, "AveragePool.two_dimensions": 2,
+    "GlobalAveragePool.two_dimensions": 1, "GlobalMaxPool.two_dimensions": 1, "Greater.expanded": 1,
+    "LessOrEqual.expanded": 1,
 }  # fmt: skip
 """How many nodes of the operator forms have that consist of it too."""
 

@@ -61,6 +61,8 @@ IMAGE, ROWS, STEPS = (2, 3, 6, 8), (2, 3, 9), (1, 5, 3)
 CASES = [
     ("AveragePool.separate_pad", _of(lambda x: F.avg_pool2d(x, 3, 2, 1)), IMAGE, {"Pad", "AveragePool"}),
     ("Conv.separate_pad", _unequal_pads(), ROWS, {"Pad", "Conv"}),
+    ("ReduceMean.products", _of(lambda x: x.pow(2).mean((1, 3))), IMAGE, {"Mul", "ReduceMean"}),
+    ("Einsum.products", _of(lambda x: F.bilinear(x, x.exp(), torch.ones(5, 9, 9))), ROWS[1:], {"MatMul"}),
     ("Conv.two_dimensions", nn.Conv1d(3, 6, 3, 2, 1, groups=3), ROWS, {"Unsqueeze", "Conv", "Squeeze"}),
     (
         "ConvTranspose.two_dimensions",
@@ -71,6 +73,11 @@ CASES = [
     ("Conv.trimmed_kernel", nn.Conv2d(3, 3, 5, 2, 2, groups=3), (2, 3, 1, 2), {"Conv"}),
     ("Conv.grouped_batches", nn.Conv2d(3, 6, 3, 2, 1, groups=3), IMAGE, {"Reshape"}),
     ("ConvTranspose.grouped_batches", nn.ConvTranspose1d(3, 4, 3, 2, bias=False), ROWS, {"Reshape"}),
+    ("MaxPool.grouped_batches", nn.MaxPool1d(3, 2, 1), ROWS, {"Reshape"}),
+    ("AveragePool.grouped_batches", nn.AvgPool2d(3, 2, 1), IMAGE, {"Reshape"}),
+    ("DepthToSpace.grouped_batches", nn.PixelShuffle(2), (2, 8, 3, 2), {"Reshape"}),
+    ("InstanceNormalization.grouped_batches", nn.InstanceNorm1d(3, affine=True), ROWS, {"Reshape"}),
+    ("LayerNormalization.grouped_batches", nn.LayerNorm((3, 9)), ROWS, {"Unsqueeze", "Squeeze"}),
     ("Pad.four_dimensions", _of(lambda x: F.pad(x, (4, 2), "reflect")), ROWS, {"Reshape"}),
     ("Resize.repeated", _of(lambda x: F.interpolate(x, (6, 24), mode="nearest-exact")), IMAGE, {"Resize"}),
     ("Resize.samples", _of(lambda x: F.interpolate(x, (4, 5), mode="nearest-exact")), IMAGE, {"Gather"}),
@@ -316,14 +323,70 @@ def test_opencv_adds_a_computed_vector_behind_a_gemm(rows, operators):
     [
         ("opencv", lambda x: x.bfloat16().float(), ROWS, "bfloat16"),
         ("opencv5", lambda x: x.bfloat16().float(), ROWS, "bfloat16"),
-        ("mnn", lambda x: F.max_pool3d(x, 2), (1, *IMAGE), "MaxPool.*wrong: data of rank 5"),
-        ("mnn", lambda x: x.index_add(0, torch.tensor([0, 0]), x), ROWS, "ScatterND.*wrong: reduction='add'"),
+        (
+            "ncnn",
+            lambda x: F.grid_sample(x, x[:, 0, :, :2, None].mT, align_corners=False),
+            (2, 1, 4, 4),
+            "GridSample.*wrong: a first dimension of 2 is not supported, but of up to 1",
+        ),
+        ("openvino", lambda x: x.bfloat16().float(), ROWS, "Cast.*wrong: to=16"),
+        ("opencv5", lambda x: torch.linalg.cholesky(x @ x.mT), (2, 3, 3), "Loop.*not supported"),
+        ("mnn", lambda x: F.max_pool3d(x, 2, return_indices=True)[1], (1, *IMAGE), "MaxPool.*wrong: data of"),
     ],
 )
 def test_what_a_program_computes_wrongly_is_an_error(name, function, shape, message):
     program = opsetta.export(_of(function), (torch.randn(shape),), opset=17)
     with pytest.raises(TargetError, match=message):
         program.lower(target=name)
+
+
+def test_an_input_keeps_its_shape_behind_a_form_that_leaves_a_node_out():
+    program = opsetta.export(_of(lambda x: x[:, 0].exp()), (torch.randn(2, 1, 4, 4),), target="ncnn")
+    assert list(program.model.graph.inputs[0].shape) == [2, 1, 4, 4]
+
+
+def test_mnn_reads_the_default_epsilon_of_group_norm():
+    program = opsetta.export(nn.GroupNorm(1, 3).eval(), (torch.randn(IMAGE),), target="mnn")
+    [node] = [node for node in program.model.graph if node.op_type == "InstanceNormalization"]
+    assert node.attributes.get_float("epsilon") == pytest.approx(1e-5)
+
+
+def test_mnn_is_said_to_lose_numbers_that_are_not_finite():
+    program = opsetta.export(_of(torch.nan_to_num), (torch.randn(ROWS),), opset=17)
+    with pytest.warns(UserWarning, match=r"loses NaN and infinities \(nodes: 1\):\n.*IsNaN"):
+        program.lower(target="mnn").verify()
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_forms_know_the_size_that_a_reshape_leaves_out(groups):
+    """GroupNorm of vectors, and a sum of rows."""
+    norm = nn.GroupNorm(groups, 4)
+    model = _of(lambda x: norm(x).view(-1).unsqueeze(1).sum(0)).eval()
+    program = opsetta.export(model, (torch.randn(2, 4),), target="ncnn")
+    program.verify()
+    assert "ReduceSum" not in {node.op_type for node in program.model.graph}
+
+
+@pytest.mark.parametrize(
+    ("function", "shape", "operator"),
+    [
+        (lambda x: F.max_pool3d(x, 2), (1, *IMAGE), "MaxPool"),
+        (lambda x: x.index_add(0, torch.tensor([0, 0]), x), ROWS, "ScatterND"),
+        (lambda x: x.bool().to(x), ROWS, "Cast"),
+        (lambda x: (x.unsqueeze(2) > x.unsqueeze(1)).to(x), ROWS, "Greater"),
+        (lambda x: (x - x.mean(1, True)) * (x.var(1, keepdim=True, correction=0) + 1).rsqrt(), ROWS, ""),
+        (lambda x: x.pow(2).mean(1).rsqrt(), ROWS, "ReduceMean"),
+    ],
+)
+def test_mnn_takes_other_forms_of_what_it_computes_wrongly(function, shape, operator):
+    plain = opsetta.export(_of(function), (torch.randn(shape),), opset=17)
+    problems = report_on_target(plain.model, load_target("mnn")).problems
+    assert {(problem.operator, problem.outcome) for problem in problems} == (
+        {(operator, "wrong")} if operator else set()
+    )
+    written = plain.lower(target="mnn")
+    written.verify()
+    assert report_on_target(written.model, load_target("mnn")).problems == ()
 
 
 @pytest.mark.parametrize(("turn", "axis"), [(lambda x: x.mT, 2), (lambda x: x.exp(), -1)])
