@@ -59,10 +59,10 @@ class FileRecord:
 
 def sign_json(body: Mapping[str, object]) -> bytes:
     """Serialize a JSON object, with a digest of the text without it as the last member."""
-    return _signed(json.dumps(body, indent=2).encode())
+    return _sign_text(json.dumps(body, indent=2).encode())
 
 
-def _signed(text: bytes) -> bytes:
+def _sign_text(text: bytes) -> bytes:
     return text.removesuffix(_END) + _MEMBER + hashlib.sha256(text).hexdigest().encode() + b'"' + _END
 
 
@@ -81,7 +81,7 @@ def read_signed(path: pathlib.Path, version: int, failure: type[OpsettaError]) -
         content = read_small(path)
         body = parse_json(content)
         del body["sha256"]
-        intact = content == _signed(content[: content.rindex(_MEMBER)] + _END)
+        intact = content == _sign_text(content[: content.rindex(_MEMBER)] + _END)
     except FileNotFoundError:
         raise
     except OSError as error:

@@ -26,7 +26,7 @@ from .device_nodes import (
     walk_numbers,
 )
 
-_BINARY = {"Greater": "Less", "GreaterOrEqual": "LessOrEqual"}
+_EXCHANGED = {"Greater": "Less", "GreaterOrEqual": "LessOrEqual"}
 """What an operator is with its operands exchanged."""
 # How elements are combined, what is combined, and what follows, as the runtime numbers them.
 _REDUCTIONS = {
@@ -93,13 +93,13 @@ def _clip(node: OnnxNode) -> Nodes:
 
 
 def _binary(node: OnnxNode) -> Nodes:
-    left, right = node.input(0), node.input(1)
+    first, second = node.input(0), node.input(1)
     op_type = node.op_type
-    if op_type in _BINARY:
-        return binary(node, _BINARY[op_type], right, left, node.output)
-    return binary(
-        node, "Fmod" if op_type == "Mod" and node.integer("fmod") else op_type, left, right, node.output
-    )
+    if op_type in _EXCHANGED:
+        return binary(node, _EXCHANGED[op_type], second, first, node.output)
+    if op_type == "Mod" and node.integer("fmod"):
+        op_type = "Fmod"
+    return binary(node, op_type, first, second, node.output)
 
 
 def _variadic(node: OnnxNode) -> Nodes:
@@ -140,9 +140,9 @@ def reduction(
     """A reduction over some axes; `numbers` are those of a row of the table."""
     shape = node.shape(source)
     strides = strides_of(shape)
-    kept = [axis for axis in range(len(shape)) if axis not in axes]
-    sizes = [shape[axis] for axis in kept]
-    outer = (0, strides_of(sizes)), (0, [strides[axis] for axis in kept])
+    remaining_axes = [axis for axis in range(len(shape)) if axis not in axes]
+    sizes = [shape[axis] for axis in remaining_axes]
+    outer = (0, strides_of(sizes)), (0, [strides[axis] for axis in remaining_axes])
     reduced = sorted(set(axes))
     inner = [shape[axis] for axis in reduced], (0, [strides[axis] for axis in reduced])
     if not math.prod(inner[0]):
@@ -191,12 +191,12 @@ def _cumulative_sum(node: OnnxNode) -> Nodes:
     if node.integer("reverse"):
         step, first = -step, (size - 1) * step
     # The axis comes before others whose elements are independent of one another.
-    others = [other for other in range(len(shape)) if other != axis]
-    sizes, steps = [shape[other] for other in others], [strides[other] for other in others]
+    batch_axes = [index for index in range(len(shape)) if index != axis]
+    sizes, steps = [shape[index] for index in batch_axes], [strides[index] for index in batch_axes]
     start: Operand = constant_like(source, 0) if is_exclusive else source
     if not math.prod(shape):
         return
-    origin = (0, [0] * len(others)) if is_exclusive else (first, steps)
+    origin = (0, [0] * len(sizes)) if is_exclusive else (first, steps)
     yield from copy_part(start, result, sizes, (first, steps), origin)
     numbers = [len(shape) + 1, *sizes, size - 1, 1]
     for begin in (first + step, first, first if is_exclusive else first + step):
@@ -210,14 +210,16 @@ def _normalize(node: OnnxNode) -> Nodes:
     count, has_mean, inner = math.prod(shape), 1, 1
     inputs: list[Operand] = list(node.inputs())
     if node.op_type in ("LayerNormalization", "RMSNormalization"):
-        own = shape[node.axis(len(shape), default=-1) :]
-        size, has_mean = math.prod(own), int(node.op_type == "LayerNormalization")
+        row_shape = shape[node.axis(len(shape), default=-1) :]
+        size, has_mean = math.prod(row_shape), int(node.op_type == "LayerNormalization")
         for index, operand in enumerate(inputs[1:], 1):
             if math.prod(node.shape(operand)) != size:
-                inputs[index] = Scratch(ir.DataType.FLOAT, own)
-                sizes = [1] * (len(own) - len(node.shape(operand))) + node.shape(operand)
-                steps = [0 if one == 1 else step for one, step in zip(sizes, strides_of(sizes), strict=True)]
-                yield from copy(operand, inputs[index], own, steps[-len(own) :])
+                inputs[index] = Scratch(ir.DataType.FLOAT, row_shape)
+                sizes = [1] * (len(row_shape) - len(node.shape(operand))) + node.shape(operand)
+                steps = [
+                    0 if length == 1 else step for length, step in zip(sizes, strides_of(sizes), strict=True)
+                ]
+                yield from copy(operand, inputs[index], row_shape, steps[-len(row_shape) :])
     elif node.op_type == "BatchNormalization":
         size = inner = math.prod(shape[2:])
     else:

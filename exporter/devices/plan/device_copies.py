@@ -43,14 +43,13 @@ def _expand(node: OnnxNode) -> Nodes:
     return copy(node.source(), node.output, after, broadcast_steps(node.shape(node.source()), after))
 
 
-def _fill(node: OnnxNode) -> Nodes:
-    value = node.attribute("value")
-    number = value.numpy().reshape(-1)[0] if isinstance(value, ir.TensorProtocol) else 0.0
+def _known_result(node: OnnxNode) -> Nodes:
+    """ConstantOfShape, Shape and Size, whose results are known with the sizes."""
     after = node.shape(node.output)
-    return copy(constant_like(node.output, number), node.output, after, [0] * len(after))
-
-
-def _shape(node: OnnxNode) -> Nodes:
+    if node.op_type == "ConstantOfShape":
+        value = node.attribute("value")
+        number = value.numpy().reshape(-1)[0] if isinstance(value, ir.TensorProtocol) else 0.0
+        return copy(constant_like(node.output, number), node.output, after, [0] * len(after))
     sizes = node.shape(node.source())
     if node.op_type == "Size":
         sizes = [math.prod(sizes)]
@@ -199,7 +198,7 @@ def _gather(node: OnnxNode) -> Nodes:
 def _gather_elements(node: OnnxNode) -> Nodes:
     data, indices = node.shape(node.source()), node.shape(node.input(1))
     axis, strides = node.axis(len(data)), strides_of(data)
-    base = [0 if other == axis else step for other, step in enumerate(strides)]
+    base = [0 if index == axis else step for index, step in enumerate(strides)]
     return _selection(node, indices, 1, [(data[axis], strides[axis])], base, strides_of(indices))
 
 
@@ -261,9 +260,9 @@ def _triangle(node: OnnxNode) -> Nodes:
     rows, columns = shape[-2:]
     distances = np.arange(1 - rows, columns) - (0 if diagonal is None else int(diagonal.reshape(())))
     mask = distances >= 0 if node.integer("upper", 1) else distances <= 0
-    strides, others = strides_of(shape), [0] * (len(shape) - 2)
+    strides, batch_steps = strides_of(shape), [0] * (len(shape) - 2)
     if math.prod(shape):
-        operands = (0, strides), (rows - 1, [*others, -1, 1]), (0, strides), (0, [0] * len(shape))
+        operands = (0, strides), (rows - 1, [*batch_steps, -1, 1]), (0, strides), (0, [0] * len(shape))
         inputs: list[Operand] = [mask, node.source(), constant_like(node.output, 0)]
         yield DeviceNode("Where", inputs, [node.output], [0, *walk_numbers(shape, *operands)])
 
@@ -272,7 +271,7 @@ def _one_hot(node: OnnxNode) -> Nodes:
     shape, strides = node.shape(node.output), strides_of(node.shape(node.source()))
     axis = node.axis(len(shape), default=-1)
     index = [*strides[:axis], 0, *strides[axis:]]
-    classes = [int(other == axis) for other in range(len(shape))]
+    classes = [int(position == axis) for position in range(len(shape))]
     if math.prod(shape):
         operands = (0, strides_of(shape)), (0, index), (0, classes), (0, [0] * len(shape))
         inputs: list[Operand] = [node.source(), np.arange(shape[axis]), node.input(2)]
@@ -291,8 +290,7 @@ FORMS: Mapping[str, Callable[[OnnxNode], Nodes]] = {
     **dict.fromkeys(("Concat", "Split"), _concat),
     **dict.fromkeys(("GatherElements", "ScatterElements"), _gather_elements),
     **dict.fromkeys(("GatherND", "ScatterND"), _gather_nd),
-    **dict.fromkeys(("Shape", "Size"), _shape),
-    "ConstantOfShape": _fill,
+    **dict.fromkeys(("ConstantOfShape", "Shape", "Size"), _known_result),
     "DepthToSpace": _depth_to_space,
     "Expand": _expand,
     "Gather": _gather,

@@ -168,45 +168,43 @@ class _Writer:
         Returns:
             The positions of the first ones.
         """
-        own: list[tuple[DeviceNode, ir.Node | None, Sequence[PlannedBody]]] = []
+        ordered: list[tuple[DeviceNode, ir.Node | None, Sequence[PlannedBody]]] = []
         for node, index in self._computing_nodes(graph, planned):
             bodies = [body for body in planned.bodies if body.node == index]
             if not bodies:
                 onnx_node = OnnxNode(node, self._opset, self._sizes, self._share)
-                own += [(item, None, ()) for item in FORMS[node.op_type](onnx_node)]
+                ordered += [(item, None, ()) for item in FORMS[node.op_type](onnx_node)]
             elif node.op_type == "If":
-                own.append((DeviceNode("If", node.inputs, ()), node, bodies))
+                ordered.append((DeviceNode("If", node.inputs, ()), node, bodies))
             else:
                 before, loop, after = self._loop(node)
-                own += [(item, None, ()) for item in before]
-                own.append((loop, node, bodies))
-                own += [(item, None, ()) for item in after]
-        own += [(item, None, ()) for item in nodes]
+                ordered += [(item, None, ()) for item in before]
+                ordered.append((loop, node, bodies))
+                ordered += [(item, None, ()) for item in after]
+        ordered += [(item, None, ()) for item in nodes]
         first = len(self._nodes)
-        self._nodes += [b""] * len(own)
-        for position, (item, owner, bodies) in enumerate(own, first):
+        self._nodes += [b""] * len(ordered)
+        for position, (item, owner, planned_bodies) in enumerate(ordered, first):
             numbers: list[int] = []
             # The runtime has the branch for false first.
-            for body in sorted(bodies, key=lambda body: body.attribute):
+            for body in sorted(planned_bodies, key=lambda body: body.attribute):
                 assert owner is not None
                 block = owner.attributes[body.attribute].as_graph()
-                is_if = owner.op_type == "If"
-                copies = (
-                    self._branch_results(owner, block) if is_if else self._next_inputs(owner, block, item)
-                )
-                inner = self._write_nodes(block, body, copies)
-                numbers += [inner.start, len(inner)]
+                if owner.op_type == "If":
+                    pairs = zip(block.outputs, owner.outputs, strict=True)
+                    copies = [
+                        copied for inner, outer in pairs if outer.name for copied in self._copy(inner, outer)
+                    ]
+                else:
+                    copies = self._next_inputs(owner, block, item)
+                positions = self._write_nodes(block, body, copies)
+                numbers += [positions.start, len(positions)]
             self._nodes[position] = self._node(item, [*numbers, *item.numbers])
-        return range(first, first + len(own))
+        return range(first, first + len(ordered))
 
     def _copy(self, source: Operand, result: ir.Value | Scratch) -> Iterator[DeviceNode]:
         shape = self._sizes(result) if isinstance(result, ir.Value) else result.shape
         return copy(source, result, [math.prod(shape)], [1])
-
-    def _branch_results(self, node: ir.Node, block: ir.Graph) -> list[DeviceNode]:
-        """Copies of the results of a branch to those of the If."""
-        pairs = zip(block.outputs, node.outputs, strict=True)
-        return [item for inner, outer in pairs if outer.name for item in self._copy(inner, outer)]
 
     def _loop(self, node: ir.Node) -> tuple[list[DeviceNode], DeviceNode, list[DeviceNode]]:
         """Copies of operands to the inputs of the body; a Loop; and copies of these inputs to its results."""
@@ -235,13 +233,13 @@ class _Writer:
         """Copies of the results of a body to its inputs, and to the results that iterations add to."""
         counter, carried = block.inputs[0], list(block.inputs)[2:]
         results = list(block.outputs)[1 : 1 + len(carried)]
-        others = {self._locate(value): value for value in carried}
+        inputs = {self._locate(value): value for value in carried}
         condition = loop.inputs[2]
         copies = list(self._copy(block.outputs[0], condition)) if isinstance(condition, Scratch) else []
-        sources: list[Operand] = []
-        for result, own in zip(results, carried, strict=True):
+        sources: list[ir.Value | Scratch] = []
+        for result, target in zip(results, carried, strict=True):
             source: ir.Value | Scratch = result
-            if others.get(self._locate(result), own) is not own:
+            if inputs.get(self._locate(result), target) is not target:
                 # Another input of the body, which is overwritten, too.
                 source = Scratch(result.dtype or ir.DataType.UNDEFINED, self._sizes(result))
                 copies += self._copy(result, source)
@@ -251,17 +249,11 @@ class _Writer:
         ):
             size = math.prod(self._sizes(value))
             if outer.name and size:
-                numbers = [
-                    0,
-                    size,
-                    1,
-                    self._sizes(outer)[0],
-                    size,
-                    *walk_numbers([], (0, []), (0, []), (0, [])),
-                ]
+                walk = walk_numbers([], (0, []), (0, []), (0, []))
+                numbers = [0, size, 1, self._sizes(outer)[0], size, *walk]
                 copies.append(DeviceNode("Scatter", [counter, value], [outer], numbers))
-        for source, own in zip(sources, carried, strict=True):
-            copies += self._copy(source, own)
+        for source, target in zip(sources, carried, strict=True):
+            copies += self._copy(source, target)
         return copies
 
     def _node(self, node: DeviceNode, numbers: Sequence[int]) -> bytes:
@@ -271,7 +263,12 @@ class _Writer:
         while inputs and not inputs[-1]:
             inputs.pop()
         counts = len(inputs), self._add_numbers(inputs), len(outputs), self._add_numbers(outputs)
-        return _NODE.pack(self._text_of(node.op_type), *counts, len(numbers), self._add_numbers(numbers))
+        if node.op_type not in self._text_positions:
+            self._text_positions[node.op_type] = len(self._text)
+            self._text += node.op_type.encode() + b"\0"
+        return _NODE.pack(
+            self._text_positions[node.op_type], *counts, len(numbers), self._add_numbers(numbers)
+        )
 
     def _operand(self, operand: Operand) -> int:
         """The index of an operand, which is added at its first use; 0 for an omitted one."""
@@ -340,9 +337,3 @@ class _Writer:
         position = len(self._pool)
         self._pool += numbers
         return position
-
-    def _text_of(self, text: str) -> int:
-        if text not in self._text_positions:
-            self._text_positions[text] = len(self._text)
-            self._text += text.encode() + b"\0"
-        return self._text_positions[text]

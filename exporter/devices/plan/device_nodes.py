@@ -182,13 +182,13 @@ def copy_part(
         yield DeviceNode("Copy", [source], [result], walk_numbers(shape, target, origin))
 
 
-def binary(node: OnnxNode, op_type: str, left: Operand, right: Operand, result: Operand) -> Nodes:
+def binary(node: OnnxNode, op_type: str, first: Operand, second: Operand, result: Operand) -> Nodes:
     """An elementwise operator with two operands, which are broadcast."""
     shape = node.shape(result)
-    operands = [(0, broadcast_steps(node.shape(operand), shape)) for operand in (left, right)]
+    operands = [(0, broadcast_steps(node.shape(operand), shape)) for operand in (first, second)]
     if math.prod(shape):
         numbers = walk_numbers(shape, (0, strides_of(shape)), *operands)
-        yield DeviceNode(op_type, [left, right], [result], numbers)
+        yield DeviceNode(op_type, [first, second], [result], numbers)
 
 
 def chain(node: OnnxNode, op_type: str, operands: Sequence[Operand], result: Operand) -> Nodes:
@@ -196,15 +196,15 @@ def chain(node: OnnxNode, op_type: str, operands: Sequence[Operand], result: Ope
 
     An operand whose memory the result has comes first.
     """
-    first, *others = sorted(operands, key=lambda operand: not node.shares_memory(operand, result))
-    for index, operand in enumerate(others):
+    first, *summands = sorted(operands, key=lambda operand: not node.shares_memory(operand, result))
+    for index, operand in enumerate(summands):
         target = result
-        if any(node.shares_memory(later, result) for later in others[index + 1 :]):
+        if any(node.shares_memory(later, result) for later in summands[index + 1 :]):
             assert isinstance(result, ir.Value)
             target = Scratch(result.dtype or ir.DataType.FLOAT, node.shape(result))
         yield from binary(node, op_type, first, operand, target)
         first = target
-    if not others:
+    if not summands:
         yield from copy(first, result, node.shape(result), strides_of(node.shape(result)))
 
 

@@ -181,8 +181,8 @@ def operator_rows() -> Mapping[str, OperatorRow]:
     for names, operands, attributes in _ROWS:
         inputs, outputs = (
             tuple(
-                _Operand(letter, frozenset(map(int, ranks)), bool(known), count)
-                for letter, ranks, known, count in _OPERAND.findall(part)
+                _Operand(letter, frozenset(map(int, ranks)), bool(mark), count)
+                for letter, ranks, mark, count in _OPERAND.findall(part)
             )
             for part in operands.split(">")
         )

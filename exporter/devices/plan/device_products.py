@@ -87,9 +87,9 @@ def _gemm(node: OnnxNode) -> Nodes:
     else:
         yield from binary(node, "Mul", bias, constant_like(result, factor), result)
     if alpha and rows * columns:
-        left = [1, rows] if node.integer("transA") else [inner, 1]
-        right = [1, inner] if node.integer("transB") else [columns, 1]
-        numbers = [rows, columns, inner, *left, *right, *walk_numbers([], (0, []), (0, []), (0, []))]
+        a_steps = [1, rows] if node.integer("transA") else [inner, 1]
+        b_steps = [1, inner] if node.integer("transB") else [columns, 1]
+        numbers = [rows, columns, inner, *a_steps, *b_steps, *walk_numbers([], (0, []), (0, []), (0, []))]
         yield DeviceNode("MatMul", [node.source(), node.input(1)], [result], numbers)
     if alpha not in (0, 1):
         yield from binary(node, "Mul", result, constant_like(result, alpha), result)
@@ -142,13 +142,13 @@ def _rotary(node: OnnxNode) -> Nodes:
         yield DeviceNode("RotaryEmbedding", node.inputs(), [node.output], numbers)
 
 
-class _Window:
+class _KernelWindow:
     """The window of a convolution or a pooling; a transposed one has its larger side as the source."""
 
     def __init__(self, node: OnnxNode, kernel: Sequence[int], source: Sequence[int], result: Sequence[int]):
-        ones = [1] * len(kernel)
+        default = [1] * len(kernel)
         self.kernel, self.source, self.result = kernel, source, result
-        self.strides, self.dilations = node.integers("strides", ones), node.integers("dilations", ones)
+        self.strides, self.dilations = node.integers("strides", default), node.integers("dilations", default)
         pads = node.integers("pads", [0] * 2 * len(kernel))
         self.begins, self.ends = pads[: len(kernel)], pads[len(kernel) :]
         padding = node.text("auto_pad")
@@ -166,8 +166,8 @@ class _Window:
             ]
             totals = [max(0, extent - size) for extent, size in zip(extents, source, strict=True)]
             halves = [total // 2 for total in totals]
-            others = [total - half for total, half in zip(totals, halves, strict=True)]
-            self.begins, self.ends = (halves, others) if padding == "SAME_UPPER" else (others, halves)
+            remainders = [total - half for total, half in zip(totals, halves, strict=True)]
+            self.begins, self.ends = (halves, remainders) if padding == "SAME_UPPER" else (remainders, halves)
 
     def numbers(self) -> list[int]:
         """Those of three axes, of which the missing ones have size 1."""
@@ -195,7 +195,7 @@ def _convolution(node: OnnxNode) -> Nodes:
     source, weight = node.shape(operands[0]), node.shape(operands[1])
     result, groups = node.shape(node.output), node.integer("group", 1)
     sides = source[2:], result[2:]
-    window = _Window(node, weight[2:], *(reversed(sides) if is_transposed else sides))
+    window = _KernelWindow(node, weight[2:], *(reversed(sides) if is_transposed else sides))
     bias = node.input(2) if not is_integer else None
     if bias is not None:
         yield from copy(bias, node.output, result, [0, 1] + [0] * (len(result) - 2))
@@ -209,7 +209,7 @@ def _convolution(node: OnnxNode) -> Nodes:
 
 def _pool(node: OnnxNode) -> Nodes:
     source, result = node.shape(node.source()), node.shape(node.output)
-    window = _Window(node, node.integers("kernel_shape", []), source[2:], result[2:])
+    window = _KernelWindow(node, node.integers("kernel_shape", []), source[2:], result[2:])
     numbers = [math.prod(source[:2]), *window.numbers(), node.integer("storage_order")]
     if node.op_type == "AveragePool":
         numbers += window.counts(node.integer("count_include_pad") != 0)
