@@ -15,6 +15,9 @@ from ...registration.json_text import parse_json
 from ..files.digests import file_digest
 from ..files.small_files import read_small, reason_of
 
+_MEMBER, _END = b',\n  "sha256": "', b"\n}"
+"""The last member of a signed object, as the C header reads it, and what ends an object."""
+
 
 @dataclasses.dataclass(frozen=True)
 class FileRecord:
@@ -55,8 +58,12 @@ class FileRecord:
 
 
 def sign_json(body: Mapping[str, object]) -> bytes:
-    """Serialize a JSON object, with a digest of its members as the last member."""
-    return json.dumps({**body, "sha256": _body_digest(body)}, indent=2).encode()
+    """Serialize a JSON object, with a digest of the text without it as the last member."""
+    return _sign_text(json.dumps(body, indent=2).encode())
+
+
+def _sign_text(text: bytes) -> bytes:
+    return text.removesuffix(_END) + _MEMBER + hashlib.sha256(text).hexdigest().encode() + b'"' + _END
 
 
 def read_signed(path: pathlib.Path, version: int, failure: type[OpsettaError]) -> dict[str, Any]:
@@ -71,9 +78,10 @@ def read_signed(path: pathlib.Path, version: int, failure: type[OpsettaError]) -
         OpsettaError: it cannot be read, is damaged, or has another format.
     """
     try:
-        body = parse_json(read_small(path))
-        stored_digest = body.pop("sha256")
-        intact = stored_digest == _body_digest(body)
+        content = read_small(path)
+        body = parse_json(content)
+        del body["sha256"]
+        intact = content == _sign_text(content[: content.rindex(_MEMBER)] + _END)
     except FileNotFoundError:
         raise
     except OSError as error:
@@ -87,11 +95,6 @@ def read_signed(path: pathlib.Path, version: int, failure: type[OpsettaError]) -
     if not intact:
         raise failure(f"'{path}' is damaged: its digest does not match")
     return dict(body)
-
-
-def _body_digest(body: Mapping[str, object]) -> str:
-    # Sorted, because the order of members is not kept by every tool that writes JSON.
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()
 
 
 def is_beside(record: FileRecord) -> bool:

@@ -1,7 +1,7 @@
 """`model.plan` and `model.weights`: a whole model for a device, which the runtime in C runs.
 
 Everything is little-endian. `model.plan` has a head of 64 bytes: the magic `OPDV`; then as 32-bit numbers the
-format (2), the numbers of values, nodes, inputs, outputs and pool entries, and the bytes of the text; then as
+format (3), the numbers of values, nodes, inputs, outputs and pool entries, and the bytes of the text; then as
 64-bit numbers the bytes of the arena and of the weights; then as 32-bit numbers the number of the graph's
 nodes, that of memories after the first, and the position in the pool of their beginnings in the arena; and 4
 further bytes. The parts follow in the order pool (signed 64-bit numbers), values, nodes, inputs and outputs
@@ -10,11 +10,10 @@ further bytes. The parts follow in the order pool (signed 64-bit numbers), value
 A value has, as 32-bit numbers, ONNX's number of the element type, the rank, the position of its sizes in the
 pool, and where it is (0 omitted, 1 arena, 2 weights); then as 64-bit numbers its offset there and its bytes.
 Value 0 stands for omitted operands. A node has, as 32-bit numbers, the position of its operator in the text;
-the number of inputs and the position of their values in the pool, likewise of outputs and of attributes. An
-attribute takes four numbers of the pool: the positions of its name and of its text, the number of its items,
-and their position. Integers are stored as they are, floats as the bits of float64; of several texts, all are
-the same. A sub-graph is an attribute of numbers: its first node and their count, the counts of its inputs and
-outputs, and the values of both.
+the number of inputs and the position of their values in the pool, likewise of outputs and of numbers. The
+operators are those of the runtime, to which one of ONNX may take several; each kernel says what its numbers
+are. Real numbers are stored as the bits of float64. A sub-graph is numbers of its node: its first node and
+their count, the counts of its inputs and outputs, and the values of both.
 """
 
 from __future__ import annotations
@@ -23,29 +22,24 @@ import math
 import struct
 from collections.abc import Iterator, Sequence
 
-import numpy as np
 import onnx_ir as ir
 from onnx_ir.convenience import get_const_tensor
 
 from ....passes.planning import align
 from ....registration import PlanError
-from .device_nodes import DeviceNode, device_node
-from .device_operators import check_nodes
-from .records import WORKSPACE, PlanFacts, PlannedGraph
+from .device_nodes import DeviceNode, OnnxNode, Operand, Scratch, copy, walk_numbers
+from .device_operators import FORMS, check_nodes
+from .records import WORKSPACE, PlanFacts, PlannedBody, PlannedGraph
 from .value_bytes import Dimensions, bytes_of
 
 MAGIC = b"OPDV"
-FORMAT = 2
+FORMAT = 3
 _HEAD = struct.Struct("<4s7I2Q3I4x")
 _VALUE = struct.Struct("<4I2Q")
 _NODE = struct.Struct("<7I")
 _OMITTED, _ARENA, _WEIGHTS = range(3)
 _LOWEST_OPSET = 13
 """From here on the operators of the runtime have one meaning: Softmax reduces one axis, for example."""
-_STATE_COUNTS = {"LSTM": 3, "GRU": 2, "RNN": 2}
-"""Outputs that hold states during the run; another one has the gates of a few steps."""
-_STEPS = 32
-"""How many steps of a recurrent layer multiply their inputs at once."""
 
 
 def device_form(plan: PlanFacts) -> tuple[bytes, bytes]:
@@ -81,13 +75,14 @@ class _Writer:
         self._locations: dict[ir.Value, tuple[int, int]] = {}
         self._arena = plan.peak or 0
         self._nodes: list[bytes] = []
-        self._copies: dict[ir.Value, int] = {}
+        self._constants: dict[tuple[str, bytes], int] = {}
+        self._scratch: dict[Scratch, int] = {}
 
     def write(self) -> tuple[bytes, bytes]:
         """Both files."""
         self._locate_buffers(self._graph, self._plan, 0)
-        check_nodes(self._device_nodes(self._graph, self._plan))
-        main_count = self._write_nodes(self._graph, self._plan, 0)
+        check_nodes(self._onnx_nodes(self._graph, self._plan), self._opset)
+        main_count = len(self._write_nodes(self._graph, self._plan))
         inputs = [self._index(value) for value in self._graph.inputs if not value.is_initializer()]
         outputs = [self._index(value) for value in self._graph.outputs]
         memories = self._plan.memories[1:]
@@ -159,98 +154,164 @@ class _Writer:
             if not planned_node.view and (node.op_type != "Constant" or node.domain not in ("", "ai.onnx")):
                 yield node, index
 
-    def _device_nodes(self, graph: ir.Graph, planned: PlannedGraph) -> Iterator[DeviceNode]:
+    def _onnx_nodes(self, graph: ir.Graph, planned: PlannedGraph) -> Iterator[ir.Node]:
+        """The nodes that compute something, of sub-graphs too."""
         for node, index in self._computing_nodes(graph, planned):
-            yield device_node(node, self._opset)
+            yield node
             for body in planned.bodies:
                 if body.node == index:
-                    yield from self._device_nodes(node.attributes[body.attribute].as_graph(), body)
+                    yield from self._onnx_nodes(node.attributes[body.attribute].as_graph(), body)
 
-    def _write_nodes(self, graph: ir.Graph, planned: PlannedGraph, first: int) -> int:
-        """Write the nodes of a graph from position `first` on, and those of its sub-graphs behind them."""
-        computed = list(self._computing_nodes(graph, planned))
-        copies = self._copies_of_inputs(graph)
-        self._nodes += [b""] * (first + len(computed) - len(self._nodes)) + copies
-        count = len(computed) + len(copies)
-        for position, (node, index) in enumerate(computed, first):
-            sub_graphs = []
-            for body in planned.bodies:
-                if body.node == index:
-                    block, start = node.attributes[body.attribute].as_graph(), len(self._nodes)
-                    inner_count = self._write_nodes(block, body, start)
-                    values = [self._index(value) for value in block.inputs]
-                    values += [self._copies.get(value) or self._index(value) for value in block.outputs]
-                    numbers = [start, inner_count, len(block.inputs), len(block.outputs), *values]
-                    name = self._text_of(body.attribute)
-                    sub_graphs.append([name, 0, len(numbers), self._add_numbers(numbers)])
-            self._nodes[position] = self._node(device_node(node, self._opset), sub_graphs)
-        return count
+    def _write_nodes(self, graph: ir.Graph, planned: PlannedGraph, nodes: Sequence[DeviceNode] = ()) -> range:
+        """Write the nodes of a graph and `nodes`, and behind them those of sub-graphs.
 
-    def _node(self, node: DeviceNode, sub_graphs: Sequence[Sequence[int]]) -> bytes:
-        inputs = [0 if value is None else self._index(value) for value in node.inputs]
-        outputs = [self._index(value) if value.name else 0 for value in node.outputs]
-        if node.op_type in _STATE_COUNTS:
-            outputs += [0] * (_STATE_COUNTS[node.op_type] - len(outputs))
-            outputs = [index or self._state(node, number) for number, index in enumerate(outputs)]
-            outputs.append(self._gates(node))
-        attributes = [
-            self._attribute(attribute)
-            for attribute in node.attributes.values()
-            if not attribute.is_ref() and attribute.type != ir.AttributeType.GRAPH
+        Returns:
+            The positions of the first ones.
+        """
+        ordered: list[tuple[DeviceNode, ir.Node | None, Sequence[PlannedBody]]] = []
+        for node, index in self._computing_nodes(graph, planned):
+            bodies = [body for body in planned.bodies if body.node == index]
+            if not bodies:
+                onnx_node = OnnxNode(node, self._opset, self._sizes, self._share)
+                ordered += [(item, None, ()) for item in FORMS[node.op_type](onnx_node)]
+            elif node.op_type == "If":
+                ordered.append((DeviceNode("If", node.inputs, ()), node, bodies))
+            else:
+                before, loop, after = self._loop(node)
+                ordered += [(item, None, ()) for item in before]
+                ordered.append((loop, node, bodies))
+                ordered += [(item, None, ()) for item in after]
+        ordered += [(item, None, ()) for item in nodes]
+        first = len(self._nodes)
+        self._nodes += [b""] * len(ordered)
+        for position, (item, owner, planned_bodies) in enumerate(ordered, first):
+            numbers: list[int] = []
+            # The runtime has the branch for false first.
+            for body in sorted(planned_bodies, key=lambda body: body.attribute):
+                assert owner is not None
+                block = owner.attributes[body.attribute].as_graph()
+                if owner.op_type == "If":
+                    pairs = zip(block.outputs, owner.outputs, strict=True)
+                    copies = [
+                        copied for inner, outer in pairs if outer.name for copied in self._copy(inner, outer)
+                    ]
+                else:
+                    copies = self._next_inputs(owner, block, item)
+                positions = self._write_nodes(block, body, copies)
+                numbers += [positions.start, len(positions)]
+            self._nodes[position] = self._node(item, [*numbers, *item.numbers])
+        return range(first, first + len(ordered))
+
+    def _copy(self, source: Operand, result: ir.Value | Scratch) -> Iterator[DeviceNode]:
+        shape = self._sizes(result) if isinstance(result, ir.Value) else result.shape
+        return copy(source, result, [math.prod(shape)], [1])
+
+    def _loop(self, node: ir.Node) -> tuple[list[DeviceNode], DeviceNode, list[DeviceNode]]:
+        """Copies of operands to the inputs of the body; a Loop; and copies of these inputs to its results."""
+        block = node.attributes["body"].as_graph()
+        carried = list(block.inputs)[2:]
+        before = [
+            item
+            for inner, outer in zip(carried, node.inputs[2:], strict=True)
+            for item in self._copy(outer, inner)
         ]
-        flat = [number for attribute in (*attributes, *sub_graphs) for number in attribute]
+        after = [
+            item
+            for inner, outer in zip(carried, node.outputs, strict=False)
+            if outer.name
+            for item in self._copy(inner, outer)
+        ]
+        counts = [self._sizes(value)[0] for value in node.outputs[len(carried) :] if value.name]
+        condition: ir.Value | Scratch = block.outputs[0]
+        if self._locate(block.outputs[0]) in map(self._locate, carried):
+            # The next iteration's input overwrites it.
+            condition = Scratch(ir.DataType.BOOL, [])
+        inputs = [*node.inputs[:2], condition]
+        return before, DeviceNode("Loop", inputs, block.inputs[:2], [*counts, -1][:1]), after
+
+    def _next_inputs(self, node: ir.Node, block: ir.Graph, loop: DeviceNode) -> list[DeviceNode]:
+        """Copies of the results of a body to its inputs, and to the results that iterations add to."""
+        counter, carried = block.inputs[0], list(block.inputs)[2:]
+        results = list(block.outputs)[1 : 1 + len(carried)]
+        inputs = {self._locate(value): value for value in carried}
+        condition = loop.inputs[2]
+        copies = list(self._copy(block.outputs[0], condition)) if isinstance(condition, Scratch) else []
+        sources: list[ir.Value | Scratch] = []
+        for result, target in zip(results, carried, strict=True):
+            source: ir.Value | Scratch = result
+            if inputs.get(self._locate(result), target) is not target:
+                # Another input of the body, which is overwritten, too.
+                source = Scratch(result.dtype or ir.DataType.UNDEFINED, self._sizes(result))
+                copies += self._copy(result, source)
+            sources.append(source)
+        for value, outer in zip(
+            list(block.outputs)[1 + len(carried) :], node.outputs[len(carried) :], strict=True
+        ):
+            size = math.prod(self._sizes(value))
+            if outer.name and size:
+                walk = walk_numbers([], (0, []), (0, []), (0, []))
+                numbers = [0, size, 1, self._sizes(outer)[0], size, *walk]
+                copies.append(DeviceNode("Scatter", [counter, value], [outer], numbers))
+        for source, target in zip(sources, carried, strict=True):
+            copies += self._copy(source, target)
+        return copies
+
+    def _node(self, node: DeviceNode, numbers: Sequence[int]) -> bytes:
+        inputs, outputs = (
+            [self._operand(operand) for operand in operands] for operands in (node.inputs, node.outputs)
+        )
+        while inputs and not inputs[-1]:
+            inputs.pop()
         counts = len(inputs), self._add_numbers(inputs), len(outputs), self._add_numbers(outputs)
-        return _NODE.pack(self._text_of(node.op_type), *counts, len(flat) // 4, self._add_numbers(flat))
+        if node.op_type not in self._text_positions:
+            self._text_positions[node.op_type] = len(self._text)
+            self._text += node.op_type.encode() + b"\0"
+        return _NODE.pack(
+            self._text_positions[node.op_type], *counts, len(numbers), self._add_numbers(numbers)
+        )
 
-    def _state(self, node: DeviceNode, number: int) -> int:
-        """An omitted output of a recurrent layer, which keeps its state there."""
-        source, recurrent = node.inputs[0], node.inputs[2]
-        assert source is not None
-        assert recurrent is not None
-        time, batch, _ = self._sizes(source)
-        directions, _, hidden = self._sizes(recurrent)
-        return self._scratch(ir.DataType.FLOAT, [*([time] if number == 0 else []), directions, batch, hidden])
+    def _operand(self, operand: Operand) -> int:
+        """The index of an operand, which is added at its first use; 0 for an omitted one."""
+        if operand is None:
+            return 0
+        if isinstance(operand, ir.Value):
+            return self._index(operand)
+        if isinstance(operand, Scratch):
+            if operand not in self._scratch:
+                size, offset = math.prod(operand.shape) * operand.dtype.bitwidth // 8, self._arena
+                self._arena += align(size, self._plan.alignment)
+                self._scratch[operand] = self._add_value(operand.dtype, operand.shape, _ARENA, offset, size)
+            return self._scratch[operand]
+        key = f"{operand.dtype}{operand.shape}", operand.tobytes()
+        if key not in self._constants:
+            offset = self._add_weights(key[1])
+            dtype = ir.DataType.from_numpy(operand.dtype)
+            self._constants[key] = self._add_value(dtype, operand.shape, _WEIGHTS, offset, len(key[1]))
+        return self._constants[key]
 
-    def _gates(self, node: DeviceNode) -> int:
-        """Memory for the gates of a recurrent layer: of some steps from inputs, and of one from the state."""
-        source, weight = node.inputs[:2]
-        assert source is not None
-        assert weight is not None
-        time, batch, _ = self._sizes(source)
-        return self._scratch(ir.DataType.FLOAT, [min(time, _STEPS) + 1, batch, self._sizes(weight)[1]])
-
-    def _scratch(self, dtype: ir.DataType, shape: Sequence[int]) -> int:
-        """A value in memory above the planned arena."""
-        size, offset = math.prod(shape) * dtype.bitwidth // 8, self._arena
-        self._arena += align(size, self._plan.alignment)
-        fields = int(dtype), len(shape), self._add_numbers(shape), _ARENA, offset, size
+    def _add_value(
+        self, dtype: ir.DataType | None, shape: Sequence[int], location: int, offset: int, size: int
+    ) -> int:
+        number = int(dtype or ir.DataType.UNDEFINED)
+        fields = number, len(shape), self._add_numbers(shape), location, offset, size
         self._values.append(_VALUE.pack(*fields))
         return len(self._values) - 1
 
-    def _copies_of_inputs(self, graph: ir.Graph) -> list[bytes]:
-        """Copies of results of a body that are its inputs, which the next iteration overwrites one by one."""
-        inputs = {self._locations[value]: index for index, value in enumerate(graph.inputs)}
-        copies = []
-        for number, value in enumerate(graph.outputs):
-            # Result n is the next value of input n + 1.
-            if inputs.get(self._locate(value), number + 1) == number + 1 or value in self._copies:
-                continue
-            shape = self._sizes(value)
-            self._copies[value] = self._scratch(value.dtype or ir.DataType.UNDEFINED, shape)
-            source, target = self._add_numbers([self._index(value)]), self._add_numbers([self._copies[value]])
-            copies.append(_NODE.pack(self._text_of("Identity"), 1, source, 1, target, 0, 0))
-        return copies
+    def _add_weights(self, content: bytes) -> int:
+        self._weights += b"\0" * (-len(self._weights) % self._plan.alignment)
+        self._weights += content
+        return len(self._weights) - len(content)
+
+    def _share(self, operand: ir.Value, result: ir.Value) -> bool:
+        return self._locate(operand) == self._locate(result)
 
     def _index(self, value: ir.Value) -> int:
         """The index of a value, which is added at its first use."""
         if value not in self._indices:
             size, sizes = bytes_of(value, self._dimensions), self._sizes(value)
             location, offset = self._locate(value)
-            dtype = int(value.dtype or ir.DataType.UNDEFINED)
-            self._values.append(
-                _VALUE.pack(dtype, len(sizes), self._add_numbers(sizes), location, offset, size)
-            )
-            self._indices[value] = len(self._values) - 1
+            assert isinstance(size, int)
+            self._indices[value] = self._add_value(value.dtype, sizes, location, offset, size)
         return self._indices[value]
 
     def _locate(self, value: ir.Value) -> tuple[int, int]:
@@ -259,9 +320,7 @@ class _Writer:
             tensor = get_const_tensor(value)
             if tensor is None:
                 raise PlanError(f"value '{value.name}' has neither a buffer nor contents")
-            self._weights += b"\0" * (-len(self._weights) % self._plan.alignment)
-            self._locations[value] = _WEIGHTS, len(self._weights)
-            self._weights += tensor.tobytes()
+            self._locations[value] = _WEIGHTS, self._add_weights(tensor.tobytes())
         return self._locations[value]
 
     def _sizes(self, value: ir.Value) -> list[int]:
@@ -274,37 +333,7 @@ class _Writer:
             sizes.append(size)
         return sizes
 
-    def _attribute(self, attribute: ir.Attr) -> list[int]:
-        name = self._text_of(attribute.name)
-        if attribute.type == ir.AttributeType.STRING:
-            return [name, self._text_of(attribute.as_string()), 0, 0]
-        if attribute.type == ir.AttributeType.STRINGS:
-            # The runtime takes only lists of one and the same text.
-            return [name, self._text_of(attribute.as_strings()[0]), 0, 0]
-        if attribute.type in (ir.AttributeType.INT, ir.AttributeType.INTS):
-            items: Sequence[int] = (
-                attribute.as_ints() if attribute.type == ir.AttributeType.INTS else [attribute.as_int()]
-            )
-        elif attribute.type in (ir.AttributeType.FLOAT, ir.AttributeType.FLOATS):
-            floats = (
-                attribute.as_floats() if attribute.type == ir.AttributeType.FLOATS else [attribute.as_float()]
-            )
-            items = struct.unpack(f"<{len(floats)}q", struct.pack(f"<{len(floats)}d", *floats))
-        elif attribute.type == ir.AttributeType.TENSOR:
-            array = attribute.as_tensor().numpy().reshape(-1)
-            values = array.astype(np.float64 if array.dtype.kind == "f" else np.int64)
-            items = values.view(np.int64).tolist()
-        else:
-            raise PlanError(f"attribute '{attribute.name}' has type {attribute.type.name}")
-        return [name, 0, len(items), self._add_numbers(items)]
-
     def _add_numbers(self, numbers: Sequence[int]) -> int:
         position = len(self._pool)
         self._pool += numbers
         return position
-
-    def _text_of(self, text: str) -> int:
-        if text not in self._text_positions:
-            self._text_positions[text] = len(self._text)
-            self._text += text.encode() + b"\0"
-        return self._text_positions[text]

@@ -1,180 +1,219 @@
-"""The nodes of a model in the form that the runtime in C takes."""
+"""The nodes that the runtime in C runs, and what their forms read from nodes of ONNX."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeAlias
 
+import numpy as np
 import onnx_ir as ir
 from onnx_ir.convenience import get_const_tensor
 
+from ....registration import PlanError
 from ....registration.schemas import operator_schema
 
-STRIDED = "StridedCopy"
-"""The operator of the runtime that reads elements at fixed steps."""
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Scratch:
+    """A value in memory above the planned arena, which the forms of one node share."""
+
+    dtype: ir.DataType
+    shape: Sequence[int]
+
+
+Operand: TypeAlias = "ir.Value | Scratch | np.ndarray | None"
+"""A value of the model, one beside it, a constant, or nothing."""
 
 
 @dataclasses.dataclass(frozen=True)
 class DeviceNode:
-    """A node of the runtime: an ONNX node, or a form of it that the runtime takes."""
+    """A node of the runtime; its kernel says what the numbers are."""
 
-    name: str
-    domain: str
     op_type: str
-    inputs: Sequence[ir.Value | None]
-    outputs: Sequence[ir.Value]
-    attributes: Mapping[str, ir.Attr]
+    inputs: Sequence[Operand]
+    outputs: Sequence[Operand]
+    numbers: Sequence[int] = ()
 
 
-def device_node(node: ir.Node, opset: int) -> DeviceNode:
-    """The form of a node: without attributes that equal ONNX's defaults, and with paddings as numbers.
-
-    Transpose, Expand, Slice, DepthToSpace and SpaceToDepth become copies at fixed steps.
-    """
-    if node.domain not in ("", "ai.onnx"):
-        return DeviceNode(
-            node.name or "", node.domain, node.op_type, node.inputs, node.outputs, node.attributes
-        )
-    strided = _strided_form(node)
-    if strided is not None:
-        return strided
-    schema = operator_schema(node.op_type, opset)
-    attributes = {
-        name: attribute
-        for name, attribute in node.attributes.items()
-        if schema is None
-        or attribute.is_ref()
-        or name not in schema.attributes
-        or not schema.attributes[name].is_default(attribute.value)
-    }
-    padding = attributes.pop("auto_pad", None)
-    if padding is not None and padding.as_string() != "VALID":
-        pads = _pads(node, padding.as_string())
-        # Without sizes the table refuses the attribute.
-        attributes |= {"auto_pad": padding} if pads is None else {"pads": ir.AttrInt64s("pads", pads)}
-    elif padding is not None:
-        attributes.pop("pads", None)
-    inputs = list(node.inputs)
-    while inputs and inputs[-1] is None:
-        inputs.pop()
-    return DeviceNode(node.name or "", "", node.op_type, inputs, node.outputs, attributes)
+Nodes: TypeAlias = Iterator[DeviceNode]
 
 
-def _sizes(value: ir.Value | None) -> list[int] | None:
-    if value is None or value.shape is None or not value.shape.is_static():
-        return None
-    return [size for size in value.shape if isinstance(size, int)]
+class OnnxNode:
+    """A node of ONNX, whose sizes are known."""
 
-
-def _pads(node: ir.Node, padding: str) -> list[int] | None:
-    """The paddings of `SAME_UPPER` and `SAME_LOWER`, which divide what is needed between both ends."""
-    inputs, outputs = _sizes(node.inputs[0]), _sizes(node.outputs[0])
-    weight = _sizes(node.inputs[1]) if len(node.inputs) > 1 else None
-    if inputs is None or outputs is None or padding not in ("SAME_UPPER", "SAME_LOWER"):
-        return None
-    kernel = node.attributes.get_ints("kernel_shape") or (weight or [])[2:]
-    default = [1] * len(kernel)
-    strides, dilations = (
-        node.attributes.get_ints(name, default) or default for name in ("strides", "dilations")
-    )
-    if node.op_type == "ConvTranspose":
-        # There the result is the padded side.
-        inputs, outputs = outputs, inputs
-    begins, ends = [], []
-    for index, (size, result) in enumerate(zip(inputs[2:], outputs[2:], strict=True)):
-        extent = (result - 1) * strides[index] + dilations[index] * (kernel[index] - 1) + 1
-        total = max(0, extent - size)
-        first = total // 2 if padding == "SAME_UPPER" else total - total // 2
-        begins.append(first)
-        ends.append(total - first)
-    return begins + ends
-
-
-def _strided_form(node: ir.Node) -> DeviceNode | None:
-    """The form of an operator that reads elements at fixed steps; None for others, and without sizes."""
-    build = STRIDED_FORMS.get(node.op_type)
-    source, result = node.inputs[0] if node.inputs else None, node.outputs[0] if node.outputs else None
-    before, after = _sizes(source), _sizes(result)
-    if build is None or before is None or after is None:
-        return None
-    strides = [math.prod(before[axis + 1 :]) for axis in range(len(before))]
-    copy = build(node, before, after, strides)
-    if copy is None:
-        return None
-    start, shape, steps = copy
-    attributes = {
-        "start": ir.AttrInt64("start", start),
-        "shape": ir.AttrInt64s("shape", shape),
-        "steps": ir.AttrInt64s("steps", steps),
-    }
-    return DeviceNode(node.name or "", "", STRIDED, [source], node.outputs, attributes)
-
-
-_Copy = tuple[int, list[int], list[int]]
-"""The first element, and sizes and steps of each axis of the result."""
-
-
-def _transpose(node: ir.Node, before: list[int], after: list[int], strides: list[int]) -> _Copy:
-    order = node.attributes.get_ints("perm") or list(reversed(range(len(before))))
-    return 0, after, [strides[axis] for axis in order]
-
-
-def _expand(node: ir.Node, before: list[int], after: list[int], strides: list[int]) -> _Copy:
-    missing = len(after) - len(before)
-    return (
-        0,
-        after,
-        [0] * missing + [0 if size == 1 else step for size, step in zip(before, strides, strict=True)],
-    )
-
-
-def _slice(node: ir.Node, before: list[int], after: list[int], strides: list[int]) -> _Copy | None:
-    constants = [None if value is None else get_const_tensor(value) for value in node.inputs[1:]]
-    if any(
-        value is not None and tensor is None for value, tensor in zip(node.inputs[1:], constants, strict=True)
+    def __init__(
+        self,
+        node: ir.Node,
+        opset: int,
+        sizes: Callable[[ir.Value], list[int]],
+        shares: Callable[[ir.Value, ir.Value], bool],
     ):
-        return None
-    starts, _, axes, steps = (
-        None if tensor is None else tensor.numpy().tolist() for tensor in (*constants, None, None)[:4]
-    )
-    if starts is None:
-        return None
-    first, result = 0, list(strides)
-    for index, start in enumerate(starts):
-        axis, step = (axes[index] if axes else index) % len(before), steps[index] if steps else 1
-        size = before[axis]
-        start += size if start < 0 else 0
-        first += min(max(start, 0), size - 1 if step < 0 else size) * strides[axis]
-        result[axis] = strides[axis] * step
-    return first if math.prod(after) else 0, after, result
+        self.op_type, self.outputs = node.op_type, node.outputs
+        self._node, self._sizes, self._shares = node, sizes, shares
+        self._schema = operator_schema(node.op_type, opset)
+
+    @property
+    def output(self) -> ir.Value:
+        """The first result."""
+        return self.outputs[0]
+
+    def input(self, index: int) -> ir.Value | None:
+        """An operand; None if it is omitted."""
+        return self._node.inputs[index] if index < len(self._node.inputs) else None
+
+    def inputs(self) -> list[ir.Value]:
+        """The operands that are not omitted."""
+        return [value for value in self._node.inputs if value is not None]
+
+    def source(self) -> ir.Value:
+        """The first operand."""
+        value = self._node.inputs[0]
+        assert value is not None
+        return value
+
+    def constant(self, index: int) -> np.ndarray | None:
+        """An operand that is known; None if it is omitted."""
+        value = self.input(index)
+        tensor = None if value is None else get_const_tensor(value)
+        return None if tensor is None else tensor.numpy()
+
+    def shape(self, operand: Operand) -> list[int]:
+        """The sizes of an operand."""
+        if operand is None:
+            raise PlanError(f"{self.op_type} needs an operand that '{self._node.name}' omits")
+        return self._sizes(operand) if isinstance(operand, ir.Value) else list(operand.shape)
+
+    def attribute(self, name: str) -> object:
+        """The value of an attribute, or the default of ONNX."""
+        attribute = self._node.attributes.get(name)
+        if attribute is not None:
+            return attribute.value
+        formal = self._schema.attributes.get(name) if self._schema is not None else None
+        return None if formal is None else formal.default
+
+    def integer(self, name: str, default: int = 0) -> int:
+        """An integer attribute; `default` if ONNX has none."""
+        value = self.attribute(name)
+        return value if isinstance(value, int) else default
+
+    def real(self, name: str, default: float = 0.0) -> float:
+        """A number of an attribute; `default` if ONNX has none."""
+        value = self.attribute(name)
+        return float(value) if isinstance(value, (int, float)) else default
+
+    def text(self, name: str) -> str:
+        """A text of an attribute; the first of several."""
+        value = self.attribute(name)
+        first = value[0] if isinstance(value, (list, tuple)) and value else value
+        return first.decode() if isinstance(first, bytes) else str(first)
+
+    def integers(self, name: str, default: Sequence[int]) -> list[int]:
+        """Integers of an attribute."""
+        value = self.attribute(name)
+        return [int(item) for item in value] if isinstance(value, (list, tuple)) and value else list(default)
+
+    def axis(self, rank: int, name: str = "axis", default: int = 0) -> int:
+        """An axis from the front."""
+        axis = self.integer(name, default)
+        return axis + rank if axis < 0 else axis
+
+    def shares_memory(self, operand: Operand, result: Operand) -> bool:
+        """Whether writing a result changes an operand."""
+        return (
+            isinstance(operand, ir.Value) and isinstance(result, ir.Value) and self._shares(operand, result)
+        )
 
 
-def _depth_to_space(node: ir.Node, before: list[int], after: list[int], strides: list[int]) -> _Copy:
-    block, channels = node.attributes.get_int("blocksize", 1) or 1, after[1]
-    batch, depth, row, column = strides
-    # The channel has the position in the block before or after the channel of the result.
-    is_inner = node.attributes.get_string("mode", "DCR") == "CRD"
-    channel = depth * block * block if is_inner else depth
-    inner = depth if is_inner else depth * channels
-    shape = [before[0], channels, before[2], block, before[3], block]
-    return 0, shape, [batch, channel, row, inner * block, column, inner]
+def bits_of(*numbers: float) -> list[int]:
+    """Real numbers as the runtime reads them: the bits of float64."""
+    return list(struct.unpack(f"<{len(numbers)}q", struct.pack(f"<{len(numbers)}d", *numbers)))
 
 
-def _space_to_depth(node: ir.Node, before: list[int], after: list[int], strides: list[int]) -> _Copy:
-    block = node.attributes.get_int("blocksize", 1) or 1
-    batch, depth, row, column = strides
-    sizes, steps = [block, block, before[1]], [row, column, depth]
-    if node.attributes.get_string("mode", "DCR") == "CRD":
-        sizes, steps = [before[1], block, block], [depth, row, column]
-    return 0, [before[0], *sizes, *after[2:]], [batch, *steps, row * block, column * block]
+def strides_of(shape: Sequence[int], step: int = 1) -> list[int]:
+    """How far apart the elements along each axis are, if those of the last axis are `step` apart."""
+    return [step * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
-STRIDED_FORMS = {
-    "Transpose": _transpose,
-    "Expand": _expand,
-    "Slice": _slice,
-    "DepthToSpace": _depth_to_space,
-    "SpaceToDepth": _space_to_depth,
-}
-"""How each operator becomes a copy at fixed steps."""
+def broadcast_steps(shape: Sequence[int], result: Sequence[int]) -> list[int]:
+    """The steps of an operand along the axes of a result."""
+    steps = [0 if size == 1 else step for size, step in zip(shape, strides_of(shape), strict=True)]
+    return [0] * (len(result) - len(shape)) + steps
+
+
+def walk_numbers(shape: Sequence[int], *operands: tuple[int, Sequence[int]]) -> list[int]:
+    """The numbers of a walk: of each operand the first element and the steps.
+
+    Axes that all operands step over evenly are one, and those of size 1 are none.
+    """
+    axes: list[tuple[int, tuple[int, ...]]] = []
+    for size, *steps in zip(shape, *(steps for _, steps in operands), strict=True):
+        if size == 1:
+            continue
+        if axes and all(before == step * size for before, step in zip(axes[-1][1], steps, strict=True)):
+            axes[-1] = axes[-1][0] * size, tuple(steps)
+        else:
+            axes.append((size, tuple(steps)))
+    axes = axes or [(1, (1,) * len(operands))]
+    numbers = [len(axes), *(size for size, _ in axes)]
+    for index, (start, _) in enumerate(operands):
+        numbers += [start, *(steps[index] for _, steps in axes)]
+    return numbers
+
+
+def copy(
+    source: Operand, result: Operand, shape: Sequence[int], steps: Sequence[int], start: int = 0
+) -> Nodes:
+    """A copy into a whole result, seen with a shape, of elements at fixed steps."""
+    return copy_part(source, result, shape, (0, strides_of(shape)), (start, steps))
+
+
+def copy_part(
+    source: Operand,
+    result: Operand,
+    shape: Sequence[int],
+    target: tuple[int, Sequence[int]],
+    origin: tuple[int, Sequence[int]],
+) -> Nodes:
+    """A copy of elements at fixed steps to fixed steps."""
+    if math.prod(shape):
+        yield DeviceNode("Copy", [source], [result], walk_numbers(shape, target, origin))
+
+
+def binary(node: OnnxNode, op_type: str, first: Operand, second: Operand, result: Operand) -> Nodes:
+    """An elementwise operator with two operands, which are broadcast."""
+    shape = node.shape(result)
+    operands = [(0, broadcast_steps(node.shape(operand), shape)) for operand in (first, second)]
+    if math.prod(shape):
+        numbers = walk_numbers(shape, (0, strides_of(shape)), *operands)
+        yield DeviceNode(op_type, [first, second], [result], numbers)
+
+
+def chain(node: OnnxNode, op_type: str, operands: Sequence[Operand], result: Operand) -> Nodes:
+    """A sum or another operator of any number of operands, one after the other.
+
+    An operand whose memory the result has comes first.
+    """
+    first, *summands = sorted(operands, key=lambda operand: not node.shares_memory(operand, result))
+    for index, operand in enumerate(summands):
+        target = result
+        if any(node.shares_memory(later, result) for later in summands[index + 1 :]):
+            assert isinstance(result, ir.Value)
+            target = Scratch(result.dtype or ir.DataType.FLOAT, node.shape(result))
+        yield from binary(node, op_type, first, operand, target)
+        first = target
+    if not summands:
+        yield from copy(first, result, node.shape(result), strides_of(node.shape(result)))
+
+
+def constant_like(value: ir.Value, number: float) -> np.ndarray:
+    """A number of the element type of a value."""
+    assert value.dtype is not None
+    return np.array(number, value.dtype.numpy())
+
+
+def line_numbers(shape: Sequence[int], axis: int) -> list[int]:
+    """The lines along an axis: how many are outside, their elements, and how many are next to one another."""
+    return [math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])]

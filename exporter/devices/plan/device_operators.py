@@ -1,21 +1,133 @@
-"""What the runtime in C can run, from its own table of operators."""
+"""The operators of ONNX that have a form for the runtime in C, and those of a model that have none."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib.resources
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 import onnx_ir as ir
+from onnx_ir.convenience import get_const_tensor
 
 from ....registration import PlanError
-from .device_nodes import STRIDED_FORMS, DeviceNode
+from ....registration.schemas import operator_schema
+from . import device_arithmetic, device_copies, device_products
 
-_ROW = re.compile(r'\{"([\w ]+)", run_\w+, "([^"]*)", "([^"]*)"\}')
-_OPERAND = re.compile(r"([a-zA-Z-])(\d*)([?*]?)")
+# Of each operator the operands, with a letter for each input, and after > for each output: f float32, r
+# float32 or float64, n numbers, d numbers or float64, e numbers or bool, i int32 or int64, l int64, o
+# bool, m float32 or bool, q 8-bit integers, s int32 or those, c what Cast knows, x any type, T, U, V the
+# type of input 0, 1, 2, - omitted. Digits state the ranks, ! an operand whose value is known, ? an
+# optional one, * any number of further ones. Then the attributes, with the texts that one may have.
+_ROWS = (
+    ("Abs Relu Sign", "n>T", ""),
+    (
+        "Acos Acosh Asin Asinh Atan Atanh Ceil Cos Cosh Erf Exp Floor HardSwish Log Mish Round Sigmoid "
+        "Sin Sinh Softplus Softsign Tan Tanh",
+        "f>f",
+        "",
+    ),
+    ("Add Div Mul Pow Sub", "dT>T", ""),
+    ("And Or Xor", "oo>o", ""),
+    ("ArgMax ArgMin", "n>l", "axis keepdims select_last_index"),
+    ("Attention", "f34f34f34m?--->f34", "is_causal kv_num_heads q_num_heads scale"),
+    ("AveragePool", "f345>f345", "ceil_mode count_include_pad dilations kernel_shape pads strides"),
+    ("BatchNormalization", "fffff>f", "epsilon momentum"),
+    ("Cast", "c>c", "to saturate"),
+    ("CastLike", "cx>c", "saturate"),
+    ("Celu Elu LeakyRelu Swish ThresholdedRelu", "f>f", "alpha"),
+    ("Clip", "nT?T?>T", ""),
+    ("Concat", "x*>T", "axis"),
+    ("ConstantOfShape", "x>n", "value"),
+    ("Conv", "f345f345f?>f345", "dilations group kernel_shape pads strides"),
+    ("ConvInteger", "q345q345q?q?>s", "dilations group kernel_shape pads strides"),
+    (
+        "ConvTranspose",
+        "f345f345f?>f345",
+        "dilations group kernel_shape output_padding output_shape pads strides",
+    ),
+    ("CumSum", "ni!>T", "exclusive reverse"),
+    ("DepthToSpace", "x4>T4", "blocksize mode=DCR|CRD"),
+    ("DequantizeLinear", "sfT?>f", "axis"),
+    ("Dropout", "xx?->T", "seed"),
+    ("DynamicQuantizeLinear", "f>qfq", ""),
+    ("Equal", "eT>o", ""),
+    ("Expand", "xx>T", ""),
+    ("Flatten", "x>T", "axis"),
+    ("Gather", "xi>T", "axis"),
+    ("GatherElements", "xi>T", "axis"),
+    ("GatherND", "xl>T", "batch_dims"),
+    ("Gelu", "f>f", "approximate=none|tanh"),
+    ("Gemm", "f2f2f?>f2", "alpha beta transA transB"),
+    ("GlobalAveragePool GlobalMaxPool", "f345>f345", ""),
+    ("Greater GreaterOrEqual Less LessOrEqual", "nT>o", ""),
+    ("GroupNormalization", "fff>f", "epsilon num_groups"),
+    ("GRU", "f3f3f3f?-f?>f?f?f3?", "direction=forward|reverse|bidirectional hidden_size linear_before_reset"),
+    ("HardSigmoid", "f>f", "alpha beta"),
+    ("Identity", "x>T", ""),
+    ("If", "o>x*", "then_branch else_branch"),
+    ("InstanceNormalization", "fff>f", "epsilon"),
+    ("IsInf IsNaN", "f>o", ""),
+    ("LayerNormalization", "fff?>f", "axis epsilon stash_type"),
+    ("LogSoftmax Softmax", "f>f", "axis"),
+    ("Loop", "l?o?x*>x*", "body"),
+    ("LSTM", "f3f3f3f?-f?f?->f?f?f?f3?", "direction=forward|reverse|bidirectional hidden_size input_forget"),
+    ("MatMul", "ff>f", ""),
+    ("MatMulInteger", "q2345678q2345678q?q?>s", ""),
+    ("Max Min", "nT*>T", ""),
+    ("MaxPool", "f345>f345l?", "ceil_mode dilations kernel_shape pads storage_order strides"),
+    ("Mean", "ff*>f", ""),
+    ("Mod", "nT>T", "fmod"),
+    ("Neg", "d>T", ""),
+    ("Not", "o>o", ""),
+    ("OneHot", "ixx>V", "axis"),
+    ("Pad", "xl!T?i!?>T", "mode=constant|edge|reflect|wrap"),
+    ("PRelu", "ff>f", ""),
+    ("QLinearConv", "q345fqq345fqfqs?>q", "dilations group kernel_shape pads strides"),
+    ("QLinearMatMul", "q2345678fqq2345678fqfq>q", ""),
+    ("QuantizeLinear", "ffq?>q", "axis saturate"),
+    ("Range", "nTT>T", ""),
+    ("Reciprocal Sqrt", "r>T", ""),
+    (
+        "ReduceL1 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare",
+        "ni!?>T",
+        "axes keepdims noop_with_empty_axes",
+    ),
+    ("ReduceL2 ReduceLogSum ReduceLogSumExp", "fi!?>T", "axes keepdims noop_with_empty_axes"),
+    ("Reshape", "xx>T", "allowzero"),
+    (
+        "Resize",
+        "ff?f!?x?>f",
+        "coordinate_transformation_mode=half_pixel|asymmetric|align_corners|pytorch_half_pixel "
+        "cubic_coeff_a exclude_outside extrapolation_value mode=nearest|linear|cubic "
+        "nearest_mode=round_prefer_floor|round_prefer_ceil|floor|ceil",
+    ),
+    ("RMSNormalization", "ff>f", "axis epsilon stash_type"),
+    (
+        "RNN",
+        "f3f3f3f?-f?>f?f?f3?",
+        "activations=Tanh|Relu direction=forward|reverse|bidirectional hidden_size",
+    ),
+    ("RotaryEmbedding", "f34ffl?>f34", "interleaved num_heads rotary_embedding_dim"),
+    ("ScatterElements", "xiT>T", "axis reduction=none|add|mul|max|min"),
+    ("ScatterND", "xlT>T", "reduction=none|add|mul|max|min"),
+    ("Selu", "f>f", "alpha gamma"),
+    ("Shape", "x>l", "start end"),
+    ("Size", "x>l", ""),
+    ("Slice", "xi!i!i!?i!?>T", ""),
+    ("SpaceToDepth", "x4>T4", "blocksize mode=DCR|CRD"),
+    ("Split", "xl?>x*", "axis num_outputs"),
+    ("Squeeze", "xx?>T", ""),
+    ("Sum", "fT*>T", ""),
+    ("Tile", "xl>T", ""),
+    ("TopK", "nx>Tl", "axis largest sorted"),
+    ("Transpose", "x>T", "perm"),
+    ("Trilu", "xl!?>T", "upper"),
+    ("Unsqueeze", "xx>T", ""),
+    ("Where", "oxU>U", ""),
+)
+_OPERAND = re.compile(r"([a-zA-Z-])(\d*)(!?)([?*]?)")
 _INTEGERS = {ir.DataType.INT32, ir.DataType.INT64}
 _BYTES = {ir.DataType.INT8, ir.DataType.UINT8}
 _NUMBERS = {ir.DataType.FLOAT} | _INTEGERS | _BYTES
@@ -40,12 +152,15 @@ _TYPES: dict[str, set[ir.DataType]] = {
 _MOST_RANK = 8
 _SINGLE_SCALES = {"QLinearMatMul": (1, 2, 6, 7), "MatMulInteger": (2,)}
 """Inputs with one element, which ONNX allows for each row, too."""
+FORMS = {**device_arithmetic.FORMS, **device_copies.FORMS, **device_products.FORMS}
+"""How each operator besides If and Loop becomes nodes of the runtime."""
 
 
 @dataclasses.dataclass(frozen=True)
 class _Operand:
     letter: str
     ranks: frozenset[int]
+    is_known: bool
     count: str
     """`?` for one that may be omitted, `*` for any number of them."""
 
@@ -61,15 +176,13 @@ class OperatorRow:
 
 @functools.cache
 def operator_rows() -> Mapping[str, OperatorRow]:
-    """The operators of the runtime by name."""
-    source = importlib.resources.files(__package__).joinpath("runtime").joinpath("operators.c")
-    text = re.sub(r",\n\s+", ", ", source.read_text(encoding="utf-8"))
+    """The operators by name."""
     rows: dict[str, OperatorRow] = {}
-    for names, operands, attributes in _ROW.findall(re.sub(r'"\s*\n\s*"', "", text)):
+    for names, operands, attributes in _ROWS:
         inputs, outputs = (
             tuple(
-                _Operand(letter, frozenset(map(int, ranks)), count)
-                for letter, ranks, count in _OPERAND.findall(part)
+                _Operand(letter, frozenset(map(int, ranks)), bool(mark), count)
+                for letter, ranks, mark, count in _OPERAND.findall(part)
             )
             for part in operands.split(">")
         )
@@ -79,7 +192,7 @@ def operator_rows() -> Mapping[str, OperatorRow]:
     return rows
 
 
-def check_nodes(nodes: Iterable[DeviceNode]) -> None:
+def check_nodes(nodes: Iterable[ir.Node], opset: int) -> None:
     """Refuse nodes that the runtime cannot run.
 
     Raises:
@@ -89,11 +202,9 @@ def check_nodes(nodes: Iterable[DeviceNode]) -> None:
     reasons: Counter[tuple[str, str]] = Counter()
     for node in nodes:
         row = operator_rows().get(node.op_type)
-        if node.op_type in STRIDED_FORMS and not node.domain:
-            reasons[node.op_type, "sizes or operands are computed"] += 1
-        elif node.domain not in ("", "ai.onnx") or row is None:
+        if node.domain not in ("", "ai.onnx") or row is None:
             missing[f"{node.domain}::{node.op_type}" if node.domain else node.op_type] += 1
-        elif reason := _problem(node, row):
+        elif reason := _problem(node, row, opset):
             reasons[node.op_type, reason] += 1
     listed = [f"{name} ({count})" for name, count in missing.items()]
     listed += [f"{name} ({count}: {reason})" for (name, reason), count in reasons.items()]
@@ -101,10 +212,19 @@ def check_nodes(nodes: Iterable[DeviceNode]) -> None:
         raise PlanError(f"the runtime in C has no kernels for {', '.join(sorted(listed))}")
 
 
-def _problem(node: DeviceNode, row: OperatorRow) -> str | None:
+def _problem(node: ir.Node, row: OperatorRow, opset: int) -> str | None:
     """Why a node of a known operator cannot run."""
+    schema = operator_schema(node.op_type, opset)
     for name, attribute in node.attributes.items():
-        if name not in row.attributes:
+        is_default = (
+            schema is not None
+            and not attribute.is_ref()
+            and name in schema.attributes
+            and schema.attributes[name].is_default(attribute.value)
+        )
+        if is_default or name == "auto_pad":
+            continue
+        if name not in row.attributes or attribute.is_ref():
             return f"attribute '{name}'"
         texts = row.attributes[name]
         if texts is None:
@@ -139,6 +259,8 @@ def _operand_problem(
             continue
         if operand is None or operand.letter == "-":
             return f"{side} {index}"
+        if operand.is_known and get_const_tensor(value) is None:
+            return "sizes or operands are computed"
         reference = "TUV".find(operand.letter)
         source = inputs[reference] if reference >= 0 else None
         same_type = set() if source is None or source.dtype is None else {source.dtype}

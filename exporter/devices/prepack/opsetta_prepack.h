@@ -47,14 +47,11 @@ int opsetta_prepack_check(const char *folder, const opsetta_prepack_session *ses
 #define OPSETTA_MANIFEST_SIZE (1 << 25)
 #define OPSETTA_DEPTH 5
 #define OPSETTA_FIELDS 12 /* of the environment */
-#define OPSETTA_MEMBERS 64 /* of an object: sorting them takes the square of their number */
 
 /* SHA-256, FIPS 180-4. */
-typedef struct { uint32_t state[8]; uint64_t size; unsigned char block[64]; } opsetta_sha;
-
 static uint32_t opsetta_rotate(uint32_t x, int n) { return x >> n | x << (32 - n); }
 
-static void opsetta_sha_block(opsetta_sha *sha) {
+static void opsetta_sha_block(uint32_t state[8], const unsigned char *block) {
   static const uint32_t k[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01,
     0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc,
@@ -66,12 +63,12 @@ static void opsetta_sha_block(opsetta_sha *sha) {
   uint32_t w[64], v[8];
   int i;
   for (i = 0; i < 64; i++) {
-    const unsigned char *b = sha->block + 4 * (i & 15);
+    const unsigned char *b = block + 4 * (i & 15);
     if (i < 16) w[i] = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
     else w[i] = w[i - 16] + w[i - 7] + (opsetta_rotate(w[i - 15], 7) ^ opsetta_rotate(w[i - 15], 18) ^ w[i - 15] >> 3)
       + (opsetta_rotate(w[i - 2], 17) ^ opsetta_rotate(w[i - 2], 19) ^ w[i - 2] >> 10);
   }
-  memcpy(v, sha->state, sizeof v);
+  memcpy(v, state, sizeof v);
   for (i = 0; i < 64; i++) {
     uint32_t a = v[0], e = v[4];
     uint32_t t = v[7] + (opsetta_rotate(e, 6) ^ opsetta_rotate(e, 11) ^ opsetta_rotate(e, 25)) + ((e & v[5]) ^ (~e & v[6]))
@@ -81,35 +78,24 @@ static void opsetta_sha_block(opsetta_sha *sha) {
     v[4] += t;
     v[0] = t + u;
   }
-  for (i = 0; i < 8; i++) sha->state[i] += v[i];
+  for (i = 0; i < 8; i++) state[i] += v[i];
 }
 
-static void opsetta_sha_start(opsetta_sha *sha) {
-  static const uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-  memcpy(sha->state, state, sizeof state);
-  sha->size = 0;
-}
-
-static void opsetta_sha_add(opsetta_sha *sha, const void *data, size_t size) {
-  const unsigned char *bytes = (const unsigned char *)data;
-  while (size) {
-    size_t used = (size_t)(sha->size & 63), part = 64 - used < size ? 64 - used : size;
-    memcpy(sha->block + used, bytes, part);
-    sha->size += part;
-    bytes += part;
-    size -= part;
-    if (used + part == 64) opsetta_sha_block(sha);
-  }
-}
-
-static void opsetta_sha_end(opsetta_sha *sha, char hex[65]) {
-  uint64_t bits = sha->size * 8;
-  unsigned char end[72] = {0x80}; /* the mark, zeros, and the size at the end of a block */
-  size_t zeros = (size_t)((119 - (sha->size & 63)) & 63);
-  int i;
-  for (i = 0; i < 8; i++) end[1 + zeros + (size_t)i] = (unsigned char)(bits >> (56 - 8 * i));
-  opsetta_sha_add(sha, end, zeros + 9);
-  for (i = 0; i < 8; i++) sprintf(hex + 8 * i, "%08lx", (unsigned long)sha->state[i]);
+/* The digest of the first `size` bytes of a file and of a short text behind them. */
+static void opsetta_digest(FILE *file, uint64_t size, const char *text, char hex[65]) {
+  uint32_t state[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
+  unsigned char block[192]; /* the last one continues with the text, a mark, zeros, and the number of bits */
+  uint64_t left = size, bits = 8 * (size + strlen(text));
+  size_t used, end, i;
+  while ((used = fread(block, 1, left < 64 ? (size_t)left : 64, file)) == 64) opsetta_sha_block(state, block), left -= 64;
+  memset(block + used, 0, sizeof block - used);
+  memcpy(block + used, text, strlen(text));
+  used += strlen(text);
+  block[used] = 0x80;
+  end = (used + 72) / 64 * 64;
+  for (i = 0; i < 8; i++) block[end - 1 - i] = (unsigned char)(bits >> 8 * i);
+  for (i = 0; i < end; i += 64) opsetta_sha_block(state, block + i);
+  for (i = 0; i < 8; i++) sprintf(hex + 8 * i, "%08lx", (unsigned long)state[i]);
 }
 
 /* JSON, as text that ends in a NUL. Each of these returns NULL for what is malformed or missing. */
@@ -122,49 +108,27 @@ static const char *opsetta_skip_text(const char *at) {
   return at + 1;
 }
 
-/* The end of a value. With `sha`, also adds the value as Python's json.dumps(…, sort_keys=True) writes it, for an object at
-   `depth` 0 without its member `sha256`. */
-static const char *opsetta_value(const char *at, int depth, opsetta_sha *sha) {
-  const char *keys[OPSETTA_MEMBERS], *begin = at, *last = NULL;
-  size_t count = 0, members = 0, i;
-  int is_object = *at == '{';
+/* The end of a value. */
+static const char *opsetta_value(const char *at, int depth) {
+  const char *begin = at;
+  int count = 0, is_object = *at == '{';
   if (depth > OPSETTA_DEPTH) return NULL;
   if (*at != '{' && *at != '[') {
     at = *at == '"' ? opsetta_skip_text(at) : at + strcspn(at, " \t\r\n,]}\"[{:");
-    if (at == begin) return NULL;
-    if (at && sha) opsetta_sha_add(sha, begin, (size_t)(at - begin));
-    return at;
+    return at == begin ? NULL : at;
   }
-  if (sha) opsetta_sha_add(sha, at, 1);
   at = opsetta_space(at + 1);
   while (*at != (is_object ? '}' : ']')) {
     if (count++ && (*at != ',' || !*(at = opsetta_space(at + 1)))) return NULL;
     if (is_object) {
-      if (members == OPSETTA_MEMBERS) return NULL;
-      keys[members++] = at;
       at = opsetta_skip_text(at);
       if (!at || *(at = opsetta_space(at)) != ':') return NULL;
       at = opsetta_space(at + 1);
-    } else if (sha && count > 1) opsetta_sha_add(sha, ", ", 2);
-    at = opsetta_value(at, depth + 1, is_object ? NULL : sha);
+    }
+    at = opsetta_value(at, depth + 1);
     if (!at) return NULL;
     at = opsetta_space(at);
   }
-  for (;;) {
-    const char *next = NULL, *end;
-    for (i = 0; sha && i < members; i++)
-      if ((!last || strcmp(keys[i], last) > 0) && (!next || strcmp(keys[i], next) < 0)
-          && (depth || strncmp(keys[i], "\"sha256\"", 8)))
-        next = keys[i];
-    if (!next) break;
-    end = opsetta_skip_text(next);
-    if (last) opsetta_sha_add(sha, ", ", 2);
-    opsetta_sha_add(sha, next, (size_t)(end - next));
-    opsetta_sha_add(sha, ": ", 2);
-    opsetta_value(opsetta_space(opsetta_space(end) + 1), depth + 1, sha);
-    last = next;
-  }
-  if (sha) opsetta_sha_add(sha, at, 1);
   return at + 1;
 }
 
@@ -180,14 +144,14 @@ static const char *opsetta_value_of(const char *key) { return opsetta_space(opse
 static const char *opsetta_member(const char *object, const char *name) {
   const char *key;
   if (!object || *object != '{') return NULL;
-  for (key = opsetta_next(object + 1); key; key = opsetta_next(opsetta_value(opsetta_value_of(key), 0, NULL)))
+  for (key = opsetta_next(object + 1); key; key = opsetta_next(opsetta_value(opsetta_value_of(key), 0)))
     if (!strncmp(key + 1, name, strlen(name)) && key[1 + strlen(name)] == '"') return opsetta_value_of(key);
   return NULL;
 }
 
 static const char *opsetta_first(const char *list) { return list && *list == '[' ? opsetta_next(list + 1) : NULL; }
 
-static const char *opsetta_after(const char *entry) { return opsetta_next(opsetta_value(entry, 0, NULL)); }
+static const char *opsetta_after(const char *entry) { return opsetta_next(opsetta_value(entry, 0)); }
 
 /* Whether a value is this text; of escapes, only those of quotes and backslashes are read. */
 static int opsetta_is(const char *value, const char *text) {
@@ -297,45 +261,47 @@ static FILE *opsetta_open_file(const char *folder, const char *name, uint64_t *s
 
 /* Whether the files of a list are as they were saved, and `needed` is one of them. If not, `file` is the first that is not. */
 static int opsetta_same_files(const char *folder, const char *records, const char *needed, int verify, char file[256]) {
-  unsigned char block[1 << 12];
   const char *record;
   int is_listed = 0, same = 1;
   strcpy(file, needed);
   for (record = opsetta_first(records); record && same; record = opsetta_after(record)) {
     const char *name = opsetta_member(record, "name"), *saved_size = opsetta_member(record, "size");
-    size_t length = name && *name == '"' ? strcspn(name + 1, "\"\\/") : 0, part = verify != 0;
+    size_t length = name && *name == '"' ? strcspn(name + 1, "\"\\/") : 0;
     char hex[65];
     uint64_t size;
-    opsetta_sha sha;
     FILE *stream;
     if (!saved_size || !length || length > 255 || name[1 + length] != '"') return 0;
     sprintf(file, "%.*s", (int)length, name + 1);
     is_listed |= !strcmp(file, needed);
     if (!(stream = opsetta_open_file(folder, file, &size))) return 0;
     same = strtoull(saved_size, NULL, 10) == size;
-    for (opsetta_sha_start(&sha); same && part; opsetta_sha_add(&sha, block, part)) part = fread(block, 1, sizeof block, stream);
+    if (same && verify) {
+      opsetta_digest(stream, size, "", hex);
+      same = opsetta_is(opsetta_member(record, "sha256"), hex);
+    }
     fclose(stream);
-    opsetta_sha_end(&sha, hex);
-    same = same && (!verify || opsetta_is(opsetta_member(record, "sha256"), hex));
   }
   return same && is_listed;
 }
 
-/* The text of prepack.json, to free; NULL if it cannot be read, or is not as it was saved. */
+/* The text of prepack.json, to free; NULL if it cannot be read, or is not as it was saved. The digest in the last member is
+   that of the text without it. */
 static char *opsetta_read_manifest(const char *folder) {
+  static const char member[] = ",\n  \"sha256\": ";
   char hex[65], *text = NULL;
   const char *end;
-  uint64_t size = 0;
-  opsetta_sha sha;
+  uint64_t size = 0, body;
   FILE *file = opsetta_open_file(folder, "prepack.json", &size);
-  if (file && size <= OPSETTA_MANIFEST_SIZE) text = (char *)malloc((size_t)size + 1);
-  if (text) text[fread(text, 1, (size_t)size, file)] = 0;
-  if (file) fclose(file);
-  opsetta_sha_start(&sha);
-  if (text && *text == '{' && (end = opsetta_value(text, 0, &sha)) && !*opsetta_space(end)) {
-    opsetta_sha_end(&sha, hex);
-    if (opsetta_is(opsetta_member(text, "sha256"), hex)) return text;
-  }
+  if (file && size > 100 && size <= OPSETTA_MANIFEST_SIZE) text = (char *)malloc((size_t)size + 1);
+  if (!text) return file ? fclose(file), NULL : NULL;
+  text[fread(text, 1, (size_t)size, file)] = 0;
+  body = size - (sizeof member - 1) - 68; /* the digest in quotes, a new line, and the bracket */
+  rewind(file);
+  opsetta_digest(file, body, "\n}", hex);
+  fclose(file);
+  if (strlen(text) == size && !strncmp(text + body, member, sizeof member - 1) && *text == '{' &&
+      (end = opsetta_value(text, 0)) && !*opsetta_space(end) && opsetta_is(opsetta_member(text, "sha256"), hex))
+    return text;
   free(text);
   return NULL;
 }

@@ -1,4 +1,4 @@
-/* What the kernels share: the operands of a node, its attributes, and walks over tensors. */
+/* What the kernels share: the operands of a node, its numbers, walks over tensors, and functions. */
 #ifndef OPSETTA_KERNELS_H
 #define OPSETTA_KERNELS_H
 
@@ -9,7 +9,8 @@
 
 enum { FLOAT = 1, UINT8 = 2, INT8 = 3, INT32 = 6, INT64 = 7, BOOL = 9, DOUBLE = 11 };
 enum { OMITTED, ARENA, WEIGHTS };
-enum { MOST_INPUTS = 10, MOST_OUTPUTS = 4 };
+enum { MOST_INPUTS = 9, MOST_OUTPUTS = 4, MOST_AXES = 16 };
+#define MOST_ELEMENTS ((int64_t)1 << 31)
 
 /* Results may be in the memory of an operand, element by element: then iterations are independent all the same. */
 #if defined(__GNUC__) && !defined(__clang__)
@@ -19,18 +20,25 @@ enum { MOST_INPUTS = 10, MOST_OUTPUTS = 4 };
 #endif
 
 typedef struct {
+  uint32_t type, in_count, inputs, out_count, outputs, number_count, numbers;
+} plan_node;
+
+typedef struct {
   opsetta_model *model;
   uint8_t *arena;
   const char *type;
-  uint32_t number, in_count, out_count, inputs, outputs, attribute_count, attributes;
-  int is_check;                                          /* only check sizes: the arena does not exist yet */
-  opsetta_tensor in[MOST_INPUTS], out[MOST_OUTPUTS]; /* the first ones; tensor_at has all */
+  const plan_node *node;
+  uint32_t index;
+  int is_check;                                      /* only check sizes: the arena does not exist yet */
+  const int64_t *numbers;                            /* what each kernel says; real numbers are bits of doubles */
+  opsetta_tensor in[MOST_INPUTS], out[MOST_OUTPUTS]; /* the first ones */
 } context;
 
 typedef struct {
   const char *types;
   int (*run)(context *);
-  const char *operands, *attributes;
+  const char *operands;
+  uint32_t number_count; /* the least */
 } operator_row;
 
 extern const operator_row OPERATORS[];
@@ -43,44 +51,29 @@ int fail(const context *c, const char *error);
     if (!(condition)) return fail(c, "its sizes, indices or attributes do not fit"); \
   } while (0)
 
-int value_at(opsetta_model *model, uint8_t *arena, uint64_t index, opsetta_tensor *tensor);
-int tensor_at(const context *c, int is_output, uint32_t index, opsetta_tensor *tensor);
-int64_t find_attribute(const context *c, const char *name);
-int64_t length_of(const context *c, const char *name);
-int64_t int_of(const context *c, const char *name, int64_t otherwise);
-int64_t item_of(const context *c, const char *name, int64_t index, int64_t otherwise);
-float float_of(const context *c, const char *name, double otherwise);
-int is_text(const context *c, const char *name, const char *text, const char *otherwise);
-/* The axis of an attribute, from the front; -1 if there is no such axis. */
-int64_t axis_of(const context *c, const char *name, int64_t otherwise, uint32_t rank);
 int run_nodes(opsetta_model *model, uint8_t *arena, uint32_t first, uint32_t count);
-int64_t pooled(const opsetta_model *model, int64_t index);
+double real_number(const context *c, int64_t index);
+/* The product of two sizes; -1 if one is negative or the product too large for a tensor. */
+int64_t size_product(int64_t a, int64_t b);
 size_t item_size(uint32_t type);
+int64_t integer(const opsetta_tensor *tensor, int64_t index);
+void set_integer(const opsetta_tensor *tensor, int64_t index, int64_t value);
+void set_rounded(const opsetta_tensor *out, int64_t index, float value, int32_t zero);
 
-static inline int has(const context *c, uint32_t index) {
-  return index < c->in_count && index < MOST_INPUTS && c->in[index].memory != OMITTED;
-}
+static inline int has(const context *c, uint32_t index) { return index < c->node->in_count && c->in[index].memory != OMITTED; }
 
 static inline float *floats(const opsetta_tensor *tensor) { return (float *)(void *)tensor->data; }
 
-int64_t integer(const opsetta_tensor *tensor, int64_t index);
-void set_integer(const opsetta_tensor *tensor, int64_t index, int64_t value);
-/* The product of the sizes from one axis to before another. */
-int64_t span(const opsetta_tensor *tensor, int64_t first, int64_t last);
-int same_shape(const opsetta_tensor *a, const opsetta_tensor *b);
-
-/* Visits a result in rows, with the offsets of up to three operands. Axes that all operands step over evenly are
-   one. A row has `length` elements, and operand k steps by `steps[k][rank - 1]` from `offset[k]`. */
+/* Visits the elements of operands in rows: element i of a row of operand k is at offset[k] + i * step[k]. */
 typedef struct {
   uint32_t rank, operands;
-  int64_t length, shape[OPSETTA_RANK], position[OPSETTA_RANK], steps[3][OPSETTA_RANK], offset[3];
+  int is_started;
+  int64_t count, length, shape[MOST_AXES], position[MOST_AXES], steps[4][MOST_AXES], offset[4], step[4];
 } walk;
 
-void start_walk(walk *w, const opsetta_tensor *result);
-/* Returns -1 if the operand cannot be broadcast to the result. */
-int add_operand(walk *w, const opsetta_tensor *operand, const opsetta_tensor *result);
-void add_steps(walk *w, int64_t offset, const int64_t *steps);
-void join_axes(walk *w);
+/* Reads the numbers from `*at` on: the rank, the sizes, and of each operand the first element and a step for each
+   axis. All elements of operand k are below limits[k]. */
+int read_walk(const context *c, int64_t *at, walk *w, uint32_t operands, const int64_t *limits);
 int next_row(walk *w);
 
 /* Functions that the compiler computes for several elements at once, unlike those of the library. Their errors are
@@ -118,38 +111,45 @@ static inline float error_function(float x) {
 
 float dot(int64_t count, const float *a, const float *b);
 
-/* The right operand of a product: element (p, j) is at p * row + j * column, or is one of a patch of an image. */
+/* A window over three axes. Element e of the window of result o is element o * stride - pad + e * dilation. */
 typedef struct {
-  int64_t in[2], out[2], kernel[2], stride[2], pad[2], pad_end[2], dilation[2];
+  int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
 } window;
 
+int read_window(const context *c, int64_t at, window *w);
+/* The results along the last axis, first to before last, whose element at `offset` from the window's corner exists. */
+void valid_range(const window *w, int64_t offset, int64_t *first, int64_t *last);
+/* Copies elements of float32, or 8-bit integers less a zero point, to neighbouring ones of float32. */
+void load(const opsetta_tensor *in, int64_t at, int64_t step, int64_t count, int32_t zero, float *to);
+
+/* Element (i, j) is at `at + i * row + j * column`, or in the patches of an image. Rows of the left operand of a
+   product, or columns of the right one, have zero points from `zero` on. */
 typedef struct {
-  const float *data;
-  int64_t row, column;
+  const opsetta_tensor *tensor;
+  int64_t at, row, column;
   const window *patches;
+  const opsetta_tensor *zeros;
+  int64_t zero;
 } matrix;
 
-/* y += a * b, for an [m, k] and a [k, n] matrix. */
-void multiply(int64_t m, int64_t n, int64_t k, const float *a, int64_t a_row, int64_t a_column, const matrix *b,
-              float *y, int64_t y_row);
-int window_of(const context *c, window *w, const opsetta_tensor *weight);
-/* Results first to before last read an existing element at `offset` from their window's corner. */
-void valid_range(const window *w, int axis, int64_t offset, int64_t *first, int64_t *last);
-int check_conv(const context *c, const opsetta_tensor *weight, const opsetta_tensor *bias, window *w, int64_t *groups);
+/* The product of an [m, k] and a [k, n] matrix. It is added to a result of float32; a result of integers is set, with
+   the bias and the scales of `filter` + the row or of the column, which are inputs of the node. */
+typedef struct {
+  const context *c;
+  int64_t m, n, k;
+  matrix a, b;
+  float *y;
+  int64_t y_at, y_row, filter;
+  int is_by_row;
+} product;
 
-int run_unary(context *c), run_binary(context *c), run_compare(context *c);
-int run_where(context *c), run_cast(context *c), run_range(context *c);
-int run_softmax(context *c), run_layer_normalization(context *c), run_group_normalization(context *c);
-int run_batch_normalization(context *c), run_reduce(context *c), run_arg(context *c), run_top_k(context *c);
-int run_cumulative_sum(context *c);
-int run_matmul(context *c), run_gemm(context *c), run_attention(context *c), run_rotary(context *c);
-int run_conv(context *c), run_conv_transpose(context *c), run_pool(context *c);
-int run_copy(context *c), run_strided(context *c), run_concat(context *c), run_gather(context *c);
-int run_gather_elements(context *c), run_gather_nd(context *c), run_pad(context *c), run_resize(context *c);
-int run_shape(context *c), run_fill(context *c), run_triangle(context *c), run_one_hot(context *c);
-int run_recurrent(context *c);
-int run_quantize(context *c), run_dynamic_quantize(context *c);
-int run_integer_matmul(context *c), run_integer_conv(context *c);
-int run_if(context *c), run_loop(context *c);
+void multiply(const product *s);
+int check_scales(const context *c, int64_t filters);
+
+int run_unary(context *c), run_binary(context *c), run_where(context *c), run_cast(context *c), run_quantize(context *c);
+int run_copy(context *c), run_gather(context *c), run_resample(context *c);
+int run_softmax(context *c), run_normalize(context *c), run_reduce(context *c), run_top_k(context *c);
+int run_matmul(context *c), run_attention(context *c), run_rotary(context *c);
+int run_conv(context *c), run_pool(context *c), run_recurrent(context *c), run_if(context *c), run_loop(context *c);
 
 #endif

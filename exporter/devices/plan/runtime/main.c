@@ -16,64 +16,53 @@ static void *read_file(const char *path, size_t *size) {
   return data;
 }
 
-static int run(opsetta_model *model, void *arena, char **paths) {
-  uint32_t index;
-  for (index = 0; index < model->input_count; index++) {
-    opsetta_tensor tensor;
-    size_t size, place;
-    unsigned char *data = read_file(paths[index], &size);
-    if (!data || opsetta_input(model, arena, index, &tensor)) return -1;
-    if (size != tensor.bytes) {
-      model->error = "the file has another size than the input";
-      model->error_name = paths[index];
-      free(data);
-      return -1;
-    }
-    for (place = 0; place < size; place++) tensor.data[place] = data[place];
-    free(data);
-  }
-  if (opsetta_run(model, arena)) return -1;
-  for (index = 0; index < model->output_count; index++) {
-    opsetta_tensor tensor;
-    FILE *file = fopen(paths[model->input_count + index], "wb");
-    if (!file || opsetta_output(model, arena, index, &tensor)) return -1;
-    fwrite(tensor.data, 1, tensor.bytes, file);
-    fclose(file);
-  }
-  return 0;
+/* Reads an input from its file, or writes an output. */
+static int transfer(const char *path, const opsetta_tensor *tensor, int is_output) {
+  FILE *file = fopen(path, is_output ? "wb" : "rb");
+  size_t bytes;
+  if (!file) return -1;
+  bytes = is_output ? fwrite(tensor->data, 1, tensor->bytes, file) : fread(tensor->data, 1, tensor->bytes, file);
+  bytes += !is_output && fgetc(file) != EOF;
+  fclose(file);
+  return bytes == tensor->bytes ? 0 : -1;
 }
 
-int main(int count, char **arguments) {
+int main(int count, char **paths) {
   opsetta_model model = {0};
+  opsetta_tensor tensor;
   size_t plan_size = 0, weights_size = 0;
-  void *plan = count > 2 ? read_file(arguments[1], &plan_size) : NULL;
-  void *weights = count > 2 ? read_file(arguments[2], &weights_size) : NULL;
-  void *arena;
-  void *memories[OPSETTA_MEMORIES] = {0};
+  void *plan = count > 2 ? read_file(paths[1], &plan_size) : NULL, *weights = count > 2 ? read_file(paths[2], &weights_size) : NULL;
+  void *memories[OPSETTA_MEMORIES + 1] = {0};
+  const opsetta_head *head = &model.head;
   uint32_t index;
-  int result;
+  int failed;
   if (!plan || !weights) {
-    fprintf(stderr, "usage: %s model.plan model.weights inputs... outputs...\n", arguments[0]);
+    fprintf(stderr, "usage: %s model.plan model.weights inputs... outputs...\n", paths[0]);
     return 2;
   }
-  result = opsetta_open(&model, plan, plan_size, weights, weights_size);
-  if (!result && (uint64_t)count != 3 + (uint64_t)model.input_count + model.output_count) {
-    fprintf(stderr, "the model has %u inputs and %u outputs\n", model.input_count, model.output_count);
-    free(weights);
-    free(plan);
-    return 2;
+  failed = opsetta_open(&model, plan, plan_size, weights, weights_size);
+  if (!failed && (uint64_t)count != 3 + (uint64_t)head->input_count + head->output_count) {
+    failed = 1;
+    model.error = "another number of inputs and outputs";
   }
-  for (index = 0; !result && index < model.memory_count; index++) {
-    uint64_t end = index + 1 < model.memory_count ? model.memory_begins[index + 1] : model.arena_size;
-    memories[index] = malloc(end - model.memory_begins[index] + 1);
-    result = opsetta_set_memory(&model, index + 1, memories[index]);
+  /* The arena is the first memory. */
+  for (index = 0; !failed && index <= head->memory_count; index++) {
+    memories[index] = malloc((size_t)opsetta_memory_size(&model, index) + 1);
+    failed = !memories[index] || (index && opsetta_set_memory(&model, index, memories[index]));
   }
-  arena = result ? NULL : malloc((model.memory_count ? model.memory_begins[0] : model.arena_size) + 1);
-  if (!result) result = arena ? run(&model, arena, arguments + 3) : -1;
-  if (result) fprintf(stderr, "%s: %s\n", model.error_name ? model.error_name : "file", model.error ? model.error : "");
-  for (index = 0; index < OPSETTA_MEMORIES; index++) free(memories[index]);
-  free(arena);
+  for (index = 0; !failed && index < head->input_count; index++)
+    if (opsetta_input(&model, memories[0], index, &tensor)) failed = 1;
+    else if (transfer(paths[3 + index], &tensor, 0)) {
+      failed = 1;
+      model.error = "the file has another size than the input";
+      model.error_name = paths[3 + index];
+    }
+  failed = failed || opsetta_run(&model, memories[0]);
+  for (index = 0; !failed && index < head->output_count; index++)
+    failed = opsetta_output(&model, memories[0], index, &tensor) || transfer(paths[3 + head->input_count + index], &tensor, 1);
+  if (failed) fprintf(stderr, "%s: %s\n", model.error_name ? model.error_name : "file", model.error ? model.error : "");
+  for (index = 0; index <= OPSETTA_MEMORIES; index++) free(memories[index]);
   free(weights);
   free(plan);
-  return result ? 1 : 0;
+  return failed ? 1 : 0;
 }

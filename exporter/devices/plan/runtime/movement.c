@@ -1,290 +1,116 @@
 /* Operators that move elements of any type. */
 #include "kernels.h"
 
-/* Reshape and other views whose result is in other memory; Dropout. */
+/* Numbers: a walk over the result and the operand; what it leaves out of the result stays as it is. */
 int run_copy(context *c) {
-  REQUIRE(c->in[0].bytes == c->out[0].bytes);
-  if (!c->is_check && c->out[0].bytes) memmove(c->out[0].data, c->in[0].data, c->out[0].bytes);
-  return 0;
-}
-
-/* Transpose, Expand, Slice, DepthToSpace and SpaceToDepth: the result, seen with `shape`, has the elements at
-   `start` + the sum of index * step over the axes. */
-int run_strided(context *c) {
-  opsetta_tensor *out = &c->out[0], seen = *out;
-  int64_t steps[OPSETTA_RANK], rank = length_of(c, "steps"), start = int_of(c, "start", 0), low = start, high = start;
-  int64_t axis, index, step;
-  size_t size = item_size(out->type);
-  uint8_t *to = out->data;
+  const opsetta_tensor *in = &c->in[0], *out = &c->out[0];
+  int64_t at = 0, index, limits[] = {out->count, in->count};
+  const size_t size = item_size(out->type);
   walk w;
-  REQUIRE(rank >= 0 && rank <= OPSETTA_RANK && rank == length_of(c, "shape"));
-  seen.rank = (uint32_t)rank;
-  for (axis = 0; axis < rank; axis++) {
-    seen.shape[axis] = item_of(c, "shape", axis, 0);
-    steps[axis] = step = item_of(c, "steps", axis, 0);
-    REQUIRE(seen.shape[axis] >= 0 && seen.shape[axis] <= out->count);
-    REQUIRE(step <= c->in[0].count && step >= -c->in[0].count);
-    REQUIRE(!out->count || (seen.shape[axis] - 1) <= INT32_MAX / ((step < 0 ? -step : step) + 1) * (int64_t)INT32_MAX);
-    *(step < 0 ? &low : &high) += (seen.shape[axis] - 1) * step;
-  }
-  if (!out->count) return 0;
-  seen.count = span(&seen, 0, rank);
-  REQUIRE(seen.count == out->count && low >= 0 && high < c->in[0].count);
-  if (c->is_check) return 0;
-  start_walk(&w, &seen);
-  add_steps(&w, start, steps);
-  join_axes(&w);
-  do {
-    const uint8_t *from = c->in[0].data + (size_t)w.offset[0] * size;
-    step = w.steps[0][w.rank - 1];
-    if (step == 1) memmove(to, from, (size_t)w.length * size);
-    else if (size == 4)
+  if (read_walk(c, &at, &w, 2, limits)) return -1;
+  while (!c->is_check && next_row(&w)) {
+    uint8_t *to = out->data + (size_t)w.offset[0] * size;
+    const uint8_t *from = in->data + (size_t)w.offset[1] * size;
+    int64_t to_step = w.step[0], step = w.step[1];
+    if (to_step == 1 && step == 1) memmove(to, from, (size_t)w.length * size);
+    else if (to_step == 1 && size == 4)
       for (index = 0; index < w.length; index++)
         ((uint32_t *)(void *)to)[index] = ((const uint32_t *)(const void *)from)[index * step];
     else
-      for (index = 0; index < w.length; index++) memmove(to + (size_t)index * size, from + index * step * (int64_t)size, size);
-    to += (size_t)w.length * size;
-  } while (next_row(&w));
-  return 0;
-}
-
-/* Concat, and Split the other way round. */
-int run_concat(context *c) {
-  int is_split = !strcmp(c->type, "Split");
-  const opsetta_tensor *whole = is_split ? &c->in[0] : &c->out[0];
-  int64_t axis = axis_of(c, "axis", 0, whole->rank), outer, length, row, at = 0;
-  size_t item = item_size(whole->type);
-  uint32_t number, other;
-  REQUIRE(axis >= 0);
-  outer = span(whole, 0, axis);
-  length = span(whole, axis, whole->rank);
-  for (number = 0; number < (is_split ? c->out_count : c->in_count); number++) {
-    opsetta_tensor part;
-    int64_t size;
-    if (tensor_at(c, is_split, number, &part)) return -1;
-    REQUIRE(part.rank == whole->rank && part.type == whole->type && part.memory);
-    for (other = 0; other < part.rank; other++) REQUIRE(other == axis || part.shape[other] == whole->shape[other]);
-    size = span(&part, axis, part.rank);
-    REQUIRE(size <= length - at);
-    for (row = 0; row < outer && !c->is_check; row++) {
-      uint8_t *joined = whole->data + (size_t)(row * length + at) * item;
-      uint8_t *single = part.data + (size_t)(row * size) * item;
-      if (size) memmove(is_split ? single : joined, is_split ? joined : single, (size_t)size * item);
-    }
-    at += size;
+      for (index = 0; index < w.length; index++) memmove(to + index * to_step * (int64_t)size, from + index * step * (int64_t)size, size);
   }
-  REQUIRE(at == length || is_split);
   return 0;
 }
 
+/* Combines an update with an element: 0 replaces it, 1 adds, 2 multiplies, 3 and 4 are the maximum and the minimum. */
+static void reduce_item(const opsetta_tensor *out, int64_t at, const opsetta_tensor *updates, int64_t from, int64_t reduction) {
+  const size_t size = item_size(out->type);
+  if (reduction == 0) memmove(out->data + (size_t)at * size, updates->data + (size_t)from * size, size);
+  else if (out->type == FLOAT) {
+    float a = floats(out)[at], b = floats(updates)[from];
+    floats(out)[at] = reduction == 1 ? a + b : reduction == 2 ? a * b : reduction == 3 ? (b > a ? b : a) : b < a ? b : a;
+  } else {
+    int64_t a = integer(out, at), b = integer(updates, from), sum = (int64_t)((uint64_t)a + (uint64_t)b);
+    int64_t result = (int64_t)((uint64_t)a * (uint64_t)b);
+    result = reduction == 1 ? sum : reduction == 2 ? result : (reduction == 3) == (b > a) ? b : a;
+    set_integer(out, at, result);
+  }
+}
+
+/* Gather copies blocks of the operand that indices select, and Scatter writes updates to such blocks of its result.
+   Numbers: the reduction, the elements of a block, the indices that select one, for each of them the size of its axis
+   and the step along it; and a walk over the blocks of the result or the updates, their first elements without the
+   indices, and the first indices. */
 int run_gather(context *c) {
-  const opsetta_tensor *in = &c->in[0], *indices = &c->in[1];
-  int64_t axis = axis_of(c, "axis", 0, in->rank), outer, size, row, index;
-  size_t bytes;
-  uint8_t *to = c->out[0].data;
-  REQUIRE(axis >= 0);
-  outer = span(in, 0, axis);
-  size = in->shape[axis];
-  bytes = (size_t)span(in, axis + 1, in->rank) * item_size(in->type);
-  REQUIRE(c->out[0].count == outer * indices->count * span(in, axis + 1, in->rank));
-  for (row = 0; row < outer && !c->is_check; row++)
-    for (index = 0; index < indices->count; index++, to += bytes) {
-      int64_t number = integer(indices, index);
-      number += number < 0 ? size : 0;
-      REQUIRE(number >= 0 && number < size);
-      if (bytes) memmove(to, in->data + (size_t)(row * size + number) * bytes, bytes);
-    }
-  return 0;
-}
-
-/* Combines an update with an element as the reduction says. */
-static void reduce_item(const context *c, const opsetta_tensor *out, int64_t at, const opsetta_tensor *updates,
-                        int64_t from) {
-  size_t size = item_size(out->type);
-  int is_float = out->type == FLOAT;
-  float a = is_float ? floats(out)[at] : 0, b = is_float ? floats(updates)[from] : 0;
-  int64_t m = is_float ? 0 : integer(out, at), n = is_float ? 0 : integer(updates, from);
-  if (is_text(c, "reduction", "none", "none")) memmove(out->data + (size_t)at * size, updates->data + (size_t)from * size, size);
-  else if (is_text(c, "reduction", "add", "")) a += b, m = (int64_t)((uint64_t)m + (uint64_t)n);
-  else if (is_text(c, "reduction", "mul", "")) a *= b, m = (int64_t)((uint64_t)m * (uint64_t)n);
-  else if (is_text(c, "reduction", "max", "")) a = b > a ? b : a, m = n > m ? n : m;
-  else a = b < a ? b : a, m = n < m ? n : m;
-  if (is_text(c, "reduction", "none", "none")) return;
-  if (is_float) floats(out)[at] = a;
-  else set_integer(out, at, m);
-}
-
-/* GatherElements, and ScatterElements, which writes updates into a copy. */
-int run_gather_elements(context *c) {
-  const opsetta_tensor *in = &c->in[0], *indices = &c->in[1], *out = &c->out[0];
-  int64_t axis = axis_of(c, "axis", 0, in->rank), steps[OPSETTA_RANK], index, at = 0;
-  int is_scatter = !strcmp(c->type, "ScatterElements");
-  size_t size = item_size(in->type);
-  uint32_t other;
+  int is_scatter = !strcmp(c->type, "Scatter");
+  const opsetta_tensor *selected = is_scatter ? &c->out[0] : &c->in[0], *indices = &c->in[!is_scatter];
+  const opsetta_tensor *plain = is_scatter ? &c->in[1] : &c->out[0];
+  const int64_t reduction = c->numbers[0], block = c->numbers[1], width = c->numbers[2], *axes = c->numbers + 3;
+  int64_t at = 3 + 2 * width, index, number, element, limits[3], k;
+  const size_t size = item_size(plain->type);
   walk w;
-  REQUIRE(axis >= 0 && indices->rank == in->rank && same_shape(indices, is_scatter ? &c->in[2] : out));
-  REQUIRE(!is_scatter || same_shape(in, out));
-  for (other = 0; other < in->rank; other++) {
-    REQUIRE(other == axis || indices->shape[other] <= in->shape[other]);
-    steps[other] = other == axis ? 0 : span(in, other + 1, in->rank);
+  REQUIRE(block >= 0 && block <= MOST_ELEMENTS && width >= 0 && width <= MOST_AXES && c->node->number_count >= at);
+  REQUIRE(reduction == 0 || plain->type == FLOAT || plain->type == INT32 || plain->type == INT64 || plain->type == INT8 || plain->type == UINT8);
+  limits[0] = plain->count - block + 1;
+  limits[1] = selected->count - block + 1;
+  limits[2] = indices->count - width + 1;
+  for (k = 0; k < width; k++) {
+    REQUIRE(axes[2 * k] > 0 && axes[2 * k] <= INT32_MAX && axes[2 * k + 1] >= 0 && axes[2 * k + 1] <= INT32_MAX);
+    limits[1] -= (axes[2 * k] - 1) * axes[2 * k + 1];
+    REQUIRE(limits[1] > -MOST_ELEMENTS);
   }
-  if (c->is_check) return 0;
-  if (is_scatter && out->bytes) memmove(out->data, in->data, out->bytes);
-  if (!indices->count) return 0;
-  start_walk(&w, indices);
-  add_steps(&w, 0, steps);
-  do {
-    for (index = 0; index < w.length; index++, at++) {
-      int64_t number = integer(indices, at), element = w.offset[0] + index * w.steps[0][w.rank - 1];
-      number += number < 0 ? in->shape[axis] : 0;
-      REQUIRE(number >= 0 && number < in->shape[axis]);
-      element += number * span(in, axis + 1, in->rank);
-      if (is_scatter) reduce_item(c, out, element, &c->in[2], at);
-      else memmove(out->data + (size_t)at * size, in->data + (size_t)element * size, size);
-    }
-  } while (next_row(&w));
-  return 0;
-}
-
-/* GatherND, and ScatterND, which writes updates into a copy. */
-int run_gather_nd(context *c) {
-  const opsetta_tensor *in = &c->in[0], *indices = &c->in[1], *out = &c->out[0];
-  int64_t shared = int_of(c, "batch_dims", 0), width, rows, block, row, element, index, number;
-  int is_scatter = !strcmp(c->type, "ScatterND");
-  size_t size = item_size(in->type);
-  int64_t axis;
-  REQUIRE(indices->rank >= 1 && shared >= 0 && shared < indices->rank);
-  width = indices->shape[indices->rank - 1];
-  rows = span(indices, 0, indices->rank - 1);
-  REQUIRE(width >= 0 && shared + width <= in->rank);
-  block = span(in, shared + width, in->rank);
-  REQUIRE((is_scatter ? c->in[2].count : out->count) == rows * block && (!is_scatter || same_shape(in, out)));
-  for (axis = 0; axis < shared; axis++) REQUIRE(in->shape[axis] == indices->shape[axis]);
-  if (c->is_check) return 0;
-  if (is_scatter && out->bytes) memmove(out->data, in->data, out->bytes);
-  for (row = 0; row < rows; row++) {
-    element = row / (rows / span(in, 0, shared));
-    for (axis = 0; axis < width; axis++) {
-      number = integer(indices, row * width + axis);
-      number += number < 0 ? in->shape[shared + axis] : 0;
-      REQUIRE(number >= 0 && number < in->shape[shared + axis]);
-      element = element * in->shape[shared + axis] + number;
-    }
-    for (index = 0; index < block; index++) {
-      if (is_scatter) reduce_item(c, out, element * block + index, &c->in[2], row * block + index);
-      else memmove(out->data + (size_t)(row * block + index) * size, in->data + (size_t)(element * block + index) * size, size);
-    }
-  }
-  return 0;
-}
-
-/* Where an element of the padded axis comes from; -1 outside. */
-static int64_t padded_index(const context *c, int64_t at, int64_t size) {
-  if (at >= 0 && at < size) return at;
-  if (is_text(c, "mode", "edge", "constant")) return at < 0 ? 0 : size - 1;
-  if (is_text(c, "mode", "wrap", "constant")) return (at % size + size) % size;
-  if (is_text(c, "mode", "constant", "constant")) return -1;
-  if (size == 1) return 0;
-  at = (at % (2 * size - 2) + 2 * size - 2) % (2 * size - 2); /* reflect */
-  return at < size ? at : 2 * size - 2 - at;
-}
-
-/* Pad; and Tile, which wraps around. */
-int run_pad(context *c) {
-  const opsetta_tensor *in = &c->in[0], *out = &c->out[0];
-  int64_t before[OPSETTA_RANK] = {0}, position[OPSETTA_RANK] = {0}, index, number, from, count;
-  size_t size = item_size(in->type);
-  int is_tile = !strcmp(c->type, "Tile");
-  uint32_t axis;
-  REQUIRE(in->rank == out->rank && (is_tile || !has(c, 2) || c->in[2].count == 1));
-  if (c->is_check) return 0;
-  count = is_tile ? 0 : c->in[1].count / 2;
-  REQUIRE(count <= in->rank && (!has(c, 3) || c->in[3].count == count));
-  for (index = 0; index < count; index++) {
-    number = has(c, 3) ? integer(&c->in[3], index) : index;
-    number += number < 0 ? in->rank : 0;
-    REQUIRE(number >= 0 && number < in->rank);
-    before[number] = integer(&c->in[1], index);
-    REQUIRE(before[number] >= -in->shape[number] && before[number] <= out->shape[number]);
-  }
-  for (axis = 0; axis < in->rank; axis++)
-    REQUIRE(in->shape[axis] > 0 || !out->count || (!is_tile && is_text(c, "mode", "constant", "constant")));
-  for (index = 0; index < out->count; index++) {
-    for (axis = 0, from = 0; axis < in->rank && from >= 0; axis++) {
-      int64_t at = position[axis] - before[axis];
-      at = is_tile ? at % in->shape[axis] : padded_index(c, at, in->shape[axis]);
-      from = at < 0 ? -1 : from * in->shape[axis] + at;
-    }
-    if (from >= 0) memmove(out->data + (size_t)index * size, in->data + (size_t)from * size, size);
-    else if (has(c, 2)) memmove(out->data + (size_t)index * size, c->in[2].data, size);
-    else memset(out->data + (size_t)index * size, 0, size);
-    for (axis = in->rank; axis-- > 0 && ++position[axis] >= out->shape[axis];) position[axis] = 0;
-  }
-  return 0;
-}
-
-/* Shape, Size. */
-int run_shape(context *c) {
-  int64_t rank = c->in[0].rank, start = int_of(c, "start", 0), index;
-  start += start < 0 ? rank : 0;
-  start = start < 0 ? 0 : start;
-  if (!strcmp(c->type, "Size")) {
-    REQUIRE(c->out[0].count == 1);
-    if (!c->is_check) set_integer(&c->out[0], 0, c->in[0].count);
-    return 0;
-  }
-  REQUIRE(start <= rank && c->out[0].count <= rank - start);
-  for (index = 0; index < c->out[0].count && !c->is_check; index++)
-    set_integer(&c->out[0], index, c->in[0].shape[start + index]);
-  return 0;
-}
-
-/* ConstantOfShape. */
-int run_fill(context *c) {
-  int64_t index;
-  for (index = 0; index < c->out[0].count && !c->is_check; index++) {
-    if (c->out[0].type == FLOAT) floats(&c->out[0])[index] = float_of(c, "value", 0);
-    else set_integer(&c->out[0], index, int_of(c, "value", 0));
-  }
-  return 0;
-}
-
-/* Trilu. */
-int run_triangle(context *c) {
-  const opsetta_tensor *in = &c->in[0];
-  int64_t rows, columns, index, diagonal;
-  size_t size = item_size(in->type);
-  int is_upper = int_of(c, "upper", 1) != 0;
-  REQUIRE(in->rank >= 2 && same_shape(in, &c->out[0]) && (!has(c, 1) || c->in[1].count == 1));
-  if (c->is_check) return 0;
-  rows = in->shape[in->rank - 2];
-  columns = in->shape[in->rank - 1];
-  diagonal = has(c, 1) ? integer(&c->in[1], 0) : 0;
-  diagonal = diagonal > columns ? columns : diagonal < -rows ? -rows : diagonal;
-  for (index = 0; index < in->count; index++) {
-    int64_t distance = index % columns - index / columns % rows - diagonal;
-    uint8_t *to = c->out[0].data + (size_t)index * size;
-    if (is_upper ? distance < 0 : distance > 0) memset(to, 0, size);
-    else memmove(to, in->data + (size_t)index * size, size);
-  }
-  return 0;
-}
-
-int run_one_hot(context *c) {
-  const opsetta_tensor *out = &c->out[0];
-  int64_t axis = axis_of(c, "axis", -1, out->rank), outer, depth, inner, row, column, index;
-  size_t size = item_size(out->type);
-  REQUIRE(axis >= 0 && c->in[2].count == 2);
-  outer = span(out, 0, axis);
-  depth = out->shape[axis];
-  inner = span(out, axis + 1, out->rank);
-  REQUIRE(c->in[0].count == outer * inner);
-  for (row = 0; row < outer && !c->is_check; row++)
-    for (index = 0; index < depth; index++)
-      for (column = 0; column < inner; column++) {
-        int64_t number = integer(&c->in[0], row * inner + column);
-        int is_on = number == index || number + depth == index;
-        memmove(out->data + (size_t)((row * depth + index) * inner + column) * size, c->in[2].data + (is_on ? size : 0), size);
+  if (read_walk(c, &at, &w, 3, limits)) return -1;
+  while (!c->is_check && next_row(&w))
+    for (index = 0; index < w.length; index++) {
+      int64_t from = w.offset[0] + index * w.step[0];
+      element = w.offset[1] + index * w.step[1];
+      for (k = 0; k < width; k++) {
+        number = integer(indices, w.offset[2] + index * w.step[2] + k);
+        number += number < 0 ? axes[2 * k] : 0;
+        REQUIRE(number >= 0 && number < axes[2 * k]);
+        element += number * axes[2 * k + 1];
       }
+      for (k = 0; is_scatter && k < block; k++) reduce_item(selected, element + k, plain, from + k, reduction);
+      if (!is_scatter && block) memmove(plain->data + (size_t)from * size, selected->data + (size_t)element * size, (size_t)block * size);
+    }
+  return 0;
+}
+
+/* Each element is a sum of elements along each axis, with weights; or, without weights, one of them. The operands are
+   the indices along all axes and their weights. Numbers: the rank, and of each axis the sizes of the operand and of the
+   result and the elements that are summed. */
+int run_resample(context *c) {
+  const opsetta_tensor *in = &c->in[0], *indices = &c->in[1], *out = &c->out[0];
+  const int64_t rank = c->numbers[0], *n = c->numbers + 1;
+  int64_t position[MOST_AXES] = {0}, number[MOST_AXES] = {0}, start[MOST_AXES], sizes[2] = {1, 1}, total = 0, axis, index;
+  const size_t size = item_size(in->type);
+  const int has_weights = has(c, 2);
+  REQUIRE(rank > 0 && rank <= MOST_AXES && c->node->number_count == 1 + 3 * rank && (!has_weights || in->type == FLOAT));
+  for (axis = 0; axis < rank; axis++) {
+    start[axis] = total;
+    sizes[0] = size_product(sizes[0], n[3 * axis]);
+    sizes[1] = size_product(sizes[1], n[3 * axis + 1]);
+    REQUIRE(size_product(n[3 * axis + 1], n[3 * axis + 2]) >= 0 && n[3 * axis + 2] > 0 && (has_weights || n[3 * axis + 2] == 1));
+    total += n[3 * axis + 1] * n[3 * axis + 2];
+  }
+  REQUIRE(sizes[0] == in->count && sizes[1] == out->count && total == indices->count && (!has_weights || c->in[2].count == total));
+  for (index = 0; index < out->count && !c->is_check; index++) {
+    float sum = 0;
+    do {
+      int64_t from = 0;
+      float weight = 1;
+      for (axis = 0; axis < rank; axis++) {
+        int64_t at = start[axis] + position[axis] * n[3 * axis + 2] + number[axis], source = integer(indices, at);
+        REQUIRE(source >= 0 && source < n[3 * axis]);
+        from = from * n[3 * axis] + source;
+        weight *= has_weights ? floats(&c->in[2])[at] : 1;
+      }
+      if (!has_weights) memmove(out->data + (size_t)index * size, in->data + (size_t)from * size, size);
+      else if (weight != 0) sum += weight * floats(in)[from];
+      for (axis = rank; axis-- > 0 && ++number[axis] >= n[3 * axis + 2];) number[axis] = 0;
+    } while (axis >= 0);
+    if (has_weights) floats(out)[index] = sum;
+    for (axis = rank; axis-- > 0 && ++position[axis] >= n[3 * axis + 1];) position[axis] = 0;
+  }
   return 0;
 }

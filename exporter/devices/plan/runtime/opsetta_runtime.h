@@ -11,18 +11,24 @@
 #define OPSETTA_RANK 8
 #define OPSETTA_MEMORIES 8
 
+/* The beginning of a plan. */
 typedef struct {
-  const uint8_t *plan;
-  size_t plan_size;
+  char magic[4];
+  uint32_t format, value_count, node_count, input_count, output_count, pool_count, text_size;
+  uint64_t arena_size, weights_size;
+  uint32_t main_count, memory_count, memories, unused; /* memories after the first; where the pool has their beginnings */
+} opsetta_head;
+
+typedef struct {
+  opsetta_head head;
+  const void *values, *nodes;
+  const int64_t *pool;
+  const uint32_t *inputs, *outputs;
+  const char *text;
   const uint8_t *weights;
-  uint64_t weights_size, arena_size;
-  uint32_t value_count, node_count, main_count, input_count, output_count;
-  const uint8_t *values, *nodes, *inputs, *outputs, *pool, *text;
-  uint32_t pool_count, text_size, depth;
-  uint32_t memory_count; /* memories after the first */
-  uint64_t memory_begins[OPSETTA_MEMORIES]; /* where they begin in the arena */
   uint8_t *memories[OPSETTA_MEMORIES]; /* where they are, if they do not follow the arena */
-  const char *error; /* what was refused, after a result other than 0 */
+  uint32_t depth;
+  const char *error;      /* what was refused, after a result other than 0 */
   const char *error_name; /* the node or operator that it is about */
 } opsetta_model;
 
@@ -46,8 +52,9 @@ int opsetta_input(opsetta_model *model, void *arena, uint32_t index, opsetta_ten
 int opsetta_output(opsetta_model *model, void *arena, uint32_t index, opsetta_tensor *tensor);
 
 /* If the plan has several memories, the arena is the first one, and `data` the memory of an index from 1 on. Without this
-   call, that memory follows the one before. Its bytes are up to the next beginning or to `arena_size`. */
+   call, that memory follows the one before. */
 int opsetta_set_memory(opsetta_model *model, uint32_t index, void *data);
+uint64_t opsetta_memory_size(const opsetta_model *model, uint32_t index);
 
 /* Computes the outputs from the inputs. Returns 0, or -1 with `error`. */
 int opsetta_run(opsetta_model *model, void *arena);

@@ -1,28 +1,42 @@
 /* Operators that combine the elements of rows: normalizations, reductions, and searches. */
 #include "kernels.h"
 
+/* Lines of `size` elements, which are `inner` apart. */
+typedef struct {
+  int64_t count, size, inner;
+} lines;
+
+/* Reads numbers: the lines outside, the elements of each line, and the lines next to one another. */
+static int read_lines(const context *c, const opsetta_tensor *tensor, lines *l) {
+  l->size = c->numbers[1];
+  l->inner = c->numbers[2];
+  l->count = size_product(c->numbers[0], l->inner);
+  REQUIRE(l->inner >= 0 && size_product(l->count, l->size) == tensor->count);
+  return 0;
+}
+
+static int64_t start_of(const lines *l, int64_t line, int64_t size) { return line / l->inner * size * l->inner + line % l->inner; }
+
 int run_softmax(context *c) {
-  int64_t axis = axis_of(c, "axis", -1, c->in[0].rank), outer, size, inner, row, column, index;
   int is_log = !strcmp(c->type, "LogSoftmax");
-  REQUIRE(axis >= 0 && same_shape(&c->in[0], &c->out[0]));
-  if (c->is_check) return 0;
-  outer = span(&c->in[0], 0, axis);
-  size = c->in[0].shape[axis];
-  inner = span(&c->in[0], axis + 1, c->in[0].rank);
-  for (row = 0; row < outer; row++)
-    for (column = 0; column < inner; column++) {
-      const float *x = floats(&c->in[0]) + row * size * inner + column;
-      float *y = floats(&c->out[0]) + row * size * inner + column, most = -INFINITY, total = 0;
-      for (index = 0; index < size; index++) most = x[index * inner] > most ? x[index * inner] : most;
-      if (inner == 1)
-        INDEPENDENT for (index = 0; index < size; index++) y[index] = is_log ? x[index] - most : exponential(x[index] - most);
-      else
-        for (index = 0; index < size; index++)
-          y[index * inner] = is_log ? x[index * inner] - most : exponential(x[index * inner] - most);
-      for (index = 0; index < size; index++) total += is_log ? exponential(y[index * inner]) : y[index * inner];
-      total = is_log ? logf(total) : 1.0f / total;
-      for (index = 0; index < size; index++) y[index * inner] = is_log ? y[index * inner] - total : y[index * inner] * total;
-    }
+  int64_t line, index;
+  lines l;
+  REQUIRE(c->in[0].count == c->out[0].count);
+  if (read_lines(c, &c->in[0], &l)) return -1;
+  for (line = 0; line < l.count && !c->is_check; line++) {
+    const int64_t start = start_of(&l, line, l.size), step = l.inner;
+    const float *x = floats(&c->in[0]) + start;
+    float *y = floats(&c->out[0]) + start, most = -INFINITY, total = 0;
+    for (index = 0; index < l.size; index++) most = x[index * step] > most ? x[index * step] : most;
+    if (step == 1)
+      INDEPENDENT for (index = 0; index < l.size; index++) y[index] = is_log ? x[index] - most : exponential(x[index] - most);
+    else
+      for (index = 0; index < l.size; index++)
+        y[index * step] = is_log ? x[index * step] - most : exponential(x[index * step] - most);
+    for (index = 0; index < l.size; index++) total += is_log ? exponential(y[index * step]) : y[index * step];
+    total = is_log ? logf(total) : 1.0f / total;
+    for (index = 0; index < l.size; index++) y[index * step] = is_log ? y[index * step] - total : y[index * step] * total;
+  }
   return 0;
 }
 
@@ -40,59 +54,29 @@ static void moments(const float *x, int64_t size, float epsilon, int has_mean, f
   *factor = (float)(1.0 / sqrt(squares / (double)size + epsilon));
 }
 
-/* LayerNormalization and RMSNormalization. */
-int run_layer_normalization(context *c) {
-  int64_t axis = axis_of(c, "axis", -1, c->in[0].rank), outer, size, row, index;
-  float epsilon = float_of(c, "epsilon", 1e-5), mean, factor;
-  REQUIRE(axis >= 0 && same_shape(&c->in[0], &c->out[0]));
-  outer = span(&c->in[0], 0, axis);
-  size = span(&c->in[0], axis, c->in[0].rank);
-  REQUIRE(c->in[1].count == size && (!has(c, 2) || c->in[2].count == size));
-  for (row = 0; row < outer && !c->is_check; row++) {
-    const float *x = floats(&c->in[0]) + row * size, *scale = floats(&c->in[1]);
-    float *y = floats(&c->out[0]) + row * size;
-    moments(x, size, epsilon, !strcmp(c->type, "LayerNormalization"), &mean, &factor);
-    INDEPENDENT for (index = 0; index < size; index++) y[index] = (x[index] - mean) * factor * scale[index];
-    for (index = 0; index < size && has(c, 2); index++) y[index] += floats(&c->in[2])[index];
-  }
-  return 0;
-}
-
-/* GroupNormalization and InstanceNormalization, whose groups are channels. Scales are by channel or by group. */
-int run_group_normalization(context *c) {
-  int64_t channels = c->in[0].shape[1], groups = int_of(c, "num_groups", channels), size, row, index;
-  float epsilon = float_of(c, "epsilon", 1e-5), mean, factor;
-  REQUIRE(c->in[0].rank >= 2 && same_shape(&c->in[0], &c->out[0]) && groups > 0 && channels % groups == 0);
-  REQUIRE(c->in[1].count == channels || c->in[1].count == groups);
-  REQUIRE(c->in[2].count == c->in[1].count);
-  if (c->is_check || !c->in[0].count) return 0;
-  size = c->in[0].count / c->in[0].shape[0] / groups;
-  for (row = 0; row < c->in[0].shape[0] * groups; row++) {
+/* All normalizations, whose operands are the source, scale, and optionally bias, mean and variance. Numbers: rows, the
+   elements of each, the neighbouring elements that share a scale, whether there is a mean, epsilon. */
+int run_normalize(context *c) {
+  const int64_t rows = c->numbers[0], size = c->numbers[1], inner = c->numbers[2], scales = c->in[1].count;
+  const float epsilon = (float)real_number(c, 4), *scale = floats(&c->in[1]), *bias = has(c, 2) ? floats(&c->in[2]) : NULL;
+  int64_t row, start, index;
+  float mean, factor;
+  REQUIRE(size_product(rows, size) == c->in[0].count && c->in[0].count == c->out[0].count && inner > 0 && size % inner == 0);
+  REQUIRE((scales > 0 || !c->in[0].count) && (!bias || c->in[2].count == scales));
+  REQUIRE(has(c, 3) == has(c, 4) && (!has(c, 3) || (c->in[3].count == scales && c->in[4].count == scales)));
+  for (row = 0; row < rows && size && !c->is_check; row++) {
     const float *x = floats(&c->in[0]) + row * size;
     float *y = floats(&c->out[0]) + row * size;
-    int64_t inner = size / (channels / groups), per_group = c->in[1].count / groups;
-    moments(x, size, epsilon, 1, &mean, &factor);
-    for (index = 0; index < size; index++) {
-      int64_t scale = row % groups * per_group + (per_group > 1 ? index / inner : 0);
-      y[index] = (x[index] - mean) * factor * floats(&c->in[1])[scale] + floats(&c->in[2])[scale];
-    }
-  }
-  return 0;
-}
-
-int run_batch_normalization(context *c) {
-  const float *x = floats(&c->in[0]);
-  float epsilon = float_of(c, "epsilon", 1e-5), *y = floats(&c->out[0]);
-  int64_t channels = c->in[0].rank > 1 ? c->in[0].shape[1] : 1, inner = span(&c->in[0], 2, c->in[0].rank), row, index;
-  uint32_t number;
-  REQUIRE(c->in[0].rank >= 1 && same_shape(&c->in[0], &c->out[0]));
-  for (number = 1; number < 5; number++) REQUIRE(c->in[number].count == channels);
-  if (c->is_check || !c->in[0].count) return 0;
-  for (row = 0; row < c->in[0].shape[0] * channels; row++, x += inner, y += inner) {
-    int64_t channel = row % channels;
-    float factor = floats(&c->in[1])[channel] / sqrtf(floats(&c->in[4])[channel] + epsilon);
-    float mean = floats(&c->in[3])[channel], bias = floats(&c->in[2])[channel];
-    INDEPENDENT for (index = 0; index < inner; index++) y[index] = (x[index] - mean) * factor + bias;
+    if (has(c, 3)) mean = floats(&c->in[3])[row % scales], factor = 1.0f / sqrtf(floats(&c->in[4])[row % scales] + epsilon);
+    else moments(x, size, epsilon, c->numbers[3] != 0, &mean, &factor);
+    if (inner == 1 && scales == size)
+      INDEPENDENT for (index = 0; index < size; index++) y[index] = (x[index] - mean) * factor * scale[index] + (bias ? bias[index] : 0);
+    else
+      for (start = 0; start < size; start += inner) {
+        const int64_t channel = (row * size + start) / inner % scales;
+        const float own = factor * scale[channel], shift = bias ? bias[channel] : 0;
+        INDEPENDENT for (index = start; index < start + inner; index++) y[index] = (x[index] - mean) * own + shift;
+      }
   }
   return 0;
 }
@@ -102,90 +86,69 @@ typedef struct {
   int64_t whole;
 } total;
 
-/* Adds `count` elements of a row to a total; exponentials are relative to `most`. */
-static void reduce_row(const char *type, const opsetta_tensor *in, int64_t at, int64_t step, int64_t count, total *sum,
-                       double most) {
-  int64_t index;
-  for (index = 0; index < count; index++, at += step) {
-    double x = in->type == FLOAT ? floats(in)[at] : 0;
-    int64_t n = in->type == FLOAT ? 0 : integer(in, at);
-    if (!strcmp(type, "Max")) {
-      sum->real = x > sum->real || x != x ? x : sum->real;
-      sum->whole = n > sum->whole ? n : sum->whole;
-    } else if (!strcmp(type, "Min")) {
-      sum->real = x < sum->real || x != x ? x : sum->real;
-      sum->whole = n < sum->whole ? n : sum->whole;
-    } else if (!strcmp(type, "Prod")) {
-      sum->real *= x;
-      sum->whole = (int64_t)((uint64_t)sum->whole * (uint64_t)n);
-    } else {
-      if (!strcmp(type, "L1")) x = fabs(x), n = n < 0 ? (int64_t)(0 - (uint64_t)n) : n;
-      else if (!strcmp(type, "L2") || !strcmp(type, "SumSquare")) x *= x, n = (int64_t)((uint64_t)n * (uint64_t)n);
-      else if (!strcmp(type, "LogSumExp")) x = exp(x - most);
-      sum->real += x;
-      sum->whole = (int64_t)((uint64_t)sum->whole + (uint64_t)n);
-    }
-  }
-}
+enum { SUM, MAX, MIN, PROD };                     /* how elements are combined */
+enum { PLAIN, ABSOLUTE, SQUARE, EXPONENTIAL };    /* what is combined */
+enum { NOTHING, MEAN, ROOT, LOGARITHM };          /* what follows */
 
-static total reduce_all(const opsetta_tensor *in, const char *type, walk w, int64_t start, double most) {
-  total sum = {0, 0};
-  if (!strcmp(type, "Max")) sum.real = -INFINITY, sum.whole = INT64_MIN;
-  if (!strcmp(type, "Min")) sum.real = INFINITY, sum.whole = INT64_MAX;
-  if (!strcmp(type, "Prod")) sum.real = 1, sum.whole = 1;
-  do {
-    int64_t step = w.steps[0][w.rank - 1], index, at = start + w.offset[0];
-    if ((!strcmp(type, "Sum") || !strcmp(type, "Mean")) && in->type == FLOAT)
+/* Combines the elements that a walk visits from `start` on; exponentials are relative to `most`. */
+static total reduce_all(const opsetta_tensor *in, int64_t combination, int64_t operand, walk w, int64_t start, double most) {
+  static const total FIRST[] = {{0, 0}, {-INFINITY, INT64_MIN}, {INFINITY, INT64_MAX}, {1, 1}};
+  total sum = FIRST[combination];
+  int64_t index;
+  while (next_row(&w)) {
+    const int64_t step = w.step[0], at = start + w.offset[0];
+    if (in->type == FLOAT && combination == SUM && operand == PLAIN)
       for (index = 0; index < w.length; index++) sum.real += floats(in)[at + index * step];
-    else reduce_row(type, in, at, step, w.length, &sum, most);
-  } while (next_row(&w));
+    else if (in->type == FLOAT)
+      for (index = 0; index < w.length; index++) {
+        double x = floats(in)[at + index * step];
+        x = operand == ABSOLUTE ? fabs(x) : operand == SQUARE ? x * x : operand == EXPONENTIAL ? exp(x - most) : x;
+        if (combination == SUM) sum.real += x;
+        else if (combination == PROD) sum.real *= x;
+        else if (x != x || (combination == MAX ? x > sum.real : x < sum.real)) sum.real = x;
+      }
+    else
+      for (index = 0; index < w.length; index++) {
+        int64_t n = integer(in, at + index * step);
+        uint64_t x = (uint64_t)n;
+        x = operand == SQUARE ? x * x : operand == ABSOLUTE && n < 0 ? 0 - x : x;
+        if (combination == SUM) sum.whole = (int64_t)((uint64_t)sum.whole + x);
+        else if (combination == PROD) sum.whole = (int64_t)((uint64_t)sum.whole * x);
+        else if (combination == MAX ? n > sum.whole : n < sum.whole) sum.whole = n;
+      }
+  }
   return sum;
 }
 
+/* Numbers: combination, operand, what follows; a walk over the result and the first elements that it reads, and a walk
+   over what is reduced from there on. */
 int run_reduce(context *c) {
   const opsetta_tensor *in = &c->in[0], *out = &c->out[0];
-  opsetta_tensor kept = *in, reduced = *in;
-  const char *type = c->type + strlen("Reduce");
-  int64_t steps[OPSETTA_RANK], index, count = has(c, 1) ? c->in[1].count : length_of(c, "axes"), at = 0, number;
-  int is_reduced[OPSETTA_RANK] = {0};
-  uint32_t axis;
+  const int64_t combination = c->numbers[0], operand = c->numbers[1], last = c->numbers[2];
+  int64_t at = 3, index, axis, limits[] = {out->count, in->count};
   walk outer, inner;
-  if (c->is_check && has(c, 1)) return 0;
-  for (axis = 0; axis < in->rank; axis++) is_reduced[axis] = count <= 0 && !int_of(c, "noop_with_empty_axes", 0);
-  for (index = 0; index < count; index++) {
-    number = has(c, 1) ? integer(&c->in[1], index) : item_of(c, "axes", index, 0);
-    number += number < 0 ? in->rank : 0;
-    REQUIRE(number >= 0 && number < in->rank);
-    is_reduced[number] = 1;
+  REQUIRE(combination >= 0 && combination <= PROD && operand >= 0 && operand <= EXPONENTIAL && (in->type == FLOAT || last <= MEAN));
+  if (read_walk(c, &at, &outer, 2, limits) || read_walk(c, &at, &inner, 1, limits + 1)) return -1;
+  limits[0] = outer.offset[1];
+  for (axis = 0; axis < MOST_AXES; axis++) {
+    REQUIRE(outer.steps[1][axis] >= 0 && inner.steps[0][axis] >= 0);
+    limits[0] += outer.shape[axis] ? (outer.shape[axis] - 1) * outer.steps[1][axis] : 0;
+    limits[0] += inner.shape[axis] ? (inner.shape[axis] - 1) * inner.steps[0][axis] : 0;
   }
-  for (axis = 0; axis < in->rank; axis++) {
-    steps[axis] = span(in, axis + 1, in->rank);
-    *(is_reduced[axis] ? &kept.shape[axis] : &reduced.shape[axis]) = 1;
-  }
-  kept.count = span(&kept, 0, kept.rank);
-  reduced.count = span(&reduced, 0, reduced.rank);
-  REQUIRE(kept.count == out->count);
-  if (c->is_check || !out->count) return 0;
-  REQUIRE(reduced.count > 0 || (strcmp(type, "Max") && strcmp(type, "Min")));
-  start_walk(&outer, &kept);
-  add_steps(&outer, 0, steps);
-  start_walk(&inner, &reduced);
-  add_steps(&inner, 0, steps);
-  join_axes(&inner);
-  do {
-    for (index = 0; index < outer.length; index++, at++) {
-      int64_t start = outer.offset[0] + index * outer.steps[0][outer.rank - 1];
-      double most = strcmp(type, "LogSumExp") ? 0 : reduce_all(in, "Max", inner, start, 0).real;
-      total sum = {0, 0};
-      if (reduced.count) sum = reduce_all(in, type, inner, start, most - most == 0 ? most : 0);
-      else if (!strcmp(type, "Prod")) sum.real = 1, sum.whole = 1;
-      if (!strcmp(type, "Mean")) sum.real /= (double)reduced.count, sum.whole /= reduced.count ? reduced.count : 1;
-      if (!strcmp(type, "L2")) sum.real = sqrt(sum.real);
-      if (!strncmp(type, "Log", 3)) sum.real = log(sum.real) + (most - most == 0 ? most : 0);
-      if (out->type == FLOAT) floats(out)[at] = (float)sum.real;
-      else set_integer(out, at, sum.whole);
+  REQUIRE(inner.count > 0 && inner.offset[0] == 0 && limits[0] < in->count);
+  while (!c->is_check && next_row(&outer))
+    for (index = 0; index < outer.length; index++) {
+      int64_t start = outer.offset[1] + index * outer.step[1], to = outer.offset[0] + index * outer.step[0];
+      double most = operand == EXPONENTIAL ? reduce_all(in, MAX, PLAIN, inner, start, 0).real : 0;
+      total sum;
+      most = most - most == 0 ? most : 0;
+      sum = reduce_all(in, combination, operand, inner, start, most);
+      if (last == MEAN) sum.real /= (double)inner.count, sum.whole /= inner.count;
+      if (last == ROOT) sum.real = sqrt(sum.real);
+      if (last == LOGARITHM) sum.real = log(sum.real) + most;
+      if (out->type == FLOAT) floats(out)[to] = (float)sum.real;
+      else set_integer(out, to, sum.whole);
     }
-  } while (next_row(&outer));
   return 0;
 }
 
@@ -204,79 +167,30 @@ static int is_before(const opsetta_tensor *tensor, int64_t i, int64_t j, int is_
                       : is_more || (!is_less && (is_last ? i > j : i < j));
 }
 
-/* ArgMax, ArgMin. */
-int run_arg(context *c) {
-  int64_t axis = axis_of(c, "axis", 0, c->in[0].rank), outer, size, inner, row, column, index, at = 0;
-  int is_last = int_of(c, "select_last_index", 0) != 0, is_ascending = !strcmp(c->type, "ArgMin");
-  REQUIRE(axis >= 0);
-  outer = span(&c->in[0], 0, axis);
-  size = c->in[0].shape[axis];
-  inner = span(&c->in[0], axis + 1, c->in[0].rank);
-  REQUIRE(c->out[0].count == outer * inner && size > 0);
-  for (row = 0; row < outer && !c->is_check; row++)
-    for (column = 0; column < inner; column++, at++) {
-      int64_t start = row * size * inner + column, best = 0;
-      for (index = 1; index < size; index++)
-        if (is_before(&c->in[0], start + index * inner, start + best * inner, is_ascending, is_last)) best = index;
-      set_integer(&c->out[0], at, best);
-    }
-  return 0;
-}
-
-/* Finds one element after another, so that no other memory is needed. */
+/* Finds one element after another, so that no other memory is needed; ArgMax and ArgMin need the indices of one. Numbers:
+   those of lines, how many elements, whether they ascend, whether the last of equal ones comes first. */
 int run_top_k(context *c) {
   const opsetta_tensor *in = &c->in[0], *values = &c->out[0], *indices = &c->out[1];
-  int64_t axis = axis_of(c, "axis", -1, in->rank), outer, size, inner, count, row, column, index, rank;
-  int is_ascending = !int_of(c, "largest", 1);
-  size_t item = item_size(in->type);
-  REQUIRE(axis >= 0 && values->rank == in->rank && same_shape(values, indices));
-  outer = span(in, 0, axis);
-  size = in->shape[axis];
-  inner = span(in, axis + 1, in->rank);
-  count = values->shape[axis];
-  REQUIRE(values->count == outer * count * inner && count <= size);
-  for (row = 0; row < outer && !c->is_check; row++)
-    for (column = 0; column < inner; column++) {
-      int64_t start = row * size * inner + column, last = -1;
-      for (rank = 0; rank < count; rank++) {
-        int64_t best = -1, at = (row * count + rank) * inner + column;
-        for (index = start; index < start + size * inner; index += inner)
-          if ((last < 0 || is_before(in, last, index, is_ascending, 0)) && index != last &&
-              (best < 0 || is_before(in, index, best, is_ascending, 0)))
-            best = index;
-        REQUIRE(best >= 0);
-        last = best;
-        memmove(values->data + (size_t)at * item, in->data + (size_t)best * item, item);
-        set_integer(indices, at, (best - start) / inner);
-      }
+  const int64_t count = c->numbers[3];
+  const int is_ascending = c->numbers[4] != 0, is_last = c->numbers[5] != 0;
+  const size_t item = item_size(in->type);
+  int64_t line, index, rank;
+  lines l;
+  if (read_lines(c, in, &l)) return -1;
+  REQUIRE(indices->count == size_product(l.count, count) && count <= l.size && (!values->memory || values->count == indices->count));
+  for (line = 0; line < l.count && !c->is_check; line++) {
+    int64_t start = start_of(&l, line, l.size), last = -1, to = start_of(&l, line, count);
+    for (rank = 0; rank < count; rank++, to += l.inner) {
+      int64_t best = -1;
+      for (index = start; index < start + l.size * l.inner; index += l.inner)
+        if ((last < 0 || is_before(in, last, index, is_ascending, is_last)) && index != last &&
+            (best < 0 || is_before(in, index, best, is_ascending, is_last)))
+          best = index;
+      REQUIRE(best >= 0);
+      last = best;
+      if (values->memory) memmove(values->data + (size_t)to * item, in->data + (size_t)best * item, item);
+      set_integer(indices, to, (best - start) / l.inner);
     }
-  return 0;
-}
-
-int run_cumulative_sum(context *c) {
-  int64_t axis, outer, size, inner, row, column, index;
-  int is_exclusive = int_of(c, "exclusive", 0) != 0, is_reverse = int_of(c, "reverse", 0) != 0;
-  REQUIRE(same_shape(&c->in[0], &c->out[0]) && c->in[1].count == 1);
-  if (c->is_check) return 0;
-  axis = integer(&c->in[1], 0);
-  axis += axis < 0 ? c->in[0].rank : 0;
-  REQUIRE(axis >= 0 && axis < c->in[0].rank);
-  outer = span(&c->in[0], 0, axis);
-  size = c->in[0].shape[axis];
-  inner = span(&c->in[0], axis + 1, c->in[0].rank);
-  for (row = 0; row < outer; row++)
-    for (column = 0; column < inner; column++) {
-      float sum = 0;
-      uint64_t whole = 0;
-      for (index = 0; index < size; index++) {
-        int64_t at = (row * size + (is_reverse ? size - 1 - index : index)) * inner + column;
-        float x = c->in[0].type == FLOAT ? floats(&c->in[0])[at] : 0;
-        uint64_t n = c->in[0].type == FLOAT ? 0 : (uint64_t)integer(&c->in[0], at);
-        if (!is_exclusive) sum += x, whole += n;
-        if (c->in[0].type == FLOAT) floats(&c->out[0])[at] = sum;
-        else set_integer(&c->out[0], at, (int64_t)whole);
-        if (is_exclusive) sum += x, whole += n;
-      }
-    }
+  }
   return 0;
 }
