@@ -39,6 +39,7 @@ from .products.lifted_rows import LiftRows
 from .products.linear_scales import FoldLinearScales
 from .products.outer_weights import DequantizeOutside
 from .products.quantized_products import SplitQuantizedProducts
+from .products.separate_columns import SeparateColumns
 from .products.stored_weights import ReadStoredWeights
 from .products.vectors import PutVectorsFirst
 from .shapes.adjacent_slices import SplitSlices
@@ -107,6 +108,7 @@ PASSES: tuple[type[OnnxPass], ...] = (
     GatherHeads,
     CropPadding,
     SplitSlices,
+    SeparateColumns,
     RejoinParts,
     ExchangeOperands,
     MergeEqualInitializers,
