@@ -13,7 +13,7 @@ from ..passes.quantization.forms import MICROSOFT
 from ..registration import Registry
 from ..registration.functions.registry import registry_or_default
 from .devices.targets.load_target import resolve_target
-from .devices.targets.target import Target
+from .devices.targets.target import Conventions, Target
 from .files.reading import Bounds
 from .lowering.conversion.conversion import convert
 from .lowering.conversion.foreign_operators import close_domain, with_standard_operators
@@ -53,7 +53,7 @@ def prepare_conversion(
     if standard or (resolved_target is not None and MICROSOFT not in resolved_target.domains):
         takes_scan = resolved_target is None or "Scan" in resolved_target.operators
         registry_of_target = with_standard_operators(registry_of_target, takes_scan)
-    omitted = () if resolved_target is None else resolved_target.conventions.omitted_passes
+    conventions = Conventions() if resolved_target is None else resolved_target.conventions
     if changes:
         from .editing.interface import change_interface
 
@@ -62,8 +62,9 @@ def prepare_conversion(
         level = level or DEFAULT_LEVEL
 
     def convert_source(keeps_weights: bool, observation: Observation | None = None) -> ir.Model:
-        arguments = registry_of_target, bounds, level, keeps_weights, observation, omitted
-        new_model = convert(source, new_opset, *arguments)
+        arguments = registry_of_target, bounds, level, keeps_weights, observation
+        omitted, kernels = conventions.omitted_passes, conventions.kernels
+        new_model = convert(source, new_opset, *arguments, omitted_passes=omitted, kernels=kernels)
         close_domain(new_model, warns=standard)
         if resolved_target is not None:
             from .devices.targets.write_for_target import write_for

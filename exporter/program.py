@@ -150,6 +150,7 @@ class SourceModel:
             keep=keep,
             level=level,
             omitted_passes=target.conventions.omitted_passes if target is not None else (),
+            kernels=target.conventions.kernels if target is not None else (),
             keeps_weights=keeps_weights,
             observation=observation,
             bounds=bounds_of(self._capture.trusted),

@@ -267,8 +267,9 @@ class GraphContext:
         return dtype is None or dtype in schema.inputs[0].dtypes
 
     def has_kernel(self, op_type: str, value: Value) -> bool:
-        """Whether runtimes have a kernel of an ONNX operator for a value's type, here; see `runtimes`."""
-        return runtimes.has_kernel(op_type, value.dtype, self.opset)
+        """Whether the consumer, or every known runtime, has a kernel of an operator for a value's type."""
+        consumer_has_kernel = op_type in self.construction.kernels
+        return consumer_has_kernel or runtimes.has_kernel(op_type, value.dtype, self.opset)
 
     def constant(self, value: object, dtype: DataType | None = None) -> Value:
         """A constant tensor of a Python number, nested list, or numpy array.

@@ -51,8 +51,13 @@ LAST_OPSET = {
     "QuantizeLinear": 27,
     "ReduceLogSumExp": 27,
     "RoiAlign": 21,
+    # It runs Swish's function at 24 and 25 only.
+    **dict.fromkeys(("SwiGLU", "Swish"), 0),
 }
-"""The last opset at which onnxruntime 1.32 has any kernel of an operator: none of the next version."""
+"""The last opset at which onnxruntime 1.32 has any kernel of an operator: none of the next version.
+
+The target of a model may have kernels that onnxruntime lacks: `kernels` of its conventions names them.
+"""
 
 
 def has_kernel(op_type: str, dtype: DataType | None, opset: int = 0) -> bool:

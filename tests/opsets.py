@@ -47,9 +47,10 @@ def emission(program: opsetta.Program) -> tuple[bytes, frozenset[tuple[str, int]
 
 def choose(opsets: Iterable[int], turn: int) -> list[int]:
     """The lowest, the highest, and one in between, at each turn another one; all of them in a full run."""
-    lowest, *between, highest = ordered = sorted(opsets)
-    if len(between) < 2 or is_full_run():
+    ordered = sorted(opsets)
+    if len(ordered) < 4 or is_full_run():
         return ordered
+    lowest, *between, highest = ordered
     return [lowest, between[turn % len(between)], highest]
 
 

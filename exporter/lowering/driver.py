@@ -207,7 +207,7 @@ class Driver(abc.ABC, Generic[S]):
         mutated = {value for value in self.state if facts_of(value).mutated}
         fixed_weights = self.state if self.keeps_weights else mutated
         initializers = Initializers(model, fixed_weights, () if self.is_frozen else self.state)
-        optimize(model, initializers, self.level, self.omitted_passes)
+        optimize(model, initializers, self.level, self.omitted_passes, self.construction.kernels)
         self.state |= initializers.derived
 
     @property

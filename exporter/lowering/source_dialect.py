@@ -72,6 +72,7 @@ def lower(
     keep: Iterable[Value] = (),
     level: str = DEFAULT_LEVEL,
     omitted_passes: Collection[str] = (),
+    kernels: Collection[str] = (),
     keeps_weights: bool = False,
     observation: Observation | None = None,
     bounds: Bounds = TRUSTED,
@@ -87,6 +88,7 @@ def lower(
         keep: source values to add as further outputs, for comparing intermediate results.
         level: of optimization, one of `passes.onnx_graph.levels.LEVELS`.
         omitted_passes: the names of ONNX passes that do not run.
+        kernels: operators that the consumer has kernels of, where onnxruntime may lack them.
         keeps_weights: whether weights keep their names and contents, as in a graph for training.
         observation: filled with the origins of the ONNX nodes.
         bounds: what may be made of the graph.
@@ -104,6 +106,7 @@ def lower(
     driver.construction.limits = limits_of_source(source, bounds)
     driver.level, driver.keeps_weights = level, driver.keeps_weights or keeps_weights
     driver.omitted_passes = omitted_passes
+    driver.construction.kernels = kernels
     with rare_for(len(source.graph)):
         model = driver.run()
         annotate_inplace(model)

@@ -42,12 +42,14 @@ class NodePass(IndexedPass):
     Attributes:
         op_types: the operators, of ONNX's own domain; None for all of them.
         writes: an operator that the pass writes. The pass does nothing in an opset without it, or at which
-            onnxruntime has no kernel for it.
+            neither onnxruntime nor the consumer has a kernel for it.
+        kernels: operators that the consumer of the model has kernels of.
         opset: the opset of the model that is rewritten.
     """
 
     op_types: Collection[str] | None = None
     writes: str | None = None
+    kernels: Collection[str] = ()
     opset: int = 0
 
     def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
@@ -64,10 +66,11 @@ class NodePass(IndexedPass):
         return modified
 
     def can_write(self, op_type: str | None) -> bool:
-        """Whether the model's opset has an operator, and onnxruntime a kernel for it; True for None."""
+        """Whether the model's opset has an operator, and runtimes a kernel for it; True for None."""
         if op_type is None:
             return True
-        return self.schema(op_type) is not None and has_kernel(op_type, None, self.opset)
+        runs = op_type in self.kernels or has_kernel(op_type, None, self.opset)
+        return self.schema(op_type) is not None and runs
 
     def begin(self, model: ir.Model) -> bool:
         """Prepare for a model; returns whether the pass applies to it."""

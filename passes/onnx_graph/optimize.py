@@ -22,13 +22,14 @@ from .fusions.refined_shapes import RefineAndFold
 from .fusions.repeated_heads import GatherHeads
 from .fusions.rms_normalization import FuseRMSNormalization
 from .fusions.rotary_embedding import FuseRotaryEmbedding
+from .fusions.swish import FuseSwiGLU, FuseSwish
 from .fusions.top_probabilities import NormalizeTopLogits
 from .images.padded_convolutions import CropPadding, FoldPadding
 from .images.padded_pooling import SeparatePaddedPools
 from .images.single_pixels import RepeatSinglePixels
 from .images.whole_pooling import PoolWhole
 from .levels import DEFAULT_LEVEL, LEVELS
-from .node_pass import run_in_order
+from .node_pass import NodePass, run_in_order
 from .pass_order import OnnxPass, order_runs
 from .products.dequantized_weights import DequantizeWeights
 from .products.flatten_rows import FlattenRows
@@ -38,6 +39,7 @@ from .products.lifted_rows import LiftRows
 from .products.linear_scales import FoldLinearScales
 from .products.outer_weights import DequantizeOutside
 from .products.quantized_products import SplitQuantizedProducts
+from .products.separate_columns import SeparateColumns
 from .products.stored_weights import ReadStoredWeights
 from .products.vectors import PutVectorsFirst
 from .shapes.adjacent_slices import SplitSlices
@@ -92,6 +94,8 @@ PASSES: tuple[type[OnnxPass], ...] = (
     FoldLinearScales,
     RemoveNaNReplacements,
     FuseGelu,
+    FuseSwish,
+    FuseSwiGLU,
     OrderGelu,
     FuseLayerNormalization,
     FuseRMSNormalization,
@@ -104,6 +108,7 @@ PASSES: tuple[type[OnnxPass], ...] = (
     GatherHeads,
     CropPadding,
     SplitSlices,
+    SeparateColumns,
     RejoinParts,
     ExchangeOperands,
     MergeEqualInitializers,
@@ -133,6 +138,7 @@ def optimize(
     initializers: Initializers | None = None,
     level: str = DEFAULT_LEVEL,
     omitted: Collection[str] = (),
+    kernels: Collection[str] = (),
 ) -> bool:
     """Run the ONNX passes of a level; docs/optimization.md describes each.
 
@@ -143,6 +149,7 @@ def optimize(
         initializers: the constants that may be folded; by default all initializers.
         level: one of `levels.LEVELS`.
         omitted: the names of passes that do not run.
+        kernels: operators that the consumer of the model has kernels of, where onnxruntime may lack them.
 
     Returns:
         Whether the graph changed.
@@ -153,6 +160,9 @@ def optimize(
     initializers = initializers or Initializers(model)
     is_small = len(model.graph.outputs) <= _MAXIMUM_OUTPUTS
     passes = _passes_of(level if is_small else "none", initializers, omitted)
+    for run in passes:
+        if isinstance(run, NodePass):
+            run.kernels = kernels
 
     def remedy_for(failed: ir.passes.PassBase) -> str:
         lower = [name for name in reversed(LEVELS) if LEVELS.index(name) < LEVELS.index(level)]

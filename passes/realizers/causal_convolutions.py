@@ -1,6 +1,6 @@
 """Writes causal convolutions as CausalConvWithState, which opsets from 27 on have.
 
-    Slice(Conv(x, w, b, pads=[k - 1, k - 1]), end=length), and x * Sigmoid(x) behind it
+    Slice(Conv(x, w, b, pads=[k - 1, k - 1]), end=length), and x * Sigmoid(x) or Swish(x) behind it
 
 1. The Conv has one kernel of k elements for each channel, steps of one, and k - 1 elements before the first.
 2. The elements behind the last one, if there are any, are cut off: the result has the length of the input.
@@ -16,7 +16,7 @@ from ...registration.schemas import operator_schema
 from ..onnx_graph.simplification.unused_nodes import RemoveUnused
 from .rewriting import Rewriter, attribute, is_onnx, only_reader
 
-_OPERATOR = "CausalConvWithState"
+CAUSAL_CONVOLUTION = "CausalConvWithState"
 
 
 class FuseCausalConvolutions(ir.passes.InPlacePass):
@@ -25,7 +25,7 @@ class FuseCausalConvolutions(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
         opset = model.opset_imports.get("")
-        if opset is None or operator_schema(_OPERATOR, opset) is None:
+        if opset is None or operator_schema(CAUSAL_CONVOLUTION, opset) is None:
             return ir.passes.PassResult(model, False)
         rewriter = Rewriter(model)
         modified = False
@@ -36,7 +36,7 @@ class FuseCausalConvolutions(ir.passes.InPlacePass):
                     continue
                 last, activation = _with_activation(last)
                 with rewriter.before(last, node.name) as g:
-                    result, _ = g.op(_OPERATOR, *node.inputs, activation=activation, outputs=2)
+                    result, _ = g.op(CAUSAL_CONVOLUTION, *node.inputs, activation=activation, outputs=2)
                 result.type, result.shape = last.outputs[0].type, last.outputs[0].shape
                 rewriter.replace(last, [result])
                 modified = True
@@ -79,6 +79,9 @@ def _with_activation(node: ir.Node) -> tuple[ir.Node, str]:
     """The node that computes the result of an activation, and its name; the node itself without one."""
     value = node.outputs[0]
     readers = [reader for reader, _ in value.uses()]
+    swish = only_reader(value)
+    if swish is not None and is_onnx(swish, "Swish") and attribute(swish, "alpha", 1.0) == 1:
+        return swish, "silu"
     sigmoid = next((reader for reader in readers if is_onnx(reader, "Sigmoid")), None)
     product = None if sigmoid is None else only_reader(sigmoid.outputs[0])
     is_silu = product is not None and is_onnx(product, "Mul") and not value.is_graph_output()

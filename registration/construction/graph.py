@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import numpy as np
 import onnx_ir as ir
@@ -82,6 +82,7 @@ class Construction:
         composing: the ONNX operators that the version ladder is composing, outermost first.
         limits: the remaining limits for an untrusted model; None for the user's own model.
         infers: whether to infer all shapes, because the source has none.
+        kernels: operators that the consumer has kernels of, where other runtimes may lack them.
     """
 
     def __init__(self, graph: ir.Graph, opset: int):
@@ -93,6 +94,7 @@ class Construction:
         self.composing: list[str] = []
         self.limits: Limits | None = None
         self.infers = False
+        self.kernels: Collection[str] = ()
         self._pool = ConstantPool(graph, self.names.unique)
         self._opset_imports = graph.opset_imports
 

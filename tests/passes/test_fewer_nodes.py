@@ -187,6 +187,26 @@ def test_readers_repeat_along_sizes_with_a_name() -> None:
     assert operators(case, BroadcastNamed(case.known)) == ["ReduceMax", "Neg", "Add"]
 
 
+@pytest.mark.parametrize("position", [0, 2, None])
+def test_rotary_tables_are_repeated_by_their_readers(position: int | None) -> None:
+    """The sum over what is repeated, instead of one position, needs all of it."""
+    case = Case(["b", 4, "n"], 15)
+    g = case.g
+    row = g.op("Unsqueeze", g.op("ReduceMax", case.x, axes=[0, 1], keepdims=0), axes=[0, 1])
+    sizes = g.op("Concat", [3], g.op("Shape", case.x, start=0, end=1), [1], axis=0)
+    wide = g.op("Expand", row, sizes)
+    wide.shape = ir.Shape([3, "b", "n"])
+    angles = g.op("Cos", g.op("Unsqueeze", wide, axes=[3]))
+    if position is None:
+        rows = g.op("ReduceSum", angles, axes=[0], keepdims=0)
+    else:
+        rows = g.op("Gather", angles, np.int64(position), axis=0)
+    table = g.op("Unsqueeze", g.op("Concat", rows, rows, axis=2), axes=[1])
+    case.returns(g.op("Mul", g.op("Unsqueeze", case.x, axes=[3]), table))
+    assert case.checked(X, BroadcastNamed(case.known)) is (position is not None)
+    assert ("Expand" in case.ops()) is (position is None)
+
+
 @pytest.mark.parametrize("mask_axes", [[0], [0, 1], [2]])
 def test_attention_repeats_its_mask_over_texts_and_heads(mask_axes: list[int]) -> None:
     """It does not repeat a mask over the queries."""

@@ -52,6 +52,20 @@ def test_a_gated_normalization_keeps_the_shape_of_its_heads(opset: int) -> None:
     assert case.ops().count("Reshape") == 2
 
 
+def test_a_reshape_to_a_third_shape_reads_the_shape_of_the_heads() -> None:
+    case = Case(["batch", "length", 4, 8])
+    g = case.g
+    normalized = g.op("Mul", normalize(case, flat(case, g.op("Relu", case.x))), g.op("Sigmoid", gate(case)))
+    sizes = g.op("Slice", g.op("Shape", case.x), starts=[0], ends=[2], axes=[0])
+    merged = g.op("Reshape", normalized, g.op("Concat", sizes, [32], axis=0), allowzero=1)
+    merged.shape = Case(["batch", "length", 32]).x.shape
+    case.returns(g.op("MatMul", merged, case.weight("w", numbers(32, 5))))
+    assert case.checked(X, LiftRows(case.known), exact=False)
+    case.remove_unused()
+    assert case.ops().count("Reshape") == 3
+    assert "Concat" not in case.ops()
+
+
 @pytest.mark.parametrize("op", ["Softmax", "LayerNormalization", "RMSNormalization"])
 def test_normalizations_of_the_last_axis(op: str) -> None:
     case = Case(["batch", "length", 4, 8], 23)

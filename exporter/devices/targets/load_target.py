@@ -188,6 +188,7 @@ class _Reader:
             ("explicit_attributes", _attributes),
             ("unshared_constants", _operators),
             ("omitted_passes", _optimization_passes),
+            ("kernels", _operators),
         ):
             fields[key] = self.texts(f"conventions.{key}", table.get(key))
             for name in fields[key]:

@@ -97,6 +97,8 @@ class Conventions:
         recurrent_outputs: "all" if LSTM, GRU and RNN need all of their outputs.
         vector_inputs: "reshaped" if inputs of rank 1, which the target reads as columns, pass a Reshape.
         omitted_passes: passes of the optimization whose graphs the target does not read.
+        kernels: operators that are written though onnxruntime has no kernel of them: `Attention` from opset
+            25 on, `LinearAttention`, `CausalConvWithState`, `Swish`, `SwiGLU`.
     """
 
     constants: str | None = None
@@ -112,6 +114,7 @@ class Conventions:
     recurrent_outputs: str | None = None
     vector_inputs: str | None = None
     omitted_passes: tuple[str, ...] = ()
+    kernels: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

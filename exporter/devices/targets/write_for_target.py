@@ -30,6 +30,7 @@ from ....passes.onnx_graph.simplification.exponents import AlignExponents
 from ....passes.onnx_graph.simplification.unused_nodes import RemoveUnused
 from ....passes.quantization.dequantized_products import WriteMatMulNBits
 from ....passes.quantization.forms import MICROSOFT
+from ....passes.realizers.causal_convolutions import CAUSAL_CONVOLUTION, FuseCausalConvolutions
 from ....passes.realizers.compose_operators import ComposeOperators
 from ....passes.realizers.form_matching import rule_matches
 from ....passes.realizers.unroll_recurrent import OPERATORS_OF_STEPS, UnrollRecurrent
@@ -175,6 +176,8 @@ def _passes(model: ir.Model, conventions: Conventions) -> list[ir.passes.PassBas
         or conventions.vector_inputs
     ):
         passes.append(WriteInitializers())
+    if CAUSAL_CONVOLUTION in conventions.kernels:
+        passes.append(FuseCausalConvolutions())
     if conventions.float_exponents:
         passes.append(AlignExponents(initializers))
     if conventions.gemm_weights is not None:

@@ -74,6 +74,7 @@ def convert(
     keeps_weights: bool = False,
     observation: Observation | None = None,
     omitted_passes: Collection[str] = (),
+    kernels: Collection[str] = (),
 ) -> ir.Model:
     """Convert a model to another opset; the model is not changed, and weights are shared.
 
@@ -83,6 +84,7 @@ def convert(
         level: of optimization; by default that of `DEFAULT_LEVEL`, and none for a model that has the opset.
         keeps_weights: whether initializers keep their names and contents.
         observation, omitted_passes: the origins of the new nodes, and ONNX passes that do not run.
+        kernels: operators that the consumer has kernels of, where onnxruntime may lack them.
 
     Raises:
         OpsetError: an opset that opsetta does not write.
@@ -107,6 +109,7 @@ def convert(
     conversion.known_invalid = check_source(source, source_opset, opset, conversion.registry)
     conversion.observation = observation
     conversion.omitted_passes = (*omitted_passes, *_TRUST_NAMES_OF_SIZES)
+    conversion.construction.kernels = kernels
     conversion.level, conversion.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
     with shapes.faults_of_file(source_opset):
         return _attach_carried(model, with_contents(conversion.run()))

@@ -8,7 +8,8 @@
    operands scalars.
 2. Every tensor that enters is the result of a Reshape, and one of them, or the Reshape behind, removes more
    Reshapes than are added. Nothing else reads the values between, and the graph does not return the last one.
-3. All sizes of the new shape are known or have names, and Reshape can restore the old one where it is read.
+3. All sizes of the new shape are known or have names, and Reshape can restore the old one where it is read. A
+   Reshape behind to a third shape then reads the new shape.
 """
 
 from __future__ import annotations
@@ -79,12 +80,18 @@ class LiftRows(ConstantPass):
                 continue
             ends = last is not None and _same_shape(last.outputs[0].shape, shape)
             saved = sum(_same_shape(_source_shape(entry), shape) for entry in region.entries)
-            back = None if ends else _target(shape, result.shape)
+            onward = None
+            if last is not None and last.outputs[0].shape is not None and not ends:
+                onward = _target(shape, last.outputs[0].shape)
+            back = None if ends or onward is not None else _target(shape, result.shape)
             forth = [_target(_source_shape(entry), shape) for entry in region.entries]
             # Without a Reshape behind, one must restore the shape.
-            if saved + (1 if ends else -1) < 1 or None in forth or (back is None and not ends):
+            saved += 1 if ends else 0 if onward is not None else -1
+            if saved < 1 or None in forth or (back is None and onward is None and not ends):
                 continue
             self._lift(result, region, shape, last if ends else None, back)
+            if last is not None and onward is not None:
+                self._set_target(last, onward)
             return True
         return False
 
@@ -156,7 +163,8 @@ class LiftRows(ConstantPass):
         """Let the nodes compute in a shape.
 
         Args:
-            last: the Reshape behind, which is removed; without one, a Reshape to `back` is added.
+            last: the Reshape behind, which is removed.
+            back: the target of a Reshape that is added behind; None for none.
         """
         old_shape = result.shape
         for entry in region.entries:
@@ -165,7 +173,7 @@ class LiftRows(ConstantPass):
             if _same_shape(source.shape, shape):
                 replace_by_value(entry, source)
                 continue
-            entry.replace_input_with(1, self._sizes(_target(source.shape, shape)))
+            self._set_target(entry, _target(source.shape, shape))
             value.shape = shape
         for node in region.nodes:
             self._name_last_axis(node, len(shape) - 1)
@@ -176,6 +184,7 @@ class LiftRows(ConstantPass):
             value.shape = ir.Shape([*shape[:-1], 1]) if is_column else shape
         if last is not None:
             replace_by_value(last, result)
+        if back is None:
             return
         uses = list(result.uses())
         readers, producer = {node for node, _ in uses}, result.producer()
@@ -187,6 +196,10 @@ class LiftRows(ConstantPass):
         )
         for node, index in uses:
             node.replace_input_with(index, restored)
+
+    def _set_target(self, reshape: ir.Node, target: list[int] | None) -> None:
+        reshape.attributes.pop("allowzero", None)
+        reshape.replace_input_with(1, self._sizes(target))
 
     def _sizes(self, target: list[int] | None) -> ir.Value:
         return self.initializers.make(np.array(target, dtype=np.int64), "lifted_shape")

@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ..constants.deferred_constants import transposed_blocks, transposed_matrix
 from ..constants.reused_memory import empty
 from ..node_pass import ConstantPass, removable_producer, replace_by_value
 from ..pass_order import Run
+from .linear_layer import LinearLayer, find_layer
 from .scaled_weights import scaled_blocks
 
 _MOVES = ("Reshape", "Transpose", "Unsqueeze", "Squeeze", "Flatten")
@@ -40,46 +40,27 @@ class FoldLinearScales(ConstantPass):
             if numbers is None or len(numbers.shape) > 1 or numbers.dtype not in _FLOATS:
                 continue
             layer = self._layer(operand, node, is_number=numbers.size == 1)
-            if layer is not None and self._scale(*layer, numbers.numpy(), node.op_type == "Div"):
+            if layer is not None and self._scale(layer, numbers.numpy(), node.op_type == "Div"):
                 if operand.shape is None:
                     operand.shape = node.outputs[0].shape
                 replace_by_value(node, operand)
                 return True
         return False
 
-    def _layer(
-        self, value: ir.Value, reader: ir.Node, is_number: bool
-    ) -> tuple[ir.Node, ir.Node | None] | None:
-        """The MatMul that a value comes from, and the Add of its bias if there is one."""
+    def _layer(self, value: ir.Value, reader: ir.Node, is_number: bool) -> LinearLayer | None:
+        """The layer that a value comes from, perhaps through changes of shape."""
         node = removable_producer(reader, value)
         # A single number can pass changes of shape; numbers by column belong to the last dimension.
-        while is_number and node is not None and node.op_type in _MOVES:
-            node = removable_producer(node, node.inputs[0])
-        if node is None:
-            return None
-        if node.op_type == "MatMul":
-            return node, None
-        if node.op_type != "Add":
-            return None
-        for index in (0, 1):
-            product, bias = node.inputs[index], node.inputs[1 - index]
-            matmul = removable_producer(node, product, "MatMul")
-            if matmul is not None and bias is not None and len(bias.shape or ()) == 1:
-                return matmul, node
-        return None
+        while is_number and node is not None and node.op_type in _MOVES and node.inputs[0] is not None:
+            reader, value = node, node.inputs[0]
+            node = removable_producer(reader, value)
+        return find_layer(self.initializers, reader, value)
 
-    def _scale(self, product: ir.Node, addition: ir.Node | None, numbers: np.ndarray, divides: bool) -> bool:
-        weight = product.inputs[1]
-        if weight is None or not self._is_exclusive(weight) or len(weight.shape or ()) != 2:
+    def _scale(self, layer: LinearLayer, numbers: np.ndarray, divides: bool) -> bool:
+        weight = layer.product.inputs[1]
+        if weight is None or ir.DataType.from_numpy(numbers.dtype) != weight.dtype:
             return False
-        columns = weight.shape[1]  # type: ignore[index]
-        index, bias = 0, None
-        if addition is not None:
-            index = 1 if addition.inputs[0] is product.outputs[0] else 0
-            bias = addition.inputs[index]
-            if bias is None or not self._is_exclusive(bias) or bias.shape is None or bias.shape[0] != columns:
-                return False
-        if numbers.size not in (1, columns) or ir.DataType.from_numpy(numbers.dtype) != weight.dtype:
+        if numbers.size not in (1, layer.columns):
             return False
         wide = numbers.reshape(-1).astype(np.float64)
         with np.errstate(all="ignore"):
@@ -87,37 +68,18 @@ class FoldLinearScales(ConstantPass):
         # A division by 0 would turn all weights into infinities.
         if not np.isfinite(factor).all():
             return False
-        product.replace_input_with(1, self._scale_constant(weight, factor))
-        if addition is not None and bias is not None:
-            addition.replace_input_with(index, self._scale_constant(bias, factor))
-        return True
-
-    def _is_exclusive(self, value: ir.Value) -> bool:
-        is_exclusive = (
-            self.initializers.is_constant(value) and len(value.uses()) == 1 and not value.is_graph_output()
+        layer.replace(
+            self.initializers,
+            lambda constant, axis: self._scale_constant(
+                constant, factor.reshape(-1, 1) if axis == 0 else factor
+            ),
         )
-        return is_exclusive and value.dtype in _FLOATS
+        return True
 
     def _scale_constant(self, value: ir.Value, factor: np.ndarray) -> ir.Value:
         """A weight or bias times a factor, or a factor for each column."""
-        if value in self.initializers.transposed:
-            # The stored matrix is scaled by its rows: a Gemm can then do without the transposed copy.
-            scaled = self._scale_constant(self.initializers.restore(value), factor.reshape(-1, 1))
-            assert scaled.const_value is not None
-            rows, columns = scaled.const_value.shape.numpy()
-            copy = self.initializers.derive(
-                [scaled],
-                transposed_matrix,
-                scaled.const_value.dtype,
-                (columns, rows),
-                suffix="transposed",
-                blocks=transposed_blocks,
-            )
-            self.initializers.transposed[copy] = scaled
-            return copy
         assert value.const_value is not None
         tensor = value.const_value
-
         return self.initializers.derive(
             [value],
             lambda array: _multiply_in_float32(array, factor),

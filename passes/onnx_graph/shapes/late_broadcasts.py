@@ -1,7 +1,8 @@
 """ONNX pass: removes an Expand, an And with True, or an Or with False, whose readers repeat the value anyway.
 
 1. Every reader repeats the mask anyway: an elementwise operator with an operand of the full size, perhaps
-   after other elementwise operators and reductions along other axes, or an Attention.
+   after other elementwise operators, reductions and joints of repeated values along other axes, or an
+   Attention. A Gather of one position along a repeated axis reads the only one that remains.
 2. Ranks and sizes are known, and the mask has the rank of the result, so that no reader sees another rank.
 """
 
@@ -9,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from ..node_pass import ConstantPass, replace_by_value
 from ..pass_order import Run
+from ..products.row_rules import UNARY_BY_ROWS
 
 _NEUTRAL = {"And": True, "Or": False}
-_UNARY = frozenset(("Cast", "Not", "Identity", "Neg"))
 BROADCASTING = frozenset(
     "Add And Div Equal Greater GreaterOrEqual Less LessOrEqual Mul Or Sub Where Xor".split()
 )
@@ -48,14 +50,11 @@ class BroadcastLate(ConstantPass):
             if value is None or mask is None or not self._is_neutral(node, index):
                 continue
             axes = _repeated_axes(mask, result, self.trusts_names)
-            narrowed: list[ir.Value] = []
+            narrowed: dict[ir.Value, frozenset[int]] = {}
             if axes is None or not self._is_repeated(result, axes, narrowed):
                 continue
-            for repeated in narrowed:
-                assert repeated.shape is not None
-                repeated.shape = ir.Shape(
-                    [1 if axis in axes else size for axis, size in enumerate(repeated.shape)]
-                )
+            for repeated, narrow_axes in narrowed.items():
+                self._narrow(repeated, narrow_axes)
             replace_by_value(node, mask)
             return True
         return False
@@ -70,54 +69,94 @@ class BroadcastLate(ConstantPass):
         array = value.const_value.numpy()
         return bool(array.size) and bool((array == _NEUTRAL[node.op_type]).all())
 
-    def _is_repeated(self, value: ir.Value, axes: frozenset[int], narrowed: list[ir.Value]) -> bool:
+    def _narrow(self, value: ir.Value, axes: frozenset[int]) -> None:
+        """Give a value the size 1 along axes; a Gather along one of them reads the first position."""
+        assert value.shape is not None
+        value.shape = ir.Shape([1 if axis in axes else size for axis, size in enumerate(value.shape)])
+        for node, _ in list(value.uses()):
+            if node.op_type == "Gather" and _gathered_axis(node, value) in axes:
+                node.replace_input_with(1, self.initializers.make(np.array(0, np.int64), "first_position"))
+
+    def _is_repeated(
+        self, value: ir.Value, axes: frozenset[int], narrowed: dict[ir.Value, frozenset[int]]
+    ) -> bool:
         """Whether every reader repeats a value along axes; `narrowed` collects values that become smaller."""
         if value.is_graph_output() or len(narrowed) >= MAXIMUM_READERS:
             return False
-        narrowed.append(value)
+        narrowed[value] = axes
         for node, _ in value.uses():
             # A reader in a sub-graph may see the shape of the value.
             if node.domain or len(node.outputs) != 1 or node.graph is not _graph(value):
                 return False
             result = node.outputs[0]
+            axes_of_result = self._axes_of_result(node, value, axes, narrowed)
+            if axes_of_result is None or (axes_of_result and result.shape is None):
+                return False
             if result in narrowed:
-                continue
-            if node.op_type == "Attention" and value.shape is not None and len(value.shape) == 4:
-                # It repeats its mask over the batch and the heads.
-                readers = [index for index, operand in enumerate(node.inputs) if operand is value]
-                if readers == [_MASK_OF_ATTENTION] and axes <= {0, 1}:
-                    continue
-                return False
-            if node.op_type in BROADCASTING:
-                if not _same_rank(result, value):
+                if narrowed[result] != axes_of_result:
                     return False
-                # The other operands give the result its size, so nothing narrower leaves this node.
-                if self._is_covered(node, value, axes, narrowed):
-                    continue
-            elif not (node.op_type in _UNARY or self._reduces_others(node, axes)):
-                return False
-            if not _same_rank(result, value) or not self._is_repeated(result, axes, narrowed):
+            elif axes_of_result and not self._is_repeated(result, axes_of_result, narrowed):
                 return False
         return True
 
-    def _is_covered(
-        self, node: ir.Node, value: ir.Value, axes: frozenset[int], narrowed: list[ir.Value]
-    ) -> bool:
-        """Whether operands that keep their sizes have the result's size along all of the axes."""
+    def _axes_of_result(
+        self,
+        node: ir.Node,
+        value: ir.Value,
+        axes: frozenset[int],
+        narrowed: dict[ir.Value, frozenset[int]],
+    ) -> frozenset[int] | None:
+        """The axes along which the result of a reader repeats, too; None if the reader needs all elements."""
+        result = node.outputs[0]
+        readers = [index for index, operand in enumerate(node.inputs) if operand is value]
+        if node.op_type == "Attention" and value.shape is not None and len(value.shape) == 4:
+            # It repeats its mask over the batch and the heads.
+            return frozenset() if readers == [_MASK_OF_ATTENTION] and axes <= {0, 1} else None
+        if node.op_type == "Unsqueeze":
+            inserted = self.initializers.integers(node, "axes", 1)
+            if inserted is None or value.shape is None:
+                return None
+            rank = len(value.shape) + len(inserted)
+            kept = sorted({*range(rank)} - {axis % rank for axis in inserted})
+            return frozenset(kept[axis] for axis in axes)
+        if node.op_type == "Gather":
+            gathered = _gathered_axis(node, value)
+            position = node.inputs[1]
+            if gathered is None or not self.initializers.is_constant(position) or position.shape != ():
+                return None
+            return frozenset(axis - (axis > gathered) for axis in axes - {gathered})
+        if not _same_rank(result, value):
+            return None
+        if node.op_type == "Concat":
+            joins_equal = all(
+                operand is not None and narrowed.get(operand) == axes for operand in node.inputs
+            )
+            assert result.shape is not None
+            is_other_axis = node.attributes.get_int("axis", 0) % len(result.shape) not in axes
+            return axes if joins_equal and is_other_axis else None
+        if node.op_type in BROADCASTING:
+            # Along axes of which another operand has the size, nothing narrower leaves this node.
+            return self._uncovered(node, value, axes, narrowed)
+        return axes if node.op_type in UNARY_BY_ROWS or self._reduces_others(node, axes) else None
+
+    def _uncovered(
+        self, node: ir.Node, value: ir.Value, axes: frozenset[int], narrowed: dict[ir.Value, frozenset[int]]
+    ) -> frozenset[int]:
+        """The axes along which no operand that keeps its sizes has the size of the result."""
         result = node.outputs[0].shape
         assert result is not None
-        other_operands = [operand for operand in node.inputs if operand is not None and operand is not value]
         shapes = [
             operand.shape
-            for operand in other_operands
-            if operand not in narrowed and operand.shape is not None
+            for operand in node.inputs
+            if operand is not None and operand not in narrowed and operand.shape is not None
         ]
-        return all(
-            any(
+        return frozenset(
+            axis
+            for axis in axes
+            if not any(
                 len(shape) >= len(result) - axis and shape[axis - len(result)] == result[axis]
                 for shape in shapes
             )
-            for axis in axes
         )
 
     def _reduces_others(self, node: ir.Node, axes: frozenset[int]) -> bool:
@@ -150,6 +189,13 @@ class BroadcastNamed(BroadcastLate):
     runs = (Run("basic", after={"BroadcastLate": "It needs no names."}),)
     op_types = (*_NEUTRAL, "Expand")
     trusts_names = True
+
+
+def _gathered_axis(node: ir.Node, value: ir.Value) -> int | None:
+    """The axis along which a Gather reads a value; None if it reads it as positions."""
+    if value.shape is None or node.inputs[0] is not value or node.inputs[1] is value:
+        return None
+    return node.attributes.get_int("axis", 0) % len(value.shape)
 
 
 def _graph(value: ir.Value) -> ir.Graph | ir.Function | None:

@@ -4,7 +4,8 @@
     Split(x, [32, 32]) -> Reshape [0, 0, 4, 8] of the first part
 
 1. The parts are neighbours along the last axis, in their order, and another part remains. Only a Reshape
-   reads each part, and only the Concat reads its result.
+   reads each part, and only the Concat reads its result; or only the Concat reads each part, and joins them
+   along the same axis.
 2. Each Reshape divides the last axis into two, of which the second has the same known size in all of them.
    The Concat joins the first ones.
 3. The sizes of the parts are constants, and the graph returns no part.
@@ -38,6 +39,7 @@ class RejoinParts(ConstantPass):
             "full",
             after={
                 "SplitSlices": "It writes Splits.",
+                "SeparateColumns": "Its parts lie beside each other as a whole.",
                 "MergeShapesBehindScales": "One Reshape stands for all changes of the shape of a part.",
             },
         ),
@@ -48,15 +50,25 @@ class RejoinParts(ConstantPass):
         """Replace a Concat of reshaped neighbours by the Reshape of one larger part."""
         reshapes = [removable_producer(node, operand, "Reshape") for operand in node.inputs]
         readers = [reshape for reshape in reshapes if reshape is not None]
-        split = producer_of(readers[0].inputs[0], "Split") if len(readers) == len(reshapes) > 1 else None
+        parts = [reader.inputs[0] for reader in readers] or [*node.inputs]
+        split = (
+            producer_of(parts[0], "Split") if len(readers) in (0, len(reshapes)) and len(parts) > 1 else None
+        )
         sizes = None if split is None else self.initializers.integers(split, "split", 1)
-        target = self._joined_target(node, readers)
-        if split is None or sizes is None or target is None or len(readers) == len(sizes):
+        target = self._joined_target(node, readers) if readers else None
+        if split is None or sizes is None or (readers and target is None) or len(parts) == len(sizes):
             return False
-        if any(removable_producer(reader, reader.inputs[0]) is not split for reader in readers):
+        if any(
+            removable_producer(reader, part) is not split
+            for reader, part in zip(readers or [node] * len(parts), parts, strict=True)
+        ):
             return False
-        parts = [reader.inputs[0] for reader in readers]
-        rank, axis = len(target) - 1, split.attributes.get_int("axis", 0)
+        result, axis = node.outputs[0], split.attributes.get_int("axis", 0)
+        if result.shape is None:
+            return False
+        rank = len(result.shape) - bool(readers)
+        if not readers and node.attributes.get_int("axis", 0) % rank != rank - 1:
+            return False
         if axis % rank != rank - 1 or any(output.is_graph_output() for output in split.outputs):
             return False
         first = next(index for index, output in enumerate(split.outputs) if output is parts[0])
@@ -64,9 +76,10 @@ class RejoinParts(ConstantPass):
             return False
         joined_sizes = sizes[first : first + len(parts)]
         joined = self._join(split, [*sizes[:first], sum(joined_sizes), *sizes[first + len(parts) :]], first)
-        shape = self.initializers.make(np.array(target, np.int64), "joined_shape")
-        result = insert_node(node, self.initializers, "Reshape", [joined, shape], node.outputs[0].shape)
-        replace_by_value(node, result)
+        if target is not None:
+            shape = self.initializers.make(np.array(target, np.int64), "joined_shape")
+            joined = insert_node(node, self.initializers, "Reshape", [joined, shape], result.shape)
+        replace_by_value(node, joined)
         for reader in readers:
             remove_unread(reader)
         return True

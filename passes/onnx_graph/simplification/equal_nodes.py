@@ -36,6 +36,15 @@ class MergeEqualNodes(IndexedPass):
                 "ShareSizes": "Reads of one size are equal only if they read one tensor.",
             },
         ),
+        Run(
+            "basic",
+            after={
+                "MergeShapesBehindScales": "Reshapes that were written in several steps are equal then.",
+                "BroadcastNamed": "Values that were repeated differently are equal then.",
+                "OmitLeadingOnes": "It leaves out axes that make a difference.",
+            },
+            name="MergeEqualNodesAtEnd",
+        ),
     )
 
     def run(self, model: ir.Model, nodes: NodesByOperator) -> bool:
