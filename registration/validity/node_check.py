@@ -30,6 +30,7 @@ from ..inference.constant_integers import integers
 from ..metadata import MODULE
 from ..schemas import OperatorSchema, operator_schema, operator_schemas
 from . import numbers, ranks, sizes, types
+from .operands import sizes_of
 
 _INTERNAL = "__"
 """The prefix of attributes that onnx's checker ignores."""
@@ -227,7 +228,7 @@ class _Sizes(dict[ir.Value | None, sizes.Dims | None]):
     """The sizes of values that are known."""
 
     def __missing__(self, value: ir.Value | None) -> sizes.Dims | None:
-        dimensions = self[value] = sizes.sizes_of(value)
+        dimensions = self[value] = sizes_of(value)
         return dimensions
 
 

@@ -107,8 +107,13 @@ def test_a_model_that_mixes_its_batch_keeps_it(tmp_path):
 
 
 def test_a_size_that_a_constant_shape_excludes_is_refused(tmp_path):
-    with pytest.raises(opsetta.OpsettaError, match=r"the Reshape of 'z' gets 9 elements, .* shape of 6"):
+    with pytest.raises(opsetta.OpsettaError, match=r"Reshape \(the node of 'z'\).* \[2, 1, 3\], .* \[3, 3\]"):
         load(tmp_path, FIXED.replace("OPERATOR", "Relu")).lower(13, shapes={"x": (3, 3)})
+
+
+def test_a_size_that_a_weight_excludes_is_refused(model):
+    with pytest.raises(opsetta.GraphError, match="does not take these sizes: Conv .* not 4"):
+        model.lower(13, shapes={"images": ("n", 4, 8, 8)})
 
 
 def test_a_target_that_takes_fixed_sizes_names_the_option(model):
