@@ -6,15 +6,18 @@ digits, exported at each opset, and quantized by `opsetta quantize`'s function a
 which neither training nor calibration has seen. Needs scikit-learn.
 
     python benchmarks/int8_accuracy.py [--opsets 13 17] [--formats qdq qoperator] [--epochs 30]
-        [--models resnet ...] [--seeds 0 1 2 ...] [--reduce-range] [--json]
+        [--models resnet ...] [--seeds 0 1 2 ...] [--calibration-sets 1] [--reduce-range] [--json]
+    python benchmarks/int8_accuracy.py --rows FILE.json ...
 
 Beside the accuracy stand the relative error of the scores and the share of labels that are those of the float
-file. With several seeds, each trains another model and chooses other samples for calibration; the last lines
-are then the mean difference of both tools for each model and format, with its standard error.
+file. Each seed trains another model, and calibration sets are other choices of the samples for calibration.
+With several of them, a Markdown table follows: the means for each model, opset and format. `--rows` prints it
+of the outputs of several runs with `--json`.
 """
 
 import argparse
 import copy
+import itertools
 import json
 import logging
 import pathlib
@@ -31,6 +34,7 @@ from torch import Tensor, nn
 import opsetta
 
 CLASSES, CALIBRATION = 10, 200
+TOOLS = ("opsetta", "onnxruntime")
 FORMATS = {"qdq": quantization.QuantFormat.QDQ, "qoperator": quantization.QuantFormat.QOperator}
 
 
@@ -220,12 +224,10 @@ def quantize_with_onnxruntime(
 
 
 def measure(
-    name: str, opsets: list[int], formats: list[str], epochs: int, seed: int, reduce_range: bool
+    model: nn.Module, opsets: list[int], formats: list[str], seed: int, reduce_range: bool
 ) -> Iterator[dict]:
-    images, labels, held_out, held_labels = digits()
-    torch.manual_seed(seed)
-    model = MODELS[name]()
-    train(model, images, labels, epochs)
+    """Measure the files of a trained model, calibrated with the samples that a seed chooses."""
+    images, _, held_out, held_labels = digits()
     chosen = torch.randperm(len(images), generator=torch.Generator().manual_seed(seed))[:CALIBRATION]
     samples = [part.numpy() for part in images[chosen].split(10)]
     # opsetta measures errors with the first batch of each five, and calibrates with the others. It gets each
@@ -254,8 +256,6 @@ def measure(
                     pass
                 expected = results["float"]
                 yield {
-                    "model": name,
-                    "seed": seed,
                     "opset": opset,
                     "format": quantized_format,
                     "float": None,
@@ -276,19 +276,26 @@ def measure(
                 }
 
 
-def print_differences(rows: list[dict]) -> None:
-    """Print how much more opsetta's files label rightly than onnxruntime's, over all seeds and opsets."""
-    for name, quantized_format in dict.fromkeys((row["model"], row["format"]) for row in rows):
-        differences = [
-            100 * (row["opsetta"] - row["onnxruntime"])
-            for row in rows
-            if (row["model"], row["format"]) == (name, quantized_format) and row["onnxruntime"] is not None
-        ]
-        if len(differences) > 1:
-            error = np.std(differences, ddof=1) / len(differences) ** 0.5
-            print(
-                f"{name:13} {quantized_format:9}  difference {np.mean(differences):+.2f} % +- {error:.2f} %"
-            )
+def print_means(rows: list[dict]) -> None:
+    """Print a table of the means over seeds and calibration sets, for each model, opset and format.
+
+    The column of differences has the standard error of the mean difference of labels that are right.
+    """
+    header = ("", "opset", "format", "files", "float", *TOOLS, "difference", "error, opsetta", "onnxruntime")
+    print("\n|", " | ".join(header), "|")
+    print("|---" * len(header) + "|")
+    groups: dict[tuple, list[dict]] = {}
+    for row in rows:
+        if row["onnxruntime"] is not None:
+            groups.setdefault((row["model"], row["opset"], row["format"]), []).append(row)
+    for (name, opset, quantized_format), group in groups.items():
+        labels = [f"{np.mean([row[key] for row in group]):.2%}" for key in ("float", *TOOLS)]
+        errors = [f"{np.mean([row['errors'][key] for row in group]):.2%}" for key in TOOLS]
+        differences = [100 * (row["opsetta"] - row["onnxruntime"]) for row in group]
+        spread = np.std(differences, ddof=1) / len(differences) ** 0.5 if len(differences) > 1 else np.nan
+        difference = f"{np.mean(differences):+.2f} ± {spread:.2f}"
+        cells = name, str(opset), quantized_format, str(len(group)), *labels, difference, *errors
+        print("|", " | ".join(cells), "|")
 
 
 def main() -> None:
@@ -298,29 +305,40 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=30)
     parser.add_argument("--models", nargs="+", choices=list(MODELS), default=list(MODELS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
+    parser.add_argument("--calibration-sets", type=int, default=1, help="choices of samples for each seed")
     parser.add_argument("--reduce-range", action="store_true", help="weights of 7 bits, for x86 without VNNI")
     parser.add_argument("--json", action="store_true")
+    parser.add_argument(
+        "--rows", nargs="+", help="print the table of files that --json wrote, and do nothing else"
+    )
     options = parser.parse_args()
+    if options.rows:
+        print_means([row for path in options.rows for row in json.loads(pathlib.Path(path).read_text())])
+        return
     logging.disable(logging.WARNING)
     rows = []
-    for name in options.models:
-        for seed in options.seeds:
-            arguments = options.opsets, options.formats, options.epochs, seed, options.reduce_range
-            for row in measure(name, *arguments):
-                rows.append(row)
+    images, labels, _, _ = digits()
+    for name, seed in itertools.product(options.models, options.seeds):
+        torch.manual_seed(seed)
+        model = MODELS[name]()
+        train(model, images, labels, options.epochs)
+        for calibration_set in range(options.calibration_sets):
+            choice = seed + 1000 * calibration_set
+            for row in measure(model, options.opsets, options.formats, choice, options.reduce_range):
+                rows.append({"model": name, "seed": seed, "calibration_set": calibration_set, **row})
                 if not options.json:
                     shares = "  ".join(
                         f"{key} fails"
                         if row[key] is None
                         else f"{key} {row[key]:.1%} (error {row['errors'][key]:.2%}, "
                         f"same labels {row['same_labels'][key]:.1%})"
-                        for key in ("float", "opsetta", "onnxruntime")
+                        for key in ("float", *TOOLS)
                     )
                     print(f"{name:13} opset {row['opset']}  {row['format']:9}  {shares}", flush=True)
     if options.json:
         print(json.dumps(rows, indent=2))
-    elif len(options.seeds) > 1:
-        print_differences(rows)
+    elif len(options.seeds) * options.calibration_sets > 1:
+        print_means(rows)
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ...registration import UsageError
+from ...registration.printable import one_line
 from ..running.input_sizes import DeclaredInput
 from ..running.model_inputs import ModelInputs
 
@@ -43,7 +44,12 @@ def read_batches(data: Data, inputs: ModelInputs, mean: Sequence[float], std: Se
     if isinstance(data, (str, os.PathLike)):
         batches = _read_path(os.fspath(data), inputs, mean, std)
     else:
-        batches = [_batch(entry, inputs) for entry in (data() if callable(data) else data)]
+        entries = data() if callable(data) else data
+        if not isinstance(entries, Iterable):
+            raise UsageError(
+                f"calibration data is batches, or a function that returns them, not {type(entries).__name__}"
+            )
+        batches = [_batch(entry, inputs) for entry in entries]
     if not batches:
         raise UsageError("there is no calibration data")
     # Refuses missing inputs and wrong shapes before the calibration starts.
@@ -114,8 +120,11 @@ def _batch(entry: object, inputs: ModelInputs) -> Batch:
     arrays = {}
     for name in inputs.names:
         dtype = inputs.declared[name].dtype
-        array = np.asarray(values[name])
-        arrays[name] = array if dtype is None else array.astype(dtype.numpy(), copy=False)
+        try:
+            array = np.asarray(values[name])
+            arrays[name] = array if dtype is None else array.astype(dtype.numpy(), copy=False)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"a batch has no array for input '{name}': {one_line(error)}") from None
     return arrays
 
 
@@ -129,8 +138,11 @@ def _read_image(
     if len(inputs.names) != 1:
         raise UsageError(f"images are for models of one input; this one has {', '.join(inputs.names)}")
     declared = inputs.declared[inputs.names[0]]
-    with images.open(file) as image:
-        return {declared.name: _pixels(image, declared, mean, std)}
+    try:
+        with images.open(file) as image:
+            return {declared.name: _pixels(image, declared, mean, std)}
+    except OSError as error:
+        raise UsageError(f"'{file}' cannot be read as an image: {error}") from None
 
 
 def _pixels(image: Image, declared: DeclaredInput, mean: Sequence[float], std: Sequence[float]) -> np.ndarray:
@@ -150,6 +162,8 @@ def _pixels(image: Image, declared: DeclaredInput, mean: Sequence[float], std: S
     resized = image.convert("L" if channels == 1 else "RGB").resize(size)
     pixels = np.asarray(resized).reshape(size[1], size[0], -1)
     is_integer = declared.dtype is not None and declared.dtype.is_integer()
+    if not {len(mean), len(std)} <= {1, channels}:
+        raise UsageError(f"mean and std have one number, or one for each of {channels} channels")
     if not is_integer:
         pixels = (pixels / 255.0 - np.asarray(mean)) / np.asarray(std)
     batch = pixels[None].transpose(0, 3, 1, 2) if is_channels_first else pixels[None]

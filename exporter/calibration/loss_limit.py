@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import onnx_ir as ir
 
 from ...registration import UsageError
 from .accuracy import Checks, OutputAccuracy, TensorLoss, tensor_losses
+from .batches import Batches
 from .calibrated_model import CalibratedModel, quiet_quantizer
 from .scheme import QuantizationScheme
 
@@ -44,11 +47,7 @@ def limit_loss(
     first_loss = loss(outputs)
     if first_loss <= limit:
         return quantized, outputs, ()
-    if scheme.form != "qdq":
-        # The tensors of integer operators are not known; those of a QDQ file have the same ranges.
-        calibrated.quantize("qdq")
-    with quiet_quantizer():
-        losses = tensor_losses(calibrated.original, calibrated.quantized, checks.batches)
+    losses = losses_by_tensor(calibrated, scheme, checks.batches)
     nodes = calibrated.quantizable_nodes()
     evaluated = {0: first_loss}
     candidate: Candidate | None = None
@@ -78,6 +77,24 @@ def limit_loss(
         )
     # The file of the candidate is not always the last one, which the errors of tensors are measured of.
     return calibrated.quantize(scheme.form, candidate[2]), *candidate[1:]
+
+
+def losses_by_tensor(
+    calibrated: CalibratedModel,
+    scheme: QuantizationScheme,
+    batches: Batches,
+    float_nodes: Collection[str] = (),
+) -> tuple[TensorLoss, ...]:
+    """The losses of the tensors of the last quantized model.
+
+    Args:
+        float_nodes: names of the nodes that stay in float in it.
+    """
+    if scheme.form != "qdq":
+        # The tensors of integer operators are not known; those of a QDQ file have the same ranges.
+        calibrated.quantize("qdq", float_nodes)
+    with quiet_quantizer():
+        return tensor_losses(calibrated.original, calibrated.quantized, batches)
 
 
 def _order_by_tensors(

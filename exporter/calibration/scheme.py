@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -19,6 +19,8 @@ _PER_CHANNEL_OPSET = 13
 """The first opset whose DequantizeLinear has an axis."""
 FIRST_16_BIT_OPSET = 21
 """The first opset whose QuantizeLinear has 16-bit types; below, it is the operator of com.microsoft."""
+_HALF_PRECISION_OPSET = 19
+"""The first opset whose QuantizeLinear and DequantizeLinear have the type FLOAT16."""
 _LEAST_OPSET = 11
 """onnxruntime's quantizers write no lower opset."""
 
@@ -111,6 +113,8 @@ class QuantizationScheme:
             raise UsageError(
                 f"scales per channel need opset {_PER_CHANNEL_OPSET} or higher, and the model has {opset}"
             )
+        if self.form == "qoperator" and self.activations.endswith("16"):
+            raise UsageError("integer operators have no activations of 16 bits: use the format qdq")
         for node in model.graph:
             if node.op_type.startswith(_OF_QUANTIZED_ACTIVATIONS):
                 raise UsageError(
@@ -120,3 +124,21 @@ class QuantizationScheme:
         unknown = [name for name in self.exclude if name not in names]
         if unknown:
             raise UsageError(f"the model has no operator or node {', '.join(unknown)}")
+
+    def check_types(self, nodes: Iterable[ir.Node], opset: int) -> None:
+        """Refuse nodes of half precision where no operator quantizes it.
+
+        Args:
+            nodes: those to quantize.
+
+        Raises:
+            UsageError: likewise.
+        """
+        if self.form == "qdq" and opset >= _HALF_PRECISION_OPSET:
+            return
+        for node in nodes:
+            if any(value is not None and value.dtype == ir.DataType.FLOAT16 for value in node.inputs):
+                raise UsageError(
+                    f"{node.op_type} ('{node.name}') computes in half precision, which is quantized only in "
+                    f"the format qdq from opset {_HALF_PRECISION_OPSET} on: pass the float32 model"
+                )

@@ -10,10 +10,10 @@ import onnx_ir as ir
 
 from ...passes.realizers import EqualizeChannels, FoldBatchNorm
 from ..editing.rewrite import rewrite
-from .accuracy import Checks, OutputAccuracy, TensorLoss, tensor_losses
+from .accuracy import Checks, OutputAccuracy, TensorLoss
 from .batches import Batches
-from .calibrated_model import CalibratedModel, quiet_quantizer
-from .loss_limit import limit_loss
+from .calibrated_model import CalibratedModel
+from .loss_limit import limit_loss, losses_by_tensor
 from .scheme import QuantizationScheme
 
 
@@ -23,7 +23,7 @@ class QuantizationReport:
 
     Attributes:
         outputs: the error of each output.
-        tensors: the losses of tensors, the worst first; empty for the form "qoperator".
+        tensors: the losses of tensors, the worst first; for the form "qoperator", those of the QDQ form.
         calibrated, measured: numbers of batches.
         float_nodes: names of the nodes that stay in float because of `max_loss`.
         weight_bytes: the size of the weights.
@@ -54,15 +54,13 @@ def quantize_model(
     folded = rewrite(model, passes, trusted)
     with tempfile.TemporaryDirectory(prefix="opsetta-") as name:
         calibrated = CalibratedModel(folded, scheme, batches, pathlib.Path(name))
+        scheme.check_types(calibrated.quantizable_nodes(), opset)
         check = Checks(folded, held_out)
         result = calibrated.quantize(scheme.form)
         outputs = check.outputs_of(result)
         smallest_bytes = _weight_bytes(result)
         result, outputs, float_nodes = limit_loss(calibrated, scheme, check, result, outputs)
-        tensors: tuple[TensorLoss, ...] = ()
-        if scheme.form == "qdq":
-            with quiet_quantizer():
-                tensors = tensor_losses(calibrated.original, calibrated.quantized, held_out)
+        tensors = losses_by_tensor(calibrated, scheme, held_out, float_nodes)
     result.producer_name, result.producer_version = model.producer_name, model.producer_version
     counts = len(batches), len(held_out)
     sizes = _weight_bytes(result), smallest_bytes

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-import onnx
 import onnx_ir as ir
 
 from ...registration import DIMENSIONS, GraphError, UsageError
+from ...registration.validity.node_check import invalid_nodes
 from ..captured_graph.dimensions import read_restrictions, write_restrictions
 from ..captured_graph.size_expressions import evaluate
 from ..files.reading import Bounds
@@ -106,35 +105,20 @@ def check_shapes(original: ir.Model, changed: ir.Model) -> None:
     """Refuse a model whose nodes do not fit the shapes of its inputs.
 
     Raises:
-        GraphError: onnx's inference finds a contradiction, which the original does not have.
+        GraphError: a node contradicts the sizes, and none of the original's.
     """
+    problems = _size_problems(changed)
+    if problems and not _size_problems(original):
+        raise GraphError(f"the model does not take these sizes: {problems[0]}")
+
+
+def _size_problems(model: ir.Model) -> list[str]:
+    """What onnx's inference and the check of nodes find wrong with a model."""
     try:
-        _check_reshapes(infer_shapes(message_without_weights(changed), data_prop=True, strict=True).graph)
+        inferred = infer_shapes(message_without_weights(model), data_prop=True, strict=True)
     except (InferenceError, ValueError) as error:
-        try:
-            infer_shapes(message_without_weights(original), data_prop=True, strict=True)
-        # onnx cannot infer the shapes of the original either, so this says nothing about the change.
-        except (InferenceError, ValueError):
-            return
-        reason = " ".join(str(error).split())
-        raise GraphError(f"the model does not take these sizes: {reason}") from None
-
-
-def _check_reshapes(graph: onnx.GraphProto) -> None:
-    """Refuse a Reshape between two known shapes of other numbers of elements, which onnx does not check."""
-    counts = {}
-    for info in (*graph.input, *graph.value_info, *graph.output):
-        dims = info.type.tensor_type.shape.dim
-        if info.type.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims):
-            counts[info.name] = math.prod(dim.dim_value for dim in dims)
-    for node in graph.node:
-        if node.op_type == "Reshape" and node.domain in ("", "ai.onnx"):
-            before, after = counts.get(node.input[0]), counts.get(node.output[0])
-            if before is not None and after is not None and before != after:
-                raise GraphError(
-                    f"the model does not take these sizes: the Reshape of '{node.output[0]}' gets {before} "
-                    f"elements, and has a constant shape of {after}"
-                )
+        return [" ".join(str(error).split())]
+    return [str(node) for node in invalid_nodes(ir.from_proto(inferred))]
 
 
 def _check_dims(model: ir.Model, dims: Sizes) -> dict[str, Size]:

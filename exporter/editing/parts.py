@@ -11,6 +11,7 @@ from onnx_ir.passes import common
 from ...registration import GraphError, Names, UsageError
 from ..files.reading import Bounds
 from ..lowering.conversion.preparation import copy_of, opset_of, source_of
+from .interface import substitute_sizes
 
 
 def extract_part(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str], bounds: Bounds) -> ir.Model:
@@ -42,7 +43,9 @@ def extract_part(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str],
     try:
         part = ir.convenience.extract(graph, feeds, list(outputs))
     except ValueError as error:
-        raise UsageError(f"the part is not bounded by these inputs: {error}") from None
+        # onnx-ir ends its text with the inputs that the part needs besides.
+        lacking = str(error).rpartition("provided: ")[2]
+        raise UsageError(f"the part also depends on {lacking}: pass --from for it, or inputs=[…]") from None
     if not inputs:
         for value in [value for value in part.inputs if not value.uses() and not value.is_graph_output()]:
             part.inputs.remove(value)
@@ -111,10 +114,13 @@ def edit_interface(
     """A copy of a model without some outputs and what only they need, and with inputs fixed.
 
     Args:
-        constants: the value of each input to fix: a number for all its elements, or an array of its shape.
+        constants: the value of each input to fix: a number for all its elements, or an array, whose sizes
+            dynamic dimensions then have everywhere.
 
     Raises:
-        UsageError: there is no such input or output, no output would remain, or an input has no fixed shape.
+        UsageError: there is no such input or output, no output would remain, or a value does not
+            fit its input.
+        GraphError: the model is not valid for the sizes of an array.
     """
     edited = copy_of(model)
     graph = edited.graph
@@ -128,7 +134,7 @@ def edit_interface(
     graph.outputs.clear()
     graph.outputs.extend(outputs)
     for name, contents in (constants or {}).items():
-        _fix_input(graph, name, contents)
+        _fix_input(edited, name, contents)
     # Inputs stay even if no node reads them any more, because callers feed them.
     common.RemoveUnusedNodesPass()(edited)
     return edited
@@ -143,25 +149,51 @@ def _may_be_equal(a: ir.Shape | None, b: ir.Shape | None) -> bool:
     )
 
 
-def _fix_input(graph: ir.Graph, name: str, contents: object) -> None:
+def _fix_input(model: ir.Model, name: str, contents: object) -> None:
+    graph = model.graph
     value = next((value for value in graph.inputs if value.name == name), None)
     if value is None or value.dtype is None:
         names = ", ".join(str(entry.name) for entry in graph.inputs)
         raise UsageError(f"the model has no input '{name}': it has {names}")
-    if value.shape is None or not value.shape.is_static():
-        raise UsageError(
-            f"input '{name}' has the shape {value.shape}: give it a size first, with "
-            f"`opsetta convert --input-shape {name}=…` or lower(shapes=…)"
-        )
     try:
-        array = np.broadcast_to(np.asarray(contents, dtype=value.dtype.numpy()), value.shape.numpy())
+        array = np.asarray(contents, dtype=value.dtype.numpy())
+        array = np.broadcast_to(array, _fixed_shape(model, value, array))
+    except UsageError:
+        raise
     except (ValueError, TypeError, OverflowError) as error:
         raise UsageError(f"{contents!r} is no value for input '{name}': {error}") from None
     graph.inputs.remove(value)
     if value.name in graph.initializers:
         graph.initializers.pop(name)
+    value.shape = ir.Shape(array.shape)
     value.const_value = ir.Tensor(np.ascontiguousarray(array), dtype=value.dtype, name=name)
     graph.register_initializer(value)
+
+
+def _fixed_shape(model: ir.Model, value: ir.Value, array: np.ndarray) -> tuple[int, ...]:
+    """The shape of an input to fix; an array has the sizes of dynamic dimensions, in the whole model."""
+    declared = [None] * array.ndim if value.shape is None else list(value.shape)
+    if all(isinstance(size, int) for size in declared) and value.shape is not None:
+        return tuple(value.shape.numpy())
+    if not array.ndim or array.ndim != len(declared):
+        raise UsageError(
+            f"input '{value.name}' has the shape {value.shape}: pass an array of that many dimensions, "
+            f"or give it a size first, with `opsetta convert --input-shape {value.name}=…` or lower(shapes=…)"
+        )
+    sizes: dict[str, int | str] = {}
+    for size, count in zip(declared, array.shape, strict=True):
+        if (
+            isinstance(size, ir.SymbolicDim)
+            and size.value is not None
+            and sizes.setdefault(str(size), count) != count
+        ):
+            raise UsageError(
+                f"dimension '{size}' gets several sizes: one of them is {count}, of '{value.name}'"
+            )
+    substitute_sizes(model, sizes)
+    return tuple(
+        [size if isinstance(size, int) else n for size, n in zip(declared, array.shape, strict=True)]
+    )
 
 
 def _dependents(values: Iterable[ir.Value]) -> set[ir.Value]:

@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 
 import onnx_ir as ir
 
@@ -73,8 +74,11 @@ class AddDetectionOutput(ir.passes.InPlacePass):
             if value.name in _NAMES:
                 value.name = rewriter.unique(f"{value.name}/all")
         graph.outputs[: len(raw)] = results
+        dims = {str(size) for value in (*graph.inputs, *graph.outputs) for size in value.shape or ()}
+        count = next(name for n in itertools.count() if (name := f"detections{n or ''}") not in dims)
         for result, name in zip(results, _NAMES, strict=True):
             result.name = name
+            result.shape = ir.Shape([count, _COORDINATES] if name == "boxes" else [count])
         return ir.passes.PassResult(model, True)
 
     def _boxes_and_scores(self, g: GraphContext, raw: list[ir.Value]) -> tuple[ir.Value, ir.Value]:

@@ -157,10 +157,10 @@ class AddScoreOutput(ir.passes.InPlacePass):
     """
 
     def __init__(self, step: str, registry: Registry, count: int = 5):
-        if step not in STEPS or count < 1:
-            raise UsageError(
-                f"the step after the model is {', '.join(STEPS)} or {NMS}, not '{step}' of {count}"
-            )
+        if step not in STEPS:
+            raise UsageError(f"the step after the model is {', '.join(STEPS)} or {NMS}, not '{step}'")
+        if count < 1:
+            raise UsageError(f"the number of {step} must be 1 or more, not {count}")
         self._step = step
         self._count = count
         self._registry = registry

@@ -8,57 +8,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import onnx_ir as ir
 
 from ..inference.constant_integers import integers
 from ..schemas import OperatorSchema
-
-Demand = str | tuple[str, int, int | None] | None
-"""What is wrong, or an input, one of its axes, and the size that it must have; None is no demand."""
-Dims = tuple[int | None, ...]
-
-
-def sizes_of(value: ir.Value | None) -> Dims | None:
-    """The sizes of a value, with None for those that are not known; None if its rank is not known."""
-    shape = None if value is None else value.shape
-    if shape is None:
-        return None
-    return tuple([size if isinstance(size, int) else None for size in shape.dims])
-
-
-class Operands:
-    """The sizes and parameters of a node by the names of its schema."""
-
-    def __init__(self, node: ir.Node, schema: OperatorSchema):
-        self.node = node
-        self.schema = schema
-
-    def value(self, name: str) -> ir.Value | None:
-        """An input; None if it is omitted."""
-        position = self.schema.input_index.get(name)
-        inputs = self.node.inputs
-        return inputs[position] if position is not None and position < len(inputs) else None
-
-    def sizes(self, name: str) -> Dims | None:
-        """The sizes of an input, with None for those that are not known; None if its rank is not known."""
-        return sizes_of(self.value(name))
-
-    def size(self, name: str, axis: int) -> int | None:
-        """A size of an input; None if it is not known."""
-        sizes = self.sizes(name)
-        return sizes[axis] if sizes is not None and -len(sizes) <= axis < len(sizes) else None
-
-    def first(self, *places: tuple[str, int]) -> int | None:
-        """The first size of several that is known."""
-        return next((size for place in places if (size := self.size(*place)) is not None), None)
-
-    def number(self, name: str, default: object = None) -> Any:
-        """An attribute; the default if it is not there."""
-        attribute = self.node.attributes.get(name)
-        return default if attribute is None or attribute.is_ref() else attribute.value
-
+from .operands import Demand, Dims, Operands
 
 Rule = Callable[[Operands], Iterator[Demand]]
 
@@ -454,6 +409,35 @@ def _repetition(operands: Operands) -> Iterator[Demand]:
         yield "repeats", 0, None if sizes is None else len(sizes)
 
 
+def _reshape(operands: Operands) -> Iterator[Demand]:
+    """A constant shape has as many elements as the input, whatever sizes are not known."""
+    sizes, shape = operands.sizes("data"), integers(operands.value("shape"))
+    if sizes is None or shape is None:
+        return
+    if shape.count(-1) > 1 or min(shape, default=0) < -1:
+        yield f"its shape is {shape}, with more than one number below 0, or one below -1"
+        return
+    copied = set() if operands.number("allowzero", 0) else {axis for axis, n in enumerate(shape) if n == 0}
+    if any(axis >= len(sizes) for axis in copied):
+        yield f"its shape {shape} copies a size that its input of rank {len(sizes)} does not have"
+        return
+    # Sizes that are copied are equal on both sides, known or not.
+    before = [size for axis, size in enumerate(sizes) if axis not in copied]
+    after = [size for axis, size in enumerate(shape) if axis not in copied]
+    if 0 in before or 0 in after or (None in before and -1 in after):
+        return
+    count = math.prod(size for size in before if size is not None)
+    target_count = math.prod(size for size in after if size != -1)
+    # What is not known, on one of the two sides, is a whole number.
+    if None in before:
+        fits = target_count % count == 0
+    else:
+        fits = count % target_count == 0 if -1 in after else count == target_count
+    if not fits:
+        listed = ", ".join("?" if size is None else str(size) for size in sizes)
+        yield f"its shape is {shape}, and its input [{listed}] does not have that many elements"
+
+
 RULES: dict[str, Rule] = {
     "AffineGrid": _affine_grid,
     "Attention": _attention,
@@ -484,6 +468,7 @@ RULES: dict[str, Rule] = {
     "QLinearConv": _convolution("x", "w", "B"),
     "RMSNormalization": _last_axes,
     "RNN": _recurrent(1),
+    "Reshape": _reshape,
     "ReverseSequence": _reversed_sequences,
     "RoiAlign": _regions,
     "RotaryEmbedding": _rotary_embedding,
@@ -493,7 +478,7 @@ RULES: dict[str, Rule] = {
     "Tile": _repetition,
 }
 
-READ_CONTENTS = frozenset({"AffineGrid", "CenterCropPad", "Col2Im"})
+READ_CONTENTS = frozenset({"AffineGrid", "CenterCropPad", "Col2Im", "Reshape"})
 """Operators of which the rules read the contents of constants besides sizes and attributes."""
 
 COMPLETE = frozenset({"Attention", "RotaryEmbedding"})

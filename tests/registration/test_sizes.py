@@ -119,6 +119,22 @@ COL2IM = [
     ([2, 24, 16], [5, 5], [2, 2], {"dilations": [9, 1]}, "larger than its image"),
     ([2, 24, 16], [5, 5], [2, 2], {"strides": [0, 1]}, "strides must be 1 or more"),
 ]
+MANY = "does not have that many"
+RESHAPES = [
+    ([2, 3, 4], [4, 6], {}, ""),
+    ([2, 3, 4], [0, -1], {}, ""),
+    ([None, 3, 4], [0, 12], {}, ""),
+    ([None, 3, 4], [6, 10], {}, ""),
+    ([None, 3, None], [7, -1], {}, ""),
+    ([0, 3], [-1, 5], {}, ""),
+    ([0, 3], [3, 0], {"allowzero": 1}, ""),
+    ([2, 3, 4], [5, 5], {}, MANY),
+    ([2, 3, 4], [5, -1], {}, MANY),
+    ([None, 3, 4], [0, 5], {}, MANY),
+    ([None, 3, 4], [2, 5], {}, MANY),
+    ([2, 3, 4], [-1, -1], {}, "more than one"),
+    ([6], [6, 0], {}, "rank 1"),
+]
 GRIDS = [([2, 2, 3], [2, 3, 4, 5], ""), ([2, 3, 4], [2, 3, 4, 5, 6], ""), ([2, 3, 4], [2, 3, 4, 5], "not 2")]
 GRIDS += [
     ([2, 2, 3], [2, 3, -4, 5], "below 1"),
@@ -154,6 +170,12 @@ def test_sizes_and_numbers_that_the_text_excludes_are_found(op_type, changed, nu
 @pytest.mark.parametrize(("columns", "image", "block", "attributes", "reason"), COL2IM)
 def test_columns_fit_the_image(columns, image, block, attributes, reason):
     found = reasons("Col2Im", 18, "x i b", {"x": columns}, attributes, [("i", image), ("b", block)])
+    assert [reason in text for text in found] == ([True] if reason else [])
+
+
+@pytest.mark.parametrize(("data", "shape", "attributes", "reason"), RESHAPES)
+def test_constant_shapes_hold_the_elements(data, shape, attributes, reason):
+    found = reasons("Reshape", 14, "x s", {"x": data}, attributes, [("s", shape)])
     assert [reason in text for text in found] == ([True] if reason else [])
 
 

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
-from ....registration import UsageError
+from ....registration import InferenceError, UsageError
+from ....registration.printable import one_line
 from ..options import (
     caffe2,
     conversion_files,
@@ -160,7 +161,13 @@ def _take_steps(
             previous = _onnx_model(model)
             model = getattr(previous, method)(**arguments)
             if verify and method == "convert_types":
-                reports = previous.compare_layers(_onnx_model(model), _random_feed(previous))
+                try:
+                    reports = previous.compare_layers(_onnx_model(model), _random_feed(previous))
+                except InferenceError as error:
+                    raise InferenceError(
+                        "the conversion was verified, but the change of element types cannot be, because the "
+                        f"result does not run here: leave out --verify ({one_line(error)})"
+                    ) from None
                 outputs = [report for report in reports if report.name in previous.output_names]
                 errors["max_absolute_error_of_types"] = max(report.max_absolute_error for report in outputs)
     return model, errors

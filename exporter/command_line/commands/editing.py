@@ -179,6 +179,6 @@ def write_result(
         "inputs": model.input_names,
         "outputs": model.output_names,
     }
-    interface = f"{', '.join(model.input_names)} -> {', '.join(model.output_names)}"
+    interface = f"{', '.join(model.input_names) or 'no inputs'} -> {', '.join(model.output_names)}"
     text = f"{path}: opset {model.opset}, {nodes}, {facts['bytes']} bytes, {interface}"
     written.report(facts, text, as_json=as_json)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pathlib
 from collections.abc import Iterator
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from ....registration import AnnotationError, OpsettaError, UnsafeAnnotation, Us
 from ....registration.opsets import OPSET_RANGE
 from ...captured_graph.specializations import Specialization
 from ..options import export as options
+from ..options import interface
 from ..terminal.output import say
 from ..terminal.tables import (
     MOST_SHOWN,
@@ -27,6 +28,9 @@ from ..terminal.tables import (
 )
 from .editing import load_onnx
 from .targets import check_target
+
+if TYPE_CHECKING:
+    from ...inspection.node_costs import ModelCosts
 
 
 def check(
@@ -156,12 +160,14 @@ def info(
         bool,
         typer.Option("--nodes", help="Show instead all nodes: shapes, multiplications and weights of each."),
     ] = False,
+    dim: interface.Dims = None,
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
     """Show opsets, inputs, outputs, operators and weights of a file."""
+    sizes = interface.interface_arguments(None, dim)
     if nodes:
-        _show_nodes(model, trusted, as_json)
+        _show_nodes(model, *_costs_and_totals(model, sizes, trusted), as_json)
         return
     from ...capture.caffe2.net_reading import is_net
     from ...capture.tensorflow.recognition import recognise
@@ -173,8 +179,18 @@ def info(
     else:
         from ...capture.tensorflow.summary import describe_graph as describe
     description = describe(model, trusted=trusted)
+    totals: dict[str, Any] = {}
+    if "opset_imports" in description:
+        try:
+            _, totals = _costs_and_totals(model, sizes, trusted)
+        # A file that is not valid, or has no weights beside it, can be described without its costs.
+        except OpsettaError:
+            if sizes:
+                raise
+    elif sizes:
+        raise UsageError(f"--dim is for ONNX files, and '{model}' is none")
     if as_json:
-        print_json(description)
+        print_json(description | totals)
         return
     for line in _header(description):
         say(line)
@@ -197,20 +213,36 @@ def info(
         row(rows, more(len(description["operators"])), "")
     row(rows, "all", str(description["nodes"]))
     show(rows)
+    if totals:
+        _show_totals(totals)
 
 
-def _show_nodes(path: pathlib.Path, trusted: bool, as_json: bool) -> None:
-    """Print the costs of all nodes, and their sums."""
+def _costs_and_totals(
+    path: pathlib.Path, sizes: dict[str, Any], trusted: bool
+) -> tuple[ModelCosts, dict[str, Any]]:
+    """The costs of all nodes of an ONNX file, and their sums with the planned memory of results."""
     model = load_onnx(path, trusted)
+    if sizes:
+        model = model.lower(model.opset, optimize="none", **sizes)
     costs = model.costs()
     try:
-        peak: int | None = model.plan().peak
+        # The search for nodes to split takes far longer than all else.
+        peak: int | None = model.plan(split=False).peak
     # Without the sizes of dynamic dimensions there is no plan.
     except OpsettaError:
         peak = None
-    by_operator, by_module = costs.weight_bytes_by("operator"), costs.weight_bytes_by("module")
+    return costs, {
+        "parameters": costs.parameters,
+        "macs": costs.macs,
+        "peak_bytes": peak,
+        "bytes_by_operator": costs.weight_bytes_by("operator"),
+        "bytes_by_module": costs.weight_bytes_by("module"),
+    }
+
+
+def _show_nodes(path: pathlib.Path, costs: ModelCosts, totals: dict[str, Any], as_json: bool) -> None:
+    """Print the costs of all nodes, and their sums."""
     if as_json:
-        totals = {"peak_bytes": peak, "bytes_by_operator": by_operator, "bytes_by_module": by_module}
         print_json({"file": str(path), **dataclasses.asdict(costs), **totals})
         return
     rows = table("node", "operator", "result", "type", "shape", "MACs", "weights")
@@ -221,14 +253,21 @@ def _show_nodes(path: pathlib.Path, trusted: bool, as_json: bool) -> None:
     if len(costs.nodes) > MOST_SHOWN:
         row(rows, more(len(costs.nodes)), "", "", "", "", "", "")
     show(rows)
-    say(f"parameters: {costs.parameters:,}; multiplications with additions (MACs): {costs.macs}")
-    if peak is not None:
-        say(f"memory of results, planned: {size_text(peak)}")
-    for subject, sums in (("operator", by_operator), ("module", by_module)):
+    _show_totals(totals)
+
+
+def _show_totals(totals: dict[str, Any]) -> None:
+    macs = f"{totals['macs']:,}" if isinstance(totals["macs"], int) else totals["macs"] or "unknown"
+    say(f"parameters: {totals['parameters']:,}; multiplications with additions (MACs): {macs}")
+    peak = totals["peak_bytes"]
+    memory = "unknown, because a size is (--dim sets one)" if peak is None else size_text(peak)
+    say(f"memory of results, planned: {memory}")
+    for subject in ("operator", "module"):
+        sums = totals[f"bytes_by_{subject}"]
         # Weights that belong to no module are listed under the empty name.
         listed = [f"{name or 'other'} {size_text(size)}" for name, size in sums.items()]
         hidden = [more(len(listed))] if len(listed) > MOST_SHOWN else []
-        say(f"weights by {subject}: {', '.join(listed[:MOST_SHOWN] + hidden)}")
+        say(f"weights by {subject}: {', '.join(listed[:MOST_SHOWN] + hidden) or 'none'}")
 
 
 def _header(description: dict[str, Any]) -> Iterator[str]:

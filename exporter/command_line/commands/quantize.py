@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -120,16 +120,25 @@ def _show_accuracy(accuracy: QuantizationReport) -> None:
 
 
 def _read_data(text: str) -> str | Callable[[], Any]:
-    """The path of data, or the function that `PATH.py:FUNCTION` names."""
-    from ...factories import load_file
+    """The path of data, or a function that returns the batches of the one that `PATH.py:FUNCTION` names."""
+    from ...factories import load_file, report_failure
 
+    if text.endswith(".py"):
+        raise UsageError(f"--calibrate: name the function in '{text}' that returns batches: {text}:FUNCTION")
     path, separator, name = text.rpartition(":")
     if not separator or not path.endswith(".py"):
         return text
     function: Callable[[], Any] | None = getattr(load_file(path), name, None)
     if function is None or not callable(function):
         raise UsageError(f"'{path}' has no function '{name}'")
-    return function
+
+    def batches() -> Any:
+        with report_failure(f"'{text}'"):
+            result = function()
+            # The body of a generator runs only here.
+            return list(result) if isinstance(result, Iterator) else result
+
+    return batches
 
 
 def _read_numbers(option: str, text: str) -> list[float]:

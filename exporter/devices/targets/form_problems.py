@@ -21,22 +21,27 @@ def find_form_problems(model: ir.Model, target: Target) -> list[TargetProblem]:
     A node that a form refuses is none: the conditions of a rule may include nodes that need no other form.
     """
     operators = {node.op_type for node in model.graph.all_nodes() if not node.domain}
-    rules = [rule for rule in target.forms if rule.outcome and rule.operator in operators]
-    if not rules:
+    rules = [rule for rule in target.forms if rule.operator in operators]
+    if not any(rule.outcome for rule in rules):
         return []
     # The importer of the forms needs the symbolic functions only for such rules.
     from .... import symbolics  # noqa: F401
 
     # Files of other exporters may lack the shapes that the conditions are about.
     inferred = ShapeInferencePass()(model.clone()).model
-    problems: dict[str, TargetProblem] = {}
+    problems: dict[ir.Node, TargetProblem] = {}
+    # The conversion writes the form of the first rule that matches, with an outcome or without.
+    first_forms: dict[ir.Node, str] = {}
     for rule in rules:
         for node in _nodes_of_rule(inferred, target, rule):
+            form = first_forms.setdefault(node, rule.form)
+            if not rule.outcome:
+                continue
             effect = "its results are wrong" if rule.outcome == "wrong" else "it is refused in this form"
-            reason = f"{effect}; `opsetta convert --target` writes the form '{rule.form}'"
+            reason = f"{effect}; `opsetta convert --target` writes the form '{form}'"
             module = node.metadata_props.get(MODULE, "")
             problem = TargetProblem(reason, node.name or "", node.op_type, module, rule.outcome)
-            problems.setdefault(node.name or str(len(problems)), problem)
+            problems.setdefault(node, problem)
     return list(problems.values())
 
 

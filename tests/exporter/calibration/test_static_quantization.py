@@ -45,8 +45,11 @@ def folder(tmp_path_factory):
     (path / "arrays").mkdir()
     for index in range(2):
         np.save(path / "arrays" / f"{index}.npy", SAMPLES[10 * index :][:10])
+    (path / "broken").mkdir()
+    (path / "broken" / "a.png").write_text("no image")
     (path / "data.py").write_text(
         "import numpy\ndef batches():\n    yield from ({'x': x[None]} for x in numpy.load('data.npz')['x'])\n"
+        "def fails():\n    yield {}['missing']\n"
     )
     return path
 
@@ -148,7 +151,10 @@ def test_the_command_fixes_sizes(folder, sizes, monkeypatch, capsys):
 
 def test_integer_operators_and_excluded_ones(folder):
     model = opsetta.load(folder / "m.onnx")
-    assert "QLinearConv" in operators(model.quantize(folder / "data.npz", form="qoperator"))
+    integers = model.quantize(folder / "data.npz", form="qoperator")
+    assert "QLinearConv" in operators(integers)
+    # The report says which layers lose most, as for the format qdq.
+    assert "Gemm" in {loss.operator for loss in integers.accuracy.tensors}
     quantized = model.quantize(folder / "data.npz", exclude=["Conv"])
     conv = next(node for node in quantized.model.graph if node.op_type == "Conv")
     assert conv.inputs[1].is_initializer()
@@ -179,6 +185,7 @@ def test_16_bits_lose_less_and_need_the_operators_of_onnxruntime_below_21(folder
     [
         (9, {}, "needs opset 11 or higher"),
         (12, {"per_channel": True}, "per channel need opset 13"),
+        (13, {"form": "qoperator", "activations": "int16"}, "no activations of 16 bits"),
         (13, {"form": "int8"}, "format must be qdq or qoperator"),
         (13, {"rounding": 1}, "no argument rounding"),
         (13, {"weight_rounding": "up"}, "weight_rounding must be calibrated or nearest"),
@@ -195,11 +202,32 @@ def test_a_scheme_that_the_opset_lacks_is_refused(folder, opset, scheme, message
         ([], "no calibration data"),
         ("missing.npz", "no calibration data at 'missing.npz'"),
         ([{"y": SAMPLES}], "no array for input 'x', only for y"),
+        (lambda: 3, "a function that returns them, not int"),
+        ([{"x": [[1], [1, 2]]}], "no array for input 'x'"),
+        ("broken", "broken.a.png' cannot be read as an image"),
     ],
 )
-def test_data_that_does_not_fit_is_refused(folder, data, message):
+def test_data_that_does_not_fit_is_refused(folder, data, message, monkeypatch):
+    monkeypatch.chdir(folder)
     with pytest.raises(opsetta.UsageError, match=message):
         opsetta.load(folder / "m.onnx").quantize(data)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [("data.py", "name the function in 'data.py'"), ("data.py:fails", "'data.py:fails' raised KeyError")],
+)
+def test_the_command_says_what_is_wrong_with_a_function(folder, data, message, monkeypatch, capsys):
+    monkeypatch.chdir(folder)
+    with pytest.raises(SystemExit) as caught:
+        cli.main(["quantize", "m.onnx", "--calibrate", data, "-o", "q.onnx"])
+    assert message in f"{caught.value} {capsys.readouterr().err}"
+
+
+def test_half_precision_needs_an_opset_that_quantizes_it(folder):
+    model = opsetta.load(folder / "m.onnx").lower(17).convert_types("fp16")
+    with pytest.raises(opsetta.UsageError, match="half precision.* from opset 19 on"):
+        model.quantize(folder / "data.npz")
 
 
 def test_images_are_resized_and_normalized(folder, tmp_path):
@@ -209,6 +237,8 @@ def test_images_are_resized_and_normalized(folder, tmp_path):
     model = opsetta.load(folder / "m.onnx")
     quantized = model.quantize(tmp_path, mean=(0.5, 0.5, 0.5), std=(0.25, 0.25, 0.25))
     assert quantized.accuracy.measured == 1
+    with pytest.raises(opsetta.UsageError, match="one for each of 3 channels"):
+        model.quantize(tmp_path, mean=(0.5, 0.5))
 
 
 @pytest.mark.parametrize("data", ["data.npz", "data.py:batches"])

@@ -107,8 +107,13 @@ def test_a_model_that_mixes_its_batch_keeps_it(tmp_path):
 
 
 def test_a_size_that_a_constant_shape_excludes_is_refused(tmp_path):
-    with pytest.raises(opsetta.OpsettaError, match=r"the Reshape of 'z' gets 9 elements, .* shape of 6"):
+    with pytest.raises(opsetta.OpsettaError, match=r"Reshape \(the node of 'z'\).* \[2, 1, 3\], .* \[3, 3\]"):
         load(tmp_path, FIXED.replace("OPERATOR", "Relu")).lower(13, shapes={"x": (3, 3)})
+
+
+def test_a_size_that_a_weight_excludes_is_refused(model):
+    with pytest.raises(opsetta.GraphError, match="does not take these sizes: Conv .* not 4"):
+        model.lower(13, shapes={"images": ("n", 4, 8, 8)})
 
 
 def test_a_target_that_takes_fixed_sizes_names_the_option(model):
@@ -129,6 +134,8 @@ def test_parts_joined_again_are_the_model(model, cut):
 def test_a_part_returns_only_what_it_computes_or_takes(model):
     with pytest.raises(opsetta.UsageError, match="no node computes 'images'"):
         model.extract(inputs=["conv"], outputs=["images"])
+    with pytest.raises(opsetta.UsageError, match="the part also depends on images"):
+        model.extract(inputs=["mean"], outputs=["boxes"])
     assert model.extract(inputs=["images"], outputs=["images"]).output_names == ["images"]
 
 
@@ -178,8 +185,14 @@ def test_inputs_are_fixed_and_outputs_removed(model):
         assert (fixed.input_names, fixed.output_names) == ([], ["mean"])
         expected = model(np.ones((2, 3, 4, 6), np.float32))[1]
         np.testing.assert_allclose(fixed.run({})[0], expected, rtol=1e-6)
-    with pytest.raises(opsetta.UsageError, match="give it a size first"):
+    with pytest.raises(opsetta.UsageError, match="^input 'images' .*or give it a size first"):
         model.edit(constants={"images": 0})
+    # An array has the sizes that dynamic dimensions then have.
+    from_array = model.edit(constants={"images": np.ones((2, 3, 4, 6))})
+    assert shapes(from_array) == [["2", "n", "4"], ["2", "4"]]
+    np.testing.assert_allclose(from_array.run({})[1], expected, rtol=1e-6)
+    with pytest.raises(opsetta.UsageError, match="is no value for input 'images'"):
+        model.edit(constants={"images": np.ones((2, 5, 4, 6))})
     with pytest.raises(opsetta.UsageError, match="at least one output"):
         model.edit(drop_outputs=["boxes", "mean"])
 
@@ -301,6 +314,7 @@ def test_raw_boxes_become_detections(tmp_path, opset):
     for loaded, options in models.values():
         detections = loaded.lower(opset).postprocess("nms", score=0.3, iou=0.5, **options)
         assert detections.output_names[:4] == ["boxes", "scores", "classes", "image_indices"]
+        assert shapes(detections)[1:5] == [["detections", "4"], *[["detections"]] * 3]
         boxes, scores, classes, images = detections(EMPTY)[:4]
         np.testing.assert_allclose(boxes, [[6, 6, 14, 14], [28, 7, 32, 13], [6, 6, 14, 14]], atol=1e-5)
         np.testing.assert_allclose(scores, [0.81, 0.4, 0.45], atol=1e-6)

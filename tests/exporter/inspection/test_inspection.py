@@ -143,3 +143,10 @@ def test_commands_reduce_simplify_and_list_nodes(model, tmp_path, run):
     code, out = run("info", "m.onnx", "--nodes", "--json")
     assert (code, json.loads(out)["macs"]) == (0, "13864*batch")
     assert "13824*batch" in run("info", "m.onnx", "--nodes")[1]
+    code, out = run("info", "m.onnx", "--json")
+    assert (json.loads(out)["macs"], json.loads(out)["peak_bytes"]) == ("13864*batch", None)
+    code, out = run("info", "m.onnx", "--dim", "batch=2")
+    assert "(MACs): 27,728\n" in out
+    assert "memory of results, planned: " in out
+    assert "weights by operator: Conv " in out
+    assert run("info", "m.onnx", "--dim", "bach=2")[0] == 2

@@ -515,6 +515,16 @@ def test_the_forms_of_all_targets_are_known():
     assert sum(len(load_target(name).forms) for name in target_names()) >= 20
 
 
+def test_a_check_names_the_form_that_is_written():
+    first = '[[forms]]\noperator = "Abs"\nform = "max"\n'
+    rules = first + '[[forms]]\noperator = "Abs"\nform = "relu"\noutcome = "wrong"'
+    program = opsetta.export(_of(torch.abs), (torch.randn(IMAGE),), opset=17)
+    (problem,) = report_on_target(program.model, _target(rules)).problems
+    assert "'max'" in problem.reason
+    written = program.lower(17, target=_target(rules)).model
+    assert {node.op_type for node in written.graph} == {"Mul", "Max"}
+
+
 def test_a_check_names_the_nodes_that_have_another_form():
     rule = '[[forms]]\noperator = "AveragePool"\nform = "separate_pad"\noutcome = "wrong"'
     model = nn.Sequential(nn.AvgPool2d(3, 1, 1), nn.AvgPool2d(2)).eval()
