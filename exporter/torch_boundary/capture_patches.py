@@ -23,6 +23,7 @@ from .replacements import (
     detection_rows,
     distributions,
     loss_checks,
+    named_experts,
     transformer_modules,
 )
 
@@ -58,6 +59,7 @@ def for_capture(
         _attention(),
         distributions.skip_validation(),
         detection_rows.by_rows(),
+        named_experts.run_all(),
         attention_masks.without_full_masks(),
         loss_checks.without_variance_check(),
         *([] if strict else _conversions()),
@@ -114,6 +116,7 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
             _attention(),
             distributions.skip_validation(),
             detection_rows.by_rows(),
+            named_experts.run_all(),
             attention_masks.without_full_masks(),
             loss_checks.without_variance_check(),
             *_conversions(),

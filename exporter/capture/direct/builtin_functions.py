@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from ...torch_boundary.replacements.repeated_lists import repeat_by
 from ...torch_boundary.state.module_tree import modules_of
 from ...torch_boundary.static_lookups import (
     bases_of,
@@ -33,6 +34,7 @@ from .loops.dynamic_ranges import (
     DynamicRange,
     count_members,
     dynamic_length,
+    repeat_number,
     reverse_members,
     sum_members,
     zip_members,
@@ -275,8 +277,11 @@ def keep_symbolic(
         space.update(roots)
     recurrences = as_recurrences(model, namespaces, captured_recurrences)
     try:
-        with recurrences if has_dynamic_sizes else contextlib.nullcontext(()) as replaced:
-            yield replaced
+        with (
+            repeat_by(repeat_number),
+            recurrences if has_dynamic_sizes else contextlib.nullcontext(()) as kept,
+        ):
+            yield kept
     finally:
         for space, members in originals:
             space.update(members)

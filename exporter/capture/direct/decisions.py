@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Hashable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,7 +19,6 @@ import torch.fx
 
 from ...captured_graph.specializations import Specialization
 from ...torch_boundary.containers import pytree
-from ...torch_boundary.operators.overloads import OpOverload, schema_of
 from ...torch_boundary.recording.recorder import READS_OF_NUMBERS, GraphRecorder
 from ...torch_boundary.recording.replay import NotReplayable, Replay
 from ...torch_boundary.recording.size_tensors import number_in
@@ -33,7 +32,16 @@ from .checks import answer_that_stays, asked_by_check, is_caught, leaves_iterati
 from .known_branches import known_answer
 from .loops.sides import BranchingLoops
 from .refusals import LoopRefused
-from .row_branches import MOST_BRANCHES, RowBranch, are_carried_numbers, is_about_rows, row_branch
+from .row_branches import (
+    MOST_BRANCHES,
+    ChosenSides,
+    RecordedSide,
+    RowBranch,
+    are_carried_numbers,
+    is_about_rows,
+    is_equation,
+    row_branch,
+)
 from .sizes.environment import SizeEnvironment
 from .sizes.nodes import SizeNode
 
@@ -50,20 +58,21 @@ class Decisions:
 
     Args:
         specialize: fix what depends on inputs at the value of the example.
-        constants: numbers read from weights are Python's, as in eager PyTorch. Otherwise they are read when
-            the program runs, as with torch.export, and `WeightsDecide` is raised where Python needs one.
+        constants: numbers read from weights are Python's; otherwise `WeightsDecide` is raised where Python
+            needs one.
         most_branches: how many branches on the number of rows are followed on their general side.
-        other_side: the position of the branch among them that is followed on the side for no rows.
-        sides: the answers to the first of the other conditions on numbers of rows, of which both sides are
-            recorded; None if they are refused.
+        takes_other_side: whether the branch at a position among them is followed on the side for no rows.
+        two_sided: the positions of the branches of which both sides are recorded.
+        sides: the sides to take of other conditions on numbers of rows, of which both are recorded, too;
+            None if they are refused.
         branching: see `Loops`.
 
     Attributes:
         fixed: the decisions that were fixed at the value of the example.
         answers: the values of all of them in order, by line and kind; a line may decide several times.
         row_branches: the branches on the number of rows, in order.
-        recorded_sides: the answers to all conditions of which both sides are recorded.
         environment: the environment of the recording; None before.
+        sides: the sides that were taken.
     """
 
     def __init__(
@@ -71,8 +80,9 @@ class Decisions:
         specialize: bool = False,
         constants: bool = False,
         most_branches: int = MOST_BRANCHES,
-        other_side: int | None = None,
-        sides: Sequence[bool] | None = None,
+        takes_other_side: Callable[[int], bool] = lambda position: False,
+        two_sided: Container[int] = (),
+        sides: Sequence[RecordedSide] | None = None,
         branching: BranchingLoops | None = None,
     ):
         self._specialize = specialize
@@ -88,10 +98,10 @@ class Decisions:
         self._row_positions: dict[Hashable, int] = {}
         self.environment: SizeEnvironment | None = None
         self._most_branches = most_branches
-        self._other_side = other_side
-        self._sides = sides
+        self._takes_other_side = takes_other_side
+        self._two_sided = two_sided
+        self.sides = None if sides is None else ChosenSides(sides)
         self.branching = branching
-        self.recorded_sides: list[bool] = []
 
     @contextlib.contextmanager
     def decide_for(
@@ -202,7 +212,7 @@ class Decisions:
             raise NotReplayable("it depends on an input")
         # The recorded side of a branch need not be the example's. Then the check cannot be computed for the
         # example, and an assertion that values are equal is taken to hold.
-        are_equations = all(_is_equation(node.args[0]) for node, _ in definitions.values())
+        are_equations = all(is_equation(node.args[0]) for node, _ in definitions.values())
         if is_check and self.row_branches and are_equations and passes_if_equal():
             value = True
         else:
@@ -235,10 +245,12 @@ class Decisions:
         # The iterations of a loop take one side, since they become one body.
         key = (count,) if loop is None else loop.key_in_body(question)
         position = self._row_positions.setdefault(key, count)
-        if position >= self._most_branches:
+        if position >= self._most_branches or position in self._two_sided:
             return None
+        if self.sides is not None:
+            self.sides.pass_branch(question)
         self.row_branches.append(dataclasses.replace(branch, position=position, loop=loop))
-        if position != self._other_side:
+        if not self._takes_other_side(position):
             return branch.answer
         environment.learn_sizes(branch.sizes)
         return not branch.answer
@@ -246,11 +258,9 @@ class Decisions:
     def _of_both_sides(self, condition: torch.SymBool, environment: DecidingEnvironment) -> bool | None:
         """The side of a condition that this recording takes; None if its sides cannot be joined later."""
         # A branch in the body of a loop would lie inside of the loop.
-        if self._sides is None or (environment.loops is not None and environment.loops.innermost is not None):
+        if self.sides is None or (environment.loops is not None and environment.loops.innermost is not None):
             return None
-        position = len(self.recorded_sides)
-        answer = self._sides[position] if position < len(self._sides) else True
-        self.recorded_sides.append(answer)
+        answer = self.sides.choose(question_at(current_line(), QUESTIONS[bool]), condition.node.expr)
         mark_decision(self._graph, self._node_of(condition))
         environment.assume(condition if answer else torch.sym_not(condition))
         return answer
@@ -484,16 +494,6 @@ class DecidingEnvironment(SizeEnvironment):
 
     def _at_sizes(self, expression: sympy.Basic, result_type: type) -> Any:
         return result_type(expression.xreplace(example_sizes(self)))
-
-
-def _is_equation(node: object) -> bool:
-    """Whether a node tests tensors for equality."""
-    if not isinstance(node, torch.fx.Node) or not isinstance(node.target, OpOverload):
-        return False
-    name = schema_of(node.target).name
-    # The truth of a tensor is whether it is not 0.
-    is_truth = name == "aten::ne" and bool(node.args[1] == 0)
-    return name == "aten::eq" or (is_truth and _is_equation(node.args[0]))
 
 
 def _array(tensor: torch.Tensor) -> np.ndarray:

@@ -188,6 +188,7 @@ class _Recording:
         name_operands(root)
         state = dict(self._named)
         transient = {name: state.pop(name) for name in self._tree.transient if name in state}
+        sides = [] if self._decisions.sides is None else self._decisions.sides.recorded
         return RecordedProgram(
             graph_module=root,
             graph_signature=signature,
@@ -197,6 +198,8 @@ class _Recording:
             range_constraints=ranges,
             specializations=self._decisions.fixed,
             answers=self._decisions.answers,
+            recorded_sides=[side.answer for side in sides if side.answer is not None],
+            assumed=[side.assumed for side in sides if side.answer is not None],
             gradients=self._gradients,
             replaced=replaced_state(self._tree, self._weights, self.recorder.assigned),
             replaced_calls=self.recorder.replaced_calls,

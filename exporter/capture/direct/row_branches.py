@@ -28,7 +28,9 @@ from .value_numbers import RESHAPES, have_equal_results
 
 MOST_BRANCHES = 16
 """Each branch takes another recording."""
-MOST_SIDES = 7
+MOST_BRANCHES_OF_ALL_BUT_ONE = 4
+"""Models with as many branches are also recorded with rows for one of them alone."""
+MOST_SIDES = 15
 """The number of further recordings of models whose sides differ."""
 _COUNTS = (1, 2, 3, 1000)
 """The numbers of rows at which a condition must have one answer, unlike without rows."""
@@ -61,6 +63,58 @@ class RowBranch:
     masks: Sequence[torch.fx.Node]
     position: int = 0
     loop: RecordedLoop | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordedSide:
+    """One side of a condition of which both are recorded, or a branch of which one side is.
+
+    Attributes:
+        question: the line that branches.
+        answer: the answer to the condition; None for a branch of which one side is recorded.
+        assumed: what holds on this side.
+    """
+
+    question: Question
+    answer: bool | None = None
+    assumed: sympy.Basic = sympy.true
+
+
+class ChosenSides:
+    """The sides that a recording takes.
+
+    Args:
+        planned: those of an earlier recording, in order, of which this one may leave some out.
+
+    Attributes:
+        recorded: those so far.
+    """
+
+    def __init__(self, planned: Sequence[RecordedSide]):
+        self._planned = list(planned)
+        self.recorded: list[RecordedSide] = []
+
+    def pass_branch(self, question: Question) -> None:
+        """Note a branch of which one side is recorded."""
+        self._next(question)
+        self.recorded.append(RecordedSide(question))
+
+    def choose(self, question: Question, condition: Any) -> bool:
+        """The answer to the next condition."""
+        planned = self._next(question)
+        answer = planned is None or planned.answer is not False
+        self.recorded.append(RecordedSide(question, answer, condition if answer else sympy.Not(condition)))
+        return answer
+
+    def _next(self, question: Question) -> RecordedSide | None:
+        """The next planned side of a line; those before it are left out."""
+        questions = [side.question for side in self._planned]
+        if question not in questions:
+            return None
+        position = questions.index(question)
+        side = self._planned[position]
+        del self._planned[: position + 1]
+        return side
 
 
 def row_branch(
@@ -126,6 +180,16 @@ def are_carried_numbers(definitions: Mapping[sympy.Symbol, _Definition]) -> bool
     return bool(sources) and all(getattr(source, "target", None) is variable_in_loop for source in sources)
 
 
+def is_equation(node: object) -> bool:
+    """Whether a node tests tensors for equality."""
+    if not isinstance(node, torch.fx.Node) or not isinstance(node.target, OpOverload):
+        return False
+    name = schema_of(node.target).name
+    # The truth of a tensor is whether it is not 0.
+    is_truth = name == "aten::ne" and bool(node.args[1] == 0)
+    return name == "aten::eq" or (is_truth and is_equation(node.args[0]))
+
+
 def _same(count: int) -> int:
     return count
 
@@ -162,41 +226,84 @@ def _count_of_true(
     return mask, lambda count: compare(inner_count(count), bound)
 
 
+Recording = tuple[RecordedProgram, Sequence[RowBranch]]
+"""A program, and its branches on numbers of rows."""
+
+
 def first_unequal(
     program: RecordedProgram,
     branches: Sequence[RowBranch],
-    record_other_side: Callable[[int], tuple[RecordedProgram, Sequence[RowBranch]] | None],
+    record_other_sides: Callable[[Callable[[int], bool]], Recording | None],
 ) -> int | None:
     """The position of the first branch whose sides differ; None if all sides agree.
 
     Args:
         program: the recording of the general sides.
         branches: its branches.
-        record_other_side: records the other side of a branch: the program, and its branches; None if the
-            model cannot be recorded on that side.
+        record_other_sides: records the other side of the branches at some positions; None if the model
+            cannot be recorded there.
     """
     # The body of a loop is its last recorded iteration.
     by_position = {branch.position: branch for branch in branches}
+    by_position = {
+        position: branch
+        for position, branch in by_position.items()
+        if not _is_decided(branch, program, branches)
+    }
+    general = program, list({branch.position: branch for branch in branches}.values())
     for position, branch in by_position.items():
         # A first iteration that is recorded apart may have rows where others have none.
         loop = branch.loop
         while loop is not None and loop.first == 0:
             loop = loop.outer
-        recorded = record_other_side(position) if loop is None else None
-        if recorded is None:
+        if loop is not None or not _agree(general, record_other_sides, position.__eq__):
             return position
-        without_rows, branches_without_rows = recorded
-        has_further = {item.question for item in branches_without_rows} - {item.question for item in branches}
-        twin = {item.position: item for item in branches_without_rows}.get(position)
-        if (
-            has_further
-            or twin is None
-            or not _conditions(without_rows) <= _conditions(program)
-            or without_rows.specializations != program.specializations
-            or not have_equal_results(program, without_rows, branch.sizes, branch.masks, twin.masks)
-        ):
-            return position
-    return None
+    # Sides that agree one by one may differ together: a list that is empty only if nothing has rows.
+    count = len(by_position)
+    combinations = [lambda position: True] if count > 1 else []
+    if 2 < count <= MOST_BRANCHES_OF_ALL_BUT_ONE and not program.recorded_sides:
+        combinations += [position.__ne__ for position in by_position]
+    are_equal = all(_agree(general, record_other_sides, takes_other) for takes_other in combinations)
+    return None if are_equal else min(by_position)
+
+
+def _is_decided(branch: RowBranch, program: RecordedProgram, branches: Sequence[RowBranch]) -> bool:
+    """Whether code that comes to a branch has rows: an earlier branch, or a recorded side, had none."""
+    earlier = (item for item in branches if item.position < branch.position and item.loop is branch.loop)
+    return any(item.sizes.items() <= branch.sizes.items() for item in earlier) or any(
+        fact.xreplace(dict(branch.sizes)) == sympy.false for fact in program.assumed
+    )
+
+
+def _agree(
+    general: Recording,
+    record_other_sides: Callable[[Callable[[int], bool]], Recording | None],
+    takes_other_side: Callable[[int], bool],
+) -> bool:
+    """Whether the general sides compute without rows what the other sides of some branches do."""
+    recorded = record_other_sides(takes_other_side)
+    if recorded is None:
+        return False
+    program, branches = general
+    without_rows, branches_without_rows = recorded
+    sizes: dict[sympy.Symbol, int] = {}
+    masks: list[torch.fx.Node] = []
+    twin_masks: list[torch.fx.Node] = []
+    # Without rows, the code may skip branches of the general side, but it comes to no others.
+    remaining = iter(branches)
+    for twin in {item.position: item for item in branches_without_rows}.values():
+        branch = next((item for item in remaining if item.question == twin.question), None)
+        if branch is None:
+            return False
+        if takes_other_side(twin.position):
+            sizes.update(branch.sizes)
+            masks += branch.masks
+            twin_masks += twin.masks
+    return (
+        _conditions(without_rows) <= _conditions(program) | set(without_rows.assumed)
+        and without_rows.specializations == program.specializations
+        and have_equal_results(program, without_rows, sizes, masks, twin_masks)
+    )
 
 
 def _conditions(program: RecordedProgram) -> set[sympy.Basic]:

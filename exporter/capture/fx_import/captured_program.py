@@ -55,6 +55,7 @@ class RecordedProgram:
         other_sides: for each condition on a number of rows of which this is one side, in order, the recording
             of the other side, with its own other sides of later conditions.
         recorded_sides: the answers to these conditions.
+        assumed: what holds on the recorded sides.
         namespaces: the globals of modules, besides the model's, whose conversions of sizes stayed symbolic.
         recurrences: the forms in chunks in whose place the model computed a recurrence, by name.
     """
@@ -73,6 +74,7 @@ class RecordedProgram:
     namespaces: Sequence[dict[str, Any]] = ()
     recurrences: Collection[str] = ()
     recorded_sides: Sequence[bool] = ()
+    assumed: Sequence[Any] = ()
     other_sides: dict[int, RecordedProgram] = dataclasses.field(default_factory=dict)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Protocol
@@ -16,7 +17,7 @@ from .recorded_sides import are_joinable
 if TYPE_CHECKING:
     from ..direct.decisions import Decisions
     from ..direct.loops.sides import BranchingLoops
-    from ..direct.row_branches import RowBranch
+    from ..direct.row_branches import RecordedSide, RowBranch
 
 
 class RecordCall(Protocol):
@@ -30,6 +31,18 @@ class RecordCall(Protocol):
         keeps_ones: bool,
     ) -> RecordedProgram:
         """Record the call."""
+
+
+class _SidesDiffer(Exception):
+    """The sides of a branch on a number of rows differ.
+
+    Attributes:
+        position: that of the branch.
+    """
+
+    def __init__(self, position: int):
+        super().__init__(position)
+        self.position = position
 
 
 class DirectRecordings:
@@ -55,6 +68,8 @@ class DirectRecordings:
         self._keeps_ones = True
         self._other_namespaces: list[dict[str, object]] | None = []
         self._most_branches = MOST_BRANCHES
+        # The positions of the branches on numbers of rows whose sides differ.
+        self._two_sided: set[int] = set()
         # Whether both sides of conditions on numbers of rows are recorded.
         self._has_sides = True
         self._count_of_sides = 0
@@ -70,7 +85,6 @@ class DirectRecordings:
         from ..direct.builtin_functions import MakesNumbers
         from ..direct.decisions import Decisions, WeightsDecide
         from ..direct.loops.sides import BranchesInLoop
-        from ..direct.row_branches import first_unequal
 
         # Each exception asks for another recording with one more setting, so the loop ends.
         while True:
@@ -78,22 +92,27 @@ class DirectRecordings:
             if self._branching is not None:
                 self._branching.is_changed = False
             decisions = Decisions(
-                self._specialize, self._constants, self._most_branches, None, sides, self._branching
+                self._specialize,
+                self._constants,
+                self._most_branches,
+                two_sided=self._two_sided,
+                sides=sides,
+                branching=self._branching,
             )
             if self._branching is not None:
                 self._branching.is_changed = False
             try:
                 program = self._record(decisions)
-                record_side = functools.partial(self._record_other_side, sides)
-                unequal = first_unequal(program, decisions.row_branches, record_side)
-                if unequal is None:
-                    program.namespaces = self._other_namespaces or []
-                    if not decisions.recorded_sides or are_joinable(self._record_sides(program, decisions)):
-                        return program
-                    self._has_sides = False
-                    continue
-                # The next recording fails at this branch, or fixes it.
-                self._most_branches = unequal
+                self._check_branches(program, decisions)
+                program.namespaces = self._other_namespaces or []
+                self._count_of_sides = 0
+                if not program.recorded_sides or are_joinable(self._record_sides(program, decisions)):
+                    return program
+                self._has_sides = False
+            except _SidesDiffer as difference:
+                # The next recording takes both sides of this branch, or fails there, or fixes it.
+                self._has_sides = self._has_sides and difference.position not in self._two_sided
+                self._two_sided.add(difference.position)
             except WeightsDecide:
                 self._constants = True
             except BranchesInLoop:
@@ -119,12 +138,14 @@ class DirectRecordings:
         if self._branching is not None and self._branching.endings:
             # Then the condition in the loop is refused, or fixed.
             self._branching = None
-        elif self._has_sides and decisions.recorded_sides:
-            # Then the line is refused, or fixed.
-            self._has_sides = False
         elif decisions.environment is not None and decisions.environment.has_kept_ones:
             # torch may need to know that a computed size is 1, for example where it broadcasts.
             self._keeps_ones = False
+        elif decisions.sides is not None and any(
+            side.answer is not None for side in decisions.sides.recorded
+        ):
+            # Then the line is refused, or fixed.
+            self._has_sides = False
         elif self._specialize and decisions.row_branches:
             # The general side of the last branch fails; the example may take the other one.
             self._most_branches = len(decisions.row_branches) - 1
@@ -139,8 +160,22 @@ class DirectRecordings:
         with self._patches(self._gradients):
             return self._record_call(decisions, self._other_namespaces, self._gradients, self._keeps_ones)
 
-    def _record_other_side(
-        self, sides: Sequence[bool] | None, position: int
+    def _check_branches(self, program: RecordedProgram, decisions: Decisions) -> None:
+        """Compare the sides of the branches on numbers of rows of which a recording takes one.
+
+        Raises:
+            _SidesDiffer: those of one of them compute different things.
+        """
+        from ..direct.row_branches import first_unequal
+
+        sides = None if decisions.sides is None else decisions.sides.recorded
+        record_sides = functools.partial(self._record_other_sides, sides)
+        unequal = first_unequal(program, decisions.row_branches, record_sides)
+        if unequal is not None:
+            raise _SidesDiffer(unequal)
+
+    def _record_other_sides(
+        self, sides: Sequence[RecordedSide] | None, takes_other_side: Callable[[int], bool]
     ) -> tuple[RecordedProgram, Sequence[RowBranch]] | None:
         from ...torch_boundary.recording.gradients import Differentiates
         from ..direct.builtin_functions import MakesNumbers
@@ -148,7 +183,13 @@ class DirectRecordings:
         from ..direct.loops.sides import BranchesInLoop
 
         decisions = Decisions(
-            self._specialize, self._constants, self._most_branches, position, sides, self._branching
+            self._specialize,
+            self._constants,
+            self._most_branches,
+            takes_other_side,
+            self._two_sided,
+            sides,
+            self._branching,
         )
         try:
             return self._record(decisions), decisions.row_branches
@@ -161,20 +202,24 @@ class DirectRecordings:
     ) -> RecordedProgram:
         """Record the other sides of a program's conditions, and those of the conditions on these sides."""
         from ..direct.decisions import Decisions
-        from ..direct.row_branches import MOST_SIDES, first_unequal
+        from ..direct.row_branches import MOST_SIDES
 
-        program.recorded_sides = decisions.recorded_sides
-        for position in range(start, len(decisions.recorded_sides)):
+        taken = [] if decisions.sides is None else decisions.sides.recorded
+        indices = [index for index, side in enumerate(taken) if side.answer is not None]
+        for position, index in list(enumerate(indices))[start:]:
             self._count_of_sides += 1
             if self._count_of_sides > MOST_SIDES:
                 raise CaptureError("the model has too many branches on numbers of rows")
-            sides = [*decisions.recorded_sides[:position], not decisions.recorded_sides[position]]
+            sides = [*taken[:index], dataclasses.replace(taken[index], answer=not taken[index].answer)]
             side_decisions = Decisions(
-                self._specialize, self._constants, self._most_branches, None, sides, self._branching
+                self._specialize,
+                self._constants,
+                self._most_branches,
+                two_sided=self._two_sided,
+                sides=sides,
+                branching=self._branching,
             )
             side_program = self._record(side_decisions)
-            record_side = functools.partial(self._record_other_side, sides)
-            if first_unequal(side_program, side_decisions.row_branches, record_side) is not None:
-                raise CaptureError("a branch on the number of rows has other results on a side of another")
+            self._check_branches(side_program, side_decisions)
             program.other_sides[position] = self._record_sides(side_program, side_decisions, position + 1)
         return program

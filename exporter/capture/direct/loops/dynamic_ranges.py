@@ -167,6 +167,37 @@ class DynamicList(DynamicRange):
         return torch.cat([torch.tensor(self.first_members), tensor]) if self.first_members else tensor
 
 
+class RepeatedNumber:
+    """`[number] * n` of a number of rows that depends on data, which only becomes a tensor."""
+
+    def __init__(self, number: int | float, count: torch.SymInt):
+        self._number = number
+        self.length = count
+
+    def __bool__(self) -> bool:
+        return bool(self.length > 0)
+
+    def __iter__(self) -> NoReturn:
+        raise _refusal("a loop over a list of one number for each row")
+
+    def __getitem__(self, key: object) -> NoReturn:
+        raise _refusal("a member of a list of one number for each row")
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if hasattr(list, name):
+            raise _refusal(f"the method {name} of a list of one number for each row")
+        raise AttributeError(f"'list' object has no attribute '{name}'")
+
+    def make_tensor(self) -> torch.Tensor:
+        """The tensor of the members."""
+        return torch.full((self.length,), self._number)
+
+
+def repeat_number(number: int | float, count: torch.SymInt) -> RepeatedNumber | None:
+    """`[number] * count`; None if the count does not depend on data."""
+    return None if count.node.has_hint() else RepeatedNumber(number, count)
+
+
 class DynamicSequence:
     """The slices of a tensor along an axis of dynamic size, as `unbind` gives them."""
 
@@ -265,7 +296,7 @@ def dynamic_length(item: Any) -> object:
     """The length of an object, symbolic for a `DynamicSequence` and a list of the results of a loop."""
     if type(item) is DynamicSequence:
         return item.__len__()
-    if isinstance(item, DynamicRange):
+    if isinstance(item, (DynamicRange, RepeatedNumber)):
         return item.length
     if type(item) is list and item and isinstance(item[0], FakeTensor):
         loops = getattr(item[0].fake_mode.shape_env, "loops", None)

@@ -352,7 +352,22 @@ class FirstByIndex(nn.Module):
         return result
 
 
+class ByClass(nn.Module):
+    """pytorch-retinanet: without rows of any class, the results keep one dimension."""
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        boxes, labels = torch.Tensor([]), torch.Tensor([]).long()
+        for label in range(2):
+            rows = x[x[:, label] > 0.5]
+            if rows.shape[0] == 0:
+                continue
+            boxes = torch.cat((boxes, rows))
+            labels = torch.cat((labels, torch.tensor([label] * rows.shape[0])))
+        return boxes, labels
+
+
 UNEQUAL = [
+    ByClass(),
     FirstByIndex(),
     OtherMask(),
     NotZero(),

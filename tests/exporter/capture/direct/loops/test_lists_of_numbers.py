@@ -72,6 +72,22 @@ def test_a_missing_member_excludes_the_size() -> None:
         program.verify((torch.randn(2, 2),))
 
 
+def label_rows(x: torch.Tensor) -> torch.Tensor:
+    counts = [int(rows.shape[0]) for rows in (x[x > 0.5], x[x > 1.5])]
+    return torch.cat([torch.tensor([0.5] * counts[0]), torch.tensor(counts[1] * [2])])
+
+
+def test_a_number_for_each_row() -> None:
+    program = opsetta.export(label_rows, (torch.rand(7),), opset=13)
+    for factor in (0.0, 1.0, 4.0):
+        program.verify((torch.rand(7) * factor,))
+
+
+def test_members_of_a_number_for_each_row_are_refused() -> None:
+    with pytest.raises(opsetta.CaptureError, match=r"a member of a list of one number"):
+        opsetta.export(lambda x: x + ([1] * x[x > 0.5].shape[0])[0], (torch.rand(7),), opset=13)
+
+
 def compare_lists(x: torch.Tensor) -> torch.Tensor:
     return x if list(range(x.shape[1])) == [0, 1, 2] else -x
 
