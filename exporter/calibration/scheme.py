@@ -125,7 +125,7 @@ class QuantizationScheme:
         if unknown:
             raise UsageError(f"the model has no operator or node {', '.join(unknown)}")
 
-    def check_types(self, nodes: Iterable[ir.Node], opset: int) -> None:
+    def check_types(self, nodes: Iterable[ir.Node], opset: int | None) -> None:
         """Refuse nodes of half precision where no operator quantizes it.
 
         Args:
@@ -134,7 +134,7 @@ class QuantizationScheme:
         Raises:
             UsageError: likewise.
         """
-        if self.form == "qdq" and opset >= _HALF_PRECISION_OPSET:
+        if self.form == "qdq" and opset is not None and opset >= _HALF_PRECISION_OPSET:
             return
         for node in nodes:
             if any(value is not None and value.dtype == ir.DataType.FLOAT16 for value in node.inputs):

@@ -57,6 +57,11 @@ def same_size(a: Dim, b: Dim) -> bool:
     return not (a.value.isidentifier() and b.value.isidentifier()) and _parse(a.value) == _parse(b.value)
 
 
+def same_shape(a: ir.Shape | None, b: ir.Shape | None) -> bool:
+    """Whether two shapes have the same rank, and sizes that are known to be equal."""
+    return a is not None and b is not None and len(a) == len(b) and all(map(same_size, a, b))
+
+
 def product(a: Dim, b: Dim) -> Dim:
     """The product of two sizes; also of a negative number and another number."""
     return a * b if isinstance(a, int) and isinstance(b, int) else _combine(_multiply, a, b)

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from ...registration import DataType, GraphContext, Value, facts_of, onnx_symbolic, schemas
 from ...registration.functions.results import as_list
 from ...registration.inference import folding
-from .size_arithmetic import same_size
+from ...registration.size_algebra.dimensions import same_shape
 
 Branch = Callable[[], Sequence[Value]]
 """Emits the nodes of a branch and returns its results."""
@@ -26,7 +26,7 @@ def choose(
     """
     pairs = list(zip(*shapes, strict=True))
     ranks_equal = [same_rank(a, b) for a, b in pairs]
-    shapes_equal = [_same_shape(a, b) for a, b in pairs]
+    shapes_equal = [same_shape(a, b) for a, b in pairs]
 
     def build(branch: Branch, is_true_branch: bool) -> ir.Graph:
         def results() -> list[Value]:
@@ -154,7 +154,3 @@ def branch_result(g: GraphContext, value: Value, chosen: Value, same_rank: bool)
 def same_rank(a: ir.Shape | None, b: ir.Shape | None) -> bool:
     """Whether both ranks are known and equal."""
     return a is not None and b is not None and len(a) == len(b)
-
-
-def _same_shape(a: ir.Shape | None, b: ir.Shape | None) -> bool:
-    return same_rank(a, b) and all(map(same_size, a or (), b or ()))

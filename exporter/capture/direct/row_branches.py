@@ -245,11 +245,13 @@ def first_unequal(
     """
     # The body of a loop is its last recorded iteration.
     by_position = {branch.position: branch for branch in branches}
-    by_position = {
-        position: branch
-        for position, branch in by_position.items()
-        if not _is_decided(branch, program, branches)
-    }
+    for position, branch in list(by_position.items()):
+        # Code that comes to it has rows: an earlier branch, or a recorded side, had none.
+        earlier = (item for item in branches if item.position < position and item.loop is branch.loop)
+        if any(item.sizes.items() <= branch.sizes.items() for item in earlier) or any(
+            fact.xreplace(dict(branch.sizes)) == sympy.false for fact in program.assumed
+        ):
+            del by_position[position]
     general = program, list({branch.position: branch for branch in branches}.values())
     for position, branch in by_position.items():
         # A first iteration that is recorded apart may have rows where others have none.
@@ -265,14 +267,6 @@ def first_unequal(
         combinations += [position.__ne__ for position in by_position]
     are_equal = all(_agree(general, record_other_sides, takes_other) for takes_other in combinations)
     return None if are_equal else min(by_position)
-
-
-def _is_decided(branch: RowBranch, program: RecordedProgram, branches: Sequence[RowBranch]) -> bool:
-    """Whether code that comes to a branch has rows: an earlier branch, or a recorded side, had none."""
-    earlier = (item for item in branches if item.position < branch.position and item.loop is branch.loop)
-    return any(item.sizes.items() <= branch.sizes.items() for item in earlier) or any(
-        fact.xreplace(dict(branch.sizes)) == sympy.false for fact in program.assumed
-    )
 
 
 def _agree(

@@ -74,7 +74,7 @@ def run_all() -> Iterator[None]:
             experts_class = getattr(module, class_name, None)
             forward = getattr(experts_class, "forward", None)
             code = getattr(forward, "__code__", None)
-            if code is None or not set(code.co_names) >= _CALLED:
+            if forward is None or code is None or not set(code.co_names) >= _CALLED:
                 continue
             if [*inspect.signature(forward).parameters] == [*inspect.signature(function).parameters]:
                 stack.enter_context(replace_attribute(experts_class, "forward", function))

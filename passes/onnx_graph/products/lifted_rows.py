@@ -20,11 +20,11 @@ from collections.abc import Iterable
 import numpy as np
 import onnx_ir as ir
 
-from ....registration.size_algebra.dimensions import same_size
+from ....registration.size_algebra.dimensions import same_shape, same_size
 from ..fusions.axes import is_last_axis, reduces_last_axis
 from ..node_pass import ConstantPass, insert_node, replace_by_value
 from ..pass_order import Run
-from .row_rules import BROADCASTING_BY_ROWS, NORMALIZATIONS, REDUCTIONS, UNARY_BY_ROWS
+from ..row_operators import BROADCASTING_BY_ROWS, NORMALIZATIONS, REDUCTIONS, UNARY_BY_ROWS
 
 _MAXIMUM_NODES = 32
 
@@ -78,8 +78,8 @@ class LiftRows(ConstantPass):
                 continue
             if region.has_columns and not same_size(shape[-1], result.shape[-1]):
                 continue
-            ends = last is not None and _same_shape(last.outputs[0].shape, shape)
-            saved = sum(_same_shape(_source_shape(entry), shape) for entry in region.entries)
+            ends = last is not None and same_shape(last.outputs[0].shape, shape)
+            saved = sum(same_shape(_source_shape(entry), shape) for entry in region.entries)
             onward = None
             if last is not None and last.outputs[0].shape is not None and not ends:
                 onward = _target(shape, last.outputs[0].shape)
@@ -108,7 +108,7 @@ class LiftRows(ConstantPass):
                     return None
                 continue
             if _is_reshape(node, graph):
-                if not _same_shape(value.shape, shape):
+                if not same_shape(value.shape, shape):
                     return None
                 region.entries[node] = None
                 continue
@@ -170,7 +170,7 @@ class LiftRows(ConstantPass):
         for entry in region.entries:
             source, value = entry.inputs[0], entry.outputs[0]
             assert source is not None
-            if _same_shape(source.shape, shape):
+            if same_shape(source.shape, shape):
                 replace_by_value(entry, source)
                 continue
             self._set_target(entry, _target(source.shape, shape))
@@ -227,10 +227,6 @@ def _source_shape(reshape: ir.Node) -> ir.Shape | None:
 def _is_named(shape: Iterable[int | ir.SymbolicDim]) -> bool:
     """Whether all sizes are numbers above 0, or have names."""
     return all(size > 0 if isinstance(size, int) else size.value is not None for size in shape)
-
-
-def _same_shape(a: ir.Shape | None, b: ir.Shape | None) -> bool:
-    return a is not None and b is not None and len(a) == len(b) and all(map(same_size, a, b))
 
 
 def _fits(shape: ir.Shape | None, whole: ir.Shape) -> bool:

@@ -15,16 +15,8 @@ import onnx_ir as ir
 from ....registration.inference.tensor_sizes import element_count
 from ....registration.schemas import operator_schema
 from ..constants.initializers import Initializers
+from ..row_operators import BROADCASTING_BY_ROWS, NORMALIZATIONS, REDUCTIONS, UNARY_BY_ROWS
 
-UNARY_BY_ROWS = frozenset(
-    "Abs Cast Ceil Cos Elu Erf Exp Floor Gelu HardSigmoid HardSwish Identity LeakyRelu Log Mish Neg Not "
-    "Reciprocal Relu Round Selu Sigmoid Sign Sin Softplus Softsign Sqrt Swish Tanh".split()
-)
-BROADCASTING_BY_ROWS = frozenset(
-    "Add And Clip Div Equal Greater GreaterOrEqual Less LessOrEqual Max Min Mul Or Pow Sub Sum Where".split()
-)
-NORMALIZATIONS = frozenset(("LayerNormalization", "RMSNormalization", "Softmax", "LogSoftmax"))
-REDUCTIONS = frozenset("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceSum ReduceSumSquare".split())
 _OPERATORS = (
     UNARY_BY_ROWS | BROADCASTING_BY_ROWS | NORMALIZATIONS | REDUCTIONS | {"Concat", "MatMul", "Split"}
 )

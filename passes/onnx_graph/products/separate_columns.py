@@ -17,7 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration.origins import inherit
-from ....registration.size_algebra.dimensions import same_size
+from ....registration.size_algebra.dimensions import same_shape, same_size
 from ..node_pass import ConstantPass, insert_node, removable_producer, remove_unread, replace_by_value
 from ..pass_order import Run
 from .linear_layer import LinearLayer, find_layer
@@ -63,7 +63,7 @@ class SeparateColumns(ConstantPass):
         shapes = [ir.Shape([*groups[:-2], count * size]) for size in sizes]
         is_flat = [self._reads_elements(output, axis - 1) for output in node.outputs]
         flattening = [
-            [reader for reader, _ in output.uses() if _has_shape(reader.outputs[0], shape)]
+            [reader for reader, _ in output.uses() if same_shape(reader.outputs[0].shape, shape)]
             for output, shape, flat in zip(node.outputs, shapes, is_flat, strict=True)
             if flat
         ]
@@ -136,9 +136,3 @@ class SeparateColumns(ConstantPass):
             output.name = self.initializers.unique(f"{name}_output_{index}")
             output.type, output.shape = columns.type, shape
         return list(split.outputs)
-
-
-def _has_shape(value: ir.Value, shape: ir.Shape) -> bool:
-    return (
-        value.shape is not None and len(value.shape) == len(shape) and all(map(same_size, value.shape, shape))
-    )

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from ..node_pass import ConstantPass, replace_by_value
 from ..pass_order import Run
-from ..products.row_rules import UNARY_BY_ROWS
+from ..row_operators import UNARY_BY_ROWS
 
 _NEUTRAL = {"And": True, "Or": False}
 BROADCASTING = frozenset(
@@ -122,7 +122,9 @@ class BroadcastLate(ConstantPass):
         if node.op_type == "Gather":
             gathered = _gathered_axis(node, value)
             position = node.inputs[1]
-            if gathered is None or not self.initializers.is_constant(position) or position.shape != ():
+            if gathered is None or position is None or not self.initializers.is_constant(position):
+                return None
+            if position.shape != ():
                 return None
             return frozenset(axis - (axis > gathered) for axis in axes - {gathered})
         if not _same_rank(result, value):
