@@ -107,9 +107,8 @@ def convert(
     shapes = WrittenShapes(model, opset, bounds)
     conversion = Conversion(source, opset, registry_or_default(registry), bounds, shapes)
     conversion.known_invalid = check_source(source, source_opset, opset, conversion.registry)
-    conversion.observation = observation
+    conversion.observation, conversion.construction.kernels = observation, kernels
     conversion.omitted_passes = (*omitted_passes, *_TRUST_NAMES_OF_SIZES)
-    conversion.construction.kernels = kernels
     conversion.level, conversion.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
     with shapes.faults_of_file(source_opset):
         return _attach_carried(model, with_contents(conversion.run()))
@@ -136,14 +135,12 @@ class Conversion(Driver[FileScope]):
         self.construction.limits = limits_of(source, bounds)
         self._meaning_changes = binding.meaning_changes(registry)
         self._refused: Counter[str] = Counter()
-        self._bound: set[Value] = set()
+        self._bound, self._moved = set[Value](), set[Value]()
         self._used_names: set[str] = set()
         self._hidden: dict[Value, ir.TensorProtocol] = {}
-        self._moved: set[Value] = set()
         self._branch_names = BranchNames(source.graph, self.names)
         # The file states no shapes behind operators that ONNX does not have.
-        self._infers_shapes = has_foreign_function(source, registry, opset)
-        self.construction.infers = self._infers_shapes
+        self._infers_shapes = self.construction.infers = has_foreign_function(source, registry, opset)
         self._shapes = shapes
 
     def properties(self) -> dict[str, object]:

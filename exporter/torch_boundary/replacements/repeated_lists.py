@@ -20,17 +20,17 @@ def repeat_by(make_list: Callable[[int | float, torch.SymInt], object]) -> Itera
         make_list: takes the number and the size; None lets Python make the list, which fixes the size.
     """
 
-    def replaced(multiply: Callable[..., object]) -> Callable[..., object]:
-        def multiply_or_repeat(size: torch.SymInt, other: object) -> object:
+    def make_product(multiply: Callable[..., object]) -> Callable[..., object]:
+        def multiply_or_repeat(size: torch.SymInt, factor: object) -> object:
             # Python asks the size first, because a list has no product but with integers.
-            is_list = type(other) is list and len(other) == 1 and type(other[0]) in _NUMBERS
-            repeated = make_list(other[0], size) if is_list else None  # type: ignore[index]
-            return multiply(size, other) if repeated is None else repeated
+            is_list = type(factor) is list and len(factor) == 1 and type(factor[0]) in _NUMBERS
+            repeated = make_list(factor[0], size) if is_list else None  # type: ignore[index]
+            return multiply(size, factor) if repeated is None else repeated
 
         return multiply_or_repeat
 
     with contextlib.ExitStack() as stack:
         for name in ("__mul__", "__rmul__"):
-            function = replaced(getattr(torch.SymInt, name))
+            function = make_product(getattr(torch.SymInt, name))
             stack.enter_context(replace_attribute(torch.SymInt, name, function))
         yield

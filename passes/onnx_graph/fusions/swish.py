@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ....registration.size_algebra.dimensions import same_size
+from ....registration.size_algebra.dimensions import same_shape
 from ..node_pass import NodePass, replace_match
 from ..pass_order import Run
 from ..pattern_matcher import PatternMatch, constant, op, value
@@ -48,13 +48,11 @@ class FuseSwiGLU(NodePass):
         match = _SWIGLU.find(node)
         if match is None or not _has_exact_factor(match):
             return False
-        x, other = match["x"], match["other"]
-        if x.shape is None or other.shape is None or len(x.shape) != len(other.shape):
-            return False
-        if not all(same_size(size, of_other) for size, of_other in zip(x.shape, other.shape, strict=True)):
+        x, factor = match["x"], match["factor"]
+        if not same_shape(x.shape, factor.shape):
             return False
         attributes = [*match.node("swish").attributes.values()] if "swish" in match else _attributes(match)
-        replace_match(node, "SwiGLU", [x, other], attributes, self.opset)
+        replace_match(node, "SwiGLU", [x, factor], attributes, self.opset)
         return True
 
 
@@ -68,4 +66,4 @@ def _attributes(match: PatternMatch) -> list[ir.Attr]:
 
 _X = value("x")
 _SWISH = _X * op("Sigmoid", _X | _X * constant("alpha"))
-_SWIGLU = (op("Swish", _X).label("swish") | _SWISH) * value("other")
+_SWIGLU = (op("Swish", _X).label("swish") | _SWISH) * value("factor")

@@ -65,9 +65,9 @@ def find_layer(initializers: Initializers, reader: ir.Node, value: ir.Value | No
     product, bias, bias_index = node, None, 0
     if node.op_type == "Add":
         for index in (0, 1):
-            matmul, other = removable_producer(node, node.inputs[index], "MatMul"), node.inputs[1 - index]
-            if matmul is not None and other is not None and len(other.shape or ()) == 1:
-                product, bias, bias_index = matmul, other, 1 - index
+            matmul, addend = removable_producer(node, node.inputs[index], "MatMul"), node.inputs[1 - index]
+            if matmul is not None and addend is not None and len(addend.shape or ()) == 1:
+                product, bias, bias_index = matmul, addend, 1 - index
         if bias is None:
             return None
     weight = product.inputs[1]

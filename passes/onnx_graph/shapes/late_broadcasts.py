@@ -117,8 +117,8 @@ class BroadcastLate(ConstantPass):
             if inserted is None or value.shape is None:
                 return None
             rank = len(value.shape) + len(inserted)
-            kept = sorted({*range(rank)} - {axis % rank for axis in inserted})
-            return frozenset(kept[axis] for axis in axes)
+            old_axes = sorted({*range(rank)} - {axis % rank for axis in inserted})
+            return frozenset(old_axes[axis] for axis in axes)
         if node.op_type == "Gather":
             gathered = _gathered_axis(node, value)
             position = node.inputs[1]
@@ -138,10 +138,10 @@ class BroadcastLate(ConstantPass):
             return axes if joins_equal and is_other_axis else None
         if node.op_type in BROADCASTING:
             # Along axes of which another operand has the size, nothing narrower leaves this node.
-            return self._uncovered(node, value, axes, narrowed)
+            return self._axes_of_narrowed(node, value, axes, narrowed)
         return axes if node.op_type in UNARY_BY_ROWS or self._reduces_others(node, axes) else None
 
-    def _uncovered(
+    def _axes_of_narrowed(
         self, node: ir.Node, value: ir.Value, axes: frozenset[int], narrowed: dict[ir.Value, frozenset[int]]
     ) -> frozenset[int]:
         """The axes along which no operand that keeps its sizes has the size of the result."""
