@@ -30,14 +30,20 @@ def features(source: TaskModel, inputs: Mapping[str, Axes]) -> list[ExampleCall]
     Raises:
         UsageError: the model has other inputs.
     """
-    if not getattr(source.model.config, "is_encoder_decoder", False):
-        return example_calls(source, inputs, ("last_hidden_state",))
-    return example_calls(source, inputs, ("last_hidden_state",), part_of=encoder_of)
+    return example_calls(source, inputs, ("last_hidden_state",), part_of=part_with_features)
 
 
-def encoder_of(model: PreTrainedModel) -> PreTrainedModel:
-    """The encoder of an encoder-decoder."""
+def part_with_features(model: PreTrainedModel) -> PreTrainedModel:
+    """The encoder of an encoder-decoder; the whole model of others.
+
+    Detectors such as DETR run whole, too: their encoders read the features of a backbone.
+    """
+    if not getattr(model.config, "is_encoder_decoder", False):
+        return model
     encoder: PreTrainedModel = model.get_encoder()
+    reads_pixels = model.main_input_name == "pixel_values"
+    if reads_pixels and "pixel_values" not in inspect.signature(type(encoder).forward).parameters:
+        return model
     return encoder
 
 

@@ -231,6 +231,7 @@ MODELS: dict[str, tuple[str, str, Build]] = {
         "YolosForObjectDetection",
         lambda: transformers.YolosConfig(**{**_VISION, "image_size": [32, 48]}, num_detection_tokens=5),
     ),
+    "features-of-a-detector": ("feature-extraction", "DetrModel", detr),
     "segments": ("image-segmentation", "DetrForSegmentation", detr),
     "semantic": ("semantic-segmentation", "SegformerForSemanticSegmentation", segformer),
     "depth": ("depth-estimation", "DPTForDepthEstimation", dpt),

@@ -18,7 +18,7 @@ from .task_inputs import other_inputs
 from .task_models import MODELS, bert, clip, trocr
 
 SLOW = (
-    "sam detection segments matching spectrogram spectrogram-patches vits xvector owlvit depth ctc decisions "
+    "sam detection features-of-a-detector segments matching spectrogram spectrogram-patches vits xvector owlvit depth ctc decisions "
     "super-resolution audio"
 ).split()
 
@@ -29,7 +29,7 @@ SLOW = (
 def test_each_task_agrees_at_other_sizes(name, tmp_path):
     task, architecture, config = MODELS[name]
     model = write_folder(architecture, config(), tmp_path / "folder")
-    if name in ("detection", "segments", "semantic", "matching"):
+    if name in ("detection", "features-of-a-detector", "segments", "semantic", "matching"):
         # The processor knows the size, and the configuration does not.
         settings = json.dumps({"size": {"height": 64, "width": 64}})
         (tmp_path / "folder" / "preprocessor_config.json").write_text(settings)
