@@ -10,7 +10,7 @@ from ....passes.onnx_graph.inplace.memory_sharing import STANDARD_DOMAINS
 from ....registration import PlanError
 from ....registration.arguments import qualified_name
 from ...captured_graph.dimensions import evaluate
-from ...files.reading import TRUSTED
+from ...files.reading import BOUNDS
 from ...lowering.conversion.preparation import copy_of, message_without_weights, source_of
 from ...lowering.inference import InferenceError, infer_shapes
 
@@ -35,7 +35,7 @@ def check_declared_sizes(
     for node in undeclared.graph.all_nodes():
         for value in node.outputs:
             value.shape = None
-    inferred = source_of(undeclared, TRUSTED)
+    inferred = source_of(undeclared, BOUNDS)
     for node, inferred_node in zip(model.graph.all_nodes(), inferred.graph.all_nodes(), strict=True):
         for value, inferred_value in zip(node.outputs, inferred_node.outputs, strict=True):
             shape = declared.get(value.name or "") or value.shape
@@ -77,7 +77,7 @@ def _is_refused(node: ir.Node) -> bool:
 def _check_operands(model: ir.Model, node: ir.Node) -> None:
     """Refuse a model that onnx's strict inference refuses; onnx infers some operators in no model."""
     try:
-        infer_shapes(message_without_weights(model), strict=True, bounds=TRUSTED)
+        infer_shapes(message_without_weights(model), strict=True, bounds=BOUNDS)
     except (InferenceError, RuntimeError, ValueError) as error:
         cause = " ".join(str(error).split())
         raise PlanError(
