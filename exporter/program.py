@@ -241,6 +241,7 @@ class Program(PlannableModel):
         optimize: how far it was optimized, "none", "basic" or "full".
         target: the runtime or device that it was written for, or None.
         source_model: the capture itself, which can be saved and lowered to other opsets.
+        trusted: whether lowering and planning work without bounds on memory and time.
         stages: the stages of the export, with their times and the memory of the process.
     """
 
@@ -249,6 +250,7 @@ class Program(PlannableModel):
     ):
         self.source_model = source
         self._capture = source._capture
+        self.trusted = self._capture.trusted
         self._calls = CapturedCalls(self._capture)
         self.registry = registry
         self.opset = opset

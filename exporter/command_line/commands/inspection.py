@@ -226,10 +226,8 @@ def _costs_and_totals(
         model = model.lower(model.opset, optimize="none", **sizes)
     costs = model.costs()
     try:
-        # A plan infers without bounds what the bounded inference of the costs may have left unknown.
         # The search for nodes to split takes far longer than all else.
-        is_known = all(node.shape is not None and len(node.shape) <= 64 for node in costs.nodes)
-        peak: int | None = model.plan(split=False).peak if trusted or is_known else None
+        peak: int | None = model.plan(split=False).peak
     # Without the sizes of dynamic dimensions there is no plan.
     except OpsettaError:
         peak = None

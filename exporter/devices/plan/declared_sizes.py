@@ -10,13 +10,13 @@ from ....passes.onnx_graph.inplace.memory_sharing import STANDARD_DOMAINS
 from ....registration import PlanError
 from ....registration.arguments import qualified_name
 from ...captured_graph.dimensions import evaluate
-from ...files.reading import BOUNDS
+from ...files.reading import Bounds
 from ...lowering.conversion.preparation import copy_of, message_without_weights, source_of
 from ...lowering.inference import InferenceError, infer_shapes
 
 
 def check_declared_sizes(
-    model: ir.Model, declared: Mapping[str, ir.Shape | None], sizes: Mapping[str, int]
+    model: ir.Model, declared: Mapping[str, ir.Shape | None], sizes: Mapping[str, int], bounds: Bounds
 ) -> None:
     """Refuse a model whose declared sizes are not those that follow from its inputs and weights.
 
@@ -27,6 +27,7 @@ def check_declared_sizes(
         model: with functions inlined.
         declared: the shapes in the file by name, some of which the model has no more.
         sizes: of symbolic dimensions.
+        bounds: limits on inference.
 
     Raises:
         PlanError: a declared size differs, or the sizes of a node's operands contradict each other.
@@ -35,14 +36,14 @@ def check_declared_sizes(
     for node in undeclared.graph.all_nodes():
         for value in node.outputs:
             value.shape = None
-    inferred = source_of(undeclared, BOUNDS)
+    inferred = source_of(undeclared, bounds)
     for node, inferred_node in zip(model.graph.all_nodes(), inferred.graph.all_nodes(), strict=True):
         for value, inferred_value in zip(node.outputs, inferred_node.outputs, strict=True):
             shape = declared.get(value.name or "") or value.shape
             if shape is not None and inferred_value.shape is not None:
                 _compare(value.name or "", shape, inferred_value.shape, sizes)
         if _is_refused(inferred_node):
-            _check_operands(undeclared, node)
+            _check_operands(undeclared, node, bounds)
 
 
 def _compare(name: str, declared: ir.Shape, computed: ir.Shape, sizes: Mapping[str, int]) -> None:
@@ -74,10 +75,10 @@ def _is_refused(node: ir.Node) -> bool:
     )
 
 
-def _check_operands(model: ir.Model, node: ir.Node) -> None:
+def _check_operands(model: ir.Model, node: ir.Node, bounds: Bounds) -> None:
     """Refuse a model that onnx's strict inference refuses; onnx infers some operators in no model."""
     try:
-        infer_shapes(message_without_weights(model), strict=True, bounds=BOUNDS)
+        infer_shapes(message_without_weights(model), strict=True, bounds=bounds)
     except (InferenceError, RuntimeError, ValueError) as error:
         cause = " ".join(str(error).split())
         raise PlanError(

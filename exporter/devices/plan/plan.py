@@ -13,7 +13,7 @@ from ....passes.planning import FORWARD, execution_order
 from ....passes.planning.order import reads
 from ....registration import MAY_OVERWRITE, PLAN_PHASE, PlanError, UsageError
 from ....registration.arguments import blocks
-from ...files.reading import TRUSTED
+from ...files.reading import TRUSTED, Bounds
 from ...lowering.conversion.preparation import copy_of, source_of
 from ...running.model_inputs import inputs_of_model
 from ..memory_amounts import LOWEST
@@ -76,8 +76,8 @@ class Plan(PlanFacts):
         build_application(self, folder)
 
 
-def make_plan(model: ir.Model, options: PlanOptions) -> Plan:
-    """Plan a model, which is not changed; see `PlannableModel.plan`."""
+def make_plan(model: ir.Model, options: PlanOptions, bounds: Bounds = TRUSTED) -> Plan:
+    """Plan a model, which is not changed, with bounds on shape inference; see `PlannableModel.plan`."""
     if options.mode == "train" and not any(PLAN_PHASE in node.metadata_props for node in model.graph):
         raise PlanError(
             "mode='train' needs a model from opsetta.export_training: the nodes of this one have no phases"
@@ -85,7 +85,7 @@ def make_plan(model: ir.Model, options: PlanOptions) -> Plan:
     dimensions = _check_dimensions(model, options.dimensions)
     next_values = states_of(model, options.mode, options.states)
     consumed = next_values if options.in_place else {}
-    prepared = _prepare(model, dimensions.sizes, consumed)
+    prepared = _prepare(model, dimensions.sizes, consumed, bounds)
     if not options.in_place:
         for node in prepared.graph.all_nodes():
             node.metadata_props.pop(MAY_OVERWRITE, None)
@@ -205,7 +205,9 @@ def _check_dimensions(model: ir.Model, sizes: Mapping[str, int] | None) -> Dimen
     return Dimensions(dict(sizes or {}), frozenset(names))
 
 
-def _prepare(model: ir.Model, dimensions: Mapping[str, int], consumed: Mapping[str, str]) -> ir.Model:
+def _prepare(
+    model: ir.Model, dimensions: Mapping[str, int], consumed: Mapping[str, str], bounds: Bounds
+) -> ir.Model:
     """A copy in execution order, with sizes, types and in-place annotations."""
     copy = copy_of(model)
     for value in copy.graph.inputs:
@@ -220,9 +222,9 @@ def _prepare(model: ir.Model, dimensions: Mapping[str, int], consumed: Mapping[s
         copy.graph.sort()
     # Inference replaces some of the declared shapes.
     declared = {value.name or "": value.shape for node in copy.graph for value in node.outputs}
-    prepared = source_of(copy, TRUSTED)
+    prepared = source_of(copy, bounds)
     _name_nodes(prepared.graph)
-    check_declared_sizes(prepared, declared, dimensions)
+    check_declared_sizes(prepared, declared, dimensions, bounds)
     annotate_inplace(prepared, consumed)
     return prepared
 

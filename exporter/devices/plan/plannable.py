@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
+from ...files.reading import bounds_of
 from ..memory_amounts import ALIGNMENT, EXTRA_WORK
 from .options import PlanOptions
 
@@ -18,6 +19,7 @@ class PlannableModel:
     """A model for which `plan` plans memory."""
 
     model: ir.Model
+    trusted: bool
 
     def plan(
         self,
@@ -65,6 +67,7 @@ class PlannableModel:
                 declares; the values do not fit into `memory_limit` or `memories`; or the model to train is
                 no training graph.
             DimensionError: the model is not valid for the sizes.
+            GraphError: the model exceeds the bounds for models that are not `trusted`.
             UsageError: an argument has an unknown value or a wrong type.
         """
         # Reading a model needs none of what a plan needs, which takes longer to import.
@@ -84,4 +87,4 @@ class PlannableModel:
             memories,
             tile,
         )
-        return make_plan(self.model, options)
+        return make_plan(self.model, options, bounds_of(self.trusted))
