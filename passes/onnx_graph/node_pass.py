@@ -7,6 +7,7 @@ import functools
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+import numpy as np
 import onnx_ir as ir
 
 from ...registration import schemas
@@ -231,6 +232,34 @@ def insert_node(
     successor.graph.insert_before(successor, inserted)
     inherit(inserted, successor)
     return inserted.outputs[0]
+
+
+def insert_split(
+    split: ir.Node,
+    initializers: Initializers,
+    operand: ir.Value,
+    axis: int,
+    sizes: Sequence[int],
+    suffix: str,
+) -> ir.Node:
+    """A new Split before another, whose sizes are an attribute or an input, as those of the other.
+
+    Its results have names, which end in the suffix and a number, and no types or shapes.
+    """
+    attributes = [ir.AttrInt64("axis", axis)] if axis else []
+    inputs = [operand]
+    if "split" in split.attributes:
+        attributes.append(ir.AttrInt64s("split", sizes))
+    else:
+        inputs.append(initializers.make(np.array(sizes, np.int64), f"{suffix}_sizes"))
+    name = initializers.unique(f"{split.name or 'Split'}/{suffix}")
+    inserted = ir.Node("", "Split", inputs, attributes, num_outputs=len(sizes), name=name)
+    for index, result in enumerate(inserted.outputs):
+        result.name = initializers.unique(f"{name}_output_{index}")
+    inherit(inserted, split)
+    assert split.graph is not None
+    split.graph.insert_before(split, inserted)
+    return inserted
 
 
 def replace_node(

@@ -29,7 +29,7 @@ from .value_numbers import RESHAPES, have_equal_results
 MOST_BRANCHES = 16
 """Each branch takes another recording."""
 MOST_BRANCHES_OF_ALL_BUT_ONE = 4
-"""Models with as many branches are also recorded with rows for one of them alone."""
+"""Up to this number of branches, a recording for each of them lets it alone have rows."""
 MOST_SIDES = 15
 """The number of further recordings of models whose sides differ."""
 _COUNTS = (1, 2, 3, 1000)

@@ -88,7 +88,7 @@ def _record_call(
     sizes = FixedSizes(environment)
     if specification is not None:
         sizes = DynamicSizes(environment, model, specification)
-    # Code that makes numbers of sizes may do so with numbers of rows, where all inputs have static sizes.
+    # Code that calls `int` on sizes may call it on a number of rows, even if all inputs have static sizes.
     is_dynamic = specification is not None or bool(other_namespaces)
     with builtin_functions.keep_symbolic(model, is_dynamic, other_namespaces or []) as recurrences:
         program = record(

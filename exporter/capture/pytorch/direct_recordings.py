@@ -83,22 +83,12 @@ class DirectRecordings:
         """
         from ...torch_boundary.recording.gradients import Differentiates
         from ..direct.builtin_functions import MakesNumbers
-        from ..direct.decisions import Decisions, WeightsDecide
+        from ..direct.decisions import WeightsDecide
         from ..direct.loops.sides import BranchesInLoop
 
         # Each exception asks for another recording with one more setting, so the loop ends.
         while True:
-            sides = () if self._has_sides else None
-            if self._branching is not None:
-                self._branching.is_changed = False
-            decisions = Decisions(
-                self._specialize,
-                self._constants,
-                self._most_branches,
-                two_sided=self._two_sided,
-                sides=sides,
-                branching=self._branching,
-            )
+            decisions = self._make_decisions(() if self._has_sides else None)
             if self._branching is not None:
                 self._branching.is_changed = False
             try:
@@ -132,6 +122,24 @@ class DirectRecordings:
                 is_of_sides = is_of_sides and branching is not None and bool(branching.endings)
                 if is_of_sides or is_fault(error) or not self._take_another_setting(decisions):
                     raise
+
+    def _make_decisions(
+        self,
+        sides: Sequence[RecordedSide] | None,
+        takes_other_side: Callable[[int], bool] = lambda position: False,
+    ) -> Decisions:
+        """The decisions of a recording with the settings of now; see `Decisions`."""
+        from ..direct.decisions import Decisions
+
+        return Decisions(
+            self._specialize,
+            self._constants,
+            self._most_branches,
+            takes_other_side,
+            self._two_sided,
+            sides,
+            self._branching,
+        )
 
     def _take_another_setting(self, decisions: Decisions) -> bool:
         """Change the setting that a failed recording may need; False without one."""
@@ -179,18 +187,10 @@ class DirectRecordings:
     ) -> tuple[RecordedProgram, Sequence[RowBranch]] | None:
         from ...torch_boundary.recording.gradients import Differentiates
         from ..direct.builtin_functions import MakesNumbers
-        from ..direct.decisions import Decisions, WeightsDecide
+        from ..direct.decisions import WeightsDecide
         from ..direct.loops.sides import BranchesInLoop
 
-        decisions = Decisions(
-            self._specialize,
-            self._constants,
-            self._most_branches,
-            takes_other_side,
-            self._two_sided,
-            sides,
-            self._branching,
-        )
+        decisions = self._make_decisions(sides, takes_other_side)
         try:
             return self._record(decisions), decisions.row_branches
         except (Exception, WeightsDecide, Differentiates, MakesNumbers, BranchesInLoop) as error:
@@ -201,7 +201,6 @@ class DirectRecordings:
         self, program: RecordedProgram, decisions: Decisions, start: int = 0
     ) -> RecordedProgram:
         """Record the other sides of a program's conditions, and those of the conditions on these sides."""
-        from ..direct.decisions import Decisions
         from ..direct.row_branches import MOST_SIDES
 
         taken = [] if decisions.sides is None else decisions.sides.recorded
@@ -211,14 +210,7 @@ class DirectRecordings:
             if self._count_of_sides > MOST_SIDES:
                 raise CaptureError("the model has too many branches on numbers of rows")
             sides = [*taken[:index], dataclasses.replace(taken[index], answer=not taken[index].answer)]
-            side_decisions = Decisions(
-                self._specialize,
-                self._constants,
-                self._most_branches,
-                two_sided=self._two_sided,
-                sides=sides,
-                branching=self._branching,
-            )
+            side_decisions = self._make_decisions(sides)
             side_program = self._record(side_decisions)
             self._check_branches(side_program, side_decisions)
             program.other_sides[position] = self._record_sides(side_program, side_decisions, position + 1)

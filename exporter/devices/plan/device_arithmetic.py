@@ -137,7 +137,7 @@ def _reduce(node: OnnxNode) -> Nodes:
 def reduction(
     node: OnnxNode, numbers: tuple[int, int, int], source: Operand, axes: Sequence[int], result: Operand
 ) -> Nodes:
-    """A reduction over some axes; `numbers` are those of a row of the table."""
+    """A reduction over some axes; `numbers` is a row of `_REDUCTIONS`."""
     shape = node.shape(source)
     strides = strides_of(shape)
     remaining_axes = [axis for axis in range(len(shape)) if axis not in axes]
@@ -286,7 +286,7 @@ def _source_positions(node: OnnxNode, size: int, result: int, factor: float) -> 
 
 
 def _neighbours(node: OnnxNode, positions: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """The elements whose weighted sum is at some positions of an axis, and their weights."""
+    """For each position along an axis, the source elements that it is a weighted sum of, and the weights."""
     base = np.floor(positions)
     if node.text("mode") == "nearest":
         nearest = {

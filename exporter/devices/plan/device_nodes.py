@@ -177,7 +177,7 @@ def copy_part(
     target: tuple[int, Sequence[int]],
     origin: tuple[int, Sequence[int]],
 ) -> Nodes:
-    """A copy of elements at fixed steps to fixed steps."""
+    """Copies elements that lie at fixed distances to places at other fixed distances."""
     if math.prod(shape):
         yield DeviceNode("Copy", [source], [result], walk_numbers(shape, target, origin))
 

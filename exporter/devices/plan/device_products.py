@@ -178,7 +178,7 @@ class _KernelWindow:
         return missing + [number for axis in axes for number in axis]
 
     def counts(self, has_padding: bool) -> list[int]:
-        """How many elements of each window along each axis are in the source, or in the padded source."""
+        """For each axis, how many elements of each window lie in the source, or in the padded source."""
         counts = [1] * (3 - len(self.kernel))
         for axis, size in enumerate(self.source):
             low, high = (-self.begins[axis], size + self.ends[axis]) if has_padding else (0, size)

@@ -34,7 +34,7 @@ def features(source: TaskModel, inputs: Mapping[str, Axes]) -> list[ExampleCall]
 
 
 def part_with_features(model: PreTrainedModel) -> PreTrainedModel:
-    """The encoder of an encoder-decoder; the whole model of others.
+    """The part that gives the features: the encoder of an encoder-decoder, or else the whole model.
 
     Detectors such as DETR run whole, too: their encoders read the features of a backbone.
     """

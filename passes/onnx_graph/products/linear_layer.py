@@ -15,7 +15,7 @@ _FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.Data
 
 
 class LinearLayer(NamedTuple):
-    """A MatMul by a constant weight of two dimensions, and the Add of a constant bias with its columns.
+    """A MatMul by a constant matrix, and the Add of a constant bias, which has a number for each column.
 
     Attributes:
         columns: the number of columns of the weight.

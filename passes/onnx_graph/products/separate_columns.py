@@ -16,9 +16,15 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
-from ....registration.origins import inherit
 from ....registration.size_algebra.dimensions import same_shape, same_size
-from ..node_pass import ConstantPass, insert_node, removable_producer, remove_unread, replace_by_value
+from ..node_pass import (
+    ConstantPass,
+    insert_node,
+    insert_split,
+    removable_producer,
+    remove_unread,
+    replace_by_value,
+)
 from ..pass_order import Run
 from .linear_layer import LinearLayer, find_layer
 
@@ -74,8 +80,10 @@ class SeparateColumns(ConstantPass):
         if layer is None:
             return False
         self._exchange(layer, count, sizes)
-        parts = self._split(node, columns, [count * size for size in sizes], shapes)
-        for part, output, flat, size in zip(parts, node.outputs, is_flat, sizes, strict=True):
+        part_sizes = [count * size for size in sizes]
+        split = insert_split(node, self.initializers, columns, len(groups) - 2, part_sizes, "columns")
+        for part, output, flat, size in zip(split.outputs, node.outputs, is_flat, sizes, strict=True):
+            part.type, part.shape = columns.type, ir.Shape([*groups[:-2], count * size])
             if not flat:
                 shape = self.initializers.make(np.array([*target[:-1], size], np.int64), "group_shape")
                 groups_of_part = ir.Shape([*groups[:-1], size])
@@ -116,23 +124,3 @@ class SeparateColumns(ConstantPass):
             )
 
         layer.replace(self.initializers, exchange)
-
-    def _split(
-        self, node: ir.Node, columns: ir.Value, sizes: list[int], shapes: list[ir.Shape]
-    ) -> list[ir.Value]:
-        """The parts of the columns, by a Split in front of another."""
-        attributes: list[ir.Attr] = [ir.AttrInt64("axis", len(shapes[0]) - 1)]
-        inputs = [columns]
-        if "split" in node.attributes:
-            attributes.append(ir.AttrInt64s("split", sizes))
-        else:
-            inputs.append(self.initializers.make(np.array(sizes, np.int64), "column_sizes"))
-        name = self.initializers.unique(f"{node.name or 'Split'}/columns")
-        split = ir.Node("", "Split", inputs, attributes, num_outputs=len(sizes), name=name)
-        inherit(split, node)
-        assert node.graph is not None
-        node.graph.insert_before(node, split)
-        for index, (output, shape) in enumerate(zip(split.outputs, shapes, strict=True)):
-            output.name = self.initializers.unique(f"{name}_output_{index}")
-            output.type, output.shape = columns.type, shape
-        return list(split.outputs)

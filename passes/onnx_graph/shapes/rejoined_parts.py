@@ -18,11 +18,11 @@ from collections.abc import Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ....registration.origins import inherit
 from ....registration.size_algebra.dimensions import same_size
 from ..node_pass import (
     ConstantPass,
     insert_node,
+    insert_split,
     producer_of,
     removable_producer,
     remove_unread,
@@ -104,22 +104,14 @@ class RejoinParts(ConstantPass):
 
     def _join(self, split: ir.Node, sizes: list[int], position: int) -> ir.Value:
         """The part at a position of a Split with new sizes, which gives the readers their other parts."""
-        attributes = [attribute for name, attribute in split.attributes.items() if name == "axis"]
-        inputs = [split.inputs[0]]
-        if "split" in split.attributes:
-            attributes.append(ir.AttrInt64s("split", sizes))
-        else:
-            inputs.append(self.initializers.make(np.array(sizes, np.int64), "joined_sizes"))
-        name = self.initializers.unique(f"{split.name or 'Split'}/joined")
-        joined = ir.Node("", "Split", inputs, attributes, num_outputs=len(sizes), name=name)
-        inherit(joined, split)
-        assert split.graph is not None
-        split.graph.insert_before(split, joined)
+        operand = split.inputs[0]
+        assert operand is not None
+        axis = split.attributes.get_int("axis", 0)
+        joined = insert_split(split, self.initializers, operand, axis, sizes, "joined")
         behind = len(split.outputs) - len(sizes) + 1
         for index, result in enumerate(joined.outputs):
             old = split.outputs[index if index <= position else index + behind - 1]
             result.type = old.type
-            result.name = self.initializers.unique(f"{name}_output_{index}")
             if index == position:
                 result.shape = None if old.shape is None else ir.Shape([*old.shape[:-1], sizes[position]])
             else:
