@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from ....registration import GraphError, Limits
+from ....registration.arguments import graphs_of
 from ...files.reading import BOUNDS, REMEDY, TRUSTED, Bounds
 
 PROPORTION = 2
@@ -47,7 +48,7 @@ def limits_of(model: ir.Model, bounds: Bounds = BOUNDS) -> Limits:
     )
     allowed_bytes = bounds.conversion + PROPORTION * weights
     nodes = used_bytes = 0
-    for graph in (model.graph, *model.graph.subgraphs()):
+    for graph in graphs_of(model.graph):
         nodes += len(graph)
         for part in _bytes_of_parts(graph):
             used_bytes += part
@@ -68,7 +69,7 @@ def limits_of_source(source: ir.Model, bounds: Bounds) -> Limits | None:
     weights = sum(
         value.const_value.nbytes for value in source.graph.initializers.values() if value.const_value
     )
-    nodes = sum(map(len, (source.graph, *source.graph.subgraphs())))
+    nodes = sum(map(len, graphs_of(source.graph)))
     elements = bounds.made_elements + weights // _WEIGHTS_OF_ELEMENT
     return Limits(elements, _MADE_OF_ANY * bounds.made_nodes + _MADE_OF_NODE * nodes, REMEDY)
 
