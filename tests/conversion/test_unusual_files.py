@@ -423,3 +423,20 @@ def test_a_file_that_inference_refuses_is_not_inferred_again_with_propagated_siz
     shapes.check_model(model)
     # Once for the written model, and once for the file.
     assert len(inferences) == 2
+
+
+@pytest.mark.parametrize("read", ["a result", "a function's result"])
+def test_nodes_of_very_many_inputs_are_refused_before_work_in_their_square(tmp_path, read):
+    nodes = [helper.make_node("Neg", ["x"], ["t"]), helper.make_node("Sum", ["t"] * 5_000, ["y"])]
+    model = model_of(nodes, [value("x", [2])], [value("y", [2])])
+    if read == "a function's result":
+        body = [helper.make_node("Identity", ["a"], ["r"]), helper.make_node("Sum", ["r"] * 5_000, ["b"])]
+        inner = helper.make_function("custom", "Inner", ["a"], ["b"], body[:1], [helper.make_opsetid("", 11)])
+        inner.output[0] = "r"
+        body[0].op_type, body[0].domain = "Inner", "custom"
+        imports = [helper.make_opsetid("", 11), helper.make_opsetid("custom", 1)]
+        model.functions.extend([inner, helper.make_function("custom", "Outer", ["a"], ["b"], body, imports)])
+        del model.graph.node[:]
+        model.graph.node.append(helper.make_node("Outer", ["x"], ["y"], domain="custom"))
+    with pytest.raises(opsetta.OpsettaError, match="too many inputs"):
+        lowered(model, tmp_path / "model.onnx", 13)

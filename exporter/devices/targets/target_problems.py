@@ -24,15 +24,19 @@ _CONVENTIONAL = ("Constant", "Pow", *_RECURRENT)
 
 @dataclasses.dataclass(frozen=True)
 class ModelParts:
-    """The graphs and nodes of a model, in the order in which a target is asked for them.
+    """The weights and nodes of a model, with their positions, grouped by what most problems depend on.
 
     Attributes:
-        graphs: the main graph and its sub-graphs.
-        nodes: the nodes with their positions, by domain, operator and the element types of inner results.
-            Most problems depend on nothing else, so a target is asked once for the nodes of many layers.
+        weights: the initializers with contents, by element type.
+        weight_bytes: their bytes together.
+        external_names: the names of those in files beside the model.
+        nodes: the nodes by domain, operator and the element types of inner results; a target is asked once
+            for those of many layers.
     """
 
-    graphs: Sequence[ir.Graph]
+    weights: Mapping[ir.DataType, Sequence[tuple[int, ir.Value]]]
+    weight_bytes: int
+    external_names: Sequence[str]
     nodes: Mapping[tuple[str, str, tuple[ir.DataType, ...]], Sequence[tuple[int, ir.Node]]]
 
     @classmethod
@@ -47,7 +51,17 @@ class ModelParts:
                 if value.dtype is not None and not value.is_graph_output()
             )
             nodes.setdefault((node.domain, node.op_type, tuple(inner_types)), []).append((position, node))
-        return cls(graphs, nodes)
+        weights: dict[ir.DataType, list[tuple[int, ir.Value]]] = {}
+        weight_bytes, external_names = 0, []
+        values = (value for graph in graphs for value in graph.initializers.values())
+        for position, value in enumerate(values):
+            tensor = value.const_value
+            if tensor is not None:
+                weights.setdefault(tensor.dtype, []).append((position, value))
+                weight_bytes += tensor.nbytes
+                if isinstance(tensor, ir.ExternalTensor):
+                    external_names.append(value.name or "")
+        return cls(weights, weight_bytes, external_names, nodes)
 
 
 def check_model(
@@ -134,7 +148,7 @@ def find_problems(
     """
     parts = ModelParts.of(model) if parts is None else parts
     problems = [*_of_model(model, target), *_of_interface(model.graph, target)]
-    problems += _of_weights(parts.graphs, target, is_file)
+    problems += _of_weights(parts, target, is_file)
     problems += [
         TargetProblem(f"not valid: {node.reason}", node.node or node.result, node.operator, node.module)
         for node in (invalid_nodes(model) if invalid is None else invalid)
@@ -155,7 +169,12 @@ def find_problems(
         for position, node in members if reasons or own_rules or is_conventional else ():
             own_reasons = [*reasons, *_of_conventions(node, target)] if is_conventional else reasons
             of_nodes[position] = [_of_operator(node, reason) for reason in own_reasons]
-            of_nodes[position] += (problem for rule in own_rules for problem in _of_rule(node, opset, rule))
+            for rule in own_rules:
+                prefix = "its results are wrong: " if rule.outcome == "wrong" else ""
+                reasons_of_rule = _of_restriction(node, opset, rule)
+                of_nodes[position] += (
+                    _of_operator(node, f"{prefix}{reason}", rule.outcome) for reason in reasons_of_rule
+                )
     return [*problems, *(problem for position in sorted(of_nodes) for problem in of_nodes[position])]
 
 
@@ -202,22 +221,23 @@ def _size_option(value: ir.Value) -> str:
     return f"set sizes, such as --input-shape {value.name}={sizes} or lower(shapes=…)"
 
 
-def _of_weights(graphs: Iterable[ir.Graph], target: Target, is_file: bool) -> Iterator[TargetProblem]:
-    size, external = 0, []
-    for value in (value for graph in graphs for value in graph.initializers.values()):
-        tensor = value.const_value
-        if tensor is None:
-            continue
-        size += tensor.nbytes
-        if isinstance(tensor, ir.ExternalTensor):
-            external.append(value.name)
-        if _name(tensor.dtype) not in target.types and not value.is_graph_input():
-            yield TargetProblem(f"initializer '{value.name}' of element type {_name(tensor.dtype)}")
-        elif tensor.dtype == ir.DataType.BOOL and target.conventions.bool_constants is not None:
-            yield TargetProblem(
-                f"initializer '{value.name}' of bools: `opsetta convert --target` stores them otherwise, "
-                "from opset 9 on"
-            )
+def _of_weights(parts: ModelParts, target: Target, is_file: bool) -> Iterator[TargetProblem]:
+    refused: dict[int, TargetProblem] = {}
+    for dtype, members in parts.weights.items():
+        is_refused = _name(dtype) not in target.types
+        is_bool = dtype == ir.DataType.BOOL and target.conventions.bool_constants is not None
+        for position, value in members if is_refused or is_bool else ():
+            if is_refused and not value.is_graph_input():
+                refused[position] = TargetProblem(
+                    f"initializer '{value.name}' of element type {_name(dtype)}"
+                )
+            elif is_bool:
+                refused[position] = TargetProblem(
+                    f"initializer '{value.name}' of bools: `opsetta convert --target` stores them otherwise, "
+                    "from opset 9 on"
+                )
+    yield from (refused[position] for position in sorted(refused))
+    size, external = parts.weight_bytes, parts.external_names
     if target.maximum_bytes is not None and size > target.maximum_bytes:
         yield TargetProblem(f"weights of {size} bytes are not supported, but up to {target.maximum_bytes}")
     if is_file and external and not target.external_data:
@@ -237,12 +257,6 @@ def _of_types(
     return True, [
         f"a result of element type {name} is not supported" for name in names if name not in target.types
     ]
-
-
-def _of_rule(node: ir.Node, opset: int | None, rule: Restriction) -> Iterator[TargetProblem]:
-    prefix = "its results are wrong: " if rule.outcome == "wrong" else ""
-    for reason in _of_restriction(node, opset, rule):
-        yield _of_operator(node, f"{prefix}{reason}", rule.outcome)
 
 
 def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iterator[str]:

@@ -63,9 +63,7 @@ def to_ir(proto: onnx.ModelProto, folder: Folder, bounds: Bounds = BOUNDS) -> ir
     except RecursionError:
         # The nesting of the file is bounded, so the caller used most of the stack.
         raise ModelFileError("the caller's stack is too deep to read the model") from None
-    if files.are_used:
-        _set_folder(model, files.folder)
-    _complete(model, proto)
+    _complete(model, proto, files)
     if checks.tensor_metadata:
         _forget_copies(model)
     carried.packed = files.packed_weights()
@@ -166,18 +164,14 @@ def _sort(model: ir.Model) -> None:
             ) from None
 
 
-def _set_folder(model: ir.Model, folder: str) -> None:
-    """Set the folder of external data, which onnx-ir does not know."""
-    ir.external_data.set_base_dir(model.graph, folder)
-    for function in model.functions.values():
-        ir.external_data.set_base_dir(function.graph, folder)
-        for tensor in _tensors(function.attributes.values()):
-            if isinstance(tensor, ir.ExternalTensor):
-                tensor.base_dir = folder
-
-
-def _complete(model: ir.Model, proto: onnx.ModelProto) -> None:
-    """Add the types of functions' inputs; onnx-ir reads those of their other values."""
+def _complete(model: ir.Model, proto: onnx.ModelProto, files: ExternalFiles) -> None:
+    """Add what onnx-ir does not read: the folder of external data, the types of functions' inputs."""
+    for body in (model.graph, *(f.graph for f in model.functions.values())) if files.are_used else ():
+        ir.external_data.set_base_dir(body, files.folder)
+    for tensor in _tensors(a for f in model.functions.values() for a in f.attributes.values()):
+        if isinstance(tensor, ir.ExternalTensor):
+            tensor.base_dir = files.folder
+    # onnx-ir reads the types of a function's values except those of its inputs.
     for message in proto.functions:
         stated = {info.name: info for info in message.value_info}
         function = model.functions[canonical(message.domain), message.name, message.overload]
