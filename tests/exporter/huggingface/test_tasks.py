@@ -18,8 +18,8 @@ from .task_inputs import other_inputs
 from .task_models import MODELS, bert, clip, trocr
 
 SLOW = (
-    "sam detection features-of-a-detector segments matching spectrogram spectrogram-patches vits xvector owlvit "
-    "depth ctc decisions super-resolution audio"
+    "sam detection features-of-a-detector segments matching spectrogram spectrogram-patches vits xvector "
+    "owlvit depth ctc decisions super-resolution audio"
 ).split()
 
 
