@@ -15,6 +15,7 @@ import onnx_ir as ir
 from ..registration import OpsettaError, Registry
 from ..registration.functions.registry import registry_or_default
 from .devices.plan.plannable import PlannableModel
+from .files.garbage_collection import rare_collections
 from .files.reading import bounds_of
 from .files.reading.carried import carried_by, to_proto
 
@@ -372,13 +373,13 @@ class OnnxModel(PlannableModel):
         bounds = bounds_of(self.trusted)
         return self._with(reduce_model(self.model, lambda part: fails(self._with(part)), bounds))
 
+    @rare_collections()
     def check(self, *, run: bool = False) -> ModelCheck:
         """Check the nodes, which targets support the model, and on request whether onnxruntime runs it."""
-        from ..registration.validity.node_check import invalid_nodes
         from .devices.model_check import check_everywhere
-        from .lowering.conversion.preparation import source_of
+        from .lowering.conversion.source_validity import invalid_nodes_of_file
 
-        invalid = invalid_nodes(source_of(self.model, bounds_of(self.trusted)))
+        invalid = invalid_nodes_of_file(self.model, bounds_of(self.trusted))
         return check_everywhere(self.model, invalid, run=run)
 
     def run(self, inputs: Mapping[str, object]) -> list[Any]:

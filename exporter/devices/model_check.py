@@ -11,7 +11,7 @@ from ...registration import InferenceError, InvalidNode, OpsettaError, TargetPro
 from ..running.random_inputs import random_inputs
 from ..running.runner import Runner
 from .targets.load_target import load_target, target_names
-from .targets.target_problems import find_problems
+from .targets.target_problems import ModelParts, find_problems
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +75,9 @@ def check_everywhere(model: ir.Model, invalid: Sequence[InvalidNode], *, run: bo
             error_text = str(error)
         except OpsettaError as error:
             skipped = str(error)
+    parts = ModelParts.of(model)
     problems = {
-        name: tuple(find_problems(model, load_target(name), is_file=True, invalid=invalid))
+        name: tuple(find_problems(model, load_target(name), is_file=True, invalid=invalid, parts=parts))
         for name in target_names()
     }
     return ModelCheck(tuple(invalid), runtime, error_text, skipped, problems)

@@ -7,6 +7,7 @@ import onnx_ir as ir
 
 from ...passes.realizers.rewriting import constant_of
 from ...registration import GraphError, UsageError
+from ...registration.arguments import every_node
 from ..lowering.conversion.preparation import copy_of
 from ..running.random_inputs import random_inputs
 from ..running.runner import Runner
@@ -35,7 +36,7 @@ def make_batch_dynamic(model: ir.Model, name: str) -> None:
     batched = [value for value in batched if _leading(value) == size]
     original = copy_of(model)
     if isinstance(size, int):
-        for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        for node in every_node(model.graph):
             if node.op_type == "Reshape" and node.domain in ("", "ai.onnx"):
                 _copy_leading_size(node, size)
     forget_shapes(model.graph)
@@ -47,7 +48,7 @@ def make_batch_dynamic(model: ir.Model, name: str) -> None:
 
 def forget_shapes(graph: ir.Graph) -> None:
     """Remove the shapes of all results of nodes, which inference then finds anew."""
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in every_node(graph):
         for value in node.outputs:
             value.shape = None
 

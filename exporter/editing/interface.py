@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from ...registration import DIMENSIONS, GraphError, UsageError
+from ...registration.arguments import every_node, graphs_of
 from ...registration.validity.node_check import invalid_nodes
 from ..captured_graph.dimensions import read_restrictions, write_restrictions
 from ..captured_graph.size_expressions import evaluate
@@ -160,9 +161,9 @@ def _set_shape(model: ir.Model, name: str, shape: Sequence[Size], sizes: Sizes) 
 
 def _values(graph: ir.Graph) -> Iterator[ir.Value]:
     yield from graph.inputs
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in every_node(graph):
         yield from node.outputs
-    for inner in graph.subgraphs():
+    for inner in graphs_of(graph)[1:]:
         yield from inner.inputs
 
 

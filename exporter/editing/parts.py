@@ -9,6 +9,7 @@ import onnx_ir as ir
 from onnx_ir.passes import common
 
 from ...registration import GraphError, Names, UsageError
+from ...registration.arguments import every_node, graphs_of
 from ..files.reading import Bounds
 from ..lowering.conversion.preparation import copy_of, opset_of, source_of
 from .interface import substitute_sizes
@@ -220,9 +221,9 @@ def _model_like(model: ir.Model, graph: ir.Graph) -> ir.Model:
 
 def _rename_values(graph: ir.Graph, names: Names) -> None:
     """Rename values and nodes whose name is taken."""
-    graphs = [graph, *graph.subgraphs()]
+    graphs = graphs_of(graph)
     values = [value for inner in graphs for value in (*inner.inputs, *inner.initializers.values())]
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in every_node(graph):
         values += node.outputs
         if node.name:
             node.name = names.unique(node.name)

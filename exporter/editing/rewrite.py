@@ -11,6 +11,7 @@ from ...passes.onnx_graph.inplace.annotations import annotate_inplace
 from ...passes.realizers.element_types import ConvertElementTypes
 from ...passes.realizers.rewriting import is_of_plan
 from ...registration import MAY_OVERWRITE, GraphError, UsageError
+from ...registration.arguments import every_node
 from ...registration.validity.node_check import check_nodes, invalid_nodes
 from ...registration.warning import warn
 from ..files.reading import bounds_of
@@ -45,7 +46,7 @@ def rewrite(source_model: ir.Model, passes: Sequence[ir.passes.PassBase], truste
         OpsettaError: a pass failed, which is a fault of opsetta.
     """
     _check(source_model)
-    annotated = any(MAY_OVERWRITE in node.metadata_props for node in source_model.graph.all_nodes())
+    annotated = any(MAY_OVERWRITE in node.metadata_props for node in every_node(source_model.graph))
     bounds = bounds_of(trusted)
     rewritten = source_of(source_model, bounds)
     invalid = invalid_nodes(rewritten)
@@ -58,7 +59,7 @@ def rewrite(source_model: ir.Model, passes: Sequence[ir.passes.PassBase], truste
         initializers = rewritten.graph.initializers.values()
         initializers_as_inputs(rewritten, {v for v in initializers if v.name in weights or _is_large(v)})
     # The passes changed the nodes and values that an earlier plan describes.
-    for properties in (rewritten.metadata_props, *(n.metadata_props for n in rewritten.graph.all_nodes())):
+    for properties in (rewritten.metadata_props, *(n.metadata_props for n in every_node(rewritten.graph))):
         for key in [key for key in properties if is_of_plan(key)]:
             del properties[key]
     # Nodes that were invalid before are the caller's, not the passes'.

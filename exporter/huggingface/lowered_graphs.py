@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...registration import CaptureError, NarrowedError, UsageError
+from ...registration.arguments import every_node
 from ..devices.targets.target import Target
 from ..export_model import export
 from ..onnx_model import OnnxModel
@@ -224,7 +225,7 @@ def write_graph(
     return ExportedGraph(
         path,
         opset,
-        sum(1 for _ in saved.model.graph.all_nodes()),
+        len(every_node(saved.model.graph)),
         initializer_bytes(saved.model),
         saved.input_names,
         saved.output_names,

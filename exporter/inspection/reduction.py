@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 import onnx_ir as ir
 
 from ...registration import OpsettaError, UsageError
+from ...registration.arguments import every_node
 from ..editing.parts import extract_part
 from ..files.reading import Bounds
 
@@ -81,7 +82,7 @@ def _spread(count: int) -> list[int]:
 def _frontier(graph: ir.Graph, before: set[ir.Node]) -> list[str]:
     """The values that the remaining nodes read of nodes before a cut, and of the graph's inputs."""
     names: dict[str, None] = {}
-    for node in ir.traversal.RecursiveGraphIterator(graph):
+    for node in every_node(graph):
         for value in () if node in before else node.inputs:
             if value is None or value.is_initializer():
                 continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ...registration import MAXIMUM_OPSET, OpsetError
+from ...registration.arguments import every_node
 from ...registration.opsets import ir_version
 from ...registration.schemas import operator_schema
 from ...registration.warning import warn
@@ -22,7 +23,7 @@ def declare_newer_opset(model: ir.Model, opset: int) -> None:
     """
     bodies = (model.graph, *(function.graph for function in model.functions.values()))
     operators = {
-        node.op_type for body in bodies for node in body.all_nodes() if node.domain in ("", "ai.onnx")
+        node.op_type for body in bodies for node in every_node(body) if node.domain in ("", "ai.onnx")
     }
     schemas = {name: operator_schema(name, opset) for name in operators}
     # An operator without a schema was removed.

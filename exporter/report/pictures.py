@@ -10,7 +10,14 @@ from typing import Any
 import onnx_ir as ir
 
 from ...registration import LINE, MODULE
-from ...registration.arguments import ATTRIBUTE, arguments, blocks, overloaded_name, qualified_name
+from ...registration.arguments import (
+    ATTRIBUTE,
+    arguments,
+    blocks,
+    every_node,
+    overloaded_name,
+    qualified_name,
+)
 from ...registration.origins import origins_of
 from ..lowering.driver import Observation
 from .modules import Module, cut, tree
@@ -69,7 +76,7 @@ def _origins(model: ir.Model, observation: Observation) -> dict[ir.Node, int]:
 def _survivors(model: ir.Model) -> dict[ir.Node, list[ir.Node]]:
     """The ONNX nodes of each source node that has any, sub-graphs included."""
     survivors: dict[ir.Node, list[ir.Node]] = {}
-    for node in model.graph.all_nodes():
+    for node in every_node(model.graph):
         for source_node in origins_of(node):
             survivors.setdefault(source_node, []).append(node)
     return survivors

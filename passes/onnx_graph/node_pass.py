@@ -5,13 +5,13 @@ from __future__ import annotations
 import abc
 import functools
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 import numpy as np
 import onnx_ir as ir
 
 from ...registration import schemas
-from ...registration.arguments import blocks
+from ...registration.arguments import blocks, walk_graphs
 from ...registration.origins import inherit
 from ...registration.runtimes import has_kernel
 from ..faults import faults_of
@@ -124,7 +124,7 @@ class NodesByOperator:
             is_flat: whether the graph is known to have no sub-graphs, so that no attribute is looked at.
         """
         # Looking for sub-graphs costs as much as most passes.
-        self.all, self.graphs = (list(graph), [graph]) if is_flat else _walk_graphs(graph)
+        self.all, self.graphs = (list(graph), [graph]) if is_flat else walk_graphs(graph)
         self._positions: dict[str, list[int]] = defaultdict(list)
         for position, node in enumerate(self.all):
             self._positions[node.op_type].append(position)
@@ -166,36 +166,6 @@ def run_in_order(
         if changed:
             nodes, modified = nodes if keeps_nodes else None, True
     return modified
-
-
-def every_node(graph: ir.Graph) -> list[ir.Node]:
-    """The nodes of a graph in order, each before those of its sub-graphs.
-
-    A list takes a fraction of the time of `ir.traversal.RecursiveGraphIterator`, and the graph may change.
-    """
-    return _walk_graphs(graph)[0]
-
-
-def _walk_graphs(graph: ir.Graph) -> tuple[list[ir.Node], list[ir.Graph]]:
-    """The nodes of a graph in the order of `every_node`, and the graph with its sub-graphs."""
-    nodes: list[ir.Node] = []
-    graphs: list[ir.Graph] = []
-    waiting: list[ir.Graph | Iterator[ir.Node]] = [graph]
-    while waiting:
-        current = waiting[-1]
-        if isinstance(current, ir.Graph):
-            graphs.append(current)
-            current = waiting[-1] = iter(current)
-        # An iterator on the stack resumes after the node whose sub-graphs came next.
-        for node in current:
-            nodes.append(node)
-            inner = blocks(node) if node.attributes.data else ()
-            if inner:
-                waiting.extend(reversed(inner))
-                break
-        else:
-            waiting.pop()
-    return nodes, graphs
 
 
 def new_node(

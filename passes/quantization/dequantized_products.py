@@ -17,6 +17,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext
+from ...registration.arguments import every_node
 from ...registration.integer_tensors import integer_bounds
 from ..onnx_graph.simplification.unused_nodes import RemoveUnused
 from ..realizers.rewriting import Rewriter, attribute, constant_of, is_onnx
@@ -71,7 +72,7 @@ class WriteMatMulNBits(ir.passes.InPlacePass):
         rewriter = Rewriter(model)
         weights: dict[tuple[ir.Value, bool], _StoredWeight | None] = {}
         modified = False
-        for node in list(ir.traversal.RecursiveGraphIterator(model.graph)):
+        for node in every_node(model.graph):
             if not is_onnx(node, "MatMul", "Gemm") or not is_plain_product(node):
                 continue
             x, operand = node.inputs[:2]

@@ -16,6 +16,7 @@ import dataclasses
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext
+from ...registration.arguments import every_node
 from ..onnx_graph.simplification.unused_nodes import RemoveUnused
 from ..realizers.rewriting import Rewriter, attribute, is_onnx
 from .blocks import Scheme
@@ -80,7 +81,7 @@ class QuantizeWeights(ir.passes.InPlacePass):
         rewriter = Rewriter(model)
         self.form = form_of(self._scheme, rewriter.opset, self._domains)
         latest = Latest()
-        order = {node: index for index, node in enumerate(ir.traversal.RecursiveGraphIterator(model.graph))}
+        order = {node: index for index, node in enumerate(every_node(model.graph))}
         for value in list(model.graph.initializers.values()):
             readers = self._readers(value)
             axes = {reader.axis for reader in readers}

@@ -16,6 +16,7 @@ import itertools
 import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, GraphError, Registry, UsageError
+from ...registration.arguments import every_node
 from .rewriting import Rewriter
 
 _NAMES = ("boxes", "scores", "classes", "image_indices")
@@ -69,7 +70,7 @@ class AddDetectionOutput(ir.passes.InPlacePass):
         with rewriter.before(seam) as g:
             results = self._keep_best(g, *self._boxes_and_scores(g, raw))
         graph.remove(seam, safe=True)
-        inner_values = (value for node in graph.all_nodes() for value in node.outputs)
+        inner_values = (value for node in every_node(graph) for value in node.outputs)
         for value in (*graph.initializers.values(), *inner_values):
             if value.name in _NAMES:
                 value.name = rewriter.unique(f"{value.name}/all")

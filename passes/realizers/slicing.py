@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import onnx_ir as ir
 
 from ...registration import GraphError
-from ...registration.arguments import blocks
+from ...registration.arguments import blocks, every_node
 
 
 class SliceGraph(ir.passes.FunctionalPass):
@@ -112,7 +112,7 @@ def _needed_values(inputs: list[ir.Value], outputs: list[ir.Value]) -> tuple[set
         # A sub-graph may read any outer value without listing it as an input.
         for block in blocks(node):
             pending += list(block.outputs)
-            pending += [read for inner in block.all_nodes() for read in inner.inputs if read is not None]
+            pending += [read for inner in every_node(block) for read in inner.inputs if read is not None]
     return needed, list(missing)
 
 

@@ -19,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import GraphContext, GraphError
-from ...registration.arguments import blocks, graphs_of
+from ...registration.arguments import blocks, every_node, graphs_of
 from ...registration.schemas import operator_schema
 from ..onnx_graph.simplification.unused_nodes import RemoveUnused
 from .rewriting import Rewriter, is_onnx, title
@@ -158,7 +158,7 @@ def _dependents(values: set[ir.Value], graph: ir.Graph) -> set[ir.Value]:
     for node in graph:
         read = {value for value in node.inputs if value is not None}
         for block in blocks(node):
-            read.update(v for inner in block.all_nodes() for v in inner.inputs if v is not None)
+            read.update(v for inner in every_node(block) for v in inner.inputs if v is not None)
             read.update(block.outputs)
         if not dependents.isdisjoint(read):
             dependents.update(node.outputs)

@@ -12,7 +12,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import GraphError
-from ...registration.arguments import blocks
+from ...registration.arguments import blocks, every_node, graphs_of
 from ...registration.schemas import operator_schema
 from ..onnx_graph.simplification.unused_nodes import RemoveUnused
 from .rewriting import Rewriter, attribute, constant_of, is_onnx, title
@@ -181,8 +181,8 @@ class _Iterations:
         self._node = node
         self._body = body
         self._number = 0
-        rewriter.count(count * max(1, sum(1 for _ in body.all_nodes())), node)
-        for graph in (body, *body.subgraphs()):
+        rewriter.count(count * max(1, len(every_node(body))), node)
+        for graph in graphs_of(body):
             self._copy_outer_outputs(graph)
             rewriter.lift_initializers(graph, node.name or node.op_type)
 
@@ -207,7 +207,7 @@ class _Iterations:
         copy.outputs.clear()
         for formal, actual in zip(copy.inputs, arguments, strict=True):
             formal.replace_all_uses_with(self._rewriter.use(actual))
-        for graph in (copy, *copy.subgraphs()):
+        for graph in graphs_of(copy):
             self._rename(graph, path)
         nodes = list(copy)
         copy.remove(nodes)

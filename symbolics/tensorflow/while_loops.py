@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from ...registration import Block, DataType, GraphContext, Value, onnx_symbolic
+from ...registration.arguments import every_node
 from ...registration.functions.results import as_list
 from ..compositions.branches import check_carried, constant_condition
 from ..compositions.list_values import common_shape, loop_inputs
@@ -295,7 +296,7 @@ def _comparable_sizes(shape: ir.Shape | Sequence[Dim]) -> list[int | str | None]
 
 def _discard(graph: ir.Graph) -> None:
     """Detach the nodes of a sub-graph from their inputs."""
-    for node in list(graph.all_nodes()):
+    for node in every_node(graph):
         for index in range(len(node.inputs)):
             # Outer values must not list uses in a body that is thrown away.
             node.replace_input_with(index, None)

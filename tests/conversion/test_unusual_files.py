@@ -1,15 +1,21 @@
 """Files that are invalid, and valid ones with forms that few exporters write."""
 
+import dataclasses
 import warnings
 
 import numpy as np
 import onnx
 import onnx.reference
+import onnx_ir as ir
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import opsetta
 from opsetta import InvalidNodesError
+from opsetta.exporter.files.reading import BOUNDS
+from opsetta.exporter.lowering.conversion.source_validity import invalid_nodes_of_file
+from opsetta.exporter.lowering.conversion.written_shapes import WrittenShapes
+from opsetta.exporter.lowering.inference import infer_shapes
 
 from ..onnxruntime_sessions import open_session
 
@@ -383,3 +389,54 @@ def test_a_sparse_constant_out_of_its_shape_is_refused(indices, shape, tmp_path)
     onnx.save(sparse_constant(indices, shape), tmp_path / "m.onnx")
     with pytest.raises(opsetta.ModelFileError, match="indices outside|more than 4194304 elements"):
         opsetta.load(tmp_path / "m.onnx")
+
+
+@pytest.fixture
+def inferences(monkeypatch):
+    """The models that onnx's inference is asked about."""
+    models = []
+
+    def infer(model, **options):
+        models.append(model)
+        return infer_shapes(model, **options)
+
+    monkeypatch.setattr("opsetta.exporter.lowering.conversion.preparation.infer_shapes", infer)
+    monkeypatch.setattr("opsetta.exporter.lowering.conversion.written_shapes.infer_shapes", infer)
+    return models
+
+
+def test_a_model_too_large_to_convert_is_checked_without_inference(inferences):
+    nodes = [helper.make_node("Neg", ["x"], ["t"]), helper.make_node("Concat", ["t"], ["y"], axis=7)]
+    model = ir.from_proto(model_of(nodes, [value("x", [2])], [value("y", None)]))
+    assert [node.operator for node in invalid_nodes_of_file(model, BOUNDS)] == ["Concat"]
+    inferences.clear()
+    with pytest.warns(UserWarning, match="that the file declares"):
+        assert invalid_nodes_of_file(model, dataclasses.replace(BOUNDS, conversion=1)) == []
+    assert inferences == []
+
+
+def test_a_file_that_inference_refuses_is_not_inferred_again_with_propagated_sizes(inferences):
+    nodes = [helper.make_node("Add", ["x", "z"], ["y"])]
+    model = ir.from_proto(model_of(nodes, [value("x", [2]), value("z", [3])], [value("y", [2])]))
+    shapes = WrittenShapes(model, 11, BOUNDS)
+    shapes.have_grown = True
+    shapes.check_model(model)
+    # Once for the written model, and once for the file.
+    assert len(inferences) == 2
+
+
+@pytest.mark.parametrize("read", ["a result", "a function's result"])
+def test_nodes_of_very_many_inputs_are_refused_before_work_in_their_square(tmp_path, read):
+    nodes = [helper.make_node("Neg", ["x"], ["t"]), helper.make_node("Sum", ["t"] * 5_000, ["y"])]
+    model = model_of(nodes, [value("x", [2])], [value("y", [2])])
+    if read == "a function's result":
+        body = [helper.make_node("Identity", ["a"], ["r"]), helper.make_node("Sum", ["r"] * 5_000, ["b"])]
+        inner = helper.make_function("custom", "Inner", ["a"], ["b"], body[:1], [helper.make_opsetid("", 11)])
+        inner.output[0] = "r"
+        body[0].op_type, body[0].domain = "Inner", "custom"
+        imports = [helper.make_opsetid("", 11), helper.make_opsetid("custom", 1)]
+        model.functions.extend([inner, helper.make_function("custom", "Outer", ["a"], ["b"], body, imports)])
+        del model.graph.node[:]
+        model.graph.node.append(helper.make_node("Outer", ["x"], ["y"], domain="custom"))
+    with pytest.raises(opsetta.OpsettaError, match="too many inputs"):
+        lowered(model, tmp_path / "model.onnx", 13)

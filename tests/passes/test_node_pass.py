@@ -10,11 +10,10 @@ from opsetta.passes.onnx_graph.node_pass import (
     IndexedPass,
     NodePass,
     NodesByOperator,
-    every_node,
     replace_node,
     run_in_order,
 )
-from opsetta.registration.arguments import graphs_of
+from opsetta.registration.arguments import every_node, graphs_of
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 18]>

@@ -61,22 +61,12 @@ def check(
     if inplace:
         _check_inplace(model, trusted, as_json)
         return
-    from ...lowering.conversion.source_validity import invalid_nodes_of_file
-
-    # The file itself, because loading leaves out what has no effect.
-    invalid = invalid_nodes_of_file(model, trusted)
-    from ...devices.model_check import check_everywhere
-    from ...load_model import load
-    from ...onnx_model import OnnxModel
-
-    loaded = load(model, trusted=trusted)
-    if not isinstance(loaded, OnnxModel):
-        raise UsageError(f"'{model}' is a source file: lower it, and check the ONNX file")
-    checked = check_everywhere(loaded.model, invalid, run=run)
+    loaded = load_onnx(model, trusted)
+    checked = loaded.check(run=run)
     if as_json:
-        print_json({"file": str(model), "valid": not invalid, **dataclasses.asdict(checked)})
+        print_json({"file": str(model), "valid": not checked.invalid, **dataclasses.asdict(checked)})
     else:
-        count = len(invalid)
+        count = len(checked.invalid)
         validity = f"{count} node{'s' if count > 1 else ''} not valid" if count else "every node is valid"
         say(f"{model}: {validity} at opset {loaded.opset}")
         for line in checked.lines():

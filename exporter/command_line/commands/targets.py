@@ -132,7 +132,7 @@ def check_target(model: pathlib.Path, target: str, trusted: bool, as_json: bool)
     bounds = bounds_of(trusted)
     read = to_ir(read_model(model, bounds), ModelFolder.of(model), bounds)
     facts, lines = describe_target(
-        read, loaded_target, is_file=True, invalid=invalid_nodes_of_file(model, trusted)
+        read, loaded_target, is_file=True, invalid=invalid_nodes_of_file(read, bounds)
     )
     report = facts["target"]
     if as_json:

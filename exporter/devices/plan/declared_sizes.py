@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ....passes.onnx_graph.inplace.memory_sharing import STANDARD_DOMAINS
 from ....registration import PlanError
-from ....registration.arguments import qualified_name
+from ....registration.arguments import every_node, qualified_name
 from ...captured_graph.dimensions import evaluate
 from ...files.reading import Bounds
 from ...lowering.conversion.preparation import copy_of, message_without_weights, source_of
@@ -33,11 +33,11 @@ def check_declared_sizes(
         PlanError: a declared size differs, or the sizes of a node's operands contradict each other.
     """
     undeclared = copy_of(model)
-    for node in undeclared.graph.all_nodes():
+    for node in every_node(undeclared.graph):
         for value in node.outputs:
             value.shape = None
     inferred = source_of(undeclared, bounds)
-    for node, inferred_node in zip(model.graph.all_nodes(), inferred.graph.all_nodes(), strict=True):
+    for node, inferred_node in zip(every_node(model.graph), every_node(inferred.graph), strict=True):
         for value, inferred_value in zip(node.outputs, inferred_node.outputs, strict=True):
             shape = declared.get(value.name or "") or value.shape
             if shape is not None and inferred_value.shape is not None:

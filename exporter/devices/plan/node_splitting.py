@@ -19,6 +19,7 @@ from ....passes.planning.parts import constant_integers, sizes_of
 from ....passes.planning.recomputation import is_lower
 from ....passes.planning.splittable_regions import RegionSearch, Split
 from ....registration import MAY_OVERWRITE, PLAN_PHASE, PlanError
+from ....registration.arguments import every_node
 from ...lowering.conversion.preparation import copy_of
 from .live_memory import MemoryModel
 
@@ -102,7 +103,7 @@ class _Rewriter:
         self._position_of = {node: index for index, node in enumerate(self._nodes)}
         self._positions = sorted(split.region.needs)
         self._end = max(self._positions)
-        self._names = {value.name for node in model.graph.all_nodes() for value in node.outputs}
+        self._names = {value.name for node in every_node(model.graph) for value in node.outputs}
         self._names |= {value.name for value in (*model.graph.inputs, *model.graph.initializers.values())}
         self._pieces: dict[tuple[ir.Value, int, int, int], ir.Value] = {}
         self._new_nodes: list[ir.Node] = []

@@ -12,7 +12,7 @@ from ....passes.onnx_graph.inplace.annotations import annotate_inplace
 from ....passes.planning import FORWARD, execution_order
 from ....passes.planning.order import reads
 from ....registration import MAY_OVERWRITE, PLAN_PHASE, PlanError, UsageError
-from ....registration.arguments import blocks
+from ....registration.arguments import blocks, every_node, graphs_of
 from ...files.reading import TRUSTED, Bounds
 from ...lowering.conversion.preparation import copy_of, source_of
 from ...running.model_inputs import inputs_of_model
@@ -87,7 +87,7 @@ def make_plan(model: ir.Model, options: PlanOptions, bounds: Bounds = TRUSTED) -
     consumed = next_values if options.in_place else {}
     prepared = _prepare(model, dimensions.sizes, consumed, bounds)
     if not options.in_place:
-        for node in prepared.graph.all_nodes():
+        for node in every_node(prepared.graph):
             node.metadata_props.pop(MAY_OVERWRITE, None)
     memory_model = MemoryModel.of_graph(prepared.graph, dimensions, options.alignment, consumed)
     planner = _Planner(options, memory_model, consumed if options.in_place else None)
@@ -218,7 +218,7 @@ def _prepare(
                     for dim in value.shape
                 ]
             )
-    if any(execution_order(graph) != list(graph) for graph in (copy.graph, *copy.graph.subgraphs())):
+    if any(execution_order(graph) != list(graph) for graph in graphs_of(copy.graph)):
         copy.graph.sort()
     # Inference replaces some of the declared shapes.
     declared = {value.name or "": value.shape for node in copy.graph for value in node.outputs}
@@ -232,7 +232,7 @@ def _prepare(
 def _name_nodes(graph: ir.Graph) -> None:
     """Give every node a unique name, also in sub-graphs."""
     used_names: set[str] = set()
-    for index, node in enumerate(graph.all_nodes()):
+    for index, node in enumerate(every_node(graph)):
         if not node.name or node.name in used_names:
             node.name = f"{node.name or node.op_type}_{index}"
         used_names.add(node.name)

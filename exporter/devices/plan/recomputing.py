@@ -13,6 +13,7 @@ from ....passes.planning.node_work import is_repeatable, work_of
 from ....passes.planning.order import captured_values
 from ....passes.planning.recomputation import EffectGraph, Execution, NodeEffect, recompute
 from ....registration import PLAN_PHASE
+from ....registration.arguments import every_node
 from ...lowering.conversion.preparation import copy_of
 from .live_memory import MemoryModel
 from .reordering import overwritable_operands
@@ -102,9 +103,9 @@ def _rewrite(graph: ir.Graph, executions: Sequence[Execution], values: Sequence[
     """Replace the nodes of a graph by executions of them."""
     nodes = list(graph)
     numbers = {value: number for number, value in enumerate(values)}
-    names = {value.name or "" for node in graph.all_nodes() for value in node.outputs}
+    names = {value.name or "" for node in every_node(graph) for value in node.outputs}
     names |= {value.name or "" for value in (*graph.inputs, *graph.initializers.values())}
-    node_names = {node.name or "" for node in graph.all_nodes()}
+    node_names = {node.name or "" for node in every_node(graph)}
     versions = {numbers[value]: value for value in graph.inputs if value in numbers}
     ordered: list[ir.Node] = []
     executed: set[int] = set()

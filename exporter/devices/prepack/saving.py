@@ -14,6 +14,7 @@ import onnx
 import onnx_ir as ir
 
 from ....registration import ModelFileError, PrepackError, UsageError
+from ....registration.arguments import every_node
 from ....registration.warning import warn
 from ...files import writing
 from ...files.digests import blob_digest
@@ -123,7 +124,7 @@ def save_prepacked(
                 )
                 (staging / MANIFEST).write_bytes(manifest.to_bytes())
             else:
-                has_convolutions = any(node.op_type == "Conv" for node in model.graph.all_nodes())
+                has_convolutions = any(node.op_type == "Conv" for node in every_node(model.graph))
                 remedy = "; layout='native' packs those of convolutions" if has_convolutions else ""
                 warn(f"onnxruntime packs no weight of this model: '{folder_path}' has it plain{remedy}")
             _replace_files(staging, folder_path)

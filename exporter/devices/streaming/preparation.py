@@ -9,6 +9,7 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from ....registration.arguments import every_node
 from ...files.reading.carried import attach, carried_by
 
 STREAMED_FROM = 1025
@@ -103,7 +104,7 @@ def _transpose_lazily(tensor: ir.TensorProtocol, order: Sequence[int]) -> ir.Laz
 def _order(graph: ir.Graph) -> None:
     """Sort the initializers by their first use."""
     first: dict[ir.Value, None] = {}
-    for node in graph.all_nodes():
+    for node in every_node(graph):
         first.update((value, None) for value in node.inputs if value is not None and value.is_initializer())
     ordered = dict.fromkeys([*first, *graph.initializers.values()])
     graph.initializers.clear()

@@ -10,6 +10,7 @@ from onnx_ir.passes.common import ShapeInferencePass
 from ....passes.realizers.compose_operators import ComposeOperators
 from ....passes.realizers.form_matching import rule_matches
 from ....registration import MODULE, TargetProblem, default_registry
+from ....registration.arguments import every_node
 from ....registration.form_rule import STEPS, FormRule
 from ....registration.schemas import operator_schema
 from .target import Target
@@ -20,7 +21,7 @@ def find_form_problems(model: ir.Model, target: Target) -> list[TargetProblem]:
 
     A node that a form refuses is none: the conditions of a rule may include nodes that need no other form.
     """
-    operators = {node.op_type for node in model.graph.all_nodes() if not node.domain}
+    operators = {node.op_type for node in every_node(model.graph) if not node.domain}
     rules = [rule for rule in target.forms if rule.operator in operators]
     if not any(rule.outcome for rule in rules):
         return []
@@ -48,11 +49,11 @@ def find_form_problems(model: ir.Model, target: Target) -> list[TargetProblem]:
 def _nodes_of_rule(model: ir.Model, target: Target, rule: FormRule) -> list[ir.Node]:
     """The nodes that a rule matches and that its form can write."""
     matches = _matcher(model, rule)
-    nodes = [node for node in model.graph.all_nodes() if matches(node)]
+    nodes = [node for node in every_node(model.graph) if matches(node)]
     if not nodes or rule.form == STEPS:
         return nodes
     rewritten = model.clone()
-    copies = [node for node in rewritten.graph.all_nodes() if _matcher(rewritten, rule)(node)]
+    copies = [node for node in every_node(rewritten.graph) if _matcher(rewritten, rule)(node)]
     ComposeOperators(target.operators.__contains__, default_registry, [rule], replaces_refused=False)(
         rewritten
     )

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from ....registration import MODULE, InvalidNode, TargetError, TargetProblem
+from ....registration.arguments import every_node, walk_graphs
 from ....registration.schemas import OperatorSchema, operator_schema
 from ....registration.validity.node_check import invalid_nodes
 from ....registration.warning import warn
@@ -17,6 +18,50 @@ from .target import Restriction, Target
 _MOST_LISTED = 20
 _STANDARD = ("", "ai.onnx")
 _RECURRENT = {"GRU": 2, "LSTM": 3, "RNN": 2}
+_CONVENTIONAL = ("Constant", "Pow", *_RECURRENT)
+"""Operators whose nodes conventions of targets concern, besides those of explicit attributes."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelParts:
+    """The weights and nodes of a model, with their positions, grouped by what most problems depend on.
+
+    Attributes:
+        weights: the initializers with contents, by element type.
+        weight_bytes: their bytes together.
+        external_names: the names of those in files beside the model.
+        nodes: the nodes by domain, operator and the element types of inner results; a target is asked once
+            for those of many layers.
+    """
+
+    weights: Mapping[ir.DataType, Sequence[tuple[int, ir.Value]]]
+    weight_bytes: int
+    external_names: Sequence[str]
+    nodes: Mapping[tuple[str, str, tuple[ir.DataType, ...]], Sequence[tuple[int, ir.Node]]]
+
+    @classmethod
+    def of(cls, model: ir.Model) -> ModelParts:
+        """The parts of a model."""
+        nodes: dict[tuple[str, str, tuple[ir.DataType, ...]], list[tuple[int, ir.Node]]] = {}
+        all_nodes, graphs = walk_graphs(model.graph)
+        for position, node in enumerate(all_nodes):
+            inner_types = dict.fromkeys(
+                value.dtype
+                for value in node.outputs
+                if value.dtype is not None and not value.is_graph_output()
+            )
+            nodes.setdefault((node.domain, node.op_type, tuple(inner_types)), []).append((position, node))
+        weights: dict[ir.DataType, list[tuple[int, ir.Value]]] = {}
+        weight_bytes, external_names = 0, []
+        values = (value for graph in graphs for value in graph.initializers.values())
+        for position, value in enumerate(values):
+            tensor = value.const_value
+            if tensor is not None:
+                weights.setdefault(tensor.dtype, []).append((position, value))
+                weight_bytes += tensor.nbytes
+                if isinstance(tensor, ir.ExternalTensor):
+                    external_names.append(value.name or "")
+        return cls(weights, weight_bytes, external_names, nodes)
 
 
 def check_model(
@@ -75,7 +120,7 @@ def nodes_on_host(model: ir.Model, target: Target) -> list[TargetProblem]:
     """The nodes that a target takes, and runs on the processor beside its accelerator."""
     return [
         _of_operator(node, "runs on the CPU")
-        for node in ir.traversal.RecursiveGraphIterator(model.graph)
+        for node in every_node(model.graph)
         if node.domain in _STANDARD and target.runs_on_host(node.op_type)
     ]
 
@@ -96,26 +141,50 @@ def _of_operator(node: ir.Node, reason: str, outcome: str = "refused") -> Target
 
 
 def find_problems(
-    model: ir.Model, target: Target, *, is_file: bool = False, invalid: Iterable[InvalidNode] | None = None
+    model: ir.Model,
+    target: Target,
+    *,
+    is_file: bool = False,
+    invalid: Iterable[InvalidNode] | None = None,
+    parts: ModelParts | None = None,
 ) -> list[TargetProblem]:
     """Return everything in a model that a target does not support; unknown types and sizes are not checked.
 
     Args:
         is_file: whether the model is as a file has it, so that its external data is in files beside it.
         invalid: the nodes that are not valid, if they are known.
+        parts: its parts, to check it against several targets.
     """
-    graphs = [model.graph, *model.graph.subgraphs()]
+    parts = ModelParts.of(model) if parts is None else parts
     problems = [*_of_model(model, target), *_of_interface(model.graph, target)]
-    problems += _of_weights(graphs, target, is_file)
+    problems += _of_weights(parts, target, is_file)
     problems += [
         TargetProblem(f"not valid: {node.reason}", node.node or node.result, node.operator, node.module)
         for node in (invalid_nodes(model) if invalid is None else invalid)
     ]
     opset = model.graph.opset_imports.get("", model.graph.opset_imports.get("ai.onnx"))
-    for node in ir.traversal.RecursiveGraphIterator(model.graph):
-        problems += (_of_operator(node, reason) for reason in _of_node(node, opset, target))
-        problems += _of_restrictions(node, opset, target)
-    return problems
+    rules: dict[str, list[Restriction]] = {}
+    for rule in target.restrictions:
+        rules.setdefault(rule.operator, []).append(rule)
+    conventional = {
+        *_CONVENTIONAL,
+        *(name.partition(".")[0] for name in target.conventions.explicit_attributes),
+    }
+    of_nodes: dict[int, list[TargetProblem]] = {}
+    for (domain, op_type, types), members in parts.nodes.items():
+        is_known, reasons = _of_types(domain, op_type, types, target)
+        own_rules = rules.get(op_type, ()) if is_known else ()
+        is_conventional = is_known and op_type in conventional
+        for position, node in members if reasons or own_rules or is_conventional else ():
+            own_reasons = [*reasons, *_of_conventions(node, target)] if is_conventional else reasons
+            of_nodes[position] = [_of_operator(node, reason) for reason in own_reasons]
+            for rule in own_rules:
+                prefix = "its results are wrong: " if rule.outcome == "wrong" else ""
+                reasons_of_rule = _of_restriction(node, opset, rule)
+                of_nodes[position] += (
+                    _of_operator(node, f"{prefix}{reason}", rule.outcome) for reason in reasons_of_rule
+                )
+    return [*problems, *(problem for position in sorted(of_nodes) for problem in of_nodes[position])]
 
 
 def _of_model(model: ir.Model, target: Target) -> Iterator[TargetProblem]:
@@ -161,55 +230,42 @@ def _size_option(value: ir.Value) -> str:
     return f"set sizes, such as --input-shape {value.name}={sizes} or lower(shapes=…)"
 
 
-def _of_weights(graphs: Iterable[ir.Graph], target: Target, is_file: bool) -> Iterator[TargetProblem]:
-    size, external = 0, []
-    for value in (value for graph in graphs for value in graph.initializers.values()):
-        tensor = value.const_value
-        if tensor is None:
-            continue
-        size += tensor.nbytes
-        if isinstance(tensor, ir.ExternalTensor):
-            external.append(value.name)
-        if _name(tensor.dtype) not in target.types and not value.is_graph_input():
-            yield TargetProblem(f"initializer '{value.name}' of element type {_name(tensor.dtype)}")
-        elif tensor.dtype == ir.DataType.BOOL and target.conventions.bool_constants is not None:
-            yield TargetProblem(
-                f"initializer '{value.name}' of bools: `opsetta convert --target` stores them otherwise, "
-                "from opset 9 on"
-            )
+def _of_weights(parts: ModelParts, target: Target, is_file: bool) -> Iterator[TargetProblem]:
+    refused: dict[int, TargetProblem] = {}
+    for dtype, members in parts.weights.items():
+        is_refused = _name(dtype) not in target.types
+        is_bool = dtype == ir.DataType.BOOL and target.conventions.bool_constants is not None
+        for position, value in members if is_refused or is_bool else ():
+            if is_refused and not value.is_graph_input():
+                refused[position] = TargetProblem(
+                    f"initializer '{value.name}' of element type {_name(dtype)}"
+                )
+            elif is_bool:
+                refused[position] = TargetProblem(
+                    f"initializer '{value.name}' of bools: `opsetta convert --target` stores them otherwise, "
+                    "from opset 9 on"
+                )
+    yield from (refused[position] for position in sorted(refused))
+    size, external = parts.weight_bytes, parts.external_names
     if target.maximum_bytes is not None and size > target.maximum_bytes:
         yield TargetProblem(f"weights of {size} bytes are not supported, but up to {target.maximum_bytes}")
     if is_file and external and not target.external_data:
         yield TargetProblem(f"external data, of '{external[0]}' and {len(external) - 1} more")
 
 
-def _of_node(node: ir.Node, opset: int | None, target: Target) -> Iterator[str]:
-    """The unsupported parts of a node, as phrases to follow the node's name."""
-    if node.domain not in _STANDARD:
-        if node.domain not in target.domains:
-            yield "its domain is not supported" + f"; {LAYOUT_REMEDY}" * (node.domain == LAYOUT_DOMAIN)
-        return
-    if node.op_type not in target.operators:
-        yield "the operator is not supported"
-        return
-    wrong = dict.fromkeys(
-        _name(value.dtype)
-        for value in node.outputs
-        if value.dtype is not None and _name(value.dtype) not in target.types and not value.is_graph_output()
-    )
-    for name in wrong:
-        yield f"a result of element type {name} is not supported"
-    yield from _of_conventions(node, target)
-
-
-def _of_restrictions(node: ir.Node, opset: int | None, target: Target) -> Iterator[TargetProblem]:
-    if node.domain not in _STANDARD or node.op_type not in target.operators:
-        return
-    for rule in target.restrictions:
-        if rule.operator == node.op_type:
-            prefix = "its results are wrong: " if rule.outcome == "wrong" else ""
-            for reason in _of_restriction(node, opset, rule):
-                yield _of_operator(node, f"{prefix}{reason}", rule.outcome)
+def _of_types(
+    domain: str, op_type: str, types: Iterable[ir.DataType], target: Target
+) -> tuple[bool, list[str]]:
+    """Whether a target knows an operator; the unsupported parts of its nodes, to follow the node's name."""
+    if domain not in _STANDARD:
+        remedy = f"; {LAYOUT_REMEDY}" * (domain == LAYOUT_DOMAIN)
+        return False, [] if domain in target.domains else [f"its domain is not supported{remedy}"]
+    if op_type not in target.operators:
+        return False, ["the operator is not supported"]
+    names = map(_name, types)
+    return True, [
+        f"a result of element type {name} is not supported" for name in names if name not in target.types
+    ]
 
 
 def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iterator[str]:

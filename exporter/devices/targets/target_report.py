@@ -12,7 +12,7 @@ from ....registration import InvalidNode, TargetProblem
 from .form_problems import find_form_problems
 from .load_target import target_at
 from .target import Target
-from .target_problems import find_problems, nodes_on_host
+from .target_problems import ModelParts, find_problems, nodes_on_host
 from .versions import first_versions, other_target, version_key
 
 
@@ -64,14 +64,14 @@ def report_on_target(
         invalid: as for `find_problems`.
     """
     invalid_nodes = None if invalid is None else list(invalid)
-    problems = find_problems(model, target, is_file=is_file, invalid=invalid_nodes)
+    parts = ModelParts.of(model)
+    problems = find_problems(model, target, is_file=is_file, invalid=invalid_nodes, parts=parts)
     if not invalid_nodes:
         problems += find_form_problems(model, target)
-    operators = collections.Counter(
-        node.op_type
-        for node in ir.traversal.RecursiveGraphIterator(model.graph)
-        if node.op_type != "Constant"
-    )
+    operators: collections.Counter[str] = collections.Counter()
+    for (_, op_type, _), members in parts.nodes.items():
+        operators[op_type] += len(members)
+    del operators["Constant"]
     right = {name for name in operators if name in target.measured_operators}
     return TargetReport(
         tuple(problems),
@@ -80,12 +80,16 @@ def report_on_target(
         {name: count for name, count in sorted(operators.items()) if name not in right}
         if target.measured_operators
         else {},
-        "" if problems else _oldest_version(model, target, is_file, invalid_nodes),
+        "" if problems else _oldest_version(model, target, is_file, invalid_nodes, parts),
     )
 
 
 def _oldest_version(
-    model: ir.Model, target: Target, is_file: bool, invalid: Iterable[InvalidNode] | None
+    model: ir.Model,
+    target: Target,
+    is_file: bool,
+    invalid: Iterable[InvalidNode] | None,
+    parts: ModelParts,
 ) -> str:
     """The oldest measured version that has no problem with a model, as no version up to the target's has."""
     oldest = ""
@@ -93,9 +97,8 @@ def _oldest_version(
         if version_key(version) > version_key(target.version) or other_target(target.content, version):
             continue
         older = target_at(target.name.partition("@")[0], target.content, version)
-        if find_problems(model, older, is_file=is_file, invalid=invalid or ()) or find_form_problems(
-            model, older
-        ):
+        problems = find_problems(model, older, is_file=is_file, invalid=invalid or (), parts=parts)
+        if problems or find_form_problems(model, older):
             break
         oldest = version
     return oldest if len(target.measured_versions) > 1 else ""

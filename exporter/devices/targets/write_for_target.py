@@ -35,6 +35,7 @@ from ....passes.realizers.compose_operators import ComposeOperators
 from ....passes.realizers.form_matching import rule_matches
 from ....passes.realizers.unroll_recurrent import OPERATORS_OF_STEPS, UnrollRecurrent
 from ....registration import default_registry
+from ....registration.arguments import every_node
 from ....registration.form_rule import STEPS, FormRule
 from ....registration.schemas import operator_schema
 from ....registration.warning import warn
@@ -106,7 +107,7 @@ def _warn_of_scales(model: ir.Model, target: Target) -> None:
     if target.conventions.resize != "sizes":
         return
     opset = model.opset_imports[""]
-    for name in sorted({node.op_type for node in model.graph.all_nodes()} & {"Resize", "Upsample"}):
+    for name in sorted({node.op_type for node in every_node(model.graph)} & {"Resize", "Upsample"}):
         schema = operator_schema(name, opset)
         if schema is not None and "sizes" not in schema.input_index:
             warn(

@@ -32,6 +32,8 @@ class Bounds:
         conversion: bytes of a model while it is converted.
         made_nodes: nodes that one conversion makes beyond one for each of the model's.
         made_elements: elements of the constants that one conversion makes.
+        squared_inputs: the squared numbers of inputs of all nodes together, when they are converted: onnx-ir
+            copies all inputs of a node to replace one of them.
     """
 
     parsed: int = 130_000_000
@@ -48,6 +50,7 @@ class Bounds:
     conversion: int = 190_000_000
     made_nodes: int = 8_000
     made_elements: int = 2**22
+    squared_inputs: int = 20_000_000
 
 
 BOUNDS = Bounds()

@@ -15,6 +15,7 @@ import onnx
 import onnx_ir as ir
 
 from ....registration import ModelFileError
+from ....registration.arguments import every_node
 from ....registration.schemas import operator_schema
 from .checks.sparse_tensors import check_sparse
 from .external_data.files import ExternalFiles
@@ -124,7 +125,7 @@ def serialize(model: ir.Model) -> onnx.ModelProto:
     try:
         return ir.to_proto(model)
     except ir.serde.SerdeError:
-        for node in ir.traversal.RecursiveGraphIterator(model.graph):
+        for node in every_node(model.graph):
             for value in node.outputs:
                 if any(isinstance(size, int) and size >= 2**63 for size in value.shape or ()):
                     raise ModelFileError(

@@ -8,6 +8,7 @@ import onnx
 import onnx_ir as ir
 
 from ....registration import ModelFileError
+from ....registration.arguments import every_node
 from ....registration.warning import warn
 from .bounds import BOUNDS, Bounds
 from .carried import Carried, attach, take_out
@@ -62,7 +63,7 @@ def to_ir(proto: onnx.ModelProto, folder: Folder, bounds: Bounds = BOUNDS) -> ir
     except RecursionError:
         # The nesting of the file is bounded, so the caller used most of the stack.
         raise ModelFileError("the caller's stack is too deep to read the model") from None
-    _complete(model, proto, files.folder)
+    _complete(model, proto, files)
     if checks.tensor_metadata:
         _forget_copies(model)
     carried.packed = files.packed_weights()
@@ -163,14 +164,13 @@ def _sort(model: ir.Model) -> None:
             ) from None
 
 
-def _complete(model: ir.Model, proto: onnx.ModelProto, folder: str) -> None:
+def _complete(model: ir.Model, proto: onnx.ModelProto, files: ExternalFiles) -> None:
     """Add what onnx-ir does not read: the folder of external data, the types of functions' inputs."""
-    ir.external_data.set_base_dir(model.graph, folder)
-    for function in model.functions.values():
-        ir.external_data.set_base_dir(function.graph, folder)
-        for tensor in _tensors(function.attributes.values()):
-            if isinstance(tensor, ir.ExternalTensor):
-                tensor.base_dir = folder
+    for body in (model.graph, *(f.graph for f in model.functions.values())) if files.are_used else ():
+        ir.external_data.set_base_dir(body, files.folder)
+    for tensor in _tensors(a for f in model.functions.values() for a in f.attributes.values()):
+        if isinstance(tensor, ir.ExternalTensor):
+            tensor.base_dir = files.folder
     # onnx-ir reads the types of a function's values except those of its inputs.
     for message in proto.functions:
         stated = {info.name: info for info in message.value_info}
@@ -183,7 +183,7 @@ def _complete(model: ir.Model, proto: onnx.ModelProto, folder: str) -> None:
 def _forget_copies(model: ir.Model) -> None:
     """Drop the metadata of tensors in attributes, because their messages are written with it again."""
     attributes = [a for f in model.functions.values() for a in f.attributes.values()]
-    attributes += [a for g in _graphs(model) for node in g.all_nodes() for a in node.attributes.values()]
+    attributes += [a for g in _graphs(model) for node in every_node(g) for a in node.attributes.values()]
     for tensor in _tensors(attributes):
         if isinstance(tensor, ir.serde.TensorProtoTensor):
             tensor.metadata_props.clear()

@@ -27,6 +27,7 @@ from ....registration import (
     load_entry_points,
     registry_or_default,
 )
+from ....registration.arguments import every_node
 from ....registration.emission.ladder import at_work
 from ....registration.emission.nonnegative_axes import (
     NEGATIVE_AXES,
@@ -57,8 +58,6 @@ from .written_shapes import WrittenShapes
 
 _MAXIMUM_REFUSED = 20
 """After so many refused nodes of one operator, its further nodes are refused without an attempt."""
-
-
 _TRUST_NAMES_OF_SIZES = ("ShareSizes", "BroadcastNamed", "GatherHeads")
 """ONNX passes for models that opsetta captured: in a file, two sizes of one name may differ, and it runs."""
 
@@ -172,7 +171,7 @@ class Conversion(Driver[FileScope]):
             value.shape = stated.shape if value.shape is None else value.shape
         for value, tensor in self._hidden.items():
             value.const_value = tensor
-        if any(MAY_OVERWRITE in node.metadata_props for node in self.source.graph.all_nodes()):
+        if any(MAY_OVERWRITE in node.metadata_props for node in every_node(self.source.graph)):
             annotate_inplace(model)
         self._shapes.check_model(model)
         return model

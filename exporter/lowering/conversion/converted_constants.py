@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from ....registration import GraphContext
-from ....registration.arguments import blocks
+from ....registration.arguments import blocks, every_node
 from ....registration.inference.folding import MAXIMUM_ELEMENTS
 from ....registration.opsets import ir_version
 from ..driver import FREE_INITIALIZERS, constant_node, may_be_constant_node
@@ -118,7 +118,7 @@ def localize(node: ir.Node, g: GraphContext, moved: Collection[Value]) -> None:
     """
     for graph in blocks(node):
         copies: dict[Value, Value] = {}
-        for inner in list(graph.all_nodes()):
+        for inner in every_node(graph):
             for position, value in enumerate(inner.inputs):
                 if value is None or not (g.is_foldable(value) or value in moved):
                     continue

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
-from ....registration.arguments import blocks
+from ....registration.arguments import blocks, every_node
 
 _COUNTED_AXES: dict[str, dict[int, int | None]] = {
     "Compress": {0: None},
@@ -52,7 +52,7 @@ def _collect(graph: ir.Graph, dependent: set[ir.Value]) -> bool:
             # A loop may carry any value of its body to the next iteration.
             for inner_graph in inner_graphs:
                 dependent.update(inner_graph.inputs)
-                dependent.update(output for inner in inner_graph.all_nodes() for output in inner.outputs)
+                dependent.update(output for inner in every_node(inner_graph) for output in inner.outputs)
     return contains_dependent
 
 

@@ -18,6 +18,7 @@ from ....registration import (
     registry_or_default,
     results_of,
 )
+from ....registration.arguments import every_node
 from ....registration.functions.results import as_list
 from ....registration.schemas import operator_schemas
 from ....registration.warning import warn
@@ -45,7 +46,7 @@ def foreign_function(node: ir.Node, registry: Registry, opset: int) -> SymbolicF
 def has_foreign_function(model: ir.Model, registry: Registry | None, opset: int) -> bool:
     """Whether a function is registered for an operator of the model that ONNX does not have."""
     functions = registry_or_default(registry)
-    return any(foreign_function(node, functions, opset) is not None for node in model.graph.all_nodes())
+    return any(foreign_function(node, functions, opset) is not None for node in every_node(model.graph))
 
 
 def with_standard_operators(registry: Registry, takes_scan: bool = True) -> Registry:
@@ -72,10 +73,10 @@ def close_domain(model: ir.Model, *, warns: bool) -> None:
     Args:
         warns: whether to warn of operators that need it.
     """
-    names = sorted({node.op_type for node in model.graph.all_nodes() if node.domain == MICROSOFT})
+    names = sorted({node.op_type for node in every_node(model.graph) if node.domain == MICROSOFT})
     if not names:
         model.graph.opset_imports.pop(MICROSOFT, None)
-    if warns and any(node.domain == LAYOUT_DOMAIN for node in model.graph.all_nodes()):
+    if warns and any(node.domain == LAYOUT_DOMAIN for node in every_node(model.graph)):
         warn(f"operators of {LAYOUT_DOMAIN} stay: {LAYOUT_REMEDY}")
     if names and warns:
         warn(f"opsetta has no function for these operators of {MICROSOFT}, which stay: {', '.join(names)}")

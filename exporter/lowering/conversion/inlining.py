@@ -14,6 +14,8 @@ from .binding import resolve_references
 
 MAXIMUM_NODES = 1_000_000
 """Bound on inlined nodes, which stops the inlining of recursive functions."""
+_MAXIMUM_COPIES = 20_000_000
+"""Bound on copied inputs: onnx-ir copies all inputs of a node to replace one of them."""
 
 
 class _NumberedNames:
@@ -50,6 +52,7 @@ class _Inlining:
         self._imports = model.graph.opset_imports
         self._nodes, self._values = _NumberedNames(), _NumberedNames()
         self._inlined_nodes = 0
+        self._copied_inputs = 0
 
     def graph(self, graph: ir.Graph) -> None:
         """Inline the calls in a graph, and in the inlined nodes."""
@@ -60,6 +63,10 @@ class _Inlining:
             if function is not None:
                 # Inserted nodes follow in the walk, so calls in the body are inlined too.
                 nodes, results = self._body(function, node)
+                readers = (reader for output in node.outputs for reader, _ in output.uses())
+                self._copied_inputs += len(node.inputs) ** 2 + sum(len(reader.inputs) for reader in readers)
+                if self._copied_inputs > _MAXIMUM_COPIES:
+                    raise GraphError("calls of functions, or nodes that read them, have too many inputs")
                 ir.convenience.replace_nodes_and_values(
                     graph, node, [node], nodes, list(node.outputs), results[: len(node.outputs)]
                 )

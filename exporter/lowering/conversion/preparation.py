@@ -10,6 +10,7 @@ import onnx
 import onnx_ir as ir
 
 from ....registration import GraphError
+from ....registration.arguments import every_node, graphs_of
 from ....registration.opsets import MAXIMUM_OPSET
 from ...files.reading import Bounds
 from ...files.reading.carried import clear_foreign_types, serialize
@@ -124,7 +125,7 @@ def message_without_weights(model: ir.Model) -> onnx.ModelProto:
     """The model's message without the contents of its large tensors, in nodes and in graphs."""
     weights = [
         (value, tensor)
-        for graph in (model.graph, *model.graph.subgraphs())
+        for graph in graphs_of(model.graph)
         for value in graph.initializers.values()
         if _is_large(tensor := value.const_value)
     ]
@@ -132,7 +133,7 @@ def message_without_weights(model: ir.Model) -> onnx.ModelProto:
     constants = [
         (node, attribute)
         for body in bodies
-        for node in body.all_nodes()
+        for node in every_node(body)
         for attribute in node.attributes.values()
         if attribute.type == ir.AttributeType.TENSOR and not attribute.is_ref() and _is_large(attribute.value)
     ]
@@ -205,11 +206,11 @@ def with_contents(model: ir.Model) -> ir.Model:
 
     External data of the graph itself is left to the writer of the model, because it may be large.
     """
-    for graph in model.graph.subgraphs():
+    for graph in graphs_of(model.graph)[1:]:
         for value in graph.initializers.values():
             if value.const_value is not None:
                 value.const_value = _in_memory(value.const_value)
-    for node in [*model.graph.all_nodes(), *(n for f in model.functions.values() for n in f.all_nodes())]:
+    for node in [*every_node(model.graph), *(n for f in model.functions.values() for n in every_node(f))]:
         for attribute in list(node.attributes.values()):
             if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
                 node.attributes[attribute.name] = ir.AttrTensor(attribute.name, _in_memory(attribute.value))

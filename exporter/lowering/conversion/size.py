@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterable, Iterator
 
 import onnx_ir as ir
 
 from ....registration import GraphError, Limits
+from ....registration.arguments import graphs_of
 from ...files.reading import BOUNDS, REMEDY, TRUSTED, Bounds
 
 PROPORTION = 2
@@ -40,14 +42,16 @@ def limits_of(model: ir.Model, bounds: Bounds = BOUNDS) -> Limits:
     """The limits on what the conversion of a model may make.
 
     Raises:
-        GraphError: converting it takes more memory than its weights allow.
+        GraphError: converting it takes more memory than its weights allow, or nodes have too many inputs.
     """
     weights = sum(
         value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value
     )
     allowed_bytes = bounds.conversion + PROPORTION * weights
     nodes = used_bytes = 0
-    for graph in (model.graph, *model.graph.subgraphs()):
+    graphs = graphs_of(model.graph)
+    _check_inputs(graphs, bounds)
+    for graph in graphs:
         nodes += len(graph)
         for part in _bytes_of_parts(graph):
             used_bytes += part
@@ -68,9 +72,22 @@ def limits_of_source(source: ir.Model, bounds: Bounds) -> Limits | None:
     weights = sum(
         value.const_value.nbytes for value in source.graph.initializers.values() if value.const_value
     )
-    nodes = sum(map(len, (source.graph, *source.graph.subgraphs())))
+    graphs = graphs_of(source.graph)
+    _check_inputs(graphs, bounds)
+    nodes = sum(map(len, graphs))
     elements = bounds.made_elements + weights // _WEIGHTS_OF_ELEMENT
     return Limits(elements, _MADE_OF_ANY * bounds.made_nodes + _MADE_OF_NODE * nodes, REMEDY)
+
+
+def _check_inputs(graphs: Iterable[ir.Graph], bounds: Bounds) -> None:
+    """Refuse nodes of so many inputs that replacing the inputs one by one would take long."""
+    squares = sum(len(node.inputs) ** 2 for graph in graphs for node in graph)
+    if squares > bounds.squared_inputs:
+        raise GraphError(
+            f"nodes of the model have too many inputs to be converted: their squared numbers are {squares} "
+            f"together, and {bounds.squared_inputs} are allowed, which is a node of "
+            f"{math.isqrt(bounds.squared_inputs)} inputs; {REMEDY}"
+        )
 
 
 def _bytes_of_parts(graph: ir.Graph) -> Iterator[int]:

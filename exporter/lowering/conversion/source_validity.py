@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 
 import onnx_ir as ir
 
-from ....registration import InvalidNode, InvalidNodesError, Registry
+from ....registration import GraphError, InvalidNode, InvalidNodesError, Registry
 from ....registration.errors import list_nodes
 from ....registration.validity.node_check import invalid_nodes
 from ....registration.warning import warn
-from ...files.reading import ModelFolder, bounds_of, read_model, to_ir
+from ...files.reading import Bounds
 from .binding import schema_of
 from .foreign_operators import has_versions
 from .preparation import opset_of, source_of
+from .size import limits_of
 
 
 def warn_of_invalid(nodes: Sequence[InvalidNode]) -> None:
@@ -58,13 +58,21 @@ def check_source(source: ir.Model, source_opset: int, opset: int, registry: Regi
     return foreign
 
 
-def invalid_nodes_of_file(path: str | os.PathLike[str], trusted: bool = False) -> list[InvalidNode]:
-    """The nodes of a file that are not valid; onnx's inference supplies undeclared ranks and types.
+def invalid_nodes_of_file(model: ir.Model, bounds: Bounds) -> list[InvalidNode]:
+    """The nodes of a file's model that are not valid; onnx's inference supplies undeclared ranks and types.
+
+    A model that is too large to convert is checked with its declared ones alone, with a warning.
 
     Raises:
-        ModelFileError: the file cannot be read.
-        GraphError: its opset is not known, or it exceeds the bounds.
+        GraphError: its opset is not known, or it exceeds the bounds with its functions inlined.
     """
-    bounds = bounds_of(trusted)
-    model = to_ir(read_model(path, bounds), ModelFolder.of(path), bounds)
-    return invalid_nodes(model if opset_of(model) is None else source_of(model, bounds))
+    if opset_of(model) is None:
+        return invalid_nodes(model)
+    try:
+        limits_of(model, bounds)
+    except GraphError as error:
+        warn(
+            f"the nodes are checked with the types and shapes that the file declares, without others: {error}"
+        )
+        return invalid_nodes(model)
+    return invalid_nodes(source_of(model, bounds))

@@ -23,7 +23,7 @@ import onnx_ir as ir
 from onnx_ir import AttributeType, Value, serde
 
 from ....registration import InvalidNode, InvalidNodesError, UnsupportedError, UnsupportedOperatorsError
-from ....registration.arguments import blocks, graphs_of
+from ....registration.arguments import blocks, every_node, graphs_of
 from ....registration.inference.shape_inference import checks_operands
 from ....registration.metadata import MODULE
 from ....registration.validity.ranks import VECTORS
@@ -148,9 +148,13 @@ class WrittenShapes:
         # onnxruntime propagates sizes when it loads a file, and onnx's checker does not.
         for data_prop in (False, True):
             reason = self._reason(message, data_prop)
-            if reason is not None and self._is_file_valid(data_prop):
-                text = "the model would have shapes that contradict each other:"
-                raise InvalidNodesError(text, [self._located(model, reason)])
+            if reason is None:
+                continue
+            if not self._is_file_valid(data_prop):
+                # Both are refused with propagated sizes too.
+                return
+            text = "the model would have shapes that contradict each other:"
+            raise InvalidNodesError(text, [self._located(model, reason)])
 
     def _reason(self, message: onnx.ModelProto, data_prop: bool = False) -> str | None:
         """Why strict inference refuses a model; None if it does not."""
@@ -172,7 +176,7 @@ class WrittenShapes:
         # The nodes around the node come first.
         *_, (op_type, name) = [("model", ""), *_NODE.findall(_first_line(reason))]
         clause = _clause(reason)
-        nodes = (node for node in model.graph.all_nodes() if node.op_type == op_type)
+        nodes = (node for node in every_node(model.graph) if node.op_type == op_type)
         node = next((node for node in nodes if name in (node.name, *_names(node.outputs))), None)
         if node is None:
             return InvalidNode(clause, name or "", "", op_type)

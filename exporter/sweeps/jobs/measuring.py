@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import onnx_ir as ir
 
 from ....registration import InferenceError, ModelFileError, OpsettaError, UsageError, VerificationError
+from ....registration.arguments import every_node
 from ...running.latency import median_seconds
 from ..rows import DIFFERS, FAILED, MEMORY, NOT_RUN, REFUSED
 
@@ -58,7 +59,7 @@ def record_graph(measurement: Measurement, model: ir.Model, composed: Iterable[s
     names = sorted(composed)
     tensors = [value.const_value for value in model.graph.initializers.values()]
     measurement.columns |= {
-        "nodes": sum(1 for _ in model.graph.all_nodes()),
+        "nodes": len(every_node(model.graph)),
         "composed": len(names),
         "composed_operators": ", ".join(names),
         "weight_bytes": sum(tensor.nbytes for tensor in tensors if tensor is not None),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ....registration import UsageError
+from ....registration.arguments import every_node
 from ....registration.schemas import operator_schema
 from ...devices.targets.target import Target
 from ...load_model import load
@@ -30,7 +31,7 @@ def run(settings: Settings, task: Task, target: Target | None, measurement: Meas
             )
     with measurement.stage("lowering"):
         converted = model.lower(task.job.opset, optimize=settings.optimize, target=target)
-    nodes = [node for node in model.source.graph.all_nodes() if node.domain in ("", "ai.onnx")]
+    nodes = [node for node in every_node(model.source.graph) if node.domain in ("", "ai.onnx")]
     composed = {node.op_type for node in nodes if operator_schema(node.op_type, task.job.opset) is None}
     record_graph(measurement, converted.model, composed)
     if not settings.verify and not settings.runs:

@@ -8,7 +8,7 @@ from typing import Any
 import onnx_ir as ir
 
 from ....registration import SOURCE, UsageError
-from ....registration.arguments import overloaded_name
+from ....registration.arguments import every_node, overloaded_name
 from ...devices.targets.target import Target
 from ...factories import Example
 from ...torch_boundary.requirements import need_torch
@@ -68,8 +68,8 @@ def run(settings: Settings, task: Task, target: Target | None, measurement: Meas
 
 def _composed_operators(source: ir.Graph, graph: ir.Graph) -> list[str]:
     """The operators of a source graph that become more than one ONNX node on average."""
-    emitted = collections.Counter(node.metadata_props.get(SOURCE, "") for node in graph.all_nodes())
-    counts = collections.Counter(overloaded_name(node) for node in source.all_nodes())
+    emitted = collections.Counter(node.metadata_props.get(SOURCE, "") for node in every_node(graph))
+    counts = collections.Counter(overloaded_name(node) for node in every_node(source))
     return [name for name, count in counts.items() if emitted[name] > count]
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import onnx_ir as ir
 
+from ....registration.arguments import graphs_of
 from ..constants.initializers import Initializers
 from .constant_forms import replace_initializer
 
@@ -23,7 +24,7 @@ class StoreBools(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
         modified = False
-        for graph in (model.graph, *model.graph.subgraphs()):
+        for graph in graphs_of(model.graph):
             for value in list(graph.initializers.values()):
                 if value.dtype != ir.DataType.BOOL or value.const_value is None:
                     continue

@@ -9,6 +9,7 @@ from __future__ import annotations
 import onnx_ir as ir
 from onnx_ir.passes import common
 
+from ....registration.arguments import graphs_of
 from ....registration.dtypes import INTEGERS
 
 _MAXIMUM_ELEMENTS = 1024
@@ -29,7 +30,7 @@ class WriteConstantNodes(ir.passes.InPlacePass):
     def call(self, model: ir.Model) -> ir.passes.PassResult:
         """Rewrite the main graph and its sub-graphs, and report whether anything changed."""
         modified = False
-        for graph in (model.graph, *model.graph.subgraphs()):
+        for graph in graphs_of(model.graph):
             for value in list(graph.initializers.values()):
                 if value.is_graph_input() or value.is_graph_output():
                     continue

@@ -24,9 +24,15 @@ class PadConcatenated(ConstantPass):
     runs = (Run("basic", after={"RemoveUniformValues": "It evaluates what only reads zeros."}),)
     op_types = ("Concat",)
 
+    def begin(self, model: ir.Model) -> bool:
+        """Forget the readers of another model's values."""
+        # Asking all readers of one value for each of them would take quadratic time.
+        self._are_zeros: dict[ir.Value, bool] = {}
+        return True
+
     def rewrite(self, node: ir.Node) -> bool:
         """Replace a Concat of one tensor with zeros in front of it, behind it, or both."""
-        fills = {index: _zeros(node, value) for index, value in enumerate(node.inputs)}
+        fills = {index: self._zeros(value) for index, value in enumerate(node.inputs)}
         tensors = [index for index, fill in fills.items() if fill is None]
         x, result = node.inputs[tensors[0]] if len(tensors) == 1 else None, node.outputs[0]
         if x is None or x.dtype not in _PADDED or x.shape is None or result.is_graph_output():
@@ -56,15 +62,16 @@ class PadConcatenated(ConstantPass):
         else:
             replace_node(node, "Pad", [x], [ir.AttrInt64s("pads", pads)])
 
-
-def _zeros(node: ir.Node, value: ir.Value | None) -> ir.Node | None:
-    """The ConstantOfShape that fills an operand with zeros that only this node reads."""
-    fill = producer_of(value, "ConstantOfShape")
-    if (
-        value is None
-        or value.is_graph_output()
-        or any(reader.op_type != "Concat" for reader, _ in value.uses())
-    ):
-        return None
-    number = fill.attributes.get("value") if fill is not None else None
-    return fill if number is None or not number.as_tensor().numpy().any() else None
+    def _zeros(self, value: ir.Value | None) -> ir.Node | None:
+        """The ConstantOfShape that fills an operand with zeros that only Concats read."""
+        fill = producer_of(value, "ConstantOfShape")
+        if value is None or fill is None:
+            return None
+        if value not in self._are_zeros:
+            number = fill.attributes.get("value")
+            is_zero = number is None or not number.as_tensor().numpy().any()
+            readers = (reader.op_type for reader, _ in value.uses())
+            self._are_zeros[value] = (
+                is_zero and not value.is_graph_output() and all(name == "Concat" for name in readers)
+            )
+        return fill if self._are_zeros[value] else None

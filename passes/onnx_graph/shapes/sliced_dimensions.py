@@ -10,9 +10,10 @@ from __future__ import annotations
 import onnx_ir as ir
 
 from ....registration import Names
+from ....registration.arguments import every_node
 from ....registration.schemas import misnames_cut_sizes
 from ....registration.size_algebra.dimensions import UNKNOWN, Dim
-from ..node_pass import NodePass, every_node
+from ..node_pass import NodePass
 from ..pass_order import Run
 
 

@@ -17,6 +17,7 @@ from opsetta.exporter.command_line.application import make_application
 from opsetta.exporter.command_line.options import factory
 from opsetta.exporter.command_line.terminal import progress
 from opsetta.exporter.files import summary
+from opsetta.exporter.files.reading import to_ir
 from opsetta.exporter.files.reading.subgraphs import with_subgraphs
 from opsetta.registration import OpsettaError
 from opsetta.registration.opsets import OPSET_RANGE
@@ -201,6 +202,15 @@ def test_check_says_what_is_valid_runs_and_is_taken(run, exported):
     checked = opsetta.load("wrong.onnx").check(run=True)
     assert [node.operator for node in checked.invalid] == ["Gelu"]
     assert set(checked.problems) == set(facts["problems"])
+
+
+def test_check_reads_a_file_once(run, exported, monkeypatch):
+    readings = []
+    monkeypatch.setattr(
+        "opsetta.exporter.load_model.to_ir", lambda *args: (readings.append(args), to_ir(*args))[1]
+    )
+    assert run("check", exported[0])[0] == 0
+    assert len(readings) == 1
 
 
 def test_check_of_in_place_annotations(run, exported):

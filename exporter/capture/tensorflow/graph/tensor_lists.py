@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 import onnx_ir as ir
 
 from .....registration import GROWS
-from .....registration.arguments import arguments, blocks, replace_arguments
+from .....registration.arguments import arguments, blocks, every_node, replace_arguments
 
 _PREFIXES = ("TensorList", "EmptyTensorList", "TensorArray")
 _ARRAY_OPERATOR = "TensorArrayV3"
@@ -119,7 +119,7 @@ def add_type(group: _ListGroup, dtype: object, shape: Sequence[int | None] | Non
 
 def find_lists(graph: ir.Graph) -> None:
     """Set the element types and shapes of the lists in a source graph."""
-    nodes = list(graph.all_nodes())
+    nodes = every_node(graph)
     if not any(node.op_type.startswith(_PREFIXES) for node in nodes):
         return
     lists = _ListGroups()

@@ -74,6 +74,11 @@ class ExternalFiles:
         self._remedy = remedy
         self._packed: list[tuple[str, str, str, str]] = []
 
+    @property
+    def are_used(self) -> bool:
+        """Whether a tensor that was checked has its contents in a file."""
+        return bool(self._sizes)
+
     def packed_weights(self) -> PackedEntries:
         """Packed weights of onnxruntime that were read, by tensor and key.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx_ir as ir
 
+from .....registration.arguments import every_node
 from ...stored_tensors import tensor_over
 from ..names import quoted
 from .files import ExternalFiles, Folder
@@ -44,7 +45,7 @@ def map_external_data(model: ir.Model, folder: Folder) -> None:
     attribute_tables = [function.attributes for function in model.functions.values()]
     bodies: list[ir.Graph | ir.Function] = [model.graph, *model.functions.values()]
     for body in bodies:
-        attribute_tables += [node.attributes for node in body.all_nodes()]
+        attribute_tables += [node.attributes for node in every_node(body) if node.attributes.data]
     for attributes in attribute_tables:
         for name, attribute in list(attributes.items()):
             if attribute.value is None:

@@ -4,16 +4,19 @@ import pathlib
 import warnings
 
 import onnx
+import onnx_ir as ir
 import onnxruntime
 import pytest
 import torch
 from onnx import TensorProto, helper
 
 import opsetta
+from opsetta.exporter.devices.model_check import check_everywhere
 from opsetta.exporter.devices.targets.load_target import load_target, parse_target, target_names
 from opsetta.exporter.devices.targets.target_problems import find_problems
 from opsetta.exporter.files.reading import ModelFolder, read_model, to_ir
 from opsetta.registration import TargetError, UsageError
+from tests.call_counts import count_calls
 
 HEAD = 'title = "A device 2.1"\nsources = ["its manual, version 2.1"]\n'
 
@@ -279,6 +282,26 @@ def test_nodes_of_sub_graphs_and_other_domains_are_checked(tmp_path):
         "initializer 'c' of element type bool",
         "Neg",
     ]
+
+
+def test_problems_are_listed_in_the_order_of_the_nodes():
+    operators = ["Neg", "Abs", "Neg", "Relu", "Abs"]
+    nodes = [helper.make_node(op, [f"v{i}" if i else "x"], [f"v{i + 1}"]) for i, op in enumerate(operators)]
+    model = ir.from_proto(model_of([*nodes, helper.make_node("Identity", ["v5"], ["y"])]))
+    target = parse_target("device", HEAD + '[operators]\nrefused = ["Neg", "Abs"]')
+    assert [problem.operator for problem in find_problems(model, target)] == ["Neg", "Abs", "Neg", "Abs"]
+
+
+def test_a_check_against_all_targets_costs_little_more_for_repeated_nodes():
+    def checked(length):
+        nodes = [helper.make_node("Relu", [f"v{i}" if i else "x"], [f"v{i + 1}"]) for i in range(length)]
+        model = ir.from_proto(model_of([*nodes, helper.make_node("Identity", [f"v{length}"], ["y"])]))
+        return lambda: check_everywhere(model, ())
+
+    for check in (checked(1), checked(200)):
+        check()  # Caches of schemas are filled once.
+    # Asking each of the targets about each node takes a hundred calls a node.
+    assert count_calls(checked(200)) - count_calls(checked(1)) < 200 * 100
 
 
 def test_external_data_and_size(tmp_path):
