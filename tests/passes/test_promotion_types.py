@@ -136,7 +136,8 @@ def test_every_rule_gives_the_type_that_eager_gives(promotion: Promotion) -> Non
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_fake_tensors_have_the_types_that_eager_gives() -> None:
+def test_fake_tensors_have_the_types_that_eager_gives(sweep: bool) -> None:
+    dtypes = (torch.int8, torch.float16, torch.float32) if sweep else (torch.int8, torch.float32)
     mode = FakeTensorMode()
     wrong, compared = [], 0
     for name, rule in RULES.items():
@@ -145,7 +146,7 @@ def test_fake_tensors_have_the_types_that_eager_gives() -> None:
             Promotion.LOGICAL,
         ):
             continue
-        for call in _calls(name, rule, (torch.int8, torch.float16, torch.float32), numbers=False):
+        for call in _calls(name, rule, dtypes, numbers=False):
             tensors = [
                 item for item in torch.utils._pytree.tree_leaves(call) if isinstance(item, torch.Tensor)
             ]
@@ -158,5 +159,5 @@ def test_fake_tensors_have_the_types_that_eager_gives() -> None:
             compared += 1
             if fake_dtype not in (dtype, None):
                 wrong.append((name, _description(call), fake_dtype, dtype))
-    assert compared > 1000
+    assert compared > 500
     assert not wrong, wrong[:10]

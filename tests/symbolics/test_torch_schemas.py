@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -48,6 +49,15 @@ DIALECTS = ("aten::", "quantized_decomposed::")
 ATEN = [function for function in default_registry if function.name.startswith(DIALECTS)]
 
 
+@functools.cache
+def _names_by_function() -> dict[object, list[str]]:
+    """The names of the operators that each function serves."""
+    names: dict[object, list[str]] = {}
+    for symbolic in default_registry:
+        names.setdefault(symbolic.function, []).append(symbolic.name)
+    return names
+
+
 def test_parameters_are_the_schemas() -> None:
     assert [problem for symbolic in ATEN for problem in parameter_problems(symbolic)] == []
 
@@ -70,10 +80,9 @@ def parameter_problems(symbolic: SymbolicFunction) -> Iterator[str]:
             if argument.name not in parameters and not symbolic.takes_any:
                 yield f"{op} has an argument '{argument.name}' without a parameter"
     # A function may serve operators of which one has fewer arguments, or one of this package's own dialects.
-    shared = [other for other in default_registry if other.function is symbolic.function]
-    if not all(other.name.startswith(DIALECTS) for other in shared):
+    names = _names_by_function()[symbolic.function]
+    if not all(name.startswith(DIALECTS) for name in names):
         return
-    names = [other.name for other in ATEN if other.function is symbolic.function and other is not symbolic]
     known |= {argument.name for name in names for op in overloads(name) for argument in op._schema.arguments}
     unknown = set(parameters) - known
     if unknown and known:

@@ -135,7 +135,7 @@ def test_every_pair_of_instruction_sets_is_right(tmp_path, sweep):
     isas = ("SSE41", "AVX2", "AVX512_CORE") if sweep else ("SSE41", "AVX512_CORE")
     packed = {isa: in_new_process(PACK, tmp_path / isa, ONEDNN_MAX_CPU_ISA=isa) for isa in isas}
     expected = torch.nn.functional.linear(weight(32, 512), weight(768, 512))
-    for isa in isas:
+    for isa in isas if sweep else isas[-1:]:
         rows = in_new_process(USE, *(tmp_path / saved for saved in isas), ONEDNN_MAX_CPU_ISA=isa)
         for saved, (used, output) in zip(isas, rows, strict=True):
             assert used == (saved == isa)
