@@ -13,7 +13,7 @@ from onnx_ir.convenience import get_const_tensor
 
 from ....registration import PlanError
 from ....registration.schemas import operator_schema
-from . import device_arithmetic, device_copies, device_products
+from . import device_arithmetic, device_attention, device_copies, device_normalization, device_products
 
 # Of each operator the operands, with a letter for each input, and after > for each output: f float32, r
 # float32 or float64, n numbers, d numbers or float64, e numbers or bool, i int32 or int64, l int64, o
@@ -152,7 +152,13 @@ _TYPES: dict[str, set[ir.DataType]] = {
 _MOST_RANK = 8
 _SINGLE_SCALES = {"QLinearMatMul": (1, 2, 6, 7), "MatMulInteger": (2,)}
 """Inputs with one element, which ONNX allows for each row, too."""
-FORMS = {**device_arithmetic.FORMS, **device_copies.FORMS, **device_products.FORMS}
+FORMS = {
+    **device_arithmetic.FORMS,
+    **device_attention.FORMS,
+    **device_copies.FORMS,
+    **device_normalization.FORMS,
+    **device_products.FORMS,
+}
 """How each operator besides If and Loop becomes nodes of the runtime."""
 
 
