@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from ....registration import PlanError
 from .device_copies import resample
 from .device_nodes import (
     DeviceNode,
@@ -15,6 +16,7 @@ from .device_nodes import (
     OnnxNode,
     Operand,
     Scratch,
+    Strided,
     binary,
     bits_of,
     chain,
@@ -22,10 +24,13 @@ from .device_nodes import (
     copy,
     copy_part,
     line_numbers,
+    strided_binary,
     strides_of,
     walk_numbers,
 )
 
+NARROW_TYPES = frozenset({ir.DataType.INT4, ir.DataType.UINT4})
+"""Constants of these types are stored as 8-bit integers."""
 _EXCHANGED = {"Greater": "Less", "GreaterOrEqual": "LessOrEqual"}
 """What an operator is with its operands exchanged."""
 # How elements are combined, what is combined, and what follows, as the runtime numbers them.
@@ -216,8 +221,31 @@ def _quantize(node: OnnxNode) -> Nodes:
     inner = math.prod(shape)
     if math.prod(scale) != 1:
         inner = math.prod(shape[node.axis(len(shape), default=1) + 1 :])
-    if math.prod(shape):
-        yield DeviceNode(node.op_type, node.inputs(), [node.output], [inner])
+    operands: list[Operand] = list(node.inputs())
+    for index, value in enumerate(node.inputs()):
+        constant = node.constant(index)
+        if value.dtype in NARROW_TYPES and constant is not None:
+            # The runtime has no elements of 4 bits.
+            operands[index] = constant.astype(np.int8)
+    if not math.prod(shape):
+        return
+    block = node.integer("block_size")
+    if not block:
+        yield DeviceNode(node.op_type, operands, [node.output], [inner])
+        return
+    axis = node.axis(len(shape), default=1)
+    if scale[axis] * block != shape[axis]:
+        raise PlanError(f"the last block of '{node.source().name}' is smaller than the others")
+    # The elements of a block share a scale and a zero point.
+    view = [math.prod(shape[:axis]), scale[axis], block, inner]
+    whole = Strided(node.output, strides_of(view))
+    shared = [scale[axis] * inner, inner, 0, 1]
+    yield DeviceNode("Cast", operands[:1], [node.output])
+    if len(operands) > 2:
+        zero = Scratch(ir.DataType.FLOAT, scale)
+        yield DeviceNode("Cast", operands[2:], [zero])
+        yield from strided_binary("Sub", view, whole, Strided(zero, shared), whole)
+    yield from strided_binary("Mul", view, whole, Strided(operands[1], shared), whole)
 
 
 def _dynamic_quantize(node: OnnxNode) -> Nodes:

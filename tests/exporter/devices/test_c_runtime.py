@@ -312,6 +312,21 @@ def test_quantized_models_agree_with_onnxruntime(form, per_channel, runner, tmp_
 
 
 @needs_compiler
+@pytest.mark.parametrize(("dtype", "symmetric"), [("int8", True), ("int4", False)])
+def test_weights_in_few_bits_agree_with_onnxruntime(dtype, symmetric, runner, tmp_path):
+    torch.manual_seed(0)
+    model, x = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)).eval(), torch.randn(3, 64)
+    program = opsetta.export(model, (x,), opset=21)
+    small = opsetta.quantize_weights(program, dtype, block_size=16, symmetric=symmetric)
+    small.plan().build(tmp_path)
+    small.save(tmp_path / "small.onnx")
+    session = onnxruntime.InferenceSession(tmp_path / "small.onnx")
+    expected = session.run(None, {program.input_names[0]: x.numpy()})
+    [actual] = run(runner, tmp_path, [x.numpy()], expected)
+    np.testing.assert_allclose(actual, expected[0], rtol=1e-5, atol=1e-5)
+
+
+@needs_compiler
 def test_what_is_not_refused_agrees_with_the_cases_of_onnx(runner, tmp_path, subtests, sweep):
     cases = [
         case
