@@ -1,20 +1,22 @@
 """Compares the runtime in C with onnxruntime, at one thread: `python benchmarks/c_runtime.py [--runs 5]`.
 
 Prints a table in Markdown with the median processor times in milliseconds, and the largest difference of the
-results. The models have random weights. Needs a C compiler `cc` and transformers.
+results. Runs of both alternate, so that other processes slow down both. The models have random weights. Needs
+a C compiler `cc` and transformers.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import itertools
 import os
 import pathlib
 import statistics
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import onnxruntime
@@ -112,7 +114,15 @@ def aligned(size: int) -> np.ndarray:
 def run_in_c(
     library: ctypes.CDLL, folder: pathlib.Path, feed: list[np.ndarray], runs: int
 ) -> tuple[float, np.ndarray]:
-    """The median time of a run in milliseconds, and the first output.
+    """The median time of a run in milliseconds, and the first output."""
+    times, results = zip(*itertools.islice(runs_in_c(library, folder, feed), runs), strict=True)
+    return statistics.median(times), results[-1]
+
+
+def runs_in_c(
+    library: ctypes.CDLL, folder: pathlib.Path, feed: list[np.ndarray]
+) -> Iterator[tuple[float, np.ndarray]]:
+    """The times of runs in milliseconds, and the first output of each.
 
     Args:
         library: the runtime, which is the same in all folders.
@@ -133,31 +143,29 @@ def run_in_c(
     )
     assert opened == 0
     arena = aligned(int.from_bytes(plan[32:40].tobytes(), "little"))
-    address, times, tensor = ctypes.c_void_p(arena.ctypes.data), [], Tensor()
-    for _ in range(runs):
+    address, tensor = ctypes.c_void_p(arena.ctypes.data), Tensor()
+    while True:
         for index, array in enumerate(feed):
             assert library.opsetta_input(model, address, index, ctypes.byref(tensor)) == 0
             ctypes.memmove(tensor.data, np.ascontiguousarray(array).ctypes.data, tensor.bytes)
         start = time.process_time()
         assert library.opsetta_run(model, address) == 0
-        times.append(time.process_time() - start)
-    assert library.opsetta_output(model, address, 0, ctypes.byref(tensor)) == 0
-    result = np.frombuffer(ctypes.string_at(tensor.data, tensor.bytes), np.float32)
-    return statistics.median(times) * 1e3, result.reshape(tensor.shape[: tensor.rank])
+        milliseconds = (time.process_time() - start) * 1e3
+        assert library.opsetta_output(model, address, 0, ctypes.byref(tensor)) == 0
+        result = np.frombuffer(ctypes.string_at(tensor.data, tensor.bytes), np.float32)
+        yield milliseconds, result.reshape(tensor.shape[: tensor.rank])
 
 
-def run_in_onnxruntime(path: pathlib.Path, feed: list[np.ndarray], runs: int) -> tuple[float, np.ndarray]:
+def runs_in_onnxruntime(path: pathlib.Path, feed: list[np.ndarray]) -> Iterator[tuple[float, np.ndarray]]:
     """The same with onnxruntime."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
     inputs = {item.name: array for item, array in zip(session.get_inputs(), feed, strict=True)}
-    times = []
-    for _ in range(runs):
+    while True:
         start = time.process_time()
-        result = session.run(None, inputs)
-        times.append(time.process_time() - start)
-    return statistics.median(times) * 1e3, result[0]
+        result = session.run(None, inputs)[0]
+        yield (time.process_time() - start) * 1e3, result
 
 
 def main() -> None:
@@ -178,9 +186,14 @@ def main() -> None:
             program.save(folder / "model.onnx")
             program.plan().build(folder / "app")
             feed = [tensor.numpy() for tensor in inputs]
-            reference, expected = run_in_onnxruntime(folder / "model.onnx", feed, options.runs)
-            median, actual = run_in_c(load_library(folder / "app"), folder / "app", feed, options.runs)
-        difference = float(np.abs(actual - expected).max())
+            pairs = zip(
+                runs_in_onnxruntime(folder / "model.onnx", feed),
+                runs_in_c(load_library(folder / "app"), folder / "app", feed),
+                strict=True,
+            )
+            references, runs = zip(*itertools.islice(pairs, options.runs), strict=True)
+        reference, median = (statistics.median(item[0] for item in times) for times in (references, runs))
+        difference = float(np.abs(runs[-1][1] - references[-1][1]).max())
         print(
             f"| {name} | {reference:.1f} | {median:.1f} | {median / reference:.2f} | {difference:.1e} |",
             flush=True,

@@ -79,3 +79,18 @@ def test_few_names_of_torch_are_private():
         f"{path.relative_to(ROOT)}: {name}" for path, text in TEXTS.items() for name in private.findall(text)
     }
     assert len(names) <= PRIVATE_NAMES_OF_TORCH, "\n".join(sorted(names))
+
+
+def test_measured_figures_name_their_benchmark():
+    """A section with a table of measurements, or with times, says which file of `benchmarks/` makes them."""
+    missing = []
+    for page in ("plan", "prepack", "streaming", "training"):
+        text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")
+        for section in re.sub(r"```.*?```", "", text, flags=re.DOTALL).split("\n## "):
+            figures = re.findall(
+                r"^\|.*\| *\d+\.\d+ *\|.*$|\d (?:ms|s|seconds|minutes)\b", section, re.MULTILINE
+            )
+            names = re.findall(r"`python (benchmarks/\w+\.py)", section)
+            if figures and not any((ROOT / name).is_file() for name in names):
+                missing.append((page, section.partition("\n")[0], figures[0]))
+    assert not missing

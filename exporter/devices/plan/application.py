@@ -12,8 +12,8 @@ from .saving import write_file
 
 SOURCES = (
     *("main.c", "opsetta_runtime.c", "opsetta_runtime.h", "operators.c", "kernels.h", "control.c"),
-    *("elementwise.c", "matrices.c", "movement.c", "recurrent.c", "reductions.c"),
-    "windows.c",
+    *("elementwise.c", "matrices.c", "movement.c", "planes.c", "recurrent.c"),
+    *("reductions.c", "windows.c"),
 )
 # -mprefer-vector-width is of x86 only. C99 alone would forbid to add and multiply in one instruction.
 _MAKEFILE = """CFLAGS ?= -O3 -march=native -ffp-contract=fast \\

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
+from ....registration import PlanError
 from .device_copies import resample
 from .device_nodes import (
     DeviceNode,
@@ -15,6 +16,7 @@ from .device_nodes import (
     OnnxNode,
     Operand,
     Scratch,
+    Strided,
     binary,
     bits_of,
     chain,
@@ -22,10 +24,13 @@ from .device_nodes import (
     copy,
     copy_part,
     line_numbers,
+    strided_binary,
     strides_of,
     walk_numbers,
 )
 
+NARROW_TYPES = frozenset({ir.DataType.INT4, ir.DataType.UINT4})
+"""Constants of these types are stored as 8-bit integers."""
 _EXCHANGED = {"Greater": "Less", "GreaterOrEqual": "LessOrEqual"}
 """What an operator is with its operands exchanged."""
 # How elements are combined, what is combined, and what follows, as the runtime numbers them.
@@ -61,10 +66,13 @@ def _unary(node: OnnxNode) -> Nodes:
         return binary(node, "IsInf" if op_type == "IsInf" else "Unequal", source, source, result)
     if op_type == "Gelu" and node.text("approximate") == "tanh":
         op_type = "GeluTanh"
-    return _elementwise(op_type, source, result, node.real("alpha", 1.0), node.real(second))
+    return elementwise(op_type, source, result, node.real("alpha", 1.0), node.real(second))
 
 
-def _elementwise(op_type: str, source: Operand, result: Operand, alpha: float, beta: float) -> Nodes:
+def elementwise(
+    op_type: str, source: Operand, result: Operand, alpha: float = 0.0, beta: float = 0.0
+) -> Nodes:
+    """An elementwise operator with one operand, and its two parameters."""
     yield DeviceNode(op_type, [source], [result], bits_of(alpha, beta))
 
 
@@ -76,7 +84,7 @@ def _clip(node: OnnxNode) -> Nodes:
         bound is None or constant is not None for bound, constant in zip(bounds, constants, strict=True)
     ):
         low, high = (None if constant is None else constant.item() for constant in constants)
-        yield from _elementwise(
+        yield from elementwise(
             "Clip", source, result, -math.inf if low is None else low, math.inf if high is None else high
         )
         return
@@ -114,13 +122,6 @@ def _cast(node: OnnxNode) -> Nodes:
     yield DeviceNode("Cast", [node.source()], [node.output])
 
 
-def _softmax(node: OnnxNode) -> Nodes:
-    shape = node.shape(node.source())
-    numbers = line_numbers(shape, node.axis(len(shape), default=-1))
-    if math.prod(shape):
-        yield DeviceNode(node.op_type, [node.source()], [node.output], numbers)
-
-
 def _reduce(node: OnnxNode) -> Nodes:
     source, shape = node.source(), node.shape(node.source())
     axes: Sequence[int] = range(2, len(shape))
@@ -135,10 +136,20 @@ def _reduce(node: OnnxNode) -> Nodes:
 
 
 def reduction(
-    node: OnnxNode, numbers: tuple[int, int, int], source: Operand, axes: Sequence[int], result: Operand
+    node: OnnxNode,
+    numbers: tuple[int, int, int],
+    source: Operand,
+    axes: Sequence[int],
+    result: Operand,
+    view: Sequence[int] | None = None,
 ) -> Nodes:
-    """A reduction over some axes; `numbers` is a row of `_REDUCTIONS`."""
-    shape = node.shape(source)
+    """A reduction over some axes.
+
+    Args:
+        numbers: a row of `_REDUCTIONS`.
+        view: other sizes with which the operand is seen.
+    """
+    shape = node.shape(source) if view is None else view
     strides = strides_of(shape)
     remaining_axes = [axis for axis in range(len(shape)) if axis not in axes]
     sizes = [shape[axis] for axis in remaining_axes]
@@ -205,39 +216,36 @@ def _cumulative_sum(node: OnnxNode) -> Nodes:
         yield DeviceNode("Add", [result, source], [result], numbers)
 
 
-def _normalize(node: OnnxNode) -> Nodes:
-    shape = node.shape(node.source())
-    count, has_mean, inner = math.prod(shape), 1, 1
-    inputs: list[Operand] = list(node.inputs())
-    if node.op_type in ("LayerNormalization", "RMSNormalization"):
-        row_shape = shape[node.axis(len(shape), default=-1) :]
-        size, has_mean = math.prod(row_shape), int(node.op_type == "LayerNormalization")
-        for index, operand in enumerate(inputs[1:], 1):
-            if math.prod(node.shape(operand)) != size:
-                inputs[index] = Scratch(ir.DataType.FLOAT, row_shape)
-                sizes = [1] * (len(row_shape) - len(node.shape(operand))) + node.shape(operand)
-                steps = [
-                    0 if length == 1 else step for length, step in zip(sizes, strides_of(sizes), strict=True)
-                ]
-                yield from copy(operand, inputs[index], row_shape, steps[-len(row_shape) :])
-    elif node.op_type == "BatchNormalization":
-        size = inner = math.prod(shape[2:])
-    else:
-        groups = node.integer("num_groups", shape[1])
-        size = math.prod(shape[1:]) // max(groups, 1)
-        inner = math.prod(shape[2:]) if node.shape(inputs[1]) == [shape[1]] else size
-    if count:
-        numbers = [count // size, size, inner, has_mean, *bits_of(node.real("epsilon", 1e-5))]
-        yield DeviceNode("Normalize", inputs, [node.output], numbers)
-
-
 def _quantize(node: OnnxNode) -> Nodes:
     shape, scale = node.shape(node.source()), node.shape(node.input(1))
     inner = math.prod(shape)
     if math.prod(scale) != 1:
         inner = math.prod(shape[node.axis(len(shape), default=1) + 1 :])
-    if math.prod(shape):
-        yield DeviceNode(node.op_type, node.inputs(), [node.output], [inner])
+    operands: list[Operand] = list(node.inputs())
+    for index, value in enumerate(node.inputs()):
+        constant = node.constant(index)
+        if value.dtype in NARROW_TYPES and constant is not None:
+            # The runtime has no elements of 4 bits.
+            operands[index] = constant.astype(np.int8)
+    if not math.prod(shape):
+        return
+    block = node.integer("block_size")
+    if not block:
+        yield DeviceNode(node.op_type, operands, [node.output], [inner])
+        return
+    axis = node.axis(len(shape), default=1)
+    if scale[axis] * block != shape[axis]:
+        raise PlanError(f"the last block of '{node.source().name}' is smaller than the others")
+    # The elements of a block share a scale and a zero point.
+    view = [math.prod(shape[:axis]), scale[axis], block, inner]
+    whole = Strided(node.output, strides_of(view))
+    shared = [scale[axis] * inner, inner, 0, 1]
+    yield DeviceNode("Cast", operands[:1], [node.output])
+    if len(operands) > 2:
+        zero = Scratch(ir.DataType.FLOAT, scale)
+        yield DeviceNode("Cast", operands[2:], [zero])
+        yield from strided_binary("Sub", view, whole, Strided(zero, shared), whole)
+    yield from strided_binary("Mul", view, whole, Strided(operands[1], shared), whole)
 
 
 def _dynamic_quantize(node: OnnxNode) -> Nodes:
@@ -328,15 +336,8 @@ FORMS: Mapping[str, Callable[[OnnxNode], Nodes]] = {
     ),
     **dict.fromkeys(("Max", "Mean", "Min", "Sum"), _variadic),
     **dict.fromkeys(("Cast", "CastLike"), _cast),
-    **dict.fromkeys(("LogSoftmax", "Softmax"), _softmax),
     **dict.fromkeys(_REDUCTIONS, _reduce),
     **dict.fromkeys(("ArgMax", "ArgMin", "TopK"), _search),
-    **dict.fromkeys(
-        (
-            "BatchNormalization GroupNormalization InstanceNormalization LayerNormalization RMSNormalization"
-        ).split(),
-        _normalize,
-    ),
     **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantize),
     "Clip": _clip,
     "CumSum": _cumulative_sum,

@@ -14,11 +14,14 @@ from .device_nodes import (
     Nodes,
     OnnxNode,
     Operand,
+    Scratch,
+    Strided,
     binary,
     broadcast_steps,
     constant_like,
     copy,
     copy_part,
+    strided_binary,
     strides_of,
     walk_numbers,
 )
@@ -250,7 +253,7 @@ def _where(node: OnnxNode) -> Nodes:
     shape = node.shape(node.output)
     operands = [(0, broadcast_steps(node.shape(value), shape)) for value in node.inputs()]
     if math.prod(shape):
-        numbers = [0, *walk_numbers(shape, (0, strides_of(shape)), *operands)]
+        numbers = walk_numbers(shape, (0, strides_of(shape)), *operands)
         yield DeviceNode("Where", node.inputs(), [node.output], numbers)
 
 
@@ -264,18 +267,24 @@ def _triangle(node: OnnxNode) -> Nodes:
     if math.prod(shape):
         operands = (0, strides), (rows - 1, [*batch_steps, -1, 1]), (0, strides), (0, [0] * len(shape))
         inputs: list[Operand] = [mask, node.source(), constant_like(node.output, 0)]
-        yield DeviceNode("Where", inputs, [node.output], [0, *walk_numbers(shape, *operands)])
+        yield DeviceNode("Where", inputs, [node.output], walk_numbers(shape, *operands))
 
 
 def _one_hot(node: OnnxNode) -> Nodes:
+    """Compares the indices with the numbers of the classes; negative ones count from the end."""
     shape, strides = node.shape(node.output), strides_of(node.shape(node.source()))
     axis = node.axis(len(shape), default=-1)
-    index = [*strides[:axis], 0, *strides[axis:]]
-    classes = [int(position == axis) for position in range(len(shape))]
+    whole, scalar = strides_of(shape), [0] * len(shape)
+    index = Strided(node.source(), [*strides[:axis], 0, *strides[axis:]])
+    classes = np.arange(shape[axis]).astype(constant_like(node.source(), 0).dtype)
+    masks = [Strided(Scratch(ir.DataType.BOOL, shape), whole) for _ in range(2)]
+    for mask, numbers in zip(masks, (classes, classes - classes.dtype.type(shape[axis])), strict=True):
+        steps = [int(position == axis) for position in range(len(shape))]
+        yield from strided_binary("Equal", shape, index, Strided(numbers, steps), mask)
+    yield from strided_binary("Or", shape, *masks, masks[0])
     if math.prod(shape):
-        operands = (0, strides_of(shape)), (0, index), (0, classes), (0, [0] * len(shape))
-        inputs: list[Operand] = [node.source(), np.arange(shape[axis]), node.input(2)]
-        yield DeviceNode("OneHot", inputs, [node.output], [shape[axis], *walk_numbers(shape, *operands)])
+        walk = walk_numbers(shape, (0, whole), (0, whole), (1, scalar), (0, scalar))
+        yield DeviceNode("Where", [masks[0].operand, *[node.input(2)] * 2], [node.output], walk)
 
 
 def _range(node: OnnxNode) -> Nodes:

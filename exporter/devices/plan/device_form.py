@@ -1,7 +1,7 @@
 """`model.plan` and `model.weights`: a whole model for a device, which the runtime in C runs.
 
 Everything is little-endian. `model.plan` has a head of 64 bytes: the magic `OPDV`; then as 32-bit numbers the
-format (3), the numbers of values, nodes, inputs, outputs and pool entries, and the bytes of the text; then as
+format (4), the numbers of values, nodes, inputs, outputs and pool entries, and the bytes of the text; then as
 64-bit numbers the bytes of the arena and of the weights; then as 32-bit numbers the number of the graph's
 nodes, that of memories after the first, and the position in the pool of their beginnings in the arena; and 4
 further bytes. The parts follow in the order pool (signed 64-bit numbers), values, nodes, inputs and outputs
@@ -33,7 +33,7 @@ from .records import WORKSPACE, PlanFacts, PlannedBody, PlannedGraph
 from .value_bytes import Dimensions, bytes_of
 
 MAGIC = b"OPDV"
-FORMAT = 3
+FORMAT = 4
 _HEAD = struct.Struct("<4s7I2Q3I4x")
 _VALUE = struct.Struct("<4I2Q")
 _NODE = struct.Struct("<7I")
@@ -77,6 +77,9 @@ class _Writer:
         self._nodes: list[bytes] = []
         self._constants: dict[tuple[str, bytes], int] = {}
         self._scratch: dict[Scratch, int] = {}
+        # The scratch values of one node of the model are where those of others are, at the end of the arena.
+        self._shared_offsets: dict[Scratch, int] = {}
+        self._shared_size = 0
 
     def write(self) -> tuple[bytes, bytes]:
         """Both files."""
@@ -86,6 +89,10 @@ class _Writer:
         inputs = [self._index(value) for value in self._graph.inputs if not value.is_initializer()]
         outputs = [self._index(value) for value in self._graph.outputs]
         memories = self._plan.memories[1:]
+        for index in (self._scratch[scratch] for scratch in self._shared_offsets):
+            *fields, offset, size = _VALUE.unpack(self._values[index])
+            self._values[index] = _VALUE.pack(*fields, self._arena + offset, size)
+        self._arena += self._shared_size
         self._check_last_memory()
         begins = self._add_numbers([memory.begin for memory in memories])
         head = _HEAD.pack(
@@ -173,7 +180,9 @@ class _Writer:
             bodies = [body for body in planned.bodies if body.node == index]
             if not bodies:
                 onnx_node = OnnxNode(node, self._opset, self._sizes, self._share)
-                ordered += [(item, None, ()) for item in FORMS[node.op_type](onnx_node)]
+                items = list(FORMS[node.op_type](onnx_node))
+                self._locate_scratch(items)
+                ordered += [(item, None, ()) for item in items]
             elif node.op_type == "If":
                 ordered.append((DeviceNode("If", node.inputs, ()), node, bodies))
             else:
@@ -201,6 +210,15 @@ class _Writer:
                 numbers += [positions.start, len(positions)]
             self._nodes[position] = self._node(item, [*numbers, *item.numbers])
         return range(first, first + len(ordered))
+
+    def _locate_scratch(self, nodes: Sequence[DeviceNode]) -> None:
+        """Set where the scratch values of one node of the model are in the shared memory."""
+        size = 0
+        for operand in (operand for node in nodes for operand in (*node.inputs, *node.outputs)):
+            if isinstance(operand, Scratch) and operand not in self._shared_offsets:
+                self._shared_offsets[operand] = size
+                size += align(operand.size, self._plan.alignment)
+        self._shared_size = max(self._shared_size, size)
 
     def _copy(self, source: Operand, result: ir.Value | Scratch) -> Iterator[DeviceNode]:
         shape = self._sizes(result) if isinstance(result, ir.Value) else result.shape
@@ -278,9 +296,12 @@ class _Writer:
             return self._index(operand)
         if isinstance(operand, Scratch):
             if operand not in self._scratch:
-                size, offset = math.prod(operand.shape) * operand.dtype.bitwidth // 8, self._arena
-                self._arena += align(size, self._plan.alignment)
-                self._scratch[operand] = self._add_value(operand.dtype, operand.shape, _ARENA, offset, size)
+                offset = self._shared_offsets.get(operand)
+                if offset is None:
+                    offset = self._arena
+                    self._arena += align(operand.size, self._plan.alignment)
+                fields = operand.dtype, operand.shape, _ARENA, offset, operand.size
+                self._scratch[operand] = self._add_value(*fields)
             return self._scratch[operand]
         key = f"{operand.dtype}{operand.shape}", operand.tobytes()
         if key not in self._constants:

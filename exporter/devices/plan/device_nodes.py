@@ -23,9 +23,23 @@ class Scratch:
     dtype: ir.DataType
     shape: Sequence[int]
 
+    @property
+    def size(self) -> int:
+        """The bytes of the value."""
+        return math.prod(self.shape) * self.dtype.bitwidth // 8
+
 
 Operand: TypeAlias = "ir.Value | Scratch | np.ndarray | None"
 """A value of the model, one beside it, a constant, or nothing."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Strided:
+    """The elements of an operand at fixed steps along some axes."""
+
+    operand: Operand
+    steps: Sequence[int]
+    start: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -185,10 +199,17 @@ def copy_part(
 def binary(node: OnnxNode, op_type: str, first: Operand, second: Operand, result: Operand) -> Nodes:
     """An elementwise operator with two operands, which are broadcast."""
     shape = node.shape(result)
-    operands = [(0, broadcast_steps(node.shape(operand), shape)) for operand in (first, second)]
+    operands = [Strided(operand, broadcast_steps(node.shape(operand), shape)) for operand in (first, second)]
+    return strided_binary(op_type, shape, *operands, Strided(result, strides_of(shape)))
+
+
+def strided_binary(
+    op_type: str, shape: Sequence[int], first: Strided, second: Strided, result: Strided
+) -> Nodes:
+    """An elementwise operator of elements at fixed steps along the axes of a shape."""
     if math.prod(shape):
-        numbers = walk_numbers(shape, (0, strides_of(shape)), *operands)
-        yield DeviceNode(op_type, [first, second], [result], numbers)
+        walk = walk_numbers(shape, *((item.start, item.steps) for item in (result, first, second)))
+        yield DeviceNode(op_type, [first.operand, second.operand], [result.operand], walk)
 
 
 def chain(node: OnnxNode, op_type: str, operands: Sequence[Operand], result: Operand) -> Nodes:

@@ -13,13 +13,14 @@ from onnx_ir.convenience import get_const_tensor
 
 from ....registration import PlanError
 from ....registration.schemas import operator_schema
-from . import device_arithmetic, device_copies, device_products
+from . import device_arithmetic, device_attention, device_copies, device_normalization, device_products
 
 # Of each operator the operands, with a letter for each input, and after > for each output: f float32, r
 # float32 or float64, n numbers, d numbers or float64, e numbers or bool, i int32 or int64, l int64, o
-# bool, m float32 or bool, q 8-bit integers, s int32 or those, c what Cast knows, x any type, T, U, V the
-# type of input 0, 1, 2, - omitted. Digits state the ranks, ! an operand whose value is known, ? an
-# optional one, * any number of further ones. Then the attributes, with the texts that one may have.
+# bool, m float32 or bool, q 8-bit integers, s int32 or those, b these or constants of 4 bits, c what
+# Cast knows, x any type, T, U, V the type of input 0, 1, 2, - omitted. Digits state the ranks, ! an
+# operand whose value is known, ? an optional one, * any number of further ones. Then the attributes,
+# with the texts that one may have.
 _ROWS = (
     ("Abs Relu Sign", "n>T", ""),
     (
@@ -49,7 +50,7 @@ _ROWS = (
     ),
     ("CumSum", "ni!>T", "exclusive reverse"),
     ("DepthToSpace", "x4>T4", "blocksize mode=DCR|CRD"),
-    ("DequantizeLinear", "sfT?>f", "axis"),
+    ("DequantizeLinear", "bfT?>f", "axis block_size"),
     ("Dropout", "xx?->T", "seed"),
     ("DynamicQuantizeLinear", "f>qfq", ""),
     ("Equal", "eT>o", ""),
@@ -144,6 +145,7 @@ _TYPES: dict[str, set[ir.DataType]] = {
     "o": {ir.DataType.BOOL},
     "q": _BYTES,
     "s": _BYTES | {ir.DataType.INT32},
+    "b": _BYTES | {ir.DataType.INT32} | device_arithmetic.NARROW_TYPES,
     "x": {
         dtype for dtype in ir.DataType if dtype.name not in ("UNDEFINED", "STRING") and dtype.bitwidth >= 8
     },
@@ -152,7 +154,13 @@ _TYPES: dict[str, set[ir.DataType]] = {
 _MOST_RANK = 8
 _SINGLE_SCALES = {"QLinearMatMul": (1, 2, 6, 7), "MatMulInteger": (2,)}
 """Inputs with one element, which ONNX allows for each row, too."""
-FORMS = {**device_arithmetic.FORMS, **device_copies.FORMS, **device_products.FORMS}
+FORMS = {
+    **device_arithmetic.FORMS,
+    **device_attention.FORMS,
+    **device_copies.FORMS,
+    **device_normalization.FORMS,
+    **device_products.FORMS,
+}
 """How each operator besides If and Loop becomes nodes of the runtime."""
 
 
@@ -259,7 +267,8 @@ def _operand_problem(
             continue
         if operand is None or operand.letter == "-":
             return f"{side} {index}"
-        if operand.is_known and get_const_tensor(value) is None:
+        is_known = operand.is_known or value.dtype in device_arithmetic.NARROW_TYPES
+        if is_known and get_const_tensor(value) is None:
             return "sizes or operands are computed"
         reference = "TUV".find(operand.letter)
         source = inputs[reference] if reference >= 0 else None

@@ -1,4 +1,4 @@
-"""Products of matrices, attention, convolutions, pooling and recurrent layers as nodes of the runtime."""
+"""Products of matrices, convolutions, pooling and recurrent layers as nodes of the runtime."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from .device_nodes import (
     Operand,
     Scratch,
     binary,
-    bits_of,
     broadcast_steps,
     constant_like,
     copy,
@@ -38,7 +37,8 @@ def _integer_operands(node: OnnxNode) -> list[Operand]:
     return operands
 
 
-def _zeros(node: OnnxNode) -> Nodes:
+def zeros(node: OnnxNode) -> Nodes:
+    """A result of zeros, to which products are added."""
     shape = node.shape(node.output)
     return copy(constant_like(node.output, 0), node.output, shape, [0] * len(shape))
 
@@ -55,7 +55,7 @@ def _matmul(node: OnnxNode) -> Nodes:
         # All matrices of the left operand are one with more rows.
         rows, batch, a_batch, b_batch = math.prod(batch) * rows, [], [], []
     if not is_integer:
-        yield from _zeros(node)
+        yield from zeros(node)
     if math.prod(batch) * rows * columns:
         steps = [
             [step * size for step in broadcast_steps(shape, batch)]
@@ -69,6 +69,7 @@ def _matmul(node: OnnxNode) -> Nodes:
             1,
             columns,
             1,
+            columns,
             *walk_numbers(batch, *((0, step) for step in steps)),
         ]
         yield DeviceNode("IntegerMatMul" if is_integer else "MatMul", operands, [node.output], numbers)
@@ -81,7 +82,7 @@ def _gemm(node: OnnxNode) -> Nodes:
     inner = a[0] if node.integer("transA") else a[1]
     factor = beta / alpha if alpha else beta
     if bias is None or not factor:
-        yield from _zeros(node)
+        yield from zeros(node)
     elif factor == 1:
         yield from copy(bias, result, shape, broadcast_steps(node.shape(bias), shape))
     else:
@@ -89,66 +90,31 @@ def _gemm(node: OnnxNode) -> Nodes:
     if alpha and rows * columns:
         a_steps = [1, rows] if node.integer("transA") else [inner, 1]
         b_steps = [1, inner] if node.integer("transB") else [columns, 1]
-        numbers = [rows, columns, inner, *a_steps, *b_steps, *walk_numbers([], (0, []), (0, []), (0, []))]
+        numbers = [
+            rows,
+            columns,
+            inner,
+            *a_steps,
+            *b_steps,
+            columns,
+            *walk_numbers([], (0, []), (0, []), (0, [])),
+        ]
         yield DeviceNode("MatMul", [node.source(), node.input(1)], [result], numbers)
     if alpha not in (0, 1):
         yield from binary(node, "Mul", result, constant_like(result, alpha), result)
 
 
-def _layout(shape: Sequence[int], heads: int) -> tuple[int, int, int, list[int]]:
-    """Heads, rows and their width, and the steps along batches, heads and rows.
-
-    Args:
-        shape: [batch, heads, rows, width] or [batch, rows, heads * width].
-    """
-    if len(shape) == 4:
-        return shape[1], shape[2], shape[3], strides_of(shape)[:3]
-    width = shape[2] // max(heads, 1)
-    return heads, shape[1], width, [shape[1] * shape[2], width, shape[2]]
-
-
-def _attention(node: OnnxNode) -> Nodes:
-    query_heads, key_heads = node.integer("q_num_heads", 1), node.integer("kv_num_heads", 1)
-    q, k, v = (node.shape(node.input(index)) for index in range(3))
-    heads, queries, width, q_steps = _layout(q, query_heads)
-    shared, keys, _, k_steps = _layout(k, key_heads)
-    _, _, value_width, v_steps = _layout(v, key_heads)
-    o_steps = _layout(node.shape(node.output), query_heads)[3]
-    mask = node.input(3)
-    scores = [q[0], heads, queries, keys]
-    mask_steps = [0] * 4 if mask is None else broadcast_steps(node.shape(mask), scores)
-    scale = node.real("scale", 1 / math.sqrt(max(width, 1)))
-    numbers = [
-        q[0],
-        heads,
-        heads // max(shared, 1),
-        queries,
-        keys,
-        width,
-        value_width,
-        node.integer("is_causal"),
-    ]
-    numbers += [*bits_of(scale), *q_steps, *k_steps, *v_steps, *o_steps, *mask_steps]
-    if math.prod(node.shape(node.output)):
-        yield DeviceNode("Attention", node.inputs(), [node.output], numbers)
-
-
-def _rotary(node: OnnxNode) -> Nodes:
-    shape = node.shape(node.source())
-    heads, rows, width, steps = _layout(shape, node.integer("num_heads", 1))
-    rotated = node.integer("rotary_embedding_dim") or width
-    if math.prod(shape):
-        numbers = [shape[0], heads, rows, width, rotated, node.integer("interleaved"), *steps]
-        yield DeviceNode("RotaryEmbedding", node.inputs(), [node.output], numbers)
-
-
 class _KernelWindow:
-    """The window of a convolution or a pooling; a transposed one has its larger side as the source."""
+    """The window of a convolution or a pooling.
+
+    A transposed convolution has its larger side as the source until `transpose`.
+    """
 
     def __init__(self, node: OnnxNode, kernel: Sequence[int], source: Sequence[int], result: Sequence[int]):
         default = [1] * len(kernel)
         self.kernel, self.source, self.result = kernel, source, result
         self.strides, self.dilations = node.integers("strides", default), node.integers("dilations", default)
+        self.spreads = default
         pads = node.integers("pads", [0] * 2 * len(kernel))
         self.begins, self.ends = pads[: len(kernel)], pads[len(kernel) :]
         padding = node.text("auto_pad")
@@ -169,13 +135,28 @@ class _KernelWindow:
             remainders = [total - half for total, half in zip(totals, halves, strict=True)]
             self.begins, self.ends = (halves, remainders) if padding == "SAME_UPPER" else (remainders, halves)
 
+    def transpose(self) -> None:
+        """Make the smaller side the source, between whose elements are zeros; the kernel is then reversed."""
+        self.source, self.result = self.result, self.source
+        self.spreads, self.strides = self.strides, self.spreads
+        self.begins = [
+            dilation * (length - 1) - begin
+            for dilation, length, begin in zip(self.dilations, self.kernel, self.begins, strict=True)
+        ]
+
     def numbers(self) -> list[int]:
         """Those of three axes, of which the missing ones have size 1."""
-        axes = zip(
-            self.source, self.result, self.kernel, self.strides, self.dilations, self.begins, strict=True
+        missing = 3 - len(self.kernel)
+        fields = (
+            (1, self.source),
+            (1, self.result),
+            (1, self.kernel),
+            (1, self.strides),
+            (1, self.dilations),
+            (0, self.begins),
+            (1, self.spreads),
         )
-        missing = [1, 1, 1, 1, 1, 0] * (3 - len(self.kernel))
-        return missing + [number for axis in axes for number in axis]
+        return [number for default, field in fields for number in (*[default] * missing, *field)]
 
     def counts(self, has_padding: bool) -> list[int]:
         """For each axis, how many elements of each window lie in the source, or in the padded source."""
@@ -196,15 +177,28 @@ def _convolution(node: OnnxNode) -> Nodes:
     result, groups = node.shape(node.output), node.integer("group", 1)
     sides = source[2:], result[2:]
     window = _KernelWindow(node, weight[2:], *(reversed(sides) if is_transposed else sides))
+    if is_transposed:
+        window.transpose()
+        # From [channels, filters, ...] to [filters, channels, ...] of each group, with reversed kernels.
+        shape = [groups, source[1] // groups, result[1] // groups, *weight[2:]]
+        constant = node.constant(1)
+        if constant is not None:
+            operands[1] = np.flip(constant.reshape(shape).swapaxes(1, 2), range(3, len(shape)))
+        else:
+            reversed_weight = Scratch(ir.DataType.FLOAT, [groups, shape[2], shape[1], *weight[2:]])
+            group, channel, filters, *steps = strides_of(shape)
+            steps = [group, filters, channel, *(-step for step in steps)]
+            last = math.prod(weight[2:]) - 1
+            yield from copy(operands[1], reversed_weight, reversed_weight.shape, steps, last)
+            operands[1] = reversed_weight
     bias = node.input(2) if not is_integer else None
     if bias is not None:
         yield from copy(bias, node.output, result, [0, 1] + [0] * (len(result) - 2))
     elif not is_integer:
-        yield from _zeros(node)
+        yield from zeros(node)
     if math.prod(result):
         numbers = [source[0], groups, source[1] // groups, result[1] // groups, *window.numbers()]
-        name = "IntegerConv" if is_integer else node.op_type
-        yield DeviceNode(name, operands, [node.output], numbers)
+        yield DeviceNode("IntegerConv" if is_integer else "Conv", operands, [node.output], numbers)
 
 
 def _pool(node: OnnxNode) -> Nodes:
@@ -252,8 +246,6 @@ FORMS: Mapping[str, Callable[[OnnxNode], Nodes]] = {
     **dict.fromkeys(("Conv", "ConvInteger", "ConvTranspose", "QLinearConv"), _convolution),
     **dict.fromkeys(("AveragePool", "MaxPool"), _pool),
     **dict.fromkeys(("GRU", "LSTM", "RNN"), _recurrent),
-    "Attention": _attention,
     "Gemm": _gemm,
-    "RotaryEmbedding": _rotary,
 }
 """How each operator becomes nodes of the runtime."""

@@ -25,9 +25,9 @@ typedef struct {
                                      `session_entries`, and a NULL behind; NULL if there are none */
 } opsetta_prepack_session;
 
-/* Checks the environment, and the size of each file; with `verify_digests`, also its SHA-256 (1 to 5 s per GB). It does
-   not keep other processes from saving into the folder. Threads may call it at once; the stack needs 40 KB. Returns one of the numbers above; other than for the
-   first, `reason` is why, cut to `reason_size` bytes. */
+/* Checks the environment, and the size of each file; with `verify_digests`, also its SHA-256 (1 to 5 s per GB). It does not
+   keep other processes from saving into the folder. Threads may call it at once; the stack needs 40 KB. Returns one of the
+   numbers above; other than for the first, `reason` is why, cut to `reason_size` bytes. */
 int opsetta_prepack_check(const char *folder, const opsetta_prepack_session *session, int verify_digests,
                           char *reason, size_t reason_size);
 
@@ -60,20 +60,17 @@ static void opsetta_sha_block(uint32_t state[8], const unsigned char *block) {
     0xa2bfe8a1, 0xa81a664b, 0xc24b8b70, 0xc76c51a3, 0xd192e819, 0xd6990624, 0xf40e3585, 0x106aa070, 0x19a4c116, 0x1e376c08,
     0x2748774c, 0x34b0bcb5, 0x391c0cb3, 0x4ed8aa4a, 0x5b9cca4f, 0x682e6ff3, 0x748f82ee, 0x78a5636f, 0x84c87814, 0x8cc70208,
     0x90befffa, 0xa4506ceb, 0xbef9a3f7, 0xc67178f2};
-  uint32_t w[64], v[8];
+  uint32_t w[16] = {0}, v[8], a, e, t, u;
   int i;
-  for (i = 0; i < 64; i++) {
-    const unsigned char *b = block + 4 * (i & 15);
-    if (i < 16) w[i] = (uint32_t)b[0] << 24 | (uint32_t)b[1] << 16 | (uint32_t)b[2] << 8 | b[3];
-    else w[i] = w[i - 16] + w[i - 7] + (opsetta_rotate(w[i - 15], 7) ^ opsetta_rotate(w[i - 15], 18) ^ w[i - 15] >> 3)
-      + (opsetta_rotate(w[i - 2], 17) ^ opsetta_rotate(w[i - 2], 19) ^ w[i - 2] >> 10);
-  }
   memcpy(v, state, sizeof v);
-  for (i = 0; i < 64; i++) {
-    uint32_t a = v[0], e = v[4];
-    uint32_t t = v[7] + (opsetta_rotate(e, 6) ^ opsetta_rotate(e, 11) ^ opsetta_rotate(e, 25)) + ((e & v[5]) ^ (~e & v[6]))
-      + k[i] + w[i];
-    uint32_t u = (opsetta_rotate(a, 2) ^ opsetta_rotate(a, 13) ^ opsetta_rotate(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
+  for (i = 0; i < 64; i++, block += 4) {
+    a = w[(i + 1) & 15], e = w[(i + 14) & 15]; /* of 15 and of 2 words ago */
+    if (i < 16) w[i] = (uint32_t)block[0] << 24 | (uint32_t)block[1] << 16 | (uint32_t)block[2] << 8 | block[3];
+    else w[i & 15] += w[(i + 9) & 15] + (opsetta_rotate(a, 7) ^ opsetta_rotate(a, 18) ^ a >> 3)
+      + (opsetta_rotate(e, 17) ^ opsetta_rotate(e, 19) ^ e >> 10);
+    a = v[0], e = v[4];
+    t = v[7] + (opsetta_rotate(e, 6) ^ opsetta_rotate(e, 11) ^ opsetta_rotate(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + k[i] + w[i & 15];
+    u = (opsetta_rotate(a, 2) ^ opsetta_rotate(a, 13) ^ opsetta_rotate(a, 22)) + ((a & v[1]) ^ (a & v[2]) ^ (v[1] & v[2]));
     memmove(v + 1, v, 7 * sizeof *v);
     v[4] += t;
     v[0] = t + u;
@@ -110,23 +107,17 @@ static const char *opsetta_skip_text(const char *at) {
 
 /* The end of a value. */
 static const char *opsetta_value(const char *at, int depth) {
-  const char *begin = at;
+  const size_t size = strcspn(at, " \t\r\n,]}\"[{:");
   int count = 0, is_object = *at == '{';
   if (depth > OPSETTA_DEPTH) return NULL;
-  if (*at != '{' && *at != '[') {
-    at = *at == '"' ? opsetta_skip_text(at) : at + strcspn(at, " \t\r\n,]}\"[{:");
-    return at == begin ? NULL : at;
-  }
+  if (*at == '"') return opsetta_skip_text(at);
+  if (*at != '{' && *at != '[') return size ? at + size : NULL;
   at = opsetta_space(at + 1);
   while (*at != (is_object ? '}' : ']')) {
     if (count++ && (*at != ',' || !*(at = opsetta_space(at + 1)))) return NULL;
-    if (is_object) {
-      at = opsetta_skip_text(at);
-      if (!at || *(at = opsetta_space(at)) != ':') return NULL;
-      at = opsetta_space(at + 1);
-    }
-    at = opsetta_value(at, depth + 1);
-    if (!at) return NULL;
+    if (is_object && (!(at = opsetta_skip_text(at)) || *(at = opsetta_space(at)) != ':')) return NULL;
+    if (is_object) at = opsetta_space(at + 1);
+    if (!(at = opsetta_value(at, depth + 1))) return NULL;
     at = opsetta_space(at);
   }
   return at + 1;
@@ -139,19 +130,17 @@ static const char *opsetta_next(const char *at) {
   return *at == '}' || *at == ']' ? NULL : at;
 }
 
+static const char *opsetta_first(const char *list) { return list && *list == '[' ? opsetta_next(list + 1) : NULL; }
+static const char *opsetta_keys(const char *object) { return object && *object == '{' ? opsetta_next(object + 1) : NULL; }
+static const char *opsetta_after(const char *entry) { return opsetta_next(opsetta_value(entry, 0)); }
 static const char *opsetta_value_of(const char *key) { return opsetta_space(opsetta_space(opsetta_skip_text(key)) + 1); }
 
 static const char *opsetta_member(const char *object, const char *name) {
   const char *key;
-  if (!object || *object != '{') return NULL;
-  for (key = opsetta_next(object + 1); key; key = opsetta_next(opsetta_value(opsetta_value_of(key), 0)))
+  for (key = opsetta_keys(object); key; key = opsetta_after(opsetta_value_of(key)))
     if (!strncmp(key + 1, name, strlen(name)) && key[1 + strlen(name)] == '"') return opsetta_value_of(key);
   return NULL;
 }
-
-static const char *opsetta_first(const char *list) { return list && *list == '[' ? opsetta_next(list + 1) : NULL; }
-
-static const char *opsetta_after(const char *entry) { return opsetta_next(opsetta_value(entry, 0)); }
 
 /* Whether a value is this text; of escapes, only those of quotes and backslashes are read. */
 static int opsetta_is(const char *value, const char *text) {
@@ -164,74 +153,53 @@ static int opsetta_is(const char *value, const char *text) {
   return *value == '"';
 }
 
-static int opsetta_has(const char *list, const char *word, size_t size) {
-  const char *entry;
-  for (entry = opsetta_first(list); entry; entry = opsetta_after(entry))
-    if (*entry == '"' && !strncmp(entry + 1, word, size) && entry[1 + size] == '"') return 1;
-  return 0;
-}
-
 /* Whether onnxruntime, oneDNN or torch have kernels for an instruction set; `.` ends a whole name. */
-static int opsetta_is_used(const char *flag, size_t size) {
+static int opsetta_is_used(const char *flag) {
   static const char *const sets[] = {"sse", "ssse3", "avx", "fma", "amx", "neon", "asimd", "sve", "sme", "pni.", "f16c.", "xop.",
                                      "fphp.", "bf16.", "i8mm.", NULL};
-  size_t i, used;
-  for (i = 0; sets[i]; i++) {
-    used = strcspn(sets[i], ".");
-    if (size >= used && !strncmp(flag, sets[i], used) && (!sets[i][used] || size == used)) return 1;
-  }
+  size_t i, size;
+  for (i = 0; sets[i]; i++)
+    if (size = strcspn(sets[i], "."), !strncmp(flag, sets[i], size) && (!sets[i][size] || !flag[size])) return 1;
   return 0;
 }
 
-/* The next word of a line, behind `at`; of size 0 at the end. */
-static const char *opsetta_word(const char *at, size_t *size) {
-  at += strspn(at, " \t\n");
-  *size = strcspn(at, " \t\n");
-  return at;
-}
-
-/* Whether this processor has the flags of a list that kernels use, and no others of them. */
+/* Whether this processor has the flags of a list that kernels use, and no others of them. The processor repeats none. */
 static int opsetta_same_flags(const char *saved) {
-  char line[1 << 14];
+  char line[1 << 14], word[64];
   FILE *file = fopen("/proc/cpuinfo", "r");
-  const char *flags = NULL, *word, *entry;
-  size_t size, other, used = 0, found = 0;
+  const char *flags = NULL, *entry;
+  int size, used = 0, saved_count = 0;
   while (file && !flags && fgets(line, sizeof line, file))
     if (!strncmp(line, "flags", 5) || !strncmp(line, "Features", 8)) flags = strchr(line, ':');
   if (file) fclose(file);
   if (!flags++) return 0;
-  for (word = opsetta_word(flags, &size); size; word = opsetta_word(word + size, &size))
-    if (opsetta_is_used(word, size) && (used++, !opsetta_has(saved, word, size))) return 0;
-  for (entry = opsetta_first(saved); entry; entry = opsetta_after(entry)) {
-    size = *entry == '"' ? (size_t)(opsetta_skip_text(entry) - entry) - 2 : 0;
-    if (!opsetta_is_used(entry + 1, size)) continue;
-    for (word = opsetta_word(flags, &other); other; word = opsetta_word(word + other, &other))
-      if (other == size && !strncmp(word, entry + 1, size)) break;
-    if (!other) return 0;
-    found++;
+  for (; sscanf(flags, " %63s%n", word, &size) == 1; flags += size) {
+    if (!opsetta_is_used(word)) continue;
+    for (entry = opsetta_first(saved); entry && !opsetta_is(entry, word);) entry = opsetta_after(entry);
+    if (!entry) return 0;
+    used++;
   }
-  return found && used; /* of an unknown architecture, it is not known which flags are used */
+  for (entry = opsetta_first(saved); entry; entry = opsetta_after(entry))
+    saved_count += sscanf(entry, "\"%63[^\"]", word) == 1 && opsetta_is_used(word);
+  return used && used == saved_count; /* of an unknown architecture, it is not known which flags are used */
 }
 
 /* Whether an object of texts has these pairs of keys and values and no others; a value of NULL is left out. */
 static int opsetta_same_pairs(const char *object, const char *const *pairs) {
   size_t count = 0;
   const char *key;
-  for (; pairs && *pairs; pairs += 2) {
-    if (pairs[1] && !opsetta_is(opsetta_member(object, pairs[0]), pairs[1])) return 0;
-    count += pairs[1] != NULL;
-  }
-  if (!object || *object != '{') return 0;
-  for (key = opsetta_next(object + 1); key; key = opsetta_after(opsetta_value_of(key))) count--;
-  return count == 0;
+  for (; pairs && *pairs; pairs += 2)
+    if (pairs[1] && (count++, !opsetta_is(opsetta_member(object, pairs[0]), pairs[1]))) return 0;
+  for (key = opsetta_keys(object); key; key = opsetta_after(opsetta_value_of(key))) count--;
+  return object && *object == '{' && count == 0;
 }
 
 static int opsetta_same_field(const char *key, const char *value, const opsetta_prepack_session *session) {
-  const char *limits[9] = {"ATEN_CPU_CAPABILITY", NULL, "DNNL_MAX_CPU_ISA", NULL, "ONEDNN_MAX_CPU_ISA", NULL, "ONEDNN_CPU_ISA_HINTS"};
+  const char *limits[] = {"ATEN_CPU_CAPABILITY", getenv("ATEN_CPU_CAPABILITY"), "DNNL_MAX_CPU_ISA", getenv("DNNL_MAX_CPU_ISA"),
+                          "ONEDNN_MAX_CPU_ISA", getenv("ONEDNN_MAX_CPU_ISA"), "ONEDNN_CPU_ISA_HINTS",
+                          getenv("ONEDNN_CPU_ISA_HINTS"), NULL};
   const uint16_t one = 1;
   struct utsname machine;
-  int i;
-  for (i = 0; i < 8; i += 2) limits[i + 1] = getenv(limits[i]);
   if (uname(&machine)) return 0;
   if (opsetta_is(key, "architecture")) return opsetta_is(value, machine.machine);
   if (opsetta_is(key, "byte_order")) return opsetta_is(value, *(const char *)&one ? "little" : "big");
@@ -253,8 +221,7 @@ static int opsetta_same_field(const char *key, const char *value, const opsetta_
 static FILE *opsetta_open_file(const char *folder, const char *name, uint64_t *size) {
   char path[4096];
   struct stat status;
-  if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path) return NULL;
-  if (stat(path, &status) || !S_ISREG(status.st_mode)) return NULL;
+  if (snprintf(path, sizeof path, "%s/%s", folder, name) >= (int)sizeof path || stat(path, &status) || !S_ISREG(status.st_mode)) return NULL;
   *size = (uint64_t)status.st_size;
   return fopen(path, "rb");
 }
@@ -275,10 +242,7 @@ static int opsetta_same_files(const char *folder, const char *records, const cha
     is_listed |= !strcmp(file, needed);
     if (!(stream = opsetta_open_file(folder, file, &size))) return 0;
     same = strtoull(saved_size, NULL, 10) == size;
-    if (same && verify) {
-      opsetta_digest(stream, size, "", hex);
-      same = opsetta_is(opsetta_member(record, "sha256"), hex);
-    }
+    if (same && verify) opsetta_digest(stream, size, "", hex), same = opsetta_is(opsetta_member(record, "sha256"), hex);
     fclose(stream);
   }
   return same && is_listed;
@@ -311,21 +275,20 @@ int opsetta_prepack_check(const char *folder, const opsetta_prepack_session *ses
   char file[256], *manifest = opsetta_read_manifest(folder);
   const char *key = opsetta_member(manifest, "fingerprint"), *problem = NULL;
   const char *format = opsetta_member(manifest, "format"), *layout = opsetta_member(manifest, "layout");
-  int answer = OPSETTA_PREPACK_PLAIN, fields = 0;
+  int answer = OPSETTA_PREPACK_PLAIN, fields = 0, is_plain;
   if (!manifest) snprintf(reason, reason_size, "prepack.json is missing or damaged");
   else if (!format || *format != '2' || !strchr(" ,\r\n}", format[1]))
     snprintf(reason, reason_size, "prepack.json has another format than 2");
-  else if (!opsetta_same_files(folder, opsetta_member(manifest, "plain"), "model.onnx", verify_digests, file)) {
+  else if (!(is_plain = opsetta_same_files(folder, opsetta_member(manifest, "plain"), "model.onnx", verify_digests, file)) ||
+           !opsetta_same_files(folder, opsetta_member(manifest, "packed"), "model.prepacked.onnx", verify_digests, file)) {
     snprintf(reason, reason_size, "'%s' is not the file that was saved", file);
-    answer = OPSETTA_PREPACK_REFUSED;
-  } else if (!opsetta_same_files(folder, opsetta_member(manifest, "packed"), "model.prepacked.onnx", verify_digests, file)) {
-    snprintf(reason, reason_size, "'%s' is not the file that was saved", file);
-    /* model.onnx reads its weights in the data file of the packed model. */
-    if (strcmp(file, "model.prepacked.onnx") && opsetta_first(opsetta_member(manifest, "shared"))) answer = OPSETTA_PREPACK_REFUSED;
+    /* model.onnx may read its weights in the data file of the packed model. */
+    is_plain &= !strcmp(file, "model.prepacked.onnx") || !opsetta_first(opsetta_member(manifest, "shared"));
+    answer = is_plain ? OPSETTA_PREPACK_PLAIN : OPSETTA_PREPACK_REFUSED;
   } else if (!opsetta_is(layout, "native") && !(opsetta_is(layout, "portable") && opsetta_first(opsetta_member(manifest, "blobs"))))
     snprintf(reason, reason_size, "prepack.json lists no packed weights");
   else {
-    for (key = key && *key == '{' ? opsetta_next(key + 1) : NULL; key && !problem; key = opsetta_after(opsetta_value_of(key)), fields++)
+    for (key = opsetta_keys(key); key && !problem; key = opsetta_after(opsetta_value_of(key)), fields++)
       if (!opsetta_same_field(key, opsetta_value_of(key), session)) problem = key;
     if (problem) snprintf(reason, reason_size, "%.*s", (int)(opsetta_skip_text(problem) - problem), problem);
     else if (fields != OPSETTA_FIELDS) snprintf(reason, reason_size, "prepack.json lacks fields of the environment");

@@ -205,26 +205,17 @@ int run_binary(context *c) {
   return 0;
 }
 
-/* Where, and OneHot, whose operands are indices, the numbers of the classes, and both values. Numbers: the classes, and a
-   walk over the result and the operands. */
+/* Numbers: a walk over the result and the operands. */
 int run_where(context *c) {
   const opsetta_tensor *in = c->in, *out = &c->out[0];
-  int is_one_hot = !strcmp(c->type, "OneHot");
-  size_t size = item_size(out->type);
-  int64_t at = 1, index, limits[] = {out->count, in[0].count, in[1].count, in[2].count - is_one_hot};
+  const size_t size = item_size(out->type);
+  int64_t at = 0, index, limits[] = {out->count, in[0].count, in[1].count, in[2].count};
   walk w;
-  REQUIRE(in[2].type == out->type && (is_one_hot || (in[0].type == BOOL && in[1].type == out->type)));
   if (read_walk(c, &at, &w, 4, limits)) return -1;
   while (!c->is_check && next_row(&w))
     for (index = 0; index < w.length; index++) {
-      int64_t first = w.offset[1] + index * w.step[1], second = w.offset[2] + index * w.step[2];
-      int64_t third = w.offset[3] + index * w.step[3];
-      const uint8_t *from = in[2].data + (size_t)third * size;
-      if (is_one_hot) {
-        int64_t number = integer(&in[0], first);
-        number += number < 0 ? c->numbers[0] : 0;
-        from += number == integer(&in[1], second) ? size : 0;
-      } else if (in[0].data[first]) from = in[1].data + (size_t)second * size;
+      const int number = in[0].data[w.offset[1] + index * w.step[1]] ? 1 : 2;
+      const uint8_t *from = in[number].data + (size_t)(w.offset[number + 1] + index * w.step[number + 1]) * size;
       memmove(out->data + (size_t)(w.offset[0] + index * w.step[0]) * size, from, size);
     }
   return 0;

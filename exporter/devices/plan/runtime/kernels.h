@@ -109,16 +109,20 @@ static inline float error_function(float x) {
   return t > 0.921875f ? (x < 0 ? -far : far) : near;
 }
 
-float dot(int64_t count, const float *a, const float *b);
-
-/* A window over three axes. Element e of the window of result o is element o * stride - pad + e * dilation. */
+/* A window over three axes. Element e of the window of result o is at o * stride - pad + e * dilation; element s of the
+   source is at s * spread, which is 1 except in transposed convolutions. */
 typedef struct {
-  int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3];
+  int64_t in[3], out[3], kernel[3], stride[3], dilation[3], pad[3], spread[3];
 } window;
 
 int read_window(const context *c, int64_t at, window *w);
-/* The results along the last axis, first to before last, whose element at `offset` from the window's corner exists. */
-void valid_range(const window *w, int64_t offset, int64_t *first, int64_t *last);
+int64_t volume(const int64_t *sizes);
+/* Combines the elements of the windows of a plane: adds sums of their products with a filter to the results; or, without
+   one, sets the results to sums or maxima. It takes windows that fit. */
+void combine_plane(const window *w, const float *image, const float *filter, int is_max, float *results);
+int fits_plane(const window *w);
+/* Which element of the source along an axis is an element of the window of a result; -1 if there is none. */
+int64_t source_of(const window *w, int axis, int64_t result, int64_t element);
 /* Copies elements of float32, or 8-bit integers less a zero point, to neighbouring ones of float32. */
 void load(const opsetta_tensor *in, int64_t at, int64_t step, int64_t count, int32_t zero, float *to);
 
@@ -148,8 +152,7 @@ int check_scales(const context *c, int64_t filters);
 
 int run_unary(context *c), run_binary(context *c), run_where(context *c), run_cast(context *c), run_quantize(context *c);
 int run_copy(context *c), run_gather(context *c), run_resample(context *c);
-int run_softmax(context *c), run_normalize(context *c), run_reduce(context *c), run_top_k(context *c);
-int run_matmul(context *c), run_attention(context *c), run_rotary(context *c);
+int run_reduce(context *c), run_top_k(context *c), run_matmul(context *c);
 int run_conv(context *c), run_pool(context *c), run_recurrent(context *c), run_if(context *c), run_loop(context *c);
 
 #endif

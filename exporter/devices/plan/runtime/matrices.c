@@ -1,49 +1,47 @@
-/* Products of matrices, and attention. */
+/* Products of matrices. */
 #include "kernels.h"
 
 /* A tile of ROWS rows and COLUMNS columns of the result stays in registers; DEPTH rows of the right operand are
    copied next to one another. Sums of DEPTH products of 8-bit integers are exact in float32. */
 enum { ROWS = 6, DEPTH = 192, BLOCK = 8 * ROWS };
-#if defined(__AVX512F__)
-enum { COLUMNS = 32 };
-#elif defined(__AVX__)
-enum { COLUMNS = 16 };
+#if !defined(__GNUC__)
+enum { LANES = 1 };
+typedef float lanes;
 #else
-enum { COLUMNS = 8 };
+#if defined(__AVX512F__)
+enum { LANES = 16 };
+#elif defined(__AVX__)
+enum { LANES = 8 };
+#else
+enum { LANES = 4 };
 #endif
+/* Of arrays, gcc would keep some sums in memory. */
+typedef float lanes __attribute__((vector_size(4 * LANES)));
+#endif
+enum { COLUMNS = 2 * LANES };
 
-static void multiply_tile(int64_t depth, const float *const *a, int64_t column, const float *restrict panel, float *restrict tile) {
-  float s0[COLUMNS] = {0}, s1[COLUMNS] = {0}, s2[COLUMNS] = {0}, s3[COLUMNS] = {0}, s4[COLUMNS] = {0}, s5[COLUMNS] = {0};
-  const float *restrict a0 = a[0], *restrict a1 = a[1], *restrict a2 = a[2], *restrict a3 = a[3], *restrict a4 = a[4], *restrict a5 = a[5];
+static void multiply_tile(int64_t depth, const float *const *a, int64_t column, const float *panel, float *tile) {
+  lanes sums[ROWS][2] = {{{0}}}, left, right;
+  const float *rows[ROWS];
   int64_t p;
-  int j;
+  int i;
+  memcpy(rows, a, sizeof rows);
   for (p = 0; p < depth * column; p += column, panel += COLUMNS) {
-    float x0 = a0[p], x1 = a1[p], x2 = a2[p], x3 = a3[p], x4 = a4[p], x5 = a5[p];
-    for (j = 0; j < COLUMNS; j++) {
-      s0[j] += x0 * panel[j];
-      s1[j] += x1 * panel[j];
-      s2[j] += x2 * panel[j];
-      s3[j] += x3 * panel[j];
-      s4[j] += x4 * panel[j];
-      s5[j] += x5 * panel[j];
+    memcpy(&left, panel, sizeof left);
+    memcpy(&right, panel + LANES, sizeof right);
+    for (i = 0; i < ROWS; i++) {
+      sums[i][0] += rows[i][p] * left;
+      sums[i][1] += rows[i][p] * right;
     }
   }
-  for (j = 0; j < COLUMNS; j++) {
-    tile[j] = s0[j];
-    tile[COLUMNS + j] = s1[j];
-    tile[2 * COLUMNS + j] = s2[j];
-    tile[3 * COLUMNS + j] = s3[j];
-    tile[4 * COLUMNS + j] = s4[j];
-    tile[5 * COLUMNS + j] = s5[j];
-  }
+  memcpy(tile, sums, sizeof sums);
 }
 
 void load(const opsetta_tensor *in, int64_t at, int64_t step, int64_t count, int32_t zero, float *to) {
   int64_t index;
   if (in->type == FLOAT) {
     const float *from = floats(in) + at;
-    if (step == 1)
-      for (index = 0; index < count; index++) to[index] = from[index];
+    if (step == 1) memcpy(to, from, (size_t)count * sizeof *to);
     else
       for (index = 0; index < count; index++) to[index] = from[index * step];
   } else if (in->type == UINT8)
@@ -56,30 +54,42 @@ static int32_t zero_of(const matrix *x, int64_t index) {
   return x->zeros ? (int32_t)integer(x->zeros, x->zeros->count == 1 ? 0 : x->zero + index) : 0;
 }
 
-/* Copies `width` elements of a row of patches: of one element of the windows of neighbouring results. */
-static void copy_patches(const matrix *b, int64_t p, int64_t first, int64_t width, float *to) {
+/* Copies rows of patches from `start` on, of which each has one element of the windows of `width` results. */
+static void copy_patches(const matrix *b, int64_t start, int64_t depth, int64_t first, int64_t width, float *panel) {
   const window *w = b->patches;
-  const int64_t j = p % w->kernel[2] * w->dilation[2], i = p / w->kernel[2] % w->kernel[1] * w->dilation[1];
-  const int64_t h = p / (w->kernel[2] * w->kernel[1]) % w->kernel[0] * w->dilation[0];
-  const int64_t plane = p / (w->kernel[2] * w->kernel[1] * w->kernel[0]) * w->in[0];
+  const int64_t *size = w->kernel, step = w->stride[2], plane = first / w->out[2] / w->out[1], line = first / w->out[2] % w->out[1];
   const int32_t zero = zero_of(b, 0);
-  int64_t low, high, x;
-  valid_range(w, j, &low, &high);
-  while (width > 0) {
-    int64_t row = first / w->out[2], begin = first % w->out[2], end = begin + width, y, z = 0;
-    y = (w->out[0] == 1 ? row : row % w->out[1]) * w->stride[1] - w->pad[1] + i;
-    if (w->in[0] * w->kernel[0] > 1) z = row / w->out[1] * w->stride[0] - w->pad[0] + h;
-    end = end > w->out[2] ? w->out[2] : end;
-    for (x = begin; x < end && (x < low || y < 0 || y >= w->in[1] || z < 0 || z >= w->in[0]); x++) to[x - begin] = 0;
-    if (x < end && x < high) {
-      const int64_t last = end < high ? end : high, at = ((plane + z) * w->in[1] + y) * w->in[2] - w->pad[2] + j;
-      load(b->tensor, b->at + at + x * w->stride[2], w->stride[2], last - x, zero, to + x - begin);
-      x = last;
+  int64_t j = start % size[2], i = start / size[2] % size[1], h = start / size[2] / size[1] % size[0];
+  int64_t channel = start / size[2] / size[1] / size[0], row;
+  for (row = 0; row < depth; row++, panel += COLUMNS) {
+    /* Along a line, the sources of results `low` to before `high` exist. */
+    const int64_t offset = j * w->dilation[2] - w->pad[2], low = offset >= 0 ? 0 : (step - 1 - offset) / step;
+    const int64_t count = w->in[2] - offset, high = count <= 0 ? 0 : step == 1 ? count : (count + step - 1) / step;
+    int64_t x = first % w->out[2], y = line, z = plane, left = width;
+    float *to = panel;
+    while (left > 0) {
+      const int64_t source_y = source_of(w, 1, y, i), source_z = source_of(w, 0, z, h);
+      const int64_t at = b->at + ((channel * w->in[0] + source_z) * w->in[1] + source_y) * w->in[2];
+      const int64_t stop = x + left < w->out[2] ? x + left : w->out[2], last = source_y < 0 || source_z < 0 ? x : stop;
+      left -= stop - x;
+      for (; w->spread[2] > 1 && x < last; x++, to++) {
+        const int64_t source = source_of(w, 2, x, j);
+        *to = 0;
+        if (source >= 0) load(b->tensor, at + source, 1, 1, zero, to);
+      }
+      for (; x < last && x < low; x++) *to++ = 0;
+      if (x < last && x < high) {
+        const int64_t end = last < high ? last : high;
+        load(b->tensor, at + x * step + offset, step, end - x, zero, to);
+        to += end - x, x = end;
+      }
+      for (; x < stop; x++) *to++ = 0;
+      x = 0;
+      if (++y == w->out[1]) y = 0, z++;
     }
-    for (; x < end; x++) to[x - begin] = 0;
-    to += end - begin;
-    first += end - begin;
-    width -= end - begin;
+    if (++j == size[2]) j = 0, i++;
+    if (i == size[1]) i = 0, h++;
+    if (h == size[0]) h = 0, channel++;
   }
 }
 
@@ -89,8 +99,9 @@ static void pack_panel(const matrix *b, int64_t start, int64_t depth, int64_t fi
   int64_t p, j;
   for (p = 0; p < depth; p++)
     for (j = width; j < COLUMNS; j++) panel[p * COLUMNS + j] = 0;
-  if (b->patches)
-    for (p = 0; p < depth; p++) copy_patches(b, start + p, first, width, panel + p * COLUMNS);
+  if (b->patches) copy_patches(b, start, depth, first, width, panel);
+  else if (b->column == 1 && b->tensor->type == FLOAT && width == COLUMNS)
+    for (p = 0; p < depth; p++) memcpy(panel + p * COLUMNS, floats(b->tensor) + at + p * b->row, COLUMNS * sizeof(float));
   else if (b->column == 1 || b->tensor->type != FLOAT)
     for (p = 0; p < depth; p++) load(b->tensor, at + p * b->row, b->column, width, 0, panel + p * COLUMNS);
   else
@@ -104,7 +115,7 @@ static void pack_panel(const matrix *b, int64_t start, int64_t depth, int64_t fi
   }
 }
 
-float dot(int64_t count, const float *a, const float *b) {
+static float dot(int64_t count, const float *a, const float *b) {
   enum { LANES = 32 };
   float sums[LANES] = {0};
   int64_t index;
@@ -187,11 +198,15 @@ void multiply(const product *s) {
             if (!is_float) load(a->tensor, from, a->column, depth, zero_of(a, row), left + r * DEPTH);
           }
           multiply_tile(depth, at, is_float ? a->column : 1, panel, tile);
-          for (r = 0; r < ROWS && i + r < rows; r++)
-            if (is_float)
-              for (j = 0; j < width; j++) s->y[(i + r) * s->y_row + first + j] += tile[r * COLUMNS + j];
-            else
+          for (r = 0; r < ROWS && i + r < rows; r++) {
+            float *y = is_float ? s->y + (i + r) * s->y_row + first : NULL;
+            if (!is_float)
               for (j = 0; j < width; j++) sums[(i + r) * COLUMNS + j] += (uint32_t)(int32_t)tile[r * COLUMNS + j];
+            else if (width == COLUMNS)
+              for (j = 0; j < COLUMNS; j++) y[j] += tile[r * COLUMNS + j];
+            else
+              for (j = 0; j < width; j++) y[j] += tile[r * COLUMNS + j];
+          }
         }
       }
       if (!is_float) set_sums(s, top, rows, first, width, sums);
@@ -199,26 +214,28 @@ void multiply(const product *s) {
 }
 
 /* Adds products of float32 to the result, or sets products of 8-bit integers. Numbers: the rows and columns of the result,
-   the terms of each sum; the steps along rows and columns of both operands; and a walk over matrices of the result and
-   of both operands. */
+   the terms of each sum; the steps along rows and columns of both operands, and along rows of the result; and a walk over
+   matrices of the result and of both operands. */
 int run_matmul(context *c) {
   const int64_t *n = c->numbers;
   const int is_float = c->in[0].type == FLOAT;
-  int64_t at = 7, index, limits[3];
-  product s = {c, n[0], n[1], n[2], {&c->in[0], 0, n[3], n[4], NULL, NULL, 0}, {&c->in[1], 0, n[5], n[6], NULL, NULL, 0}, NULL, 0, n[1], 0, 0};
+  int64_t at = 8, index, limits[3];
+  product s;
   walk w;
-  for (index = 0; index < 7; index++) REQUIRE(n[index] >= 0 && n[index] <= INT32_MAX / 2);
+  memset(&s, 0, sizeof s);
+  for (index = 0; index < 8; index++) REQUIRE(n[index] >= 0 && n[index] <= INT32_MAX / 2);
+  s.c = c, s.m = n[0], s.n = n[1], s.k = n[2], s.y_row = n[7];
+  s.a.tensor = &c->in[0], s.a.row = n[3], s.a.column = n[4], s.a.zeros = has(c, 3) ? &c->in[3] : NULL;
+  s.b.tensor = &c->in[1], s.b.row = n[5], s.b.column = n[6], s.b.zeros = has(c, 4) ? &c->in[4] : NULL;
   if (!is_float && check_scales(c, s.n)) return -1;
   if (!s.m || !s.n) return 0;
   REQUIRE(s.k > 0 || is_float);
   if (!s.k) return 0;
-  limits[0] = c->out[0].count - s.m * s.n + 1;
+  limits[0] = c->out[0].count - (s.m - 1) * s.y_row - s.n + 1;
   limits[1] = c->in[0].count - (s.m - 1) * n[3] - (s.k - 1) * n[4];
   limits[2] = c->in[1].count - (s.k - 1) * n[5] - (s.n - 1) * n[6];
   for (index = 0; index < 3; index++) limits[index] = limits[index] > 0 ? limits[index] : 0;
   if (read_walk(c, &at, &w, 3, limits)) return -1;
-  s.a.zeros = has(c, 3) ? &c->in[3] : NULL;
-  s.b.zeros = has(c, 4) ? &c->in[4] : NULL;
   while (!c->is_check && next_row(&w))
     for (index = 0; index < w.length; index++) {
       s.y_at = w.offset[0] + index * w.step[0];
@@ -226,100 +243,6 @@ int run_matmul(context *c) {
       s.b.at = w.offset[2] + index * w.step[2];
       s.y = is_float ? floats(&c->out[0]) + s.y_at : NULL;
       multiply(&s);
-    }
-  return 0;
-}
-
-/* The numbers of an attention, in this order; then the steps along batches, heads, rows of queries, keys, values and
-   the result; and of the mask along batches, heads, queries and keys. */
-typedef struct {
-  int64_t batch, heads, shared, queries, keys, width, value_width, is_causal, scale, q[3], k[3], v[3], o[3], mask[4];
-} attention;
-
-/* One row of the result. Scores of a few keys at a time need no memory; a new maximum rescales what there is. */
-static void attend(const context *c, const attention *s, int64_t b, int64_t h, int64_t i) {
-  enum { KEYS = 64 };
-  const int64_t shared = h / s->shared, count = s->is_causal && i + 1 < s->keys ? i + 1 : s->keys;
-  const float *query = floats(&c->in[0]) + b * s->q[0] + h * s->q[1] + i * s->q[2], scale = (float)real_number(c, 8);
-  const float *key = floats(&c->in[1]) + b * s->k[0] + shared * s->k[1];
-  const float *value = floats(&c->in[2]) + b * s->v[0] + shared * s->v[1];
-  float *restrict y = floats(&c->out[0]) + b * s->o[0] + h * s->o[1] + i * s->o[2];
-  float most = -INFINITY, total = 0, scores[KEYS], before;
-  int64_t first, j, d;
-  for (d = 0; d < s->value_width; d++) y[d] = 0;
-  for (first = 0; first < count; first += KEYS) {
-    int64_t keys = count - first < KEYS ? count - first : KEYS;
-    before = most;
-    for (j = 0; j < keys; j++) {
-      int64_t at = b * s->mask[0] + h * s->mask[1] + i * s->mask[2] + (first + j) * s->mask[3];
-      float score = scale * dot(s->width, query, key + (first + j) * s->k[2]);
-      if (has(c, 3) && c->in[3].type == FLOAT) score += floats(&c->in[3])[at];
-      if (has(c, 3) && c->in[3].type == BOOL && !c->in[3].data[at]) score = -INFINITY;
-      scores[j] = score;
-      most = score > most ? score : most;
-    }
-    if (most == -INFINITY) continue; /* all keys so far are masked */
-    before = before == most ? 1.0f : exponential(before - most);
-    total *= before;
-    for (d = 0; d < s->value_width; d++) y[d] *= before;
-    for (j = 0; j < keys; j++) {
-      const float *restrict row = value + (first + j) * s->v[2], power = exponential(scores[j] - most);
-      total += power;
-      for (d = 0; d < s->value_width; d++) y[d] += power * row[d];
-    }
-  }
-  total = total > 0 ? 1.0f / total : 0; /* rows without keys are 0 */
-  for (d = 0; d < s->value_width; d++) y[d] *= total;
-}
-
-/* Whether blocks of `width` elements at steps along three axes are in a tensor. */
-static int fits(const opsetta_tensor *tensor, const int64_t *steps, int64_t a, int64_t b, int64_t d, int64_t width) {
-  if (!a || !b || !d || !width) return 1;
-  return (a - 1) * steps[0] + (b - 1) * steps[1] + (d - 1) * steps[2] + width <= tensor->count;
-}
-
-int run_attention(context *c) {
-  int64_t b, h, i;
-  attention s;
-  memcpy(&s, c->numbers, sizeof s);
-  for (i = 0; i < 25; i++) REQUIRE(i == 8 || (c->numbers[i] >= 0 && c->numbers[i] <= INT32_MAX / 4));
-  REQUIRE(s.shared > 0 && s.heads % s.shared == 0);
-  REQUIRE(fits(&c->in[0], s.q, s.batch, s.heads, s.queries, s.width) && fits(&c->in[1], s.k, s.batch, s.heads / s.shared, s.keys, s.width));
-  REQUIRE(fits(&c->in[2], s.v, s.batch, s.heads / s.shared, s.keys, s.value_width));
-  REQUIRE(fits(&c->out[0], s.o, s.batch, s.heads, s.queries, s.value_width));
-  if (has(c, 3) && s.keys) REQUIRE(fits(&c->in[3], s.mask, s.batch, s.heads, s.queries, (s.keys - 1) * s.mask[3] + 1));
-  for (b = 0; b < s.batch && !c->is_check; b++)
-    for (h = 0; h < s.heads; h++)
-      for (i = 0; i < s.queries; i++) attend(c, &s, b, h, i);
-  return 0;
-}
-
-/* Rotates pairs of elements by angles, which are selected by position or one for each row. Numbers: batch, heads, rows,
-   elements of a row, elements that rotate, whether pairs are neighbours; the steps along batches, heads, rows. */
-int run_rotary(context *c) {
-  const int64_t *n = c->numbers, batch = n[0], heads = n[1], length = n[2], width = n[3], half = n[4] / 2;
-  int64_t b, h, i, d;
-  for (i = 0; i < 9; i++) REQUIRE(n[i] >= 0 && n[i] <= INT32_MAX / 4);
-  REQUIRE(2 * half <= width && half > 0 && c->in[0].count == c->out[0].count && c->in[1].count == c->in[2].count);
-  REQUIRE(fits(&c->in[0], n + 6, batch, heads, length, width));
-  REQUIRE(has(c, 3) ? c->in[3].count == batch * length : c->in[1].count == size_product(batch * length, half));
-  for (b = 0; b < batch && !c->is_check; b++)
-    for (i = 0; i < length; i++) {
-      const int64_t row = has(c, 3) ? integer(&c->in[3], b * length + i) : b * length + i;
-      REQUIRE(row >= 0 && row < c->in[1].count / half);
-      for (h = 0; h < heads; h++) {
-        const int64_t at = b * n[6] + h * n[7] + i * n[8];
-        const float *x = floats(&c->in[0]) + at, *cosine = floats(&c->in[1]) + row * half;
-        const float *sine = floats(&c->in[2]) + row * half;
-        float *y = floats(&c->out[0]) + at;
-        for (d = 0; d < half; d++) {
-          const int64_t first = n[5] ? 2 * d : d, second = n[5] ? 2 * d + 1 : d + half;
-          const float real = x[first], imaginary = x[second];
-          y[first] = real * cosine[d] - imaginary * sine[d];
-          y[second] = real * sine[d] + imaginary * cosine[d];
-        }
-        for (d = 2 * half; d < width; d++) y[d] = x[d];
-      }
     }
   return 0;
 }

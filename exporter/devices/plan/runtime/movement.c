@@ -13,7 +13,10 @@ int run_copy(context *c) {
     const uint8_t *from = in->data + (size_t)w.offset[1] * size;
     int64_t to_step = w.step[0], step = w.step[1];
     if (to_step == 1 && step == 1) memmove(to, from, (size_t)w.length * size);
-    else if (to_step == 1 && size == 4)
+    else if (to_step == 1 && size == 4 && step == 0) {
+      const uint32_t item = *(const uint32_t *)(const void *)from;
+      for (index = 0; index < w.length; index++) ((uint32_t *)(void *)to)[index] = item;
+    } else if (to_step == 1 && size == 4)
       for (index = 0; index < w.length; index++)
         ((uint32_t *)(void *)to)[index] = ((const uint32_t *)(const void *)from)[index * step];
     else

@@ -2,7 +2,7 @@
 #include "kernels.h"
 
 /* Operands have a letter for each input, and after > for each output: f float32, r float32 or float64, n numbers, d
-   numbers or float64, e numbers or bool, i int32 or int64, l int64, o bool, m float32 or bool, q 8-bit integers, s
+   numbers or float64, e numbers or bool, i int32 or int64, l int64, o bool, q 8-bit integers, s
    int32 or those, c what Cast knows, x any type, T and U the type of input 0 and 1; ? an optional operand. */
 const operator_row OPERATORS[] = {
     {"Abs Sign", run_unary, "n>T", 2},
@@ -11,10 +11,8 @@ const operator_row OPERATORS[] = {
      run_unary, "f>f", 2},
     {"Add Div Mul Pow Sub", run_binary, "dT>T", 0},
     {"And Or Xor", run_binary, "oo>o", 0},
-    {"Attention", run_attention, "fffm?>f", 25},
     {"Cast", run_cast, "c>c", 0},
-    {"Conv", run_conv, "ff>f", 22},
-    {"ConvTranspose", run_conv, "ff>f", 22},
+    {"Conv", run_conv, "ff>f", 25},
     {"Copy", run_copy, "x>T", 0},
     {"DequantizeLinear", run_quantize, "sfT?>f", 1},
     {"Equal Less LessOrEqual", run_binary, "eT>o", 0},
@@ -22,20 +20,17 @@ const operator_row OPERATORS[] = {
     {"Gather", run_gather, "xi>T", 3},
     {"GRU LSTM RNN", run_recurrent, "ffff?>fff?f", 8},
     {"If", run_if, "o>", 4},
-    {"IntegerConv", run_conv, "qqs?q?q?f?f?f?q?>s", 22},
-    {"IntegerMatMul", run_matmul, "qqs?q?q?f?f?f?q?>s", 7},
+    {"IntegerConv", run_conv, "qqs?q?q?f?f?f?q?>s", 25},
+    {"IntegerMatMul", run_matmul, "qqs?q?q?f?f?f?q?>s", 8},
     {"IsInf Unequal", run_binary, "fT>o", 0},
-    {"LogSoftmax Softmax", run_softmax, "f>f", 3},
     {"Loop", run_loop, "l?o?o>lo", 3},
-    {"MatMul", run_matmul, "ff>f", 7},
-    {"MaxPool AveragePool", run_pool, "f>fl?", 20},
-    {"Normalize", run_normalize, "fff?f?f?>f", 5},
-    {"OneHot Where", run_where, "xxx>x", 1},
+    {"MatMul", run_matmul, "ff>f", 8},
+    {"MaxPool AveragePool", run_pool, "f>fl?", 23},
+    {"Where", run_where, "oxU>U", 0},
     {"PRelu", run_binary, "ff>f", 0},
     {"QuantizeLinear", run_quantize, "ffq?>q", 1},
     {"Reduce", run_reduce, "n>T", 3},
     {"Resample", run_resample, "xlf?>T", 1},
-    {"RotaryEmbedding", run_rotary, "fffl?>f", 9},
     {"Scatter", run_gather, "ix>U", 3},
     {"Sqrt", run_unary, "r>T", 2},
     {"TopK", run_top_k, "n>T?l", 6},

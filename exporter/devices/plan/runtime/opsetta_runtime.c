@@ -1,6 +1,6 @@
 #include "kernels.h"
 
-enum { FORMAT = 3 };
+enum { FORMAT = 4 };
 
 typedef struct {
   uint32_t type, rank, shape, memory;
@@ -186,7 +186,6 @@ static int accepts(const context *c, char letter, uint32_t type) {
   const int is_number = type == FLOAT || is_bytes || is_integer;
   switch (letter) {
     case 'f': return type == FLOAT;
-    case 'm': return type == FLOAT || type == BOOL;
     case 'n': return is_number;
     case 'r': return type == FLOAT || type == DOUBLE;
     case 'd': return is_number || type == DOUBLE;

@@ -1,85 +1,5 @@
-/* Operators that combine the elements of rows: normalizations, reductions, and searches. */
+/* Operators that combine elements: reductions and searches. */
 #include "kernels.h"
-
-/* Lines of `size` elements, which are `inner` apart. */
-typedef struct {
-  int64_t count, size, inner;
-} lines;
-
-/* Reads numbers: the lines outside, the elements of each line, and the lines next to one another. */
-static int read_lines(const context *c, const opsetta_tensor *tensor, lines *l) {
-  l->size = c->numbers[1];
-  l->inner = c->numbers[2];
-  l->count = size_product(c->numbers[0], l->inner);
-  REQUIRE(l->inner >= 0 && size_product(l->count, l->size) == tensor->count);
-  return 0;
-}
-
-static int64_t start_of(const lines *l, int64_t line, int64_t size) { return line / l->inner * size * l->inner + line % l->inner; }
-
-int run_softmax(context *c) {
-  int is_log = !strcmp(c->type, "LogSoftmax");
-  int64_t line, index;
-  lines l;
-  REQUIRE(c->in[0].count == c->out[0].count);
-  if (read_lines(c, &c->in[0], &l)) return -1;
-  for (line = 0; line < l.count && !c->is_check; line++) {
-    const int64_t start = start_of(&l, line, l.size), step = l.inner;
-    const float *x = floats(&c->in[0]) + start;
-    float *y = floats(&c->out[0]) + start, most = -INFINITY, total = 0;
-    for (index = 0; index < l.size; index++) most = x[index * step] > most ? x[index * step] : most;
-    if (step == 1)
-      INDEPENDENT for (index = 0; index < l.size; index++) y[index] = is_log ? x[index] - most : exponential(x[index] - most);
-    else
-      for (index = 0; index < l.size; index++)
-        y[index * step] = is_log ? x[index * step] - most : exponential(x[index * step] - most);
-    for (index = 0; index < l.size; index++) total += is_log ? exponential(y[index * step]) : y[index * step];
-    total = is_log ? logf(total) : 1.0f / total;
-    for (index = 0; index < l.size; index++) y[index * step] = is_log ? y[index * step] - total : y[index * step] * total;
-  }
-  return 0;
-}
-
-/* Mean (0 without one) and the reciprocal of the standard deviation. */
-static void moments(const float *x, int64_t size, float epsilon, int has_mean, float *mean, float *factor) {
-  double total = 0, squares = 0;
-  int64_t index;
-  if (has_mean)
-    for (index = 0; index < size; index++) total += x[index];
-  *mean = (float)(total / (double)size);
-  for (index = 0; index < size; index++) {
-    float shifted = x[index] - *mean;
-    squares += shifted * shifted;
-  }
-  *factor = (float)(1.0 / sqrt(squares / (double)size + epsilon));
-}
-
-/* All normalizations, whose operands are the source, scale, and optionally bias, mean and variance. Numbers: rows, the
-   elements of each, the neighbouring elements that share a scale, whether there is a mean, epsilon. */
-int run_normalize(context *c) {
-  const int64_t rows = c->numbers[0], size = c->numbers[1], inner = c->numbers[2], scales = c->in[1].count;
-  const float epsilon = (float)real_number(c, 4), *scale = floats(&c->in[1]), *bias = has(c, 2) ? floats(&c->in[2]) : NULL;
-  int64_t row, start, index;
-  float mean, factor;
-  REQUIRE(size_product(rows, size) == c->in[0].count && c->in[0].count == c->out[0].count && inner > 0 && size % inner == 0);
-  REQUIRE((scales > 0 || !c->in[0].count) && (!bias || c->in[2].count == scales));
-  REQUIRE(has(c, 3) == has(c, 4) && (!has(c, 3) || (c->in[3].count == scales && c->in[4].count == scales)));
-  for (row = 0; row < rows && size && !c->is_check; row++) {
-    const float *x = floats(&c->in[0]) + row * size;
-    float *y = floats(&c->out[0]) + row * size;
-    if (has(c, 3)) mean = floats(&c->in[3])[row % scales], factor = 1.0f / sqrtf(floats(&c->in[4])[row % scales] + epsilon);
-    else moments(x, size, epsilon, c->numbers[3] != 0, &mean, &factor);
-    if (inner == 1 && scales == size)
-      INDEPENDENT for (index = 0; index < size; index++) y[index] = (x[index] - mean) * factor * scale[index] + (bias ? bias[index] : 0);
-    else
-      for (start = 0; start < size; start += inner) {
-        const int64_t channel = (row * size + start) / inner % scales;
-        const float own = factor * scale[channel], shift = bias ? bias[channel] : 0;
-        INDEPENDENT for (index = start; index < start + inner; index++) y[index] = (x[index] - mean) * own + shift;
-      }
-  }
-  return 0;
-}
 
 typedef struct {
   double real;
@@ -154,42 +74,38 @@ int run_reduce(context *c) {
 
 /* Whether element i comes before element j in descending (or ascending) order; equal ones keep theirs. */
 static int is_before(const opsetta_tensor *tensor, int64_t i, int64_t j, int is_ascending, int is_last) {
-  int is_more, is_less;
+  int order;
   if (tensor->type == FLOAT) {
-    float a = floats(tensor)[i], b = floats(tensor)[j];
-    is_more = a > b || (a != a && b == b); /* NaN is the largest number, as in PyTorch */
-    is_less = a < b || (a == a && b != b);
-  } else {
-    is_more = integer(tensor, i) > integer(tensor, j);
-    is_less = integer(tensor, i) < integer(tensor, j);
-  }
-  return is_ascending ? is_less || (!is_more && (is_last ? i > j : i < j))
-                      : is_more || (!is_less && (is_last ? i > j : i < j));
+    const float a = floats(tensor)[i], b = floats(tensor)[j];
+    order = a != a ? b == b : b != b ? -1 : (a > b) - (a < b); /* NaN is the largest number, as in PyTorch */
+  } else
+    order = (integer(tensor, i) > integer(tensor, j)) - (integer(tensor, i) < integer(tensor, j));
+  if (order) return is_ascending ? order < 0 : order > 0;
+  return is_last ? i > j : i < j;
 }
 
 /* Finds one element after another, so that no other memory is needed; ArgMax and ArgMin need the indices of one. Numbers:
-   those of lines, how many elements, whether they ascend, whether the last of equal ones comes first. */
+   the lines outside, the elements of each line, the lines next to one another; how many elements, whether they ascend,
+   whether the last of equal ones comes first. */
 int run_top_k(context *c) {
   const opsetta_tensor *in = &c->in[0], *values = &c->out[0], *indices = &c->out[1];
-  const int64_t count = c->numbers[3];
-  const int is_ascending = c->numbers[4] != 0, is_last = c->numbers[5] != 0;
+  const int64_t *n = c->numbers, size = n[1], inner = n[2], count = n[3], lines = size_product(n[0], inner);
   const size_t item = item_size(in->type);
   int64_t line, index, rank;
-  lines l;
-  if (read_lines(c, in, &l)) return -1;
-  REQUIRE(indices->count == size_product(l.count, count) && count <= l.size && (!values->memory || values->count == indices->count));
-  for (line = 0; line < l.count && !c->is_check; line++) {
-    int64_t start = start_of(&l, line, l.size), last = -1, to = start_of(&l, line, count);
-    for (rank = 0; rank < count; rank++, to += l.inner) {
+  REQUIRE(inner >= 0 && size_product(lines, size) == in->count && indices->count == size_product(lines, count));
+  REQUIRE(count <= size && (!values->memory || values->count == indices->count));
+  for (line = 0; line < lines && !c->is_check; line++) {
+    int64_t start = line / inner * size * inner + line % inner, last = -1, to = line / inner * count * inner + line % inner;
+    for (rank = 0; rank < count; rank++, to += inner) {
       int64_t best = -1;
-      for (index = start; index < start + l.size * l.inner; index += l.inner)
-        if ((last < 0 || is_before(in, last, index, is_ascending, is_last)) && index != last &&
-            (best < 0 || is_before(in, index, best, is_ascending, is_last)))
+      for (index = start; index < start + size * inner; index += inner)
+        if ((last < 0 || is_before(in, last, index, n[4] != 0, n[5] != 0)) && index != last &&
+            (best < 0 || is_before(in, index, best, n[4] != 0, n[5] != 0)))
           best = index;
       REQUIRE(best >= 0);
       last = best;
       if (values->memory) memmove(values->data + (size_t)to * item, in->data + (size_t)best * item, item);
-      set_integer(indices, to, (best - start) / l.inner);
+      set_integer(indices, to, (best - start) / inner);
     }
   }
   return 0;
