@@ -89,19 +89,25 @@ def _example_images(encoder: torch.nn.Module, dtype: torch.dtype) -> tuple[torch
 
 
 def features_call(source: TaskModel) -> ExampleCall:
-    """The call of an encoder of images by itself: its merged features, in the order of the patches."""
-    patches = next(
-        name for name in inspect.signature(type(source.model).forward).parameters if name != "self"
-    )
-    pixels, grids = _example_images(source.model, source.model.dtype)
+    """The call of an encoder of images by itself.
+
+    It gives the merged features, since windows change the order of the others; or those of an encoder that
+    merges none.
+    """
+    model = source.model
+    patches = next(name for name in inspect.signature(type(model).forward).parameters if name != "self")
+    pixels, grids = _example_images(model, model.dtype)
+    inputs = {patches: pixels, GRID: grids}
+    merged = getattr(trial_run(model, inputs, use_cache=False), "pooler_output", None) is not None
+    output = "pooler_output" if merged else "last_hidden_state"
 
     def call(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
         with _computed_in_graph(model, inputs[GRID], inputs[patches].shape[0]):
-            features: torch.Tensor = model(inputs[patches], inputs[GRID]).pooler_output
+            features: torch.Tensor = type(model).forward(model, inputs[patches], inputs[GRID])[output]
         return features
 
     axes = {patches: {0: PATCHES}, GRID: {0: IMAGES}}
-    return ExampleCall(call, {patches: pixels, GRID: grids}, other_axes=axes, outputs=("pooler_output",))
+    return ExampleCall(call, inputs, other_axes=axes, outputs=(output,))
 
 
 def _count_inner_features(model: PreTrainedModel, **inputs: torch.Tensor) -> int | None:

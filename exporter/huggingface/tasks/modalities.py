@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from ....registration import UsageError
@@ -56,7 +55,16 @@ def check_reads_text(
     modalities = {modality for name, modality in _INPUTS_BESIDE_TEXT.items() if name in parameters}
     if isinstance(getattr(model.config, "type_vocab_sizes", None), list):
         modalities.add("table")  # TAPAS numbers the rows and columns of a table in its `token_type_ids`.
-    if takes_text_alone and modalities and modalities <= _MEDIA and _reads_text_alone(model, parameters):
+    # Decoders read texts without images and sounds, and so do encoders in which the features of these replace
+    # tokens. Models that compare texts with images have no hidden states of both.
+    replaces_tokens = any(hasattr(model, f"get_{medium}_features") for medium in _MEDIA)
+    if (
+        takes_text_alone
+        and modalities
+        and modalities <= _MEDIA
+        and (replaces_tokens or "past_key_values" in parameters)
+        and returns(model, "last_hidden_state")
+    ):
         warn(
             f"the file is for texts alone, although {type(model).__name__} is a model of "
             f"{', '.join([*sorted(modalities), 'text'])}"
@@ -70,18 +78,6 @@ def check_reads_text(
             f"{type(model).__name__} is a model of {', '.join([*sorted(modalities), 'text'])}, which {task} "
             "does not support: export it with opsetta.export, or its text model by itself"
         )
-
-
-def _reads_text_alone(model: PreTrainedModel, parameters: Mapping[str, inspect.Parameter]) -> bool:
-    """Whether a model reads texts without images and sounds: decoders do.
-
-    So do encoders in which the features of images or sounds take the places of tokens. Models that compare
-    texts with images have such features, too, but no hidden states of both.
-    """
-    if not returns(model, "last_hidden_state"):
-        return False
-    replaces_tokens = any(hasattr(model, f"get_{medium}_features") for medium in _MEDIA)
-    return "past_key_values" in parameters or replaces_tokens
 
 
 def returns(model: PreTrainedModel, output: str) -> bool:

@@ -137,7 +137,9 @@ _STATES = (
 )
 """The first one, or those that models without it have."""
 _EMBEDDINGS = ("token_embeddings", "sentence_embedding")
-_TRAJECTORY = ("states", "actions", "rewards", "returns_to_go", "timesteps", "attention_mask")
+_STEPS = dict.fromkeys(
+    ("states", "actions", "rewards", "returns_to_go", "timesteps", "attention_mask"), _TOKENS
+)
 _PROMPT = {
     "attention_mask": {0: BATCH, 1: TOTAL},
     "position_ids": _TOKENS,
@@ -420,14 +422,14 @@ _TASKS = (
         "MODEL_MAPPING_NAMES",
         functools.partial(
             single_run.example_calls,
-            inputs=dict.fromkeys(_TRAJECTORY, _TOKENS),
+            inputs=_STEPS,
             outputs=("state_preds", "action_preds", "return_preds"),
             combines=True,
         ),
         (
             GraphFile(
                 "model.onnx",
-                dict.fromkeys(_TRAJECTORY, _TOKENS),
+                _STEPS,
                 ("state_preds", "action_preds", "return_preds"),
             ),
         ),
@@ -435,29 +437,29 @@ _TASKS = (
         model_type="decision_transformer",
     ),
     # Before the other features, whose table lists these models, too.
-    Task(
-        "feature-extraction",
-        "AutoModel",
-        "MODEL_MAPPING_NAMES",
-        functools.partial(
-            single_run.example_calls,
-            inputs=dict.fromkeys(_TRAJECTORY, _TOKENS),
-            outputs=_STATES[:1],
+    *(
+        Task(
+            "feature-extraction",
+            "AutoModel",
+            mapping,
+            functools.partial(single_run.example_calls, inputs=inputs, outputs=outputs, combines=True),
+            (GraphFile("model.onnx", inputs, outputs),),
             combines=True,
-        ),
-        (GraphFile("model.onnx", dict.fromkeys(_TRAJECTORY, _TOKENS), _STATES[:1]),),
-        combines=True,
-        model_type="decision_transformer",
-    ),
-    Task(
-        "feature-extraction",
-        "AutoModel",
-        "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES",
-        functools.partial(
-            single_run.example_calls, inputs=_TEXTS_AND_IMAGES, outputs=_COMPARED, combines=True
-        ),
-        (GraphFile("model.onnx", _TEXTS_AND_IMAGES, _COMPARED),),
-        combines=True,
+            model_type=model_type,
+        )
+        for mapping, model_type, inputs, outputs in (
+            ("MODEL_MAPPING_NAMES", "decision_transformer", _STEPS, _STATES[:1]),
+            (
+                "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+                None,
+                _TEXTS_AND_IMAGES,
+                _COMPARED,
+            ),
+            *(
+                ("MODEL_MAPPING_NAMES", model_type, _TEXTS_AND_IMAGES, _COMPARED)
+                for model_type in ("aimv2", "groupvit", "owlv2", "owlvit", "vision-text-dual-encoder")
+            ),
+        )
     ),
     Task(
         "feature-extraction",

@@ -16,7 +16,7 @@ from opsetta.exporter.huggingface.tasks.table import TASKS
 
 from ...models.generators import write_folder
 from .task_inputs import other_inputs
-from .task_models import MODELS, bert, clip, decisions, dpr, llava, patches, trocr
+from .task_models import MODELS, bert, clip, decisions, dpr, llava, masked_sounds, patches, trocr
 
 SLOW = (
     "sam detection features-of-a-detector segments matching spectrogram spectrogram-patches vits xvector "
@@ -241,10 +241,11 @@ def test_weights_that_the_file_does_not_read_may_be_missing(tmp_path):
         ("DPRQuestionEncoder", dpr, ["pooler_output"]),
         ("Qwen2_5_VisionTransformerPretrainedModel", patches, ["pooler_output"]),
         ("DecisionTransformerModel", decisions, ["last_hidden_state"]),
+        ("AudioFlamingo3Encoder", masked_sounds, ["last_hidden_state"]),
     ],
 )
 def test_features_agree_at_other_sizes(architecture, make_config, outputs, tmp_path):
-    """Of texts and images that are compared, of texts alone, of classes with other outputs, of patches."""
+    """Of compared texts and images, of texts alone, of other outputs, of patches, of sounds with a mask."""
     model = write_folder(architecture, make_config(), tmp_path / "folder")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
