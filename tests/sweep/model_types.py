@@ -109,6 +109,7 @@ def _missing_of_task(task: str, model: Any) -> str:
 
     `AutoModel` builds models without hidden states, too: codecs, segmenters and models with a head.
     """
+    import torch
     import transformers
 
     from opsetta.exporter.huggingface.tasks.selection import auto_class_of, task_named
@@ -121,6 +122,8 @@ def _missing_of_task(task: str, model: Any) -> str:
         return f"{class_name} builds no model of this type"
     outputs = record.files[-1].outputs
     part = part_with_features(model) if task == "feature-extraction" else model
+    if type(part).forward is torch.nn.Module.forward:
+        return f"{type(part).__name__} has no forward"
     annotation = inspect.signature(type(part).forward).return_annotation
     fields = [
         name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import typing
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ....registration import UsageError
@@ -85,3 +86,19 @@ def returns(model: PreTrainedModel, output: str) -> bool:
     annotation = inspect.signature(type(model).forward).return_annotation
     classes = typing.get_args(annotation) or (annotation,)
     return any(output in getattr(result, "__dataclass_fields__", ()) for result in classes)
+
+
+def main_input(model: PreTrainedModel, part: PreTrainedModel) -> str:
+    """The name of the main input of a part of a model, or of the model itself.
+
+    Encoders of images inherit the name "input_ids", although their `forward` has no such parameter.
+    """
+    parameters = list(inspect.signature(type(part).forward).parameters.values())[1:]
+    main: str | Sequence[str] = model.main_input_name
+    name = main if isinstance(main, str) else main[0]
+    required = [
+        item.name
+        for item in parameters
+        if item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD
+    ]
+    return required[0] if required and name not in [item.name for item in parameters] else name

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from ..graphs import ExampleCall, GraphFile, TaskModel
-from .modalities import check_reads_text
+from .modalities import check_reads_text, main_input
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +52,7 @@ class Task:
         Raises:
             UsageError: the task does not support the model.
         """
-        reads_text = source.model.main_input_name == "input_ids"
+        reads_text = main_input(source.model, source.model) == "input_ids"
         if self.needs_text or (reads_text and not self.combines):
             check_reads_text(
                 source.model,

@@ -21,7 +21,7 @@ from .example_inputs import (
     sound_mask,
     vision_config,
 )
-from .modalities import returns
+from .modalities import main_input, returns
 
 if TYPE_CHECKING:
     import torch
@@ -137,7 +137,7 @@ def example_calls(
     parameters = inspect.signature(type(part_of(model)).forward).parameters
     taken_inputs = {name: axes for name, axes in inputs.items() if name in parameters}
     if not combines:
-        main_name = model.main_input_name
+        main_name = main_input(model, part_of(model))
         if main_name not in taken_inputs:
             raise UsageError(
                 f"models with the input {main_name} are not supported for this task: export the "

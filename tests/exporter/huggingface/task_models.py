@@ -121,6 +121,10 @@ def masked_sounds() -> transformers.AudioFlamingo3EncoderConfig:
     return transformers.AudioFlamingo3EncoderConfig(**_LAYER, num_mel_bins=8, max_source_positions=12)
 
 
+def image_encoder() -> transformers.PretrainedConfig:
+    return transformers.CONFIG_MAPPING["smolvlm_vision"](**_VISION)
+
+
 def decisions() -> transformers.DecisionTransformerConfig:
     return transformers.DecisionTransformerConfig(
         state_dim=5, act_dim=3, hidden_size=16, n_layer=1, n_head=2, max_ep_len=32

@@ -16,7 +16,18 @@ from opsetta.exporter.huggingface.tasks.table import TASKS
 
 from ...models.generators import write_folder
 from .task_inputs import other_inputs
-from .task_models import MODELS, bert, clip, decisions, dpr, llava, masked_sounds, patches, trocr
+from .task_models import (
+    MODELS,
+    bert,
+    clip,
+    decisions,
+    dpr,
+    image_encoder,
+    llava,
+    masked_sounds,
+    patches,
+    trocr,
+)
 
 SLOW = (
     "sam detection features-of-a-detector segments matching spectrogram spectrogram-patches vits xvector "
@@ -242,6 +253,7 @@ def test_weights_that_the_file_does_not_read_may_be_missing(tmp_path):
         ("Qwen2_5_VisionTransformerPretrainedModel", patches, ["pooler_output"]),
         ("DecisionTransformerModel", decisions, ["last_hidden_state"]),
         ("AudioFlamingo3Encoder", masked_sounds, ["last_hidden_state"]),
+        ("SmolVLMVisionTransformer", image_encoder, ["last_hidden_state"]),
     ],
 )
 def test_features_agree_at_other_sizes(architecture, make_config, outputs, tmp_path):
