@@ -53,8 +53,8 @@ def features(
     ]
     if required[2:] == [grids.GRID]:
         return [grids.features_call(source)]
-    others = tuple(output for output in outputs[1:] if returns(part, output))
-    returned = others if others and not returns(part, outputs[0]) else outputs[:1]
+    alternatives = tuple(output for output in outputs[1:] if returns(part, output))
+    returned = alternatives if alternatives and not returns(part, outputs[0]) else outputs[:1]
     return example_calls(source, inputs, returned, part_of=part_with_features)
 
 
