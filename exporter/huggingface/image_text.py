@@ -195,7 +195,7 @@ def check_parts(
     parameters = inspect.signature(type(model).forward).parameters
     arguments = {"self", *_DECODER_ARGUMENTS, *medium_arguments, *form_arguments}
     unsupported = [name for name in parameters if name not in arguments]
-    encode = getattr(model, f"get_{medium}_features", None)
+    encode = _features_method(model, medium)
     needed = [] if encode is None else inspect.signature(encode).parameters.values()
     unsupported += [
         parameter.name
@@ -256,8 +256,8 @@ def encode_media(
     """The features of all images or sounds, one after the other: `[positions, width]`."""
     import torch
 
-    # PreTrainedModel, the declared type, has no such method.
-    encode: Callable[..., Any] = getattr(model, f"get_{medium}_features")
+    encode = _features_method(model, medium)
+    assert encode is not None  # As `check_parts` says.
     with contextlib.ExitStack() as stack:
         projector = _projector_of(model)
         if projector is not None:
@@ -267,6 +267,13 @@ def encode_media(
     features = getattr(result, "pooler_output", result)
     items = features if isinstance(features, (list, tuple)) else [features]
     return torch.cat([item.reshape(-1, item.shape[-1]) for item in items])
+
+
+def _features_method(model: PreTrainedModel, medium: str) -> Callable[..., Any] | None:
+    """The method that encodes images or sounds, which some classes have only without their head."""
+    name = f"get_{medium}_features"
+    method: Callable[..., Any] | None = getattr(model, name, None)
+    return method or getattr(getattr(model, "model", None), name, None)
 
 
 def _encode_masked_images(

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
+import inspect
 import io
 import json
 import pathlib
 import tempfile
 import time
+import typing
 import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,9 +20,10 @@ OPSETS = (13, 18)
 LENGTHS = (2, 9)
 """A shorter and a longer text than the example's, of three and six tokens."""
 RIGHT, REFUSED, WRONG, FAILED, NOT_BUILT = "right", "refused", "wrong", "failed", "not built"
+NO_TASK = "no task"
 _GENERATED = 20
-_SAMPLES = 1331
-"""The length of a sound, in samples: some types keep convolutions whose kernels cover 400."""
+_SAMPLES = 6011
+"""The length of a sound, in samples: models of speakers need 4880."""
 _MARKER = "<!-- Written by python -m tests.sweep --transformers -->"
 
 
@@ -74,9 +78,13 @@ def _sweep_task(
 
     row = {"task": task, "architecture": architecture}
     try:
-        model = write_model(architecture, model_type, folder / "model")
+        run = functools.partial(_run_examples, task)
+        model = write_model(architecture, model_type, folder / "model", run)
     except NotSmallError as error:
         return [row | {"outcome": NOT_BUILT, "detail": line_of(error)}]
+    missing = _missing_of_task(task, model)
+    if missing:
+        return [row | {"outcome": NO_TASK, "detail": missing}]
     outcomes = []
     for opset in opsets:
         begin = time.perf_counter()
@@ -94,6 +102,60 @@ def _sweep_task(
             outcome, detail = FAILED, f"{type(error).__name__}: {line_of(error)}"
         outcomes.append(row | {"opset": opset, "outcome": outcome, "detail": detail, "seconds": seconds})
     return outcomes
+
+
+def _missing_of_task(task: str, model: Any) -> str:
+    """What a model lacks for a task that the tables of transformers list for its type; "" if nothing.
+
+    `AutoModel` builds models without hidden states, too: codecs, segmenters and models with a head.
+    """
+    import torch
+    import transformers
+
+    from opsetta.exporter.huggingface.tasks.selection import auto_class_of, task_named
+    from opsetta.exporter.huggingface.tasks.single_run import part_with_features
+
+    record = task_named(task, model.config)
+    class_name = auto_class_of(record, model.config)
+    table = getattr(getattr(transformers, class_name), "_model_mapping", None)
+    if table is not None and type(model.config) not in table:
+        return f"{class_name} builds no model of this type"
+    outputs = record.files[-1].outputs
+    part = part_with_features(model) if task == "feature-extraction" else model
+    if type(part).forward is torch.nn.Module.forward:
+        return f"{type(part).__name__} has no forward"
+    annotation = inspect.signature(type(part).forward).return_annotation
+    fields = [
+        name
+        for declared in typing.get_args(annotation) or (annotation,)
+        for name in getattr(declared, "__dataclass_fields__", ())
+    ]
+    if fields and len(record.files) == 1 and not set(outputs).intersection(fields):
+        return f"{type(part).__name__} declares {', '.join(fields)}, not {outputs[0]}"
+    return ""
+
+
+def _run_examples(task: str, model: Any, folder: pathlib.Path) -> None:
+    """Run a model with the example inputs of a task, unless the task does not support it.
+
+    Args:
+        task: the name of the task.
+        model: in `folder`.
+        folder: of the model.
+    """
+    import torch
+
+    import opsetta
+    from opsetta.exporter.huggingface.transformers_folder import TransformersFolder
+
+    try:
+        [(_, calls)] = TransformersFolder(folder, task, None).load_calls("float32")
+        with torch.no_grad():
+            for _, example in calls:
+                example.call(model, example.inputs, example.past)
+    except opsetta.UsageError:
+        # The export will refuse the model, whatever its sizes are.
+        return
 
 
 def line_of(error: BaseException) -> str:
@@ -169,7 +231,7 @@ def _compare_results(model: Any, path: pathlib.Path) -> tuple[str, str]:
             inputs["input_ids"][inputs["input_ids"] == end] = end + 1
             inputs["input_ids"][:, -1] = end
         results = program.run({key: tensor.numpy() for key, tensor in inputs.items()})
-        gives_features = program.output_names == ["last_hidden_state"]
+        gives_features = program.output_names in (["last_hidden_state"], ["pooler_output"])
         with torch.no_grad():
             expected = (part_with_features(model) if gives_features else model)(**inputs)
         for name, result in zip(program.output_names, results, strict=True):
@@ -197,22 +259,25 @@ def write_page(outcomes: Mapping[str, pathlib.Path], page: pathlib.Path) -> None
 def tables_of(path: pathlib.Path) -> str:
     """The numbers of outcomes, and a row for each type and task whose model could be built."""
     cases: dict[tuple[str, str, str], dict[int, dict[str, Any]]] = {}
-    not_built, types, stopped = 0, 0, 0
+    types, stopped = 0, 0
+    not_exported: collections.Counter[str] = collections.Counter()
     with path.open() as file:
         for line in file:
             entry = json.loads(line)
             types += 1
             stopped += not all("task" in case for case in entry["cases"])
             for case in entry["cases"]:
-                if case.get("outcome") == NOT_BUILT:
-                    not_built += 1
+                if case.get("outcome") in (NOT_BUILT, NO_TASK):
+                    not_exported[case["outcome"]] += 1
                 elif "task" in case:
                     key = entry["entry"], case["task"], case["architecture"]
                     cases.setdefault(key, {})[case["opset"]] = case
     return "\n".join(
         [
-            f"{types} model types; {len(cases)} pairs of type and task were exported, and {not_built} models "
-            f"were not built from small sizes. {stopped} types ran out of time or memory.",
+            f"{types} model types; {len(cases)} pairs of type and task were exported, and "
+            f"{not_exported[NOT_BUILT]} models were not built from small sizes. The classes of "
+            f"{not_exported[NO_TASK]} pairs have no output of the task. {stopped} types ran out of time or "
+            "memory.",
             "",
             *_totals(cases),
             "",

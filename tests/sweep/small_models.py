@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
+import copy
 import pathlib
 import re
-from collections.abc import Iterable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -43,6 +44,16 @@ _COUNTS = {
     *(name for name in _SMALL if re.search("expert|moe_top|_group$", name) and not name.endswith("_size")),
 }
 """Settings that have one small value whatever the widths are."""
+_REQUIRED: dict[str, Any] = {
+    "mlp_layer_types": ["dense", "sparse"],
+    "vocabulary_map": {
+        "<image>": 98,
+        "<|extra_200|>": 97,
+        **{f"<|visual token {index:06}|>": 80 + index for index in range(8)},
+        **{f"IMGIMG{letter}Z": 80 + index for index, letter in enumerate("ABCDEFGH")},
+    },
+}
+"""Settings without which some classes build no model, although their default is None."""
 _LAYER_TYPES = ("layer_types", "layers_block_type", "layers_block_types", "mlp_layer_types")
 _DIVISORS = (8, 16, 4, 2, 1)
 _WIDTHS = (
@@ -60,6 +71,10 @@ LARGEST = 30_000_000
 
 class NotSmallError(Exception):
     """The model of a type is not made by these sizes."""
+
+
+class TooLargeError(NotSmallError):
+    """The model has more parameters than `LARGEST`."""
 
 
 def model_types(tables: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -164,6 +179,8 @@ def _settings(defaults: transformers.PretrainedConfig, divisor: int | None, fill
             settings[name] = size
         elif value is None and fill and name in (_SMALL if divisor is None else _COUNTS):
             settings[name] = _SMALL[name]
+        elif value is None and fill and name in _REQUIRED:
+            settings[name] = _REQUIRED[name]
     if fill and values.get("num_key_value_heads") == values.get("num_attention_heads", 0):
         settings["num_key_value_heads"] = settings.get("num_attention_heads", values["num_attention_heads"])
     layer_types = next((value for name in _LAYER_TYPES if (value := getattr(defaults, name, None))), None)
@@ -172,6 +189,7 @@ def _settings(defaults: transformers.PretrainedConfig, divisor: int | None, fill
         depth = 1 + max(list(layer_types).index(layer_type) for layer_type in set(layer_types))
         for name in _DEPTHS.intersection(settings):
             settings[name] = max(settings[name], depth)
+    _keep_stages(settings, values)
     specifications = getattr(config_class, "sub_configs_defaults", {})
     for name in {*getattr(config_class, "sub_configs", {}), *specifications}:
         part = values.get(name)
@@ -183,6 +201,23 @@ def _settings(defaults: transformers.PretrainedConfig, divisor: int | None, fill
         if attribute in settings and name in values:
             settings.setdefault(name, settings.pop(attribute))
     return settings
+
+
+def _keep_stages(settings: dict[str, Any], values: Mapping[str, Any]) -> None:
+    """Let a small backbone return the states of as many layers as the one of default values.
+
+    Args:
+        settings: the small sizes, which are completed.
+        values: the default ones.
+    """
+    depth = values.get("num_hidden_layers")
+    for name in ("out_indices", "_out_indices", "backbone_out_indices"):
+        indices = values.get(name)
+        if isinstance(indices, (list, tuple)) and len(indices) > 1 and depth and "depths" not in values:
+            # Some count the embeddings, too.
+            end = len(indices) + 2 - (depth - max(indices))
+            settings[name.removeprefix("_")] = list(range(end - len(indices), end))
+            settings["num_hidden_layers"] = len(indices) + 1
 
 
 def _small_size(name: str, value: Any, divisor: int | None) -> Any:
@@ -219,7 +254,7 @@ def small_model(architecture: str, config: transformers.PretrainedConfig, seed: 
         with torch.device("meta"):
             count = sum(parameter.numel() for parameter in model_class(config).parameters())
         if count > LARGEST:
-            raise NotSmallError(f"{count} parameters")
+            raise TooLargeError(f"{count} parameters")
         model = model_class(config).eval()
     except NotSmallError:
         raise
@@ -243,37 +278,55 @@ def _spread(parameters: Iterable[torch.nn.Parameter]) -> None:
             parameter.add_(0.05 * torch.randn_like(parameter))
 
 
-def write_model(architecture: str, model_type: str, folder: pathlib.Path) -> torch.nn.Module:
+def write_model(
+    architecture: str,
+    model_type: str,
+    folder: pathlib.Path,
+    run: Callable[[torch.nn.Module, pathlib.Path], None],
+) -> torch.nn.Module:
     """Write the small model of a type, and return it.
+
+    If all models that are small fail in `run`, the first of them is written: then not the sizes, but the
+    arguments that it runs with may be wrong.
+
+    Args:
+        architecture: the name of its class.
+        model_type: of its configuration.
+        folder: to write.
+        run: runs the model in a folder, and raises an error for sizes that do not fit together.
 
     Raises:
         NotSmallError: it cannot be built, or transformers cannot write and read it.
     """
+    problem: Exception | None = None
+    failing: transformers.PretrainedConfig | None = None
     for config in small_configs(model_type):
         try:
-            model = small_model(architecture, config)
-            model.save_pretrained(folder)
-            loaded = type(model).from_pretrained(folder).eval()
-            if loaded.main_input_name == "input_ids" and "MultipleChoice" not in architecture:
-                _run_once(loaded)
-            return loaded
+            model = _write_small(architecture, config, folder)
         # Each class raises what it likes, for sizes that do not fit together.
         except Exception as error:
-            problem = f"{type(error).__name__}: {error}"
-    raise NotSmallError(problem)
+            # That a model is not small does not say why the smaller ones could not be built.
+            if problem is None or isinstance(problem, TooLargeError):
+                problem = error
+            continue
+        try:
+            run(model, folder)
+            return model
+        except Exception:
+            failing = failing or config
+    if failing is not None:
+        return _write_small(architecture, failing, folder)
+    raise NotSmallError(f"{type(problem).__name__}: {problem}") from problem
 
 
-def _run_once(model: torch.nn.Module) -> None:
-    """Run a model of text: sizes that do not fit together show here."""
-    tokens = torch.arange(3, 9).reshape(2, 3)
-    # Classes of the whole text need the end of the text, and a mask without padding.
-    tokens[:, -1] = _TOKENS["eos_token_id"]
-    arguments = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
-    # Some encoder-decoders make no input of their decoder from that of their encoder.
-    if "decoder_input_ids" in inspect.signature(model.forward).parameters:
-        arguments["decoder_input_ids"] = tokens
-    with torch.no_grad():
-        model(**arguments)
+def _write_small(
+    architecture: str, config: transformers.PretrainedConfig, folder: pathlib.Path
+) -> torch.nn.Module:
+    """Write a small model, and return it as transformers reads it."""
+    model = small_model(architecture, copy.deepcopy(config))
+    shutil.rmtree(folder, ignore_errors=True)
+    model.save_pretrained(folder)
+    return type(model).from_pretrained(folder).eval()
 
 
 def tasks_of(model_type: str, tables: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

@@ -4,6 +4,7 @@ import json
 
 import pytest
 import torch
+import transformers
 
 from . import base_models, model_types, small_models
 
@@ -24,6 +25,38 @@ def test_small_configurations_keep_their_class():
         small_models.small_config("no-type")
 
 
+def test_small_backbones_return_as_many_states_as_large_ones():
+    config = small_models.small_config("depth_anything").backbone_config
+    assert (config.num_hidden_layers, list(config.out_indices)) == (5, [2, 3, 4, 5])
+    assert list(small_models.small_config("dpt").backbone_out_indices) == [1, 2, 3, 4]
+
+
+def test_sizes_with_which_a_model_does_not_run_are_passed_over(tmp_path):
+    ran = []
+
+    def run(model, folder):
+        ran.append(model.config.hidden_size)
+        if len(ran) == 1:
+            raise ValueError("too narrow")
+
+    model = small_models.write_model("BertModel", "bert", tmp_path / "model", run)
+    assert model.config.hidden_size == ran[1]
+    # Where none of them runs, the first one is taken, for then the cause may be something else.
+    assert (
+        small_models.write_model("BertModel", "bert", tmp_path / "model", pytest.fail).config.hidden_size
+        == 32
+    )
+
+
+def test_classes_without_an_output_of_the_task_have_no_task():
+    bert = transformers.BertModel(small_models.small_config("bert"))
+    assert model_types._missing_of_task("feature-extraction", bert) == ""
+    sam = transformers.SamModel(small_models.small_config("sam"))
+    assert model_types._missing_of_task("feature-extraction", sam).startswith(
+        "SamModel declares iou_scores, "
+    )
+
+
 def test_types_have_the_tasks_of_their_classes():
     tables = {"fill-mask": {"bert": "BertForMaskedLM"}, "ctc": {"wav2vec2": ("A", "B")}}
     assert small_models.tasks_of("bert", tables) == {"fill-mask": "BertForMaskedLM"}
@@ -40,6 +73,7 @@ def test_the_page_has_a_row_for_each_model(tmp_path):
                 case | {"opset": 13, "outcome": "right", "detail": ""},
                 case | {"opset": 18, "outcome": "wrong", "detail": "a | <b>"},
                 {"task": "x", "architecture": "Y", "outcome": "not built", "detail": ""},
+                {"task": "z", "architecture": "Y", "outcome": "no task", "detail": ""},
             ],
         },
         {"entry": "slow", "cases": [{"detail": "it took more than 1 second"}]},
@@ -53,6 +87,7 @@ def test_the_page_has_a_row_for_each_model(tmp_path):
     assert lines[4] == "## Tasks"
     del lines[4:6]
     assert lines[4].startswith("2 model types; 1 pairs of type and task were exported, and 1 models were not")
+    assert "The classes of 1 pairs have no output of the task." in lines[4]
     assert lines[4].endswith("1 types ran out of time or memory.")
     assert "| 18 | 0 | 0 | 1 | 0 |" in lines
     assert lines[-1] == "| bert | fill-mask | BertForMaskedLM | right | wrong | 1.5 / 1.5 | a / (b> |"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
+GRID = "grid_thw"
 GRIDS, FEATURES, DEEPSTACK_FEATURES = "image_grid_thw", ("image_features",), "deepstack_features"
 GRID_ARGUMENTS = frozenset(
     {
@@ -35,7 +36,7 @@ GRID_ARGUMENTS = frozenset(
     }
 )
 """What models with grids read of images and videos; their decoders read embeddings and positions instead."""
-_PATCHES, _IMAGES = "num_patches", "num_images"
+PATCHES, IMAGES = "num_patches", "num_images"
 _BLOCKS = ((2, 3), (4, 1), (1, 2))
 """The rows and columns of the images of the example, in blocks of merged patches."""
 SEGMENTS = "opsetta_flash_segments"
@@ -45,7 +46,7 @@ SEGMENTS = "opsetta_flash_segments"
 def grid_encoder(model: PreTrainedModel) -> torch.nn.Module | None:
     """The part of a model that reads patches and grids; None if it has none."""
     for module in model.modules():
-        if "grid_thw" in inspect.signature(type(module).forward).parameters:
+        if GRID in inspect.signature(type(module).forward).parameters:
             return module
     return None
 
@@ -60,6 +61,21 @@ def encode_call(source: TaskModel, encoder: torch.nn.Module) -> tuple[ExampleCal
     Raises:
         UsageError: it computes features with more than this part.
     """
+    inputs = dict(zip(("pixel_values", GRIDS), _example_images(encoder, source.model.dtype), strict=True))
+    layers: int | None = trial_run(source.model, inputs, use_cache=False, call=_count_inner_features)
+    if layers is None:
+        raise UsageError(
+            f"{type(source.model).__name__} changes the features of its {type(encoder).__name__}, which "
+            "image-text-to-text does not support: export its parts with opsetta.huggingface and "
+            "export_for_generation"
+        )
+    outputs = (*FEATURES, DEEPSTACK_FEATURES) if layers else FEATURES
+    axes = {"pixel_values": {0: PATCHES}, GRIDS: {0: IMAGES}}
+    return ExampleCall(_encode, inputs, other_axes=axes, outputs=outputs), layers
+
+
+def _example_images(encoder: torch.nn.Module, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
+    """The patches and the grids of images of different sizes."""
     import torch
 
     config = cast("Any", encoder.config)
@@ -69,18 +85,29 @@ def encode_call(source: TaskModel, encoder: torch.nn.Module) -> tuple[ExampleCal
     sides = config.patch_size if isinstance(config.patch_size, (list, tuple)) else [config.patch_size] * 2
     channels = getattr(config, "in_channels", None) or config.num_channels
     width = channels * getattr(config, "temporal_patch_size", 1) * math.prod(sides)
-    pixels = random_tensor(int(grids.prod(1).sum()), width, dtype=source.model.dtype)
-    inputs = {"pixel_values": pixels, GRIDS: grids}
-    layers: int | None = trial_run(source.model, inputs, use_cache=False, call=_count_inner_features)
-    if layers is None:
-        raise UsageError(
-            f"{type(source.model).__name__} changes the features of its {type(encoder).__name__}, which "
-            "image-text-to-text does not support: export its parts with opsetta.huggingface and "
-            "export_for_generation"
-        )
-    outputs = (*FEATURES, DEEPSTACK_FEATURES) if layers else FEATURES
-    axes = {"pixel_values": {0: _PATCHES}, GRIDS: {0: _IMAGES}}
-    return ExampleCall(_encode, inputs, other_axes=axes, outputs=outputs), layers
+    return random_tensor(int(grids.prod(1).sum()), width, dtype=dtype), grids
+
+
+def features_call(source: TaskModel) -> ExampleCall:
+    """The call of an encoder of images by itself.
+
+    It gives the merged features, since windows change the order of the others; or those of an encoder that
+    merges none.
+    """
+    model = source.model
+    patches = next(name for name in inspect.signature(type(model).forward).parameters if name != "self")
+    pixels, grids = _example_images(model, model.dtype)
+    inputs = {patches: pixels, GRID: grids}
+    merged = getattr(trial_run(model, inputs, use_cache=False), "pooler_output", None) is not None
+    output = "pooler_output" if merged else "last_hidden_state"
+
+    def call(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
+        with _computed_in_graph(model, inputs[GRID], inputs[patches].shape[0]):
+            features: torch.Tensor = type(model).forward(model, inputs[patches], inputs[GRID])[output]
+        return features
+
+    axes = {patches: {0: PATCHES}, GRID: {0: IMAGES}}
+    return ExampleCall(call, inputs, other_axes=axes, outputs=(output,))
 
 
 def _count_inner_features(model: PreTrainedModel, **inputs: torch.Tensor) -> int | None:

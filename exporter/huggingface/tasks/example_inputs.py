@@ -22,10 +22,12 @@ from ..timm_models import timm_image_shape
 
 if TYPE_CHECKING:
     import torch
+    from transformers import PretrainedConfig
 
 CHOICES, TEXT_BATCH = "num_choices", "text_batch_size"
 IMAGE_BATCH, AUDIO_BATCH = "image_batch_size", "audio_batch_size"
 SOUND_INPUTS = ("input_values", "input_features")
+SOUND_MASK = "input_features_mask"
 HEIGHT, WIDTH, SAMPLES, POINTS = "height", "width", "audio_length", "num_points"
 # All different: the capture would take equal sizes for one and the same dimension. The texts of a zero-shot
 # detector are as many for each image.
@@ -193,11 +195,16 @@ def sound_mask(sounds: torch.Tensor) -> torch.Tensor:
     return mask
 
 
-def _spectrogram(source: TaskModel, axes: Axes) -> torch.Tensor:
-    """A spectrogram: of fixed length and with its bins first for models such as Whisper."""
-    config = getattr(source.config, "encoder_config", source.config)
+def has_bins_first(config: PretrainedConfig) -> bool:
+    """Whether spectrograms have a fixed length, and their bins first, as for models such as Whisper."""
     # Wav2Vec2-BERT has positions too, but no number of bins.
-    if hasattr(config, "max_source_positions") and hasattr(config, "num_mel_bins"):
+    return hasattr(config, "max_source_positions") and hasattr(config, "num_mel_bins")
+
+
+def _spectrogram(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """A spectrogram, with its bins last unless `has_bins_first`."""
+    config = getattr(source.config, "encoder_config", source.config)
+    if has_bins_first(config):
         shape = (config.num_mel_bins, 2 * config.max_source_positions)
     else:
         names = ("feature_projection_input_dim", "input_feat_per_channel", "num_mel_bins")

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import inspect
+import typing
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ....registration import UsageError
+from ....registration.warning import warn
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
@@ -25,15 +28,25 @@ _INPUTS_BESIDE_TEXT = {
     "speech_input": "audio",
 }
 
+_MEDIA = {"image", "video", "audio"}
 
-def check_reads_text(model: PreTrainedModel, task: str, *, takes_boxes: bool) -> None:
+
+def check_reads_text(
+    model: PreTrainedModel, task: str, *, takes_boxes: bool, takes_text_alone: bool = False
+) -> None:
     """Refuse a model that reads or writes something besides text.
 
     The tables of transformers list models that describe images or make sounds as generators of text, and
     models of scanned pages as classifiers of text.
 
     Args:
+        model: to check.
+        task: the name of the task.
         takes_boxes: whether the task has an input for the position of each token on a page.
+        takes_text_alone: whether the task is also for models that read texts without any image or sound.
+
+    Warns:
+        UserWarning: the model reads images or sounds, too, for which the file has no inputs.
 
     Raises:
         UsageError: it does; the message names it.
@@ -43,6 +56,21 @@ def check_reads_text(model: PreTrainedModel, task: str, *, takes_boxes: bool) ->
     modalities = {modality for name, modality in _INPUTS_BESIDE_TEXT.items() if name in parameters}
     if isinstance(getattr(model.config, "type_vocab_sizes", None), list):
         modalities.add("table")  # TAPAS numbers the rows and columns of a table in its `token_type_ids`.
+    # Decoders read texts without images and sounds, and so do encoders in which the features of these replace
+    # tokens. Models that compare texts with images have no hidden states of both.
+    replaces_tokens = any(hasattr(model, f"get_{medium}_features") for medium in _MEDIA)
+    if (
+        takes_text_alone
+        and modalities
+        and modalities <= _MEDIA
+        and (replaces_tokens or "past_key_values" in parameters)
+        and returns(model, "last_hidden_state")
+    ):
+        warn(
+            f"the file is for texts alone, although {type(model).__name__} is a model of "
+            f"{', '.join([*sorted(modalities), 'text'])}"
+        )
+        return
     outputs = getattr(type(model), "output_modalities", None) or ()
     modalities.update([outputs] if isinstance(outputs, str) else outputs)
     modalities.discard("text")
@@ -51,3 +79,26 @@ def check_reads_text(model: PreTrainedModel, task: str, *, takes_boxes: bool) ->
             f"{type(model).__name__} is a model of {', '.join([*sorted(modalities), 'text'])}, which {task} "
             "does not support: export it with opsetta.export, or its text model by itself"
         )
+
+
+def returns(model: PreTrainedModel, output: str) -> bool:
+    """Whether the class that a model declares to return has an output."""
+    annotation = inspect.signature(type(model).forward).return_annotation
+    classes = typing.get_args(annotation) or (annotation,)
+    return any(output in getattr(result, "__dataclass_fields__", ()) for result in classes)
+
+
+def main_input(model: PreTrainedModel, part: PreTrainedModel) -> str:
+    """The name of the main input of a part of a model, or of the model itself.
+
+    Encoders of images inherit the name "input_ids", although their `forward` has no such parameter.
+    """
+    parameters = list(inspect.signature(type(part).forward).parameters.values())[1:]
+    main: str | Sequence[str] = model.main_input_name
+    name = main if isinstance(main, str) else main[0]
+    required = [
+        item.name
+        for item in parameters
+        if item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD
+    ]
+    return required[0] if required and name not in [item.name for item in parameters] else name

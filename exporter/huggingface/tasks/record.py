@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable
 
 from ..graphs import ExampleCall, GraphFile, TaskModel
-from .modalities import check_reads_text
+from .modalities import check_reads_text, main_input
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,6 +28,8 @@ class Task:
         encoder_class, encoder_mapping: as `auto_class` and `mapping`, for the encoders of encoder-decoders.
         sentence_transformers_name: what sentence-transformers calls the task.
         encodes_inputs: whether its models are encoder-decoders, if the table has also others.
+        takes_text_alone: whether models that read texts without any image or sound are exported for such
+            texts.
     """
 
     name: str
@@ -42,6 +44,7 @@ class Task:
     encoder_mapping: str | None = None
     sentence_transformers_name: str | None = None
     encodes_inputs: bool | None = None
+    takes_text_alone: bool = False
 
     def example_calls(self, source: TaskModel) -> list[tuple[GraphFile, ExampleCall]]:
         """The files of a model, each with the example call that it is exported from.
@@ -49,9 +52,14 @@ class Task:
         Raises:
             UsageError: the task does not support the model.
         """
-        reads_text = source.model.main_input_name == "input_ids"
+        reads_text = main_input(source.model, source.model) == "input_ids"
         if self.needs_text or (reads_text and not self.combines):
-            check_reads_text(source.model, self.name, takes_boxes="bbox" in self.files[0].inputs)
+            check_reads_text(
+                source.model,
+                self.name,
+                takes_boxes="bbox" in self.files[0].inputs,
+                takes_text_alone=self.takes_text_alone,
+            )
         config = source.model.config
         if getattr(config, "rescale_every", 0):
             # RWKV divides weights and hidden states by powers of two, which changes no result but overflows,

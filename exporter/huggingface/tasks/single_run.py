@@ -9,8 +9,19 @@ from typing import TYPE_CHECKING
 
 from ....registration import UsageError
 from ..graphs import Axes, ExampleCall, Inputs, Pairs, TaskModel, trial_run
+from ..images import grids
 from ..timm_models import has_fixed_images
-from .example_inputs import SOUND_INPUTS, MakeInput, make_inputs, masks_sounds, sound_mask, vision_config
+from .example_inputs import (
+    SOUND_INPUTS,
+    SOUND_MASK,
+    MakeInput,
+    has_bins_first,
+    make_inputs,
+    masks_sounds,
+    sound_mask,
+    vision_config,
+)
+from .modalities import main_input, returns
 
 if TYPE_CHECKING:
     import torch
@@ -20,17 +31,31 @@ _MASK = "attention_mask"
 TEXT_INPUTS = ("input_ids", _MASK, "token_type_ids", "bbox")
 
 
-def features(source: TaskModel, inputs: Mapping[str, Axes]) -> list[ExampleCall]:
+def features(
+    source: TaskModel, inputs: Mapping[str, Axes], outputs: tuple[str, ...] = ("last_hidden_state",)
+) -> list[ExampleCall]:
     """The call that gives the last hidden state; of an encoder-decoder, that of its encoder.
 
     Args:
         source: the model.
         inputs: as for `example_calls`.
+        outputs: of which the first is taken, or those that a model has instead.
 
     Raises:
-        UsageError: the model has other inputs.
+        UsageError: the model has other inputs or outputs.
     """
-    return example_calls(source, inputs, ("last_hidden_state",), part_of=part_with_features)
+    part = part_with_features(source.model)
+    parameters = inspect.signature(type(part).forward).parameters.values()
+    required = [
+        item.name
+        for item in parameters
+        if item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD
+    ]
+    if required[2:] == [grids.GRID]:
+        return [grids.features_call(source)]
+    alternatives = tuple(output for output in outputs[1:] if returns(part, output))
+    returned = alternatives if alternatives and not returns(part, outputs[0]) else outputs[:1]
+    return example_calls(source, inputs, returned, part_of=part_with_features)
 
 
 def part_with_features(model: PreTrainedModel) -> PreTrainedModel:
@@ -112,7 +137,7 @@ def example_calls(
     parameters = inspect.signature(type(part_of(model)).forward).parameters
     taken_inputs = {name: axes for name, axes in inputs.items() if name in parameters}
     if not combines:
-        main_name = model.main_input_name
+        main_name = main_input(model, part_of(model))
         if main_name not in taken_inputs:
             raise UsageError(
                 f"models with the input {main_name} are not supported for this task: export the "
@@ -123,10 +148,14 @@ def example_calls(
     examples = make_inputs(source, taken_inputs, replacements)
     other_axes: dict[str, Axes] = {}
     sound = next((name for name in SOUND_INPUTS if name in examples), None)
-    if sound is not None and _MASK in parameters and masks_sounds(source):
-        masked = {**examples, _MASK: sound_mask(examples[sound])}
+    # The processors of models with a mask of another name always make it.
+    mask = SOUND_MASK if SOUND_MASK in parameters and SOUND_MASK in inputs else _MASK
+    if sound is not None and mask in parameters and (mask != _MASK or masks_sounds(source)):
+        axis = 2 if sound == "input_features" and has_bins_first(source.config) else 1
+        masked = {**examples, mask: sound_mask(examples[sound].transpose(1, axis))}
         examples = {name: masked[name] for name in inputs if name in masked}
-        other_axes[_MASK] = inputs[sound]
+        # Lengths of spectrograms with their bins first are fixed.
+        other_axes[mask] = {**inputs[sound]} if axis == 1 else {0: inputs[sound][0]}
     _check_required(model, parameters.values(), examples)
     fixed = {"use_cache": False} if "use_cache" in parameters else {}
     # A single output needs no trial: every model of the task has it, or the call says so.

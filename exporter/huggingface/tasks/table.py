@@ -9,7 +9,7 @@ from .. import audio_text, decoders, encoder_decoders, image_text
 from ..graphs import BATCH, DECODER_FILES, PAST, SEQUENCE, SOURCE, TOTAL, Axes, GraphFile
 from ..images import cross_attention
 from ..images.decoder_inputs import DEEPSTACK_EMBEDS
-from ..images.grids import DEEPSTACK_FEATURES
+from ..images.grids import DEEPSTACK_FEATURES, GRID, IMAGES, PATCHES
 from . import sentences, single_run
 from .example_inputs import (
     AUDIO_BATCH,
@@ -19,6 +19,7 @@ from .example_inputs import (
     POINTS,
     SAMPLES,
     SOUND_INPUTS,
+    SOUND_MASK,
     TEXT_BATCH,
     WIDTH,
     MakeInput,
@@ -47,6 +48,7 @@ _SELF_CACHE = ("present.{layer}.decoder.key", "present.{layer}.decoder.value")
 _CROSS_CACHE = ("present.{layer}.encoder.key", "present.{layer}.encoder.value")
 _DECODER_OUTPUTS = ("logits", *_SELF_CACHE, *_CROSS_CACHE)
 _BOXES = ("logits", "pred_boxes")
+_COMPARED = ("text_embeds", "image_embeds")
 
 
 def _encoder_decoder_files(
@@ -116,9 +118,28 @@ def _single(
     )
 
 
-_FEATURES = {**_PAGE, **_IMAGE, **{name: _SOUND[name] for name in SOUND_INPUTS}}
+_FEATURES = {
+    **_PAGE,
+    **_IMAGE,
+    **{name: _SOUND[name] for name in SOUND_INPUTS},
+    SOUND_MASK: _SOUND["input_features"],
+    "past_values": {0: BATCH},
+    # Patches of images in grids, and of encoders of such images by themselves.
+    "hidden_states": {0: PATCHES},
+    GRID: {0: IMAGES},
+}
+_STATES = (
+    "last_hidden_state",
+    "pooler_output",
+    "encoder_last_hidden_state",
+    "pixel_decoder_last_hidden_state",
+    "transformer_decoder_last_hidden_state",
+)
+"""The first one, or those that models without it have."""
 _EMBEDDINGS = ("token_embeddings", "sentence_embedding")
-_TRAJECTORY = ("states", "actions", "rewards", "returns_to_go", "timesteps", "attention_mask")
+_STEPS = dict.fromkeys(
+    ("states", "actions", "rewards", "returns_to_go", "timesteps", "attention_mask"), _TOKENS
+)
 _PROMPT = {
     "attention_mask": {0: BATCH, 1: TOTAL},
     "position_ids": _TOKENS,
@@ -345,7 +366,7 @@ _TASKS = (
         "ZeroShotImageClassification",
         "ZERO_SHOT_IMAGE_CLASSIFICATION",
         _TEXTS_AND_IMAGES,
-        ("logits_per_image", "logits_per_text", "text_embeds", "image_embeds"),
+        ("logits_per_image", "logits_per_text", *_COMPARED),
         combines=True,
     ),
     _single(
@@ -353,7 +374,7 @@ _TASKS = (
         "ZeroShotObjectDetection",
         "ZERO_SHOT_OBJECT_DETECTION",
         _TEXTS_AND_IMAGES,
-        (*_BOXES, "text_embeds", "image_embeds"),
+        (*_BOXES, *_COMPARED),
         combines=True,
     ),
     _single(
@@ -401,29 +422,55 @@ _TASKS = (
         "MODEL_MAPPING_NAMES",
         functools.partial(
             single_run.example_calls,
-            inputs=dict.fromkeys(_TRAJECTORY, _TOKENS),
+            inputs=_STEPS,
             outputs=("state_preds", "action_preds", "return_preds"),
             combines=True,
         ),
         (
             GraphFile(
                 "model.onnx",
-                dict.fromkeys(_TRAJECTORY, _TOKENS),
+                _STEPS,
                 ("state_preds", "action_preds", "return_preds"),
             ),
         ),
         combines=True,
         model_type="decision_transformer",
     ),
+    # Before the other features, whose table lists these models, too.
+    *(
+        Task(
+            "feature-extraction",
+            "AutoModel",
+            mapping,
+            functools.partial(single_run.example_calls, inputs=inputs, outputs=outputs, combines=True),
+            (GraphFile("model.onnx", inputs, outputs),),
+            combines=True,
+            model_type=model_type,
+        )
+        for mapping, model_type, inputs, outputs in (
+            ("MODEL_MAPPING_NAMES", "decision_transformer", _STEPS, _STATES[:1]),
+            (
+                "MODEL_FOR_ZERO_SHOT_IMAGE_CLASSIFICATION_MAPPING_NAMES",
+                None,
+                _TEXTS_AND_IMAGES,
+                _COMPARED,
+            ),
+            *(
+                ("MODEL_MAPPING_NAMES", model_type, _TEXTS_AND_IMAGES, _COMPARED)
+                for model_type in ("aimv2", "groupvit", "owlv2", "owlvit", "vision-text-dual-encoder")
+            ),
+        )
+    ),
     Task(
         "feature-extraction",
         "AutoModel",
         "MODEL_MAPPING_NAMES",
-        functools.partial(single_run.features, inputs=_FEATURES),
-        (GraphFile("model.onnx", _FEATURES, ("last_hidden_state",), _OPTIONAL_AXES),),
+        functools.partial(single_run.features, inputs=_FEATURES, outputs=_STATES),
+        (GraphFile("model.onnx", _FEATURES, _STATES, _OPTIONAL_AXES),),
         encoder_class="AutoModelForTextEncoding",
         encoder_mapping="MODEL_FOR_TEXT_ENCODING_MAPPING_NAMES",
         sentence_transformers_name="feature-extraction",
+        takes_text_alone=True,
     ),
     Task(
         "sentence-similarity",

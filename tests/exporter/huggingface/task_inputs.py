@@ -1,7 +1,10 @@
 """Inputs of exported files at other sizes than the example's."""
 
+import math
+
 import torch
 
+_GRIDS = [[1, 4, 12], [1, 16, 4]]
 SIZES = {
     "batch_size": 3,
     "sequence_length": 9,
@@ -12,6 +15,8 @@ SIZES = {
     "width": 64,
     "audio_length": 331,
     "num_points": 5,
+    "num_images": len(_GRIDS),
+    "num_patches": sum(math.prod(grid) for grid in _GRIDS),
 }
 """Sizes that differ from those of the examples."""
 
@@ -23,12 +28,14 @@ def other_inputs(program, sizes=None):
     inputs = {}
     for value in program.model.graph.inputs:
         shape = [size if isinstance(size, int) else sizes[str(size)] for size in value.shape]
-        if value.name == "attention_mask":
+        if value.name in ("attention_mask", "input_features_mask"):
             inputs[value.name] = torch.ones(shape, dtype=torch.int64)
             inputs[value.name][0, ..., -3:] = 0
         elif value.name == "bbox":
             corner = torch.randint(0, 500, (*shape[:-1], 2), generator=generator)
             inputs[value.name] = torch.cat([corner, corner + 7], dim=-1)
+        elif value.name == "grid_thw":
+            inputs[value.name] = torch.tensor(_GRIDS)
         elif value.dtype.is_floating_point():
             inputs[value.name] = torch.randn(shape, generator=generator)
         else:

@@ -92,6 +92,45 @@ def clip() -> transformers.CLIPConfig:
     return transformers.CLIPConfig(text_config=_TEXT, vision_config=_VISION, projection_dim=8)
 
 
+def llava() -> transformers.LlavaConfig:
+    return transformers.LlavaConfig(
+        text_config=transformers.LlamaConfig(**_TEXT).to_dict(),
+        vision_config=transformers.CLIPVisionConfig(**_VISION).to_dict(),
+        image_token_index=49,
+    )
+
+
+def dpr() -> transformers.DPRConfig:
+    return transformers.DPRConfig(**_TEXT)
+
+
+def patches() -> transformers.PretrainedConfig:
+    return transformers.CONFIG_MAPPING["qwen2_5_vl_vision"](
+        hidden_size=16,
+        out_hidden_size=16,
+        intermediate_size=32,
+        depth=2,
+        num_heads=2,
+        patch_size=4,
+        window_size=16,
+        fullatt_block_indexes=[1],
+    )
+
+
+def masked_sounds() -> transformers.AudioFlamingo3EncoderConfig:
+    return transformers.AudioFlamingo3EncoderConfig(**_LAYER, num_mel_bins=8, max_source_positions=12)
+
+
+def image_encoder() -> transformers.PretrainedConfig:
+    return transformers.CONFIG_MAPPING["smolvlm_vision"](**_VISION)
+
+
+def decisions() -> transformers.DecisionTransformerConfig:
+    return transformers.DecisionTransformerConfig(
+        state_dim=5, act_dim=3, hidden_size=16, n_layer=1, n_head=2, max_ep_len=32
+    )
+
+
 def owlvit() -> transformers.OwlViTConfig:
     return transformers.OwlViTConfig(text_config=_TEXT, vision_config=_VISION, projection_dim=16)
 
@@ -273,9 +312,7 @@ MODELS: dict[str, tuple[str, str, Build]] = {
     "decisions": (
         "reinforcement-learning",
         "DecisionTransformerModel",
-        lambda: transformers.DecisionTransformerConfig(
-            state_dim=5, act_dim=3, hidden_size=16, n_layer=1, n_head=2, max_ep_len=32
-        ),
+        decisions,
     ),
 }
 """The task, the class and the configuration of each model."""

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import opsetta
 from opsetta.exporter.huggingface.encoder_decoders import _encode_image_text
+from opsetta.exporter.huggingface.image_text import encode_media
 
 from ...models.generators import VOCABULARY
 
@@ -311,3 +312,10 @@ def test_features_of_images_may_be_a_tensor():
     images = torch.randn(1, 2, 2)
     inputs = {"input_ids": torch.tensor([[9, 9, 3]]), "pixel_values": images}
     assert torch.equal(_encode_image_text(model, inputs, [])[:, :2], images)
+
+
+def test_features_of_images_may_be_those_of_the_model_without_its_head():
+    images = torch.randn(1, 2, 2)
+    owner = types.SimpleNamespace(get_image_features=lambda pixel_values: pixel_values)
+    features = encode_media(types.SimpleNamespace(model=owner), {"pixel_values": images}, [])
+    assert torch.equal(features, images[0])

@@ -1,6 +1,7 @@
 """Tasks of Hugging Face folders: the default task, and the files at other sizes than the example's."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
@@ -15,7 +16,18 @@ from opsetta.exporter.huggingface.tasks.table import TASKS
 
 from ...models.generators import write_folder
 from .task_inputs import other_inputs
-from .task_models import MODELS, bert, clip, trocr
+from .task_models import (
+    MODELS,
+    bert,
+    clip,
+    decisions,
+    dpr,
+    image_encoder,
+    llava,
+    masked_sounds,
+    patches,
+    trocr,
+)
 
 SLOW = (
     "sam detection features-of-a-detector segments matching spectrogram spectrogram-patches vits xvector "
@@ -232,10 +244,40 @@ def test_weights_that_the_file_does_not_read_may_be_missing(tmp_path):
     np.testing.assert_allclose(states, model.bert(**inputs).last_hidden_state.detach(), atol=1e-5)
 
 
-def test_features_of_a_model_of_texts_and_images_are_refused(tmp_path):
-    write_folder("CLIPModel", clip(), tmp_path)
-    with pytest.raises(opsetta.UsageError, match="CLIPModel is a model of image, text"):
-        opsetta.export_huggingface(tmp_path, tmp_path / "out", task="feature-extraction")
+@pytest.mark.parametrize(
+    ("architecture", "make_config", "outputs"),
+    [
+        ("CLIPModel", clip, ["text_embeds", "image_embeds"]),
+        ("LlavaModel", llava, ["last_hidden_state"]),
+        ("DPRQuestionEncoder", dpr, ["pooler_output"]),
+        ("Qwen2_5_VisionTransformerPretrainedModel", patches, ["pooler_output"]),
+        ("DecisionTransformerModel", decisions, ["last_hidden_state"]),
+        ("AudioFlamingo3Encoder", masked_sounds, ["last_hidden_state"]),
+        ("SmolVLMVisionTransformer", image_encoder, ["last_hidden_state"]),
+    ],
+)
+def test_features_agree_at_other_sizes(architecture, make_config, outputs, tmp_path):
+    """Of compared texts and images, of texts alone, of other outputs, of patches, of sounds with a mask."""
+    model = write_folder(architecture, make_config(), tmp_path / "folder")
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        written = opsetta.export_huggingface(
+            tmp_path / "folder", tmp_path / "out", task="feature-extraction", opset=13
+        )
+    alone = [str(item.message) for item in caught if "texts alone" in str(item.message)]
+    assert alone == (
+        ["the file is for texts alone, although LlavaModel is a model of image, text"]
+        if architecture == "LlavaModel"
+        else []
+    )
+    program = opsetta.load(written.graphs[0].path)
+    assert program.output_names == outputs
+    inputs = other_inputs(program)
+    results = program.run({key: tensor.numpy() for key, tensor in inputs.items()})
+    with torch.no_grad():
+        expected = model(**inputs)
+    for output, result in zip(outputs, results, strict=True):
+        np.testing.assert_allclose(result, expected[output].numpy(), atol=1e-4, rtol=1e-3, err_msg=output)
 
 
 def test_models_with_other_inputs_are_refused(tmp_path):
