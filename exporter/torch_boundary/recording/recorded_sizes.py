@@ -183,6 +183,7 @@ class DynamicSizes(FixedSizes):
         """
         module = _GraphHolder(root, graph)
         environment = self.mode.shape_env
+        assert environment is not None
         # torch solves no equalities of rounded numbers. The search for size limits reads these guards.
         rounded = definitions_of(environment)
         guards = [guard for guard in environment.guards if guard.expr.free_symbols.isdisjoint(rounded)]
