@@ -11,7 +11,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import sympy
 
@@ -146,17 +146,11 @@ class BranchSearch:
         line = branch.violated[-1].line
         self._trials.restrict(_text(branch.violated), ("the model's branch is not known", line), [line])
 
-    def repeat(self, guard: Guard, valid_points: Iterable[Point] = ()) -> None:
-        """Try a condition at more points that violate it and that no restriction excludes.
-
-        Args:
-            valid_points: points at which the graph is known to be valid; those that violate it count.
-        """
+    def repeat(self, guard: Guard) -> None:
+        """Try a condition at more points that violate it and that no restriction excludes."""
         affordable = _NODES_OF_TRIALS // max(1, self._trials.number_of_operators)
         count = min(max(_LEAST_VIOLATIONS, affordable), _MOST_VIOLATIONS)
-        valid_count = sum(not guard.holds(point) for point in valid_points)
-        if valid_count >= count:
-            return
+        valid_count = 0
         refusals: list[Failure] = []
         for point in () if self._is_restriction(guard) else self._violations(guard, self._trials.base):
             # A model may refuse empty tensors for a reason unrelated to the condition.

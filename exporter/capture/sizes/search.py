@@ -122,14 +122,9 @@ class Search:
         )
         conditions = list(self._read_questions(environment_of(self._placeholders), {}))
         guards = [*conditions, *(guard for guard in self._guards if guard.has_floats)]
-        asked_by_user = {condition.expression for condition in conditions}
         for guard in {guard.expression: guard for guard in reversed(guards)}.values():
-            if guard.is_number or is_about_one(guard, self.base):
-                continue
-            # The kernels of a detector ask dozens of questions about one rounded size.
-            points = () if guard.expression in asked_by_user else self._tried
-            valid_points = [key for key in points if self._tried[key] is None]
-            self._branches.repeat(guard, [dict(zip(self.base, key, strict=True)) for key in valid_points])
+            if not guard.is_number and not is_about_one(guard, self.base):
+                self._branches.repeat(guard)
         # A text leads to no branch that another capture would show.
         self._branches.try_branch(Branch(self.base), [guard for guard in conditions if not guard.is_text])
         return self._take_unexplored()

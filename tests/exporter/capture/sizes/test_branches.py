@@ -136,25 +136,6 @@ def test_a_branch_without_further_conditions_adds_no_restriction() -> None:
     assert not program.dimensions["n"].restrictions
 
 
-def test_known_points_count_where_a_condition_is_repeated() -> None:
-    symbol = sympy.Symbol("n", integer=True, positive=True)
-    tried: list[Any] = []
-    trials = Trials(
-        base={"n": 2},
-        number_of_operators=10_000,
-        limit=dict,
-        is_refused=lambda point: False,
-        failure_at=tried.append,
-        restrict=lambda *restriction: None,
-        is_restriction=lambda condition: False,
-    )
-    guard = Guard(symbol < 5, {symbol: "n"}, "")
-    BranchSearch(trials).repeat(guard, [{"n": n} for n in (3, 5, 8, 4, 9)])
-    assert not tried
-    BranchSearch(trials).repeat(guard, [{"n": n} for n in (3, 4, 9)])
-    assert len(tried) == 2
-
-
 def test_the_number_of_branches_is_bounded() -> None:
     symbol = sympy.Symbol("n", integer=True, positive=True)
     conditions = [Guard(sympy.Ne(symbol, size), {symbol: "n"}, "") for size in range(3, 43)]
