@@ -20,6 +20,7 @@ from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from .irrelevant_conditions import is_irrelevant
 from .process.process_state import replace_attribute
+from .symbolic_sizes import definitions_of
 
 _TORCH = os.path.dirname(torch.__file__) + os.sep
 _DYNAMO = os.path.join(_TORCH, "_dynamo") + os.sep
@@ -114,15 +115,17 @@ def note(environment: ShapeEnv, node: SymNode, answer: bool | int | float) -> No
         is_tested = called is not None and called.f_code is _TRUTH_OF_CONDITION
         if condition in questions or (is_tested and not is_number and is_irrelevant(frame)):
             return
-        if file.startswith(tuple(folder for folder, _ in _TRUSTED)) and _asks_for_one(condition):
+        if file.startswith(tuple(folder for folder, _ in _TRUSTED)) and _asks_for_one(condition, environment):
             return
         questions[condition] = Question(is_number or bool(answer), file, frame.f_lineno, is_number)
 
 
-def _asks_for_one(condition: sympy.Basic) -> bool:
+def _asks_for_one(condition: sympy.Basic, environment: ShapeEnv) -> bool:
     """Whether a condition compares a dynamic size itself with 1, not a number computed from sizes."""
     is_comparison = isinstance(condition, (sympy.Eq, sympy.Ne)) and sympy.S.One in condition.args
-    return is_comparison and any(side.is_Symbol for side in condition.args)
+    return is_comparison and any(
+        side.is_Symbol and side not in definitions_of(environment) for side in condition.args
+    )
 
 
 @contextlib.contextmanager

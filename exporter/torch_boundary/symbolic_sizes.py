@@ -131,8 +131,32 @@ INTEGER_DIVISION: dict[str, Callable[[sympy.Expr, sympy.Expr], sympy.Expr]] = {
 """The expressions of torch's divisions of two symbolic integers."""
 
 
-def new_symbol(environment: ShapeEnv, name: str, size: int) -> object:
-    """A new symbol for an unbounded size, which is 1 in the example."""
+ROUNDINGS = (TruncToInt, FloorToInt, CeilToInt, RoundToInt)
+"""The functions of sympy that round a float to an integer."""
+
+
+def new_symbol(
+    environment: ShapeEnv, name: str, size: int, bounds: ValueRanges[sympy.Expr] | None = None
+) -> sympy.Symbol:
+    """A new symbol for a size.
+
+    Args:
+        size: in the example.
+        bounds: the smallest and the largest size; by default torch assumes that it is at least 2.
+    """
     from torch._dynamo.source import ConstantSource
 
-    return environment.create_symbol(size, ConstantSource(name), DimDynamic.DYNAMIC, constraint_dim=None)
+    source = ConstantSource(name)
+    if bounds is None:
+        return environment.create_symbol(size, source, DimDynamic.DYNAMIC, constraint_dim=None)
+    symbol = environment.create_symbol(
+        size, source, DimDynamic.DYNAMIC, positive=None, do_not_specialize_zero_one=True
+    )
+    environment.constrain_symbol_range(symbol, bounds.lower, bounds.upper)
+    return symbol
+
+
+def definitions_of(environment: object) -> dict[sympy.Symbol, sympy.Expr]:
+    """The expressions that symbols stand for which are no sizes of inputs; see `SizeEnvironment`."""
+    definitions: dict[sympy.Symbol, sympy.Expr] = getattr(environment, "definitions", {})
+    return definitions

@@ -32,6 +32,7 @@ from .operator_trace import (
     slice_arguments,
     written_arguments,
 )
+from .tensors_of_sizes import TensorsOfSizes
 from .written_values import COPIES
 
 
@@ -72,6 +73,7 @@ class GraphWalk:
         self.trace = Trace()
         self._module = module
         self._nodes = iter(module.graph.nodes)
+        self._of_sizes = TensorsOfSizes(module.graph)
         self._inputs = iter(inputs)
         self._run = run
         self._same_value = same_value
@@ -188,6 +190,13 @@ class GraphWalk:
         values = self._values
         if marks_decision(node):
             values[node] = None
+            return True
+        if node in self._of_sizes.parts:
+            return True
+        if node in self._of_sizes:
+            # The model makes a constant, which the fake mode wraps.
+            tensor = self._of_sizes.make(node, values)
+            self._store(node, getattr(tensor, "constant", None) if isinstance(tensor, FakeTensor) else tensor)
             return True
         if not isinstance(target, OpOverload):
             args = [argument(item, values) for item in node.args]

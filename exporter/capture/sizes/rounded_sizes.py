@@ -12,12 +12,6 @@ from ...torch_boundary import symbolic_sizes as functions
 from .operator_trace import line_of_guard
 from .python_expressions import expression_text
 
-_ROUNDED = (
-    functions.TruncToInt,
-    functions.FloorToInt,
-    functions.CeilToInt,
-    functions.RoundToInt,
-)
 _CONDITIONS = (functions.Mod, functions.PythonMod, sympy.Min, sympy.Max, functions.Min, functions.Max)
 """Functions that, in a guard, restrict sizes without fixing one."""
 
@@ -31,10 +25,13 @@ def describe_rounded(captured: Sequence[object]) -> str | None:
     tensors = [counterpart for counterpart in captured if isinstance(counterpart, torch.Tensor)]
     sizes: list[Any] = [size for tensor in tensors for size in tensor.shape]
     symbolic = next((size for size in sizes if isinstance(size, torch.SymInt)), None)
-    for guard in symbolic.node.shape_env.guards if symbolic is not None else ():
+    if symbolic is None:
+        return None
+    definitions = functions.definitions_of(symbolic.node.shape_env)
+    for guard in symbolic.node.shape_env.guards:
         if not isinstance(guard.expr, sympy.Eq):
             continue
-        computed, number = guard.expr.args
+        computed, number = guard.expr.xreplace(definitions).args
         if number.is_Integer and _is_pinned(computed, number):
             text = expression_text(computed, {symbol: str(symbol) for symbol in computed.free_symbols})
             return (
@@ -60,4 +57,4 @@ def _is_pinned(computed: sympy.Expr, number: sympy.Integer) -> bool:
     divided = computed.atoms(functions.FloorDiv, functions.CleanDiv)
     if computed.has(*_CONDITIONS) or not all(division.args[1].is_number for division in divided):
         return False
-    return bool((bool(divided) and number > 1) or computed.has(*_ROUNDED))
+    return bool((bool(divided) and number > 1) or computed.has(*functions.ROUNDINGS))

@@ -22,7 +22,7 @@ from ...captured_graph.dimensions import SizeRestriction
 from ...torch_boundary.fake_tensors import FakeTensor
 from ...torch_boundary.size_questions import questions_of, trusts_form_for_one
 from ...torch_boundary.symbolic_numbers import Size
-from ...torch_boundary.symbolic_sizes import ShapeEnv
+from ...torch_boundary.symbolic_sizes import ShapeEnv, definitions_of
 from .branches import OF_MODEL, Branch, BranchSearch, Failure, Trials, is_about_one
 from .critical_sizes import find_boundary, find_first_failure
 from .example_sizes import leaf_at_sizes
@@ -30,7 +30,7 @@ from .general_side import point_of_other_sides
 from .guards import Guard, Point
 from .neutral_calls import adds_neutral_call
 from .operator_trace import Trace, line_of_guard
-from .size_limits import SizeLimits, declared_range, environment_of, sums_of_symbols
+from .size_limits import SizeLimits, declared_range, environment_of, sizes_at, sums_of_symbols
 from .trials import NotRun, Tracer
 
 _FURTHEST = 1 << 20
@@ -188,8 +188,9 @@ class Search:
         environment = environment_of(self._placeholders)
         if environment is None:
             return
+        definitions = definitions_of(environment)
         for guard in environment.guards:
-            expression = environment.replace(guard.expr).xreplace(self._sums)
+            expression = environment.replace(guard.expr.xreplace(definitions)).xreplace(self._sums)
             symbols = expression.free_symbols
             if symbols and symbols <= self._names.keys():
                 dimensions = {symbol: self._names[symbol] for symbol in symbols}
@@ -205,7 +206,9 @@ class Search:
         """
         if environment is None:
             return
+        definitions = definitions_of(environment)
         for condition, question in questions_of(environment).items():
+            condition = condition.xreplace(definitions)
             expression = environment.replace(condition if question.answer else sympy.Not(condition))
             expression = expression.xreplace(symbols).xreplace(self._sums)
             names = expression.free_symbols
@@ -454,14 +457,7 @@ class Search:
 
     def _sizes_at(self, point: Point) -> Callable[[Size], int | None]:
         """A function from symbolic sizes to their values at a point, or None."""
-        sizes = {symbol: sympy.Integer(point[name]) for symbol, name in self._names.items() if name in point}
-
-        @functools.cache
-        def value_of(expression: sympy.Expr) -> int | None:
-            size_value = expression.xreplace(self._sums).xreplace(sizes)
-            return int(size_value) if size_value.is_Integer else None
-
-        return lambda size: size if isinstance(size, int) else value_of(size.node.expr)
+        return sizes_at(point, self._names, self._sums, environment_of(self._placeholders))
 
     def _traces(self, point: Point) -> tuple[Trace, Trace]:
         run = functools.partial(self._tracer.run, lambda: self.values_at(point), self._sizes_at(point))

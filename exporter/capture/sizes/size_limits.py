@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import sympy
 import torch
 
 from ...captured_graph.dimensions import SizeRestriction, evaluate
-from ...torch_boundary.symbolic_sizes import ShapeEnv
+from ...torch_boundary.symbolic_numbers import Size
+from ...torch_boundary.symbolic_sizes import ShapeEnv, definitions_of
 from .guards import Point
 from .operator_trace import line_of_guard
 
@@ -105,6 +107,33 @@ def environment_of(placeholders: Sequence[object]) -> ShapeEnv | None:
                 environment: ShapeEnv = size.node.shape_env
                 return environment
     return None
+
+
+def sizes_at(
+    point: Point,
+    names: Mapping[sympy.Symbol, str],
+    sums: Mapping[sympy.Symbol, sympy.Expr],
+    environment: ShapeEnv | None,
+) -> Callable[[Size], int | None]:
+    """A function from symbolic sizes to their values at a point, or None.
+
+    Args:
+        sums: the sum of symbols for the symbol of each declared sum.
+        environment: the record of the sizes.
+    """
+    sizes = {symbol: sympy.Integer(point[name]) for symbol, name in names.items() if name in point}
+    definitions = definitions_of(environment)
+
+    @functools.cache
+    def value_of(expression: sympy.Expr) -> int | None:
+        computed = {
+            symbol: definitions[symbol].xreplace(sums).xreplace(sizes)
+            for symbol in expression.free_symbols & definitions.keys()
+        }
+        value = expression.xreplace(sums).xreplace({**sizes, **computed})
+        return int(value) if value.is_Integer else None
+
+    return lambda size: size if isinstance(size, int) else value_of(size.node.expr)
 
 
 def sums_of_symbols(

@@ -25,7 +25,7 @@ from ..export_internals import (
 )
 from ..fake_tensors import FakeTensor, FakeTensorMode
 from ..process.process_state import replace_attribute
-from ..symbolic_sizes import ValueRanges
+from ..symbolic_sizes import ValueRanges, definitions_of
 
 Call = tuple[tuple[object, ...], dict[str, object]]
 Ranges = dict[sympy.Symbol, "ValueRanges[sympy.Expr]"]
@@ -182,7 +182,15 @@ class DynamicSizes(FixedSizes):
             ValueError, AssertionError: the model does not allow the sizes that the caller wants.
         """
         module = _GraphHolder(root, graph)
-        with replace_attribute(symbolic_shapes, "DimConstraints", _Constraints):
+        environment = self.mode.shape_env
+        assert environment is not None
+        # torch solves no equalities of rounded numbers. The search for size limits reads these guards.
+        rounded = definitions_of(environment)
+        guards = [guard for guard in environment.guards if guard.expr.free_symbols.isdisjoint(rounded)]
+        with (
+            replace_attribute(symbolic_shapes, "DimConstraints", _Constraints),
+            replace_attribute(environment, "guards", guards),
+        ):
             non_strict_utils.produce_guards_and_solve_constraints(
                 self.mode, module, self._dynamic_shapes, self._equalities, self._signature
             )

@@ -26,12 +26,14 @@ from .divisions import (
     short_quotient,
 )
 from .nodes import SizeNode
+from .rounded_numbers import RoundedNumbers
 
 
 class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
     """Makes symbolic numbers, and keeps the ranges, equalities and guards of their symbols.
 
     Attributes:
+        definitions: for the symbol of a number that was rounded from a long expression, this expression.
         facts: counts the ranges and replacements learned; undecided comparisons are retried when it grows.
         numbers: the nodes of constant integers.
         fixing: the stack of the call that first fixed a symbol at one number.
@@ -46,6 +48,8 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
     """
 
     def __init__(self, **settings: Any):
+        self._rounded = RoundedNumbers(self)
+        self.definitions = self._rounded.definitions
         self.keeps_ones = False
         self.has_kept_ones = False
         self.facts = 0
@@ -178,6 +182,8 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
 
     def _node(self, expression: sympy.Basic, pytype: type, hint: Any) -> SizeNode:
         expression = self.replace(expression)
+        if pytype is int:
+            expression = self._rounded.shorten(expression, hint)
         polynomial = self.polynomial(expression) if pytype is int else None
         if polynomial is not None and self.expression_of(polynomial) == expression:
             return self.size(polynomial)
@@ -400,6 +406,8 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         self._learn()
 
     def _set_replacement(self, a: Any, tgt: Any, msg: str) -> None:
+        if self._rounded.is_circular(a, tgt):
+            return
         before = self.replacements.get(a)
         # Only the first one, because later ones often follow from it.
         if self.fixing is None and tgt.is_number:
@@ -408,6 +416,10 @@ class SizeEnvironment(numbers.ShapeEnv):  # type: ignore[misc]
         super()._set_replacement(a, tgt, msg)
         self._learn()
         if self.replacements.get(a) != before:
+            for symbol, definition in self.definitions.items():
+                value = self.replace(definition)
+                if value.is_number and symbol not in self.replacements:
+                    super()._set_replacement(symbol, value, msg)
             for node in self._all_nodes:
                 node.refresh()
 

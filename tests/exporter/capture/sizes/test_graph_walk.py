@@ -53,6 +53,14 @@ class WrittenApart(torch.nn.Module):
         return positions, x.t().contiguous() + 1
 
 
+class OfSizes(torch.nn.Module):
+    """Tensors of sizes are constants in a run at given sizes, and operators in the graph."""
+
+    def forward(self, x: torch.Tensor) -> Any:
+        ratio = torch.tensor(x.shape[0], dtype=torch.float32) / torch.tensor(7.0)
+        return x * ratio, torch.tensor(x.shape[0] + 1)
+
+
 class Expanded(torch.nn.Module):
     """At one row the sum is not broadcast; the graph's sizes hold for others only."""
 
@@ -94,6 +102,14 @@ def test_a_graph_calls_what_its_model_calls(model: type[torch.nn.Module], rows: 
     assert of_model.error is None
     assert of_model.steps == of_graph.steps
     assert of_model.results == of_graph.results
+    assert not of_graph.differing_axes
+
+
+def test_tensors_of_sizes_need_no_run_of_the_graph() -> None:
+    of_model, of_graph = traces_at(OfSizes(), 7)
+    assert of_model.error is of_graph.error is None
+    # A trace of operators is that of a second run.
+    assert not of_model.steps
     assert not of_graph.differing_axes
 
 
