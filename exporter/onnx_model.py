@@ -351,16 +351,29 @@ class OnnxModel(PlannableModel):
 
         return find_differences(self.model, second.model, bounds_of(self.trusted), names=names)
 
-    def compare_layers(self, second: OnnxModel, inputs: Mapping[str, np.ndarray]) -> tuple[OutputReport, ...]:
+    def compare_layers(
+        self,
+        second: OnnxModel,
+        inputs: Mapping[str, np.ndarray],
+        *,
+        runtimes: tuple[str, str] = ("onnxruntime", "onnxruntime"),
+    ) -> tuple[OutputReport, ...]:
         """The differences of all tensors that have the same name in both models, in order.
 
+        Args:
+            second: another model, or this one, to compare two runtimes.
+            runtimes: what runs this model, and the second: `"onnxruntime"`, `"reference"`
+                (`onnx.reference`) or `"openvino"`.
+
         Raises:
-            UsageError: the models have other numbers of inputs, or no name in common.
-            InferenceError: onnxruntime is not installed, or refuses one of the models.
+            UsageError: the models have other numbers of inputs, no name in common, or there is no such
+                runtime.
+            InferenceError: a runtime is not installed, or refuses its model.
         """
         from .inspection.layers import compare_layers
 
-        return compare_layers(self.model, second.model, inputs, bounds_of(self.trusted))
+        bounds = bounds_of(self.trusted)
+        return compare_layers(self.model, second.model, inputs, bounds, runtimes=runtimes)
 
     def reduce(self, fails: Callable[[OnnxModel], bool]) -> OnnxModel:
         """A small part of the model for which `fails` is still true.
