@@ -155,20 +155,33 @@ class OnnxModel(PlannableModel):
 
         return self._with(extract_part(self.model, inputs, outputs, bounds_of(self.trusted)))
 
-    def join(self, second: OnnxModel, connect: Mapping[str, str], *, keep_outputs: bool = False) -> OnnxModel:
-        """This model and another, which has the same opset, as one.
+    def join(
+        self,
+        second: OnnxModel,
+        connect: Mapping[str, str],
+        *,
+        keep_outputs: bool = False,
+        opset: int | None = None,
+    ) -> OnnxModel:
+        """This model and another as one.
 
         Args:
             connect: inputs of the second model, by the outputs of this one that feed them.
             keep_outputs: whether connected outputs stay outputs.
+            opset: the opset of the result; by default the higher one of both. A model at another opset is
+                converted first.
 
         Raises:
-            UsageError: there is no such output or input, or types or opsets differ.
+            UsageError: there is no such output or input, their types differ, or the models use other
+                versions of a domain or of a function.
+            UnsupportedOperatorsError: the opset cannot express one of the models.
         """
         from .editing.parts import join_models
 
-        joined = join_models(self.model, second.model, connect, keeps_outputs=keep_outputs)
-        return self._with(joined, trusted=self.trusted and second.trusted)
+        is_trusted = self.trusted and second.trusted
+        limits = bounds_of(is_trusted)
+        joined = join_models(self.model, second.model, connect, keep_outputs, opset, self.registry, limits)
+        return self._with(joined, is_trusted)
 
     def edit(
         self, *, drop_outputs: Collection[str] = (), constants: Mapping[str, object] | None = None
