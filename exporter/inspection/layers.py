@@ -76,8 +76,8 @@ def compare_layers(
             default_rtol, default_atol = TOLERANCES.get(shorter.name, (None, None))
             tolerances = default_rtol if rtol is None else rtol, default_atol if atol is None else atol
             converted = actual.astype(expected.dtype)
-            sides = {"expected_by": "the first file", "actual_by": "the second"}
-            if runtimes[0] != runtimes[1]:
-                sides = {"expected_by": runtimes[0], "actual_by": runtimes[1]}
-            reports.append(compare(name, converted, expected, *tolerances, **sides))
+            sides = ("the first file", "the second") if runtimes[0] == runtimes[1] else runtimes
+            reports.append(
+                compare(name, converted, expected, *tolerances, expected_by=sides[0], actual_by=sides[1])
+            )
     return tuple(reports)

@@ -1,0 +1,71 @@
+"""Gives shape inference the ranks that follow from the lengths of computed shapes.
+
+onnx infers nothing for a Reshape or Expand whose target has sizes that it cannot compute, as in every
+transformer with dynamic sizes that torch.onnx wrote. The number of these sizes is the rank.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import onnx
+
+from ...registration.inference.constant_integers import MAXIMUM_RANK
+from ..files.reading.subgraphs import with_subgraphs
+
+_TARGETS = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}
+"""Operators with an input that lists the sizes of the result, and the position of that input."""
+
+Infos = Mapping[str, onnx.ValueInfoProto]
+
+
+def with_known_ranks(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx.ModelProto | None:
+    """A copy of a model that states ranks which its inference lacks; None if it lacks none of them.
+
+    Args:
+        model: the model before inference.
+        inferred: the model after inference.
+    """
+    outer_infos = _infos(inferred.graph)
+    infos_by_graph = [list(_missing_ranks(graph, outer_infos)) for graph in with_subgraphs(inferred.graph)]
+    if not any(infos_by_graph):
+        return None
+    ranked = onnx.ModelProto()
+    ranked.CopyFrom(model)
+    for graph, infos in zip(with_subgraphs(ranked.graph), infos_by_graph, strict=True):
+        stated = {info.name: info for info in (*graph.value_info, *graph.output)}
+        for info in infos:
+            (stated.get(info.name) or graph.value_info.add()).CopyFrom(info)
+    return ranked
+
+
+def _infos(graph: onnx.GraphProto) -> dict[str, onnx.ValueInfoProto]:
+    return {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
+
+
+def _missing_ranks(graph: onnx.GraphProto, outer_infos: Infos) -> Iterator[onnx.ValueInfoProto]:
+    """The results of a graph whose rank follows from the length of a target, with as many unknown sizes."""
+    infos = {**outer_infos, **_infos(graph)}
+    for node in graph.node:
+        position = _TARGETS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
+        if position is None or not node.output or len(node.input) <= position:
+            continue
+        result, target = infos.get(node.output[0]), infos.get(node.input[position])
+        if result is None or target is None or not result.type.tensor_type.elem_type:
+            continue
+        sizes = target.type.tensor_type.shape.dim
+        if result.type.tensor_type.HasField("shape") or len(sizes) != 1 or not sizes[0].HasField("dim_value"):
+            continue
+        rank = sizes[0].dim_value
+        if node.op_type == "Expand":
+            data = infos.get(node.input[0])
+            if data is None or not data.type.tensor_type.HasField("shape"):
+                continue
+            rank = max(rank, len(data.type.tensor_type.shape.dim))
+        if 0 <= rank <= MAXIMUM_RANK:
+            info = onnx.ValueInfoProto()
+            info.CopyFrom(result)
+            info.type.tensor_type.shape.SetInParent()
+            for _ in range(rank):
+                info.type.tensor_type.shape.dim.add()
+            yield info
