@@ -1,7 +1,7 @@
 """Gives shape inference the ranks that follow from the lengths of computed shapes.
 
-onnx infers nothing for a Reshape or Expand whose target has sizes that it cannot compute, as in every
-transformer with dynamic sizes that torch.onnx wrote. The number of these sizes is the rank.
+onnx infers nothing for a Reshape whose target has sizes that it cannot compute, as in every transformer with
+dynamic sizes that torch.onnx wrote. The number of these sizes is the rank.
 """
 
 from __future__ import annotations
@@ -12,9 +12,6 @@ import onnx
 
 from ...registration.inference.constant_integers import MAXIMUM_RANK
 from ..files.reading.subgraphs import with_subgraphs
-
-_TARGETS = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0}
-"""Operators with an input that lists the sizes of the result, and the position of that input."""
 
 Infos = Mapping[str, onnx.ValueInfoProto]
 
@@ -47,21 +44,15 @@ def _missing_ranks(graph: onnx.GraphProto, outer_infos: Infos) -> Iterator[onnx.
     """The results of a graph whose rank follows from the length of a target, with as many unknown sizes."""
     infos = {**outer_infos, **_infos(graph)}
     for node in graph.node:
-        position = _TARGETS.get(node.op_type) if node.domain in ("", "ai.onnx") else None
-        if position is None or not node.output or len(node.input) <= position:
+        if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx") or len(node.input) < 2:
             continue
-        result, target = infos.get(node.output[0]), infos.get(node.input[position])
+        result, target = infos.get(node.output[0]) if node.output else None, infos.get(node.input[1])
         if result is None or target is None or not result.type.tensor_type.elem_type:
             continue
         sizes = target.type.tensor_type.shape.dim
         if result.type.tensor_type.HasField("shape") or len(sizes) != 1 or not sizes[0].HasField("dim_value"):
             continue
         rank = sizes[0].dim_value
-        if node.op_type == "Expand":
-            data = infos.get(node.input[0])
-            if data is None or not data.type.tensor_type.HasField("shape"):
-                continue
-            rank = max(rank, len(data.type.tensor_type.shape.dim))
         if 0 <= rank <= MAXIMUM_RANK:
             info = onnx.ValueInfoProto()
             info.CopyFrom(result)
