@@ -51,7 +51,8 @@ def infer_shapes(
         ValueError: the same.
     """
     inferred = _infer(model, data_prop, strict, bounds)
-    for _ in range(_ROUNDS if data_prop else 0):
+    # A strict inference checks what the model itself states.
+    for _ in range(_ROUNDS if data_prop and not strict else 0):
         ranked = with_known_ranks(model, inferred)
         if ranked is None:
             break

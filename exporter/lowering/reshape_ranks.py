@@ -6,43 +6,36 @@ dynamic sizes that torch.onnx wrote. The number of these sizes is the rank.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 import onnx
 
 from ...registration.inference.constant_integers import MAXIMUM_RANK
-from ..files.reading.subgraphs import with_subgraphs
-
-Infos = Mapping[str, onnx.ValueInfoProto]
 
 
 def with_known_ranks(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx.ModelProto | None:
     """A copy of a model that states ranks which its inference lacks; None if it lacks none of them.
 
+    Sub-graphs are left out: before opset 11 such a Reshape hides that branches of an If have unequal ranks.
+
     Args:
         model: the model before inference.
         inferred: the model after inference.
     """
-    outer_infos = _infos(inferred.graph)
-    infos_by_graph = [list(_missing_ranks(graph, outer_infos)) for graph in with_subgraphs(inferred.graph)]
-    if not any(infos_by_graph):
+    infos = list(_missing_ranks(inferred.graph))
+    if not infos:
         return None
     ranked = onnx.ModelProto()
     ranked.CopyFrom(model)
-    for graph, infos in zip(with_subgraphs(ranked.graph), infos_by_graph, strict=True):
-        stated = {info.name: info for info in (*graph.value_info, *graph.output)}
-        for info in infos:
-            (stated.get(info.name) or graph.value_info.add()).CopyFrom(info)
+    stated = {info.name: info for info in (*ranked.graph.value_info, *ranked.graph.output)}
+    for info in infos:
+        (stated.get(info.name) or ranked.graph.value_info.add()).CopyFrom(info)
     return ranked
 
 
-def _infos(graph: onnx.GraphProto) -> dict[str, onnx.ValueInfoProto]:
-    return {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
-
-
-def _missing_ranks(graph: onnx.GraphProto, outer_infos: Infos) -> Iterator[onnx.ValueInfoProto]:
+def _missing_ranks(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
     """The results of a graph whose rank follows from the length of a target, with as many unknown sizes."""
-    infos = {**outer_infos, **_infos(graph)}
+    infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
     for node in graph.node:
         if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx") or len(node.input) < 2:
             continue

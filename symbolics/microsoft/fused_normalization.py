@@ -97,7 +97,7 @@ def quantized_embed_layer_normalization(
     gamma_zero_point: Value,
     beta_zero_point: Value,
     epsilon: float = _EPSILON,
-) -> list[Value | None]:
+) -> list[Value]:
     """The tables and parameters are quantized; the normalization is computed in float."""
     quantized = [word_embedding_quant, position_embedding_quant, segment_embedding, gamma_quant, beta_quant]
     scales = [

@@ -69,16 +69,11 @@ def infer_shape(node: ir.Node, opset: int) -> None:
         return
     attributes = {name: attribute.value for name, attribute in node.attributes.items()}
     result = node.outputs[0]
+    result.shape = shape_inference.infer(node.op_type, node.inputs, attributes)
     schema = operator_schema(node.op_type, opset)
-    if result.type is None and schema is not None:
-        pairs = zip(schema.inputs, node.inputs, strict=False)
-        types = {formal.variable: value.type for formal, value in pairs if formal.variable and value}
-        formal_result = schema.outputs[0]
-        only_type = ir.TensorType(*formal_result.dtypes) if len(formal_result.dtypes) == 1 else None
-        result.type = types.get(formal_result.variable, only_type)
-    # Files cannot state a shape without a type.
-    if result.type is not None:
-        result.shape = shape_inference.infer(node.op_type, node.inputs, attributes)
+    if result.type is None and schema is not None and len(schema.outputs[0].dtypes) == 1:
+        # Files cannot state a shape without a type.
+        result.type = ir.TensorType(*schema.outputs[0].dtypes)
 
 
 class BranchNames:
