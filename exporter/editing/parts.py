@@ -94,9 +94,11 @@ def join_models(
     feeds = {str(value.name): value for value in added.graph.inputs}
     for result, feed in connections.items():
         if result not in results:
-            raise UsageError(f"the first model has no output '{result}': it has {', '.join(results)}")
+            raise UsageError(
+                f"the first model has no output '{result}': it has {', '.join(results) or 'none'}"
+            )
         if feed not in feeds:
-            raise UsageError(f"the second model has no input '{feed}': it has {', '.join(feeds)}")
+            raise UsageError(f"the second model has no input '{feed}': it has {', '.join(feeds) or 'none'}")
         if results[result].dtype != feeds[feed].dtype:
             raise UsageError(
                 f"output '{result}' has {results[result].dtype} elements, and input '{feed}' "

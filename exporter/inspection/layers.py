@@ -40,7 +40,12 @@ def compare_layers(
     """
     sources = source_of(first, bounds), source_of(second, bounds)
     tables = [
-        {str(v.name): v for node in source.graph for v in node.outputs if v.name and v.dtype is not None}
+        {
+            str(value.name): value
+            # An input that is an output has no node.
+            for value in (*(v for node in source.graph for v in node.outputs), *source.graph.outputs)
+            if value.name and value.dtype is not None
+        }
         for source in sources
     ]
     names = []

@@ -1,6 +1,7 @@
 """Costs of nodes, differences, layers side by side, and the smallest part that fails."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -112,6 +113,24 @@ def test_layers_show_where_two_files_part(model, tmp_path, run):
     code, out = run("compare", "m.onnx", "o.onnx", "--layers", "--json")
     assert (code, json.loads(out)["first_outside_tolerance"]) == (1, "r")
     assert run("compare", "m.onnx", "m.onnx", "--layers")[0] == 0
+
+
+EMPTY = '<ir_version: 8, opset_import: ["" : 13]> net (float[2] x) => (float[2] x) { }'
+
+
+def test_an_input_that_is_an_output_is_compared(tmp_path, run):
+    store(tmp_path / "e.onnx", EMPTY)
+    assert run("compare", "e.onnx", "e.onnx", "--layers")[0] == 0
+    assert run("convert", "e.onnx", "--opset", "13", "--fp16", "--verify", "-o", "half.onnx")[0] == 0
+
+
+@pytest.mark.parametrize(("other", "text"), [(1.0, ""), (3.0, "differs by 2 at most"), (np.nan, "inf|nan")])
+def test_weights_of_nan_and_infinity(tmp_path, other, text):
+    first, second = (
+        store(tmp_path / f"{number}.onnx", w=np.array([np.nan, np.inf, number], np.float32))
+        for number in (1.0, other)
+    )
+    assert re.fullmatch(f".*({text}).*" if text else "", first.differences(second).weights.get("w", ""))
 
 
 RUNTIMES = """
