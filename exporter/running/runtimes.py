@@ -35,14 +35,14 @@ def runner_in(
         raise UsageError(f"there is no runtime '{runtime}': it must be one of {', '.join(RUNTIMES)}")
 
     @functools.cache
-    def opened() -> Execute:
+    def open_once() -> Execute:
         with stored_model(model) as stored:
             return _OTHER_RUNTIMES[runtime](stored)
 
     def execute(feed: Feed) -> list[RuntimeValue]:
         # Runtimes have error classes of their own, and Python's for operators that they lack.
         try:
-            return opened()({name: as_python(value) for name, value in feed.items()})
+            return open_once()({name: as_python(value) for name, value in feed.items()})
         except InferenceError:
             raise
         except Exception as error:

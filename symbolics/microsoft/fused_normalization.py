@@ -114,9 +114,9 @@ def quantized_embed_layer_normalization(
         gamma_zero_point,
         beta_zero_point,
     ]
-    words, *others = [
+    tables = [
         None if values is None else g.op("DequantizeLinear", values, scale, zero_point)
         for values, scale, zero_point in zip(quantized, scales, zero_points, strict=True)
     ]
-    name, arguments = "com.microsoft::EmbedLayerNormalization", (input_ids, segment_ids, words, *others, mask)
+    name, arguments = "com.microsoft::EmbedLayerNormalization", (input_ids, segment_ids, *tables, mask)
     return g.call_outputs(name, *arguments, epsilon=epsilon)[:2]

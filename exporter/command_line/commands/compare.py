@@ -114,9 +114,9 @@ def _compare_layers(
     if second is None and pair[0] == pair[1]:
         raise UsageError("pass a second file, or another runtime with --runtime: reference or openvino")
     model = load_onnx(first, trusted)
-    other = model if second is None else load_onnx(second, trusted)
+    second_model = model if second is None else load_onnx(second, trusted)
     feed = random_inputs(inputs_of_model(model.model), sizes=sizes)
-    reports = model.compare_layers(other, feed, runtimes=(pair[0], pair[1]))
+    reports = model.compare_layers(second_model, feed, runtimes=(pair[0], pair[1]))
     parting = next((report.name for report in reports if not report.within_tolerance), None)
     if as_json:
         # JSON has no infinity, which is the error of tensors of other shapes.
