@@ -155,20 +155,33 @@ class OnnxModel(PlannableModel):
 
         return self._with(extract_part(self.model, inputs, outputs, bounds_of(self.trusted)))
 
-    def join(self, second: OnnxModel, connect: Mapping[str, str], *, keep_outputs: bool = False) -> OnnxModel:
-        """This model and another, which has the same opset, as one.
+    def join(
+        self,
+        second: OnnxModel,
+        connect: Mapping[str, str],
+        *,
+        keep_outputs: bool = False,
+        opset: int | None = None,
+    ) -> OnnxModel:
+        """This model and another as one.
 
         Args:
             connect: inputs of the second model, by the outputs of this one that feed them.
             keep_outputs: whether connected outputs stay outputs.
+            opset: the opset of the result; by default the higher one of both. A model at another opset is
+                converted first.
 
         Raises:
-            UsageError: there is no such output or input, or types or opsets differ.
+            UsageError: there is no such output or input, their types differ, or the models use other
+                versions of a domain or of a function.
+            UnsupportedOperatorsError: the opset cannot express one of the models.
         """
         from .editing.parts import join_models
 
-        joined = join_models(self.model, second.model, connect, keeps_outputs=keep_outputs)
-        return self._with(joined, trusted=self.trusted and second.trusted)
+        is_trusted = self.trusted and second.trusted
+        limits = bounds_of(is_trusted)
+        joined = join_models(self.model, second.model, connect, keep_outputs, opset, self.registry, limits)
+        return self._with(joined, is_trusted)
 
     def edit(
         self, *, drop_outputs: Collection[str] = (), constants: Mapping[str, object] | None = None
@@ -351,16 +364,29 @@ class OnnxModel(PlannableModel):
 
         return find_differences(self.model, second.model, bounds_of(self.trusted), names=names)
 
-    def compare_layers(self, second: OnnxModel, inputs: Mapping[str, np.ndarray]) -> tuple[OutputReport, ...]:
+    def compare_layers(
+        self,
+        second: OnnxModel,
+        inputs: Mapping[str, np.ndarray],
+        *,
+        runtimes: tuple[str, str] = ("onnxruntime", "onnxruntime"),
+    ) -> tuple[OutputReport, ...]:
         """The differences of all tensors that have the same name in both models, in order.
 
+        Args:
+            second: another model, or this one, to compare two runtimes.
+            runtimes: what runs this model, and the second: `"onnxruntime"`, `"reference"`
+                (`onnx.reference`) or `"openvino"`.
+
         Raises:
-            UsageError: the models have other numbers of inputs, or no name in common.
-            InferenceError: onnxruntime is not installed, or refuses one of the models.
+            UsageError: the models have other numbers of inputs, no name in common, or there is no such
+                runtime.
+            InferenceError: a runtime is not installed, or refuses its model.
         """
         from .inspection.layers import compare_layers
 
-        return compare_layers(self.model, second.model, inputs, bounds_of(self.trusted))
+        bounds = bounds_of(self.trusted)
+        return compare_layers(self.model, second.model, inputs, bounds, runtimes=runtimes)
 
     def reduce(self, fails: Callable[[OnnxModel], bool]) -> OnnxModel:
         """A small part of the model for which `fails` is still true.

@@ -23,7 +23,7 @@ class ModelCheck:
         runtime: the version of onnxruntime that ran it; "" if none did.
         runtime_error: why onnxruntime refuses it, or fails; "" if it does not.
         skipped: why it was not run, or "" if it was.
-        problems: what each target does not support, by the name of the target; none for those that take it.
+        problems: what each target does not support besides the invalid nodes, by the name of the target.
     """
 
     invalid: tuple[InvalidNode, ...]
@@ -37,13 +37,20 @@ class ModelCheck:
         """Whether every node is valid, and onnxruntime, if it was asked, runs the model."""
         return not self.invalid and not self.runtime_error
 
+    @property
+    def supported_by(self) -> tuple[str, ...]:
+        """The targets that have no known problem with the model; none supports invalid nodes."""
+        return tuple(name for name, problems in self.problems.items() if not (problems or self.invalid))
+
     def lines(self) -> list[str]:
         """A sentence for each result, and a line for each target that does not support the model."""
         lines = [f"  - {node}" for node in self.invalid]
         outcome = f"the model was not run: {self.skipped}" if self.skipped else "runs it on random inputs"
         lines.append(f"onnxruntime {self.runtime}".rstrip() + f": {self.runtime_error or outcome}")
-        takers = [name for name, problems in self.problems.items() if not problems]
-        lines.append(f"targets without known problems: {', '.join(takers) or 'none'}")
+        names = ", ".join(self.supported_by) or "none"
+        lines.append(f"targets without known problems: {names}")
+        if self.invalid:
+            lines[-1] += ", because of the nodes that are not valid; the other problems:"
         for name, problems in self.problems.items():
             if problems:
                 more = f", and {len(problems) - 1} more" if len(problems) > 1 else ""
@@ -77,7 +84,7 @@ def check_everywhere(model: ir.Model, invalid: Sequence[InvalidNode], *, run: bo
             skipped = str(error)
     parts = ModelParts.of(model)
     problems = {
-        name: tuple(find_problems(model, load_target(name), is_file=True, invalid=invalid, parts=parts))
+        name: tuple(find_problems(model, load_target(name), is_file=True, invalid=(), parts=parts))
         for name in target_names()
     }
     return ModelCheck(tuple(invalid), runtime, error_text, skipped, problems)

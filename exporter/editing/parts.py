@@ -8,9 +8,10 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.passes import common
 
-from ...registration import GraphError, Names, UsageError
+from ...registration import GraphError, Names, Registry, UsageError
 from ...registration.arguments import every_node, graphs_of
-from ..files.reading import Bounds
+from ..files.reading import BOUNDS, Bounds
+from ..lowering.conversion.conversion import convert
 from ..lowering.conversion.preparation import copy_of, opset_of, source_of
 from .interface import substitute_sizes
 
@@ -57,32 +58,47 @@ def extract_part(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str],
 
 
 def join_models(
-    first: ir.Model, second: ir.Model, connections: Mapping[str, str], *, keeps_outputs: bool = False
+    first: ir.Model,
+    second: ir.Model,
+    connections: Mapping[str, str],
+    keeps_outputs: bool = False,
+    opset: int | None = None,
+    registry: Registry | None = None,
+    bounds: Bounds = BOUNDS,
 ) -> ir.Model:
     """Both models as one, where outputs of the first are inputs of the second; weights are shared.
 
     Names of the second model that the first has, too, get a number.
 
     Args:
-        first, second: models at the same opset.
         connections: inputs of the second model, by the outputs of the first.
         keeps_outputs: whether connected outputs stay outputs.
+        opset: that of the result; by default the higher one of both. A model at another one is converted.
+        registry, bounds: symbolic functions for a conversion, and limits of it.
 
     Raises:
-        UsageError: there is no such output or input, their types differ, or the opsets differ.
+        UsageError: there is no such output or input, their types differ, or they use other versions of a
+            domain or of a function.
+        UnsupportedOperatorsError: the opset cannot express one of the models.
     """
-    if opset_of(first) != opset_of(second):
-        raise UsageError(
-            f"the first model has opset {opset_of(first)}, and the second {opset_of(second)}: convert one"
-        )
-    joined, added = copy_of(first), copy_of(second)
+    opsets = [version for version in map(opset_of, (first, second)) if version is not None]
+    common = max(opsets, default=None) if opset is None else opset
+    joined, added = (
+        copy_of(model)
+        if common is None or opset_of(model) in (None, common)
+        else convert(model, common, registry, bounds)
+        for model in (first, second)
+    )
+    _join_definitions(joined, added)
     results = {str(value.name): value for value in joined.graph.outputs}
     feeds = {str(value.name): value for value in added.graph.inputs}
     for result, feed in connections.items():
         if result not in results:
-            raise UsageError(f"the first model has no output '{result}': it has {', '.join(results)}")
+            raise UsageError(
+                f"the first model has no output '{result}': it has {', '.join(results) or 'none'}"
+            )
         if feed not in feeds:
-            raise UsageError(f"the second model has no input '{feed}': it has {', '.join(feeds)}")
+            raise UsageError(f"the second model has no input '{feed}': it has {', '.join(feeds) or 'none'}")
         if results[result].dtype != feeds[feed].dtype:
             raise UsageError(
                 f"output '{result}' has {results[result].dtype} elements, and input '{feed}' "
@@ -103,10 +119,31 @@ def join_models(
     added.graph.outputs.clear()
     joined.graph.outputs.clear()
     joined.graph.outputs.extend(outputs)
-    for domain, version in added.graph.opset_imports.items():
-        joined.graph.opset_imports.setdefault(domain, version)
-    joined.functions.update(added.functions)
     return joined
+
+
+def _join_definitions(joined: ir.Model, added: ir.Model) -> None:
+    """Give the first model the IR version, the domains and the functions that the nodes of both need.
+
+    Raises:
+        UsageError: both use a domain or a function in different versions.
+    """
+    joined.ir_version = max(joined.ir_version, added.ir_version)
+    used_domains = [{node.domain for node in every_node(model.graph)} for model in (joined, added)]
+    imports = joined.graph.opset_imports
+    for domain, version in added.graph.opset_imports.items():
+        # Many files import domains that no node has.
+        if imports.get(domain, version) != version and all(domain in used for used in used_domains):
+            raise UsageError(
+                f"the first model has version {imports[domain]} of the domain '{domain}', and the second "
+                f"version {version}"
+            )
+        if domain not in imports or domain not in used_domains[0]:
+            imports[domain] = version
+    for key, function in added.functions.items():
+        twin = joined.functions.setdefault(key, function)
+        if twin is not function and ir.to_proto(twin) != ir.to_proto(function):
+            raise UsageError(f"both models have a function '{key[0]}::{key[1]}', and these differ")
 
 
 def edit_interface(

@@ -1,4 +1,4 @@
-"""Compares the values of two models of one function, tensor by tensor, to find where they part."""
+"""Compares the values of two models of one function, or of two runtimes, tensor by tensor."""
 
 from __future__ import annotations
 
@@ -23,6 +23,8 @@ def compare_layers(
     bounds: Bounds,
     rtol: float | None = None,
     atol: float | None = None,
+    *,
+    runtimes: tuple[str, str] = ("onnxruntime", "onnxruntime"),
 ) -> tuple[OutputReport, ...]:
     """The errors of all tensors that both models compute under one name, in the order of the first.
 
@@ -30,14 +32,20 @@ def compare_layers(
         feed: arrays by the names of the first model's inputs; the second takes them in order.
         bounds: limits on the inference of element types.
         rtol, atol: tolerances; by default those of the element type.
+        runtimes: what runs the first model, and the second: names in `running.runtimes.RUNTIMES`.
 
     Raises:
-        UsageError: the models have other numbers of inputs, or no name in common.
-        InferenceError: onnxruntime refuses one of the models.
+        UsageError: the models have other numbers of inputs, no name in common, or there is no such runtime.
+        InferenceError: a runtime is not installed, or refuses its model.
     """
     sources = source_of(first, bounds), source_of(second, bounds)
     tables = [
-        {str(v.name): v for node in source.graph for v in node.outputs if v.name and v.dtype is not None}
+        {
+            str(value.name): value
+            # An input that is an output has no node.
+            for value in (*(v for node in source.graph for v in node.outputs), *source.graph.outputs)
+            if value.name and value.dtype is not None
+        }
         for source in sources
     ]
     names = []
@@ -48,10 +56,10 @@ def compare_layers(
     if not names:
         raise UsageError("the models compute no tensor of the same name and element type")
     runners = []
-    for source, table in zip(sources, tables, strict=True):
+    for source, table, runtime in zip(sources, tables, runtimes, strict=True):
         source.graph.outputs.clear()
         source.graph.outputs.extend(table[name] for name in names)
-        runners.append(Runner.of_model(source))
+        runners.append(Runner.of_model(source, runtime=runtime))
     inputs = [runner.inputs.names for runner in runners]
     if len(inputs[0]) != len(inputs[1]):
         raise UsageError(f"one model has {len(inputs[0])} inputs, and the other {len(inputs[1])}")
@@ -73,5 +81,8 @@ def compare_layers(
             default_rtol, default_atol = TOLERANCES.get(shorter.name, (None, None))
             tolerances = default_rtol if rtol is None else rtol, default_atol if atol is None else atol
             converted = actual.astype(expected.dtype)
-            reports.append(compare(name, converted, expected, *tolerances, expected_by="the first file"))
+            sides = ("the first file", "the second") if runtimes[0] == runtimes[1] else runtimes
+            reports.append(
+                compare(name, converted, expected, *tolerances, expected_by=sides[0], actual_by=sides[1])
+            )
     return tuple(reports)

@@ -34,7 +34,7 @@ from ...registration import (
     facts_of,
     holder_of,
 )
-from ...registration.arguments import graphs_of, overloaded_name
+from ...registration.arguments import every_node, graphs_of, overloaded_name
 from ...registration.opsets import check_opset, ir_version
 from ...registration.origins import set_origins
 from ...registration.schemas import first_opset_with_dtype, first_version, operator_schema
@@ -195,6 +195,10 @@ class Driver(abc.ABC, Generic[S]):
             self.graph.initializers.add(value)
             self.state.add(value)
         self._finish_outputs()
+        for node in every_node(self.graph):
+            for value in node.outputs:
+                # Files cannot state a shape without a type, as behind operators that ONNX does not have.
+                value.shape = None if value.type is None else value.shape
         check_nodes(model, self.known_invalid)
         if model.ir_version < FREE_INITIALIZERS:
             initializers_as_inputs(model, self.state)

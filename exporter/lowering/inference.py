@@ -20,12 +20,15 @@ from . import forks
 from .inference_risks import is_risky
 from .negative_sizes import may_slice_negative_sizes
 from .rank_bounds import RankBounds
+from .reshape_ranks import with_known_ranks
 from .slice_dimensions import with_named_slices
 
 InferenceError = onnx.shape_inference.InferenceError
 
 _PROPORTION = 16
 """Bytes of memory for each byte of the message; inferred shapes take as much as the nodes."""
+_ROUNDS = 3
+"""How often inference is repeated with ranks that follow from the ranks before."""
 _SECONDS, _BYTES_IN_A_SECOND = 60, 100_000
 """A fork that infers is ended after this time, which is many times what inference takes."""
 _DIMENSION = 64
@@ -48,6 +51,12 @@ def infer_shapes(
         ValueError: the same.
     """
     inferred = _infer(model, data_prop, strict, bounds)
+    # A strict inference checks what the model itself states.
+    for _ in range(_ROUNDS if data_prop and not strict else 0):
+        ranked = with_known_ranks(model, inferred)
+        if ranked is None:
+            break
+        model, inferred = ranked, _infer(ranked, data_prop, strict, bounds)
     named = with_named_slices(model, inferred)
     return inferred if named is None else _infer(named, data_prop, strict, bounds)
 

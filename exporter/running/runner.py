@@ -15,7 +15,8 @@ import onnx_ir as ir
 from ...registration import OpsettaError
 from . import verification
 from .model_inputs import Feed, ModelInputs, inputs_of_model, inputs_of_session, is_torch_tensor
-from .session import CPU, OpenSession, Providers, RuntimeValue, Session, as_python, open_session
+from .runtimes import runner_in
+from .session import CPU, OpenSession, Providers, RuntimeValue, as_python, open_session
 
 if TYPE_CHECKING:
     import torch
@@ -55,19 +56,22 @@ class Runner:
         providers: Providers = CPU,
         threads: int | None = None,
         complex_outputs: Sequence[int] = (),
+        runtime: str = "onnxruntime",
     ) -> Runner:
         """A runner of a model in memory, whose session is opened at the first run.
 
         Args:
             values, metadata: as for `inputs_of_model`.
             threads: as for `session_options`.
+            runtime: what runs it, a name in `RUNTIMES`.
 
         Raises:
+            UsageError: there is no such runtime.
             DimensionError: the metadata does not have the documented form.
         """
         names = [value.name or "" for value in model.graph.outputs]
-        session = Session(model, providers, threads=threads)
-        return cls(inputs_of_model(model, values, metadata), names, session.run, complex_outputs)
+        execute = runner_in(runtime, model, providers, threads=threads)
+        return cls(inputs_of_model(model, values, metadata), names, execute, complex_outputs)
 
     @classmethod
     def of_file(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import math
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -101,21 +102,29 @@ class Session:
         return self._session.run(inputs)
 
     def _open(self) -> onnxruntime.InferenceSession:
-        # Opening a file needs onnxruntime alone; onnx and onnx-ir take longer to import.
-        from ..files import writing
+        with stored_model(self._model) as stored:
+            is_small = isinstance(stored, bytes) and len(stored) < _SMALL_MODEL
+            options = session_options(1 if is_small and self._threads is None else self._threads)
+            # Few runs follow here: threads that wait for the next one busily would only take time from torch.
+            options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+            return open_session(stored, "the model", self._providers, options)
 
-        payload = writing.to_bytes(self._model)
-        is_small = payload is not None and len(payload) < _SMALL_MODEL
-        options = session_options(1 if is_small and self._threads is None else self._threads)
-        # Few runs follow here: threads that wait for the next one busily would only take time from torch.
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        if payload is not None:
-            return open_session(payload, "the model", self._providers, options)
-        # A protobuf message is at most 2 GB: larger models need a file with external data.
-        with tempfile.TemporaryDirectory() as folder:
-            path = os.path.join(folder, "model.onnx")
-            writing.save(self._model, path)
-            return open_session(path, "the model", self._providers, options)
+
+@contextlib.contextmanager
+def stored_model(model: ir.Model) -> Iterator[bytes | str]:
+    """A model as one message, or the path of a temporary file if it exceeds one."""
+    # Opening a file needs onnxruntime alone; onnx and onnx-ir take longer to import.
+    from ..files import writing
+
+    payload = writing.to_bytes(model)
+    if payload is not None:
+        yield payload
+        return
+    # A protobuf message is at most 2 GB: larger models need a file with external data.
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.onnx")
+        writing.save(model, path)
+        yield path
 
 
 def need_onnxruntime() -> None:

@@ -63,17 +63,18 @@ def compare(
     atol: float | None = None,
     *,
     expected_by: str = "eager",
+    actual_by: str = "onnxruntime",
 ) -> OutputReport:
     """Compare one output with the expected result: element type, shape, then every element.
 
     Args:
         actual, expected: numpy arrays or torch tensors.
-        expected_by: the source of `expected`, for the message.
+        expected_by, actual_by: the sources of both, for the message.
     """
     actual, expected = as_array(actual), as_array(expected)
     if actual.dtype != expected.dtype or actual.shape != expected.shape:
         problem = (
-            f"onnxruntime gave {actual.dtype} {list(actual.shape)}, "
+            f"{actual_by} gave {actual.dtype} {list(actual.shape)}, "
             f"{expected_by} {expected.dtype} {list(expected.shape)}"
         )
         return OutputReport(name, float("inf"), float("inf"), (), False, problem, float("inf"))

@@ -85,10 +85,14 @@ def _keys_between(g: GraphContext, scores: Value, bounds: Value) -> Value:
     if count is not None and batch is not None and same_size(count, batch):
         before = g.op("Less", keys, g.op("Unsqueeze", bounds, axes=[1]))
         return g.op("Unsqueeze", before, axes=[1, 2])
-    if not isinstance(count, int) or not isinstance(batch, int) or count != 2 * batch:
+    if isinstance(count, int) and isinstance(batch, int) and count != 2 * batch:
         raise g.refuse("a mask of one dimension must have as many elements as the batch, or twice as many")
-    # The vector has all ends first, and then all starts.
-    ends, starts = g.op("Split", g.op("Unsqueeze", bounds, axes=[1]), axis=0, split=[batch, batch], outputs=2)
+    # The vector has all ends first, and then all starts. Unknown sizes may mean that it has no starts: 0.
+    rows = g.op("Reshape", bounds, g.stack([-1, g.size(scores, 0)]))
+    columns = g.op("Transpose", g.op("Concat", rows, g.op("Mul", rows, 0), axis=0), perm=[1, 0])
+    ends, starts = (
+        g.op("Slice", columns, starts=[position], ends=[position + 1], axes=[1]) for position in (0, 1)
+    )
     before = g.op("Less", keys, ends)
     inside = g.op("And", before, g.op("Not", g.op("Less", keys, starts)))
     return g.op("Unsqueeze", inside, axes=[1, 2])

@@ -73,3 +73,50 @@ def embed_layer_normalization(
     counts = g.op("ReduceSum", is_counted, axes=[1], keepdims=0)
     normalised = g.op("LayerNormalization", total, gamma, beta, axis=-1, epsilon=epsilon)
     return [normalised, counts, total]
+
+
+@microsoft_symbolic("QEmbedLayerNormalization")
+def quantized_embed_layer_normalization(
+    g: GraphContext,
+    input_ids: Value,
+    segment_ids: Value | None,
+    word_embedding_quant: Value,
+    position_embedding_quant: Value,
+    segment_embedding: Value | None,
+    gamma_quant: Value,
+    beta_quant: Value,
+    mask: Value | None,
+    word_embedding_scale: Value,
+    position_embedding_scale: Value,
+    segment_embedding_scale: Value | None,
+    gamma_scale: Value,
+    beta_scale: Value,
+    word_embedding_zero_point: Value,
+    position_embedding_zero_point: Value,
+    segment_embedding_zero_point: Value | None,
+    gamma_zero_point: Value,
+    beta_zero_point: Value,
+    epsilon: float = _EPSILON,
+) -> list[Value]:
+    """The tables and parameters are quantized; the normalization is computed in float."""
+    quantized = [word_embedding_quant, position_embedding_quant, segment_embedding, gamma_quant, beta_quant]
+    scales = [
+        word_embedding_scale,
+        position_embedding_scale,
+        segment_embedding_scale,
+        gamma_scale,
+        beta_scale,
+    ]
+    zero_points = [
+        word_embedding_zero_point,
+        position_embedding_zero_point,
+        segment_embedding_zero_point,
+        gamma_zero_point,
+        beta_zero_point,
+    ]
+    tables = [
+        None if values is None else g.op("DequantizeLinear", values, scale, zero_point)
+        for values, scale, zero_point in zip(quantized, scales, zero_points, strict=True)
+    ]
+    name, arguments = "com.microsoft::EmbedLayerNormalization", (input_ids, segment_ids, *tables, mask)
+    return g.call_outputs(name, *arguments, epsilon=epsilon)[:2]

@@ -72,6 +72,20 @@ RECORDS = {
         {},
         3,
     ),
+    "quantized embeddings": (
+        "QEmbedLayerNormalization",
+        [
+            IDS,
+            IDS % 2,
+            *(integers(0, 255, rows, 8, dtype=np.uint8) for rows in (5, 6, 2)),
+            *(integers(0, 255, 8, dtype=np.uint8) for _ in range(2)),
+            MASK,
+            *(number(0.01 * position) for position in range(1, 6)),
+            *(number(128, np.uint8) for _ in range(5)),
+        ],
+        {},
+        2,
+    ),
     "attention": ("Attention", [X, *PROJECTION], {"num_heads": 2, "unidirectional": 1}, 2),
     "attention with a mask": ("Attention", [X, *PROJECTION, MASK], {"num_heads": 2}, 1),
     "attention without keys": (
@@ -240,7 +254,12 @@ COMPUTED = {
     "QLinearConcat": (2, 5),
 }
 COMPUTED |= {"MultiHeadAttention": (0, 1, 2, 4, 6, 7), "EmbedLayerNormalization": (0, 1, 7, 8)}
-COMPUTED |= {"RotaryEmbedding": (0, 1), "GatherBlockQuantized": (1,), "QLinearWhere": (0, 1, 4)}
+COMPUTED |= {
+    "QEmbedLayerNormalization": (0, 1, 7),
+    "RotaryEmbedding": (0, 1),
+    "GatherBlockQuantized": (1,),
+    "QLinearWhere": (0, 1, 4),
+}
 
 
 def model_of(operator, inputs, attributes, outputs):
@@ -311,6 +330,20 @@ def test_a_quantized_recurrent_layer_rounds_inputs_and_states_as_the_kernel_does
         assert [entry.domain for entry in lowered.model_proto.opset_import] == [""]
         for array, kernel_result in zip(lowered.run(feeds), expected, strict=True):
             np.testing.assert_allclose(array, kernel_result, atol=tolerance)
+
+
+@pytest.mark.parametrize("name", ["attention to a length", "attention between"])
+def test_lengths_of_an_unknown_batch(name):
+    """What onnxruntime's optimizer writes for models with dynamic sizes."""
+    operator, inputs, attributes, outputs = RECORDS[name]
+    proto, feeds = model_of(operator, inputs, attributes, outputs)
+    expected = run(proto, **feeds)
+    for position, sizes in ((0, ["b", "s", 8]), (1, ["m"])):
+        declared = proto.graph.input[position]
+        declared.CopyFrom(value(declared.name, sizes, declared.type.tensor_type.elem_type))
+    proto.graph.output[0].CopyFrom(value("output0", [None] * 3))
+    lowered = OnnxModel(ir.from_proto(proto)).lower(13, standard=True)
+    np.testing.assert_allclose(lowered.run(feeds)[0], expected[0], atol=1e-4)
 
 
 def test_sizes_reach_quantized_attention_through_operators_that_onnx_does_not_know():

@@ -226,6 +226,50 @@ def test_results_of_batch_normalization_that_nothing_reads_mean_training(opset, 
     check_conversions(model, tmp_path / "m.onnx", {"x": x}, opsets, expected)
 
 
+@pytest.mark.parametrize("axes", [None, [0, 2]])
+def test_moments_of_half_precision_below_9(axes, tmp_path):
+    """The body of ONNX mixes FLOAT and FLOAT16, and onnxruntime has no kernel."""
+    attributes = {} if axes is None else {"axes": axes}
+    half = TensorProto.FLOAT16
+    node = helper.make_node("MeanVarianceNormalization", ["x"], ["y"], **attributes)
+    model = model_of([node], [value("x", [2, 3, 4, 1], half)], [value("y", [2, 3, 4, 1], half)], opset=13)
+    x = np.random.default_rng(3).standard_normal((2, 3, 4, 1)).astype(np.float16)
+    wide, dims = x.astype(np.float32), (0, 2) if axes else (0, 2, 3)
+    expected = (wide - wide.mean(dims, keepdims=True)) / wide.std(dims, keepdims=True)
+    for opset in (7, 8):
+        result = results(lowered(model, tmp_path / "m.onnx", opset), {"x": x})[0]
+        np.testing.assert_allclose(result, expected, atol=4e-3)
+
+
+@pytest.mark.parametrize("source_opset", [8, 9])
+def test_an_operator_below_its_first_opset_has_its_body(source_opset, tmp_path):
+    """onnxruntime's optimizer writes such nodes, which onnx.checker refuses."""
+    node = helper.make_node("ThresholdedRelu", ["x"], ["y"], alpha=0.5)
+    model = model_of([node], [value("x", [4])], [value("y", [4])], opset=source_opset)
+    feed = {"x": np.array([-1, 0.25, 0.5, 2], np.float32)}
+    for opset in (7, source_opset, 13):
+        converted = lowered(model, tmp_path / "m.onnx", opset)
+        onnx.checker.check_model(converted, full_check=True)
+        np.testing.assert_array_equal(results(converted, feed)[0], [0, 0, 0, 2])
+
+
+def test_the_length_of_computed_sizes_is_a_rank(tmp_path):
+    """torch.onnx writes such targets for every transformer with dynamic sizes."""
+    nodes = [
+        helper.make_node("ReduceSum", ["n"], ["total"], keepdims=1, axes=[0]),
+        helper.make_node("Mul", ["total", "total"], ["size"]),
+        helper.make_node("Concat", ["size", "n", "size"], ["sizes"], axis=0),
+        helper.make_node("Reshape", ["x", "sizes"], ["a"]),
+        helper.make_node("ReduceMean", ["a"], ["y"], axes=[-2]),
+    ]
+    inputs = [value("x", [1, 1, 1]), value("n", [1], INT64)]
+    model = model_of(nodes, inputs, [value("y", None)], opset=11)
+    feed = {"x": np.ones((1, 1, 1), np.float32), "n": np.array([1])}
+    expected = results(model, feed)[0]
+    # Before opset 11 an axis cannot count from the end.
+    np.testing.assert_array_equal(results(lowered(model, tmp_path / "m.onnx", 9), feed)[0], expected)
+
+
 @pytest.mark.parametrize("alpha", [0.0, -0.5, 2.0])
 def test_celu_of_any_slope(alpha, tmp_path):
     model = model_of(
@@ -247,6 +291,19 @@ def test_grid_sample_of_integers(kind, padding, tmp_path):
     expected = onnx.reference.ReferenceEvaluator(model).run(None, feed)[0]
     for opset in (7, 9, 13):
         np.testing.assert_array_equal(results(lowered(model, tmp_path / "m.onnx", opset), feed)[0], expected)
+
+
+def test_nothing_is_logged_of_values_without_a_type(tmp_path, caplog):
+    nodes = [
+        helper.make_node("Gelu", ["x"], ["g"], domain="com.microsoft"),
+        helper.make_node("Own", ["g"], ["o"], domain="custom"),
+        helper.make_node("Reshape", ["o", "s"], ["y"]),
+        helper.make_node("Own", ["y"], ["z"], domain="custom"),
+    ]
+    model = model_of(nodes, [value("x", [2, 3])], [value("z", None)], [stored("s", [3, 2])], opset=13)
+    model.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    lowered(model, tmp_path / "m.onnx", 17, standard=True)
+    assert not caplog.messages
 
 
 def test_valid_files_are_copied_without_a_warning(tmp_path):

@@ -23,7 +23,12 @@ if TYPE_CHECKING:
 
 def compare(
     first: Annotated[pathlib.Path, typer.Argument(metavar="A.onnx", help="A file.")],
-    second: Annotated[pathlib.Path, typer.Argument(metavar="B.onnx", help="The file to compare it with.")],
+    second: Annotated[
+        pathlib.Path | None,
+        typer.Argument(
+            metavar="B.onnx", help="The file to compare it with; not needed to compare two runtimes."
+        ),
+    ] = None,
     runs: Annotated[
         int, typer.Option(min=0, help="The number of measured runs of each file; 0 measures no latency.")
     ] = 20,
@@ -39,12 +44,20 @@ def compare(
             help="Compare instead tensors with one name in both files, and name the first that differs.",
         ),
     ] = False,
+    runtime: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --layers, what runs the files: onnxruntime, reference (onnx.reference) or openvino. "
+            "Pass it twice for another one for the second file, or with one file for that file in both.",
+        ),
+    ] = None,
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
     """Compare two files: operators, weights, latency and results.
 
-    Both run in onnxruntime, on the same random inputs.
+    Both run in onnxruntime, on the same random inputs. With --layers, one file may run in two runtimes.
     """
     from ...running.comparison import compare_files
 
@@ -53,8 +66,12 @@ def compare(
     except UsageError as error:
         raise typer.BadParameter(str(error)) from error
     if layers:
-        _compare_layers(first, second, sizes, trusted, as_json)
+        _compare_layers(first, second, runtime or [], sizes, trusted, as_json)
         return
+    if runtime:
+        raise UsageError("--runtime needs --layers")
+    if second is None:
+        raise UsageError("pass the file to compare with, or --layers and --runtime for another runtime")
     comparison = compare_files(
         first, second, runs=runs, seeds=range(seeds), dimensions=sizes, trusted=trusted
     )
@@ -78,30 +95,42 @@ def compare(
 
 
 def _compare_layers(
-    first: pathlib.Path, second: pathlib.Path, sizes: Mapping[str, int], trusted: bool, as_json: bool
+    first: pathlib.Path,
+    second: pathlib.Path | None,
+    runtimes: list[str],
+    sizes: Mapping[str, int],
+    trusted: bool,
+    as_json: bool,
 ) -> None:
     """Print the error of each tensor, and the first one outside tolerance; exit with 1 if there is one."""
     from ...running.model_inputs import inputs_of_model
     from ...running.random_inputs import random_inputs
 
-    models = load_onnx(first, trusted), load_onnx(second, trusted)
-    feed = random_inputs(inputs_of_model(models[0].model), sizes=sizes)
-    reports = models[0].compare_layers(models[1], feed)
+    # A single runtime runs both files, or is compared with onnxruntime on one file.
+    pair = [*([runtimes[0] if second else "onnxruntime"] if len(runtimes) == 1 else []), *runtimes]
+    pair = pair or ["onnxruntime", "onnxruntime"]
+    if len(pair) != 2:
+        raise UsageError("--runtime may be passed twice at most")
+    if second is None and pair[0] == pair[1]:
+        raise UsageError("pass a second file, or another runtime with --runtime: reference or openvino")
+    model = load_onnx(first, trusted)
+    second_model = model if second is None else load_onnx(second, trusted)
+    feed = random_inputs(inputs_of_model(model.model), sizes=sizes)
+    reports = model.compare_layers(second_model, feed, runtimes=(pair[0], pair[1]))
     parting = next((report.name for report in reports if not report.within_tolerance), None)
     if as_json:
         # JSON has no infinity, which is the error of tensors of other shapes.
-        errors = {r.name: None if r.problem else r.max_absolute_error for r in reports}
-        tensors = [{"name": name, "max_absolute_error": error} for name, error in errors.items()]
-        print_json({"tensors": tensors, "first_outside_tolerance": parting})
+        errors = {r.name: r.max_absolute_error for r in reports}
+        tensors = [
+            {"name": name, "max_absolute_error": error if math.isfinite(error) else None}
+            for name, error in errors.items()
+        ]
+        print_json({"runtimes": pair, "tensors": tensors, "first_outside_tolerance": parting})
     else:
         grid = table("tensor", "largest absolute error", "")
         for report in reports[:MOST_SHOWN]:
-            row(
-                grid,
-                report.name,
-                f"{report.max_absolute_error:.3g}",
-                "" if report.within_tolerance else "differs",
-            )
+            verdict = "" if report.within_tolerance else report.problem or "differs"
+            row(grid, report.name, f"{report.max_absolute_error:.3g}", verdict)
         show(grid)
         say(f"the first tensor that differs is '{parting}'" if parting else "all are within tolerance")
     if parting is not None:

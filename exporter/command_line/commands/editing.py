@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ....registration import UsageError
+from ....registration.opsets import OPSET_RANGE
 from ..options import export as options
 from ..options.named_values import parse_values
 from ..terminal.output import Output
@@ -65,13 +66,17 @@ def join(
     keep_outputs: Annotated[
         bool, typer.Option("--keep-outputs", help="Also return the outputs that feed an input.")
     ] = False,
+    opset: Annotated[
+        int | None,
+        typer.Option(help=f"The opset of the result, {OPSET_RANGE}; by default the higher one of both."),
+    ] = None,
     external_data: options.ExternalData = None,
     trusted: options.Trusted = False,
     as_json: options.Json = False,
 ) -> None:
     """Write two models as one.
 
-    Outputs of the first model become inputs of the second.
+    Outputs of the first model become inputs of the second. A model at another opset is converted.
     """
     written = Output(output)
     producer, consumer = load_onnx(first, trusted), load_onnx(second, trusted)
@@ -82,7 +87,7 @@ def join(
             f"no output of '{first}' ({', '.join(producer.output_names)}) has the name of an input of "
             f"'{second}' ({', '.join(consumer.input_names)}): pass --connect OUTPUT=INPUT"
         )
-    joined = producer.join(consumer, connections, keep_outputs=keep_outputs)
+    joined = producer.join(consumer, connections, keep_outputs=keep_outputs, opset=opset)
     write_result(written, joined, output, external_data, as_json)
 
 

@@ -64,7 +64,8 @@ def check(
     loaded = load_onnx(model, trusted)
     checked = loaded.check(run=run)
     if as_json:
-        print_json({"file": str(model), "valid": not checked.invalid, **dataclasses.asdict(checked)})
+        facts = dataclasses.asdict(checked) | {"supported_by": checked.supported_by}
+        print_json({"file": str(model), "valid": not checked.invalid, **facts})
     else:
         count = len(checked.invalid)
         validity = f"{count} node{'s' if count > 1 else ''} not valid" if count else "every node is valid"

@@ -19,9 +19,9 @@ from ....registration import (
     schemas,
 )
 from ....registration.schemas import OperatorSchema, inputs_by_name
+from .foreign_operators import WRITTEN_EARLY
 
 _EARLIER_MEANING = re.compile(r"before(\d+)::(\w+)")
-_WRITTEN_EARLY = frozenset({"LayerNormalization", "ThresholdedRelu"})
 # Attributes of old files that no runtime reads.
 _MEANINGLESS = frozenset({"consumed_inputs"})
 
@@ -39,7 +39,7 @@ def schema_of(op_type: str, opset: int) -> OperatorSchema | None:
     earlier_schemas = [
         schema for schema in schemas.operator_schemas(op_type) if schema.since_version <= opset
     ]
-    if not earlier_schemas and op_type in _WRITTEN_EARLY:
+    if not earlier_schemas and op_type in WRITTEN_EARLY:
         return schemas.operator_schemas(op_type)[0]
     return earlier_schemas[-1] if earlier_schemas else None
 

@@ -11,6 +11,7 @@ import onnx.defs
 import onnx_ir as ir
 from onnx_ir import Value
 
+from ....registration.schemas import operator_schemas
 from .binding import node_message, type_message
 
 
@@ -36,15 +37,17 @@ def body_of(
         UnsupportedError: the body depends on an element type that is unknown.
     """
     # The stubs of onnx do not know what its schemas say of functions.
-    schema: Any = onnx.defs.get_schema(op_type, source, "")
+    # onnxruntime writes some operators below the opset at which they begin.
+    version = max(source, operator_schemas(op_type)[0].since_version)
+    schema: Any = onnx.defs.get_schema(op_type, version, "")
     if schema.has_function:
-        version = _nearest_version(schema.function_opset_versions, target)
-        function_form = schema.get_function_with_opset_version(version)
+        nearest = _nearest_version(schema.function_opset_versions, target)
+        function_form = schema.get_function_with_opset_version(nearest)
     elif schema.has_context_dependent_function:
-        version = _nearest_version(schema.context_dependent_function_opset_versions, target)
+        nearest = _nearest_version(schema.context_dependent_function_opset_versions, target)
         message = node_message(op_type, inputs, attributes, outputs)
         types = [type_message(value) for value in inputs]
-        function_form = schema.get_context_dependent_function_with_opset_version(version, message, types)
+        function_form = schema.get_context_dependent_function_with_opset_version(nearest, message, types)
     else:
         return None
     if not function_form:

@@ -48,7 +48,7 @@ from . import binding, body_types, converted_constants
 from .bodies import body_of
 from .chosen_branches import BranchNames, chosen_branch, infer_shape
 from .file_scope import FileScope
-from .foreign_operators import call_foreign, foreign_function, has_foreign_function, has_versions
+from .foreign_operators import call_foreign, foreign_function, has_versions, rewrites_operators
 from .preparation import copy_of, opset_of, source_of, with_contents
 from .replacements import describe, last_node, nodes_after
 from .size import limits_of
@@ -98,7 +98,7 @@ def convert(
     source_opset = opset_of(model)
     # Nothing is converted: the file's graph is copied with all that passes would change.
     has_opset = source_opset == opset and level is None
-    if source_opset is None or (has_opset and not has_foreign_function(model, registry, opset)):
+    if source_opset is None or (has_opset and not rewrites_operators(model, registry, opset)):
         warn_of_invalid(invalid_nodes(model))
         return _attach_carried(model, with_contents(copy_of(model)))
     check_training(model, opset)
@@ -139,7 +139,7 @@ class Conversion(Driver[FileScope]):
         self._hidden: dict[Value, ir.TensorProtocol] = {}
         self._branch_names = BranchNames(source.graph, self.names)
         # The file states no shapes behind operators that ONNX does not have.
-        self._infers_shapes = self.construction.infers = has_foreign_function(source, registry, opset)
+        self._infers_shapes = self.construction.infers = rewrites_operators(source, registry, opset)
         self._shapes = shapes
 
     def properties(self) -> dict[str, object]:

@@ -23,6 +23,8 @@ from ....registration.functions.results import as_list
 from ....registration.schemas import operator_schemas
 from ....registration.warning import warn
 
+WRITTEN_EARLY = frozenset({"LayerNormalization", "ThresholdedRelu"})
+"""Operators that onnxruntime's optimizer writes below the opset at which they begin."""
 LAYOUT_DOMAIN = "com.microsoft.nchwc"
 LAYOUT_REMEDY = (
     "its weights are in the memory layout of one machine's processor: optimize the file with "
@@ -43,10 +45,21 @@ def foreign_function(node: ir.Node, registry: Registry, opset: int) -> SymbolicF
     return None if has_versions(node.op_type) else registry.lookup(f"onnx::{node.op_type}", "", opset)
 
 
-def has_foreign_function(model: ir.Model, registry: Registry | None, opset: int) -> bool:
-    """Whether a function is registered for an operator of the model that ONNX does not have."""
+def rewrites_operators(model: ir.Model, registry: Registry | None, opset: int) -> bool:
+    """Whether nodes are rewritten even if the model has the opset.
+
+    These have a registered function and no operator in ONNX, or onnxruntime's optimizer wrote them.
+    """
     functions = registry_or_default(registry)
-    return any(foreign_function(node, functions, opset) is not None for node in every_node(model.graph))
+    return any(
+        foreign_function(node, functions, opset) is not None
+        or (
+            node.domain in ("", "ai.onnx")
+            and node.op_type in WRITTEN_EARLY
+            and operator_schemas(node.op_type)[0].since_version > opset
+        )
+        for node in every_node(model.graph)
+    )
 
 
 def with_standard_operators(registry: Registry, takes_scan: bool = True) -> Registry:

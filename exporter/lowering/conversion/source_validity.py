@@ -29,8 +29,8 @@ def warn_of_invalid(nodes: Sequence[InvalidNode]) -> None:
 def check_source(source: ir.Model, source_opset: int, opset: int, registry: Registry) -> list[InvalidNode]:
     """The invalid nodes of a file that are written as they are, with a warning.
 
-    These are all of them at the file's own opset, and at others those whose operator ONNX has at no opset,
-    without those that have a symbolic function.
+    These are all that cannot be read at the file's own opset, and at others those whose operator ONNX has at
+    no opset, without those that have a symbolic function.
 
     Raises:
         InvalidNodesError: the meaning of invalid nodes at another opset is not known.
@@ -47,8 +47,9 @@ def check_source(source: ir.Model, source_opset: int, opset: int, registry: Regi
         elif registry.lookup(f"onnx::{node.operator}", "", opset) is None:
             invalid.append(node)
     if source_opset == opset:
-        warn_of_invalid(invalid)
-        return invalid
+        written = [node for node in invalid if node not in readable]
+        warn_of_invalid(written)
+        return written
     foreign = [node for node in invalid if node.is_unknown and not has_versions(node.operator)]
     unreadable = [node for node in invalid if node not in readable and node not in foreign]
     if unreadable:

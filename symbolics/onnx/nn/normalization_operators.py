@@ -75,6 +75,16 @@ def layer_normalization(
     return [result] if outputs == 1 else [result, mean, g.op("Div", 1.0, root)]
 
 
+@onnx_symbolic("onnx::MeanVarianceNormalization", opset=8)
+def mean_variance_normalization(g: GraphContext, X: Value, axes: list[int] | None = None) -> Value:
+    """Below 9. Half precision is computed in float: the body of ONNX adds float constants to it."""
+    dims = [0, 2, 3] if axes is None else axes
+    wide, _ = widen_halves(g, X)
+    distance = g.op("Sub", wide, g.op("ReduceMean", wide, axes=dims))
+    variance = g.op("ReduceMean", g.op("Mul", distance, distance), axes=dims)
+    return cast_like(g, g.op("Div", distance, g.op("Add", g.op("Sqrt", variance), 1e-9)), X)
+
+
 @onnx_symbolic("onnx::RMSNormalization")
 def rms_normalization(
     g: GraphContext, X: Value, scale: Value, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1

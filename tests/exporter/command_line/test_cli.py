@@ -202,6 +202,10 @@ def test_check_says_what_is_valid_runs_and_is_taken(run, exported):
     checked = opsetta.load("wrong.onnx").check(run=True)
     assert [node.operator for node in checked.invalid] == ["Gelu"]
     assert set(checked.problems) == set(facts["problems"])
+    assert (checked.supported_by, facts["supported_by"]) == ((), [])
+    text = "\n".join(checked.lines())
+    assert text.count(checked.invalid[0].reason) == 1
+    assert "targets without known problems: none, because of the nodes that are not valid" in text
 
 
 def test_check_reads_a_file_once(run, exported, monkeypatch):

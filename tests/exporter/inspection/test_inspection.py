@@ -1,6 +1,7 @@
 """Costs of nodes, differences, layers side by side, and the smallest part that fails."""
 
 import json
+import re
 import sys
 
 import numpy as np
@@ -112,6 +113,72 @@ def test_layers_show_where_two_files_part(model, tmp_path, run):
     code, out = run("compare", "m.onnx", "o.onnx", "--layers", "--json")
     assert (code, json.loads(out)["first_outside_tolerance"]) == (1, "r")
     assert run("compare", "m.onnx", "m.onnx", "--layers")[0] == 0
+
+
+EMPTY = '<ir_version: 8, opset_import: ["" : 13]> net (float[2] x) => (float[2] x) { }'
+
+
+def test_an_input_that_is_an_output_is_compared(tmp_path, run):
+    store(tmp_path / "e.onnx", EMPTY)
+    assert run("compare", "e.onnx", "e.onnx", "--layers")[0] == 0
+    assert run("convert", "e.onnx", "--opset", "13", "--fp16", "--verify", "-o", "half.onnx")[0] == 0
+
+
+@pytest.mark.parametrize(("other", "text"), [(1.0, ""), (3.0, "differs by 2 at most"), (np.nan, "inf|nan")])
+def test_weights_of_nan_and_infinity(tmp_path, other, text):
+    first, second = (
+        store(tmp_path / f"{number}.onnx", w=np.array([np.nan, np.inf, number], np.float32))
+        for number in (1.0, other)
+    )
+    assert re.fullmatch(f".*({text}).*" if text else "", first.differences(second).weights.get("w", ""))
+
+
+RUNTIMES = """
+<ir_version: 8, opset_import: ["" : 13, "com.microsoft" : 1]>
+net (float[n, 3] x) => (float[n, 3] scores) {
+  r = Relu(x)
+  noise = RandomNormal<seed = 1.0, shape = [3]>()
+  scores = OPERATOR(r, noise)
+}
+"""
+
+
+def test_layers_show_where_two_runtimes_part(tmp_path, run, monkeypatch):
+    """Each runtime has random numbers of its own."""
+    store(tmp_path / "r.onnx", RUNTIMES.replace("OPERATOR", "Add"))
+    code, out = run("compare", "r.onnx", "--layers", "--runtime", "reference", "--json")
+    assert code == 1
+    report = json.loads(out)
+    assert report["runtimes"] == ["onnxruntime", "reference"]
+    assert [tensor["name"] for tensor in report["tensors"]] == ["r", "noise", "scores"]
+    assert report["first_outside_tolerance"] == "noise"
+    for names in (["reference"], ["onnxruntime", "onnxruntime"]):
+        options = [text for name in names for text in ("--runtime", name)]
+        assert run("compare", "r.onnx", "r.onnx", "--layers", *options)[0] == 0
+    monkeypatch.setitem(sys.modules, "openvino", None)
+    model = store(tmp_path / "b.onnx", RUNTIMES.replace("OPERATOR", "com.microsoft.BiasGelu"))
+    feed = {"x": np.ones((2, 3), np.float32)}
+    for name, message in [("reference", "reference could not run"), ("openvino", "pip install openvino")]:
+        with pytest.raises(opsetta.InferenceError, match=message):
+            model.compare_layers(model, feed, runtimes=("onnxruntime", name))
+    with pytest.raises(opsetta.UsageError, match="one of onnxruntime, reference, openvino"):
+        model.compare_layers(model, feed, runtimes=("onnxruntime", "tract"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--runtime", "reference"], "needs --layers"),
+        ([], "pass the file to compare with"),
+        (["--layers", "--runtime", "onnxruntime"], "pass a second file"),
+        (["--layers", *["--runtime", "reference"] * 3], "twice at most"),
+    ],
+)
+def test_runtimes_that_are_not_two(tmp_path, capsys, arguments, message):
+    store(tmp_path / "m.onnx")
+    with pytest.raises(SystemExit):
+        cli.main(["compare", str(tmp_path / "m.onnx"), *arguments])
+    assert message in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

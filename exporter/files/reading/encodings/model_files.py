@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import re
 from collections.abc import Callable, Iterator
 from typing import IO
 
@@ -22,6 +23,7 @@ MAXIMUM_BYTES = 2**31 - 1
 _HEAD = 2**20
 """Bytes that are checked before the rest is read."""
 _NO_MESSAGE = "it is truncated, or not a protobuf message"
+_TEXT = re.compile(rb"[\t\n\r\x20-\x7e\x80-\xff]*")
 _TEXT_SUFFIXES = (".onnxtxt", ".onnxtext", ".textproto", ".prototxt", ".pbtxt")
 _JSON_SUFFIXES = (".json", ".onnxjson")
 
@@ -107,6 +109,8 @@ def _form(head: bytes, size: int, path: str | os.PathLike[str], title: str) -> s
         suffix = pathlib.PurePath(os.fsdecode(path)).suffix.lower()
         form = "text" if suffix in _TEXT_SUFFIXES else "JSON" if suffix in _JSON_SUFFIXES else "binary"
     if form == "binary" and not wire.may_be_model(head, size):
+        if _TEXT.fullmatch(head):
+            raise ModelFileError(f"{title} is not an ONNX file: it is a text without a model")
         raise ModelFileError(
             f"{title} is not an ONNX file: {_NO_MESSAGE}; if it is one, download or copy it again"
         )

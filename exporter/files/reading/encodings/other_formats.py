@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import os
 import pathlib
 import re
@@ -36,7 +37,12 @@ _COMPILED = "it is compiled for one device and cannot be converted: pass the ONN
 _BY_HEAD: tuple[tuple[bytes, str, str], ...] = (
     (rb"version https://git-lfs", "a git-lfs pointer", "fetch the file itself with `git lfs pull`"),
     (rb"\x1f\x8b", "compressed by gzip", "unpack it with gunzip, and pass the file that it contains"),
-    (rb"BZh[1-9]|\xfd7zXZ\0|\x28\xb5\x2f\xfd|7z\xbc\xaf\x27\x1c", "a compressed archive", _UNPACK),
+    (
+        rb"BZh[1-9]|\xfd7zXZ\0|\x28\xb5\x2f\xfd|7z\xbc\xaf\x27\x1c|Rar!\x1a\x07|\x04\x22\x4d\x18",
+        "a compressed archive",
+        _UNPACK,
+    ),
+    (rb"PK\x05\x06", "a zip archive without files", "download or copy it again"),
     (rb"(?s:.{257})ustar", "a tar archive", _UNPACK),
     (
         rb"(?si)\s*(<!--.*?-->\s*)?<(!doctype )?html",
@@ -62,7 +68,25 @@ _BY_HEAD: tuple[tuple[bytes, str, str], ...] = (
         "it has weights, and no program: write a function that builds the model on the meta device, and run "
         "`opsetta export PATH.py:FUNCTION --weights FILE`",
     ),
-    (rb"ftrt|ptrt", "a TensorRT engine", _COMPILED),
+    (
+        rb"lmgg|fmgg|tjgg|algg",
+        "a GGML file of llama.cpp",
+        "export the Hugging Face folder that it was made from: `opsetta export --hf FOLDER`",
+    ),
+    # Ultralytics writes the length of a JSON text, and the text, before the engine.
+    (rb"(?s)(..\0\0\{[^\0]*\})?[fp]trt", "a TensorRT engine", _COMPILED),
+    (rb"(?s:....)ET\d\d", "an ExecuTorch program (.pte)", "export the PyTorch model that it was made from"),
+    (
+        rb"[\x81-\x8f][\xa1-\xbf][A-Za-z_]",
+        "a file of msgpack, such as weights of Flax",
+        "load the weights into the PyTorch or TensorFlow model of the same name, and export that",
+    ),
+    (
+        rb"x[\x01\x5e\x9c\xda]",
+        "compressed by zlib, such as a file of joblib",
+        "load it in Python, convert it with skl2onnx, and its result with `opsetta convert`",
+    ),
+    (rb"CBM1", "a CatBoost model", "write it with model.save_model('model.onnx', format='onnx')"),
     (rb"RKNN|CYPTRKNN", "a model for Rockchip's NPU (RKNN)", _COMPILED),
     (
         rb"(?s)\s*(<\?xml[^>]*>\s*)?<net\s",
@@ -86,7 +110,7 @@ _BY_HEAD: tuple[tuple[bytes, str, str], ...] = (
         "convert it with mxnet.onnx.export_model, and its result with `opsetta convert`",
     ),
     (
-        rb'tree\r?\nversion=|\s*\{\s*"learner"\s*:',
+        rb'tree\r?\nversion=|\s*\{\s*"learner"\s*:|\{L[\0-\xff]{8}learner',
         "a LightGBM or XGBoost model",
         "convert it with onnxmltools, and its result with `opsetta convert`",
     ),
@@ -102,7 +126,7 @@ _BY_HEAD: tuple[tuple[bytes, str, str], ...] = (
     ),
     (
         # An ONNX or TensorFlow file as JSON begins with one of these keys.
-        rb'\s*(\[|\{\s*"(?!(ir|opset|producer|model|doc|meta|training)_?[A-Z]?[a-z]+"|'
+        rb'\s*(\[(?![A-Za-z])|\{\s*"(?!(ir|opset|producer|model|doc|meta|training)_?[A-Z]?[a-z]+"|'
         rb'(domain|graph|functions|node|library|versions|name|op)")\w+"\s*:)',
         "not an ONNX file: a JSON text without a model",
         "pass the model file that it belongs to",
@@ -151,7 +175,7 @@ _BY_HEAD: tuple[tuple[bytes, str, str], ...] = (
         "PowerShell may have written a model as text: write it with -o FILE instead of > FILE",
     ),
     (
-        rb"(\s*(//|#)[^\n]*\n)*\s*(builtin\.)?(module\b[^\n]*\{|func\.func\b)",
+        rb"ML\xefR|(\s*(//|#)[^\n]*\n)*\s*(builtin\.)?(module\b[^\n]*\{|func\.func\b)",
         "a program of MLIR",
         "pass the model that it was made from",
     ),
@@ -163,11 +187,22 @@ _BY_HEAD: tuple[tuple[bytes, str, str], ...] = (
         "a text",
         "a download may have given an error message instead of the file: open it in an editor",
     ),
-    (rb"\x7fELF|MZ[\x00-\xff]\0", "a program or a shared library", "pass the model that it was made from"),
+    (rb"<{7} ", "a text with a conflict of git", "resolve it, or check the file out again"),
+    (
+        rb"\x7fELF|MZ[\x00-\xff]\0|\0asm|[\xce\xcf]\xfa\xed\xfe|\xca\xfe\xba\xbe",
+        "a program or a shared library",
+        "pass the model that it was made from",
+    ),
     (rb"\x01HEF", "a model for Hailo's accelerators (.hef)", _COMPILED),
     (rb"IMOD", "a model for Ascend's NPU (.om)", _COMPILED),
     (rb"LDMK|KMDL", "a model for Kendryte's accelerators (.kmodel)", _COMPILED),
-    (rb"\x89PNG|\xff\xd8\xff", "an image", "pass a model"),
+    (rb"(?s)\x89PNG|\xff\xd8\xff|GIF8|RIFF....WEBP", "an image", "pass a model"),
+    (
+        rb"(?s)RIFF....(WAVE|AVI )|....ftyp|OggS|fLaC|ID3[\x02-\x04]\0",
+        "a sound or a video",
+        "pass a model",
+    ),
+    (rb"PAR1|ARROW1\0", "a table of data", "pass a model"),
     # The magic number of torch.save before 1.6.
     (rb"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19\.", "a checkpoint of torch.save", _CHECKPOINT),
     (
@@ -210,6 +245,8 @@ def describe_format(path: str | os.PathLike[str]) -> str | None:
     except (OSError, ValueError, zipfile.BadZipFile):
         # The reader of the file reports why it cannot be read.
         return None
+    # Programs on Windows write a byte order mark before a text.
+    head = head.removeprefix(codecs.BOM_UTF8)
     for pattern, format_name, next_step in _BY_HEAD:
         if re.match(pattern, head):
             return f"{format_name}: {next_step}"

@@ -75,7 +75,8 @@ def refused(path, match, bounds=BOUNDS):
     ("content", "match"),
     [
         (b"", "it is empty"),
-        (b"hello", "not a protobuf message; if it is one, download or copy it again"),
+        (b"\0hello", "not a protobuf message; if it is one, download or copy it again"),
+        (b"hello", "a text without a model"),
         (FORMS["binary"][:-1], "it is truncated"),
         (FORMS["text"][:-3], "is not an ONNX file: "),
         (FORMS["JSON"][:-3], "is not an ONNX file: "),
