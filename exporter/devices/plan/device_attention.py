@@ -92,8 +92,8 @@ def _origins(*starts: int) -> list[int]:
 
 def _select(mask: Strided, scores: Scratch) -> DeviceNode:
     """Scores that a mask excludes become -inf."""
-    own = 0, strides_of(scores.shape)
-    walk = walk_numbers(scores.shape, own, (mask.start, mask.steps), own, (0, [0, 0]))
+    score_steps = 0, strides_of(scores.shape)
+    walk = walk_numbers(scores.shape, score_steps, (mask.start, mask.steps), score_steps, (0, [0, 0]))
     return DeviceNode("Where", [mask.operand, scores, np.array(-np.inf, np.float32)], [scores], walk)
 
 

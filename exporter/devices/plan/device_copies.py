@@ -281,7 +281,7 @@ def _one_hot(node: OnnxNode) -> Nodes:
     for mask, numbers in zip(masks, (classes, classes - classes.dtype.type(shape[axis])), strict=True):
         steps = [int(position == axis) for position in range(len(shape))]
         yield from strided_binary("Equal", shape, index, Strided(numbers, steps), mask)
-    yield from strided_binary("Or", shape, *masks, masks[0])
+    yield from strided_binary("Or", shape, masks[0], masks[1], masks[0])
     if math.prod(shape):
         walk = walk_numbers(shape, (0, whole), (0, whole), (1, scalar), (0, scalar))
         yield DeviceNode("Where", [masks[0].operand, *[node.input(2)] * 2], [node.output], walk)

@@ -199,8 +199,10 @@ def copy_part(
 def binary(node: OnnxNode, op_type: str, first: Operand, second: Operand, result: Operand) -> Nodes:
     """An elementwise operator with two operands, which are broadcast."""
     shape = node.shape(result)
-    operands = [Strided(operand, broadcast_steps(node.shape(operand), shape)) for operand in (first, second)]
-    return strided_binary(op_type, shape, *operands, Strided(result, strides_of(shape)))
+    first_elements, second_elements = (
+        Strided(operand, broadcast_steps(node.shape(operand), shape)) for operand in (first, second)
+    )
+    return strided_binary(op_type, shape, first_elements, second_elements, Strided(result, strides_of(shape)))
 
 
 def strided_binary(

@@ -172,7 +172,9 @@ class _KernelWindow:
 def _convolution(node: OnnxNode) -> Nodes:
     is_transposed = node.op_type == "ConvTranspose"
     is_integer = node.op_type in ("ConvInteger", "QLinearConv")
-    operands = _integer_operands(node) if is_integer else [node.source(), node.input(1)]
+    operands: list[Operand] = [node.source(), node.input(1)]
+    if is_integer:
+        operands = _integer_operands(node)
     source, weight = node.shape(operands[0]), node.shape(operands[1])
     result, groups = node.shape(node.output), node.integer("group", 1)
     sides = source[2:], result[2:]
@@ -183,7 +185,7 @@ def _convolution(node: OnnxNode) -> Nodes:
         shape = [groups, source[1] // groups, result[1] // groups, *weight[2:]]
         constant = node.constant(1)
         if constant is not None:
-            operands[1] = np.flip(constant.reshape(shape).swapaxes(1, 2), range(3, len(shape)))
+            operands[1] = np.flip(constant.reshape(shape).swapaxes(1, 2), tuple(range(3, len(shape))))
         else:
             reversed_weight = Scratch(ir.DataType.FLOAT, [groups, shape[2], shape[1], *weight[2:]])
             group, channel, filters, *steps = strides_of(shape)
