@@ -288,10 +288,10 @@ def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iter
         attribute = node.attributes.get(rule.attribute)
         default = schema.attributes.get(rule.attribute) if schema is not None else None
         value = attribute.value if attribute is not None else default.default if default is not None else None
-        values = [[*item] if isinstance(item, tuple) else item for item in rule.values]
+        supported = [[*item] if isinstance(item, tuple) else item for item in rule.values]
         value = [*value] if isinstance(value, (list, tuple)) else value
-        if value is not None and value not in values:
-            listed = ", ".join(map(repr, values))
+        if value is not None and value not in supported:
+            listed = ", ".join(map(repr, supported))
             yield f"{rule.attribute}={value!r} is not supported, but {listed}"
     if rule.outputs is not None and any(
         value.name and (value.uses() or value.is_graph_output()) for value in node.outputs[rule.outputs :]

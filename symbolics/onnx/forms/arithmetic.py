@@ -329,8 +329,8 @@ def _emit_one_row(g: GraphContext, op_type: str, operands: list[Value]) -> Value
     if None in ranks or max(rank or 0 for rank in ranks) != 1:
         raise g.refuse("the result is not a vector")
     reshapes = [p for p in (operand.producer() for operand in operands) if p and p.op_type == "Reshape"]
-    reshaped = [p.inputs[0].producer() for p in reshapes if p.inputs[0] is not None]
-    if not any(map(is_stored, operands)) and not any(p and p.op_type == "MatMul" for p in reshaped):
+    sources = [p.inputs[0].producer() for p in reshapes if p.inputs[0] is not None]
+    if not any(map(is_stored, operands)) and not any(p and p.op_type == "MatMul" for p in sources):
         raise g.refuse("no operand is constant or a reshaped product")
     rows = [
         g.op("Reshape", operand, [1, -1]) if rank == 1 and not is_stored(operand) else operand
