@@ -88,6 +88,8 @@ def _limitations(target: Target) -> list[str]:
     limitations = []
     if target.static_shapes:
         limitations.append("dynamic shapes")
+    if target.read_inputs:
+        limitations.append("inputs that no node reads")
     if not target.external_data:
         limitations.append("external data")
     if target.maximum_bytes is not None:

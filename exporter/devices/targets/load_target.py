@@ -166,6 +166,7 @@ class _Reader:
             for name in fields[key]:
                 self.one_of(key, name, _operators())
         fields["static_shapes"] = self.flag("static_shapes", content, False)
+        fields["read_inputs"] = self.flag("read_inputs", content, False)
         fields["external_data"] = self.flag("external_data", content, True)
         fields["maximum_bytes"] = self.number("maximum_bytes", content)
         fields["restrictions"] = tuple(
@@ -217,11 +218,15 @@ class _Reader:
         self.check_keys(f"{key}.", entry, _keys(Restriction))
         operator = self.text(entry, "operator", required=True)
         self.one_of(f"{key}.operator", operator, _operators())
-        values = tuple(self.list(f"{key}.values", entry.get("values", [])))
+        values = tuple(
+            tuple(value) if isinstance(value, list) else value
+            for value in self.list(f"{key}.values", entry.get("values", []))
+        )
         if ("attribute" in entry) != bool(values):
             self.fail(key, "has an attribute and its values, or neither")
-        if not all(isinstance(value, (int, str)) for value in values):
-            self.fail(f"{key}.values", "is a list of integers and strings")
+        items = [item for value in values for item in (value if isinstance(value, tuple) else (value,))]
+        if not all(isinstance(item, (int, str)) for item in items):
+            self.fail(f"{key}.values", "is a list of integers, strings, and lists of them")
         return Restriction(
             operator,
             attribute=self.text(entry, "attribute") or None,

@@ -54,7 +54,7 @@ class Restriction:
     Attributes:
         operator: the operator's name.
         attribute: the attribute that must have one of `values`.
-        values: integers or strings.
+        values: integers, strings, or lists of them, as the attribute has.
         outputs: the most outputs that may be used.
         constant_inputs: names of inputs, as in the operator's schema, that must be constants.
         ranks: the ranks that some inputs may have.
@@ -66,7 +66,7 @@ class Restriction:
 
     operator: str
     attribute: str | None = None
-    values: tuple[int | str, ...] = ()
+    values: tuple[int | str | tuple[int | str, ...], ...] = ()
     outputs: int | None = None
     constant_inputs: tuple[str, ...] = ()
     ranks: Range = Range()
@@ -154,6 +154,7 @@ class Target:
         finite_operators: operators whose results are right for finite numbers only.
         measured_operators: operators whose results were right in every form that was run in the target.
         static_shapes: whether every dimension of the inputs must be a number.
+        read_inputs: whether a node must read every input of the model.
         external_data: whether weights may be in files beside the model.
         maximum_bytes: the most that all weights may take.
         restrictions: demands on single operators.
@@ -181,6 +182,7 @@ class Target:
     finite_operators: tuple[str, ...] = ()
     measured_operators: tuple[str, ...] = ()
     static_shapes: bool = False
+    read_inputs: bool = False
     external_data: bool = True
     maximum_bytes: int | None = None
     restrictions: tuple[Restriction, ...] = ()

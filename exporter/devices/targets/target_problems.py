@@ -203,6 +203,9 @@ def _of_interface(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:
         for value in values:
             if value.dtype is not None and _name(value.dtype) not in target.types:
                 yield TargetProblem(f"{role} '{value.name}' of element type {_name(value.dtype)}")
+    for value in graph.inputs if target.read_inputs else ():
+        if not value.uses() and not value.is_graph_output():
+            yield TargetProblem(f"input '{value.name}' is read by no node")
     for value in graph.inputs if target.static_shapes else ():
         if value.const_value is not None:
             continue
@@ -285,8 +288,10 @@ def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iter
         attribute = node.attributes.get(rule.attribute)
         default = schema.attributes.get(rule.attribute) if schema is not None else None
         value = attribute.value if attribute is not None else default.default if default is not None else None
-        if value is not None and value not in rule.values:
-            listed = ", ".join(map(repr, rule.values))
+        supported = [[*item] if isinstance(item, tuple) else item for item in rule.values]
+        value = [*value] if isinstance(value, (list, tuple)) else value
+        if value is not None and value not in supported:
+            listed = ", ".join(map(repr, supported))
             yield f"{rule.attribute}={value!r} is not supported, but {listed}"
     if rule.outputs is not None and any(
         value.name and (value.uses() or value.is_graph_output()) for value in node.outputs[rule.outputs :]

@@ -324,10 +324,14 @@ def _emit_expanded(g: GraphContext, op_type: str, operands: list[Value]) -> Valu
 
 
 def _emit_one_row(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
-    """A computed vector beside a constant as a matrix of one row."""
+    """A computed vector, beside a constant or the vector of a product, as a matrix of one row."""
     ranks = [g.rank(operand) for operand in operands]
-    if None in ranks or max(rank or 0 for rank in ranks) != 1 or not any(map(is_stored, operands)):
-        raise g.refuse("the result is not a vector, or no operand is constant")
+    if None in ranks or max(rank or 0 for rank in ranks) != 1:
+        raise g.refuse("the result is not a vector")
+    reshapes = [p for p in (operand.producer() for operand in operands) if p and p.op_type == "Reshape"]
+    sources = [p.inputs[0].producer() for p in reshapes if p.inputs[0] is not None]
+    if not any(map(is_stored, operands)) and not any(p and p.op_type == "MatMul" for p in sources):
+        raise g.refuse("no operand is constant or a reshaped product")
     rows = [
         g.op("Reshape", operand, [1, -1]) if rank == 1 and not is_stored(operand) else operand
         for operand, rank in zip(operands, ranks, strict=True)

@@ -6,14 +6,32 @@ import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
+from ...compositions.einsum import parse_equation
 from .reductions_and_shapes import all_static
 
 
 @onnx_symbolic("form::Einsum.products")
 def einsum(g: GraphContext, Inputs: list[Value], equation: str) -> Value:
-    """With a vector among the operands, or more than two of them: the composition of products and sums."""
-    if len(Inputs) < 3 and all(g.rank(operand) != 1 for operand in Inputs):
-        raise g.refuse("no operand is a vector, and there are at most two")
+    """The composition of products and sums, unless it is a product of two operands of equal sizes.
+
+    Consumers differ in vectors, diagonals, sizes of 1 beside others, and in one or more than two operands.
+    """
+    shapes = [g.shape(operand) for operand in Inputs]
+    ranks = [len(shape) for shape in shapes if shape is not None]
+    if len(ranks) == len(Inputs) == 2 and 1 not in ranks:
+        labels = parse_equation(g, equation, ranks).operands
+        size_of_label = {
+            label: size
+            for names, shape in zip(labels, shapes, strict=True)
+            for label, size in zip(names, shape or (), strict=True)
+        }
+        has_diagonals = any(len({*names}) < len(names) for names in labels)
+        is_broadcast = any(
+            tuple(shape or ()) != tuple(size_of_label[label] for label in names)
+            for names, shape in zip(labels, shapes, strict=True)
+        )
+        if not has_diagonals and not is_broadcast:
+            raise g.refuse("it is a product of two operands of equal sizes")
     result: Value = g.call("onnx::Einsum", Inputs, equation)
     return result
 
@@ -86,6 +104,22 @@ def matmul_of_rows(g: GraphContext, A: Value, B: Value) -> Value:
     batch = [1] * (leading[0] == 1)
     rows = g.op("Reshape", A, [*batch, math.prod(leading), depth])
     return g.op("Reshape", g.op("MatMul", rows, B), [*leading, columns])
+
+
+@onnx_symbolic("form::MatMul.matrices")
+def matmul_of_vectors(g: GraphContext, A: Value, B: Value, result_shape: list[int] | None = None) -> Value:
+    """Vectors as matrices of one row or one column."""
+    left_rank, right_rank = g.rank(A), g.rank(B)
+    if left_rank is None or right_rank is None or 1 not in (left_rank, right_rank):
+        raise g.refuse("no operand is a vector, or a rank is unknown")
+    left = g.op("Unsqueeze", A, axes=[0]) if left_rank == 1 else A
+    right = g.op("Unsqueeze", B, axes=[1]) if right_rank == 1 else B
+    product = g.op("MatMul", left, right)
+    if result_shape:
+        return g.op("Reshape", product, result_shape)
+    # The size of the row is the one before the last, that of the column the last one.
+    added_axes = [-2] * (left_rank == 1) + [-1] * (right_rank == 1)
+    return g.op("Squeeze", product, axes=added_axes)
 
 
 @onnx_symbolic("form::MatMul.same_shape")

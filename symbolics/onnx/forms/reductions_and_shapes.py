@@ -104,6 +104,15 @@ def unsqueeze_single(g: GraphContext, data: Value, axes: Value | list[int]) -> V
     return data
 
 
+@onnx_symbolic("form::Squeeze.sum")
+def squeeze_to_a_number(g: GraphContext, data: Value, axes: Value | list[int] | None = None) -> Value:
+    """A Squeeze to rank 0 as the sum of the only element."""
+    rank, listed = g.rank(data), integers(g, axes) if axes is not None else None
+    if not rank or listed is None or len(listed) != rank or g.dtype(data) not in _MULTIPLIED:
+        raise g.refuse("the result is not a number, or is not of a type that is summed")
+    return g.op("ReduceSum", data, axes=listed, keepdims=0)
+
+
 @onnx_symbolic("form::Gather.slices")
 def gather_slices(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """A Slice for each run of constant positions, and their concatenation."""

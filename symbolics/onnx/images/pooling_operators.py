@@ -1,6 +1,7 @@
 """Pooling with arguments that an opset lacks: dilations, `ceil_mode`, indices, element types."""
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import onnx_ir as ir
@@ -127,3 +128,35 @@ def _takes(g: GraphContext, X: Value, outputs: int) -> bool:
 
 for _op_type in ("AveragePool", "MaxPool", "LpPool"):
     _register(_op_type)
+
+
+def _register_windows(form: str, lacking: str, applies: Callable[[list[int], int], bool]) -> None:
+    @onnx_symbolic(f"form::MaxPool.{form}")
+    def pool_windows(
+        g: GraphContext,
+        X: Value,
+        kernel_shape: list[int],
+        auto_pad: str = "NOTSET",
+        ceil_mode: int = 0,
+        dilations: list[int] | None = None,
+        pads: list[int] | None = None,
+        strides: list[int] | None = None,
+        storage_order: int = 0,
+        outputs: int = 1,
+    ) -> list[Value]:
+        """The largest of the gathered elements of each window, and its position."""
+        unit_steps = [1] * len(kernel_shape)
+        steps, spread = strides or unit_steps, dilations or unit_steps
+        if not applies(spread, outputs):
+            raise g.refuse(f"it has no {lacking}")
+        padding = pads if pads is not None and auto_pad == "NOTSET" else [0] * (2 * len(unit_steps))
+        ceil = bool(ceil_mode) and not auto_pad.startswith("SAME")
+        slides = _slides(g, X, kernel_shape, steps, padding, spread, auto_pad, ceil)
+        if (ceil and not all(map(_counts_alike, slides))) or (outputs > 1 and storage_order):
+            raise g.refuse("opsets differ in the number of windows, or positions are counted by columns")
+        values, indices = largest(g, X, slides, outputs > 1)
+        return [values] if indices is None else [values, _positions_in_all(g, X, indices)]
+
+
+_register_windows("windows", "dilations", lambda dilations, outputs: any(size != 1 for size in dilations))
+_register_windows("positions", "second output", lambda dilations, outputs: outputs > 1)

@@ -73,6 +73,12 @@ CASES = [
     ("Conv.trimmed_kernel", nn.Conv2d(3, 3, 5, 2, 2, groups=3), (2, 3, 1, 2), {"Conv"}),
     ("Conv.grouped_batches", nn.Conv2d(3, 6, 3, 2, 1, groups=3), IMAGE, {"Reshape"}),
     ("ConvTranspose.grouped_batches", nn.ConvTranspose1d(3, 4, 3, 2, bias=False), ROWS, {"Reshape"}),
+    ("MaxPool.windows", nn.MaxPool2d(2, 2, 1, 2), IMAGE, {"ReduceMax"}),
+    ("MaxPool.positions", nn.MaxPool1d(3, 2, 1, return_indices=True), ROWS, {"ArgMax"}),
+    ("Einsum.products", _of(lambda x: torch.einsum("bii->i", x[..., :3])), ROWS, {"ReduceSum"}),
+    ("Einsum.products", _of(lambda x: torch.einsum("ijk,ikl->ijl", x[..., :1], x)), ROWS, {"MatMul"}),
+    ("MatMul.matrices", _of(lambda x: x.mT @ x[0, :, 0]), ROWS, {"MatMul", "Reshape"}),
+    ("Squeeze.sum", _of(lambda x: x.amax((0, 1), True).amax(2, True).squeeze()), ROWS, {"ReduceSum"}),
     ("MaxPool.grouped_batches", nn.MaxPool1d(3, 2, 1), ROWS, {"Reshape"}),
     ("AveragePool.grouped_batches", nn.AvgPool2d(3, 2, 1), IMAGE, {"Reshape"}),
     ("DepthToSpace.grouped_batches", nn.PixelShuffle(2), (2, 8, 3, 2), {"Reshape"}),
@@ -90,6 +96,7 @@ CASES = [
     ("Max.unsqueezed", _of(lambda x: torch.maximum(x.mean((0, 1)).tanh(), x.exp())), IMAGE, {"Unsqueeze"}),
     ("Mul.one_row", _of(lambda x: x.mean((0, 1)) * 2), ROWS, {"Reshape", "Mul"}),
     ("Min.one_row", _of(lambda x: torch.minimum(torch.arange(9), x.mean((0, 1)))), ROWS, {"Reshape", "Min"}),
+    ("Add.one_row", _of(lambda x: x.mean((0, 2)) + (x[0] @ torch.ones(9, 1)).reshape(-1)), ROWS, {"Reshape"}),
     ("Add.batch_first", _of(lambda x: x.exp() + x * 2 + torch.arange(3)), (5, 1, 3), {"Transpose"}),
     ("Tanh.batch_first", _of(torch.tanh), (5, 1, 3), {"Transpose"}),
     ("MatMul.batch_first", nn.Linear(3, 2, bias=False), (5, 1, 3), {"Transpose"}),
@@ -331,6 +338,8 @@ def test_opencv_adds_a_computed_vector_behind_a_gemm(rows, operators):
         ),
         ("openvino", lambda x: x.bfloat16().float(), ROWS, "Cast.*wrong: to=16"),
         ("opencv5", lambda x: torch.linalg.cholesky(x @ x.mT), (2, 3, 3), "Loop.*not supported"),
+        ("opencv", lambda x: x.new_zeros(2), ROWS, "input 'inputs_0' is read by no node"),
+        ("tract", lambda x: torch.linalg.cholesky(x @ x.mT), (2, 3, 3), "Loop.*not supported"),
         ("mnn", lambda x: F.max_pool3d(x, 2, return_indices=True)[1], (1, *IMAGE), "MaxPool.*wrong: data of"),
     ],
 )
@@ -376,6 +385,7 @@ def test_forms_know_the_size_that_a_reshape_leaves_out(groups):
         (lambda x: (x.unsqueeze(2) > x.unsqueeze(1)).to(x), ROWS, "Greater"),
         (lambda x: (x - x.mean(1, True)) * (x.var(1, keepdim=True, correction=0) + 1).rsqrt(), ROWS, ""),
         (lambda x: x.pow(2).mean(1).rsqrt(), ROWS, "ReduceMean"),
+        (lambda x: F.max_pool1d(x, 2, dilation=2), ROWS, "MaxPool"),
     ],
 )
 def test_mnn_takes_other_forms_of_what_it_computes_wrongly(function, shape, operator):

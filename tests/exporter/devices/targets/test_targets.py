@@ -75,6 +75,10 @@ def test_a_target_of_the_package_is_complete_and_short(name):
         (HEAD + '[conventions]\nexplicit_attributes = ["Resize.made"]', "did you mean 'Resize.mode'"),
         (HEAD + "static_shapes = 1", "static_shapes is true or false"),
         (HEAD + '[[restrictions]]\noperator = "Resize"\nattribute = "mode"', "attribute and its values"),
+        (
+            HEAD + '[[restrictions]]\noperator = "Conv"\nattribute = "pads"\nvalues = [[0.5]]',
+            "values is a list of integers, strings, and lists of them",
+        ),
         (HEAD + "opsets = [", "not valid TOML"),
     ],
 )
@@ -253,6 +257,10 @@ def test_restrictions_see_defaults_outputs_and_constants(tmp_path):
     assert "opset up to 11, not at 13" in restricted(tmp_path, rule, resize, (1, 1, 2, 2), [scales])[0]
     pool = helper.make_node("MaxPool", ["x"], ["y", "i"], kernel_shape=[2, 2])
     cast = helper.make_node("Cast", ["i"], ["unused"], to=TensorProto.FLOAT)
+    rule = 'operator = "MaxPool"\nattribute = "kernel_shape"\nvalues = [[2], [2, 2]]'
+    assert restricted(tmp_path, rule, [pool, cast], (1, 1, 4, 4)) == []
+    reasons = restricted(tmp_path, rule.replace("2, 2", "3, 2"), [pool, cast], (1, 1, 4, 4))
+    assert reasons == ["kernel_shape=[2, 2] is not supported, but [2], [3, 2]"]
     rule = 'operator = "MaxPool"\noutputs = 1'
     assert len(restricted(tmp_path, rule, [pool, cast], (1, 1, 4, 4))) == 1
     top = [
