@@ -85,40 +85,24 @@ class JoinHeads(ConstantPass):
             self._last_readers[table] = node
             if other is None or other.graph is not node.graph or other.inputs[index] is not table:
                 continue
-            region = self._find_region(other, node, index)
-            if region is not None and self._join(region):
-                return True
+            for axis in _axes_of_heads(other, node, index):
+                if self._join(self._find_region(other, node, index, axis)):
+                    return True
         return False
 
-    def _find_region(self, first: ir.Node, second: ir.Node, index: int) -> _Region | None:
-        """The nodes around two products with a table at an index that can be joined."""
-        a, b, table = first.inputs[1 - index], second.inputs[1 - index], first.inputs[index]
-        assert table is not None
-        if a is None or b is None or a is b or a.shape is None or b.shape is None:
-            return None
-        rank = len(a.shape)
-        if len(b.shape) != rank:
-            return None
-        axes = [
-            axis
-            for axis in range(rank)
-            if isinstance(a.shape[axis], int)
-            and isinstance(b.shape[axis], int)
-            and _is_repeated(table, rank, axis)
-        ]
-        different = [axis for axis in range(rank) if not same_size(a.shape[axis], b.shape[axis])]
-        if not axes or len(different) > 1 or (different and different[0] not in axes):
-            return None
-        axis = (different or axes)[-1]
+    def _find_region(self, first: ir.Node, second: ir.Node, index: int, axis: int) -> _Region:
+        """The nodes around two products with a table at an index that compute the same along an axis."""
+        a, b = first.inputs[1 - index], second.inputs[1 - index]
+        assert a is not None
+        assert b is not None
+        assert a.shape is not None
+        assert b.shape is not None
         heads = a.shape[axis], b.shape[axis]
         assert isinstance(heads[0], int)
         assert isinstance(heads[1], int)
         region = _Region((heads[0], heads[1]))
-        if not self._add_tensors(region, a, b, axis) or not self._add_nodes(
-            region, first, second, axis, True
-        ):
-            return None
-        self._grow(region)
+        if self._add_tensors(region, a, b, axis) and self._add_nodes(region, first, second, axis, True):
+            self._grow(region)
         return region
 
     def _grow(self, region: _Region) -> None:
@@ -328,6 +312,25 @@ class JoinHeads(ConstantPass):
                     node.replace_input_with(index, None)
         for pair in region.nodes.items():
             graph.remove(pair, safe=True)
+
+
+def _axes_of_heads(first: ir.Node, second: ir.Node, index: int) -> list[int]:
+    """The axes that may be those of the heads in two products with a table at an index."""
+    a, b, table = first.inputs[1 - index], second.inputs[1 - index], first.inputs[index]
+    if a is None or b is None or a is b or a.shape is None or b.shape is None or table is None:
+        return []
+    rank = len(a.shape)
+    if len(b.shape) != rank:
+        return []
+    different = [axis for axis in range(rank) if not same_size(a.shape[axis], b.shape[axis])]
+    return [
+        axis
+        for axis in reversed(range(rank))
+        if isinstance(a.shape[axis], int)
+        and isinstance(b.shape[axis], int)
+        and _is_repeated(table, rank, axis)
+        and different in ([], [axis])
+    ]
 
 
 def _is_repeated(operand: ir.Value, rank: int, axis: int) -> bool:
