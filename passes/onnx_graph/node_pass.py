@@ -204,32 +204,39 @@ def insert_node(
     return inserted.outputs[0]
 
 
-def insert_split(
-    split: ir.Node,
+def new_split(
+    origin: ir.Node,
     initializers: Initializers,
     operand: ir.Value,
     axis: int,
     sizes: Sequence[int],
     suffix: str,
+    opset: int,
 ) -> ir.Node:
-    """A new Split before another, whose sizes are an attribute or an input, as those of the other.
+    """A Split in no graph yet, named after the node that it stands for and the suffix.
 
-    Its results have names, which end in the suffix and a number, and no types or shapes.
+    Its sizes are an attribute or an input, depending on the opset; its results have names, types and shapes.
     """
+    schema = schemas.operator_schema("Split", opset)
+    inputs: list[ir.Value | None] = [operand]
     attributes = [ir.AttrInt64("axis", axis)] if axis else []
-    inputs = [operand]
-    if "split" in split.attributes:
-        attributes.append(ir.AttrInt64s("split", sizes))
-    else:
+    # The sizes are an input from opset 13 on.
+    if schema is not None and "split" in schema.input_index:
         inputs.append(initializers.make(np.array(sizes, np.int64), f"{suffix}_sizes"))
-    name = initializers.unique(f"{split.name or 'Split'}/{suffix}")
-    inserted = ir.Node("", "Split", inputs, attributes, num_outputs=len(sizes), name=name)
-    for index, result in enumerate(inserted.outputs):
-        result.name = initializers.unique(f"{name}_output_{index}")
-    inherit(inserted, split)
-    assert split.graph is not None
-    split.graph.insert_before(split, inserted)
-    return inserted
+    else:
+        attributes.append(ir.AttrInt64s("split", sizes))
+    name = initializers.unique(f"{origin.name or origin.op_type}/{suffix}")
+    split = ir.Node("", "Split", inputs, attributes, num_outputs=len(sizes), name=name)
+    for index, (result, size) in enumerate(zip(split.outputs, sizes, strict=True)):
+        result.name, result.type = initializers.unique(f"{name}_output_{index}"), operand.type
+        result.shape = None if operand.shape is None else resized(operand.shape, axis, size)
+    inherit(split, origin)
+    return split
+
+
+def resized(shape: ir.Shape, axis: int, size: int) -> ir.Shape:
+    """A shape with another size of an axis."""
+    return ir.Shape([size if index == axis else old for index, old in enumerate(shape)])
 
 
 def replace_node(

@@ -17,6 +17,7 @@ from .fusions.attention import FuseAttention
 from .fusions.causal_attention import ReadCausalMasks
 from .fusions.gelu import FuseGelu, OrderGelu
 from .fusions.grouped_heads import GroupHeads
+from .fusions.joint_heads import JoinHeads
 from .fusions.layer_normalization import FuseLayerNormalization
 from .fusions.refined_shapes import RefineAndFold
 from .fusions.repeated_heads import GatherHeads
@@ -38,6 +39,7 @@ from .products.gemm import WriteGemm
 from .products.lifted_rows import LiftRows
 from .products.linear_scales import FoldLinearScales
 from .products.outer_weights import DequantizeOutside
+from .products.parallel_layers import JoinLayers
 from .products.quantized_products import SplitQuantizedProducts
 from .products.separate_columns import SeparateColumns
 from .products.stored_weights import ReadStoredWeights
@@ -45,9 +47,11 @@ from .products.vectors import PutVectorsFirst
 from .shapes.adjacent_slices import SplitSlices
 from .shapes.concatenated_zeros import PadConcatenated
 from .shapes.constant_gathers import SimplifyGathers
+from .shapes.gated_reshapes import ReshapeFactors
 from .shapes.late_broadcasts import BroadcastLate, BroadcastNamed
-from .shapes.leading_ones import OmitLeadingOnes
+from .shapes.leading_ones import KeepLeadingOnes, OmitLeadingOnes
 from .shapes.rejoined_parts import RejoinParts
+from .shapes.reshaped_parts import ReshapeOnce
 from .shapes.shape_chains import MergeShapeChains
 from .shapes.shared_sizes import ShareSizes
 from .shapes.sliced_dimensions import NameSlicedDimensions
@@ -60,6 +64,7 @@ from .simplification.inverted_conditions import ExchangeOperands
 from .simplification.inverted_permutations import ScaleRestoredRows, SortPermutations
 from .simplification.nan_replacements import RemoveNaNReplacements
 from .simplification.reciprocals import DivideByReciprocals
+from .simplification.sums_of_squares import SumSquares
 from .simplification.uniform_values import RemoveUniformValues
 from .simplification.unused_nodes import RemoveUnused
 from .transposes.push_transposes import PushTransposes
@@ -109,13 +114,19 @@ PASSES: tuple[type[OnnxPass], ...] = (
     CropPadding,
     SplitSlices,
     SeparateColumns,
+    JoinLayers,
+    JoinHeads,
     RejoinParts,
+    ReshapeOnce,
     ExchangeOperands,
     MergeEqualInitializers,
     ChooseBranches,
     FlattenRows,
     LiftRows,
+    ReshapeFactors,
     OmitLeadingOnes,
+    KeepLeadingOnes,
+    SumSquares,
     ReadStoredWeights,
     JoinDirections,
     SplitQuantizedProducts,

@@ -117,7 +117,7 @@ def lists_of_floats_and_bools(x: Tensor, n: int):
     return count, torch.tensor(values), max(values), any(seen), sum(values)
 
 
-@program(*counts(1, 4, 3), first=9)
+@program(*counts(1, 4, 3), first=8)
 def list_as_a_shape(x: Tensor, n: int):
     shape: List[int] = []
     for _ in range(n):

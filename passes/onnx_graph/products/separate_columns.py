@@ -20,7 +20,7 @@ from ....registration.size_algebra.dimensions import same_shape, same_size
 from ..node_pass import (
     ConstantPass,
     insert_node,
-    insert_split,
+    new_split,
     removable_producer,
     remove_unread,
     replace_by_value,
@@ -81,7 +81,11 @@ class SeparateColumns(ConstantPass):
             return False
         self._exchange(layer, count, sizes)
         part_sizes = [count * size for size in sizes]
-        split = insert_split(node, self.initializers, columns, len(groups) - 2, part_sizes, "columns")
+        split = new_split(
+            node, self.initializers, columns, len(groups) - 2, part_sizes, "columns", self.opset
+        )
+        assert node.graph is not None
+        node.graph.insert_before(node, split)
         for part, output, flat, size in zip(split.outputs, node.outputs, is_flat, sizes, strict=True):
             part.type, part.shape = columns.type, ir.Shape([*groups[:-2], count * size])
             if not flat:

@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from ....registration.dtypes import FLOATS
 from ....registration.origins import inherit
-from ..node_pass import ConstantPass
+from ..node_pass import ConstantPass, new_split
 from ..pass_order import Run
 
 
@@ -74,16 +74,7 @@ class SplitSlices(ConstantPass):
     def _split(
         self, first: ir.Node, source: ir.Value, slices: list[ir.Node], axis: int, sizes: np.ndarray
     ) -> None:
-        schema = self.schema("Split")
-        inputs: list[ir.Value | None] = [source]
-        attributes = [ir.AttrInt64("axis", axis)] if axis else []
-        # The sizes are an input from opset 13 on.
-        if schema is not None and "split" in schema.input_index:
-            inputs.append(self.initializers.make(sizes.astype(np.int64), "sizes"))
-        else:
-            attributes.append(ir.AttrInt64s("split", sizes.tolist()))
-        name = self.initializers.unique(f"{first.name or 'Slice'}/Split")
-        split = ir.Node("", "Split", inputs, attributes, num_outputs=len(slices), name=name)
+        split = new_split(first, self.initializers, source, axis, sizes.tolist(), "Split", self.opset)
         graph = first.graph
         assert graph is not None
         graph.insert_before(first, split)

@@ -22,7 +22,7 @@ from ....registration.size_algebra.dimensions import same_size
 from ..node_pass import (
     ConstantPass,
     insert_node,
-    insert_split,
+    new_split,
     producer_of,
     removable_producer,
     remove_unread,
@@ -40,6 +40,7 @@ class RejoinParts(ConstantPass):
             after={
                 "SplitSlices": "It writes Splits.",
                 "SeparateColumns": "Its parts lie beside each other as a whole.",
+                "JoinHeads": "It joins parts of layers that are one product.",
                 "MergeShapesBehindScales": "One Reshape stands for all changes of the shape of a part.",
             },
         ),
@@ -107,7 +108,9 @@ class RejoinParts(ConstantPass):
         operand = split.inputs[0]
         assert operand is not None
         axis = split.attributes.get_int("axis", 0)
-        joined = insert_split(split, self.initializers, operand, axis, sizes, "joined")
+        assert split.graph is not None
+        joined = new_split(split, self.initializers, operand, axis, sizes, "joined", self.opset)
+        split.graph.insert_before(split, joined)
         behind = len(split.outputs) - len(sizes) + 1
         for index, result in enumerate(joined.outputs):
             old = split.outputs[index if index <= position else index + behind - 1]

@@ -270,6 +270,40 @@ class RunLengths(Layers):
         return counts
 
 
+class Trajectory(Layers):
+    """A neural differential equation, with Runge-Kutta steps of fourth order."""
+
+    def slope(self, time: Tensor, y: Tensor) -> Tensor:
+        return torch.tanh(self.query(y)) * self.decay + time
+
+    def forward(self, x: Tensor) -> Tensor:
+        y, times = x[:, 0], x[0, :, 0].cumsum(0)
+        states = [y]
+        for before, after in zip(times[:-1], times[1:]):  # noqa: B905, RUF007
+            step = after - before
+            first = self.slope(before, y)
+            second = self.slope(before + step / 2, y + step / 2 * first)
+            third = self.slope(before + step / 2, y + step / 2 * second)
+            y = y + step / 6 * (first + 2 * second + 2 * third + self.slope(after, y + step * third))
+            states.append(y)
+        return torch.stack(states, 1)
+
+
+class CollapsedLabels(Layers):
+    """The labels of a CTC decoder, without blanks and repetitions, and how many there are."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        best = self.projection(x).argmax(-1)
+        previous = count = torch.zeros_like(best[:, 0])
+        labels = torch.zeros_like(best)
+        for t in range(x.shape[1]):
+            is_new = (best[:, t] != 0) & (best[:, t] != previous)
+            labels[:, t] = torch.where(is_new, best[:, t], 0)
+            count = count + is_new.long()
+            previous = best[:, t]
+        return labels, count
+
+
 class SumOfSteps(Layers):
     def forward(self, x: Tensor) -> Tensor:
         return sum([self.query(x[:, t]) for t in range(x.shape[1])]) / x.shape[1]
@@ -373,6 +407,8 @@ PUBLIC = [
     KalmanFilter,
     PaddedSequences,
     RunLengths,
+    Trajectory,
+    CollapsedLabels,
     SumOfSteps,
     SecondPass,
     NestedRows,
