@@ -94,13 +94,15 @@ def convert(
 
     check_opset(opset)
     load_entry_points()
-    limits_of(model, bounds)
+    limits = limits_of(model, bounds)
     source_opset = opset_of(model)
     # Nothing is converted: the file's graph is copied with all that passes would change.
     has_opset = source_opset == opset and level is None
     if source_opset is None or (has_opset and not has_foreign_function(model, registry, opset)):
         warn_of_invalid(invalid_nodes(model))
         return _attach_carried(model, with_contents(copy_of(model)))
+    # Refused now, a model of very many nodes takes no time to be prepared.
+    limits.spend(0)
     check_training(model, opset)
     source = source_of(model, bounds)
     shapes = WrittenShapes(model, opset, bounds)
