@@ -101,8 +101,7 @@ def convert(
     if source_opset is None or (has_opset and not has_foreign_function(model, registry, opset)):
         warn_of_invalid(invalid_nodes(model))
         return _attach_carried(model, with_contents(copy_of(model)))
-    # Refused now, a model of very many nodes takes no time to be prepared.
-    limits.spend(0)
+    limits.spend(0)  # Refused now, a model of very many nodes takes no time to be prepared.
     check_training(model, opset)
     source = source_of(model, bounds)
     shapes = WrittenShapes(model, opset, bounds)

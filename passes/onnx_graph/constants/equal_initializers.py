@@ -69,21 +69,17 @@ def _merge(graph: ir.Graph, values: list[ir.Value]) -> bool:
             continue
         distinct: dict[bytes, ir.Value] = {}
         for value in group:
-            # Comparing each with each other would take long for thousands that differ.
-            equal = distinct.setdefault(_digest(value), value)
+            assert value.const_value is not None
+            # Bytes, because they tell -0.0 from 0.0, and a NaN is not equal to itself. Their digests, because
+            # comparing each with each other would take long for thousands that differ.
+            contents = np.ascontiguousarray(value.const_value.numpy()).reshape(-1).view(np.uint8)
+            equal = distinct.setdefault(hashlib.blake2b(contents.data).digest(), value)
             if equal is value:
                 continue
             value.replace_all_uses_with(equal)
             del graph.initializers[str(value.name)]
             modified = True
     return modified
-
-
-def _digest(value: ir.Value) -> bytes:
-    """A digest of the bytes of a weight: they tell -0.0 from 0.0, and a NaN is equal to itself."""
-    assert value.const_value is not None
-    contents = np.ascontiguousarray(value.const_value.numpy()).reshape(-1).view(np.uint8)
-    return hashlib.blake2b(contents.data).digest()
 
 
 def _sample(value: ir.Value) -> bytes:

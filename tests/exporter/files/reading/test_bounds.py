@@ -148,9 +148,9 @@ def test_weights_pay_for_nodes():
 def test_weights_pay_for_nodes_of_other_frameworks():
     node = ir.Node("tf", "Neg", [])
     weight = ir.Value(name="w", const_value=ir.tensor(np.zeros(100, np.float32), name="w"))
-    source = ir.Model(ir.Graph([], [], nodes=[node] * 1, initializers=[weight]), ir_version=10)
+    source = ir.Model(ir.Graph([], [], nodes=[node], initializers=[weight]), ir_version=10)
     limits = size.limits_of_source(source, Bounds(made_nodes=9))
-    assert limits.nodes == (9 + 1) // 2 + 400 // 200
+    assert limits.nodes == (9 + 1) // 3 + 400 // 200
 
 
 def test_a_model_of_too_many_nodes_is_refused_before_it_is_prepared(monkeypatch):
