@@ -69,6 +69,9 @@ class ConstantPool:
             self._keys.add(value)
         return value
 
+    def __len__(self) -> int:
+        return len(self._values)
+
     def __contains__(self, value: Value) -> bool:
         return value in self._keys
 

@@ -28,6 +28,11 @@ _NEWEST = {
     "com.microsoft": 1,
 }
 
+_FEW_ELEMENTS = 64
+"""Elements of a constant that takes less than the node that reads it."""
+_DIMENSIONS_OF_NODE = 8
+"""Dimensions that take as long as a node; most shapes have fewer."""
+
 LowerBlock = Callable[[ir.Graph, Sequence[Value]], list[Value]]
 """Lowers the nodes of a source graph at the current position; maps values of its inputs to its outputs."""
 
@@ -37,14 +42,26 @@ class Limits:
     """The remaining limits for a model from an untrusted source, whose sizes may be arbitrary.
 
     Attributes:
-        elements: the remaining elements of constants. Constants of up to `MAXIMUM_ELEMENTS` do not count.
-        nodes: nodes of the new graph.
+        elements: the remaining elements of constants; those of a few elements do not count.
+        nodes: nodes of the new graph. Shapes of many dimensions count as nodes, too: they take as long.
         remedy: the remedy in the error message.
     """
 
     elements: int
     nodes: int
     remedy: str = ""
+
+    def spend(self, nodes: int) -> None:
+        """Take a number from the remaining nodes.
+
+        Raises:
+            GraphError: so many do not remain.
+        """
+        self.nodes -= nodes
+        if self.nodes < 0:
+            # A small file may describe a graph that becomes arbitrarily large when it is lowered.
+            text = "the model would have more nodes at this opset than the limit for its file"
+            raise GraphError(self.beyond(text))
 
     def beyond(self, text: str) -> str:
         """An error's text, with the remedy."""
@@ -138,11 +155,7 @@ class Construction:
             UnsupportedError: it reads a value whose element type has no operators at the target.
         """
         if self.limits is not None:
-            self.limits.nodes -= 1
-            if self.limits.nodes < 0:
-                # A small file may describe a graph that becomes arbitrarily large when it is lowered.
-                text = "the model would have more nodes at this opset than the limit for its file"
-                raise GraphError(self.limits.beyond(text))
+            self.limits.spend(1)
         for value in inputs:
             # A value outside every graph is a constant that no node reads yet, or is stored in another type.
             if value is None or value.producer() is not None or value.graph is not None:
@@ -155,6 +168,8 @@ class Construction:
         if domain == "":
             attribute_values = {a.name: a.value for a in attributes} if attributes else {}
             shape = shape_inference.infer(op_type, inputs, attribute_values, position.shape)
+            if shape is not None and self.limits is not None:
+                self.limits.spend(len(shape) // _DIMENSIONS_OF_NODE)
         outputs = [
             Value(name=unique(f"{name}_output_{i}"), type=output_type, shape=None if i else shape)
             for i, output_type in enumerate(types)
@@ -197,17 +212,21 @@ class Construction:
             UnsupportedError: it exceeds the limits for an untrusted model.
         """
         if not self.is_free(array.size):
-            assert self.limits is not None
+            self.reserve(array.size)
+        count = len(self._pool)
+        value = self._pool.make(array)
+        # Thousands of small constants take as much as a large one.
+        if self.limits is not None and array.size > _FEW_ELEMENTS and len(self._pool) > count:
             self.reserve(array.size)
             self.limits.elements -= array.size
-        return self._pool.make(array)
+        return value
 
     def is_constant(self, value: Value) -> bool:
         """Whether the value is a constant made by `constant`."""
         return value in self._pool
 
     def is_free(self, elements: int) -> bool:
-        """Whether constants of so many elements do not count against the limits."""
+        """Whether a constant of so many elements is made without asking the limits first."""
         return self.limits is None or elements <= MAXIMUM_ELEMENTS
 
     def reserve(self, *sizes: int) -> None:

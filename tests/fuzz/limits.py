@@ -3,8 +3,9 @@
     python -m tests.fuzz.limits [--json] [--way WAY ...] [NAME ...]
 
 Measures hostile files, or families of them: all, unless named. Families are `models` (ONNX, TensorFlow and
-Caffe2), `patterns` (large models of few operators), `checkpoints` (TensorFlow's, and SavedModels), `archives`
-(of PyTorch), `sources` (`save_source`) and `settings` (TOML, JSON, folders of Hugging Face).
+Caffe2), `readers` (values that are read often), `patterns` (large models of few operators), `checkpoints`
+(TensorFlow's, and SavedModels), `archives` (of PyTorch), `sources` (`save_source`) and `settings` (TOML,
+JSON, folders of Hugging Face).
 
 Time is processor time, that of the process and of those that it starts: how busy the machine is does not
 count. A process that waits, and does not run, is ended. Memory is the most that the process held at once; it
@@ -46,6 +47,7 @@ from . import (
     hostile_checkpoints,
     hostile_graphs,
     hostile_patterns,
+    hostile_readers,
     hostile_settings,
     hostile_sources,
 )
@@ -134,6 +136,7 @@ WAYS: dict[str, Way] = {
 }
 FAMILIES = {
     "models": Family({**hostile.FILES, **hostile_graphs.FILES}, WAYS),
+    "readers": Family(hostile_readers.FILES, WAYS),
     "patterns": Family(hostile_patterns.FILES, {**WAYS, **hostile_patterns.WAYS}),
     "checkpoints": Family(hostile_checkpoints.FILES, hostile_checkpoints.WAYS),
     "settings": Family(hostile_settings.FILES, hostile_settings.WAYS, hostile_settings.IMPORTS),

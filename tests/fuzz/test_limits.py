@@ -12,6 +12,7 @@ QUICK = [
     "loop",
     "ranks that double",
     "a chain of 10000 functions",
+    "a constant read 30000 times",
     "Caffe2 many fills",
     "SavedModel of a function that calls itself",
     "a condition of a power of powers",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import onnx_ir as ir
 import pytest
 
 from opsetta.passes.onnx_graph.constants.equal_initializers import MergeEqualInitializers
@@ -35,6 +36,18 @@ def test_equal_weights_are_merged(other: np.ndarray, expected: bool) -> None:
     case.returns(case.g.op("MatMul", case.x, first), case.g.op("MatMul", case.x, second))
     assert case.checked(X, MergeEqualInitializers(case.known)) is expected
     assert list(case.model.graph.initializers) == (["first"] if expected else ["first", "second"])
+
+
+def test_weights_that_differ_little_are_not_read_for_each_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case([2, 32])
+    # Their samples are equal.
+    weights = [case.weight(f"w{i}", changed(1 + i)) for i in range(30)]
+    case.returns(*(case.g.op("MatMul", case.x, weight) for weight in weights))
+    reads: list[ir.Tensor] = []
+    read = ir.Tensor.numpy
+    monkeypatch.setattr(ir.Tensor, "numpy", lambda tensor: reads.append(tensor) or read(tensor))
+    assert not MergeEqualInitializers(case.known)(case.model).modified
+    assert len(reads) <= 3 * len(weights)
 
 
 def test_zeros_of_both_signs_are_not_equal() -> None:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Callable, Sequence
 
 from ....registration.printable import printable
-
-# Most commands, and `--help`, print no table.
-if TYPE_CHECKING:
-    from rich.table import Table
 
 MOST_SHOWN = 500
 """Rows of one kind in a table; laying out a row takes longer than reading it from a file."""
@@ -26,33 +23,47 @@ def print_json(content: object) -> None:
     print(json.dumps(content, indent=2))
 
 
+@dataclasses.dataclass
+class Table:
+    """A table of texts: its headings and its rows."""
+
+    columns: tuple[str, ...]
+    rows: list[tuple[str, ...]] = dataclasses.field(default_factory=list)
+
+
 def table(*columns: str) -> Table:
     """A table with these headings."""
-    from rich.table import Table
-
-    grid = Table(box=None, pad_edge=False)
-    for column in columns:
-        grid.add_column(column, no_wrap=True)
-    return grid
+    return Table(columns)
 
 
 def row(rows: Table, *cells: str) -> None:
     """Add a row of texts, which may contain names from a file."""
-    from rich.text import Text
-
-    # Plain text, because rich would parse a shape such as [batch, 3] as markup.
-    rows.add_row(*(Text(printable(cell)) for cell in cells))
+    rows.rows.append(tuple(map(printable, cells)))
 
 
 def show(rows: Table) -> None:
-    """Print a table."""
-    from rich.console import Console
+    """Print a table; on a terminal, lines are truncated to its width."""
+    lines = [rows.columns, *rows.rows]
+    if sys.stdout.isatty():
+        from rich.console import Console
+        from rich.table import Table as Grid
+        from rich.text import Text
 
-    console = Console()
-    if not console.is_terminal:
-        # In a file or a pipe, lines are not truncated.
-        console = Console(width=1000)
-    console.print(rows)
+        grid = Grid(box=None, pad_edge=False)
+        for column in rows.columns:
+            grid.add_column(column, no_wrap=True)
+        for cells in rows.rows:
+            # Plain text, because rich would parse a shape such as [batch, 3] as markup.
+            grid.add_row(*map(Text, cells))
+        Console().print(grid)
+        return
+    cell_width: Callable[[str], int] = len
+    if not all(cell.isascii() for cells in lines for cell in cells):
+        from rich.cells import cell_len as cell_width
+    widths = [max(map(cell_width, column)) for column in zip(*lines, strict=True)]
+    for cells in lines:
+        padded = (cell + " " * (width - cell_width(cell)) for cell, width in zip(cells, widths, strict=True))
+        print("  ".join(padded))
 
 
 def size_text(count: int) -> str:

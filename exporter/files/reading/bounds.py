@@ -30,7 +30,8 @@ class Bounds:
         inference: bytes that shape inference takes.
         dimensions: inferred dimensions of all values; above this, values keep the shapes that the file has.
         conversion: bytes of a model while it is converted.
-        made_nodes: nodes that one conversion makes beyond one for each of the model's.
+        made_nodes: nodes that one conversion of a small file makes, without those that it copies; reading
+            and copying a large file takes time too, and leaves fewer.
         made_elements: elements of the constants that one conversion makes.
         squared_inputs: the squared numbers of inputs of all nodes together, when they are converted: onnx-ir
             copies all inputs of a node to replace one of them.
@@ -42,13 +43,13 @@ class Bounds:
     text_values: int = 2_000_000
     memory: int = 180_000_000
     nodes: int = 1_000_000
-    expanded_nodes: int = 30_000
+    expanded_nodes: int = 8_000
     expanded_bytes: int = 2**24
     placements: int = 10_000_000
     inference: int = 48_000_000
-    dimensions: int = 300_000
+    dimensions: int = 100_000
     conversion: int = 190_000_000
-    made_nodes: int = 8_000
+    made_nodes: int = 22_000
     made_elements: int = 2**22
     squared_inputs: int = 20_000_000
 

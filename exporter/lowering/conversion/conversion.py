@@ -94,13 +94,14 @@ def convert(
 
     check_opset(opset)
     load_entry_points()
-    limits_of(model, bounds)
+    limits = limits_of(model, bounds)
     source_opset = opset_of(model)
     # Nothing is converted: the file's graph is copied with all that passes would change.
     has_opset = source_opset == opset and level is None
     if source_opset is None or (has_opset and not rewrites_operators(model, registry, opset)):
         warn_of_invalid(invalid_nodes(model))
         return _attach_carried(model, with_contents(copy_of(model)))
+    limits.spend(0)  # Refused now, a model of very many nodes takes no time to be prepared.
     check_training(model, opset)
     source = source_of(model, bounds)
     shapes = WrittenShapes(model, opset, bounds)

@@ -27,14 +27,14 @@ _VALUE = 2_500
 """Bytes of an input or initializer of a graph."""
 _NEW_NODE = 2_300
 """Bytes of an additional node: conversion makes one node for each node of the model, and sometimes more."""
-_COPIES = 3
-"""Nodes of the model that convert in the time of making one additional node."""
-_WEIGHTS_OF_MADE = 1_500
-"""Bytes of weights required for each additional node."""
+_BYTES_OF_MADE = 200
+"""Bytes of weights and names in a file that may take as long as making one node."""
+_MADE_OF_FOUR, _DIMENSIONS_OF_MADE = 5, 16
+"""Made nodes that take as long as reading, preparing, copying and saving four nodes; and their dimensions."""
 _WEIGHTS_OF_ELEMENT = 8
 """Bytes of weights required for each additional element of the constants that a source graph becomes."""
-_MADE_OF_ANY, _MADE_OF_NODE = 4, 16
-"""Nodes for each of `made_nodes`, and for each source node: a source operator may become several nodes."""
+_PARTS_OF_SOURCES = 3
+"""Parts of the limits on time: lowering a source graph takes one, reading its file the others."""
 _LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
 
 
@@ -48,7 +48,7 @@ def limits_of(model: ir.Model, bounds: Bounds = BOUNDS) -> Limits:
         value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value
     )
     allowed_bytes = bounds.conversion + PROPORTION * weights
-    nodes = used_bytes = 0
+    nodes = used_bytes = names = dimensions = 0
     graphs = graphs_of(model.graph)
     _check_inputs(graphs, bounds)
     for graph in graphs:
@@ -60,9 +60,14 @@ def limits_of(model: ir.Model, bounds: Bounds = BOUNDS) -> Limits:
                     f"converting the model would take more than {allowed_bytes >> 20} MiB, the limit for a "
                     f"model with {weights} bytes of weights; {REMEDY}"
                 )
-    by_time = bounds.made_nodes + weights // _WEIGHTS_OF_MADE - nodes // _COPIES
-    maximum_nodes = nodes + max(0, min(by_time, (allowed_bytes - used_bytes) // _NEW_NODE))
-    return Limits(bounds.made_elements, maximum_nodes, REMEDY)
+        for node in graph:
+            values = [value for value in (*node.inputs, *node.outputs) if value is not None]
+            names += len(node.name or "") + sum(len(value.name or "") for value in values)
+            dimensions += sum(len(value.shape) for value in node.outputs if value.shape is not None)
+    by_time = bounds.made_nodes + (weights + names) // _BYTES_OF_MADE
+    by_time -= nodes * _MADE_OF_FOUR // 4 + dimensions // _DIMENSIONS_OF_MADE
+    by_memory = nodes + (allowed_bytes - used_bytes) // _NEW_NODE
+    return Limits(bounds.made_elements, min(by_time, by_memory), REMEDY)
 
 
 def limits_of_source(source: ir.Model, bounds: Bounds) -> Limits | None:
@@ -76,7 +81,8 @@ def limits_of_source(source: ir.Model, bounds: Bounds) -> Limits | None:
     _check_inputs(graphs, bounds)
     nodes = sum(map(len, graphs))
     elements = bounds.made_elements + weights // _WEIGHTS_OF_ELEMENT
-    return Limits(elements, _MADE_OF_ANY * bounds.made_nodes + _MADE_OF_NODE * nodes, REMEDY)
+    made_nodes = (bounds.made_nodes + nodes) // _PARTS_OF_SOURCES + weights // _BYTES_OF_MADE
+    return Limits(elements, made_nodes, REMEDY)
 
 
 def _check_inputs(graphs: Iterable[ir.Graph], bounds: Bounds) -> None:

@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict
 
 import numpy as np
@@ -66,11 +67,14 @@ def _merge(graph: ir.Graph, values: list[ir.Value]) -> bool:
         # Of weights that nothing reads, none is needed. One may lend its name to an equal one that is read.
         if len(group) < 2 or not any(value.uses() for value in group):
             continue
-        first: list[ir.Value] = []
+        distinct: dict[bytes, ir.Value] = {}
         for value in group:
-            equal = next((candidate for candidate in first if _are_equal(candidate, value)), None)
-            if equal is None:
-                first.append(value)
+            assert value.const_value is not None
+            # Bytes, because they tell -0.0 from 0.0, and a NaN is not equal to itself. Their digests, because
+            # comparing each with each other would take long for thousands that differ.
+            contents = np.ascontiguousarray(value.const_value.numpy()).reshape(-1).view(np.uint8)
+            equal = distinct.setdefault(hashlib.blake2b(contents.data).digest(), value)
+            if equal is value:
                 continue
             value.replace_all_uses_with(equal)
             del graph.initializers[str(value.name)]
@@ -78,17 +82,7 @@ def _merge(graph: ir.Graph, values: list[ir.Value]) -> bool:
     return modified
 
 
-def _contents(value: ir.Value) -> np.ndarray:
-    """The bytes of a weight: they tell -0.0 from 0.0, and a NaN is equal to itself."""
-    assert value.const_value is not None
-    return np.ascontiguousarray(value.const_value.numpy()).reshape(-1).view(np.uint8)
-
-
 def _sample(value: ir.Value) -> bytes:
     assert value.const_value is not None
     elements = value.const_value.numpy().reshape(-1)
     return elements[:: max(1, len(elements) // _SAMPLES)].tobytes()
-
-
-def _are_equal(a: ir.Value, b: ir.Value) -> bool:
-    return a.const_value is b.const_value or np.array_equal(_contents(a), _contents(b))

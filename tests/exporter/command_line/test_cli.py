@@ -16,6 +16,7 @@ from opsetta.exporter.command_line import cli
 from opsetta.exporter.command_line.application import make_application
 from opsetta.exporter.command_line.options import factory
 from opsetta.exporter.command_line.terminal import progress
+from opsetta.exporter.command_line.terminal.tables import row, show, table
 from opsetta.exporter.files import summary
 from opsetta.exporter.files.reading import to_ir
 from opsetta.exporter.files.reading.subgraphs import with_subgraphs
@@ -495,7 +496,7 @@ LIBRARIES = {"torch", "onnxruntime", "sympy", "onnx_ir", "onnx", "numpy"}
         (["--version"], LIBRARIES),
         (["export", "--help"], LIBRARIES),
         (["ops", "--json"], {"torch"}),
-        (["info", "m.onnx"], {"torch", "sympy"}),
+        (["info", "m.onnx"], {"torch", "sympy", "rich", "opsetta.exporter.lowering.driver"}),
         (CONVERSION, {"torch", "sympy", "opsetta.symbolics.tensorflow"}),
         (["check", "m.onnx"], {"torch", "sympy"}),
     ],
@@ -523,10 +524,42 @@ def test_commands_import_only_the_libraries_that_they_need(arguments, absent, tm
     assert done.returncode == 0, done.stderr
 
 
+def test_no_collection_looks_through_what_a_command_imports(tmp_path):
+    graph = helper.make_graph([], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)], [])
+    onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
+    code = (
+        "import gc, sys\n"
+        "counts = []\n"
+        "gc.callbacks.append(lambda phase, info: phase == 'start' and counts.append(gc.get_count()[0]))\n"
+        "sys.argv = ['opsetta', 'info', 'm.onnx']\n"
+        "from opsetta.exporter.command_line.cli import main\n"
+        "try:\n"
+        "    main()\n"
+        "except SystemExit:\n"
+        "    assert max(counts) < 10_000, counts\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=60, check=True)
+
+
+@pytest.mark.parametrize("cell", ["v1", "[batch, 3]", "名前"])
+def test_tables_in_pipes_are_those_of_terminals_without_truncation(monkeypatch, capsys, cell):
+    rows = table("", "a long heading")
+    row(rows, cell, "1")
+    row(rows, "output", "x" * 20)
+    show(rows)
+    in_pipe = capsys.readouterr().out
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setenv("TERM", "dumb")
+    show(rows)
+    assert capsys.readouterr().out == in_pipe
+
+
 @pytest.mark.parametrize("missing", ["typer", "rich"])
 def test_without_typer_the_message_says_what_to_install(missing):
     code = (
-        f"import sys; sys.modules[{missing!r}] = None\n"
+        # A table in a pipe takes no rich.
+        f"import sys; sys.modules[{missing!r}] = None; sys.stdout.isatty = lambda: True\n"
         "from opsetta.exporter.command_line.cli import main\nmain(['ops'])\n"
     )
     done = subprocess.run(

@@ -14,8 +14,9 @@ from opsetta import GraphError, ModelFileError
 from opsetta.exporter.command_line import cli
 from opsetta.exporter.files.reading import TRUSTED, Bounds, bounds, read_model, to_ir
 from opsetta.exporter.files.summary import describe_file
-from opsetta.exporter.lowering.conversion import size
-from opsetta.registration import MAY_OVERWRITE
+from opsetta.exporter.lowering.conversion import conversion, size
+from opsetta.registration import MAY_OVERWRITE, Limits, UnsupportedError
+from opsetta.registration.construction.graph import Construction
 
 SMALL = Bounds(parsed=100, memory=100, conversion=100)
 """Less than any model takes. Beyond the real bounds a trusted file takes hundreds of megabytes."""
@@ -47,7 +48,7 @@ def expanding_path(tmp_path_factory):
 
 
 def test_a_small_file_that_expands_is_loaded_where_it_is_trusted(expanding_path):
-    with pytest.raises(ModelFileError, match="more than 30149 nodes .* pass trusted=True, or --trusted on"):
+    with pytest.raises(ModelFileError, match="more than 8149 nodes .* pass trusted=True, or --trusted on"):
         opsetta.load(expanding_path)
     assert opsetta.load(expanding_path, trusted=True).lower(17).opset == 17
 
@@ -92,13 +93,17 @@ def test_what_is_beyond_a_bound_is_converted_where_it_is_trusted(opset, path, mo
         assert lowered.lower(11).opset == 11
 
 
-def test_what_conversion_makes_is_bounded_unless_it_is_trusted(monkeypatch):
-    nodes = [helper.make_node("HardSwish", [f"v{i}"], [f"v{i + 1}"]) for i in range(8)]
+def chain_of(op_type, dims):
+    nodes = [helper.make_node(op_type, [f"v{i}"], [f"v{i + 1}"]) for i in range(8)]
     graph = helper.make_graph(
-        nodes, "g", [helper.make_tensor_value_info("v0", 1, [2])], [onnx.ValueInfoProto(name="v8")]
+        nodes, "g", [helper.make_tensor_value_info("v0", 1, dims)], [onnx.ValueInfoProto(name="v8")]
     )
-    model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
-    monkeypatch.setattr(bounds, "BOUNDS", Bounds(made_nodes=3))
+    return ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+
+
+def test_what_conversion_makes_is_bounded_unless_it_is_trusted(monkeypatch):
+    model = chain_of("HardSwish", [2])
+    monkeypatch.setattr(bounds, "BOUNDS", Bounds(made_nodes=22))
     with pytest.raises(GraphError, match="more nodes at this opset than the limit for its file; if you"):
         opsetta.OnnxModel(model).lower(7)
     assert opsetta.OnnxModel(model, trusted=True).lower(7).model.graph.num_nodes() == 16
@@ -132,7 +137,48 @@ def test_weights_pay_for_nodes():
     model.graph[0].name = "relu"
     tensor = ir.tensor(np.zeros(60_000, np.float32), name="w")
     model.graph.initializers.add(ir.Value(name="w", const_value=tensor))
-    assert size.limits_of(model, Bounds(conversion=10_000, made_nodes=2)).nodes == 1 + 2 + 160
+    weights, names = 240_000, len("relu" + "x" + "y")
+    expected = 2 + (weights + names) // 200 - 1 * 5 // 4
+    # One number for the conversion of a node, and the memory for it.
+    assert size.limits_of(model, Bounds(conversion=2**30, made_nodes=2)).nodes == expected
+    model.graph.outputs[0].shape = ir.Shape(["n"] * 32)
+    assert size.limits_of(model, Bounds(conversion=2**30, made_nodes=2)).nodes == expected - 32 // 16
+
+
+def test_weights_pay_for_nodes_of_other_frameworks():
+    node = ir.Node("tf", "Neg", [])
+    weight = ir.Value(name="w", const_value=ir.tensor(np.zeros(100, np.float32), name="w"))
+    source = ir.Model(ir.Graph([], [], nodes=[node], initializers=[weight]), ir_version=10)
+    limits = size.limits_of_source(source, Bounds(made_nodes=9))
+    assert limits.nodes == (9 + 1) // 3 + 400 // 200
+
+
+def test_a_model_of_too_many_nodes_is_refused_before_it_is_prepared(monkeypatch):
+    monkeypatch.setattr(bounds, "BOUNDS", Bounds(made_nodes=9))
+    monkeypatch.setattr(conversion, "source_of", None)
+    with pytest.raises(GraphError, match="more nodes at this opset than the limit for its file; if you"):
+        opsetta.OnnxModel(chain_of("Relu", [2])).lower(14)  # All its nodes are copied.
+
+
+@pytest.mark.parametrize(("rank", "made_nodes"), [(7, 18), (32, 18 + 8 * 32 // 16 + 8 * 32 // 8)])
+def test_many_dimensions_take_the_time_of_nodes(monkeypatch, rank, made_nodes):
+    model = chain_of("Neg", ["n"] * rank)
+    monkeypatch.setattr(bounds, "BOUNDS", Bounds(made_nodes=made_nodes + 8 * 7 // 16))
+    assert opsetta.OnnxModel(model).lower(7).model.graph.num_nodes() == 8
+    monkeypatch.setattr(bounds, "BOUNDS", Bounds(made_nodes=made_nodes - 4))
+    with pytest.raises(GraphError, match="more nodes at this opset than the limit for its file; if you"):
+        opsetta.OnnxModel(model).lower(7)
+
+
+def test_many_small_constants_count_as_a_large_one():
+    construction = Construction(ir.Graph([], [], nodes=[], opset_imports={"": 17}), 17)
+    construction.limits = Limits(elements=250, nodes=10)
+    for i in (1, 2, 2, 2):
+        construction.constant(np.full(100, i))
+    for i in range(9):
+        construction.constant(np.full(64, i))
+    with pytest.raises(UnsupportedError, match="a constant of 100 elements, more than are made"):
+        construction.constant(np.full(100, 3))
 
 
 def test_trust_lifts_every_bound():
