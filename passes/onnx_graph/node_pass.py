@@ -229,12 +229,12 @@ def new_split(
     split = ir.Node("", "Split", inputs, attributes, num_outputs=len(sizes), name=name)
     for index, (result, size) in enumerate(zip(split.outputs, sizes, strict=True)):
         result.name, result.type = initializers.unique(f"{name}_output_{index}"), operand.type
-        result.shape = None if operand.shape is None else resized(operand.shape, axis, size)
+        result.shape = None if operand.shape is None else with_size(operand.shape, axis, size)
     inherit(split, origin)
     return split
 
 
-def resized(shape: ir.Shape, axis: int, size: int) -> ir.Shape:
+def with_size(shape: ir.Shape, axis: int, size: int) -> ir.Shape:
     """A shape with another size of an axis."""
     return ir.Shape([size if index == axis else old for index, old in enumerate(shape)])
 

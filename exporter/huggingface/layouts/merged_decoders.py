@@ -110,13 +110,20 @@ def _take_weights(branches: list[_Branch]) -> list[ir.Value]:
         for name, value in branch.weights.items():
             del branch.model.graph.initializers[str(value.name)]
             outer = by_name.get(name)
-            if outer is None or not _are_equal(outer.const_value, value.const_value):
+            tensor, outer_tensor = value.const_value, None if outer is None else outer.const_value
+            is_equal = tensor is outer_tensor or (
+                tensor is not None
+                and outer_tensor is not None
+                and (tensor.dtype, tensor.shape) == (outer_tensor.dtype, outer_tensor.shape)
+                and tensor.tobytes() == outer_tensor.tobytes()
+            )
+            if outer is None or not is_equal:
                 # Weights that a pass computed for one of the branches keep the prefix of its names.
                 outer = ir.Value(
                     name=name if outer is None else value.name,
                     type=value.type,
                     shape=value.shape,
-                    const_value=value.const_value,
+                    const_value=tensor,
                 )
                 by_name.setdefault(name, outer)
                 weights.append(outer)
@@ -134,13 +141,6 @@ def _replace(graph: ir.Graph, value: ir.Value, outer: ir.Value) -> None:
             if output is value:
                 graph.outputs[index] = copy.outputs[0]
     value.replace_all_uses_with(outer)
-
-
-def _are_equal(tensor: ir.TensorProtocol | None, other: ir.TensorProtocol | None) -> bool:
-    if tensor is None or other is None or tensor is other:
-        return tensor is other
-    same_form = tensor.dtype == other.dtype and tensor.shape == other.shape
-    return same_form and tensor.tobytes() == other.tobytes()
 
 
 def _merge_outputs(first: _Branch, later: _Branch) -> list[ir.Value]:

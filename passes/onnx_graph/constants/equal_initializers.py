@@ -67,13 +67,16 @@ def _merge(graph: ir.Graph, values: list[ir.Value]) -> bool:
         # Of weights that nothing reads, none is needed. One may lend its name to an equal one that is read.
         if len(group) < 2 or not any(value.uses() for value in group):
             continue
-        distinct: dict[bytes, ir.Value] = {}
+        by_tensor: dict[int, ir.Value] = {}
+        by_digest: dict[bytes, ir.Value] = {}
         for value in group:
             assert value.const_value is not None
-            # Bytes, because they tell -0.0 from 0.0, and a NaN is not equal to itself. Their digests, because
-            # comparing each with each other would take long for thousands that differ.
-            contents = np.ascontiguousarray(value.const_value.numpy()).reshape(-1).view(np.uint8)
-            equal = distinct.setdefault(hashlib.blake2b(contents.data).digest(), value)
+            equal = by_tensor.setdefault(id(value.const_value), value)
+            if equal is value:
+                # Bytes, because they tell -0.0 from 0.0, and a NaN is not equal to itself. Their digests,
+                # because comparing each with each other would take long for thousands that differ.
+                contents = np.ascontiguousarray(value.const_value.numpy()).reshape(-1).view(np.uint8)
+                equal = by_digest.setdefault(hashlib.blake2b(contents.data).digest(), value)
             if equal is value:
                 continue
             value.replace_all_uses_with(equal)

@@ -23,7 +23,7 @@ import onnx_ir as ir
 from ....registration.arguments import walk_graphs
 from ....registration.origins import inherit
 from ....registration.size_algebra.dimensions import same_size
-from ..node_pass import ConstantPass, new_split, resized
+from ..node_pass import ConstantPass, new_split, with_size
 from ..pass_order import Run
 from ..row_operators import BROADCASTING_BY_ROWS, REDUCTIONS, UNARY_BY_ROWS
 
@@ -34,7 +34,7 @@ _MINIMUM_SAVED = 4
 
 
 @dataclasses.dataclass(slots=True)
-class _Region:
+class _HeadGroups:
     """Nodes that compute the same for two groups of heads.
 
     Attributes:
@@ -81,16 +81,16 @@ class JoinHeads(ConstantPass):
         for index, table in enumerate(node.inputs):
             if table is None or table.shape is None or len(table.shape) < 2:
                 continue
-            other = self._last_readers.get(table)
+            earlier = self._last_readers.get(table)
             self._last_readers[table] = node
-            if other is None or other.graph is not node.graph or other.inputs[index] is not table:
+            if earlier is None or earlier.graph is not node.graph or earlier.inputs[index] is not table:
                 continue
-            for axis in _axes_of_heads(other, node, index):
-                if self._join(self._find_region(other, node, index, axis)):
+            for axis in _axes_of_heads(earlier, node, index):
+                if self._join(self._find_region(earlier, node, index, axis)):
                     return True
         return False
 
-    def _find_region(self, first: ir.Node, second: ir.Node, index: int, axis: int) -> _Region:
+    def _find_region(self, first: ir.Node, second: ir.Node, index: int, axis: int) -> _HeadGroups:
         """The nodes around two products with a table at an index that compute the same along an axis."""
         a, b = first.inputs[1 - index], second.inputs[1 - index]
         assert a is not None
@@ -100,12 +100,12 @@ class JoinHeads(ConstantPass):
         heads = a.shape[axis], b.shape[axis]
         assert isinstance(heads[0], int)
         assert isinstance(heads[1], int)
-        region = _Region((heads[0], heads[1]))
+        region = _HeadGroups((heads[0], heads[1]))
         if self._add_tensors(region, a, b, axis) and self._add_nodes(region, first, second, axis, True):
             self._grow(region)
         return region
 
-    def _grow(self, region: _Region) -> None:
+    def _grow(self, region: _HeadGroups) -> None:
         """Add the nodes that compute the tensors, and those that read them."""
         pending = list(region.tensors)
         while pending and len(region.nodes) < _MAXIMUM_NODES:
@@ -122,7 +122,7 @@ class JoinHeads(ConstantPass):
                             break
             pending += list(region.tensors)[count:]
 
-    def _add_tensors(self, region: _Region, a: ir.Value, b: ir.Value, axis: int) -> bool:
+    def _add_tensors(self, region: _HeadGroups, a: ir.Value, b: ir.Value, axis: int) -> bool:
         """Add two tensors that differ in the number of heads only; whether they are a pair of the region."""
         if a in region.tensors:
             return region.tensors[a] == (b, axis)
@@ -138,7 +138,7 @@ class JoinHeads(ConstantPass):
         return True
 
     def _add_nodes(
-        self, region: _Region, first: ir.Node, second: ir.Node, axis: int, is_reader: bool
+        self, region: _HeadGroups, first: ir.Node, second: ir.Node, axis: int, is_reader: bool
     ) -> bool:
         """Add two nodes, if they compute the same of each head.
 
@@ -209,13 +209,13 @@ class JoinHeads(ConstantPass):
             is_same = sizes is not None and sizes == self.initializers.integers(second, "split", 1)
             is_other_axis = first.attributes.get_int("axis", 0) % rank != axis
             return (axis, axis) if is_same and is_other_axis else None
-        if op_type in REDUCTIONS and first.attributes.get_int("keepdims", 1):
+        if op_type in REDUCTIONS and first.attributes.get_int("keepdims", 1) == 1:
             reduced = self.initializers.integers(first, "axes", 1)
             if reduced is not None and reduced == self.initializers.integers(second, "axes", 1):
                 return None if axis in [index % rank for index in reduced] else (axis, axis)
         return None
 
-    def _join(self, region: _Region) -> bool:
+    def _join(self, region: _HeadGroups) -> bool:
         """Write the nodes of a region once, where its rules 2 and 3 hold."""
         twins = {*region.nodes.values()}
         seconds = {b for b, _ in region.tensors.values()}
@@ -259,7 +259,7 @@ class JoinHeads(ConstantPass):
         return True
 
     def _write(
-        self, region: _Region, entries: list[ir.Value], exits: list[ir.Value], last: ir.Node | None
+        self, region: _HeadGroups, entries: list[ir.Value], exits: list[ir.Value], last: ir.Node | None
     ) -> None:
         """Replace the nodes of both groups by new ones, behind the last node that computes an operand."""
         unique = self.initializers.unique
@@ -275,7 +275,7 @@ class JoinHeads(ConstantPass):
             for old, new in zip(results, node.outputs, strict=True):
                 new.name, new.type = unique(f"{old.name}_joined"), old.type
                 assert old.shape is not None
-                new.shape = resized(old.shape, region.tensors[old][1], total)
+                new.shape = with_size(old.shape, region.tensors[old][1], total)
                 joined[old] = new
             written.append(node)
 

@@ -21,7 +21,7 @@ import onnx_ir as ir
 
 from ....registration.origins import inherit
 from ..constants.deferred_constants import transposed_blocks, transposed_matrix
-from ..node_pass import ConstantPass, new_node, new_split, remove_unread, resized
+from ..node_pass import ConstantPass, new_node, new_split, remove_unread, with_size
 from ..pass_order import Run
 
 _FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
@@ -30,7 +30,7 @@ _MAXIMUM_READERS = 64
 _MINIMUM_SAVED = 2
 
 
-class _Layer(NamedTuple):
+class _LinearLayer(NamedTuple):
     """A linear layer.
 
     Attributes:
@@ -44,6 +44,11 @@ class _Layer(NamedTuple):
     columns: list[int]
     parts: list[ir.Value]
     split: ir.Node | None
+
+    @property
+    def is_transposed(self) -> bool:
+        """Whether the rows of the weight are the columns of the result."""
+        return self.product.attributes.get_int("transB", 0) == 1
 
 
 class JoinLayers(ConstantPass):
@@ -85,7 +90,11 @@ class JoinLayers(ConstantPass):
         if not alike or alike[0] is not node:
             return False
         layers = [layer for layer in map(self._layer, alike) if layer is not None]
-        layers = [layer for layer in layers if _is_alike(layer, layers[0])]
+        layers = [
+            layer
+            for layer in layers
+            if layer.is_transposed == layers[0].is_transposed and layer.weight.dtype == layers[0].weight.dtype
+        ]
         nodes = sum(1 if layer.split is None else 2 for layer in layers)
         if len(layers) < 2 or nodes - 2 < _MINIMUM_SAVED:
             return False
@@ -95,7 +104,7 @@ class JoinLayers(ConstantPass):
         self._join(source, layers, is_copy[0])
         return True
 
-    def _layer(self, product: ir.Node) -> _Layer | None:
+    def _layer(self, product: ir.Node) -> _LinearLayer | None:
         """The layer of a product; None if it must stay."""
         weight, result = product.inputs[1], product.outputs[0]
         if weight is None or weight.shape is None or len(weight.shape) != 2 or len(weight.uses()) > 1:
@@ -113,13 +122,13 @@ class JoinLayers(ConstantPass):
         split = readers[0] if len(readers) == 1 and readers[0].op_type == "Split" else None
         sizes = None if split is None else self.initializers.integers(split, "split", 1)
         if split is None or sizes is None or split.domain or split.graph is not product.graph:
-            return _Layer(product, weight, [columns], [result], None)
+            return _LinearLayer(product, weight, [columns], [result], None)
         axis, rank = split.attributes.get_int("axis", 0), len(result.shape or ())
         if axis not in (-1, rank - 1) or any(part.is_graph_output() for part in split.outputs):
-            return _Layer(product, weight, [columns], [result], None)
-        return _Layer(product, weight, sizes, [*split.outputs], split)
+            return _LinearLayer(product, weight, [columns], [result], None)
+        return _LinearLayer(product, weight, sizes, [*split.outputs], split)
 
-    def _join(self, source: ir.Value, layers: list[_Layer], is_copy: bool) -> None:
+    def _join(self, source: ir.Value, layers: list[_LinearLayer], is_copy: bool) -> None:
         parts = [
             (layer, start, size, part)
             for layer in layers
@@ -131,7 +140,7 @@ class JoinLayers(ConstantPass):
         indices = {id(layer): index for index, layer in enumerate(layers)}
         order = [(indices[id(layer)], start, size) for layer, start, size, _ in parts]
         first = layers[0]
-        axis = 0 if is_copy or first.product.attributes.get_int("transB", 0) else 1
+        axis = 0 if is_copy or first.is_transposed else 1
 
         def join(*weights: np.ndarray) -> np.ndarray:
             pieces = [
@@ -163,7 +172,7 @@ class JoinLayers(ConstantPass):
             self.initializers,
             first.product.op_type,
             [source, weight],
-            resized(source.shape, last, columns),
+            with_size(source.shape, last, columns),
             [*first.product.attributes.values()],
         )
         inherit(product, *(layer.product for layer in layers))
@@ -183,9 +192,3 @@ class JoinLayers(ConstantPass):
             part.replace_all_uses_with(replacement)
         for layer in layers:
             remove_unread(layer.product if layer.split is None else layer.split)
-
-
-def _is_alike(layer: _Layer, other: _Layer) -> bool:
-    """Whether two layers differ in their weights only."""
-    is_transposed = [item.product.attributes.get_int("transB", 0) for item in (layer, other)]
-    return is_transposed[0] == is_transposed[1] and layer.weight.dtype == other.weight.dtype

@@ -89,7 +89,7 @@ class ReshapeFactors(ConstantPass):
             for operand in node.inputs:
                 if operand is None or not self.initializers.is_constant(operand):
                     pending.append(operand)
-                elif operand.shape is None or len(operand.shape) > 1 or operand.const_value.size != 1:
+                elif operand.shape is None or list(operand.shape) not in ([], [1]):
                     return None
         assert gate is not None
         if any(

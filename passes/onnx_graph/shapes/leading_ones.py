@@ -98,13 +98,13 @@ class KeepLeadingOnes(ConstantPass):
         return True
 
 
-def _are_broadcast(node: ir.Node, value: ir.Value, rank: int, others: Collection[ir.Node] = ()) -> bool:
-    """Whether only elementwise operators, with another operand of a rank or more, and others read a value."""
+def _are_broadcast(node: ir.Node, value: ir.Value, rank: int, allowed: Collection[ir.Node] = ()) -> bool:
+    """Whether allowed nodes and elementwise operators, with another operand of a rank or more, read a value."""
     readers = [reader for reader, _ in value.uses()]
     if not 0 < len(readers) <= MAXIMUM_READERS:
         return False
     for reader in readers:
-        if reader in others:
+        if reader in allowed:
             continue
         if reader.graph is not node.graph or reader.domain or reader.op_type not in BROADCASTING:
             return False

@@ -112,9 +112,9 @@ def matmul_of_vectors(g: GraphContext, A: Value, B: Value, result_shape: list[in
     left_rank, right_rank = g.rank(A), g.rank(B)
     if left_rank is None or right_rank is None or 1 not in (left_rank, right_rank):
         raise g.refuse("no operand is a vector, or a rank is unknown")
-    left = g.op("Unsqueeze", A, axes=[0]) if left_rank == 1 else A
-    right = g.op("Unsqueeze", B, axes=[1]) if right_rank == 1 else B
-    product = g.op("MatMul", left, right)
+    matrix_a = g.op("Unsqueeze", A, axes=[0]) if left_rank == 1 else A
+    matrix_b = g.op("Unsqueeze", B, axes=[1]) if right_rank == 1 else B
+    product = g.op("MatMul", matrix_a, matrix_b)
     if result_shape:
         return g.op("Reshape", product, result_shape)
     # The size of the row is the one before the last, that of the column the last one.
