@@ -99,7 +99,7 @@ class KeepLeadingOnes(ConstantPass):
 
 
 def _are_broadcast(node: ir.Node, value: ir.Value, rank: int, allowed: Collection[ir.Node] = ()) -> bool:
-    """Whether only allowed nodes, and elementwise operators with an operand of a rank or more, read a value."""
+    """Whether only allowed nodes and elementwise operators with an operand of a rank or more read a value."""
     readers = [reader for reader, _ in value.uses()]
     if not 0 < len(readers) <= MAXIMUM_READERS:
         return False
