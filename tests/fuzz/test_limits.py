@@ -1,6 +1,7 @@
 """What hostile files take, in memory and in processor time, stays in proportion to their size."""
 
 import functools
+import re
 
 import pytest
 
@@ -49,6 +50,6 @@ def test_a_hostile_file_takes_no_more_than_its_size_allows(name, sweep):
 def test_a_large_file_that_is_no_model_is_not_read(name, sweep):
     _, ways = measured(sweep)[name]
     for way, taken in ways.items():
-        assert "not a protobuf message" in taken.end, way
+        assert re.search("not a protobuf message|a text without a model", taken.end), way
         assert taken.seconds < 5, way  # Reading them whole takes far longer.
         assert taken.memory < 200_000_000, way

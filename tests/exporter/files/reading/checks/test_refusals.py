@@ -297,7 +297,7 @@ def chain(calls: int, levels: int) -> onnx.ModelProto:
 
 
 def test_what_functions_are_when_written_out_is_bounded(tmp_path):
-    with pytest.raises(ModelFileError, match="more than 30[0-9]+ nodes when its functions are inlined"):
+    with pytest.raises(ModelFileError, match="more than 8[0-9]+ nodes when its functions are inlined"):
         to_ir(chain(10, 90), tmp_path)
     with pytest.raises(ModelFileError, match="more than 100 levels deep"):
         to_ir(chain(1, 2000), tmp_path)
