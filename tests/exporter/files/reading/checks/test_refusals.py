@@ -302,7 +302,7 @@ def test_what_functions_are_when_written_out_is_bounded(tmp_path):
     with pytest.raises(ModelFileError, match="more than 100 levels deep"):
         to_ir(chain(1, 2000), tmp_path)
     to_ir(chain(1, 100), tmp_path)
-    to_ir(chain(10, 4), tmp_path)
+    to_ir(chain(10, 3), tmp_path)
 
 
 def test_nodes_and_placements_are_bounded(tmp_path):
