@@ -82,7 +82,7 @@ def test_few_names_of_torch_are_private():
 
 
 def test_measured_figures_name_their_benchmark():
-    """A section with a table of measurements, or with times, says which file of `benchmarks/` makes them."""
+    """A section with times or a table of measurements names the file in `benchmarks/` that makes them."""
     missing = []
     for page in ("plan", "prepack", "streaming", "training"):
         text = (ROOT / "docs" / f"{page}.md").read_text(encoding="utf-8")

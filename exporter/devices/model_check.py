@@ -39,7 +39,7 @@ class ModelCheck:
 
     @property
     def supported_by(self) -> tuple[str, ...]:
-        """The targets that have no known problem with the model; none supports invalid nodes."""
+        """The targets without a known problem with the model; empty if some nodes are invalid."""
         return tuple(name for name, problems in self.problems.items() if not (problems or self.invalid))
 
     def lines(self) -> list[str]:

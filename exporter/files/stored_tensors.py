@@ -156,6 +156,20 @@ class FileTensor(ir.LazyTensor):
             file.write(block)
 
 
+def are_equal(first: ir.TensorProtocol, second: ir.TensorProtocol) -> bool:
+    """Whether two tensors have the same element type, shape and bytes."""
+    if first is second:
+        return True
+    if first.dtype != second.dtype or first.shape != second.shape:
+        return False
+    if isinstance(first, FileTensor) and isinstance(second, FileTensor):
+        if (first.file, first.offset) == (second.file, second.offset):
+            return True
+        # In blocks: a tensor may be larger than memory.
+        return all(a == b for a, b in zip(first.blocks(), second.blocks(), strict=True))
+    return first.tobytes() == second.tobytes()
+
+
 def _view(
     file: StoredFile, offset: int, dtype: ir.DataType, shape: tuple[int, ...], name: str | None
 ) -> ir.TensorProtocol:

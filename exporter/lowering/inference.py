@@ -28,7 +28,7 @@ InferenceError = onnx.shape_inference.InferenceError
 _PROPORTION = 16
 """Bytes of memory for each byte of the message; inferred shapes take as much as the nodes."""
 _ROUNDS = 3
-"""How often inference is repeated with ranks that follow from the ranks before."""
+"""The most repetitions of inference, each with the ranks that follow from the results of the one before."""
 _SECONDS, _BYTES_IN_A_SECOND = 60, 100_000
 """A fork that infers is ended after this time, which is many times what inference takes."""
 _DIMENSION = 64

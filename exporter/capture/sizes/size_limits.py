@@ -115,7 +115,7 @@ def sizes_at(
     sums: Mapping[sympy.Symbol, sympy.Expr],
     environment: ShapeEnv | None,
 ) -> Callable[[Size], int | None]:
-    """A function from symbolic sizes to their values at a point, or None.
+    """A function that computes symbolic sizes at a point; None for a size that is unknown there.
 
     Args:
         sums: the sum of symbols for the symbol of each declared sum.

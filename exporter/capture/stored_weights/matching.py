@@ -11,7 +11,7 @@ import torch
 
 from ....registration import ModelFileError
 from ...files.reading.names import quoted
-from ...files.stored_tensors import ConvertedTensor, FileTensor
+from ...files.stored_tensors import ConvertedTensor, are_equal
 from ...torch_boundary.fake_tensors import FakeTensor, is_without_data
 from ...torch_boundary.state.attached_state import Holder, holders
 from ...torch_boundary.state.computed_buffers import computed_buffers
@@ -135,23 +135,9 @@ def _describe_difference(
             return f"{quoted(name)} is {stored_tensor.dtype.name}{list(shape)}, and {model_text} in the model"
     # A checkpoint may have a tied tensor under several names, with different contents.
     for name in names[1:]:
-        if not _equal(stored_tensors[names[0]], stored_tensors[name]):
+        if not are_equal(stored_tensors[names[0]], stored_tensors[name]):
             return f"{quoted(names[0])} and {quoted(name)} are one tensor in the model, and differ"
     return None
-
-
-def _equal(first: ir.TensorProtocol, second: ir.TensorProtocol) -> bool:
-    """Whether two tensors have the same bytes."""
-    if first is second:
-        return True
-    if first.dtype != second.dtype:
-        return False
-    if isinstance(first, FileTensor) and isinstance(second, FileTensor):
-        if (first.file, first.offset) == (second.file, second.offset):
-            return True
-        # In blocks: a tensor may be larger than memory.
-        return all(a == b for a, b in zip(first.blocks(), second.blocks(), strict=True))
-    return first.tobytes() == second.tobytes()
 
 
 def _limit_lines(lines: Iterable[str], count: int) -> list[str]:

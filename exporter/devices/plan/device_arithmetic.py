@@ -33,8 +33,7 @@ NARROW_TYPES = frozenset({ir.DataType.INT4, ir.DataType.UINT4})
 """Constants of these types are stored as 8-bit integers."""
 _EXCHANGED = {"Greater": "Less", "GreaterOrEqual": "LessOrEqual"}
 """What an operator is with its operands exchanged."""
-# How elements are combined, what is combined, and what follows, as the runtime numbers them.
-_REDUCTIONS = {
+REDUCTIONS = {
     "ReduceL1": (0, 1, 0),
     "ReduceL2": (0, 2, 2),
     "ReduceLogSum": (0, 0, 3),
@@ -48,6 +47,9 @@ _REDUCTIONS = {
     "GlobalAveragePool": (0, 0, 1),
     "GlobalMaxPool": (1, 0, 0),
 }
+"""Three numbers of the runtime: what combines the elements (sum, maximum, minimum, product), what is done to
+each before (nothing, absolute value, square, exponential), and to the result (nothing, mean, root,
+logarithm)."""
 
 
 def _unary(node: OnnxNode) -> Nodes:
@@ -72,7 +74,7 @@ def _unary(node: OnnxNode) -> Nodes:
 def elementwise(
     op_type: str, source: Operand, result: Operand, alpha: float = 0.0, beta: float = 0.0
 ) -> Nodes:
-    """An elementwise operator with one operand, and its two parameters."""
+    """The node of an elementwise operator with one operand; alpha and beta are its parameters."""
     yield DeviceNode(op_type, [source], [result], bits_of(alpha, beta))
 
 
@@ -131,7 +133,7 @@ def _reduce(node: OnnxNode) -> Nodes:
         if not axes and not node.integer("noop_with_empty_axes"):
             axes = range(len(shape))
     return reduction(
-        node, _REDUCTIONS[node.op_type], source, [axis % len(shape) for axis in axes], node.output
+        node, REDUCTIONS[node.op_type], source, [axis % len(shape) for axis in axes], node.output
     )
 
 
@@ -146,7 +148,7 @@ def reduction(
     """A reduction over some axes.
 
     Args:
-        numbers: a row of `_REDUCTIONS`.
+        numbers: as in `REDUCTIONS`.
         view: other sizes with which the operand is seen.
     """
     shape = node.shape(source) if view is None else view
@@ -256,8 +258,8 @@ def _dynamic_quantize(node: OnnxNode) -> Nodes:
     result, scale, zero_point = node.outputs
     if not math.prod(shape):
         return
-    for numbers, name, bound in (((2, 0, 0), "Min", low), ((1, 0, 0), "Max", high)):
-        yield from reduction(node, numbers, source, range(len(shape)), bound)
+    for name, bound in (("Min", low), ("Max", high)):
+        yield from reduction(node, REDUCTIONS[f"Reduce{name}"], source, range(len(shape)), bound)
         yield from binary(node, name, bound, zero, bound)
     yield from binary(node, "Sub", high, low, high)
     yield from binary(node, "Div", high, np.float32(255).reshape(()), scale)
@@ -336,7 +338,7 @@ FORMS: Mapping[str, Callable[[OnnxNode], Nodes]] = {
     ),
     **dict.fromkeys(("Max", "Mean", "Min", "Sum"), _variadic),
     **dict.fromkeys(("Cast", "CastLike"), _cast),
-    **dict.fromkeys(_REDUCTIONS, _reduce),
+    **dict.fromkeys(REDUCTIONS, _reduce),
     **dict.fromkeys(("ArgMax", "ArgMin", "TopK"), _search),
     **dict.fromkeys(("DequantizeLinear", "QuantizeLinear"), _quantize),
     "Clip": _clip,

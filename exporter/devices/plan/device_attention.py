@@ -112,7 +112,7 @@ def _rotary(node: OnnxNode) -> Nodes:
             yield DeviceNode("Gather", [table, positions], [selected], [0, half, 1, size, half, *walk])
             angles[index] = selected
     cosine, sine = (Strided(angle, [rows * half, 0, half, 1]) for angle in angles)
-    # Pairs are neighbours, or in both halves of a row.
+    # The elements of a pair are neighbours, or have the same position in both halves of a row.
     step, distance = (2, 1) if node.integer("interleaved") else (1, half)
     first, second = (Strided(source, [*steps, step], start) for start in (0, distance))
     real, imaginary, term = (Strided(Scratch(ir.DataType.FLOAT, shape), strides_of(shape)) for _ in range(3))

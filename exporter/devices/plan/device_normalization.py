@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from .device_arithmetic import elementwise, reduction
+from .device_arithmetic import REDUCTIONS, elementwise, reduction
 from .device_nodes import (
     Nodes,
     OnnxNode,
@@ -21,8 +21,8 @@ from .device_nodes import (
     strides_of,
 )
 
-MAXIMUM, SUM, MEAN, SQUARE_MEAN, LOG_SUM_EXP = (1, 0, 0), (0, 0, 0), (0, 0, 1), (0, 2, 1), (0, 3, 3)
-"""How elements are combined, what is combined, and what follows, as the runtime numbers them."""
+_MEAN_OF_SQUARES = (0, 2, 1)
+"""As in `REDUCTIONS`; ONNX has no such operator."""
 _LOWEST = np.finfo(np.float32).min
 
 
@@ -36,12 +36,12 @@ def normalize_exponentials(
     """
     shape = node.shape(source)
     line = Scratch(ir.DataType.FLOAT, [*shape[:axis], 1, *shape[axis + 1 :]])
-    yield from reduction(node, MAXIMUM, source, [axis], line)
+    yield from reduction(node, REDUCTIONS["ReduceMax"], source, [axis], line)
     if has_empty:
         yield from binary(node, "Max", line, np.array(_LOWEST), line)
     yield from binary(node, "Sub", source, line, result)
     yield from elementwise("Exp", result, result)
-    yield from reduction(node, SUM, result, [axis], line)
+    yield from reduction(node, REDUCTIONS["ReduceSum"], result, [axis], line)
     if has_empty:
         yield from binary(node, "Max", line, np.array(1e-30, np.float32), line)
     yield from binary(node, "Div", result, line, result)
@@ -56,7 +56,7 @@ def _softmax(node: OnnxNode) -> Nodes:
         yield from normalize_exponentials(node, node.source(), axis, node.output)
     else:
         line = Scratch(ir.DataType.FLOAT, [*shape[:axis], 1, *shape[axis + 1 :]])
-        yield from reduction(node, LOG_SUM_EXP, node.source(), [axis], line)
+        yield from reduction(node, REDUCTIONS["ReduceLogSumExp"], node.source(), [axis], line)
         yield from binary(node, "Sub", node.source(), line, node.output)
 
 
@@ -88,11 +88,11 @@ def _normalize(node: OnnxNode) -> Nodes:
         variance, row_sizes = Scratch(ir.DataType.FLOAT, node.shape(inputs[4])), sizes
         centered, factor = result, inputs[4]
     elif node.op_type != "RMSNormalization":
-        yield from reduction(node, MEAN, source, axes, mean, view)
+        yield from reduction(node, REDUCTIONS["ReduceMean"], source, axes, mean, view)
         yield from combine("Sub", source, mean, row_sizes)
         centered = result
     if factor is variance:
-        yield from reduction(node, SQUARE_MEAN, centered, axes, variance, view)
+        yield from reduction(node, _MEAN_OF_SQUARES, centered, axes, variance, view)
     epsilon = np.array(node.real("epsilon", 1e-5), np.float32)
     yield from binary(node, "Add", factor, epsilon, variance)
     yield from elementwise("Sqrt", variance, variance)

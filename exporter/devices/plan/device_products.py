@@ -38,7 +38,7 @@ def _integer_operands(node: OnnxNode) -> list[Operand]:
 
 
 def zeros(node: OnnxNode) -> Nodes:
-    """A result of zeros, to which products are added."""
+    """Set the result to zero; the products are then added to it."""
     shape = node.shape(node.output)
     return copy(constant_like(node.output, 0), node.output, shape, [0] * len(shape))
 
@@ -181,7 +181,7 @@ def _convolution(node: OnnxNode) -> Nodes:
     window = _KernelWindow(node, weight[2:], *(reversed(sides) if is_transposed else sides))
     if is_transposed:
         window.transpose()
-        # From [channels, filters, ...] to [filters, channels, ...] of each group, with reversed kernels.
+        # In each group [channels, filters, ...] becomes [filters, channels, ...], with reversed kernels.
         shape = [groups, source[1] // groups, result[1] // groups, *weight[2:]]
         constant = node.constant(1)
         if constant is not None:

@@ -8,6 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....passes.realizers import PrefixNames
+from ...files.stored_tensors import are_equal
 from ..graphs import CACHE, PRESENT
 
 MERGED_FILE = "decoder_model_merged.onnx"
@@ -110,14 +111,9 @@ def _take_weights(branches: list[_Branch]) -> list[ir.Value]:
         for name, value in branch.weights.items():
             del branch.model.graph.initializers[str(value.name)]
             outer = by_name.get(name)
-            tensor, outer_tensor = value.const_value, None if outer is None else outer.const_value
-            is_equal = tensor is outer_tensor or (
-                tensor is not None
-                and outer_tensor is not None
-                and (tensor.dtype, tensor.shape) == (outer_tensor.dtype, outer_tensor.shape)
-                and tensor.tobytes() == outer_tensor.tobytes()
-            )
-            if outer is None or not is_equal:
+            tensor = value.const_value
+            assert tensor is not None
+            if outer is None or outer.const_value is None or not are_equal(outer.const_value, tensor):
                 # Weights that a pass computed for one of the branches keep the prefix of its names.
                 outer = ir.Value(
                     name=name if outer is None else value.name,

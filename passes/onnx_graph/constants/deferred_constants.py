@@ -22,7 +22,7 @@ from ....registration.inference.constant_integers import integers
 from ....registration.inference.folding import evaluator
 from ....registration.inference.tensor_sizes import element_count
 from . import layer_computations as layers
-from .initializers import Blocks
+from .initializers import Blocks, Initializers
 from .reused_memory import BLOCK, empty
 
 _MOVES = frozenset("Concat Expand Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze".split())
@@ -200,6 +200,22 @@ def transposed_blocks(matrix: np.ndarray) -> Iterator[np.ndarray]:
     columns = max(_ROWS, BLOCK // max(1, matrix.itemsize * len(matrix)))
     for column in range(0, matrix.shape[1], columns):
         yield transposed_matrix(matrix[:, column : column + columns])
+
+
+def derive_transposed(initializers: Initializers, matrix: ir.Value) -> ir.Value:
+    """The transposed copy of a constant matrix; a packed one is computed in one piece."""
+    assert matrix.const_value is not None
+    rows, columns = matrix.const_value.shape.numpy()
+    dtype = matrix.const_value.dtype
+    is_packed = dtype.bitwidth < 8
+    return initializers.derive(
+        [matrix],
+        np.transpose if is_packed else transposed_matrix,
+        dtype,
+        (columns, rows),
+        suffix="transposed",
+        blocks=None if is_packed else transposed_blocks,
+    )
 
 
 def _result_shape(

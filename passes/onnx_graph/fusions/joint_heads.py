@@ -35,7 +35,7 @@ _MINIMUM_SAVED = 4
 
 @dataclasses.dataclass(slots=True)
 class _HeadGroups:
-    """Nodes that compute the same for two groups of heads.
+    """Nodes that do the same computation for two groups of heads.
 
     Attributes:
         sizes: the numbers of heads of both groups.
@@ -334,7 +334,7 @@ def _axes_of_heads(first: ir.Node, second: ir.Node, index: int) -> list[int]:
 
 
 def _is_repeated(operand: ir.Value, rank: int, axis: int) -> bool:
-    """Whether an operand is the same along an axis of a result with a rank."""
+    """Whether broadcasting repeats an operand along an axis of the result, which has this rank."""
     if operand.shape is None or len(operand.shape) > rank:
         return False
     own_axis = axis - rank + len(operand.shape)

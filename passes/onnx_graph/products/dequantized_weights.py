@@ -15,13 +15,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import onnx_ir as ir
 
 from ....registration import DataType, dtypes
 from ....registration.integer_tensors import integer_bounds
 from ....registration.runtimes import has_kernel
-from ..constants.deferred_constants import transposed_blocks, transposed_matrix
+from ..constants.deferred_constants import derive_transposed
 from ..node_pass import (
     ConstantPass,
     insert_node,
@@ -139,7 +138,7 @@ class DequantizeWeights(ConstantPass):
         # onnxruntime has no kernel for BFLOAT16 scales.
         if dtype not in schema.inputs[1].dtypes or dtype == DataType.BFLOAT16:
             scale_dtype = DataType.FLOAT
-        matrix = self._transpose_constant(weight) if is_transposed else weight
+        matrix = derive_transposed(self.initializers, weight) if is_transposed else weight
         shape = (rows, columns)[axis : axis + 1] if axis >= 0 else ()
         numbers = self.initializers.derive(
             [scale],
@@ -206,7 +205,9 @@ class DequantizeWeights(ConstantPass):
             return False
         # Parameters per block have the two dimensions of the matrix.
         inputs = [
-            self._transpose_constant(value) if value is not None and len(value.shape or ()) == 2 else value
+            derive_transposed(self.initializers, value)
+            if value is not None and len(value.shape or ()) == 2
+            else value
             for value in (weight, scale, zero_point)
         ]
         attributes = [item for item in dequantize.attributes.values() if item.name != "axis"]
@@ -230,24 +231,6 @@ class DequantizeWeights(ConstantPass):
         replace_by_value(node, dequantized)
         remove_unread(first if cast is not None else dequantize)
         return True
-
-    def _transpose_constant(self, matrix: ir.Value) -> ir.Value:
-        """The transposed copy of a constant; a packed one is computed in one piece."""
-        assert matrix.const_value is not None
-        rows, columns = matrix.const_value.shape.numpy()
-        dtype = matrix.const_value.dtype
-        if dtype.bitwidth < 8:
-            return self.initializers.derive(
-                [matrix], np.transpose, dtype, (columns, rows), suffix="transposed"
-            )
-        return self.initializers.derive(
-            [matrix],
-            transposed_matrix,
-            dtype,
-            (columns, rows),
-            suffix="transposed",
-            blocks=transposed_blocks,
-        )
 
 
 def _permutation(node: ir.Node) -> list[int]:

@@ -7,11 +7,10 @@ from typing import NamedTuple
 
 import onnx_ir as ir
 
-from ..constants.deferred_constants import transposed_blocks, transposed_matrix
+from ....registration.dtypes import FLOATS
+from ..constants.deferred_constants import derive_transposed
 from ..constants.initializers import Initializers
 from ..node_pass import removable_producer
-
-_FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
 
 
 class LinearLayer(NamedTuple):
@@ -38,16 +37,7 @@ class LinearLayer(NamedTuple):
         if weight in initializers.transposed:
             # The stored matrix is changed along its rows: a Gemm can then do without the transposed copy.
             stored = change(initializers.restore(weight), 0)
-            assert stored.const_value is not None
-            rows, columns = stored.const_value.shape.numpy()
-            copy = initializers.derive(
-                [stored],
-                transposed_matrix,
-                stored.const_value.dtype,
-                (columns, rows),
-                suffix="transposed",
-                blocks=transposed_blocks,
-            )
+            copy = derive_transposed(initializers, stored)
             initializers.transposed[copy] = stored
             self.product.replace_input_with(1, copy)
         else:
@@ -77,7 +67,7 @@ def find_layer(initializers: Initializers, reader: ir.Node, value: ir.Value | No
     constants = [weight] if bias is None else [weight, bias]
     for constant in constants:
         is_exclusive = len(constant.uses()) == 1 and not constant.is_graph_output()
-        if not is_exclusive or not initializers.is_constant(constant) or constant.dtype not in _FLOATS:
+        if not is_exclusive or not initializers.is_constant(constant) or constant.dtype not in FLOATS:
             return None
     if not isinstance(columns, int) or (bias is not None and bias.shape != (columns,)):
         return None

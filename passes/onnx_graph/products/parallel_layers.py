@@ -19,19 +19,19 @@ from typing import NamedTuple
 import numpy as np
 import onnx_ir as ir
 
+from ....registration.dtypes import FLOATS
 from ....registration.origins import inherit
-from ..constants.deferred_constants import transposed_blocks, transposed_matrix
+from ..constants.deferred_constants import derive_transposed
 from ..node_pass import ConstantPass, new_node, new_split, remove_unread, with_size
 from ..pass_order import Run
 
-_FLOATS = (ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.FLOAT, ir.DataType.DOUBLE)
 _MAXIMUM_READERS = 64
 """Values with more readers are not looked at, so that the time stays in proportion to the nodes."""
 _MINIMUM_SAVED = 2
 
 
-class _LinearLayer(NamedTuple):
-    """A linear layer.
+class _ParallelLayer(NamedTuple):
+    """A linear layer, and what its result is divided into.
 
     Attributes:
         columns: the sizes of its parts.
@@ -104,31 +104,31 @@ class JoinLayers(ConstantPass):
         self._join(source, layers, is_copy[0])
         return True
 
-    def _layer(self, product: ir.Node) -> _LinearLayer | None:
+    def _layer(self, product: ir.Node) -> _ParallelLayer | None:
         """The layer of a product; None if it must stay."""
         weight, result = product.inputs[1], product.outputs[0]
         if weight is None or weight.shape is None or len(weight.shape) != 2 or len(weight.uses()) > 1:
             return None
-        if not self.initializers.is_constant(weight) or weight.dtype not in _FLOATS:
+        if not self.initializers.is_constant(weight) or weight.dtype not in FLOATS:
             return None
         if weight.is_graph_output() or result.is_graph_output() or not result.uses():
             return None
         if any(value is not None for value in product.inputs[2:]) or product.attributes.keys() - {"transB"}:
             return None
-        columns = weight.shape[0 if product.attributes.get_int("transB", 0) else 1]
+        columns = weight.shape[0 if product.attributes.get_int("transB", 0) == 1 else 1]
         if not isinstance(columns, int):
             return None
         readers = [reader for reader, _ in result.uses()]
         split = readers[0] if len(readers) == 1 and readers[0].op_type == "Split" else None
         sizes = None if split is None else self.initializers.integers(split, "split", 1)
         if split is None or sizes is None or split.domain or split.graph is not product.graph:
-            return _LinearLayer(product, weight, [columns], [result], None)
+            return _ParallelLayer(product, weight, [columns], [result], None)
         axis, rank = split.attributes.get_int("axis", 0), len(result.shape or ())
         if axis not in (-1, rank - 1) or any(part.is_graph_output() for part in split.outputs):
-            return _LinearLayer(product, weight, [columns], [result], None)
-        return _LinearLayer(product, weight, sizes, [*split.outputs], split)
+            return _ParallelLayer(product, weight, [columns], [result], None)
+        return _ParallelLayer(product, weight, sizes, [*split.outputs], split)
 
-    def _join(self, source: ir.Value, layers: list[_LinearLayer], is_copy: bool) -> None:
+    def _join(self, source: ir.Value, layers: list[_ParallelLayer], is_copy: bool) -> None:
         parts = [
             (layer, start, size, part)
             for layer in layers
@@ -157,14 +157,7 @@ class JoinLayers(ConstantPass):
         shape = (columns, depth) if axis == 0 else (depth, columns)
         weight = self.initializers.derive(weights, join, first.weight.dtype, shape, suffix="joined")
         if is_copy:
-            copy = self.initializers.derive(
-                [weight],
-                transposed_matrix,
-                first.weight.dtype,
-                (depth, columns),
-                suffix="transposed",
-                blocks=transposed_blocks,
-            )
+            copy = derive_transposed(self.initializers, weight)
             self.initializers.transposed[copy] = weight
             weight = copy
         last = len(source.shape) - 1

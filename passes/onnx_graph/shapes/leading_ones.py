@@ -1,4 +1,4 @@
-"""ONNX passes: leave out leading axes of size 1, which broadcasting adds anyway, or keep them.
+"""ONNX passes that remove nodes which add or remove leading axes of size 1: broadcasting does it anyway.
 
     Unsqueeze [length] -> [1, 1, length] -> Add [batch, length, length]
     [length] -> Add [batch, length, length]
