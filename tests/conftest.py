@@ -35,6 +35,9 @@ SHARING = {
     "exporter/devices/test_c_runtime.py": "the node cases of onnx",
     "fuzz/test_copied_nodes.py": "the node cases of onnx",
     "fuzz/test_operator_parameters.py": "the node cases of onnx",
+    "test_figures.py": "the syntax trees of the package",
+    "test_floors.py": "the syntax trees of the package",
+    "test_names.py": "the syntax trees of the package",
 }
 """Files whose tests share what takes long to make: they run in one test process."""
 

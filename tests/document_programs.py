@@ -3,7 +3,6 @@
 The processes import this module by its name, which they cannot do with a module that pytest loads.
 """
 
-import contextlib
 import multiprocessing
 import os
 import pathlib
@@ -45,23 +44,27 @@ def opsetta_command(arguments: list[str]) -> None:
 def run(script: pathlib.Path, output: pathlib.Path) -> None:
     """Run a program in its folder, in this new process."""
     os.chdir(script.parent)
-    sys.path.insert(0, str(ROOT))
+    # The folder of a script is where Python looks for modules first.
+    sys.path[:0] = [str(script.parent), str(ROOT)]
+    # Libraries in C write to the descriptors, so those are redirected, and not only Python's streams.
+    with output.open("wb") as file:
+        for descriptor in (1, 2):
+            os.dup2(file.fileno(), descriptor)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", buffering=1, closefd=False)
+    sys.stderr = os.fdopen(2, "w", encoding="utf-8", buffering=1, closefd=False)
     # This process ends with an exit code; the traceback is for the one that reads the log.
-    with (
-        output.open("w", encoding="utf-8") as stream,
-        contextlib.redirect_stdout(stream),
-        contextlib.redirect_stderr(stream),
-    ):
-        try:
-            runpy.run_path(str(script), {"opsetta_command": opsetta_command}, run_name="__main__")
-        except BaseException:
-            traceback.print_exc(file=stream)
-            raise SystemExit(1) from None
+    try:
+        runpy.run_path(str(script), {"opsetta_command": opsetta_command}, run_name="__main__")
+    except BaseException:
+        traceback.print_exc()
+        raise SystemExit(1) from None
+    finally:
+        sys.stdout.flush()
 
 
-def run_program(program: str, folder: pathlib.Path) -> str:
+def run_program(program: str, folder: pathlib.Path, name: str = "document.py") -> str:
     """Run a program in a process and a folder of its own; gives what it printed."""
-    script, output = folder / "document.py", folder / "document.log"
+    script, output = folder / name, folder / "document.log"
     script.write_text(program, encoding="utf-8")
     process = _FORKS.Process(target=run, args=(script, output))
     process.start()

@@ -8,7 +8,7 @@ import collections
 import re
 import sys
 
-from .test_floors import FILES, ROOT, forget_trees, nodes_of  # noqa: F401
+from .test_floors import FILES, ROOT, nodes_of, without_collections  # noqa: F401
 
 if sys.version_info >= (3, 11):
     import tomllib

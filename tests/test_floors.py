@@ -60,11 +60,15 @@ def nodes_of(path: pathlib.Path) -> list[ast.AST]:
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forget_trees() -> Iterator[None]:
-    """Drop the trees after the last test: a million objects slow every collection of garbage down."""
+def without_collections() -> Iterator[None]:
+    """Keep collections of garbage from looking at the trees, which are a million objects."""
     gc.disable()
     yield
     gc.enable()
+
+
+def forget_trees() -> None:
+    """Drop the trees, after the last of the files of tests that read them."""
     for cached in (nodes_of, imports_of, tree_of):
         cached.cache_clear()
 

@@ -10,7 +10,9 @@ import pathlib
 import re
 from collections.abc import Iterator
 
-from .test_floors import FILES, ROOT, forget_trees, nodes_of, tree_of  # noqa: F401
+import pytest
+
+from .test_floors import FILES, ROOT, forget_trees, nodes_of, tree_of, without_collections  # noqa: F401
 
 EMPTY_NAMES = frozenset(
     "found given made known own at place places shown kind each rest wanted held kept said other others "
@@ -27,6 +29,13 @@ SHARED_FILE_NAMES = 0
 """The modules whose file name three others have."""
 SHARED_CLASS_NAMES = 7
 """The names of classes that stand in several modules."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def last_reader_of_the_trees() -> Iterator[None]:
+    """The files of tests that share the trees run one after the other, this one last."""
+    yield
+    forget_trees()
 
 
 @functools.cache

@@ -22,6 +22,7 @@ from opsetta.exporter.files.reading import to_ir
 from opsetta.exporter.files.reading.subgraphs import with_subgraphs
 from opsetta.registration import OpsettaError
 from opsetta.registration.opsets import OPSET_RANGE
+from opsetta.tests.document_programs import run_program
 
 ROOT = pathlib.Path(__file__).resolve().parents[3]
 EXAMPLES = ROOT / "examples"
@@ -87,41 +88,22 @@ def run(capsys, tmp_path, monkeypatch):
 def exported(tmp_path_factory):
     """The classifier of the examples, exported by the command line in a process of its own."""
     folder = tmp_path_factory.mktemp("exported")
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "opsetta.exporter.command_line.cli",
-            "export",
-            CLASSIFIER,
-            "--opset",
-            "12",
-            "-o",
-            "c.onnx",
-            "--verify",
-            "--json",
-        ],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return folder / "c.onnx", json.loads(done.stdout), done.stderr
+    arguments = ["export", CLASSIFIER, "--opset", "12", "-o", "c.onnx", "--verify", "--json"]
+    # Errors and warnings would be printed beside the JSON, which then cannot be read.
+    printed = run_program(f"opsetta_command({list(map(str, arguments))})", folder)
+    return folder / "c.onnx", json.loads(printed)
 
 
 def test_export_writes_the_opset_asked_for_and_reports(exported):
-    path, found, errors = exported
-    assert errors == ""
+    path, report = exported
     model = onnx.load(path)
     onnx.checker.check_model(model)
     assert [(entry.domain, entry.version) for entry in model.opset_import] == [("", 12)]
-    assert (found["opset"], found["inputs"], found["outputs"]) == (12, ["image"], ["logits"])
-    assert found["bytes"] == path.stat().st_size
-    assert found["nodes"] == len(model.graph.node)
-    assert found["verification"]["max_absolute_error"] < 1e-4
-    assert [entry["name"] for entry in found["verification"]["outputs"]] == ["logits"]
+    assert (report["opset"], report["inputs"], report["outputs"]) == (12, ["image"], ["logits"])
+    assert report["bytes"] == path.stat().st_size
+    assert report["nodes"] == len(model.graph.node)
+    assert report["verification"]["max_absolute_error"] < 1e-4
+    assert [entry["name"] for entry in report["verification"]["outputs"]] == ["logits"]
 
 
 def test_verify_accepts_the_file_and_refuses_another(run, exported):
@@ -259,19 +241,12 @@ def test_what_the_users_code_prints_stays_out_of_json(run):
     assert "the file talks\nthe factory talks\n" in err
 
 
-def test_a_file_with_symbolics_is_loaded(run):
+def test_a_file_with_symbolics_is_loaded(tmp_path):
     source = f"{EXAMPLES / 'model_factory.py'}:clipped"
-    symbolics = EXAMPLES / "custom_symbolic.py"
+    symbolics = str(EXAMPLES / "custom_symbolic.py")
     arguments = ["export", source, "-o", "k.onnx", "--symbolics", symbolics, "--verify", "--json"]
-    done = subprocess.run(
-        [sys.executable, "-m", "opsetta.exporter.command_line.cli", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["verification"]["max_absolute_error"] < 1e-4
+    report = json.loads(run_program(f"opsetta_command({arguments})", tmp_path))
+    assert report["verification"]["max_absolute_error"] < 1e-4
 
 
 def test_ops_as_table_and_json(run):
