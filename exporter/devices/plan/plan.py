@@ -16,8 +16,8 @@ from ....registration.arguments import blocks, every_node, graphs_of
 from ...files.reading import TRUSTED, Bounds
 from ...lowering.conversion.preparation import copy_of, source_of
 from ...running.model_inputs import inputs_of_model
-from ..c_program.application import build_application
 from ..memory_amounts import LOWEST
+from .c_program.application import build_application
 from .declared_sizes import check_declared_sizes
 from .forms import c_form, json_form
 from .forms.saving import save_plan

@@ -12,8 +12,8 @@ import numpy as np
 import onnx_ir as ir
 from onnx_ir.convenience import get_const_tensor
 
-from ....registration import PlanError
-from ....registration.schemas import operator_schema
+from .....registration import PlanError
+from .....registration.schemas import operator_schema
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

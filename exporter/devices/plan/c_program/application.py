@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib.resources
 import os
 
-from ...files.targets import folder_of
-from ..plan.forms.saving import write_file
-from ..plan.records import PlanFacts
+from ....files.targets import folder_of
+from ..forms.saving import write_file
+from ..records import PlanFacts
 from .device_form import device_form
 
 SOURCES = (

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 import onnx_ir as ir
 
-from ....registration import PlanError
+from .....registration import PlanError
 from .device_copies import resample
 from .device_nodes import (
     DeviceNode,

@@ -25,10 +25,10 @@ from collections.abc import Iterator, Sequence
 import onnx_ir as ir
 from onnx_ir.convenience import get_const_tensor
 
-from ....passes.planning import align
-from ....registration import PlanError
-from ..plan.records import WORKSPACE, PlanFacts, PlannedBody, PlannedGraph
-from ..plan.value_bytes import Dimensions, bytes_of
+from .....passes.planning import align
+from .....registration import PlanError
+from ..records import WORKSPACE, PlanFacts, PlannedBody, PlannedGraph
+from ..value_bytes import Dimensions, bytes_of
 from .device_nodes import DeviceNode, OnnxNode, Operand, Scratch, copy, walk_numbers
 from .device_operators import FORMS, check_nodes
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping, Sequence
 import onnx_ir as ir
 from onnx_ir.convenience import get_const_tensor
 
-from ....registration import PlanError
-from ....registration.schemas import operator_schema
+from .....registration import PlanError
+from .....registration.schemas import operator_schema
 from . import device_arithmetic, device_attention, device_copies, device_normalization, device_products
 
 # Of each operator the operands, with a letter for each input, and after > for each output: f float32, r
