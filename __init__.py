@@ -12,8 +12,8 @@ from .deferred_sympy import defer_sympy
 if TYPE_CHECKING:
     from .exporter.capture.stored_weights.opening import open_weights
     from .exporter.devices.plan.arena import run_in_arena
+    from .exporter.devices.plan.forms.tflite_plan import TflitePlan, plan_tflite
     from .exporter.devices.plan.plan import Plan
-    from .exporter.devices.plan.tflite_plan import TflitePlan, plan_tflite
     from .exporter.devices.prepack.memory_descriptor import MemoryDescriptor
     from .exporter.devices.prepack.packed_models import prepack
     from .exporter.devices.prepack.packed_session import load_session
@@ -143,7 +143,7 @@ _modules: dict[str, Collection[str]] = {
     ".exporter.capture.stored_weights.opening": ("open_weights",),
     ".exporter.devices.plan.arena": ("run_in_arena",),
     ".exporter.devices.plan.plan": ("Plan",),
-    ".exporter.devices.plan.tflite_plan": ("TflitePlan", "plan_tflite"),
+    ".exporter.devices.plan.forms.tflite_plan": ("TflitePlan", "plan_tflite"),
     ".exporter.devices.prepack.memory_descriptor": ("MemoryDescriptor",),
     ".exporter.devices.prepack.packed_models": ("prepack",),
     ".exporter.devices.prepack.packed_session": ("load_session",),

@@ -179,7 +179,7 @@ def _static_methods(length: int, positions: CachePositions) -> dict[str, Callabl
         *options: object,
         **keywords: object,
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        from ..torch_boundary.replacements.key_value_caches import write_to_cache
+        from ..torch_boundary.replacements.models.key_value_caches import write_to_cache
 
         self.keys = write_to_cache(self.keys, key_states, cache_position)
         self.values = write_to_cache(self.values, value_states, cache_position)

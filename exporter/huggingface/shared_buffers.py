@@ -96,7 +96,7 @@ def attention_in_buffers(model: PreTrainedModel, cache: object, mask: torch.Tens
         s_aux: torch.Tensor | None = None,
         **options: object,
     ) -> tuple[torch.Tensor, None]:
-        from ..torch_boundary.replacements.key_value_caches import group_query_attention
+        from ..torch_boundary.replacements.models.key_value_caches import group_query_attention
 
         layer = getattr(cache, "layers")[module.layer_idx]  # noqa: B009
         output, layer.keys, layer.values = group_query_attention(

@@ -15,7 +15,7 @@ from ...registration.printable import one_line
 from ..capture.tensor_kinds import without_data
 from ..captured_graph.capture import Interface
 from ..torch_boundary.containers import pytree
-from ..torch_boundary.replacements.transformer_modules import without_fused_attention
+from ..torch_boundary.replacements.models.transformer_modules import without_fused_attention
 from ..torch_boundary.state.model_state import Preserved
 from ..torch_boundary.state.scripted_state import preserve_state, tensors_of
 from ..torch_boundary.state.written_state import gradients_kept

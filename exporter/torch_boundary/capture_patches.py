@@ -17,15 +17,8 @@ from .fake_tensors import as_exporting
 from .operators.overloads import Args, Function, Kwargs
 from .process.process_state import close_vmaps
 from .process.silence import quiet
-from .replacements import (
-    attention_masks,
-    data_attribute,
-    detection_rows,
-    distributions,
-    loss_checks,
-    named_experts,
-    transformer_modules,
-)
+from .replacements.functions import data_attribute, distributions, loss_checks
+from .replacements.models import attention_masks, detection_rows, named_experts, transformer_modules
 
 Patches = list[AbstractContextManager[object]]
 
@@ -81,7 +74,7 @@ def for_capture(
     if recorded:
         patches += _function_gradients()
     if gradients and not recorded:
-        from .replacements import custom_gradients
+        from .replacements.functions import custom_gradients
 
         probe.require(probe.TRAINING)
         patches.append(custom_gradients.refuse_custom_gradients())
@@ -136,9 +129,9 @@ def for_script() -> Iterator[None]:
     if not probe.has(probe.SHAPE_KERNELS):
         yield
         return
-    from .replacements import linear_algebra
-    from .replacements.result_types import corrected_types
-    from .replacements.shape_kernels import in_place_of
+    from .replacements.kernels import linear_algebra
+    from .replacements.kernels.result_types import corrected_types
+    from .replacements.kernels.shape_kernels import in_place_of
 
     with in_place_of({}, linear_algebra.GROUPED_PRODUCT), corrected_types():
         yield
@@ -147,7 +140,7 @@ def for_script() -> Iterator[None]:
 def restore_operators(module: torch.nn.Module) -> None:
     """Replace the stand-in operators in a captured module of graphs by ATen's, in place."""
     if probe.has(probe.RECURRENT):
-        from .replacements import recurrent
+        from .replacements.kernels import recurrent
 
         recurrent.restore_operators(module)
 
@@ -156,7 +149,7 @@ def original_operator(target: Function) -> Function:
     """ATen's operator for a stand-in operator of a capture; other functions are returned as they are."""
     if not probe.has(probe.RECURRENT):
         return target
-    from .replacements import recurrent
+    from .replacements.kernels import recurrent
 
     return recurrent.original_operator(target)
 
@@ -165,7 +158,7 @@ def redirection() -> Callable[[Function, Args, Kwargs], Function]:
     """A function that takes a call, and returns the function to run instead, or the same one."""
     if not probe.has(probe.RECURRENT):
         return lambda func, args, kwargs: func
-    from .replacements import recurrent
+    from .replacements.kernels import recurrent
 
     return recurrent.Redirection()
 
@@ -173,7 +166,7 @@ def redirection() -> Callable[[Function, Args, Kwargs], Function]:
 def _function_gradients() -> Patches:
     if not probe.has(probe.FUNCTION_GRADIENTS):
         return []
-    from .replacements import function_gradients
+    from .replacements.functions import function_gradients
 
     return [function_gradients.trace_gradients()]
 
@@ -186,7 +179,7 @@ def _disable_profiling() -> AbstractContextManager[None]:
 def _recurrent(redirects: bool) -> Patches:
     if not probe.has(probe.RECURRENT):
         return []
-    from .replacements import recurrent
+    from .replacements.kernels import recurrent
 
     return [recurrent.by_shapes(redirects)]
 
@@ -199,7 +192,7 @@ def _shapes(losses: bool) -> Patches:
     """
     if not probe.has(probe.SHAPE_KERNELS):
         return []
-    from .replacements import (
+    from .replacements.kernels import (
         composite_sizes,
         fake_quantization,
         gpu_kernels,
@@ -207,8 +200,8 @@ def _shapes(losses: bool) -> Patches:
         linear_algebra,
         sequence_losses,
     )
-    from .replacements.result_types import corrected_types
-    from .replacements.shape_kernels import in_place_of
+    from .replacements.kernels.result_types import corrected_types
+    from .replacements.kernels.shape_kernels import in_place_of
 
     composite = linear_algebra.COMPOSITE | composite_sizes.COMPOSITE
     non_composite = linear_algebra.NON_COMPOSITE | hashing.NON_COMPOSITE | fake_quantization.NON_COMPOSITE
@@ -223,7 +216,7 @@ def _conversions() -> Patches:
     """What converts modules with fake weights."""
     if not probe.has(probe.MODULE_CONVERSIONS):
         return []
-    from .replacements import module_conversions
+    from .replacements.models import module_conversions
 
     return [module_conversions.of_fake_weights()]
 
@@ -245,6 +238,6 @@ def _attention() -> AbstractContextManager[None]:
 def _scans(strict: bool) -> Patches:
     if not probe.has(probe.ASSOCIATIVE_SCAN):
         return []
-    from .replacements import associative_scan
+    from .replacements.functions import associative_scan
 
     return [associative_scan.as_operator(strict=strict)]

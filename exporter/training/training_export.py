@@ -156,7 +156,7 @@ def _capture_step(
         from ..capture.training_graph.joint_graph import capture_joint
         from ..capture.training_graph.loss_module import MODEL, LossModule, targets_name
         from ..lowering.source_passes import run_source_passes
-        from ..torch_boundary.replacements.custom_gradients import check_hooks
+        from ..torch_boundary.replacements.functions.custom_gradients import check_hooks
 
         positional, named = model_call(model, args, kwargs)
         refuse_eager_quantized(model)

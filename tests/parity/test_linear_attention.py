@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 import opsetta
-from opsetta.exporter.torch_boundary.replacements.linear_attention import (
+from opsetta.exporter.torch_boundary.replacements.models.linear_attention import (
     compute_gated_delta_rule,
     compute_lightning_attention,
     compute_mamba2_scan,

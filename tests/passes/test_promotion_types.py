@@ -12,7 +12,7 @@ import torch
 from onnx_ir import tensor_adapters
 from torch._subclasses import FakeTensorMode
 
-from opsetta.exporter.torch_boundary.replacements.result_types import corrected_types
+from opsetta.exporter.torch_boundary.replacements.kernels.result_types import corrected_types
 from opsetta.passes.promotion.rules import RULES, Promotion, Rule, output_dtype
 
 DTYPES = (torch.int64, torch.float16, torch.float32, torch.int8, torch.bool)

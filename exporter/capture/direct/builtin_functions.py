@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from ...torch_boundary.replacements.repeated_lists import repeat_by
+from ...torch_boundary.replacements.functions.repeated_lists import repeat_by
 from ...torch_boundary.state.module_tree import modules_of
 from ...torch_boundary.static_lookups import (
     bases_of,

@@ -22,7 +22,7 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensor
 from ...torch_boundary.process.process_state import has_compiled_code
 from ...torch_boundary.process.silence import quiet
-from ...torch_boundary.replacements.transformer_modules import without_fused_attention
+from ...torch_boundary.replacements.models.transformer_modules import without_fused_attention
 from ...torch_boundary.state.model_state import Preserved, referenced_objects
 from ...torch_boundary.static_lookups import is_instance
 

@@ -26,7 +26,7 @@ from ...torch_boundary.operators.overloads import (
 from ...torch_boundary.process.process_state import pause_garbage_collection
 from ...torch_boundary.recording.layouts.layout import forget_layout
 from ...torch_boundary.recording.quick_calls import quick_run
-from ...torch_boundary.replacements import data_attribute
+from ...torch_boundary.replacements.functions import data_attribute
 from ...torch_boundary.state.module_tree import modules_of, replace_tensors, scripted_tensors
 from ...torch_boundary.state.mutable_values import is_same_dict
 from ...torch_boundary.static_lookups import ClassSet
@@ -330,7 +330,7 @@ class Tracer:
         replaced_calls = getattr(self._program, "replaced_calls", ())
         if not any(replaced_calls):
             return contextlib.nullcontext()
-        from ...torch_boundary.replacements.dynamic_arguments import RepeatedReplacements
+        from ...torch_boundary.replacements.functions.dynamic_arguments import RepeatedReplacements
 
         return RepeatedReplacements(replaced_calls)
 

@@ -18,7 +18,7 @@ from ....registration.arguments import source_node
 from ....registration.warning import warn
 from ...captured_graph.dimensions import SizeRestriction
 from ...torch_boundary.operators.overloads import by_name, operator_of
-from ...torch_boundary.replacements.recurrent_shapes import shapes_of
+from ...torch_boundary.replacements.kernels.recurrent_shapes import shapes_of
 from ...torch_boundary.state.repeated_memory import RepeatedMemory
 from ..descriptions import describe_state
 from ..fx_import.source_values import tensor_type

@@ -18,9 +18,9 @@ from ...captured_graph.specializations import Specialization
 from ...torch_boundary.boundary import boundary
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.process.silence import quiet
-from ...torch_boundary.replacements import data_attribute
-from ...torch_boundary.replacements.traced_calls import record_traced_calls
-from ...torch_boundary.replacements.transformer_modules import without_fused_attention
+from ...torch_boundary.replacements.functions import data_attribute
+from ...torch_boundary.replacements.functions.traced_calls import record_traced_calls
+from ...torch_boundary.replacements.models.transformer_modules import without_fused_attention
 from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.written_state import gradients_kept, values_kept
 from ..capture_options import CaptureOptions

@@ -101,7 +101,7 @@ def plan(
 
     The exit code is 1 if values and weights do not fit into --budget.
     """
-    from ...devices.plan.picture import summary
+    from ...devices.plan.forms.picture import summary
 
     dimensions = parse_sizes(dim)
     limit = None if budget is None else memory_amount(budget)
@@ -168,7 +168,7 @@ def plan_tflite(
     as_json: options.Json = False,
 ) -> None:
     """Write the memory plan of TensorFlow Lite Micro into a .tflite file."""
-    from ...devices.plan.tflite_plan import plan_tflite as write_plan
+    from ...devices.plan.forms.tflite_plan import plan_tflite as write_plan
 
     planned = write_plan(model, output)
     if as_json:

@@ -17,18 +17,18 @@ from ...files.reading import TRUSTED, Bounds
 from ...lowering.conversion.preparation import copy_of, source_of
 from ...running.model_inputs import inputs_of_model
 from ..memory_amounts import LOWEST
-from . import c_form, json_form
-from .application import build_application
+from .c_program.application import build_application
 from .declared_sizes import check_declared_sizes
+from .forms import c_form, json_form
+from .forms.saving import save_plan
 from .graph_plan import plan_graph
-from .live_memory import MemoryModel
 from .memories import distribute_buffers
-from .node_splitting import split_nodes
 from .options import PlanOptions
-from .recomputing import recompute_nodes
 from .records import PlanFacts, PlannedGraph, PlannedMemory, PlannedWeight
-from .reordering import reorder_for_memory
-from .saving import save_plan
+from .smaller_plans.live_memory import MemoryModel
+from .smaller_plans.node_splitting import split_nodes
+from .smaller_plans.recomputing import recompute_nodes
+from .smaller_plans.reordering import reorder_for_memory
 from .states import planned_states, states_of
 from .value_bytes import Dimensions
 

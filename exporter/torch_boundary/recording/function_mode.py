@@ -19,8 +19,8 @@ from ..containers import pytree
 from ..export_internals import non_strict_utils
 from ..fake_tensors import FakeTensor
 from ..operators.overloads import Args, Function, Kwargs
-from ..replacements import batched_operators, data_attribute, dynamic_arguments, symbolic_indices
-from ..replacements.function_gradients import run_traced
+from ..replacements.functions import batched_operators, data_attribute, dynamic_arguments, symbolic_indices
+from ..replacements.functions.function_gradients import run_traced
 from ..symbolic_numbers import compute_order
 from .gradients import OF_GRADIENTS, Differentiates, check_function
 

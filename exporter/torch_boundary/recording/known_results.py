@@ -16,7 +16,7 @@ from ..containers import pytree
 from ..dispatch import DispatchKey, DispatchKeySet
 from ..fake_tensors import FakeTensor, FakeTensorMode
 from ..operators.overloads import MEMORY_REPLACING, Args, Kwargs, OpOverload
-from ..replacements.data_attribute import READ as data_of
+from ..replacements.functions.data_attribute import READ as data_of
 from ..symbolic_numbers import Size, canonical_form, decide_condition, holds_always, identity
 from .fake_weights import FakeCopies
 from .layouts.known_layouts import TensorLayout, created_layout, keeps_layout, known_layout

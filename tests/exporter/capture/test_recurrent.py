@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 import opsetta
 from opsetta.exporter.capture.capture_options import CaptureOptions
 from opsetta.exporter.capture.pytorch.capture_model import capture
-from opsetta.exporter.torch_boundary.replacements.recurrent import by_shapes
+from opsetta.exporter.torch_boundary.replacements.kernels.recurrent import by_shapes
 
 OPERATORS = [
     getattr(getattr(torch.ops.aten, name), overload)

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import opsetta
-from opsetta.exporter.devices.plan.application import SOURCES
+from opsetta.exporter.devices.plan.c_program.application import SOURCES
 
 COMPILER = shutil.which("cc")
 needs_compiler = pytest.mark.skipif(COMPILER is None, reason="there is no C compiler `cc`")

@@ -17,8 +17,8 @@ from torch import nn
 
 import opsetta
 from opsetta.exporter.command_line.cli import main
-from opsetta.exporter.devices.plan.application import SOURCES
-from opsetta.exporter.devices.plan.device_operators import FORMS, operator_rows
+from opsetta.exporter.devices.plan.c_program.application import SOURCES
+from opsetta.exporter.devices.plan.c_program.device_operators import FORMS, operator_rows
 from opsetta.exporter.devices.plan.options import PlanOptions
 from opsetta.exporter.devices.plan.plan import make_plan
 from opsetta.registration import PlanError
@@ -465,7 +465,7 @@ def test_what_has_no_form_is_refused(tmp_path):
 def test_the_runtime_is_small_and_has_no_unknown_operator():
     assert all(map(onnx.defs.has, operator_rows()))
     assert operator_rows().keys() == FORMS.keys() | {"If", "Loop"}
-    folder = files("opsetta.exporter.devices.plan").joinpath("runtime")
+    folder = files("opsetta.exporter.devices.plan.c_program").joinpath("runtime")
     sources = {name: folder.joinpath(name).read_text() for name in SOURCES}
     assert max(source.count("\n") for source in sources.values()) <= 400
     assert sum(source.count("\n") for source in sources.values()) <= 1700

@@ -13,7 +13,7 @@ from torch import nn
 
 import opsetta
 from opsetta.exporter.command_line import cli
-from opsetta.exporter.devices.plan.c_form import binary, header
+from opsetta.exporter.devices.plan.forms.c_form import binary, header
 from opsetta.passes.planning import Interval
 from opsetta.passes.planning.memories import choose_memories
 from opsetta.registration import PlanError, UsageError

@@ -17,7 +17,7 @@ from onnx import parser
 
 import opsetta
 from opsetta.exporter.captured_graph.size_expressions import evaluate
-from opsetta.exporter.devices.plan import c_form, json_form
+from opsetta.exporter.devices.plan.forms import c_form, json_form
 from opsetta.exporter.devices.plan.value_bytes import Dimensions, bytes_of
 from opsetta.passes.planning import Interval, overlap
 from opsetta.registration import PlanError, UsageError

@@ -11,7 +11,7 @@ import pytest
 from onnx import parser
 
 import opsetta
-from opsetta.exporter.devices.plan import json_form
+from opsetta.exporter.devices.plan.forms import json_form
 from tests.onnxruntime_sessions import run_onnxruntime
 
 from .plan_checker import violations

@@ -9,7 +9,7 @@ import pytest
 
 import opsetta
 from opsetta.exporter.command_line.cli import main
-from opsetta.exporter.devices.plan.tflite_plan import plan_tflite
+from opsetta.exporter.devices.plan.forms.tflite_plan import plan_tflite
 
 WEIGHT = np.arange(32 * 64, dtype=np.float32)
 SIZES = {"x": 64, "w": 0, "a": 32, "b": 32, "c": 32}

@@ -10,7 +10,7 @@ import transformers
 
 import opsetta
 from opsetta.exporter.huggingface.shared_buffers import supports_shared_buffer
-from opsetta.exporter.torch_boundary.replacements.key_value_caches import group_query_attention
+from opsetta.exporter.torch_boundary.replacements.models.key_value_caches import group_query_attention
 
 from ...models.generators import GENERATORS, VOCABULARY, write_folder, write_generator
 

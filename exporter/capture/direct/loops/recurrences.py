@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 import torch
 
-from ....torch_boundary.replacements.linear_attention import (
+from ....torch_boundary.replacements.models.linear_attention import (
     compute_gated_delta_rule,
     compute_lightning_attention,
     compute_mamba2_scan,

@@ -1,0 +1,1 @@
+"""Functions of torch that a capture records otherwise than torch itself does."""

@@ -1,0 +1,71 @@
+"""Kernels of composite operators for fake tensors, where torch's kernels fix symbolic sizes, or fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from ...operators.overloads import OpOverload
+from ...symbolic_sizes import check
+from .shape_kernels import Shapes
+
+_ATEN = torch.ops.aten
+
+
+def _max_pool1d(
+    self: torch.Tensor,
+    kernel_size: Sequence[int],
+    stride: Sequence[int] = (),
+    padding: Sequence[int] = (0,),
+    dilation: Sequence[int] = (1,),
+    ceil_mode: bool = False,
+) -> torch.Tensor:
+    """The pooling of an image of height 1."""
+    window = [1, *kernel_size], [1, *(stride or kernel_size)], [0, *padding], [1, *dilation]
+    pooled: torch.Tensor = _ATEN.max_pool2d.default(self.unsqueeze(-2), *window, ceil_mode)
+    return pooled.squeeze(-2)
+
+
+def _take_along_dim(self: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
+    """`gather`, after the sizes other than the dimension's are broadcast."""
+    if dim is None:
+        return self.reshape(-1).gather(0, indices.reshape(-1))
+    check(
+        self.dim() == indices.dim(),
+        lambda: (
+            "torch.take_along_dim(): input and indices should have the same number of dimensions, "
+            f"but got {self.dim()} dimensions for input, and {indices.dim()} dimensions for indices"
+        ),
+    )
+    dim = dim % self.dim()
+    shapes_without_dim = [(*item.shape[:dim], 1, *item.shape[dim + 1 :]) for item in (self, indices)]
+    shape = list(torch.broadcast_shapes(*shapes_without_dim))
+    shape[dim] = -1
+    return self.expand(shape).gather(dim, indices.expand(shape))
+
+
+def _istft(
+    self: torch.Tensor,
+    n_fft: int,
+    hop_length: int | None = None,
+    win_length: int | None = None,
+    window: torch.Tensor | None = None,
+    center: bool = True,
+    normalized: bool = False,
+    onesided: bool | None = None,
+    length: int | None = None,
+    return_complex: bool = False,
+) -> torch.Tensor:
+    """An empty signal: torch's kernel fails for fake tensors of a one-sided spectrum of odd `n_fft`."""
+    hop = n_fft // 4 if hop_length is None else hop_length
+    if length is None:
+        length = n_fft + hop * (self.shape[-1] - 1) - (2 * (n_fft // 2) if center else 0)
+    return self.new_empty((*self.shape[:-2], length), dtype=None if return_complex else self.real.dtype)
+
+
+COMPOSITE: dict[OpOverload, Shapes] = {
+    _ATEN.max_pool1d.default: _max_pool1d,
+    _ATEN.take_along_dim.default: _take_along_dim,
+    _ATEN.istft.default: _istft,
+}
