@@ -147,6 +147,8 @@ def _arithmetic() -> list[Record]:
         Record("lerp", lambda x, y: torch.lerp(x, y, 0.3), (X, Y), EVERYWHERE),
         Record("lerp tensor", torch.lerp, (X, Y, UNIT), EVERYWHERE),
         Record("hypot", torch.hypot, (X, Y), EVERYWHERE),
+        Record("hypot large", torch.hypot, (X * 1e30, Y * 1e30), (9, HIGHEST)),
+        Record("hypot small", torch.hypot, (X.half() * 1e-3, Y.half() * 1e-3), (9, HIGHEST), rtol=3e-3),
         Record("atan2", torch.atan2, (X, Y), (9, 11, 13)),
         Record(
             "atan2 edges",

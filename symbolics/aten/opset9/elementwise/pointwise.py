@@ -323,7 +323,14 @@ def atan2(g: GraphContext, self: Value, other: Value) -> Value:
 
 @onnx_symbolic("aten::hypot")
 def hypot(g: GraphContext, self: Value, other: Value) -> Value:
-    return g.op("Sqrt", g.op("Add", g.op("Mul", self, self), g.op("Mul", other, other)))
+    """Scaled by the larger operand, to avoid overflow and underflow of its square."""
+    largest = float(dtypes.limits(g.dtype(self) or DataType.FLOAT)[1])
+    larger = g.op("Max", g.op("Abs", self), g.op("Abs", other))
+    # The scale must be neither 0 nor infinite, or the quotients below would be NaN. 4 / largest is normal.
+    scale = g.call("aten::clamp", larger, min=4 / largest, max=largest)
+    parts = [g.op("Div", part, scale) for part in (self, other)]
+    squares = g.op("Add", *(g.op("Mul", part, part) for part in parts))
+    return g.op("Mul", scale, g.op("Sqrt", squares))
 
 
 @onnx_symbolic("aten::logaddexp")
