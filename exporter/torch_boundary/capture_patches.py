@@ -205,7 +205,7 @@ def _shapes(losses: bool) -> Patches:
 
     composite = linear_algebra.COMPOSITE | composite_sizes.COMPOSITE
     non_composite = linear_algebra.NON_COMPOSITE | hashing.NON_COMPOSITE | fake_quantization.NON_COMPOSITE
-    non_composite |= gpu_kernels.NON_COMPOSITE
+    non_composite |= gpu_kernels.NON_COMPOSITE | composite_sizes.NON_COMPOSITE
     if losses:
         composite |= sequence_losses.COMPOSITE
         non_composite |= sequence_losses.NON_COMPOSITE

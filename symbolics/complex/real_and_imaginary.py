@@ -141,17 +141,11 @@ class Parts:
         return operand if isinstance(operand, Parts) else number(self.g, operand, self.g.dtype(self.re))
 
     def modulus(self) -> Value:
-        """The absolute value, scaled by the larger part to avoid overflow and underflow of its square."""
+        """The absolute value."""
         g = self.g
         if self.im is None:
             return g.op("Abs", self.re)
-        limits = np.finfo((g.dtype(self.re) or DataType.FLOAT).numpy())
-        larger = g.op("Max", g.op("Abs", self.re), g.op("Abs", self.im))
-        # The scale must be neither 0 nor infinite, or the quotients below would be NaN.
-        scale = g.call("aten::clamp", larger, min=float(limits.tiny), max=float(limits.max))
-        parts = [g.op("Div", part, scale) for part in (self.re, self.im)]
-        squares = g.op("Add", *(g.op("Mul", part, part) for part in parts))
-        return g.op("Mul", scale, g.op("Sqrt", squares))
+        return g.call("aten::hypot", self.re, self.im)
 
     def argument(self) -> Value:
         """The angle in the complex plane, in radians from -pi to pi."""

@@ -44,13 +44,14 @@ def emit_remainder(g: GraphContext, self: Value, divisor: Value | Number, floore
     """The remainder: flooring division gives it the divisor's sign, truncating division the dividend's."""
     if g.dtype(self) not in dtypes.INTEGERS and g.dtype(self) != DataType.BOOL:
         return _float_remainder(g, self, divisor, "aten::floor" if floored else "aten::trunc")
-    remainder = g.op("Sub", self, g.op("Mul", integers.quotient(g, self, divisor), divisor))
-    if not floored or g.dtype(self) in dtypes.UNSIGNED:
-        return remainder
-    divisor = g.constant(divisor, self.dtype)
-    opposite = g.op("Xor", g.op("Less", remainder, 0), g.op("Less", divisor, 0))
-    wrong = g.op("And", opposite, g.op("Not", g.op("Equal", remainder, 0)))
-    return g.op("Where", wrong, g.op("Add", remainder, divisor), remainder)
+    dividend = integers.widen_integers(g, self)
+    divisor = integers.widen_integers(g, g.constant(divisor, self.dtype))
+    remainder = g.op("Sub", dividend, g.op("Mul", integers.quotient(g, dividend, divisor), divisor))
+    if floored and g.dtype(self) not in dtypes.UNSIGNED:
+        opposite = g.op("Xor", g.op("Less", remainder, 0), g.op("Less", divisor, 0))
+        wrong = g.op("And", opposite, g.op("Not", g.op("Equal", remainder, 0)))
+        remainder = g.op("Where", wrong, g.op("Add", remainder, divisor), remainder)
+    return g.cast(remainder, self.dtype) if self.dtype else remainder
 
 
 def floored_float_remainder(g: GraphContext, self: Value, divisor: Value | Number) -> Value:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from ..compositions.bits import reinterpret_bits
 from ..compositions.doubling import inclusive_scan
 from ..compositions.einsum import contract, parse_equation
 from ..compositions.remainders import emit_remainder, floored_float_remainder
@@ -61,14 +62,13 @@ def bitwise_not(g: GraphContext, X: Value) -> Value:
 
 @onnx_symbolic("onnx::BitCast")
 def bit_cast(g: GraphContext, input: Value, to: int) -> Value:
-    """Below 26: between integers of the same width, for which Cast keeps the bits."""
+    """Below 26: Cast between integers, which keeps the bits, and arithmetic for floats."""
     dtype, result_dtype = g.dtype(input), dtypes.element_type(to)
     if dtype == result_dtype:
         return g.op("Identity", input)
-    integral = dtype in dtypes.INTEGERS and result_dtype in dtypes.INTEGERS
-    if dtype is None or not integral or dtype.itemsize != result_dtype.itemsize:
-        raise g.refuse("the bits of a number cannot be reinterpreted before opset 26", first_opset=26)
-    return g.cast(input, result_dtype)
+    if dtype is None or dtype.bitwidth != result_dtype.bitwidth:
+        raise g.refuse("the element types of input and output must have the same width", first_opset=26)
+    return reinterpret_bits(g, input, result_dtype)
 
 
 def _running(g: GraphContext, x: Value, dim: int, op_type: str) -> Value:
@@ -258,8 +258,9 @@ def clip(
     arrays = [content for content in contents if content is not None]
     constant = len(arrays) == len(bounds)
     if g.dtype(input) in (DataType.FLOAT, DataType.DOUBLE, DataType.FLOAT16) and constant:
-        # The attributes are FLOAT; if the bounds cross, the upper one is the result.
+        # The attributes are FLOAT; if the bounds cross, the upper one is the result. Runtimes refuse NaN.
         exact = all(isinstance(array, (int, float)) or np.float32(array) == array for array in arrays)
+        exact = exact and not any(np.isnan(array) for array in arrays)
         ordered = len(arrays) < 2 or bool(arrays[0] <= arrays[1])
         if exact and ordered:
             return g.op("Clip", input, min=min, max=max)

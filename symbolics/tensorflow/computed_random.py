@@ -10,12 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ...registration import DataType, GraphContext, Value
+from ..compositions.bits import wrap_to_type
 from ..compositions.matrices import run_loop
 from ..compositions.size_arithmetic import Size, compute
 from ..compositions.special.formulas import Formula
 from ._common import range_vector, set_shape
 from .computed_fingerprints import shift_right
-from .elementwise.bits import wrap_to_type
 
 MULTIPLIERS = (0xD2511F53, 0xCD9E8D57)
 KEY_STEPS = (0x9E3779B9, 0xBB67AE85)

@@ -1,5 +1,6 @@
 """Files whose shapes contradict each other, which onnx does not see, are refused; others stay as they are."""
 
+import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
@@ -8,7 +9,7 @@ import opsetta
 from opsetta import OpsettaError
 from opsetta.exporter.lowering.conversion import written_shapes
 
-from .test_unusual_files import lowered, model_of, stored, value
+from .test_unusual_files import check_conversions, lowered, model_of, stored, value
 
 INT64 = TensorProto.INT64
 node = helper.make_node
@@ -125,3 +126,27 @@ def test_a_file_that_is_wrong_is_blamed_and_not_the_opset(wrong, message, tmp_pa
     with pytest.raises(opsetta.InvalidNodesError, match="the file is not valid at its opset 13") as caught:
         lowered(model, tmp_path / "m.onnx", 17)
     assert message in str(caught.value)
+
+
+def mapped():
+    """A sequence whose tensors are negated."""
+    body = helper.make_graph([node("Neg", ["e"], ["o"])], "map", [value("e", None)], [value("o", None)])
+    nodes = [
+        node("SplitToSequence", ["x"], ["s"], axis=0),
+        node("SequenceMap", ["s"], ["t"], body=body),
+        node("ConcatFromSequence", ["t"], ["y"], axis=0),
+    ]
+    return model_of(nodes, [value("x", [4, 3])], [value("y", None)], (), 17)
+
+
+def scattered():
+    """Rows of a small matrix, at positions that onnx propagates as if they were sizes."""
+    nodes = [node("ScatterND", ["x", "i", "u"], ["y"], reduction="max")]
+    constants = [stored("i", [[1], [1]]), stored("u", [[0.5, 2.0, -1.0], [3.0, 0.0, -9.0]], np.float32)]
+    return model_of(nodes, [value("x", [4, 3])], [value("y", [4, 3])], constants, 18)
+
+
+@pytest.mark.parametrize("model", [mapped(), scattered()], ids=["sequence", "matrix"])
+def test_what_only_inference_mistakes_is_no_contradiction(model, tmp_path):
+    x = np.arange(12, dtype=np.float32).reshape(4, 3) / 4
+    check_conversions(model, tmp_path / "model.onnx", {"x": x}, opsets=(13, 16))

@@ -45,6 +45,7 @@ def _activations() -> list[Record]:
         Record("gelu tanh double", lambda x: F.gelu(x, approximate="tanh"), (X.double(),), (7, 13, 20)),
         Record("silu", F.silu, (WIDE,), EVERYWHERE),
         Record("softplus", F.softplus, (WIDE,), EVERYWHERE),
+        Record("softplus half", F.softplus, (WIDE.half() * 10,), (9, 13, HIGHEST), rtol=1e-3),
         Record("softplus beta", lambda x: F.softplus(x, 2.0), (WIDE,), EVERYWHERE),
         Record(
             "softplus low threshold",

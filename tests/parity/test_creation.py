@@ -12,6 +12,7 @@ from .resized import Resized, check_sizes
 
 X = floats(2, 3, 4)
 I = integers(2, 3)  # noqa: E741
+WINDOWS = ("hamming", "blackman", "bartlett", "kaiser")
 COMPUTED = (9, 10, 11, 12, 13, HIGHEST)
 SIZES = ({0: torch.export.Dim("a", min=2, max=64), 1: torch.export.Dim("b", min=2, max=64)},)
 OTHERS = ((floats(5, 2, 4),), (floats(13, 8, 4),), (floats(2, 17, 4),))
@@ -125,6 +126,18 @@ CREATIONS = [
         ),
         (X,),
         EVERYWHERE,
+    ),
+    *(
+        Record(
+            f"{name}_window",
+            lambda x, window=window: [
+                x + 1,
+                *(window(n, periodic=p) for n in (0, 1, 2, 7) for p in (True, False)),
+            ],
+            (X,),
+            BASE,
+        )
+        for name, window in ((name, getattr(torch, f"{name}_window")) for name in WINDOWS)
     ),
     Record("linspace of tensors", lambda x: torch.linspace(x[0, 0, 0], x[0, 0, 1], 5), (X,), BASE),
     Record(

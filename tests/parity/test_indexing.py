@@ -26,6 +26,17 @@ def _put(x, indices, values, accumulate=False):
     return torch.ops.aten.index_put(x, indices, values, accumulate)
 
 
+def _assign(x, i, v):
+    """Assign at positions that are elements of a tensor."""
+    x = x.clone()
+    x[i[0]] = v
+    x[:, i[1], 1:] = 2.0
+    x[i[1], ..., 0] += 1
+    x[i[2], i[:2], i[0]] = v[0, :2]
+    x[None, i[0], x[0, :, 0] > 0] = 5.0
+    return x
+
+
 READS = [
     Record(
         "take_along_dim beyond the end",
@@ -260,6 +271,9 @@ WRITES = [
         lambda x, i, v: (_put(x, (i,), v, True), _put(x, (None, i, i), v[:, :3, 0], True)),
         (X, torch.tensor([0, 2, 0]), floats(3, 4, 5, seed=1)),
         (9, 15, *SUMMED),
+    ),
+    Record(
+        "assign at computed positions", _assign, (X, torch.tensor([-1, 1, 0]), floats(4, 5)), (9, 13, HIGHEST)
     ),
     Record("index_put sums mask", lambda x, b, v: _put(x, (b,), v, True), (X, B, S), INDEXED),
     _dynamic(

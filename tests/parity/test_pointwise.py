@@ -14,6 +14,10 @@ UNIT = X.clamp(-0.99, 0.99)
 SPECIAL = torch.tensor([NAN, INF, -INF, 0.0, -0.0, 1.0, -1.0, 0.5, 1.5, 2.5, -0.5, -1.5, -2.5, 1e-10, 3e38])
 I = integers(2, 3, 4)  # noqa: E741
 J = integers(2, 3, 4, low=1, seed=1) * torch.tensor([1, -1, 1, -1])
+LEAST = (
+    torch.tensor([-128, -128, -127, 127, -1], dtype=torch.int8),
+    torch.tensor([3, 2, 5, -128, -128], dtype=torch.int8),
+)
 B = X > 0
 C = Y > 0
 
@@ -143,6 +147,8 @@ def _arithmetic() -> list[Record]:
         Record("lerp", lambda x, y: torch.lerp(x, y, 0.3), (X, Y), EVERYWHERE),
         Record("lerp tensor", torch.lerp, (X, Y, UNIT), EVERYWHERE),
         Record("hypot", torch.hypot, (X, Y), EVERYWHERE),
+        Record("hypot large", torch.hypot, (X * 1e30, Y * 1e30), (9, HIGHEST)),
+        Record("hypot small", torch.hypot, (X.half() * 1e-3, Y.half() * 1e-3), (9, HIGHEST), rtol=3e-3),
         Record("atan2", torch.atan2, (X, Y), (9, 11, 13)),
         Record(
             "atan2 edges",
@@ -204,6 +210,8 @@ def _arithmetic() -> list[Record]:
             Record(f"{name} int negative number", lambda x, f=function: f(x, -4), (I,), ints),
             Record(f"{name} int32", function, (I.int(), J.int()), ints),
             Record(f"{name} uint8", function, (I.abs().byte(), J.abs().byte()), ints),
+            Record(f"{name} least int8", function, LEAST, ints),
+            Record(f"{name} least int16", function, tuple(x.short() * 256 for x in LEAST), ints),
         ]
     return records
 
@@ -236,6 +244,12 @@ def _powers() -> list[Record]:
             (torch.tensor([[0], [1], [-1], [2], [-7]]), torch.arange(-3, 4)),
             (12, 13, HIGHEST),
             {11: "Pow of INT64 begins at 12"},
+        ),
+        Record(
+            "pow of whole numbers",
+            lambda e: (2**e, (-2) ** e, 3**e, 0**e, 1**e, (-1) ** e, 10 ** e.int(), 3 ** e[:4].byte()),
+            (torch.tensor([-2, 0, 1, 3, 37, 39, 63, 64, 70]).abs() * torch.tensor([-1, *[1] * 8]),),
+            (*EVERYWHERE, 12),
         ),
         Record("pow of number", lambda x: torch.pow(2, x), (X,), EVERYWHERE),
         Record("float_power", lambda x: torch.float_power(x, 2), (X,), (7, 9, 13)),
@@ -278,6 +292,7 @@ def _selections() -> list[Record]:
         Record("clamp", lambda x: torch.clamp(x, -0.5, 0.5), (SPECIAL,), (*EVERYWHERE, 11, 12)),
         Record("clamp min", lambda x: torch.clamp(x, min=0.25), (SPECIAL,), EVERYWHERE),
         Record("clamp max", lambda x: torch.clamp(x, max=0.25), (SPECIAL,), EVERYWHERE),
+        Record("clamp to NaN", lambda x: torch.clamp(x, max=NAN), (SPECIAL,), (*EVERYWHERE, 11)),
         Record("clamp crossed", lambda x: torch.clamp(x, 1.0, -1.0), (SPECIAL,), (*EVERYWHERE, 11)),
         Record("clamp tensors", torch.clamp, (X, Y - 1, Y), EVERYWHERE),
         Record("clamp broadcast", torch.clamp, (X, Y[0] - 1, Y[0]), (7, 8, 9, 13)),

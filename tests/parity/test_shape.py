@@ -44,6 +44,17 @@ RESHAPES = [
         (*EVERYWHERE, 14),
     ),
     Record("view types", lambda a, b: (a.view(6, 4), b.view(4, 6)), (I.to(torch.uint8), B), EVERYWHERE),
+    Record(
+        "view bits",
+        lambda x, h, i: (
+            x.view(torch.int32),
+            x.view(torch.int16),
+            h.view(torch.float32),
+            i.view(torch.float32),
+        ),
+        (X, X.half(), I.view(4, 6) * 10**9),
+        (*EVERYWHERE, 26),
+    ),
     Record("view_as", lambda x, y: (x.view_as(y), x.reshape_as(y)), (X, floats(4, 6)), EVERYWHERE),
     Record(
         "flatten",

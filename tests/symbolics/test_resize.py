@@ -56,6 +56,7 @@ DOES_NOT_REPEAT = [
     ("asymmetric", "ceil", [1.0, 1.0, 2.0, 2.0]),
     ("asymmetric", "round_prefer_floor", [1.0, 1.0, 3.0, 3.0]),
     ("align_corners", "floor", [1.0, 1.0, 2.0, 2.0]),
+    ("align_corners", "round_prefer_floor", [1.0, 1.0, 2.5, 1.7]),
     ("pytorch_half_pixel", "floor", [1.0, 1.0, 2.0, 2.0]),
     ("asymmetric", "floor", [1.0, 1.0, 1.5, 2.0]),
     ("asymmetric", "floor", [1.0, 1.0, 0.5, 2.0]),

@@ -41,6 +41,9 @@ _MARK = re.compile(
     r"\[\w+Error\] |Inference error\(s\): |Graph attribute inferencing failed: |\(op_type:[^)]*\): "
 )
 
+_PROPAGATION_OF_MATRIX = re.compile(r"Invalid rank for (Add|Sub|Mul) broadcasting")
+"""onnx propagates small matrices of integers as vectors, which then do not broadcast."""
+
 
 class WrittenShapes:
     """Checks the shapes of one conversion.
@@ -161,6 +164,8 @@ class WrittenShapes:
         try:
             infer_shapes(message, data_prop=data_prop, strict=True, bounds=self._bounds)
         except (InferenceError, ValueError) as error:
+            if data_prop and _PROPAGATION_OF_MATRIX.search(str(error)):
+                return self._reason(message)
             return str(error)
         return None
 
@@ -305,8 +310,8 @@ def _fragment(
     graph.node.extend(map(serde.serialize_node, nodes))
     # onnx infers no type for the results of some operators, such as GroupNormalization.
     for value in own:
-        if value.name and value.dtype is not None and value not in results:
-            graph.value_info.add(name=value.name).type.tensor_type.elem_type = int(value.dtype)
+        if value.name and isinstance(value.type, ir.TensorType) and value not in results:
+            graph.value_info.add(name=value.name).type.tensor_type.elem_type = int(value.type.dtype)
     for output, result in zip(node.outputs, results, strict=False):
         if result is not None and result in own and output.type is not None:
             graph.output.add(name=str(result.name)).type.ParseFromString(type_message(output))

@@ -205,7 +205,7 @@ def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
     if func in _BY_INDEX and isinstance(args[1], FakeTensor) and args[1].dtype == torch.bool:
         return func if args[1].dim() else functools.partial(_by_condition, func)
     if func is torch.Tensor.__setitem__ and symbolic_indices.has_symbolic_index(args[1]):
-        return symbolic_indices.assign_slice
+        return symbolic_indices.assign_item
     if func in _RANDOM and kwargs.get("generator", func) is None:
         return functools.partial(_by_default_generator, func)
     return _einsum if func is torch.functional.einsum else func

@@ -322,10 +322,12 @@ def _input_coordinates(g: GraphContext, axis: _Axis, coordinates: str, wide: Dat
     if coordinates == "tf_half_pixel_for_nn":
         return div(add(numbers, 0.5), scale)
     if coordinates in ("align_corners", "tf_crop_and_resize"):
-        gaps = sub(axis.width, 1.0)
+        # The text of the operator has the length of the result here, as PyTorch and onnxruntime; only
+        # onnx.reference takes the unrounded one.
+        gaps = sub(number(g, axis.count, wide), 1.0)
         # A single output pixel has no gaps; dividing by 1 instead avoids NaN in the branch that is not
         # taken.
-        gaps = arithmetic(g, "Where", arithmetic(g, "Less", arithmetic(g, "Abs", gaps), 1e-30), 1.0, gaps)
+        gaps = arithmetic(g, "Where", arithmetic(g, "Less", gaps, 1.0), 1.0, gaps)
         if coordinates == "align_corners":
             return if_single(0.0, div(mul(numbers, last), gaps))
         if axis.region is None:

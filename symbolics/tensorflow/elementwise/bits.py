@@ -2,14 +2,12 @@
 
 import numpy as np
 
-from ....registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
+from ...compositions.bits import reinterpret_bits
 from ...compositions.integers import widen_integers
 from ...compositions.size_arithmetic import Size, compute, known_rank, sizes_of
-from .._common import set_shape
 
 _BITS = 4
-_FRACTIONS = {DataType.FLOAT: (23, 127), DataType.FLOAT16: (10, 15), DataType.BFLOAT16: (7, 127)}
-"""The bits of the fraction and the bias of the exponent."""
 _COUNTS = [bin(digit).count("1") for digit in range(1 << _BITS)]
 
 
@@ -46,102 +44,4 @@ def compare_and_bitpack(g: GraphContext, input: Value, threshold: Value) -> Valu
 @onnx_symbolic("tf::Bitcast")
 def bitcast(g: GraphContext, input: Value, type: DataType) -> Value:
     """The same bits as numbers of another type; a last dimension appears or disappears if widths differ."""
-    source = g.dtype(input)
-    if source == type:
-        return input
-    supported = {*dtypes.INTEGERS, *_FRACTIONS}
-    is_same_width = source is not None and source.bitwidth == type.bitwidth
-    if is_same_width and not {source, type} <= dtypes.INTEGERS and g.has("BitCast"):
-        return set_shape(g.op("BitCast", input, to=int(type)), g.shape(input))
-    if source is None or not {source, type} <= supported:
-        raise g.refuse(f"the bits of {source and source.name} cannot be read as {type.name}", first_opset=26)
-    bits = _bits_of_float(g, input, source) if source in _FRACTIONS else g.cast(input, DataType.INT64)
-    if type.bitwidth < source.bitwidth:
-        # The parts of a number, the low one first, in a new last dimension.
-        shifts = g.constant(np.arange(0, source.bitwidth, type.bitwidth), DataType.INT64)
-        column = g.op("Unsqueeze", bits, axes=[known_rank(g, bits)])
-        bits = g.call("aten::bitwise_right_shift", column, shifts)
-    elif type.bitwidth > source.bitwidth:
-        bits = _join_bits(g, bits, source, type)
-    if type in _FRACTIONS:
-        return _float_of_bits(g, bits, type)
-    return g.cast(wrap_to_type(g, bits, type), type)
-
-
-def wrap_to_type(g: GraphContext, bits: Value, dtype: DataType) -> Value:
-    """The low bits of INT64 numbers as a number of the type; runtimes differ in casts that do not fit."""
-    if dtype.bitwidth == 64:
-        return bits
-    low = g.call("aten::remainder", bits, 1 << dtype.bitwidth)
-    if dtype in dtypes.UNSIGNED:
-        return low
-    half = 1 << (dtype.bitwidth - 1)
-    return g.op("Sub", g.call("aten::remainder", g.op("Add", low, half), 1 << dtype.bitwidth), half)
-
-
-def _join_bits(g: GraphContext, bits: Value, source: DataType, target: DataType) -> Value:
-    """Numbers from parts in the last dimension."""
-    axis = known_rank(g, bits) - 1
-    count = target.bitwidth // source.bitwidth
-    parts = [g.op("Gather", bits, index, axis=axis) for index in range(count)]
-    # The last part has the sign, so that the sum stays within 64 bits.
-    total = wrap_to_type(g, parts[-1], DataType[f"INT{source.bitwidth}"])
-    for part in reversed(parts[:-1]):
-        low = g.call("aten::remainder", part, 1 << source.bitwidth)
-        total = g.op("Add", g.op("Mul", total, 1 << source.bitwidth), low)
-    return total
-
-
-def _bits_of_float(g: GraphContext, input: Value, dtype: DataType) -> Value:
-    """The bits of floats as INT64. All NaN become the usual one, because ONNX tells no others apart."""
-    fraction, bias = _FRACTIONS[dtype]
-    x = g.cast(input, DataType.DOUBLE)
-    magnitude = g.op("Abs", x)
-    # DOUBLE has the powers of two and the fractions of all narrower types.
-    powers = g.constant(2.0 ** np.arange(1 - bias, bias + 1))
-    finite = g.op("Where", g.op("Less", magnitude, 2.0 ** (bias + 1)), magnitude, 0.0)
-    logarithm = g.op("Div", g.op("Log", g.op("Max", finite, 2.0 ** (1 - bias))), float(np.log(2)))
-    estimate = g.op("Add", g.cast(g.op("Floor", logarithm), DataType.INT64), bias - 1)
-    estimate = g.call("aten::clamp", estimate, 0, 2 * bias - 1)
-    # Near a power of two the logarithm may fall on the other side of an integer.
-    is_high = g.op("Less", g.op("Max", finite, 2.0 ** (1 - bias)), g.op("Gather", powers, estimate))
-    estimate = g.op("Sub", estimate, g.cast(is_high, DataType.INT64))
-    scaled = g.op("Div", finite, g.op("Gather", powers, estimate))
-    is_low = g.op("Not", g.op("Less", scaled, 2.0))
-    exponent = g.op("Add", estimate, g.cast(is_low, DataType.INT64))
-    scaled = g.op("Where", is_low, g.op("Div", scaled, 2.0), scaled)
-    # Subnormal numbers have the lowest exponent and less than 1.
-    number = g.op(
-        "Add",
-        g.op("Mul", exponent, 1 << fraction),
-        g.cast(g.op("Mul", scaled, 2.0**fraction), DataType.INT64),
-    )
-    infinity = (2 * bias + 1) << fraction
-    number = g.op("Where", g.op("Less", magnitude, 2.0 ** (bias + 1)), number, infinity)
-    is_nan = g.op("Not", g.op("Equal", x, x))
-    number = g.op("Where", is_nan, infinity | 1 << (fraction - 1), number)
-    # 1 / -0.0 is negative.
-    is_negative = g.op("Or", g.op("Less", x, 0.0), g.op("Less", g.op("Div", 1.0, x), 0.0))
-    sign = g.op("Mul", g.cast(is_negative, DataType.INT64), 1 << (dtype.bitwidth - 1))
-    return set_shape(g.op("Add", number, sign), g.shape(input))
-
-
-def _float_of_bits(g: GraphContext, bits: Value, dtype: DataType) -> Value:
-    """The floats with the low bits of INT64 numbers."""
-    fraction, bias = _FRACTIONS[dtype]
-    number = g.call("aten::remainder", bits, 1 << dtype.bitwidth)
-    half = 1 << (dtype.bitwidth - 1)
-    is_negative = g.op("Not", g.op("Less", number, half))
-    number = g.call("aten::remainder", number, half)
-    exponent = g.op("Div", number, 1 << fraction)
-    rest = g.call("aten::remainder", number, 1 << fraction)
-    exponents = np.arange(2 * bias + 2)
-    # Exponent 0 is that of 1 without the leading bit; the highest one is infinity or NaN.
-    scales = 2.0 ** (np.maximum(exponents, 1) - float(bias + fraction))
-    scales[-1] = np.inf
-    leading = g.op("Mul", g.cast(g.op("Less", 0, exponent), DataType.INT64), 1 << fraction)
-    significand = g.cast(g.op("Add", rest, leading), DataType.DOUBLE)
-    value = g.op("Mul", significand, g.op("Gather", g.constant(scales), exponent))
-    is_nan = g.op("And", g.op("Equal", exponent, 2 * bias + 1), g.op("Less", 0, rest))
-    value = g.op("Where", is_nan, float("nan"), value)
-    return g.cast(g.op("Where", is_negative, g.op("Neg", value), value), dtype)
+    return reinterpret_bits(g, input, type)

@@ -153,6 +153,13 @@ CASES: dict[str, tuple[Callable[..., Any], Any, list[tuple[tuple[int, ...], ...]
         ({1: "frames"}, {0: "length"}),
         [((5, 7), (20,)), ((5, 9), (36,)), ((5, 4), (30,))],
     ),
+    "istft of a spectrum with reflected ends": (
+        lambda x: torch.stft(x, 16, 4, window=torch.ones(16), return_complex=True).istft(
+            16, window=torch.ones(16)
+        ),
+        ({0: "batch", 1: "length"},),
+        [((2, 24),), ((1, 16),), ((3, 31),)],
+    ),
     "affine_grid of a volume": (
         Transformer(align_corners=True),
         ({0: "batch"}, {0: "batch", 2: "depth", 3: "height", 4: "width"}),

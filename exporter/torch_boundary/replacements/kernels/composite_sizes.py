@@ -1,4 +1,4 @@
-"""Kernels of composite operators for fake tensors, where torch's kernels fix symbolic sizes, or fail."""
+"""Kernels for fake tensors, where torch's kernels fix symbolic sizes, fail, or do not exist."""
 
 from __future__ import annotations
 
@@ -64,8 +64,30 @@ def _istft(
     return self.new_empty((*self.shape[:-2], length), dtype=None if return_complex else self.real.dtype)
 
 
+def _kron(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    """All products of an element of each, in blocks of the shape of `other`."""
+    rank = max(self.dim(), other.dim())
+    outer, inner = ([1] * (rank - item.dim()) + list(item.shape) for item in (self, other))
+    blocks = self.reshape([size for length in outer for size in (length, 1)])
+    products = blocks * other.reshape([size for length in inner for size in (1, length)])
+    return products.reshape([a * b for a, b in zip(outer, inner, strict=True)])
+
+
+def _histogram(
+    self: torch.Tensor, bins: int | torch.Tensor, *options: object, **keywords: object
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The counts and the edges of the bins."""
+    count = bins.shape[0] - 1 if isinstance(bins, torch.Tensor) else bins
+    return self.new_empty(count), self.new_empty(count + 1)
+
+
 COMPOSITE: dict[OpOverload, Shapes] = {
+    _ATEN.kron.default: _kron,
     _ATEN.max_pool1d.default: _max_pool1d,
     _ATEN.take_along_dim.default: _take_along_dim,
     _ATEN.istft.default: _istft,
+}
+NON_COMPOSITE: dict[OpOverload, Shapes] = {
+    _ATEN.histogram.bin_ct: _histogram,
+    _ATEN.histogram.bins_tensor: _histogram,
 }

@@ -1,5 +1,6 @@
 """Elementwise arithmetic: unary and binary operators, and compositions of them."""
 
+import builtins
 import math
 from collections.abc import Callable
 
@@ -203,7 +204,11 @@ def floor_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
     if is_integral(g, self):
         if is_non_negative(self) and not (isinstance(other, Value) or other < 0):
             return integers.quotient(g, self, other)
-        return integers.quotient(g, g.op("Sub", self, g.call("aten::remainder", self, other)), other)
+        # The multiple of `other` below `self` may be below the least INT8 or INT16.
+        dividend = integers.widen_integers(g, self)
+        divisor = integers.widen_integers(g, other) if isinstance(other, Value) else other
+        multiple = g.op("Sub", dividend, g.call("aten::remainder", dividend, divisor))
+        return g.cast(integers.quotient(g, multiple, divisor), g.dtype(self) or DataType.INT64)
     if not isinstance(other, Value) and math.frexp(abs(other))[0] == 0.5:
         # Division by a power of two is exact.
         return g.op("Floor", g.op("Div", self, other))
@@ -248,6 +253,9 @@ def pow(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Valu
     self, exponent = as_operands(g, self, exponent)
     if isinstance(exponent, Value):
         if is_integral(g, self) and is_integral(g, exponent):
+            base = g.constant_value(self)
+            if base is not None and base.ndim == 0 and g.dtype(self) == g.dtype(exponent):
+                return _power_of_number(g, base, exponent)
             self = _without_poles(g, self, exponent)
         return g.op("Pow", self, exponent)
     if is_integral(g, self) and exponent >= 0 and exponent == int(exponent):
@@ -263,6 +271,22 @@ def pow(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Valu
         return g.op("Reciprocal", self)
     # A Python number would become an exponent of FLOAT.
     return g.op("Pow", self, g.constant(exponent, g.dtype(self)))
+
+
+def _power_of_number(g: GraphContext, base: np.ndarray, exponent: Value) -> Value:
+    """The powers of one integer, from a table: Pow computes in floats, which have too few bits.
+
+    Powers wrap around as in torch, where those of even numbers from 64 on are 0.
+    """
+    if base == -1:
+        position, exponents = g.call("aten::remainder", exponent, 2), range(2)
+    else:
+        last = 64 if base % 2 == 0 else 1024
+        position, exponents = g.op("Add", g.call("aten::clamp", exponent, -1, last), 1), range(-1, last + 1)
+    width = 8 * base.itemsize
+    powers = [int(base == 1) if e < 0 else builtins.pow(int(base), e, 1 << width) for e in exponents]
+    table = np.array(powers, np.uint64).astype(f"uint{width}").view(base.dtype)
+    return g.op("Gather", g.constant(table), g.cast(position, DataType.INT64))
 
 
 def _without_poles(g: GraphContext, self: Value, exponent: Value) -> Value:
@@ -299,7 +323,14 @@ def atan2(g: GraphContext, self: Value, other: Value) -> Value:
 
 @onnx_symbolic("aten::hypot")
 def hypot(g: GraphContext, self: Value, other: Value) -> Value:
-    return g.op("Sqrt", g.op("Add", g.op("Mul", self, self), g.op("Mul", other, other)))
+    """Scaled by the larger operand, to avoid overflow and underflow of its square."""
+    largest = float(dtypes.limits(g.dtype(self) or DataType.FLOAT)[1])
+    larger = g.op("Max", g.op("Abs", self), g.op("Abs", other))
+    # The scale must be neither 0 nor infinite, or the quotients below would be NaN. 4 / largest is normal.
+    scale = g.call("aten::clamp", larger, min=4 / largest, max=largest)
+    parts = [g.op("Div", part, scale) for part in (self, other)]
+    squares = g.op("Add", *(g.op("Mul", part, part) for part in parts))
+    return g.op("Mul", scale, g.op("Sqrt", squares))
 
 
 @onnx_symbolic("aten::logaddexp")

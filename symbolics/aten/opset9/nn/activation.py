@@ -2,7 +2,8 @@
 
 import math
 
-from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
+from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from ....compositions.moments import cast_like
 from ....compositions.operands import is_integral
 from ....compositions.size_arithmetic import axis, known_rank, sizes_of
 
@@ -119,6 +120,8 @@ def silu(g: GraphContext, self: Value) -> Value:
 @onnx_symbolic("aten::softplus")
 def softplus(g: GraphContext, self: Value, beta: Number = 1, threshold: Number = 20) -> Value:
     """Above the threshold torch returns the input; this matters only if both differ noticeably."""
+    if g.dtype(self) in dtypes.HALVES and not g.has_kernel("Softplus", self):
+        return cast_like(g, g.call("aten::softplus", g.cast(self, DataType.FLOAT), beta, threshold), self)
     scaled = self if beta == 1 else g.op("Mul", self, beta)
     if not g.has_kernel("Softplus", self):
         # `max(x, 0) + log(1 + exp(-|x|))` does not overflow.

@@ -8,6 +8,7 @@ import onnx_ir as ir
 
 from .....registration import DataType, GraphContext, Value, onnx_symbolic
 from .....registration.functions.results import as_list
+from ....compositions.bits import reinterpret_bits
 from ....compositions.size_arithmetic import (
     UNKNOWN,
     Dim,
@@ -51,9 +52,23 @@ def view(g: GraphContext, self: Value, size: list[int | Value] | Value) -> Value
 
 @onnx_symbolic(["aten::view.dtype", "aten::view_copy.dtype"])
 def view_dtype(g: GraphContext, self: Value, dtype: DataType) -> Value:
-    if g.dtype(self) != dtype:
-        raise g.refuse("the bits of one element type cannot be reinterpreted as another")
-    return self
+    """The bits as another type; the last size is scaled by the quotient of the widths."""
+    source = g.dtype(self)
+    if source == dtype:
+        return self
+    if source is None:
+        raise g.refuse("the element type of its input must be known")
+    if {source, dtype} <= {DataType.BOOL, DataType.INT8, DataType.UINT8}:
+        return g.cast(self, dtype)
+    if source.bitwidth < dtype.bitwidth:
+        *sizes, last = sizes_of(g, self)
+        parts = dtype.bitwidth // source.bitwidth
+        self = g.call("aten::reshape", self=self, shape=[*sizes, compute(g, "floordiv", last, parts), parts])
+    result = reinterpret_bits(g, self, dtype)
+    if source.bitwidth > dtype.bitwidth:
+        *sizes, last, parts = sizes_of(g, result)
+        result = g.call("aten::reshape", self=result, shape=[*sizes, compute(g, "mul", last, parts)])
+    return result
 
 
 @onnx_symbolic("aten::reshape")

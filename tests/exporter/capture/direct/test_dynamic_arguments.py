@@ -71,6 +71,17 @@ CASES: dict[str, Case] = {
         (1, 2, 8, 9),
         ((1, 2, 8, 1), (1, 2, 8, 30)),
     ),
+    "blocks and powers": (
+        lambda x: (torch.kron(x[0, 0], x[:, 0, :2]), torch.kron(x[0, 0, 0], x), torch.vander(x[0, 0, 0], 3)),
+        *IMAGES,
+    ),
+    "histograms": (
+        lambda x: (
+            *torch.histogram(x.flatten(), 4, range=(-1.0, 1.0)),
+            *torch.histogram(x, torch.tensor([-1.0, 0.0, 2.0]), weight=x.abs()),
+        ),
+        *IMAGES,
+    ),
     "powers of ten": (lambda x: torch.logspace(-1, 1, x.shape[3]) * x, *IMAGES),
     "inexact factors": (
         lambda x: (x[..., : int(x.shape[3] * 0.7)], x[:, :, : int(x.shape[2] ** 0.5)]),
