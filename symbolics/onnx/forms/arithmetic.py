@@ -200,6 +200,15 @@ def hard_sigmoid(g: GraphContext, X: Value, alpha: float = 0.2, beta: float = 0.
     return g.op("Clip", line, min=_number(g, 0, X), max=_number(g, 1, X))
 
 
+@onnx_symbolic("form::Celu.elu")
+def celu(g: GraphContext, X: Value, alpha: float = 1.0) -> Value:
+    """Elu of the quotient, with another alpha than 1."""
+    if alpha in (0, 1):
+        raise g.refuse("alpha is 0 or 1")
+    result: Value = g.op("Mul", g.op("Elu", g.op("Div", X, alpha)), alpha)
+    return result
+
+
 @onnx_symbolic("form::Pow.mul")
 def pow_mul(g: GraphContext, X: Value, Y: Value) -> Value:
     """The square or the cube as products."""
@@ -361,6 +370,20 @@ def register_form_of_operands(op_type: str, form: str, emit: Callable[..., Value
         @onnx_symbolic(f"form::{op_type}.{form}")
         def of_two(g: GraphContext, A: Value, B: Value) -> Value:
             return emit(g, op_type, [A, B])
+
+
+@onnx_symbolic("form::Where.one_row")
+def where_of_rows(g: GraphContext, condition: Value, X: Value, Y: Value) -> Value:
+    """Vectors as matrices of one row, if a matrix becomes one of them by a Reshape."""
+    operands = [condition, X, Y]
+    producers = [operand.producer() for operand in operands]
+    sources = [p.inputs[0] for p in producers if p is not None and p.op_type == "Reshape"]
+    if any(g.rank(operand) not in (0, 1) for operand in operands):
+        raise g.refuse("the result is not a vector")
+    if all(source is None or g.rank(source) in (None, 1) for source in sources):
+        raise g.refuse("no operand is a reshaped matrix")
+    rows = [g.op("Reshape", operand, [1, -1]) if g.rank(operand) else operand for operand in operands]
+    return g.op("Reshape", g.op("Where", *rows), [-1])
 
 
 for _op_type in ("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"):

@@ -1,5 +1,6 @@
 """Products in the forms that consumers know."""
 
+import itertools
 import math
 
 import numpy as np
@@ -55,6 +56,53 @@ def gemm(
     product = g.op("MatMul", g.op("Unsqueeze", A, axes=[0]), matrix)
     result: Value = g.op("Squeeze", product if C is None else g.op("Add", product, C), axes=[0])
     return result
+
+
+@onnx_symbolic("form::Conv.product")
+def convolve_by_product(
+    g: GraphContext,
+    X: Value,
+    W: Value,
+    B: Value | None = None,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+    result_shape: list[int] | None = None,
+) -> Value:
+    """A convolution of images by computed weights, as a product of these and of the windows."""
+    shape, kernel = g.shape(X), g.shape(W)
+    if shape is None or kernel is None or result_shape is None or len(shape) != 4 or auto_pad != "NOTSET":
+        raise g.refuse("only a known padding of images becomes one of windows")
+    if not all_static(shape) or not all_static(kernel):
+        raise g.refuse("the sizes must be known")
+    batch, outputs, *sizes = result_shape
+    (rows, columns), area = [int(size) for size in kernel[2:]], math.prod(sizes)
+    (top, left, bottom, right), steps = pads or [0] * 4, strides or [1, 1]
+    spread = dilations or [1, 1]
+    if top or left or bottom or right:
+        X = g.op("Pad", X, pads=[0, 0, top, left, 0, 0, bottom, right])
+    windows = []
+    for offset in itertools.product(range(rows), range(columns)):
+        starts = [position * step for position, step in zip(offset, spread, strict=True)]
+        ends = [start + (size - 1) * step + 1 for start, size, step in zip(starts, sizes, steps, strict=True)]
+        window = g.op("Slice", X, starts=starts, ends=ends, axes=[2, 3], steps=steps)
+        windows.append(g.op("Reshape", window, [batch, int(shape[1]), 1, area]))
+    taps = int(kernel[1]) * rows * columns
+    groups = [group] if group > 1 else []
+    matrix = g.op("Reshape", W, [1, *groups, outputs // group, taps])
+    joined = windows[0] if len(windows) == 1 else g.op("Concat", *windows, axis=2)
+    product = g.op("MatMul", matrix, g.op("Reshape", joined, [batch, *groups, taps, area]))
+    result = g.op("Reshape", product, result_shape)
+    if B is None:
+        return result
+    bias = g.constant_value(B)
+    column = [1, outputs, 1, 1]
+    return g.op(
+        "Add", result, g.op("Reshape", B, column) if bias is None else g.constant(bias.reshape(column))
+    )
 
 
 @onnx_symbolic("form::Gemm.separate_bias")

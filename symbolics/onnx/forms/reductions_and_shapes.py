@@ -75,6 +75,37 @@ def reduce_l1(
     return g.op("ReduceSum", g.op("Abs", data), axes=axes, keepdims=keepdims)
 
 
+@onnx_symbolic("form::ReduceLogSum.sum")
+def reduce_log_sum(
+    g: GraphContext,
+    data: Value,
+    axes: Value | list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Value:
+    """The logarithm of the sum."""
+    _need_axes(g, axes, noop_with_empty_axes)
+    return g.op("Log", g.op("ReduceSum", data, axes=axes, keepdims=keepdims))
+
+
+@onnx_symbolic("form::ReduceLogSumExp.sum")
+def reduce_log_sum_exp(
+    g: GraphContext,
+    data: Value,
+    axes: Value | list[int] | None = None,
+    keepdims: int = 1,
+    noop_with_empty_axes: int = 0,
+) -> Value:
+    """The logarithm of the sum of exponentials of the differences from the largest element."""
+    _need_axes(g, axes, noop_with_empty_axes)
+    limit = float(np.finfo(np.float32).max)
+    # The difference of two infinities is NaN.
+    largest = g.op("Clip", g.op("ReduceMax", data, axes=axes, keepdims=1), min=-limit, max=limit)
+    exponentials = g.op("Exp", g.op("Sub", data, largest))
+    total = g.op("Add", g.op("Log", g.op("ReduceSum", exponentials, axes=axes, keepdims=1)), largest)
+    return total if keepdims else g.op("Squeeze", total, axes=axes)
+
+
 def _need_axes(g: GraphContext, axes: Value | list[int] | None, noop_with_empty_axes: int) -> None:
     if noop_with_empty_axes and not integers(g, axes):
         raise g.refuse("without axes nothing may be reduced")
