@@ -15,8 +15,9 @@ _MAXIMUM_BATCH = 8
 def _pad(g: GraphContext, X: Value, pads: list[int], number: float = 0.0) -> Value:
     """Pad the spatial dimensions with a number."""
     half = len(pads) // 2
-    constant = {"constant_value": number} if number else {}
-    return g.op("Pad", X, pads=[0, 0, *pads[:half], 0, 0, *pads[half:]], **constant)
+    constant: dict[str, Any] = {"constant_value": number} if number else {}
+    result: Value = g.op("Pad", X, pads=[0, 0, *pads[:half], 0, 0, *pads[half:]], **constant)
+    return result
 
 
 def _register_average_pool(form: str, applies: Callable[[list[int]], bool]) -> None:
@@ -210,7 +211,7 @@ def normalize_side_by_side(
 ) -> Value:
     """A batch as the rows of one: the first dimension becomes the second one."""
     shape = g.shape(X)
-    if shape is None or not all_static(shape) or len(shape) < 3 or shape[0] == 1:
+    if shape is None or not all_static(shape) or len(shape) < 2 or shape[0] == 1:
         raise g.refuse("the sizes are not known, or there is one batch")
     dim = g.axis(axis, len(shape))
     if dim == 0:

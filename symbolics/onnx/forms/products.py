@@ -76,24 +76,44 @@ def convolve_by_product(
     shape, kernel = g.shape(X), g.shape(W)
     if shape is None or kernel is None or result_shape is None or len(shape) != 4 or auto_pad != "NOTSET":
         raise g.refuse("only a known padding of images becomes one of windows")
-    if not all_static(shape) or not all_static(kernel):
+    channels, taps_of_channel = shape[1], [size for size in kernel[1:] if isinstance(size, int)]
+    if not all_static(shape) or len(taps_of_channel) != 3 or not isinstance(channels, int):
         raise g.refuse("the sizes must be known")
     batch, outputs, *sizes = result_shape
-    (rows, columns), area = [int(size) for size in kernel[2:]], math.prod(sizes)
+    (_, rows, columns), area = taps_of_channel, math.prod(sizes)
     (top, left, bottom, right), steps = pads or [0] * 4, strides or [1, 1]
     spread = dilations or [1, 1]
-    if top or left or bottom or right:
-        X = g.op("Pad", X, pads=[0, 0, top, left, 0, 0, bottom, right])
-    windows = []
-    for offset in itertools.product(range(rows), range(columns)):
-        starts = [position * step for position, step in zip(offset, spread, strict=True)]
-        ends = [start + (size - 1) * step + 1 for start, size, step in zip(starts, sizes, steps, strict=True)]
-        window = g.op("Slice", X, starts=starts, ends=ends, axes=[2, 3], steps=steps)
-        windows.append(g.op("Reshape", window, [batch, int(shape[1]), 1, area]))
-    taps = int(kernel[1]) * rows * columns
+    starts = [
+        [position * step for position, step in zip(offset, spread, strict=True)]
+        for offset in itertools.product(range(rows), range(columns))
+    ]
+    ends = [
+        [first + (size - 1) * step + 1 for first, size, step in zip(firsts, sizes, steps, strict=True)]
+        for firsts in starts
+    ]
+    image, flat = g.constant_value(X), [batch, channels, 1, area]
+    if image is not None:
+        image = np.pad(image, ((0, 0), (0, 0), (top, bottom), (left, right)))
+        joined = g.constant(
+            np.concatenate(
+                [
+                    image[:, :, y : bottom_end : steps[0], x : right_end : steps[1]].reshape(flat)
+                    for (y, x), (bottom_end, right_end) in zip(starts, ends, strict=True)
+                ],
+                axis=2,
+            )
+        )
+    else:
+        if top or left or bottom or right:
+            X = g.op("Pad", X, pads=[0, 0, top, left, 0, 0, bottom, right])
+        windows = [
+            g.op("Reshape", g.op("Slice", X, starts=first, ends=last, axes=[2, 3], steps=steps), flat)
+            for first, last in zip(starts, ends, strict=True)
+        ]
+        joined = windows[0] if len(windows) == 1 else g.op("Concat", *windows, axis=2)
+    taps = math.prod(taps_of_channel)
     groups = [group] if group > 1 else []
     matrix = g.op("Reshape", W, [1, *groups, outputs // group, taps])
-    joined = windows[0] if len(windows) == 1 else g.op("Concat", *windows, axis=2)
     product = g.op("MatMul", matrix, g.op("Reshape", joined, [batch, *groups, taps, area]))
     result = g.op("Reshape", product, result_shape)
     if B is None:

@@ -152,23 +152,28 @@ for _op_type in ("GlobalAveragePool", "GlobalMaxPool"):
     _register_global_pooling(_op_type)
 
 
-@onnx_symbolic("form::ConvTranspose.dense_kernel")
-def convolve_without_dilations(
-    g: GraphContext,
-    X: Value,
-    W: Value,
-    B: Value | None = None,
-    dilations: list[int] | None = None,
-    kernel_shape: list[int] | None = None,
-    **arguments: Any,
-) -> Value:
-    """A kernel with zeros between its elements instead of dilations."""
-    kernel = g.constant_value(W)
-    if kernel is None or not any(step != 1 for step in dilations or ()):
-        raise g.refuse("the kernel is computed or has no dilations")
-    steps = dilations or []
-    sizes = [(size - 1) * step + 1 for size, step in zip(kernel.shape[2:], steps, strict=True)]
-    dense = np.zeros((*kernel.shape[:2], *sizes), kernel.dtype)
-    dense[(slice(None), slice(None), *(slice(None, None, step) for step in steps))] = kernel
-    result: Value = g.op("ConvTranspose", X, g.constant(dense), B, kernel_shape=sizes, **arguments)
-    return result
+def _register_dense_kernels(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}.dense_kernel")
+    def convolve_without_dilations(
+        g: GraphContext,
+        X: Value,
+        W: Value,
+        B: Value | None = None,
+        dilations: list[int] | None = None,
+        kernel_shape: list[int] | None = None,
+        **arguments: Any,
+    ) -> Value:
+        """A kernel with zeros between its elements instead of dilations."""
+        kernel, steps = g.constant_value(W), dilations or []
+        if kernel is None or all(step == 1 for step in steps):
+            raise g.refuse("the kernel is computed or has no dilations")
+        sizes = [(size - 1) * step + 1 for size, step in zip(kernel.shape[2:], steps, strict=True)]
+        dense = np.zeros((*kernel.shape[:2], *sizes), kernel.dtype)
+        regions = [slice(None)] * 2 + [slice(None, None, step) for step in steps]
+        dense[tuple(regions)] = kernel
+        result: Value = g.op(op_type, X, g.constant(dense), B, kernel_shape=sizes, **arguments)
+        return result
+
+
+for _op_type in ("Conv", "ConvTranspose"):
+    _register_dense_kernels(_op_type)
