@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import pathlib
 from collections import Counter, defaultdict
+from typing import Any
 
 import onnx
 
@@ -67,7 +68,7 @@ def try_attributes(root: pathlib.Path, consumers: list[str]) -> None:
                 changed = trial / f"{attribute}-{file.name}"
                 onnx.save(write_default(model, attribute), changed)
                 stem = str(file)[: -len(".onnx")]
-                job = {"output": model.graph.output[0].name}
+                job: dict[str, Any] = {"outputs": [value.name for value in model.graph.output]}
                 job |= {side: f"{stem}.{side}.npz" for side in ("inputs", "expected")}
                 work[file.name, "left out"] = {"model": str(file), **job}
                 work[file.name, attribute] = {"model": str(changed), **job}

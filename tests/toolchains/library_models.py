@@ -72,9 +72,37 @@ TIMM: dict[str, dict[str, Any]] = {
     "twins_svt_small": {"depths": [1, 1, 2, 1]},
     "maxvit_rmlp_pico_rw_256": {"img_size": 64},
     "crossvit_tiny_240": {},
+    "resnest14d": {},
+    "skresnet18": {"layers": [1, 1, 1, 1]},
+    "dpn48b": {"k_sec": (1, 1, 1, 1)},
+    "ese_vovnet19b_dw": {},
+    "tresnet_m": {"layers": [1, 1, 1, 1]},
+    "nf_regnet_b0": {},
+    "regnetz_005": {},
+    "gcvit_xxtiny": {},
+    "nextvit_small": {},
+    "sequencer2d_s": {"layers": [1, 1, 1, 1]},
+    "hiera_tiny_224": {"stages": (1, 1, 2, 1)},
+    "tiny_vit_5m_224": {},
+    "volo_d1_224": {"img_size": 64},
+    "visformer_tiny": {"img_size": 64, "depth": (2, 1, 1)},
+    "coatnet_nano_rw_224": {"img_size": 64, "depths": (1, 1, 1, 1)},
+    "gmlp_s16_224": {"img_size": 64},
+    "mambaout_femto": {},
+    "davit_tiny": {"depths": (1, 1, 1, 1)},
+    "focalnet_tiny_srf": {},
+    "convit_tiny": {"img_size": 64, "depth": 3, "local_up_to_layer": 2},
 }  # fmt: skip
 """The names of timm's models, and the arguments that make them small."""
-IMAGE_SIZES = {"efficientformer_l1": 224, "efficientvit_m0": 224, "levit_128s": 224, "crossvit_tiny_240": 240}
+IMAGE_SIZES = {
+    "efficientformer_l1": 224,
+    "efficientvit_m0": 224,
+    "levit_128s": 224,
+    "crossvit_tiny_240": 240,
+    "gcvit_xxtiny": 224,
+    "hiera_tiny_224": 224,
+    "tiny_vit_5m_224": 224,
+}
 """The image sizes of models that take only one and have no argument `img_size`; otherwise 64."""
 
 _HEADS = {"num_attention_heads": 4}
@@ -190,6 +218,40 @@ TRANSFORMERS = {
             "PatchTSMixerForPrediction", "PatchTSMixerConfig", "series",
             {"num_input_channels": 3, "context_length": 32, "patch_length": 8, "patch_stride": 8,
              "prediction_length": 8, "d_model": 16, "num_layers": 2, "loss": "mse"},
+        ),
+        "ELECTRA": (
+            "ElectraForTokenClassification", "ElectraConfig", "masked",
+            {**_TEXT, **_HEADS, "embedding_size": 16},
+        ),
+        "SqueezeBERT": (
+            "SqueezeBertForSequenceClassification", "SqueezeBertConfig", "masked",
+            {**_TEXT, **_HEADS, "embedding_size": 32},
+        ),
+        "FNet": ("FNetForMaskedLM", "FNetConfig", "tokens", {**_TEXT, "max_position_embeddings": 32}),
+        "BLOOM": (
+            "BloomForCausalLM", "BloomConfig", "tokens",
+            {"vocab_size": 100, "hidden_size": 32, "n_layer": 2, "n_head": 4},
+        ),
+        "OPT": (
+            "OPTForCausalLM", "OPTConfig", "masked",
+            {"vocab_size": 100, "hidden_size": 32, "num_hidden_layers": 2, "ffn_dim": 64, **_HEADS,
+             "max_position_embeddings": 32, "word_embed_proj_dim": 16},
+        ),
+        "GPT-NeoX": ("GPTNeoXForCausalLM", "GPTNeoXConfig", "tokens", {**_TEXT, **_HEADS}),
+        "Swin2SR": (
+            "Swin2SRForImageSuperResolution", "Swin2SRConfig", "images",
+            {"image_size": 64, "embed_dim": 16, "depths": [2, 2], "num_heads": [2, 2], "window_size": 4,
+             "upscale": 2},
+        ),
+        "CvT": (
+            "CvtForImageClassification", "CvtConfig", "images",
+            {"embed_dim": [16, 24, 32], "num_heads": [1, 2, 4], "depth": [1, 2, 3]},
+        ),
+        "WavLM": ("WavLMForCTC", "WavLMConfig", "waveform", _SPEECH),
+        "MobileViT segmentation": (
+            "MobileViTForSemanticSegmentation", "MobileViTConfig", "images",
+            {"image_size": 64, "hidden_sizes": [16, 24, 32], "neck_hidden_sizes": [8, 8, 16, 24, 32, 40, 64],
+             "aspp_out_channels": 16, "atrous_rates": [2, 3, 4]},
         ),
     }.items()
 }  # fmt: skip

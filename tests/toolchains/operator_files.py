@@ -23,7 +23,7 @@ from ..parity.records import Record
 from . import report, run
 from .consumers import CONSUMERS, TARGETS
 from .operator_table import operator_of
-from .write import silent
+from .write import outputs_of, silent
 
 SECONDS = 60
 """How long one operator may take."""
@@ -45,9 +45,8 @@ class _Embedded(torch.nn.Module):
                 self.layer.bias.zero_()
 
     def forward(self, first: torch.Tensor, *others: Any) -> Any:
-        result = self.function(self.layer(first), *others)
-        # OpenCV 4 returns the result of the last layer, which need not be the first of several.
-        return result[0] if isinstance(result, tuple | list) else result
+        outputs = outputs_of(self.function(self.layer(first), *others))
+        return tuple(value for value in outputs if value.dtype in _DTYPES and value.numel())
 
 
 def records(variants: int | None = None) -> Iterator[tuple[str, Record]]:
@@ -81,7 +80,7 @@ def write(
 
     Returns:
         For each consumer what `run` needs of the file, or the error where opsetta refuses the record; nothing
-        where the record's result is not a tensor of finite floats.
+        where no result of the record is a tensor of floats, or one is not finite.
     """
     inputs = tuple(value.detach().clone() for value in record.inputs)
     names = [f"in{number}" for number in range(len(inputs))]
@@ -89,9 +88,9 @@ def write(
     with silent():
         with torch.no_grad():
             expected = model(*(value.clone() for value in inputs))
-        if not isinstance(expected, torch.Tensor) or expected.dtype != torch.float32 or not expected.numel():
+        if all(value.dtype != torch.float32 for value in expected):
             return {}
-        if not bool(torch.isfinite(expected).all()):
+        if not all(bool(torch.isfinite(value).all()) for value in expected):
             return {}
         try:
             program = opsetta.export(model, inputs, input_names=names)
@@ -101,7 +100,7 @@ def write(
     folder.mkdir(parents=True, exist_ok=True)
     sides = {side: str(folder / f"{stem}.{side}.npz") for side in ("inputs", "expected")}
     np.savez(sides["inputs"], **{key: value.numpy() for key, value in zip(names, inputs, strict=True)})
-    np.savez(sides["expected"], expected.numpy())
+    np.savez(sides["expected"], *(value.numpy() for value in expected))
     jobs: dict[str, dict[str, str] | str] = {}
     for consumer in consumers:
         path = folder / consumer / f"{stem}.onnx"
@@ -112,8 +111,8 @@ def write(
         except opsetta.OpsettaError as error:
             jobs[consumer] = str(error)
             continue
-        output = onnx.load(path, load_external_data=False).graph.output[0].name
-        jobs[consumer] = {"model": str(path), "output": output, **sides}
+        outputs = [value.name for value in onnx.load(path, load_external_data=False).graph.output]
+        jobs[consumer] = {"model": str(path), "outputs": outputs, **sides}
     return jobs
 
 

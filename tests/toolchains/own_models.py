@@ -7,6 +7,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
+from . import own_field_models as field
 from . import own_sequence_models as sequences
 
 Case = tuple[nn.Module, dict[str, torch.Tensor]]
@@ -280,6 +281,12 @@ def _items(high: int, count: int) -> torch.Tensor:
     return torch.randint(1, high, (1, count))
 
 
+def _graph() -> dict[str, torch.Tensor]:
+    sources, destinations = torch.randint(0, 9, (2, 20))
+    edges = {"sources": sources, "destinations": destinations, "features": torch.randn(20, 3)}
+    return {"nodes": torch.randn(9, 6), **edges}
+
+
 OWN: dict[str, Callable[[], Case]] = {
     "ResNet": lambda: (Residual(), _pixels()),
     "MobileNetV2": lambda: (Inverted(nn.ReLU6, None), _pixels()),
@@ -306,5 +313,16 @@ OWN: dict[str, Callable[[], Case]] = {
     "DLRM": lambda: (sequences.Interactions(), {"dense": torch.randn(1, 6), "categories": _items(30, 3)}),
     "SASRec": lambda: (sequences.Sequential(), {"history": _items(50, 12)}),
     "Two towers": lambda: (sequences.TwoTowers(), {"history": _items(50, 12), "candidates": _items(50, 7)}),
+    "YOLOv5 head": lambda: (field.AnchorDetection(), _pixels()),
+    "YOLOv10 head": lambda: (field.BestBoxes(), _pixels()),
+    "FCOS head": lambda: (field.CentreDetection(), _pixels()),
+    "Shuffle U-Net": lambda: (field.ShuffleUNet(), _pixels(32)),
+    "CRNN, two LSTM layers": lambda: (field.BidirectionalText(), {"line": torch.randn(1, 1, 32, 40)}),
+    "Speech convolutions": lambda: (field.SpeechConvolutions(), {"waveform": torch.randn(1, 800)}),
+    "TCN": lambda: (field.TemporalNetwork(), {"series": torch.randn(1, 4, 24)}),
+    "N-BEATS": lambda: (field.Residuals(), {"series": torch.randn(1, 20)}),
+    "EDSR": lambda: (field.DeepSuperResolution(), _pixels(16)),
+    "StyleGAN 2": lambda: (field.ModulatedConvolution(), {"latent": torch.randn(1, 16)}),
+    "Graph convolution": lambda: (field.GraphConvolution(), _graph()),
 }
 """Our own models."""

@@ -29,9 +29,9 @@ def jobs(
         for writer in writers:
             path = path_of(folder, model, writer, consumer)
             if path.exists():
-                output = onnx.load(path, load_external_data=False).graph.output[0].name
+                outputs = [value.name for value in onnx.load(path, load_external_data=False).graph.output]
                 sides = {side: str(folder / f"{stem(model)}-{side}.npz") for side in ("inputs", "expected")}
-                found[model, writer] = {"model": str(path), "output": output, **sides}
+                found[model, writer] = {"model": str(path), "outputs": outputs, **sides}
     return found
 
 

@@ -2,10 +2,10 @@
 
     python run_files.py ADAPTER JOBS RESULTS
 
-ADAPTER is a file with a function `run`, which takes an object with path, feed (arrays by name), output (the
-first output's name) and folder (a temporary one), and returns that output.
+ADAPTER is a file with a function `run`, which takes an object with path, feed (arrays by name), outputs
+(their names) and folder (a temporary one), and returns the outputs in this order.
 
-JOBS is a JSON list of numbers and objects with model, inputs, expected (paths) and output. A JSON object per
+JOBS is a JSON list of numbers and objects with model, inputs, expected (paths) and outputs. A JSON object per
 line goes to RESULTS when a job begins, and another when it ends: in a job without an end the process died.
 """
 
@@ -33,23 +33,25 @@ def difference(found: np.ndarray, expected: np.ndarray) -> float:
 
 
 def run(adapter, job: dict) -> dict:
-    """The outcome of one file: the difference, or the error's text."""
+    """The outcome of one file: the largest difference of an output, or the error's text."""
     with np.load(job["inputs"]) as inputs, np.load(job["expected"]) as expected:
-        feed, wanted = dict(inputs), expected["arr_0"]
+        feed, references = dict(inputs), [expected[f"arr_{number}"] for number in range(len(expected))]
     try:
         with tempfile.TemporaryDirectory() as folder:
-            names = types.SimpleNamespace(path=job["model"], feed=feed, output=job["output"], folder=folder)
-            found = np.asarray(adapter.run(names))
+            names = types.SimpleNamespace(path=job["model"], feed=feed, outputs=job["outputs"], folder=folder)
+            results = [np.asarray(result) for result in adapter.run(names)]
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}"[:MAXIMUM_MESSAGE]}
-    squeezed = [[size for size in array.shape if size != 1] for array in (found, wanted)]
-    if getattr(adapter, "DROPS_SIZES_OF_ONE", False) and squeezed[0] == squeezed[1]:
-        found = found.reshape(wanted.shape)
-    return {
-        "difference": difference(found, wanted),
-        "shape": list(found.shape),
-        "expected": list(wanted.shape),
-    }
+    if len(results) != len(references):
+        return {"error": f"{len(results)} outputs instead of {len(references)}"}
+    outcomes = []
+    for result, reference in zip(results, references, strict=False):
+        squeezed = [[size for size in array.shape if size != 1] for array in (result, reference)]
+        if getattr(adapter, "DROPS_SIZES_OF_ONE", False) and squeezed[0] == squeezed[1]:
+            result = result.reshape(reference.shape)
+        shapes = {"shape": list(result.shape), "expected": list(reference.shape)}
+        outcomes.append({"difference": difference(result, reference), **shapes})
+    return max(outcomes, key=lambda outcome: outcome["difference"])
 
 
 def main() -> None:

@@ -3,6 +3,7 @@
 import json
 import pathlib
 import sys
+import types
 
 import numpy as np
 import onnx
@@ -39,6 +40,18 @@ def test_differences_are_relative_and_see_nan_and_shapes():
     assert run_files.difference(wanted[0], wanted) == float("inf")
 
 
+def test_the_worst_output_counts(tmp_path):
+    np.savez(tmp_path / "inputs.npz", x=np.ones(2, np.float32))
+    np.savez(tmp_path / "expected.npz", np.ones(2, np.float32), np.array([[4]]))
+    job = {side: str(tmp_path / f"{side}.npz") for side in ("inputs", "expected")}
+    job |= {"model": "", "outputs": ["y", "z"]}
+    for second, worst in ((4, 0.0), (3, 0.25)):
+        adapter = types.SimpleNamespace(run=lambda job, second=second: [job.feed["x"], np.array([[second]])])
+        assert run_files.run(adapter, job)["difference"] == worst
+    adapter.run = lambda job: [job.feed["x"]]
+    assert run_files.run(adapter, job) == {"error": "1 outputs instead of 2"}
+
+
 def test_reasons_are_one_line_for_a_table():
     said = report.reason("start\nOpenCV(4) /io/dnn/src/x.cpp:1: error: no `a|b`\n > \nin function 'f'")
     assert said == "OpenCV(4) x.cpp:1: error: no 'a\\|b'"
@@ -59,7 +72,7 @@ def run(job):
         os.abort()
     if "refuse" in job.path:
         raise ValueError("no")
-    return job.feed["x"] * 2
+    return [job.feed["x"] * 2]
 """
 
 
@@ -73,7 +86,7 @@ def test_files_behind_a_crash_are_run(tmp_path, monkeypatch):
     np.savez(tmp_path / "expected.npz", np.full(2, 2, np.float32))
     sides = {side: str(tmp_path / f"{side}.npz") for side in ("inputs", "expected")}
     work = {
-        (name, "opsetta"): {"model": name, "output": "y", **sides}
+        (name, "opsetta"): {"model": name, "outputs": ["y"], **sides}
         for name in ("good", "crash", "refuse", "last")
     }
     found = run.run("tract", work, tmp_path)
@@ -135,8 +148,8 @@ def test_a_record_is_captured_once_for_all_targets(tmp_path):
     jobs = operator_files.write("shape/pair", pair, ["opencv4", "mnn"], tmp_path)
     assert sorted(jobs) == ["mnn", "opencv4"]
     for job in jobs.values():
-        assert [value.name for value in onnx.load(job["model"]).graph.output] == [job["output"]]
-        assert np.load(job["expected"])["arr_0"].shape == (1, 2, 3, 3)
+        assert [value.name for value in onnx.load(job["model"]).graph.output] == job["outputs"]
+        assert [value.shape for value in np.load(job["expected"]).values()] == [(1, 2, 3, 3)] * 2
     integers = Record("integers", lambda x: x.long(), pair.inputs)
     assert operator_files.write("shape/integers", integers, ["mnn"], tmp_path) == {}
     determinant = Record("determinant", torch.linalg.det, (torch.eye(3)[None],))

@@ -8,6 +8,7 @@ import logging
 import pathlib
 import warnings
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,6 +83,12 @@ def path_of(folder: pathlib.Path, model: str, writer: str, consumer: str) -> pat
     return folder / f"{stem(model)}-{writer}{target}.onnx"
 
 
+def outputs_of(result: Any) -> tuple[torch.Tensor, ...]:
+    """The tensors of a result, which is one tensor or several of them."""
+    values = result if isinstance(result, tuple | list) else (result,)
+    return tuple(value for value in values if isinstance(value, torch.Tensor))
+
+
 def write(
     name: str, folder: pathlib.Path, writers: list[str], consumers: Iterable[str] = (), opset: int = OPSET
 ) -> list[str]:
@@ -98,9 +105,9 @@ def write(
     problems = []
     model, inputs = build(name)
     with torch.no_grad():
-        expected = model(*inputs.values())
+        result = model(*inputs.values())
     np.savez(folder / f"{stem(name)}-inputs.npz", **{key: value.numpy() for key, value in inputs.items()})
-    np.savez(folder / f"{stem(name)}-expected.npz", expected.numpy())
+    np.savez(folder / f"{stem(name)}-expected.npz", *(value.numpy() for value in outputs_of(result)))
     if {"opsetta", "target"} & set(writers):
         problems += _write_with_opsetta(name, folder, writers, consumers, opset)
     for writer in (name for name in writers if name in ("dynamo", "torchscript")):

@@ -200,6 +200,15 @@ def hard_sigmoid(g: GraphContext, X: Value, alpha: float = 0.2, beta: float = 0.
     return g.op("Clip", line, min=_number(g, 0, X), max=_number(g, 1, X))
 
 
+@onnx_symbolic("form::Celu.elu")
+def celu(g: GraphContext, X: Value, alpha: float = 1.0) -> Value:
+    """Elu of the quotient, with another alpha than 1."""
+    if alpha in (0, 1):
+        raise g.refuse("alpha is 0 or 1")
+    result: Value = g.op("Mul", g.op("Elu", g.op("Div", X, alpha)), alpha)
+    return result
+
+
 @onnx_symbolic("form::Pow.mul")
 def pow_mul(g: GraphContext, X: Value, Y: Value) -> Value:
     """The square or the cube as products."""
@@ -323,22 +332,29 @@ def _emit_expanded(g: GraphContext, op_type: str, operands: list[Value]) -> Valu
     return g.op(op_type, g.op("Expand", operands[0], shape), operands[1])
 
 
-def _emit_one_row(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
-    """A computed vector, beside a constant or the vector of a product, as a matrix of one row."""
+def _is_reshaped_matrix(g: GraphContext, operand: Value) -> bool:
+    """Whether a Reshape makes a vector of a matrix, or an operator of one operand computes it from one."""
+    producer = operand.producer()
+    while producer is not None and producer.op_type != "Reshape" and len(producer.inputs) == 1:
+        producer = producer.inputs[0].producer() if producer.inputs[0] is not None else None
+    source = producer.inputs[0] if producer is not None and producer.op_type == "Reshape" else None
+    return source is not None and g.rank(source) != 1
+
+
+def _emit_one_row(g: GraphContext, op_type: str, operands: list[Value], **attributes: int) -> Value:
+    """A computed vector, beside a constant or a vector that was a matrix, as a matrix of one row."""
     ranks = [g.rank(operand) for operand in operands]
     if None in ranks or max(rank or 0 for rank in ranks) != 1:
         raise g.refuse("the result is not a vector")
-    reshapes = [p for p in (operand.producer() for operand in operands) if p and p.op_type == "Reshape"]
-    sources = [p.inputs[0].producer() for p in reshapes if p.inputs[0] is not None]
-    if not any(map(is_stored, operands)) and not any(p and p.op_type == "MatMul" for p in sources):
-        raise g.refuse("no operand is constant or a reshaped product")
+    if not any(is_stored(operand) or _is_reshaped_matrix(g, operand) for operand in operands):
+        raise g.refuse("no operand is constant or a reshaped matrix")
     rows = [
         g.op("Reshape", operand, [1, -1]) if rank == 1 and not is_stored(operand) else operand
         for operand, rank in zip(operands, ranks, strict=True)
     ]
     if rows == operands:
         raise g.refuse("no operand is a computed vector")
-    result: Value = g.op("Reshape", g.op(op_type, *rows), [-1])
+    result: Value = g.op("Reshape", g.op(op_type, *rows, **attributes), [-1])
     return result
 
 
@@ -363,9 +379,33 @@ def register_form_of_operands(op_type: str, form: str, emit: Callable[..., Value
             return emit(g, op_type, [A, B])
 
 
+@onnx_symbolic("form::Where.one_row")
+def where_of_rows(g: GraphContext, condition: Value, X: Value, Y: Value) -> Value:
+    """Vectors as matrices of one row, if one is constant or a Reshape makes it of a matrix."""
+    operands = [condition, X, Y]
+    if any(g.rank(operand) not in (0, 1) for operand in operands):
+        raise g.refuse("the result is not a vector")
+    if not any(is_stored(operand) or _is_reshaped_matrix(g, operand) for operand in operands):
+        raise g.refuse("no operand is constant or a reshaped matrix")
+    rows = [
+        operand if is_stored(operand) or not g.rank(operand) else g.op("Reshape", operand, [1, -1])
+        for operand in operands
+    ]
+    return g.op("Reshape", g.op("Where", *rows), [-1])
+
+
 for _op_type in ("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"):
     register_form_of_operands(_op_type, "unsqueezed", _emit_unsqueezed)
     register_form_of_operands(_op_type, "one_row", _emit_one_row)
 
 for _op_type in ("Greater", "GreaterOrEqual", "Less", "LessOrEqual"):
     register_form_of_operands(_op_type, "expanded", _emit_expanded)
+
+for _op_type in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"):
+    register_form_of_operands(_op_type, "one_row", _emit_one_row)
+
+
+@onnx_symbolic("form::Mod.one_row")
+def mod_of_rows(g: GraphContext, A: Value, B: Value, fmod: int = 0) -> Value:
+    """A computed vector, beside a constant or the vector of a product, as a matrix of one row."""
+    return _emit_one_row(g, "Mod", [A, B], fmod=fmod)

@@ -1,37 +1,67 @@
 """Convolutions and pooling with a Pad of its own, two dimensions, a smaller kernel, or without a batch."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from ....registration import GraphContext, Value, onnx_symbolic
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from .reductions_and_shapes import all_static
 
 _MAXIMUM_BATCH = 8
 """The most images whose weights are repeated."""
 
 
-def _pad(g: GraphContext, X: Value, pads: list[int]) -> Value:
-    """Pad the spatial dimensions with zeros."""
+def _pad(g: GraphContext, X: Value, pads: list[int], number: float = 0.0) -> Value:
+    """Pad the spatial dimensions with a number."""
     half = len(pads) // 2
-    return g.op("Pad", X, pads=[0, 0, *pads[:half], 0, 0, *pads[half:]])
+    constant: dict[str, Any] = {"constant_value": number} if number else {}
+    result: Value = g.op("Pad", X, pads=[0, 0, *pads[:half], 0, 0, *pads[half:]], **constant)
+    return result
 
 
-@onnx_symbolic("form::AveragePool.separate_pad")
-def average_pool(
+def _register_average_pool(form: str, applies: Callable[[list[int]], bool]) -> None:
+    @onnx_symbolic(f"form::AveragePool.{form}")
+    def average_pool(
+        g: GraphContext,
+        X: Value,
+        kernel_shape: list[int],
+        auto_pad: str = "NOTSET",
+        ceil_mode: int = 0,
+        count_include_pad: int = 0,
+        pads: list[int] | None = None,
+        **attributes: Any,
+    ) -> Value:
+        """Padding that counts, as zeros in front of the operator."""
+        if auto_pad != "NOTSET" or ceil_mode or not count_include_pad or pads is None or not applies(pads):
+            raise g.refuse("only padding that is known, and that counts, is written as a Pad")
+        result: Value = g.op("AveragePool", _pad(g, X, pads), kernel_shape=kernel_shape, **attributes)
+        return result
+
+
+_register_average_pool("separate_pad", any)
+_register_average_pool("uneven_pad", lambda pads: pads[: len(pads) // 2] != pads[len(pads) // 2 :])
+
+
+@onnx_symbolic("form::MaxPool.separate_pad")
+def max_pool(
     g: GraphContext,
     X: Value,
     kernel_shape: list[int],
     auto_pad: str = "NOTSET",
     ceil_mode: int = 0,
-    count_include_pad: int = 0,
     pads: list[int] | None = None,
+    outputs: int = 1,
     **attributes: Any,
 ) -> Value:
-    """Padding that counts, as zeros in front of the operator."""
-    if auto_pad != "NOTSET" or ceil_mode or not count_include_pad or pads is None or not any(pads):
-        raise g.refuse("only padding that is known, and that counts, is written as a Pad")
-    result: Value = g.op("AveragePool", _pad(g, X, pads), kernel_shape=kernel_shape, **attributes)
+    """Padding that differs between the sides, as the lowest numbers in front of the operator."""
+    half = len(pads or ()) // 2
+    if auto_pad != "NOTSET" or pads is None or pads[:half] == pads[half:] or ceil_mode or outputs > 1:
+        raise g.refuse("only padding that differs between the sides is written as a Pad")
+    if g.dtype(X) != DataType.FLOAT:
+        raise g.refuse("the elements are not of float")
+    lowest = float(np.finfo(np.float32).min)
+    result: Value = g.op("MaxPool", _pad(g, X, pads, lowest), kernel_shape=kernel_shape, **attributes)
     return result
 
 
@@ -181,7 +211,7 @@ def normalize_side_by_side(
 ) -> Value:
     """A batch as the rows of one: the first dimension becomes the second one."""
     shape = g.shape(X)
-    if shape is None or not all_static(shape) or len(shape) < 3 or shape[0] == 1:
+    if shape is None or not all_static(shape) or len(shape) < 2 or shape[0] == 1:
         raise g.refuse("the sizes are not known, or there is one batch")
     dim = g.axis(axis, len(shape))
     if dim == 0:
@@ -213,6 +243,30 @@ def pad_images(
     image = g.op("Reshape", data, [*shape[:1], *[1] * (4 - rank), *shape[1:]])
     image = g.op("Pad", image, [*before, *after], constant_value, mode=mode)
     return g.op("Reshape", image, result_shape)
+
+
+@onnx_symbolic("form::Pad.gather")
+def pad_by_positions(
+    g: GraphContext,
+    data: Value,
+    pads: Value | list[int],
+    constant_value: Value | None = None,
+    axes: Value | None = None,
+    mode: str = "constant",
+) -> Value:
+    """Padding by pixels of the image, which are gathered along each dimension."""
+    shape, array = g.shape(data), pads if isinstance(pads, list) else g.constant_value(pads)
+    if shape is None or not all_static(shape) or array is None or axes is not None or mode == "constant":
+        raise g.refuse("the sizes and the padding of all dimensions must be known, and not of a number")
+    ends = [int(number) for number in array]
+    for axis, size in enumerate(shape):
+        before, after = ends[axis], ends[axis + len(shape)]
+        if min(before, after) < 0 or not isinstance(size, int):
+            raise g.refuse("a side is cut off")
+        if before or after:
+            positions = np.pad(np.arange(size), (before, after), mode)  # type: ignore[call-overload]
+            data = g.op("Gather", data, positions, axis=axis)
+    return data
 
 
 def _register_two_dimensions(op_type: str) -> None:

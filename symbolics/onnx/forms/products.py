@@ -1,5 +1,6 @@
 """Products in the forms that consumers know."""
 
+import itertools
 import math
 
 import numpy as np
@@ -55,6 +56,73 @@ def gemm(
     product = g.op("MatMul", g.op("Unsqueeze", A, axes=[0]), matrix)
     result: Value = g.op("Squeeze", product if C is None else g.op("Add", product, C), axes=[0])
     return result
+
+
+@onnx_symbolic("form::Conv.product")
+def convolve_by_product(
+    g: GraphContext,
+    X: Value,
+    W: Value,
+    B: Value | None = None,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+    result_shape: list[int] | None = None,
+) -> Value:
+    """A convolution of images by computed weights, as a product of these and of the windows."""
+    shape, kernel = g.shape(X), g.shape(W)
+    if shape is None or kernel is None or result_shape is None or len(shape) != 4 or auto_pad != "NOTSET":
+        raise g.refuse("only a known padding of images becomes one of windows")
+    channels, taps_of_channel = shape[1], [size for size in kernel[1:] if isinstance(size, int)]
+    if not all_static(shape) or len(taps_of_channel) != 3 or not isinstance(channels, int):
+        raise g.refuse("the sizes must be known")
+    batch, outputs, *sizes = result_shape
+    (_, rows, columns), area = taps_of_channel, math.prod(sizes)
+    (top, left, bottom, right), steps = pads or [0] * 4, strides or [1, 1]
+    spread = dilations or [1, 1]
+    starts = [
+        [position * step for position, step in zip(offset, spread, strict=True)]
+        for offset in itertools.product(range(rows), range(columns))
+    ]
+    ends = [
+        [first + (size - 1) * step + 1 for first, size, step in zip(firsts, sizes, steps, strict=True)]
+        for firsts in starts
+    ]
+    image, flat = g.constant_value(X), [batch, channels, 1, area]
+    if image is not None:
+        image = np.pad(image, ((0, 0), (0, 0), (top, bottom), (left, right)))
+        joined = g.constant(
+            np.concatenate(
+                [
+                    image[:, :, y : bottom_end : steps[0], x : right_end : steps[1]].reshape(flat)
+                    for (y, x), (bottom_end, right_end) in zip(starts, ends, strict=True)
+                ],
+                axis=2,
+            )
+        )
+    else:
+        if top or left or bottom or right:
+            X = g.op("Pad", X, pads=[0, 0, top, left, 0, 0, bottom, right])
+        windows = [
+            g.op("Reshape", g.op("Slice", X, starts=first, ends=last, axes=[2, 3], steps=steps), flat)
+            for first, last in zip(starts, ends, strict=True)
+        ]
+        joined = windows[0] if len(windows) == 1 else g.op("Concat", *windows, axis=2)
+    taps = math.prod(taps_of_channel)
+    groups = [group] if group > 1 else []
+    matrix = g.op("Reshape", W, [1, *groups, outputs // group, taps])
+    product = g.op("MatMul", matrix, g.op("Reshape", joined, [batch, *groups, taps, area]))
+    result = g.op("Reshape", product, result_shape)
+    if B is None:
+        return result
+    bias = g.constant_value(B)
+    column = [1, outputs, 1, 1]
+    return g.op(
+        "Add", result, g.op("Reshape", B, column) if bias is None else g.constant(bias.reshape(column))
+    )
 
 
 @onnx_symbolic("form::Gemm.separate_bias")

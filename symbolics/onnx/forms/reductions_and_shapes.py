@@ -23,63 +23,6 @@ MAXIMUM_ELEMENTS = 1 << 22
 """The elements of a matrix that selects constant positions."""
 
 
-@onnx_symbolic("form::ReduceL2.sum_square")
-def reduce_l2_sum_square(
-    g: GraphContext,
-    data: Value,
-    axes: Value | list[int] | None = None,
-    keepdims: int = 1,
-    noop_with_empty_axes: int = 0,
-) -> Value:
-    """The square root of ReduceSumSquare."""
-    _need_axes(g, axes, noop_with_empty_axes)
-    return g.op("Sqrt", g.op("ReduceSumSquare", data, axes=axes, keepdims=keepdims))
-
-
-@onnx_symbolic("form::ReduceL2.sum")
-def reduce_l2_sum(
-    g: GraphContext,
-    data: Value,
-    axes: Value | list[int] | None = None,
-    keepdims: int = 1,
-    noop_with_empty_axes: int = 0,
-) -> Value:
-    """The square root of the sum of squares."""
-    _need_axes(g, axes, noop_with_empty_axes)
-    return g.op("Sqrt", g.op("ReduceSum", g.op("Mul", data, data), axes=axes, keepdims=keepdims))
-
-
-@onnx_symbolic("form::ReduceSumSquare.sum")
-def reduce_sum_square(
-    g: GraphContext,
-    data: Value,
-    axes: Value | list[int] | None = None,
-    keepdims: int = 1,
-    noop_with_empty_axes: int = 0,
-) -> Value:
-    """The sum of squares."""
-    _need_axes(g, axes, noop_with_empty_axes)
-    return g.op("ReduceSum", g.op("Mul", data, data), axes=axes, keepdims=keepdims)
-
-
-@onnx_symbolic("form::ReduceL1.sum")
-def reduce_l1(
-    g: GraphContext,
-    data: Value,
-    axes: Value | list[int] | None = None,
-    keepdims: int = 1,
-    noop_with_empty_axes: int = 0,
-) -> Value:
-    """The sum of absolute values."""
-    _need_axes(g, axes, noop_with_empty_axes)
-    return g.op("ReduceSum", g.op("Abs", data), axes=axes, keepdims=keepdims)
-
-
-def _need_axes(g: GraphContext, axes: Value | list[int] | None, noop_with_empty_axes: int) -> None:
-    if noop_with_empty_axes and not integers(g, axes):
-        raise g.refuse("without axes nothing may be reduced")
-
-
 @onnx_symbolic("form::TopK.arg_max")
 def top_k_arg_max(
     g: GraphContext, X: Value, K: Value, axis: int = -1, largest: int = 1, sorted: int = 1

@@ -279,6 +279,22 @@ def gather_as_convolution(g: GraphContext, data: Value, indices: Value, axis: in
     return g.op("Conv", data, g.constant(kernel, dtype))
 
 
+@onnx_symbolic("form::Gather.axis_from_end")
+def gather_from_end(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """Channels in another order, with an axis that is counted from the end.
+
+    OpenVINO moves such a Gather into the weights of a convolution behind it, in the inverse order, if its
+    axis is counted from the front. An order that is its own inverse is right.
+    """
+    array, size, rank = g.constant_value(indices), g.size(data, axis), g.rank(data)
+    if array is None or array.ndim != 1 or not isinstance(size, int) or rank is None or axis < 0:
+        raise g.refuse("the positions or the sizes are not known, or the axis is counted from the end")
+    order = array % size if size else array
+    if sorted(order) != list(range(size)) or np.array_equal(order[order], np.arange(size)):
+        raise g.refuse("it is no order of all channels, or its own inverse")
+    return g.op("Gather", data, indices, axis=axis - rank)
+
+
 @onnx_symbolic("form::Gather.copies")
 def gather_as_copies(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """Copies of a batch of one side by side, which become a batch by a Reshape."""

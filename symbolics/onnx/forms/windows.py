@@ -88,9 +88,18 @@ def _register_volumes(op_type: str) -> None:
     ) -> Value:
         """Volumes as images: the planes first, and then the depth of the pooled planes, which are rows.
 
-        A maximum, a sum and the number of elements of a window are those of its planes, together.
+        A maximum, a sum and the number of elements of a window are those of its planes, together. Sequences
+        whose sides have unequal pads are images of one row.
         """
         shape = g.shape(X)
+        if g.rank(X) == 3 and auto_pad == "NOTSET" and pads and pads[0] != pads[1]:
+            ones = {"strides": [1, *(strides or [1])], "pads": [0, pads[0], 0, pads[1]]}
+            if dilations is not None:
+                ones["dilations"] = [1, *dilations]
+            row = g.op("Unsqueeze", X, axes=[2])
+            kernel = [1, *kernel_shape]
+            pooled = g.op(op_type, row, kernel_shape=kernel, ceil_mode=ceil_mode, **ones, **attributes)
+            return g.op("Squeeze", pooled, axes=[2])
         if shape is None or len(shape) != 5 or not all_static(shape) or auto_pad != "NOTSET":
             raise g.refuse("only a known padding of volumes of known sizes becomes one of images")
         if result_shape is None or (ceil_mode and pads and any(pads)):
@@ -141,3 +150,30 @@ def _register_global_pooling(op_type: str) -> None:
 
 for _op_type in ("GlobalAveragePool", "GlobalMaxPool"):
     _register_global_pooling(_op_type)
+
+
+def _register_dense_kernels(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}.dense_kernel")
+    def convolve_without_dilations(
+        g: GraphContext,
+        X: Value,
+        W: Value,
+        B: Value | None = None,
+        dilations: list[int] | None = None,
+        kernel_shape: list[int] | None = None,
+        **arguments: Any,
+    ) -> Value:
+        """A kernel with zeros between its elements instead of dilations."""
+        kernel, steps = g.constant_value(W), dilations or []
+        if kernel is None or all(step == 1 for step in steps):
+            raise g.refuse("the kernel is computed or has no dilations")
+        sizes = [(size - 1) * step + 1 for size, step in zip(kernel.shape[2:], steps, strict=True)]
+        dense = np.zeros((*kernel.shape[:2], *sizes), kernel.dtype)
+        regions = [slice(None)] * 2 + [slice(None, None, step) for step in steps]
+        dense[tuple(regions)] = kernel
+        result: Value = g.op(op_type, X, g.constant(dense), B, kernel_shape=sizes, **arguments)
+        return result
+
+
+for _op_type in ("Conv", "ConvTranspose"):
+    _register_dense_kernels(_op_type)

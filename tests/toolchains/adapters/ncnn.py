@@ -18,7 +18,7 @@ _NO_BATCH = 233
 _TYPES = {"float32": "f32", "int64": "i64"}
 
 
-def run(job) -> np.ndarray:
+def run(job) -> list[np.ndarray]:
     copy = shutil.copy(job.path, os.path.join(job.folder, "model.onnx"))
     shapes = ",".join(f"[{','.join(map(str, v.shape))}]{_TYPES[str(v.dtype)]}" for v in job.feed.values())
     command = [PNNX, copy, f"inputshape={shapes}", "fp16=0"]
@@ -42,7 +42,10 @@ def run(job) -> np.ndarray:
         axis = int(batch_axes[str(number)])
         array = array if axis == _NO_BATCH else array.take(0, axis)
         extractor.input(f"in{number}", ncnn.Mat(np.ascontiguousarray(array)).clone())
-    code, result = extractor.extract("out0")
-    if code:
-        raise RuntimeError(f"extract gives {code}")
-    return np.array(result)
+    results = []
+    for number in range(len(job.outputs)):
+        code, result = extractor.extract(f"out{number}")
+        if code:
+            raise RuntimeError(f"extract gives {code}")
+        results.append(np.array(result))
+    return results

@@ -18,6 +18,6 @@ import onnx2torch  # noqa: E402
 
 
 @torch.no_grad()
-def run(job) -> np.ndarray:
+def run(job) -> list[np.ndarray]:
     result = onnx2torch.convert(job.path)(*[torch.from_numpy(value) for value in job.feed.values()])
-    return (result if isinstance(result, torch.Tensor) else result[0]).numpy()
+    return [value.numpy() for value in ([result] if isinstance(result, torch.Tensor) else result)]

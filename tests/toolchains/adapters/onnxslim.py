@@ -7,8 +7,8 @@ import onnxruntime
 import onnxslim
 
 
-def run(job) -> np.ndarray:
+def run(job) -> list[np.ndarray]:
     slimmed = os.path.join(job.folder, "slim.onnx")
     onnxslim.slim(job.path, slimmed)
     session = onnxruntime.InferenceSession(slimmed, providers=["CPUExecutionProvider"])
-    return session.run(None, job.feed)[0]
+    return session.run(None, job.feed)

@@ -3,7 +3,7 @@
 import numpy as np
 
 
-def run(job) -> np.ndarray:
+def run(job) -> list[np.ndarray]:
     try:
         from openvino.runtime import Core
     except ImportError:
@@ -13,14 +13,16 @@ def run(job) -> np.ndarray:
             return _run_2021(job)
     core = Core()
     model = core.compile_model(core.read_model(job.path), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return model.create_infer_request().infer(job.feed)[model.outputs[0]]
+    results = model.create_infer_request().infer(job.feed)
+    return [results[output] for output in model.outputs]
 
 
-def _run_2021(job) -> np.ndarray:
+def _run_2021(job) -> list[np.ndarray]:
     """The interface of releases before 2022, which take 32-bit integers."""
     from openvino.inference_engine import IECore
 
     engine = IECore()
     network = engine.load_network(engine.read_network(job.path), "CPU", {"ENFORCE_BF16": "NO"})
     feed = {k: v.astype(np.int32) if v.dtype == np.int64 else v for k, v in job.feed.items()}
-    return network.infer(feed)[next(iter(network.outputs))]
+    results = network.infer(feed)
+    return [results[name] for name in network.outputs]

@@ -4,7 +4,7 @@ import numpy as np
 from rknn.api import RKNN
 
 
-def run(job) -> np.ndarray:
+def run(job) -> list[np.ndarray]:
     toolkit = RKNN(verbose=False)
     try:
         toolkit.config(target_platform="rk3588")
@@ -18,6 +18,6 @@ def run(job) -> np.ndarray:
             if step():
                 raise RuntimeError(f"{name} fails")
         formats = ["nchw" if value.ndim == 4 else "undefined" for value in job.feed.values()]
-        return toolkit.inference(inputs=list(job.feed.values()), data_format=formats)[0]
+        return toolkit.inference(inputs=list(job.feed.values()), data_format=formats)
     finally:
         toolkit.release()

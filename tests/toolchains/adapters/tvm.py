@@ -7,11 +7,9 @@ from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
 
-def run(job) -> np.ndarray:
+def run(job) -> list[np.ndarray]:
     model = from_onnx(onnx.load(job.path), {name: list(value.shape) for name, value in job.feed.items()})
     executable = tvm.compile(relax.transform.LegalizeOps()(model), target="llvm")
     machine = relax.VirtualMachine(executable, tvm.cpu())
     result = machine["main"](*[tvm.runtime.tensor(value) for value in job.feed.values()])
-    while not hasattr(result, "numpy"):
-        result = result[0]
-    return result.numpy()
+    return [value.numpy() for value in ([result] if hasattr(result, "numpy") else result)]

@@ -18,15 +18,19 @@ ort.env.wasm.numThreads = 1;
     feeds[input.name] = new ort.Tensor(input.type, new arrays[input.type](copy), input.shape);
   }
   const session = await ort.InferenceSession.create(new Uint8Array(fs.readFileSync(request.model)));
-  const result = (await session.run(feeds))[session.outputNames[0]];
-  const data = Buffer.from(result.data.buffer, result.data.byteOffset, result.data.byteLength);
-  fs.writeFileSync(request.output, data);
-  fs.writeFileSync(request.output + ".json", JSON.stringify(result.dims));
+  const results = await session.run(feeds), shapes = [];
+  for (const [number, name] of session.outputNames.entries()) {
+    const result = results[name];
+    const data = Buffer.from(result.data.buffer, result.data.byteOffset, result.data.byteLength);
+    fs.writeFileSync(request.output + number, data);
+    shapes.push({ type: result.type, shape: result.dims });
+  }
+  fs.writeFileSync(request.output + ".json", JSON.stringify(shapes));
 })().catch((error) => { console.error(String(error)); process.exit(1); });
 """
 
 
-def run(job) -> np.ndarray:
+def run(job) -> list[np.ndarray]:
     request = {"model": job.path, "output": os.path.join(job.folder, "output"), "inputs": []}
     for number, (name, value) in enumerate(job.feed.items()):
         file = os.path.join(job.folder, str(number))
@@ -41,4 +45,8 @@ def run(job) -> np.ndarray:
     if done.returncode:
         raise RuntimeError(done.stderr[-500:])
     with open(request["output"] + ".json", encoding="utf-8") as stream:
-        return np.fromfile(request["output"], np.float32).reshape(json.load(stream))
+        shapes = json.load(stream)
+    return [
+        np.fromfile(f"{request['output']}{number}", output["type"]).reshape(output["shape"])
+        for number, output in enumerate(shapes)
+    ]

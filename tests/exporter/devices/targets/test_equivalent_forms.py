@@ -72,6 +72,39 @@ RECORDS = {
         "AveragePool", (VOLUME,), (),
         {"kernel_shape": [3, 2, 2], "strides": [2, 2, 1], "ceil_mode": 1},
     ),
+    "MaxPool.separate_pad": (
+        "MaxPool", (VOLUME[0],), (), {"kernel_shape": [3, 2], "strides": [2, 2], "pads": [1, 0, 2, 1]},
+    ),
+    "AveragePool.uneven_pad": (
+        "AveragePool", (VOLUME[0],), (),
+        {"kernel_shape": [3, 2], "pads": [1, 0, 2, 1], "count_include_pad": 1},
+    ),
+    "Pad.gather": ("Pad", (VOLUME,), (integers(0, 0, 1, 2, 0, 0, 0, 3, 0, 2),), {"mode": "reflect"}),
+    "Conv.dense_kernel": (
+        "Conv", (VOLUME,), (VOLUME[:, :, :2, :2, :1],),
+        {"dilations": [2, 3, 1], "pads": [1, 0, 2, 1, 0, 2], "kernel_shape": [2, 2, 1]},
+    ),
+    "ConvTranspose.dense_kernel": (
+        "ConvTranspose", (VOLUME[:, :, 0],), (VOLUME[0, :, :2, :2, :2],),
+        {"dilations": [2, 3], "strides": [2, 1], "output_padding": [1, 0]},
+    ),
+    "Conv.product": (
+        "Conv", (VOLUME[:, :, 0], VOLUME[0, :, :3, :2, :2]), (),
+        {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2]},
+    ),
+    "Gather.axis_from_end": ("Gather", (VOLUME,), (integers(2, 0, 1),), {"axis": 1}),
+    "Celu.elu": ("Celu", (FLOATS,), (), {"alpha": 2.0}),
+    "Mod.one_row": ("Mod", (FLOATS[0, 0],), (np.float32(1.5),), {"fmod": 1}),
+    "Equal.one_row": ("Equal", (FLOATS[0, 0],), (np.float32(0.25),)),
+    "Where.one_row": ("Where", (BOOLS[0, 0], FLOATS[0, 0]), (np.float32(0.25),)),
+    "LayerNormalization.grouped_batches": (
+        "LayerNormalization", (FLOATS[0],), (POSITIVE[0, 0],), {"opset": 17},
+    ),
+    "ReduceLogSum.sum": ("ReduceLogSum", (POSITIVE,), (), {"axes": [1], "keepdims": 0}),
+    "ReduceLogSumExp.sum": ("ReduceLogSumExp", (FLOATS - 1,), (), {"axes": [2], "keepdims": 0}),
+    "ReduceMax.merged_axes": ("ReduceMax", (VOLUME,), (), {"axes": [1, 3, 4], "keepdims": 0}),
+    "ReduceSum.merged_axes": ("ReduceSum", (VOLUME,), (integers(1, 2, 3),)),
+    "ReduceMean.merged_axes": ("ReduceMean", (VOLUME,), ()),
     "GlobalAveragePool.two_dimensions": ("GlobalAveragePool", (VOLUME,)),
     "GlobalMaxPool.two_dimensions": ("GlobalMaxPool", (VOLUME,)),
     "Where.arithmetic": ("Where", (BOOLS, FLOATS, POSITIVE)),
@@ -120,7 +153,10 @@ COUNTS = {
     "ReduceMean.single": 2, "ReduceMean.last": 1, "Transpose.blocks": 1, "Softmax.three_dimensions": 1,
     "Gemm.separate_bias": 1, "MaxPool.two_dimensions": 2, "AveragePool.two_dimensions": 2,
     "GlobalAveragePool.two_dimensions": 1, "GlobalMaxPool.two_dimensions": 1, "Greater.expanded": 1,
-    "LessOrEqual.expanded": 1,
+    "LessOrEqual.expanded": 1, "MaxPool.separate_pad": 1, "AveragePool.uneven_pad": 1, "Conv.dense_kernel": 1,
+    "ConvTranspose.dense_kernel": 1, "Gather.axis_from_end": 1, "Mod.one_row": 1, "Equal.one_row": 1,
+    "Where.one_row": 1, "LayerNormalization.grouped_batches": 1, "ReduceMax.merged_axes": 1,
+    "ReduceSum.merged_axes": 1, "ReduceMean.merged_axes": 1,
 }  # fmt: skip
 """How many nodes of the operator forms have that consist of it too."""
 

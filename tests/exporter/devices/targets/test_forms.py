@@ -376,27 +376,45 @@ def test_forms_know_the_size_that_a_reshape_leaves_out(groups):
     assert "ReduceSum" not in {node.op_type for node in program.model.graph}
 
 
+def _quantized(x):
+    return torch.fake_quantize_per_tensor_affine((x * 4).round() / 4, 0.5, 3, 0, 255)
+
+
 @pytest.mark.parametrize(
-    ("function", "shape", "operator"),
+    ("target", "function", "shape", "operator"),
     [
-        (lambda x: F.max_pool3d(x, 2), (1, *IMAGE), "MaxPool"),
-        (lambda x: x.index_add(0, torch.tensor([0, 0]), x), ROWS, "ScatterND"),
-        (lambda x: x.bool().to(x), ROWS, "Cast"),
-        (lambda x: (x.unsqueeze(2) > x.unsqueeze(1)).to(x), ROWS, "Greater"),
-        (lambda x: (x - x.mean(1, True)) * (x.var(1, keepdim=True, correction=0) + 1).rsqrt(), ROWS, ""),
-        (lambda x: x.pow(2).mean(1).rsqrt(), ROWS, "ReduceMean"),
-        (lambda x: F.max_pool1d(x, 2, dilation=2), ROWS, "MaxPool"),
+        ("mnn", lambda x: F.max_pool3d(x, 2), (1, *IMAGE), "MaxPool"),
+        ("mnn", lambda x: x.index_add(0, torch.tensor([0, 0]), x), ROWS, "ScatterND"),
+        ("mnn", lambda x: x.bool().to(x), ROWS, "Cast"),
+        ("mnn", lambda x: (x.unsqueeze(2) > x.unsqueeze(1)).to(x), ROWS, "Greater"),
+        (
+            "mnn",
+            lambda x: (x - x.mean(1, True)) * (x.var(1, keepdim=True, correction=0) + 1).rsqrt(),
+            ROWS,
+            "",
+        ),
+        ("mnn", lambda x: x.pow(2).mean(1).rsqrt(), ROWS, "ReduceMean"),
+        ("mnn", lambda x: F.max_pool1d(x, 2, dilation=2), ROWS, "MaxPool"),
+        ("mnn", lambda x: (x * 2).round(), ROWS, "Round"),
+        ("openvino", lambda x: F.conv1d(x[:, [1, 2, 0]], torch.ones(2, 3, 1)), ROWS, "Gather"),
+        ("openvino", lambda x: F.conv1d(x[:, [2, 1, 0]], torch.ones(2, 3, 1)), ROWS, ""),
+        ("openvino", lambda x: x.logsumexp(1), ROWS, "ReduceLogSumExp"),
+        ("openvino", _quantized, ROWS, "DequantizeLinear"),
+        ("opencv", _quantized, ROWS, "DequantizeLinear"),
+        ("opencv", lambda x: x.mean((1, 2, 3)), IMAGE, "ReduceMean"),
+        ("opencv", lambda x: x.mean((2, 3)), IMAGE, ""),
+        ("tract", lambda x: F.celu(x, 2.0), ROWS, "Celu"),
     ],
 )
-def test_mnn_takes_other_forms_of_what_it_computes_wrongly(function, shape, operator):
+def test_programs_take_other_forms_of_what_they_compute_wrongly(target, function, shape, operator):
     plain = opsetta.export(_of(function), (torch.randn(shape),), opset=17)
-    problems = report_on_target(plain.model, load_target("mnn")).problems
+    problems = report_on_target(plain.model, load_target(target)).problems
     assert {(problem.operator, problem.outcome) for problem in problems} == (
         {(operator, "wrong")} if operator else set()
     )
-    written = plain.lower(target="mnn")
+    written = plain.lower(target=target)
     written.verify()
-    assert report_on_target(written.model, load_target("mnn")).problems == ()
+    assert report_on_target(written.model, load_target(target)).problems == ()
 
 
 @pytest.mark.parametrize(("turn", "axis"), [(lambda x: x.mT, 2), (lambda x: x.exp(), -1)])
