@@ -366,8 +366,23 @@ class ByClass(nn.Module):
         return boxes, labels
 
 
+class FilledRows(nn.Module):
+    """ssd.pytorch: writes the rows of each class into its part of the result, which no side returns."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = torch.zeros(2, 3)
+        for label in range(2):
+            scores = x[:, label][x[:, label] > 0.5]
+            if scores.size(0) < 2:
+                continue
+            best = scores[:3]
+            result[label, : best.shape[0]] = best
+        return result
+
+
 UNEQUAL = [
     ByClass(),
+    FilledRows(),
     FirstByIndex(),
     OtherMask(),
     NotZero(),
