@@ -152,7 +152,16 @@ class GlobalRows(nn.Module):
         return result
 
 
-EQUAL = [EarlyReturn(), ImageLoop(), Levels(), Trick(), Masked(), TwoFilters(), PaddingMask(), GlobalRows()]
+EQUAL = [
+    EarlyReturn(),
+    ImageLoop(),
+    Levels(),
+    Trick(),
+    Masked(),
+    TwoFilters(),
+    PaddingMask(),
+    GlobalRows(),
+]
 
 
 def _leaves(result: Any) -> list[torch.Tensor]:
@@ -380,7 +389,32 @@ class FilledRows(nn.Module):
         return result
 
 
+class BestOfEach(nn.Module):
+    """yolact: whether the part of the sorted scores is contiguous is no question of the model."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = x[x[:, 0] > 0.5][:, :2].t()
+        if scores.size(1) == 0:
+            return torch.zeros(1)
+        order = scores.sort(1, descending=True)[1][:, :3].contiguous()
+        return x[order.view(-1), 2]
+
+
+class MostRows(nn.Module):
+    """FCOS: keeps the best rows where there are more than a limit of their count."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen = x[:, :2].t() > 0.5
+        limit = chosen.sum(1).clamp(max=2)[0]
+        scores = x[:, 0][chosen[0]]
+        if chosen[0].sum().item() > limit.item():
+            scores = scores.topk(int(limit.item()))[0]
+        return scores
+
+
 UNEQUAL = [
+    MostRows(),
+    BestOfEach(),
     ByClass(),
     FilledRows(),
     FirstByIndex(),
