@@ -116,7 +116,11 @@ class Search:
                 self._point_at,
                 self.limits.refuse,
                 self._failure_at,
-                self._valid_points,
+                lambda: [
+                    dict(zip(self.base, sizes, strict=True))
+                    for sizes, failure in self._tried.items()
+                    if failure is None
+                ],
                 self._add_restriction,
                 self._is_restriction,
             )
@@ -391,13 +395,6 @@ class Search:
         if key not in self._tried:
             self._tried[key] = self._compare(point)
         return self._tried[key]
-
-    def _valid_points(self) -> list[Point]:
-        return [
-            dict(zip(self.base, sizes, strict=True))
-            for sizes, failure in self._tried.items()
-            if failure is None
-        ]
 
     def _compare(self, point: Point) -> Failure | None:
         # A size that torch derived from others, such as `n - 1`, may be negative.
