@@ -37,6 +37,8 @@ class _ValueNumbers:
         self._by_value: dict[Value, int] = {}
         self.late: set[Value] = set()
         """The values that depend on the nodes after the sides."""
+        self.late_nodes: set[ir.Node] = set()
+        """The nodes after the sides, which may have no results, and the sizes that depend on them."""
 
     def bind(self, value: Value, key: Hashable) -> None:
         """Give a value the number of a key."""
@@ -163,6 +165,7 @@ class SideAlignment:
                     numbers.bind_outputs(node, key)
                     position += 1
                 if is_late:
+                    numbers.late_nodes.add(node)
                     numbers.late.update(node.outputs)
         return numbers
 

@@ -187,9 +187,9 @@ class _GraphJoin:
         results = [self._result(*choice) for choice in choices]
         by_key = dict(zip(alignment.choices, results, strict=True))
         common = self._common_nodes(operators[: alignment.before])
-        late = alignment.numbers.late
-        before = [node for node in common if not any(output in late for output in node.outputs)]
-        after = [node for node in common if any(output in late for output in node.outputs)]
+        late = alignment.numbers.late_nodes
+        before = [node for node in common if node not in late]
+        after = [node for node in common if node in late]
         ours = [ours for ours, _ in choices if isinstance(ours, Value)]
         first = _Block(self._side(self._graph, operators[alignment.before : end], ours, set(common)))
         theirs = [theirs for _, theirs in choices if isinstance(theirs, Value)]

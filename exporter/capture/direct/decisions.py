@@ -157,11 +157,10 @@ class Decisions:
             if not self._specialize:
                 return None
         try:
-            example_array = self._replay.of_example(node, _array)
+            result = self._replay.of_example(node, _array)
         except NotReplayable:
             return None
         self._fix("array", None)
-        result = example_array
         return result
 
     def decide(
@@ -201,9 +200,11 @@ class Decisions:
             answer = self._of_rows(expression, definitions, environment)
             if answer is None and condition is not None and environment.loops is not None:
                 answer = self.of_sides_in_loop(expression, condition, definitions, environment)
-            has_room = len(self._row_positions) < MOST_BRANCHES
             has_sides = is_about_rows(definitions) or are_carried_numbers(definitions)
-            if answer is None and condition is not None and has_room and has_sides:
+            # A kernel of torch that asks about a layout gets no answer: it has a way for any layout.
+            has_sides &= of_elements or user_frame() is not None
+            has_sides &= len(self._row_positions) < MOST_BRANCHES
+            if answer is None and condition is not None and has_sides:
                 answer = self._of_both_sides(condition, environment)
             if answer is not None:
                 self._answer(current_line(), QUESTIONS[result_type], answer)
@@ -312,8 +313,7 @@ class Decisions:
         definitions = self._definitions(expression, environment)
         if definitions.keys() != expression.free_symbols:
             raise NotReplayable("it depends on a dynamic size")
-        values = self._of_weights(definitions)
-        return environment.concrete(expression, values, number.node.pytype)
+        return environment.concrete(expression, self._of_weights(definitions), number.node.pytype)
 
     def _fix(self, question: str, value: Any) -> None:
         line = current_line()

@@ -40,6 +40,8 @@ _COMPARISONS: Mapping[str, Callable[[Any, Any], Any]] = {
 _COUNTS_OF_TRUE = ("aten::any", "aten::sum", "aten::count_nonzero")
 _TESTS_OF_MASKS = (*_COUNTS_OF_TRUE, "aten::all")
 """`all` tells no number of true elements, so it decides no branch by itself."""
+_OF_COUNTS = frozenset({"aten::clamp", "aten::clamp_max", "aten::clamp_min", "aten::select"}) | RESHAPES
+"""Operators on the counts of several masks, such as those of a batch of images, and their limits."""
 _Definition = tuple[torch.fx.Node, Any]
 _Count = Callable[[int], int]
 
@@ -169,9 +171,24 @@ def row_branch(
 def is_about_rows(definitions: Mapping[sympy.Symbol, _Definition]) -> bool:
     """Whether a condition is about numbers of rows, or about how many elements of a mask are true."""
     return bool(definitions) and all(
-        node.target not in READS_OF_NUMBERS or _count_of_true(node.args[0], _TESTS_OF_MASKS) is not None
+        node.target not in READS_OF_NUMBERS
+        or _count_of_true(node.args[0], _TESTS_OF_MASKS) is not None
+        or _is_count_of_several(node.args[0])
         for node, _ in definitions.values()
     )
+
+
+def _is_count_of_several(node: object) -> bool:
+    """Whether a number is one of the counts of true elements along an axis, or a limit of it."""
+    while isinstance(node, torch.fx.Node) and isinstance(node.target, OpOverload):
+        source: Any = node.args[0] if node.args else None
+        name = schema_of(node.target).name
+        if name in _COUNTS_OF_TRUE:
+            return isinstance(source, torch.fx.Node) and source.meta["val"].dtype == torch.bool
+        if name not in _OF_COUNTS:
+            return False
+        node = source
+    return False
 
 
 def are_carried_numbers(definitions: Mapping[sympy.Symbol, _Definition]) -> bool:

@@ -35,8 +35,8 @@ _MOST_REPAIRED_POINTS, _MOST_STEPS_OF_REPAIR = 3, 12
 _NODES_OF_BRANCHES = 4000
 _LEAST_BRANCHES, MOST_BRANCHES = 2, 8
 """The number of branches that are followed, and of the operators that all of them may have."""
-_NODES_AT_ONE = 300
-"""Branches at size 1 are followed only in models of up to this many operators."""
+_NODES_OF_SMALL_MODEL = 300
+"""Branches at size 1 are followed, and trials repeated for every condition, up to this many operators."""
 _MOST_REFUSALS = 6
 """The number of such points that the model itself refuses: a size far away may have another reason."""
 OF_MODEL = "the model refuses other sizes"
@@ -53,6 +53,7 @@ class Trials:
         limit: moves each size into the range that the caller declared.
         is_refused: whether a restriction already excludes a point.
         failure_at: the reason why the graph is not valid at a point; None if it is valid.
+        valid_points: the points at which the graph has been found valid so far.
         restrict: adds a restriction: the condition, the failure, and the lines of the model that test it.
         is_restriction: whether a condition is a restriction already.
     """
@@ -62,8 +63,14 @@ class Trials:
     limit: Callable[[Point], dict[str, int]]
     is_refused: Callable[[Point], bool]
     failure_at: Callable[[Point], Failure | None]
+    valid_points: Callable[[], Sequence[Point]]
     restrict: Callable[[str, Failure, Sequence[str]], None]
     is_restriction: Callable[[str], bool]
+
+    @property
+    def is_of_large_model(self) -> bool:
+        """Whether a trial takes long, so that there are only few."""
+        return self.number_of_operators > _NODES_OF_SMALL_MODEL
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,8 +114,9 @@ class BranchSearch:
             if key in self._tried:
                 continue
             self._tried.add(key)
-            is_large = self._trials.number_of_operators > _NODES_AT_ONE
-            if self._is_restriction(guard) or (is_large and is_about_one(guard, self._trials.base)):
+            if self._is_restriction(guard) or (
+                self._trials.is_of_large_model and is_about_one(guard, self._trials.base)
+            ):
                 continue
             point = self._violation(guard, [*assumed, *conditions[:position]], branch.point)
             if point is None:
@@ -146,15 +154,34 @@ class BranchSearch:
         line = branch.violated[-1].line
         self._trials.restrict(_text(branch.violated), ("the model's branch is not known", line), [line])
 
-    def repeat(self, guard: Guard) -> None:
-        """Try a condition at more points that violate it and that no restriction excludes."""
+    def repeat(self, guards: Sequence[Guard]) -> None:
+        """Try conditions at more points that violate them and that no restriction excludes.
+
+        In a large model, each condition has a trial at its own nearest change, and shares further ones.
+        """
         affordable = _NODES_OF_TRIALS // max(1, self._trials.number_of_operators)
         count = min(max(_LEAST_VIOLATIONS, affordable), _MOST_VIOLATIONS)
-        valid_count = 0
+        if self._trials.is_of_large_model:
+            for guard in guards:
+                self._try_violations(guard, 1, [])
+        for guard in guards:
+            shared = self._trials.valid_points() if self._trials.is_of_large_model else []
+            violations = [point for point in shared if 0 not in point.values() and not guard.holds(point)]
+            self._try_violations(guard, count, violations)
+
+    def _try_violations(self, guard: Guard, count: int, tried: Sequence[Point]) -> None:
+        """Try a condition at further points until the graph is valid at `count` points that violate it.
+
+        Args:
+            tried: such points that are known.
+        """
+        if len(tried) >= count or self._is_restriction(guard):
+            return
+        valid_count = len(tried)
         refusals: list[Failure] = []
-        for point in () if self._is_restriction(guard) else self._violations(guard, self._trials.base):
+        for point in self._violations(guard, self._trials.base):
             # A model may refuse empty tensors for a reason unrelated to the condition.
-            if 0 in point.values() or self._trials.is_refused(point):
+            if 0 in point.values() or point in tried or self._trials.is_refused(point):
                 continue
             failure = self._trials.failure_at(point)
             if failure is not None and failure[0].startswith(OF_MODEL):

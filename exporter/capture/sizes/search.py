@@ -116,15 +116,21 @@ class Search:
                 self._point_at,
                 self.limits.refuse,
                 self._failure_at,
+                lambda: [
+                    dict(zip(self.base, sizes, strict=True))
+                    for sizes, failure in self._tried.items()
+                    if failure is None
+                ],
                 self._add_restriction,
                 self._is_restriction,
             )
         )
         conditions = list(self._read_questions(environment_of(self._placeholders), {}))
         guards = [*conditions, *(guard for guard in self._guards if guard.has_floats)]
-        for guard in {guard.expression: guard for guard in reversed(guards)}.values():
-            if not guard.is_number and not is_about_one(guard, self.base):
-                self._branches.repeat(guard)
+        distinct_guards = {guard.expression: guard for guard in reversed(guards)}.values()
+        self._branches.repeat(
+            [guard for guard in distinct_guards if not guard.is_number and not is_about_one(guard, self.base)]
+        )
         # A text leads to no branch that another capture would show.
         self._branches.try_branch(Branch(self.base), [guard for guard in conditions if not guard.is_text])
         return self._take_unexplored()

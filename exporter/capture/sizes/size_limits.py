@@ -124,12 +124,15 @@ def sizes_at(
     sizes = {symbol: sympy.Integer(point[name]) for symbol, name in names.items() if name in point}
     definitions = definitions_of(environment)
 
+    # Hundreds of sizes of a model are computed from a few definitions.
+    @functools.cache
+    def definition_at_point(symbol: sympy.Symbol) -> sympy.Expr:
+        return definitions[symbol].xreplace(sums).xreplace(sizes)
+
     @functools.cache
     def value_of(expression: sympy.Expr) -> int | None:
-        computed = {
-            symbol: definitions[symbol].xreplace(sums).xreplace(sizes)
-            for symbol in expression.free_symbols & definitions.keys()
-        }
+        symbols = expression.free_symbols & definitions.keys()
+        computed = {symbol: definition_at_point(symbol) for symbol in symbols}
         value = expression.xreplace(sums).xreplace({**sizes, **computed})
         return int(value) if value.is_Integer else None
 

@@ -40,9 +40,9 @@ def _with_sizes(original: _ScriptedCall, call_with_sizes: _ScriptedCall) -> _Scr
     # A partial object would not be bound to the function or method.
     @functools.wraps(original)
     def call(scripted: Any, /, *args: object, **kwargs: object) -> object:
-        types = {item.name: item.type.annotation_str for item in scripted.schema.arguments}
-        # The schema of a method begins with the module.
-        types.pop("self", None)
+        # The schema of a method begins with the module, whatever its name is.
+        arguments = scripted.schema.arguments[isinstance(scripted, torch.ScriptMethod) :]
+        types = {item.name: item.type.annotation_str for item in arguments}
         named = dict(zip(types, args, strict=False)) | kwargs
         sizes = {
             name

@@ -152,7 +152,16 @@ class GlobalRows(nn.Module):
         return result
 
 
-EQUAL = [EarlyReturn(), ImageLoop(), Levels(), Trick(), Masked(), TwoFilters(), PaddingMask(), GlobalRows()]
+EQUAL = [
+    EarlyReturn(),
+    ImageLoop(),
+    Levels(),
+    Trick(),
+    Masked(),
+    TwoFilters(),
+    PaddingMask(),
+    GlobalRows(),
+]
 
 
 def _leaves(result: Any) -> list[torch.Tensor]:
@@ -366,8 +375,48 @@ class ByClass(nn.Module):
         return boxes, labels
 
 
+class FilledRows(nn.Module):
+    """ssd.pytorch: writes the rows of each class into its part of the result, which no side returns."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        result = torch.zeros(2, 3)
+        for label in range(2):
+            scores = x[:, label][x[:, label] > 0.5]
+            if scores.size(0) < 2:
+                continue
+            best = scores[:3]
+            result[label, : best.shape[0]] = best
+        return result
+
+
+class BestOfEach(nn.Module):
+    """yolact: whether the part of the sorted scores is contiguous is no question of the model."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        scores = x[x[:, 0] > 0.5][:, :2].t()
+        if scores.size(1) == 0:
+            return torch.zeros(1)
+        order = scores.sort(1, descending=True)[1][:, :3].contiguous()
+        return x[order.view(-1), 2]
+
+
+class MostRows(nn.Module):
+    """FCOS: keeps the best rows where there are more than a limit of their count."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen = x[:, :2].t() > 0.5
+        limit = chosen.sum(1).clamp(max=2)[0]
+        scores = x[:, 0][chosen[0]]
+        if chosen[0].sum().item() > limit.item():
+            scores = scores.topk(int(limit.item()))[0]
+        return scores
+
+
 UNEQUAL = [
+    MostRows(),
+    BestOfEach(),
     ByClass(),
+    FilledRows(),
     FirstByIndex(),
     OtherMask(),
     NotZero(),

@@ -13,8 +13,8 @@ import torch
 from torch import nn
 
 import opsetta
-from opsetta.exporter.capture.sizes.branches import MOST_BRANCHES, Branch, BranchSearch, Trials
-from opsetta.exporter.capture.sizes.guards import Guard
+from opsetta.exporter.capture.sizes.branches import MOST_BRANCHES, Branch, BranchSearch, Failure, Trials
+from opsetta.exporter.capture.sizes.guards import Guard, Point
 
 SIZES = [(n, m) for n in (1, 2, 3, 6, 7, 9, 14, 30) for m in (1, 2, 5, 7, 11, 14, 40)]
 
@@ -136,18 +136,44 @@ def test_a_branch_without_further_conditions_adds_no_restriction() -> None:
     assert not program.dimensions["n"].restrictions
 
 
-def test_the_number_of_branches_is_bounded() -> None:
-    symbol = sympy.Symbol("n", integer=True, positive=True)
-    conditions = [Guard(sympy.Ne(symbol, size), {symbol: "n"}, "") for size in range(3, 43)]
-    trials = Trials(
+N = sympy.Symbol("n", integer=True, positive=True)
+
+
+def _trials(number_of_operators: int, points: list[Point], conditions: list[str]) -> Trials:
+    """Trials of a model that computes something else at size 7 alone; notes points and restrictions."""
+
+    def failure_at(point: Point) -> Failure | None:
+        points.append(point)
+        return ("other", "") if point["n"] == 7 else None
+
+    return Trials(
         base={"n": 2},
-        number_of_operators=1,
+        number_of_operators=number_of_operators,
         limit=dict,
-        is_refused=lambda point: False,
-        failure_at=lambda point: None,
-        restrict=lambda *restriction: None,
-        is_restriction=lambda condition: False,
+        is_refused=lambda point: point["n"] == 7 and bool(conditions),
+        failure_at=failure_at,
+        valid_points=lambda: [{"n": n} for n in {point["n"] for point in points} - {7}],
+        restrict=lambda condition, failure, lines: conditions.append(condition),
+        is_restriction=lambda condition: condition in conditions,
     )
-    search = BranchSearch(trials)
+
+
+def test_the_number_of_branches_is_bounded() -> None:
+    conditions = [Guard(sympy.Ne(N, size), {N: "n"}, "") for size in range(8, 48)]
+    search = BranchSearch(_trials(1, [], []))
     search.try_branch(Branch({"n": 2}), conditions)
     assert len(search.unexplored) == MOST_BRANCHES
+
+
+@pytest.mark.parametrize(("number_of_operators", "most"), [(10, 1000), (1000, 24)], ids=["small", "large"])
+def test_conditions_of_a_large_model_share_trials(number_of_operators: int, most: int) -> None:
+    guards = [Guard(sympy.Lt(N, size), {N: "n"}, "") for size in range(20, 40)]
+    points: list[Point] = []
+    conditions: list[str] = []
+    BranchSearch(_trials(number_of_operators, points, conditions)).repeat(
+        [*guards, Guard(sympy.Ne(N, 7), {N: "n"}, "")]
+    )
+    assert conditions == ["n != 7"]
+    for guard in guards:
+        assert sum(not guard.holds({"n": n}) for n in {point["n"] for point in points}) >= 3
+    assert len(points) <= most

@@ -129,3 +129,14 @@ def test_a_size_as_a_number_of_a_scripted_method_is_refused() -> None:
     model = PassesSize(torch.jit.script(Scales()))
     with pytest.raises(opsetta.CaptureError, match="scripted method 'forward' takes a size .* 'factor: int'"):
         opsetta.export(model, torch.randn(4, 3), dynamic_shapes=({0: "n"},))
+
+
+def test_the_first_parameter_of_a_scripted_method_may_have_any_name() -> None:
+    class Named(nn.Module):
+        def forward(this, x: torch.Tensor) -> torch.Tensor:
+            return x * 2 if bool(x.sum() > 1) else x
+
+    model = Calls(torch.jit.script(Named())).eval()
+    program = opsetta.export(model, torch.ones(2, 3), opset=11)
+    for x in (torch.ones(2, 3), -torch.ones(2, 3)):
+        torch.testing.assert_close(program(x), model(x))
