@@ -50,8 +50,16 @@ class AddPixelInput(ir.passes.InPlacePass):
     """Replaces the only image input of a model by one of pixels, under the same name."""
 
     def __init__(self, pixels: PixelInput, registry: Registry):
-        if pixels.dtype not in PIXEL_TYPES or pixels.layout not in LAYOUTS or pixels.maximum <= 0:
-            raise UsageError(f"pixels are {', '.join(PIXEL_TYPES)}, in NCHW or NHWC, not {pixels}")
+        if pixels.dtype not in PIXEL_TYPES or pixels.layout not in LAYOUTS:
+            raise UsageError(
+                f"pixels are {', '.join(PIXEL_TYPES)}, in NCHW or NHWC, not {pixels.dtype} in {pixels.layout}"
+            )
+        if not 0 < pixels.maximum < float("inf"):
+            raise UsageError(
+                f"pixels are divided by the end of their range, which cannot be {pixels.maximum:g}"
+            )
+        if pixels.size is not None and min(pixels.size) < 1:
+            raise UsageError(f"images cannot be resized to {list(pixels.size)}: sizes are 1 or more")
         if not all(pixels.std):
             raise UsageError("pixels are divided by std, which must not be 0")
         self._pixels = pixels
@@ -70,7 +78,10 @@ class AddPixelInput(ir.passes.InPlacePass):
             if value.dtype is not None and value.shape is not None and len(value.shape) == 4
         ]
         if len(images) != 1:
-            raise GraphError(f"the model needs one input of shape [N, C, H, W], and has {len(images)}")
+            listed = ", ".join(f"{value.name}{value.shape}" for value in graph.inputs)
+            raise GraphError(
+                f"preprocessing needs exactly one input of shape [N, C, H, W]; the model has inputs {listed}"
+            )
         (image, shape), pixels = images[0], self._pixels
         batch, channels, *sizes = shape
         resizes = pixels.resizes or pixels.size is not None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
+from ....registration import UsageError
 from ...torch_boundary.requirements import need_torch
 from ..options import export as options
 from ..options import quantization
@@ -79,6 +80,8 @@ def export(
     factory = huggingface.need_factory(context, factory)
     # An output that cannot be written is refused before the long work, not after it.
     written = Output(output)
+    if not verify and (rtol is not None or atol is not None):
+        raise UsageError("--rtol and --atol are the tolerances of --verify: pass it, too")
     need_torch("exporting")
     begin = time.perf_counter()
     with quiet_stdout(), stages() as stage, torch_boundary(stage):

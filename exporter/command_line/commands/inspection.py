@@ -53,8 +53,8 @@ def check(
     as_json: options.Json = False,
 ) -> None:
     """Check that nodes are valid, and which targets support a file."""
-    if target is not None and inplace:
-        raise UsageError("--target and --inplace exclude each other")
+    if (target is not None) + inplace + run > 1:
+        raise UsageError("--target, --inplace and --run are separate checks: pass one of them")
     if target is not None:
         check_target(model, target, trusted, as_json)
         return

@@ -93,6 +93,11 @@ def report(
                 page_options |= capture_options(example, dynamic, giver, **capturing)
                 written_report = _of_example(example, output, to | page_options)
         else:
+            if inputs or dynamic or symbolics or any(value is not None for value in capturing.values()):
+                raise UsageError(
+                    f"'{model}' is not a PyTorch model, which --input, --dynamic, --input-names, "
+                    "--output-names, --mutations, --capture, --specialize, --weights and --symbolics are for"
+                )
             written_report = _of_file(model, output, trusted, to, page_options)
     if as_json:
         print_json(written_report.to_json())
