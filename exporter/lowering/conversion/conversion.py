@@ -197,7 +197,10 @@ class Conversion(Driver[FileScope]):
             return self._expand_function(
                 function, [self._map_value(v, scope) for v in node.inputs], attributes
             )
-        schema = binding.schema_of(node.op_type, scope.opset) if node.domain in ("", "ai.onnx") else None
+        names = frozenset(attributes)
+        schema = (
+            binding.schema_of(node.op_type, scope.opset, names) if node.domain in ("", "ai.onnx") else None
+        )
         if schema is None:
             return self._without_schema(node, attributes, scope)
         constant = converted_constants.constant_of(self.context, node.op_type, attributes)
