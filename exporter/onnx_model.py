@@ -221,7 +221,7 @@ class OnnxModel(PlannableModel):
 
         Args:
             step: `"softmax"`, `"argmax"` or `"topk"`, over the last axis, or `"nms"` for a detector.
-            count: how many of `"topk"`, by default 5, or of each class of `"nms"`, by default 100.
+            count: how many of `"topk"`, by default five or all, or of each class of `"nms"`, by default 100.
             boxes: fields of `DetectedBoxes` for `"nms"`: `iou`, `score`, `coordinates` and `objectness`.
 
         Raises:

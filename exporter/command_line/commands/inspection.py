@@ -251,7 +251,7 @@ def _show_totals(totals: dict[str, Any]) -> None:
     macs = f"{totals['macs']:,}" if isinstance(totals["macs"], int) else totals["macs"] or "unknown"
     say(f"parameters: {totals['parameters']:,}; multiplications with additions (MACs): {macs}")
     peak = totals["peak_bytes"]
-    memory = "unknown, because a size is (--dim sets one)" if peak is None else size_text(peak)
+    memory = "for fixed sizes only (--dim NAME=SIZE)" if peak is None else size_text(peak)
     say(f"memory of results, planned: {memory}")
     for subject in ("operator", "module"):
         sums = totals[f"bytes_by_{subject}"]

@@ -267,6 +267,8 @@ def test_pixels_are_transposed_resized_and_normalized(model, opset):
     # An image of the model's own size stays as it is.
     np.testing.assert_allclose(resized(PIXELS)[1], expected, rtol=1e-4, atol=1e-4)
     assert resized(np.zeros((2, 9, 5, 3), np.uint8))[1].shape == (2, 4)
+    # The sizes behind the resized image are those of the model.
+    assert shapes(resized)[1] == shapes(sized)[1]
     with pytest.raises(opsetta.OpsettaError, match="no fixed height and width"):
         model.preprocess(resizes=True)
     dynamic = model.lower(opset).preprocess(mean=mean, std=std, size=(4, 6))
@@ -296,6 +298,10 @@ def test_scores_become_probabilities_classes_or_the_largest(model, opset):
     largest = lowered.postprocess("topk", 2)
     assert largest.output_names == ["scores", "classes", "mean"]
     np.testing.assert_array_equal(largest(IMAGES)[0], -np.sort(-scores)[..., :2])
+    every = lowered.postprocess("topk")
+    np.testing.assert_array_equal(every(IMAGES)[0], -np.sort(-scores)[..., :5])
+    with pytest.raises(opsetta.OpsettaError, match=f"has {scores.shape[-1]} classes: topk cannot return 99"):
+        lowered.postprocess("topk", 99)
     with pytest.raises(opsetta.UsageError, match="softmax, argmax, topk"):
         lowered.postprocess("median")
     with pytest.raises(opsetta.UsageError, match="'topk' takes no iou"):
