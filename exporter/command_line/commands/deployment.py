@@ -232,8 +232,8 @@ def prepack(
         print(json.dumps(summary, indent=2))
         return
     say(
-        f"{output / PACKED}: {len(manifest.blobs)} packed weights, {size} bytes; {MANIFEST} says where they "
-        "are valid"
+        f"{output / PACKED}: {count_text(len(manifest.blobs), 'packed weight')}, {size} bytes; "
+        f"{MANIFEST} says where they are valid"
     )
 
 
