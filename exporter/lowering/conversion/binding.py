@@ -45,7 +45,8 @@ def schema_of(
     if not earlier_schemas and op_type in WRITTEN_EARLY:
         return schemas.operator_schemas(op_type)[0]
     fitting = [schema for schema in earlier_schemas if attribute_names <= schema.attributes.keys()]
-    return (fitting or earlier_schemas or [None])[-1]
+    candidates = fitting or earlier_schemas
+    return candidates[-1] if candidates else None
 
 
 def meaning_changes(registry: Registry) -> dict[str, list[int]]:
