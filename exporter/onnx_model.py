@@ -12,7 +12,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ..registration import InferenceError, OpsettaError, Registry, VerificationError
+from ..registration import OpsettaError, Registry
 from ..registration.functions.registry import registry_or_default
 from .devices.plan.plannable import PlannableModel
 from .files.garbage_collection import rare_collections
@@ -454,9 +454,7 @@ class OnnxModel(PlannableModel):
             args: the arrays to run with, in the order of the inputs.
             kwargs: arrays by the names of their inputs.
             model: a PyTorch model that takes the same arguments and returns the outputs in order. By default
-                the model as it was read runs in onnxruntime, at its own opset. If the results differ and it
-                has QuantizeLinear nodes, it also runs without onnxruntime's fusions of them, which round in
-                other places.
+                the model as it was read runs in onnxruntime, at its own opset.
             rtol: relative tolerance; by default that of the output's element type.
             atol: absolute tolerance, likewise.
 
@@ -474,39 +472,24 @@ class OnnxModel(PlannableModel):
         # One argument need not be in a tuple.
         positional = tuple(args) if isinstance(args, (tuple, list)) else () if args is None else (args,)
         inputs = self._runner.inputs
-        feed = inputs.feed(inputs.bind(positional, kwargs or {}))
+        values = inputs.bind(positional, kwargs or {})
         if model is not None:
             from .running.file_verification import eager_results
 
-            return self._runner.verify(feed, eager_results(model, positional, kwargs or {}), rtol, atol)
+            expected = eager_results(model, positional, kwargs or {})
+            return self._runner.verify(inputs.feed(values), expected, rtol, atol)
         if self.source is self.model:
             advice = "convert it with lower(opset), or pass a PyTorch model as model="
             raise OpsettaError(f"there is nothing to compare it with, the model was not converted: {advice}")
-        bound = inputs.bind(positional, kwargs or {})
-        try:
-            expected = self._runner_of(self.source).arrays(bound)
-        except InferenceError as error:
-            raise InferenceError(f"the original does not run, so nothing is compared: {error}") from error
-        try:
-            return self._runner.verify(feed, expected, rtol, atol, expected_by="the original")
-        except VerificationError:
-            if not any(node.op_type == "QuantizeLinear" for node in self.source.graph.all_nodes()):
-                raise
-        from .running.session import Session, as_python
+        from .running.original_comparison import compare_with_original
 
-        unfused = Session(self.source, fuses_quantization=False).run(feed)
-        expected = [as_python(value) for value in unfused]
-        return self._runner.verify(feed, expected, rtol, atol, expected_by="the original")
+        return compare_with_original(self._runner, self.source, values, rtol, atol)
 
     @functools.cached_property
     def _runner(self) -> Runner:
-        return self._runner_of(self.model)
-
-    @staticmethod
-    def _runner_of(model: ir.Model) -> Runner:
         from .running.runner import Runner
 
-        return Runner.of_model(model)
+        return Runner.of_model(self.model)
 
     def __repr__(self) -> str:
         nodes = self.model.graph.num_nodes()
