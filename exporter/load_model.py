@@ -154,10 +154,22 @@ def _load(
     path: str | os.PathLike[str], weights: Weights, options: TensorFlowOptions, trusted: bool
 ) -> SourceModel | OnnxModel:
     """Load a file that is no Caffe2 net."""
-    if options.changed_options or recognise(path) is not None:
+    if recognise(path) is not None:
         return _load_tensorflow(path, options, weights, trusted)
     folder, bounds = ModelFolder.of(path, options.allow_links), bounds_of(trusted)
-    model = read_model(path, bounds)
+    try:
+        model = read_model(path, bounds)
+    except ModelFileError:
+        # A graph without nodes looks like no format: the caller's options say that it is TensorFlow's.
+        if options.changed_options:
+            return _load_tensorflow(path, options, weights, trusted)
+        raise
+    if options.changed_options:
+        names = ", ".join(option.replace("_", "-") for option in options.changed_options)
+        raise UsageError(
+            f"'{path}' is not a TensorFlow graph, and {names} can be set for those only; `opsetta extract` "
+            "and `opsetta edit` change the inputs and outputs of an ONNX file"
+        )
     try:
         if format_version(model) is None and weights is None:
             onnx_model = to_ir(model, folder, bounds)

@@ -221,7 +221,7 @@ class OnnxModel(PlannableModel):
 
         Args:
             step: `"softmax"`, `"argmax"` or `"topk"`, over the last axis, or `"nms"` for a detector.
-            count: how many of `"topk"`, by default 5, or of each class of `"nms"`, by default 100.
+            count: how many of `"topk"`, by default five or all, or of each class of `"nms"`, by default 100.
             boxes: fields of `DetectedBoxes` for `"nms"`: `iou`, `score`, `coordinates` and `objectness`.
 
         Raises:
@@ -472,26 +472,24 @@ class OnnxModel(PlannableModel):
         # One argument need not be in a tuple.
         positional = tuple(args) if isinstance(args, (tuple, list)) else () if args is None else (args,)
         inputs = self._runner.inputs
-        feed = inputs.feed(inputs.bind(positional, kwargs or {}))
+        values = inputs.bind(positional, kwargs or {})
         if model is not None:
             from .running.file_verification import eager_results
 
-            return self._runner.verify(feed, eager_results(model, positional, kwargs or {}), rtol, atol)
+            expected = eager_results(model, positional, kwargs or {})
+            return self._runner.verify(inputs.feed(values), expected, rtol, atol)
         if self.source is self.model:
             advice = "convert it with lower(opset), or pass a PyTorch model as model="
             raise OpsettaError(f"there is nothing to compare it with, the model was not converted: {advice}")
-        expected = self._runner_of(self.source).arrays(inputs.bind(positional, kwargs or {}))
-        return self._runner.verify(feed, expected, rtol, atol, expected_by="the original")
+        from .running.original_comparison import compare_with_original
+
+        return compare_with_original(self._runner, self.source, values, rtol, atol)
 
     @functools.cached_property
     def _runner(self) -> Runner:
-        return self._runner_of(self.model)
-
-    @staticmethod
-    def _runner_of(model: ir.Model) -> Runner:
         from .running.runner import Runner
 
-        return Runner.of_model(model)
+        return Runner.of_model(self.model)
 
     def __repr__(self) -> str:
         nodes = self.model.graph.num_nodes()

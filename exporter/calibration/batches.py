@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+import zipfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,9 @@ def read_batches(data: Data, inputs: ModelInputs, mean: Sequence[float], std: Se
     if not all(std):
         raise UsageError("pixels are divided by std, which must not be 0")
     if isinstance(data, (str, os.PathLike)):
-        batches = _read_path(os.fspath(data), inputs, mean, std)
+        files = _data_files(os.fspath(data))
+        has_images = any(file.suffix.lower() in _IMAGES for file in files)
+        batches = _read_files(files, inputs, mean, std)
     else:
         entries = data() if callable(data) else data
         if not isinstance(entries, Iterable):
@@ -50,8 +53,13 @@ def read_batches(data: Data, inputs: ModelInputs, mean: Sequence[float], std: Se
                 f"calibration data is batches, or a function that returns them, not {type(entries).__name__}"
             )
         batches = [_batch(entry, inputs) for entry in entries]
+        has_images = False
     if not batches:
         raise UsageError("there is no calibration data")
+    if not has_images and (any(mean) or any(deviation != 1 for deviation in std)):
+        raise UsageError(
+            "mean and std normalize image files, and the data are arrays: normalize these beforehand"
+        )
     # Refuses missing inputs and wrong shapes before the calibration starts.
     for batch in batches:
         inputs.feed(batch)
@@ -67,7 +75,7 @@ def split_batches(batches: Batches) -> tuple[Batches, Batches]:
     return [batch for batch in batches if id(batch) not in identities], held_out
 
 
-def _read_path(path: str, inputs: ModelInputs, mean: Sequence[float], std: Sequence[float]) -> Batches:
+def _data_files(path: str) -> list[pathlib.Path]:
     location = pathlib.Path(path)
     if location.is_dir():
         files = sorted(file for file in location.iterdir() if file.suffix.lower() in (*_ARRAYS, *_IMAGES))
@@ -75,6 +83,14 @@ def _read_path(path: str, inputs: ModelInputs, mean: Sequence[float], std: Seque
         files = [location]
     else:
         raise UsageError(f"there is no calibration data at '{path}'")
+    if not files:
+        raise UsageError(f"there is no calibration data: '{path}' has no .npy, .npz or image files")
+    return files
+
+
+def _read_files(
+    files: Sequence[pathlib.Path], inputs: ModelInputs, mean: Sequence[float], std: Sequence[float]
+) -> Batches:
     batches: list[Batch] = []
     for file in files:
         if file.suffix.lower() in _IMAGES:
@@ -90,8 +106,8 @@ def _read_arrays(file: pathlib.Path, inputs: ModelInputs) -> Batches:
         # Pickled objects could run code.
         loaded = np.load(file, allow_pickle=False)
         arrays = _batch(dict(loaded) if isinstance(loaded, np.lib.npyio.NpzFile) else loaded, inputs)
-    except (OSError, ValueError) as error:
-        raise UsageError(f"'{file}' cannot be read as arrays: {error}") from None
+    except (OSError, ValueError, zipfile.BadZipFile):
+        raise UsageError(f"'{file}' is not a .npy or .npz file of arrays") from None
     counts = {len(array) for array in arrays.values() if array.ndim}
     if len(counts) != 1:
         raise UsageError(f"the arrays of '{file}' must have one number of samples, but have {sorted(counts)}")

@@ -18,6 +18,7 @@ from ...registration import InferenceError, OpsettaError
 from ...registration.printable import one_line
 from ..files.reading import ModelFolder, bounds_of, read_model, to_ir
 from ..files.writing import save
+from ..lowering.conversion.conversion import convert
 from ..lowering.conversion.preparation import source_of
 from .batches import Batches
 from .scheme import FIRST_16_BIT_OPSET, QuantizationScheme
@@ -90,6 +91,10 @@ class CalibratedModel:
         # The temporary files go away, so the weights are read now.
         ir.external_data.load_to_model(result)
         IdentityEliminationPass()(result)
+        opset = self.model.graph.opset_imports[""]
+        if result.graph.opset_imports.get("", opset) != opset:
+            # onnxruntime raises the opset for activations of 16 bits; its own operators do not need it.
+            result = convert(result, opset, bounds=bounds, level="none", keeps_weights=True)
         if self._rounder is not None:
             self._rounder.round(result)
         # onnxruntime's tools see only tensors of declared types, and infer none for its own operators.

@@ -105,6 +105,8 @@ class QuantizationScheme:
         ):
             if value not in choices:
                 raise UsageError(f"{name} must be {', '.join(choices[:-1])} or {choices[-1]}, not '{value}'")
+        if self.max_loss is None and self.loss != LOSSES[0]:
+            raise UsageError(f"loss={self.loss!r} says what max_loss limits: pass max_loss, too")
         if self.max_loss is not None and not self.max_loss >= 0:
             raise UsageError(f"max_loss must be 0 or more, not {self.max_loss}")
         if opset is None or opset < _LEAST_OPSET:

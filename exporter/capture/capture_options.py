@@ -62,9 +62,9 @@ class CaptureOptions:
         """Refuse values that a user must not pass.
 
         Raises:
-            UsageError: `capture` or `narrow` has an unknown value, or `capture` contradicts `strict` or
-                `specialize`.
-            CaptureError: `mutations` or `dynamic_axes` is none of those described.
+            UsageError: `capture`, `mutations` or `narrow` has an unknown value, or `capture` contradicts
+                `strict` or `specialize`.
+            CaptureError: `dynamic_axes` is not a dict.
         """
         if self.capture not in _METHODS:
             raise UsageError(f"capture must be one of {', '.join(map(repr, _METHODS))}, not {self.capture!r}")
@@ -81,7 +81,7 @@ class CaptureOptions:
                 f"narrow must be True, False, or the names of dimensions in a list, not {self.narrow!r}"
             )
         if self.mutations not in _MUTATIONS:
-            raise CaptureError(f"mutations must be 'outputs', 'error' or 'drop', not {self.mutations!r}")
+            raise UsageError(f"mutations must be 'outputs', 'error' or 'drop', not {self.mutations!r}")
         if self.dynamic_axes is not None and not isinstance(self.dynamic_axes, Mapping):
             raise CaptureError(
                 "dynamic_axes must be a dict from input names to axes, such as {'x': {0: 'batch'}}, not "

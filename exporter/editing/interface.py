@@ -55,6 +55,8 @@ def change_interface(model: ir.Model, changes: InterfaceChanges, bounds: Bounds)
         GraphError: the model contradicts the sizes, as a Reshape to a constant shape may.
         InferenceError: the batch is to be dynamic, and onnxruntime is not installed or refuses the model.
     """
+    if changes.batch and changes.batch in changes.dims:
+        raise UsageError(f"dynamic and dims both set '{changes.batch}': leave one of them out")
     # The sizes of a batch are found by the shapes of all values, which files seldom declare.
     changed = source_of(model, bounds) if changes.batch else copy_of(model)
     attach(changed, carried_by(model))
@@ -131,7 +133,7 @@ def _check_dims(model: ir.Model, dims: Sizes) -> dict[str, Size]:
     }
     for name, size in dims.items():
         if name not in names:
-            listed = f"its dynamic dimensions are {', '.join(sorted(names))}" if names else "it has none"
+            listed = f"their dynamic dimensions are {', '.join(sorted(names))}" if names else "they have none"
             raise UsageError(f"the inputs have no dynamic dimension '{name}': {listed}")
         if isinstance(size, int) and size < 0:
             raise UsageError(f"the size of '{name}' is {size}, but must be 0 or more")

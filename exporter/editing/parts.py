@@ -195,11 +195,17 @@ def _fix_input(model: ir.Model, name: str, contents: object) -> None:
         raise UsageError(f"the model has no input '{name}': it has {names}")
     try:
         array = np.asarray(contents, dtype=value.dtype.numpy())
-        array = np.broadcast_to(array, _fixed_shape(model, value, array))
-    except UsageError:
-        raise
-    except (ValueError, TypeError, OverflowError) as error:
-        raise UsageError(f"{contents!r} is no value for input '{name}': {error}") from None
+    except (ValueError, TypeError, OverflowError):
+        raise UsageError(
+            f"{contents!r} is not a number or an array of {value.dtype.name}, which input '{name}' has"
+        ) from None
+    shape = _fixed_shape(model, value, array)
+    try:
+        array = np.broadcast_to(array, shape)
+    except ValueError:
+        raise UsageError(
+            f"the constant for input '{name}' has the shape {list(array.shape)}; the input has {list(shape)}"
+        ) from None
     graph.inputs.remove(value)
     if value.name in graph.initializers:
         graph.initializers.pop(name)

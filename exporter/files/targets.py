@@ -98,6 +98,10 @@ def folder_of(path: object) -> pathlib.Path:
     folder = pathlib.Path(os.fsdecode(path))
     try:
         folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError as error:
+        raise ModelFileError(
+            f"'{folder}' cannot be written: it is a file, and the output is a folder"
+        ) from error
     except (OSError, ValueError) as error:
         raise unwritable(str(folder), error) from error
     return folder

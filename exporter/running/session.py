@@ -84,13 +84,23 @@ class Session:
 
     Args:
         threads: how many a run uses; by default one for a small model, else as many as onnxruntime chooses.
+        fuses_quantization: whether onnxruntime may fuse QuantizeLinear and DequantizeLinear with the
+            operators between them. The fused kernels round in other places.
 
     Raises:
         InferenceError: onnxruntime is not installed, or refuses the model or its inputs.
     """
 
-    def __init__(self, model: ir.Model, providers: Providers = CPU, *, threads: int | None = None):
+    def __init__(
+        self,
+        model: ir.Model,
+        providers: Providers = CPU,
+        *,
+        threads: int | None = None,
+        fuses_quantization: bool = True,
+    ):
         self._model = model
+        self._fuses_quantization = fuses_quantization
         self._threads = threads
         self._providers = list(providers)
         self._session: OpenSession | None = None
@@ -107,6 +117,8 @@ class Session:
             options = session_options(1 if is_small and self._threads is None else self._threads)
             # Few runs follow here: threads that wait for the next one busily would only take time from torch.
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+            if not self._fuses_quantization:
+                options.add_session_config_entry("session.disable_quant_qdq", "1")
             return open_session(stored, "the model", self._providers, options)
 
 

@@ -140,8 +140,10 @@ def _raw_outputs(graph: ir.Graph) -> list[ir.Value]:
     """
     shapes = [value.shape for value in graph.outputs]
     if shapes[0] is None or len(shapes[0]) != 3:
+        listed = ", ".join(f"{value.name}{value.shape}" for value in graph.outputs)
         raise GraphError(
-            "the first output of a detector has the shape [N, boxes, fields] or [N, fields, boxes]"
+            "nms needs a first output of shape [N, boxes, fields] or [N, fields, boxes]; the model has "
+            f"outputs {listed}"
         )
     if shapes[0][2] != _COORDINATES:
         return [graph.outputs[0]]

@@ -22,6 +22,7 @@ PIXEL_TYPES = {"uint8": DataType.UINT8, "float32": DataType.FLOAT, "float16": Da
 LAYOUTS = ("NCHW", "NHWC")
 STEPS = ("softmax", "argmax", "topk")
 NMS = "nms"
+_DEFAULT_COUNT = 5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -50,8 +51,16 @@ class AddPixelInput(ir.passes.InPlacePass):
     """Replaces the only image input of a model by one of pixels, under the same name."""
 
     def __init__(self, pixels: PixelInput, registry: Registry):
-        if pixels.dtype not in PIXEL_TYPES or pixels.layout not in LAYOUTS or pixels.maximum <= 0:
-            raise UsageError(f"pixels are {', '.join(PIXEL_TYPES)}, in NCHW or NHWC, not {pixels}")
+        if pixels.dtype not in PIXEL_TYPES or pixels.layout not in LAYOUTS:
+            raise UsageError(
+                f"pixels are {', '.join(PIXEL_TYPES)}, in NCHW or NHWC, not {pixels.dtype} in {pixels.layout}"
+            )
+        if not 0 < pixels.maximum < float("inf"):
+            raise UsageError(
+                f"pixels are divided by the end of their range, which cannot be {pixels.maximum:g}"
+            )
+        if pixels.size is not None and min(pixels.size) < 1:
+            raise UsageError(f"images cannot be resized to {list(pixels.size)}: sizes are 1 or more")
         if not all(pixels.std):
             raise UsageError("pixels are divided by std, which must not be 0")
         self._pixels = pixels
@@ -70,7 +79,10 @@ class AddPixelInput(ir.passes.InPlacePass):
             if value.dtype is not None and value.shape is not None and len(value.shape) == 4
         ]
         if len(images) != 1:
-            raise GraphError(f"the model needs one input of shape [N, C, H, W], and has {len(images)}")
+            listed = ", ".join(f"{value.name}{value.shape}" for value in graph.inputs)
+            raise GraphError(
+                f"preprocessing needs exactly one input of shape [N, C, H, W]; the model has inputs {listed}"
+            )
         (image, shape), pixels = images[0], self._pixels
         batch, channels, *sizes = shape
         resizes = pixels.resizes or pixels.size is not None
@@ -112,13 +124,11 @@ class AddPixelInput(ir.passes.InPlacePass):
         if pixels.layout == "NHWC":
             result = g.op("Transpose", result, perm=[0, 3, 1, 2])
         if sizes is not None:
-            shape = g.op("Shape", result)
-            leading = g.op("Slice", shape, starts=[0], ends=[2], axes=[0])
-            sizes_of_result = g.op("Concat", leading, g.constant(sizes, DataType.INT64), axis=0)
             result = g.op(
                 "Resize",
                 result,
-                sizes=sizes_of_result,
+                sizes=sizes,
+                axes=[2, 3],
                 mode="linear",
                 coordinate_transformation_mode="half_pixel",
             )
@@ -140,7 +150,7 @@ def output_pass(
         UsageError: the step or a field of `boxes` is unknown.
     """
     if step != NMS and not boxes:
-        return AddScoreOutput(step, registry, 5 if count is None else count)
+        return AddScoreOutput(step, registry, count)
     fields = {field.name for field in dataclasses.fields(DetectedBoxes)} - {"count"}
     if step != NMS or not fields.issuperset(boxes):
         raise UsageError(f"'{step}' takes no {', '.join(boxes)}; nms takes {', '.join(sorted(fields))}")
@@ -153,13 +163,13 @@ class AddScoreOutput(ir.passes.InPlacePass):
 
     Args:
         step: "softmax" for probabilities, "argmax" for classes, "topk" for the largest with their classes.
-        count: how many of "topk".
+        count: how many of "topk"; by default five, or all of fewer.
     """
 
-    def __init__(self, step: str, registry: Registry, count: int = 5):
+    def __init__(self, step: str, registry: Registry, count: int | None = None):
         if step not in STEPS:
             raise UsageError(f"the step after the model is {', '.join(STEPS)} or {NMS}, not '{step}'")
-        if count < 1:
+        if count is not None and count < 1:
             raise UsageError(f"the number of {step} must be 1 or more, not {count}")
         self._step = step
         self._count = count
@@ -169,7 +179,7 @@ class AddScoreOutput(ir.passes.InPlacePass):
         """Add the step behind the model.
 
         Raises:
-            GraphError: the model has an output of the new name.
+            GraphError: the model has an output of the new name, or fewer classes than are to be returned.
         """
         graph = model.graph
         scores = graph.outputs[0]
@@ -178,6 +188,12 @@ class AddScoreOutput(ir.passes.InPlacePass):
         taken_names = {str(value.name) for value in graph.outputs[1:]}.intersection(names)
         if taken_names:
             raise GraphError(f"the model has an output '{taken_names.pop()}' already")
+        classes = scores.shape[-1] if scores.shape is not None and len(scores.shape) else None
+        count = _DEFAULT_COUNT if self._count is None else self._count
+        if isinstance(classes, int):
+            if self._count is not None and self._count > classes:
+                raise GraphError(f"'{scores.name}' has {classes} classes: topk cannot return {self._count}")
+            count = min(count, classes)
         seam = ir.node("Identity", [scores], name=f"{scores.name}/{self._step}")
         graph.append(seam)
         rewriter = Rewriter(model, self._registry)
@@ -187,7 +203,7 @@ class AddScoreOutput(ir.passes.InPlacePass):
             elif self._step == "argmax":
                 results = [g.op("ArgMax", scores, axis=-1, keepdims=0)]
             else:
-                results = list(g.op("TopK", scores, k=self._count, axis=-1, outputs=2))
+                results = list(g.op("TopK", scores, k=count, axis=-1, outputs=2))
         graph.remove(seam, safe=True)
         graph.outputs[0] = results[0]
         graph.outputs[1:1] = results[1:]

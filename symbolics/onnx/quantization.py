@@ -174,6 +174,21 @@ def _subtract_zero_point(g: GraphContext, value: Value, zero_point: Value | None
     return g.op("Sub", exact, zero)
 
 
+@onnx_symbolic("onnx::DynamicQuantizeLinear")
+def dynamic_quantize_linear(g: GraphContext, x: Value) -> list[Value]:
+    """Below 11: 255 steps between the smallest and the largest element, with 0 in the range.
+
+    The scale of a tensor of zeros is 1, as in onnxruntime.
+    """
+    low = g.op("Min", g.op("ReduceMin", x, keepdims=0), 0.0)
+    span = g.op("Sub", g.op("Max", g.op("ReduceMax", x, keepdims=0), 0.0), low)
+    is_zero = g.op("Not", g.op("Greater", span, 0.0))
+    scale = g.op("Add", g.op("Div", span, 255.0), g.cast(is_zero, DataType.FLOAT))
+    steps = g.op("Clip", g.op("Sub", 0.0, g.op("Div", low, scale)), min=0.0, max=255.0)
+    zero_point = g.cast(g.call("aten::round", self=steps), DataType.UINT8)
+    return [g.op("QuantizeLinear", x, scale, zero_point), scale, zero_point]
+
+
 @onnx_symbolic("onnx::MatMulInteger")
 def mat_mul_integer(
     g: GraphContext,

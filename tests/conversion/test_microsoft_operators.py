@@ -245,7 +245,7 @@ RECORDS = {
     "integers of 16 bits": ("MatMulInteger16", [integers(-9, 9, 2, 8, dtype=np.int16)] * 2, {}, 1),
 }
 RECORDS["integers of 16 bits"][1][1] = RECORDS["integers of 16 bits"][1][0].T.copy()
-LOWEST = {"dynamic product": 11, "Range": 11}
+LOWEST = {"Range": 11}
 # Inputs that are computed in models; all others are weights.
 COMPUTED = {
     "Attention": (0, 3, 4, 5),

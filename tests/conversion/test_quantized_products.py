@@ -58,3 +58,39 @@ def test_products_of_unknown_rank(tmp_path):
     source = opsetta.load(tmp_path / "m.onnx")
     feeds = [RANDOM.integers(0, 9, shape, np.uint8) for shape in ((2, 3), (3, 4))]
     np.testing.assert_array_equal(source.lower(9)(*feeds), source(*feeds))
+
+
+@pytest.mark.parametrize("data", [RANDOM.normal(size=(3, 5)), np.zeros((2, 2)), np.full((2, 2), -3.0)])
+def test_dynamic_quantization_gives_what_the_kernel_gives(tmp_path, data):
+    """Bytes, scale and zero point; of zeros, the scale is 1."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 11]>
+        net (float[m, n] x) => (uint8[m, n] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear(x) }""")
+    onnx.save(model, tmp_path / "m.onnx")
+    source, feed = opsetta.load(tmp_path / "m.onnx"), data.astype(np.float32)
+    for opset in (7, 10):
+        for array, expected in zip(source.lower(opset)(feed), source(feed), strict=True):
+            np.testing.assert_array_equal(array, expected)
+
+
+def test_verification_of_a_quantized_file_is_not_of_fused_kernels(tmp_path):
+    """onnxruntime fuses the nodes of the original, and rounds in other places than the file does."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 13]>
+        net (float[1, 3, 9, 9] x) => (float[1, 4, 7, 7] y)
+            <float s = {0.04}, uint8 z = {128}, float t = {0.05}, float u = {0.01}, int8 n = {0}> {
+          a = QuantizeLinear(x, s, z)
+          b = DequantizeLinear(a, s, z)
+          w = DequantizeLinear(k, u, n)
+          c = Conv(b, w)
+          d = QuantizeLinear(c, t, z)
+          y = DequantizeLinear(d, t, z)
+        }""")
+    model.graph.initializer.append(
+        numpy_helper.from_array(RANDOM.integers(-64, 64, (4, 3, 3, 3), np.int8), "k")
+    )
+    onnx.save(model, tmp_path / "m.onnx")
+    converted = opsetta.load(tmp_path / "m.onnx").lower(9)
+    images = 4 * RANDOM.normal(size=(64, 1, 3, 9, 9)).astype(np.float32)
+    for image in images:
+        assert converted.verify((image,)).max_absolute_error < 1e-5

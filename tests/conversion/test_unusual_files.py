@@ -497,3 +497,19 @@ def test_nodes_of_very_many_inputs_are_refused_before_work_in_their_square(tmp_p
         model.graph.node.append(helper.make_node("Outer", ["x"], ["y"], domain="custom"))
     with pytest.raises(opsetta.OpsettaError, match="too many inputs"):
         lowered(model, tmp_path / "model.onnx", 13)
+
+
+def test_a_removed_operator_has_the_version_that_has_its_attributes(tmp_path):
+    """Upsample has the attribute `scales` below opset 9, an input from there on, and ends at opset 10."""
+    model = onnx.parser.parse_model("""
+        <ir_version: 8, opset_import: ["" : 13]>
+        net (float[1, 1, 2, 2] x) => (float[1, 1, 4, 6] y) {
+          y = Upsample <scales = [1.0, 1.0, 2.0, 3.0]> (x)
+        }""")
+    onnx.save(model, tmp_path / "m.onnx")
+    image = np.arange(4, dtype=np.float32).reshape(1, 1, 2, 2)
+    for opset in (7, 9, 10, 17):
+        converted = opsetta.load(tmp_path / "m.onnx").lower(opset)
+        np.testing.assert_array_equal(converted(image), image.repeat(2, 2).repeat(3, 3))
+    with pytest.raises(opsetta.InferenceError, match="the original does not run"):
+        converted.verify((image,))

@@ -132,6 +132,9 @@ class GraphTrace:
         kernels: results to reuse in further runs; None if results depend on other than these properties.
         copies: the calls that must copy exactly if they copy in the graph; without kernels.
         written: the nodes with values to whose memory the graph writes.
+
+    Attributes:
+        of_sizes: the tensors that the model makes of sizes.
     """
 
     def __init__(
@@ -146,7 +149,7 @@ class GraphTrace:
         self._nodes = list(module.graph.nodes)
         self._kernels = kernels
         self._copies = copies
-        self._of_sizes = TensorsOfSizes(module.graph)
+        self.of_sizes = TensorsOfSizes(module.graph)
 
     def trace(self, inputs: Sequence[object], recorder: OperatorRecorder, sizes: PromisedSizes) -> None:
         """Run the graph on tensors, and record its operators and results.
@@ -182,7 +185,7 @@ class GraphTrace:
                 if isinstance(node.target, OpOverload) and schema_of(node.target).name in ASSERTIONS:
                     values[node] = None
                     continue
-                if node in self._of_sizes.parts:
+                if node in self.of_sizes.parts:
                     continue
                 values[node] = self._call(node, values, recorder)
                 if node in self._copies:
@@ -200,9 +203,9 @@ class GraphTrace:
     ) -> object:
         """Run an operator, or reuse its results for arguments with the same properties."""
         target: Any = node.target
-        if node in self._of_sizes:
+        if node in self.of_sizes:
             with recorder if self._kernels is not None else contextlib.nullcontext():
-                tensor = self._of_sizes.make(node, values)
+                tensor = self.of_sizes.make(node, values)
             return tensor if self._kernels is None else describe_value(tensor, recorder)
         if self._kernels is None or not isinstance(target, OpOverload):
             args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), values.__getitem__)

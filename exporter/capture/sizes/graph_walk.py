@@ -55,6 +55,7 @@ class GraphWalk:
         run: calls an operator with its arguments.
         same_value: operators whose result counts as the same value as their argument.
         sizes: the sizes that the graph promises in this run.
+        of_sizes: the tensors that the model makes of sizes.
 
     Attributes:
         trace: the differences between the sizes of the graph's values and those that it promises; it has no
@@ -69,11 +70,12 @@ class GraphWalk:
         run: Run,
         same_value: Container[str],
         sizes: PromisedSizes,
+        of_sizes: TensorsOfSizes,
     ):
         self.trace = Trace()
         self._module = module
         self._nodes = iter(module.graph.nodes)
-        self._of_sizes = TensorsOfSizes(module.graph)
+        self._of_sizes = of_sizes
         self._inputs = iter(inputs)
         self._run = run
         self._same_value = same_value

@@ -209,7 +209,7 @@ class Tracer:
         def run(recorder: OperatorRecorder, call_leaves: list[object]) -> None:
             inputs = self._inputs(call_leaves)
             module, same_value = self._program.graph_module, _SAME_VALUE | _COPIES_OF_ALL
-            walk = GraphWalk(module, inputs, self._run, same_value, sizes)
+            walk = GraphWalk(module, inputs, self._run, same_value, sizes, self._graph.of_sizes)
             walks.append(walk)
             with contextlib.suppress(EndsRun):
                 with observe_operators(walk.call):

@@ -15,6 +15,7 @@ from ...devices.memory_amounts import EXTRA_WORK, memory_amount
 from ..options import export as options
 from ..options.named_values import parse_sizes
 from ..terminal.output import say
+from ..terminal.tables import count_text
 from .editing import load_as_onnx
 
 Mode = Annotated[str, typer.Option(help="inference, or train for a training graph.")]
@@ -231,8 +232,8 @@ def prepack(
         print(json.dumps(summary, indent=2))
         return
     say(
-        f"{output / PACKED}: {len(manifest.blobs)} packed weights, {size} bytes; {MANIFEST} says where they "
-        "are valid"
+        f"{output / PACKED}: {count_text(len(manifest.blobs), 'packed weight')}, {size} bytes; "
+        f"{MANIFEST} says where they are valid"
     )
 
 
@@ -247,7 +248,7 @@ def stream(
         typer.Option(help="Show the segments for this memory of weights and activations, such as 200MB."),
     ] = None,
     lookahead: Annotated[
-        int | None, typer.Option(help="Show the segments if so many of them are read ahead.")
+        int | None, typer.Option(min=0, help="Show the segments if so many of them are read ahead.")
     ] = None,
     trusted: options.Trusted = False,
     as_json: options.Json = False,
@@ -267,7 +268,7 @@ def stream(
     index = Index.from_folder(output)
     size = sum(weight.size for weight in index.weights)
     facts = {"folder": str(output), "weights": len(index.weights), "weight_bytes": size}
-    text = f"{output / INDEX}: {len(index.weights)} weights, {size} bytes"
+    text = f"{output / INDEX}: {count_text(len(index.weights), 'weight')}, {size} bytes"
     if budget is not None or lookahead is not None:
         with StreamingSession(
             output, budget=budget, lookahead=lookahead, verify="size", trusted=trusted
@@ -279,8 +280,8 @@ def stream(
                 "activations": session.activations,
             }
         text += (
-            f"; {facts['segments']} segments of {facts['largest_segment']} bytes at most, lookahead "
-            f"{facts['lookahead']}, {facts['activations']} bytes of activations"
+            f"; {count_text(len(session.segments), 'segment')} of {facts['largest_segment']} bytes at most, "
+            f"lookahead {facts['lookahead']}, {facts['activations']} bytes of activations"
         )
     if as_json:
         print(json.dumps(facts, indent=2))

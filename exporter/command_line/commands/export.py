@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
+from ....registration import UsageError
 from ...torch_boundary.requirements import need_torch
 from ..options import export as options
 from ..options import quantization
@@ -78,9 +79,10 @@ def export(
         return huggingface.export_folder(context, quantized)
     factory = huggingface.need_factory(context, factory)
     # An output that cannot be written is refused before the long work, not after it.
-    written = Output(output)
+    written, begin = Output(output), time.perf_counter()
+    if not verify and (rtol is not None or atol is not None):
+        raise UsageError("--rtol and --atol are the tolerances of --verify: pass it, too")
     need_torch("exporting")
-    begin = time.perf_counter()
     with quiet_stdout(), stages() as stage, torch_boundary(stage):
         example = load(factory, symbolics, inputs)
         program = _export_example(context, example, to_opset, loaded_target, stage)
@@ -91,12 +93,11 @@ def export(
         stage("writing")
         written.save(model, external_data, **({"weights": "reference"} if reference_weights else {}))
     target_facts, target_lines = describe_target(model.model, loaded_target)
-    node_count = model.model.graph.num_nodes()
     facts = {
         "file": str(output),
         "opset": program.opset,
         "bytes": written.size,
-        "nodes": node_count,
+        "nodes": (node_count := model.model.graph.num_nodes()),
         "inputs": program.input_names,
         "outputs": program.output_names,
         "seconds": round(time.perf_counter() - begin, 3),

@@ -53,8 +53,8 @@ def check(
     as_json: options.Json = False,
 ) -> None:
     """Check that nodes are valid, and which targets support a file."""
-    if target is not None and inplace:
-        raise UsageError("--target and --inplace exclude each other")
+    if (target is not None) + inplace + run > 1:
+        raise UsageError("--target, --inplace and --run are separate checks: pass one of them")
     if target is not None:
         check_target(model, target, trusted, as_json)
         return
@@ -251,7 +251,7 @@ def _show_totals(totals: dict[str, Any]) -> None:
     macs = f"{totals['macs']:,}" if isinstance(totals["macs"], int) else totals["macs"] or "unknown"
     say(f"parameters: {totals['parameters']:,}; multiplications with additions (MACs): {macs}")
     peak = totals["peak_bytes"]
-    memory = "unknown, because a size is (--dim sets one)" if peak is None else size_text(peak)
+    memory = "for fixed sizes only (--dim NAME=SIZE)" if peak is None else size_text(peak)
     say(f"memory of results, planned: {memory}")
     for subject in ("operator", "module"):
         sums = totals[f"bytes_by_{subject}"]

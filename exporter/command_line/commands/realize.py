@@ -10,7 +10,7 @@ import typer
 from ..options import export as options
 from ..terminal.output import Output
 from ..terminal.tables import count_text
-from .editing import load_as_onnx
+from .editing import load_as_onnx, output_path
 
 
 def realize(
@@ -31,7 +31,7 @@ def realize(
     """Rewrite a model for an engine that supports only a part of ONNX."""
     from ...realizing import realize as rewrite
 
-    written = Output(output)
+    written = Output(output_path(model, output, "realized"))
     rewritten = rewrite(load_as_onnx(model, trusted), passes)
     written.save(rewritten, external_data)
     node_count = rewritten.model.graph.num_nodes()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import pathlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -93,7 +94,8 @@ def report(
                 page_options |= capture_options(example, dynamic, giver, **capturing)
                 written_report = _of_example(example, output, to | page_options)
         else:
-            written_report = _of_file(model, output, trusted, to, page_options)
+            capture_choices = inputs, dynamic, symbolics, *capturing.values()
+            written_report = _of_file(model, output, trusted, to, page_options, capture_choices)
     if as_json:
         print_json(written_report.to_json())
     else:
@@ -112,9 +114,23 @@ def _of_example(example: Example, output: pathlib.Path, options: dict[str, Any])
 
 
 def _of_file(
-    path: str, output: pathlib.Path, trusted: bool, to: dict[str, Any], page_options: dict[str, Any]
+    path: str,
+    output: pathlib.Path,
+    trusted: bool,
+    to: dict[str, Any],
+    page_options: dict[str, Any],
+    capture_choices: Sequence[object],
 ) -> Report:
-    """The report of an ONNX file, a source file, or a file of another framework."""
+    """The report of an ONNX file, a source file, or a file of another framework.
+
+    Raises:
+        UsageError: there are options about the capture of a PyTorch model.
+    """
+    if any(capture_choices):
+        raise UsageError(
+            f"'{path}' is not a PyTorch model, which --input, --dynamic, --input-names, --output-names, "
+            "--mutations, --capture, --specialize, --weights and --symbolics are for"
+        )
     from ...load_model import load as load_model
     from ...program import SourceModel
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ....registration import UsageError
 from ....registration.opsets import MAXIMUM_OPSET, MINIMUM_OPSET
 from ..options import export as options
 from ..terminal.output import say
@@ -40,6 +41,8 @@ def targets(
     """List the runtimes and devices that --target names."""
     from ...devices.targets.load_target import load_target, target_names
 
+    if as_markdown and as_json:
+        raise UsageError("--markdown and --json exclude each other")
     loaded_targets = [load_target(name) for name in target_names()]
     if as_json:
         print_json({"targets": [_as_json(target) for target in loaded_targets]})

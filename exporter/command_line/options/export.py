@@ -37,10 +37,10 @@ Symbolics = Annotated[
     typer.Option("--symbolics", metavar="FILE.py", help="A file with symbolic functions to load first."),
 ]
 Rtol = Annotated[
-    float | None, typer.Option(help="Relative tolerance; the default depends on the element type.")
+    float | None, typer.Option(min=0, help="Relative tolerance; the default depends on the element type.")
 ]
 Atol = Annotated[
-    float | None, typer.Option(help="Absolute tolerance; the default depends on the element type.")
+    float | None, typer.Option(min=0, help="Absolute tolerance; the default depends on the element type.")
 ]
 OutputFile = Annotated[
     pathlib.Path, typer.Option("--output", "-o", help="The file to write; - is standard output.")

@@ -47,8 +47,8 @@ def pixel_arguments(text: str | None) -> dict[str, Any] | None:
             elif word == "resize":
                 arguments["resizes"] = True
             elif equals and name == "resize":
-                height, _, width = value.partition("x")
-                arguments["size"] = int(height), int(width or height)
+                height, by, width = value.partition("x")
+                arguments["size"] = int(height), int(width if by else height)
             elif word in ("NHWC", "NCHW"):
                 arguments["layout"] = word
             elif word in ("uint8", "float32", "float16"):

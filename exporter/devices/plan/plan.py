@@ -194,8 +194,8 @@ def _check_dimensions(model: ir.Model, sizes: Mapping[str, int] | None) -> Dimen
     for name, size in (sizes or {}).items():
         if name not in names:
             raise UsageError(
-                f"there is no dimension '{name}'; the dimensions of the inputs are "
-                f"{sorted(names) or 'unnamed'}"
+                f"there is no dimension '{name}'; "
+                + (f"the inputs have {', '.join(sorted(names))}" if names else "the inputs have no named one")
             )
         if not isinstance(size, int) or isinstance(size, bool) or size < 0:
             raise UsageError(f"the size of dimension '{name}' must be a number, not {size!r}")

@@ -27,11 +27,14 @@ _MEANINGLESS = frozenset({"consumed_inputs"})
 
 
 @functools.lru_cache(maxsize=4096)
-def schema_of(op_type: str, opset: int) -> OperatorSchema | None:
-    """The operator version for a file of this opset; for a removed operator, its last version.
+def schema_of(
+    op_type: str, opset: int, attribute_names: frozenset[str] = frozenset()
+) -> OperatorSchema | None:
+    """The operator version for a file of this opset.
 
-    onnxruntime's optimizer writes some operators below the opset at which they begin, with the meaning of
-    their first version.
+    For a removed operator, it is the last version that has the attributes, such as version 7 of Upsample for
+    `scales`. onnxruntime's optimizer writes some operators below the opset at which they begin, with the
+    meaning of their first version.
     """
     version_at_opset = schemas.operator_schema(op_type, opset)
     if version_at_opset is not None:
@@ -41,7 +44,9 @@ def schema_of(op_type: str, opset: int) -> OperatorSchema | None:
     ]
     if not earlier_schemas and op_type in WRITTEN_EARLY:
         return schemas.operator_schemas(op_type)[0]
-    return earlier_schemas[-1] if earlier_schemas else None
+    fitting = [schema for schema in earlier_schemas if attribute_names <= schema.attributes.keys()]
+    candidates = fitting or earlier_schemas
+    return candidates[-1] if candidates else None
 
 
 def meaning_changes(registry: Registry) -> dict[str, list[int]]:

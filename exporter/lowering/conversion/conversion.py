@@ -197,8 +197,8 @@ class Conversion(Driver[FileScope]):
             return self._expand_function(
                 function, [self._map_value(v, scope) for v in node.inputs], attributes
             )
-        schema = binding.schema_of(node.op_type, scope.opset) if node.domain in ("", "ai.onnx") else None
-        if schema is None:
+        schema = binding.schema_of(node.op_type, scope.opset, frozenset(attributes))
+        if schema is None or node.domain not in ("", "ai.onnx"):
             return self._without_schema(node, attributes, scope)
         constant = converted_constants.constant_of(self.context, node.op_type, attributes)
         if constant is not None:

@@ -171,6 +171,7 @@ def test_16_bits_lose_less_and_need_the_operators_of_onnxruntime_below_21(folder
     for opset in (13, 21):
         model = opsetta.load(folder / "m.onnx").lower(opset, target="qnn", dims={"batch": 1})
         quantized = model.quantize(folder / "data.npz", activations=activations, weights="int8")
+        assert quantized.opset == opset
         domains = {node.domain for node in quantized.model.graph if "Quantize" in node.op_type}
         assert domains == ({"com.microsoft"} if opset == 13 else {""})
         assert quantized.accuracy.outputs[0].relative_error < 0.02

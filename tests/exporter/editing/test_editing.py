@@ -68,7 +68,7 @@ def test_formulas_and_conditions_keep_the_other_dimensions(model):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"dims": {"depth": 1}}, "no dynamic dimension 'depth': its dynamic dimensions are batch, h, w"),
+        ({"dims": {"depth": 1}}, "no dynamic dimension 'depth': their dynamic dimensions are batch, h, w"),
         ({"dims": {"batch": -1}}, "must be 0 or more"),
         ({"shapes": {"image": (1,)}}, "no input 'image': its inputs are images"),
         ({"shapes": {"images": (1, 3)}}, "has 4 dimensions"),
@@ -223,7 +223,7 @@ def test_inputs_are_fixed_and_outputs_removed(model):
     from_array = model.edit(constants={"images": np.ones((2, 3, 4, 6))})
     assert shapes(from_array) == [["2", "n", "4"], ["2", "4"]]
     np.testing.assert_allclose(from_array.run({})[1], expected, rtol=1e-6)
-    with pytest.raises(opsetta.UsageError, match="is no value for input 'images'"):
+    with pytest.raises(opsetta.UsageError, match="has the shape .2, 5, 4, 6.; the input has"):
         model.edit(constants={"images": np.ones((2, 5, 4, 6))})
     with pytest.raises(opsetta.UsageError, match="at least one output"):
         model.edit(drop_outputs=["boxes", "mean"])
@@ -267,6 +267,8 @@ def test_pixels_are_transposed_resized_and_normalized(model, opset):
     # An image of the model's own size stays as it is.
     np.testing.assert_allclose(resized(PIXELS)[1], expected, rtol=1e-4, atol=1e-4)
     assert resized(np.zeros((2, 9, 5, 3), np.uint8))[1].shape == (2, 4)
+    # The sizes behind the resized image are those of the model.
+    assert shapes(resized)[1] == shapes(sized)[1]
     with pytest.raises(opsetta.OpsettaError, match="no fixed height and width"):
         model.preprocess(resizes=True)
     dynamic = model.lower(opset).preprocess(mean=mean, std=std, size=(4, 6))
@@ -296,6 +298,10 @@ def test_scores_become_probabilities_classes_or_the_largest(model, opset):
     largest = lowered.postprocess("topk", 2)
     assert largest.output_names == ["scores", "classes", "mean"]
     np.testing.assert_array_equal(largest(IMAGES)[0], -np.sort(-scores)[..., :2])
+    every = lowered.postprocess("topk")
+    np.testing.assert_array_equal(every(IMAGES)[0], -np.sort(-scores)[..., :5])
+    with pytest.raises(opsetta.OpsettaError, match=f"has {scores.shape[-1]} classes: topk cannot return 99"):
+        lowered.postprocess("topk", 99)
     with pytest.raises(opsetta.UsageError, match="softmax, argmax, topk"):
         lowered.postprocess("median")
     with pytest.raises(opsetta.UsageError, match="'topk' takes no iou"):

@@ -49,8 +49,15 @@ def device_form(plan: PlanFacts) -> tuple[bytes, bytes]:
         PlanError: the plan has no model or formulas instead of sizes; the opset is below 13; the runtime
             lacks operators of the model; or a sub-graph has sizes that are not known.
     """
-    if plan.model is None or plan.peak is None:
-        raise PlanError("a device needs the model and the sizes of all dimensions")
+    if plan.model is None:
+        raise PlanError("a device needs a plan with its model")
+    if plan.peak is None:
+        names = {str(size) for value in plan.model.graph.inputs for size in value.shape or ()}
+        listed = ", ".join(sorted(name for name in names if not name.isdecimal())) or "data-dependent sizes"
+        raise PlanError(
+            f"a device needs numbers for all sizes, but the model has {listed}: set dynamic dimensions, such "
+            "as --dim batch=1 or sizes={'batch': 1}"
+        )
     opset = plan.model.graph.opset_imports.get("", 0)
     if opset < _LOWEST_OPSET:
         raise PlanError(
