@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..fake_tensors import FakeTensor
+from ...fake_tensors import FakeTensor
 
 _MASKS = (torch.bool, torch.uint8)
 
