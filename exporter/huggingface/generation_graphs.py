@@ -110,7 +110,9 @@ class PromptParts:
             if DEEPSTACK_EMBEDS in inputs:
                 rows, columns = is_medium.nonzero()
                 inputs[DEEPSTACK_EMBEDS][rows, :, columns] = features[DEEPSTACK_FEATURES].transpose(1, 0, 2)
-        if GRIDS in self._encoder.inputs:
+        positions = self._decoder_inputs.get("position_ids")
+        # Decoders of some models with grids count positions as for text.
+        if GRIDS in self._encoder.inputs and positions is not None and len(positions.shape or ()) == 3:
             inputs[PROMPT_POSITIONS] = grid_positions(tokens, mask, self._medium_token, grids, self._merge)
         return inputs
 

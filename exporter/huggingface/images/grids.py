@@ -7,11 +7,12 @@ image. Here all of it is computed from the grids in the graph, so the number and
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ....registration import UsageError
@@ -39,6 +40,10 @@ GRID_ARGUMENTS = frozenset(
 PATCHES, IMAGES = "num_patches", "num_images"
 _BLOCKS = ((2, 3), (4, 1), (1, 2))
 """The rows and columns of the images of the example, in blocks of merged patches."""
+_SIZES = (("spatial_merge_size",), ("patch_size",), ("in_channels", "num_channels"))
+"""What the configuration of an encoder needs, under one of some names."""
+_MEMBERS = ("pooler_output", "last_hidden_state")
+"""The members of an encoder's result that models make features of."""
 SEGMENTS = "opsetta_flash_segments"
 """The name of an attention; because of "flash", transformers leaves the images to it as segments."""
 
@@ -62,23 +67,34 @@ def encode_call(source: TaskModel, encoder: torch.nn.Module) -> tuple[ExampleCal
         UsageError: it computes features with more than this part.
     """
     inputs = dict(zip(("pixel_values", GRIDS), _example_images(encoder, source.model.dtype), strict=True))
-    layers: int | None = trial_run(source.model, inputs, use_cache=False, call=_count_inner_features)
-    if layers is None:
+    path: _FeaturesPath | None = trial_run(source.model, inputs, use_cache=False, call=_follow_features)
+    if path is None:
         raise UsageError(
             f"{type(source.model).__name__} changes the features of its {type(encoder).__name__}, which "
             "image-text-to-text does not support: export its parts with opsetta.huggingface and "
             "export_for_generation"
         )
-    outputs = (*FEATURES, DEEPSTACK_FEATURES) if layers else FEATURES
+    outputs = (*FEATURES, DEEPSTACK_FEATURES) if path.layers else FEATURES
     axes = {"pixel_values": {0: PATCHES}, GRIDS: {0: IMAGES}}
-    return ExampleCall(_encode, inputs, other_axes=axes, outputs=outputs), layers
+    call = functools.partial(_encode, path=path)
+    return ExampleCall(call, inputs, other_axes=axes, outputs=outputs), path.layers
 
 
 def _example_images(encoder: torch.nn.Module, dtype: torch.dtype) -> tuple[torch.Tensor, torch.Tensor]:
-    """The patches and the grids of images of different sizes."""
+    """The patches and the grids of images of different sizes.
+
+    Raises:
+        UsageError: the configuration of the encoder has other sizes.
+    """
     import torch
 
     config = cast("Any", encoder.config)
+    missing = next((names for names in _SIZES if not any(hasattr(config, name) for name in names)), None)
+    if missing is not None:
+        raise UsageError(
+            f"the configuration of {type(encoder).__name__} has no {' or '.join(missing)}, from which an "
+            "example of images is made: export its parts with opsetta.huggingface and export_for_generation"
+        )
     merge = config.spatial_merge_size
     grids = torch.tensor([[1, rows * merge, columns * merge] for rows, columns in _BLOCKS])
     # A patch has all pixels of some frames, one after the other; sizes may be a number or one for each axis.
@@ -110,27 +126,72 @@ def features_call(source: TaskModel) -> ExampleCall:
     return ExampleCall(call, inputs, other_axes=axes, outputs=(output,))
 
 
-def _count_inner_features(model: PreTrainedModel, **inputs: torch.Tensor) -> int | None:
-    """The number of features for inner layers; None for a model that changes what its encoder returns."""
+@dataclasses.dataclass(frozen=True)
+class _FeaturesPath:
+    """How a model makes the features of images of the result of its encoder.
+
+    Attributes:
+        member: of the result.
+        projector: the name of the module that the member goes through; None if it is the features themselves.
+        joins_axes: whether the projector reads the first two axes of the member as one.
+        layers: the number of features for inner layers.
+    """
+
+    member: str
+    projector: str | None
+    joins_axes: bool
+    layers: int
+
+
+def _follow_features(model: PreTrainedModel, **inputs: torch.Tensor) -> _FeaturesPath | None:
+    """How a model makes the features of images; None if it does more than to call one module."""
     encoder = grid_encoder(model)
     assert encoder is not None
-    results: list[tuple[torch.Tensor, int]] = []
+    members: dict[str, torch.Tensor] = {}
+    layers = 0
+    calls: list[tuple[str, torch.Tensor, torch.Tensor]] = []
 
-    def record(module: torch.nn.Module, arguments: object, result: Any) -> None:
+    def record_encoder(module: torch.nn.Module, arguments: object, result: Any) -> None:
+        nonlocal layers
         # transformers replaces the members of this result.
-        results.append((result.pooler_output, len(getattr(result, DEEPSTACK_FEATURES, None) or ())))
+        members.update((name, result[name]) for name in _MEMBERS if result.get(name) is not None)
+        layers = len(getattr(result, DEEPSTACK_FEATURES, None) or ())
+
+    def record(name: str, module: torch.nn.Module, arguments: object, options: object, result: Any) -> None:
+        match arguments, options:
+            case (torch.Tensor() as argument,), {} if members and isinstance(result, torch.Tensor):
+                calls.append((name, argument, result))
+
+    import torch
 
     with contextlib.ExitStack() as stack:
-        stack.callback(encoder.register_forward_hook(record).remove)
+        stack.callback(encoder.register_forward_hook(record_encoder).remove)
+        for name, module in model.named_modules():
+            hook = functools.partial(record, name)
+            stack.callback(module.register_forward_hook(hook, with_kwargs=True).remove)
         features = getattr(model, "get_image_features")(**inputs).pooler_output  # noqa: B009
-    [(whole, layers)] = results
-    # transformers splits the features by image: the parts share the memory of the whole.
-    memory = whole.untyped_storage().data_ptr()
-    is_whole = all(part.untyped_storage().data_ptr() == memory for part in features)
-    return layers if is_whole else None
+    for member, whole in members.items():
+        # transformers splits the features by image: the parts share the memory of the whole.
+        if _are_same(features, whole):
+            return _FeaturesPath(member, None, False, layers)
+        for name, argument, result in calls:
+            if _are_same([argument], whole) and _are_same(features, result):
+                return _FeaturesPath(member, name, argument.ndim < whole.ndim, layers)
+    return None
 
 
-def _encode(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor | tuple[torch.Tensor, ...]:
+def _are_same(parts: Sequence[torch.Tensor], whole: torch.Tensor) -> bool:
+    """Whether tensors lie in the memory of another one, and have as many elements together."""
+    memories = {part.untyped_storage().data_ptr() for part in parts}
+    return (
+        memories == {whole.untyped_storage().data_ptr()}
+        and sum(part.numel() for part in parts) == whole.numel()
+    )
+
+
+def _encode(
+    model: PreTrainedModel, inputs: Inputs, past: Pairs, *, path: _FeaturesPath
+) -> torch.Tensor | tuple[torch.Tensor, ...]:
     """The features of all images, one after the other: `[positions, width]`; then those of inner layers."""
     import torch
 
@@ -139,7 +200,12 @@ def _encode(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor
     with _computed_in_graph(encoder, inputs[GRIDS], inputs["pixel_values"].shape[0]):
         result = encoder(inputs["pixel_values"].to(model.dtype), inputs[GRIDS])
     deepstack = getattr(result, DEEPSTACK_FEATURES, None)
-    features: torch.Tensor = result.pooler_output
+    features: torch.Tensor = result[path.member]
+    if path.projector is not None:
+        projected = model.get_submodule(path.projector)(
+            features.flatten(0, 1) if path.joins_axes else features
+        )
+        features = projected.reshape(-1, projected.shape[-1])
     return (features, torch.stack(list(deepstack))) if deepstack else features
 
 
@@ -245,7 +311,9 @@ def attend_in_segments(
     # Layers with windows pass the second result of `get_vision_window_index`.
     segment = segments["window" if cu_seq_lens_q is segments.get("window") else "image"]
     mask = segment[:, None] == segment
-    output = torch.nn.functional.scaled_dot_product_attention(query, key, value, mask, scale=scaling)
+    output = torch.nn.functional.scaled_dot_product_attention(
+        query, key, value, mask, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
+    )
     return output.transpose(1, 2), None
 
 

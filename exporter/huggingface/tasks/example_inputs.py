@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ....registration import UsageError
 from ..folder import read_json
@@ -43,6 +43,9 @@ _SIZES = {
 _DEFAULT_IMAGE_SIZE = 224
 _DEFAULT_STRIDE = 320
 _FRAMES = 24
+_CHARACTERS = 128
+_FRAME_COUNTS = ("num_frames", "frames_per_clip")
+"""The names of the number of frames of a video in configurations."""
 
 MakeInput = Callable[[TaskModel, Axes], "torch.Tensor | None"]
 """Makes an example of an input with its dynamic axes; None for an input that the model does without."""
@@ -59,9 +62,15 @@ def make_inputs(
         replacements: other functions than those of `_MAKERS`.
 
     Raises:
-        UsageError: the configuration has no size of an input.
+        UsageError: the configuration has no size of an input, or an input can be anything.
     """
     makers = {**_MAKERS, **(replacements or {})}
+    unknown = next((name for name in inputs if name not in makers), None)
+    if unknown is not None:
+        raise UsageError(
+            f"models of type '{source.config.model_type}' have the input {unknown}, of which this task makes "
+            "no example: export the model with opsetta.export"
+        )
     try:
         examples = {name: makers[name](source, axes) for name, axes in inputs.items()}
     except AttributeError as error:
@@ -76,7 +85,9 @@ def _tokens(source: TaskModel, axes: Axes) -> torch.Tensor:
     import torch
 
     shape = _shape(axes)
-    size = source.config.get_text_config(decoder=True).vocab_size
+    config = source.config.get_text_config(decoder=True)
+    # CANINE reads characters, and has as many embeddings as buckets.
+    size = _CHARACTERS if hasattr(config, "num_hash_buckets") else config.vocab_size
     return torch.remainder(torch.arange(math.prod(shape)).reshape(shape) * 7 + 3, size)
 
 
@@ -93,6 +104,10 @@ def _token_types(source: TaskModel, axes: Axes) -> torch.Tensor | None:
     """Zeros, if the tokenizer gives this input."""
     import torch
 
+    sizes = getattr(source.config, "type_vocab_sizes", None)
+    if isinstance(sizes, list):
+        # TAPAS numbers the columns and rows of a table, and what else it says of a cell.
+        return torch.zeros(*_shape(axes), len(sizes), dtype=torch.int64)
     input_names = read_json(source.folder / "tokenizer_config.json").get("model_input_names")
     if input_names is None:
         uses_types = getattr(source.config, "type_vocab_size", 0) > 1
@@ -144,8 +159,10 @@ def vision_config(source: TaskModel) -> object:
 def _image(source: TaskModel, axes: Axes) -> torch.Tensor:
     """An image, or the frames of a video for models that have a number of frames."""
     timm_shape = timm_image_shape(source.config)
-    channels = getattr(vision_config(source), "num_channels", 3) if timm_shape is None else timm_shape[0]
-    frames = getattr(source.config, "num_frames", None) or getattr(source.config, "frames_per_clip", None)
+    vision = vision_config(source)
+    channels = getattr(vision, "num_channels", 3) if timm_shape is None else timm_shape[0]
+    sizes = (getattr(part, name, None) for part in (source.config, vision) for name in _FRAME_COUNTS)
+    frames = next((size for size in sizes if size), None)
     shape = [channels, *image_size(source)]
     if frames is not None:
         shape.insert(0, frames)
@@ -178,12 +195,17 @@ def _sound(source: TaskModel, axes: Axes) -> torch.Tensor:
     return random_tensor(_SIZES[axes[0]], *shape, dtype=source.model.dtype)
 
 
-def masks_sounds(source: TaskModel) -> bool:
-    """Whether the feature extractor of the folder makes a mask of sounds that are padded to one length."""
-    extractor = read_json(source.folder / "preprocessor_config.json") or read_json(
+def _feature_extractor(source: TaskModel) -> dict[str, Any]:
+    """The settings of the folder's feature extractor."""
+    settings: dict[str, Any] = read_json(source.folder / "preprocessor_config.json") or read_json(
         source.folder / "processor_config.json"
     ).get("feature_extractor", {})
-    return bool(extractor.get("return_attention_mask"))
+    return settings
+
+
+def masks_sounds(source: TaskModel) -> bool:
+    """Whether the feature extractor of the folder makes a mask of sounds that are padded to one length."""
+    return bool(_feature_extractor(source).get("return_attention_mask"))
 
 
 def sound_mask(sounds: torch.Tensor) -> torch.Tensor:
@@ -209,6 +231,8 @@ def _spectrogram(source: TaskModel, axes: Axes) -> torch.Tensor:
     else:
         names = ("feature_projection_input_dim", "input_feat_per_channel", "num_mel_bins")
         bins = next((getattr(config, name) for name in names if hasattr(config, name)), None)
+        # The configuration of Gemma 4 does not say it.
+        bins = bins or _feature_extractor(source).get("feature_size")
         shape = (_FRAMES, config.num_mel_bins if bins is None else bins)
     return random_tensor(_SIZES[axes[0]], *shape, dtype=source.model.dtype)
 

@@ -32,7 +32,7 @@ _MEDIA = {"image", "video", "audio"}
 
 
 def check_reads_text(
-    model: PreTrainedModel, task: str, *, takes_boxes: bool, takes_text_alone: bool = False
+    model: PreTrainedModel, task: str, *, takes_boxes: bool, output_of_text: str | None = None
 ) -> None:
     """Refuse a model that reads or writes something besides text.
 
@@ -43,7 +43,7 @@ def check_reads_text(
         model: to check.
         task: the name of the task.
         takes_boxes: whether the task has an input for the position of each token on a page.
-        takes_text_alone: whether the task is also for models that read texts without any image or sound.
+        output_of_text: that models return for texts without any image or sound, if the task is for them, too.
 
     Warns:
         UserWarning: the model reads images or sounds, too, for which the file has no inputs.
@@ -54,17 +54,17 @@ def check_reads_text(
     # The class attribute `input_modalities` is inherited: the text model of Gemma 3 has that of images.
     parameters = inspect.signature(type(model).forward).parameters
     modalities = {modality for name, modality in _INPUTS_BESIDE_TEXT.items() if name in parameters}
-    if isinstance(getattr(model.config, "type_vocab_sizes", None), list):
-        modalities.add("table")  # TAPAS numbers the rows and columns of a table in its `token_type_ids`.
     # Decoders read texts without images and sounds, and so do encoders in which the features of these replace
     # tokens. Models that compare texts with images have no hidden states of both.
-    replaces_tokens = any(hasattr(model, f"get_{medium}_features") for medium in _MEDIA)
+    replaces_tokens = any(
+        hasattr(part, f"get_{medium}_features") for part in model.modules() for medium in _MEDIA
+    )
     if (
-        takes_text_alone
+        output_of_text is not None
         and modalities
         and modalities <= _MEDIA
         and (replaces_tokens or "past_key_values" in parameters)
-        and returns(model, "last_hidden_state")
+        and returns(model, output_of_text)
     ):
         warn(
             f"the file is for texts alone, although {type(model).__name__} is a model of "

@@ -58,7 +58,7 @@ class Task:
                 source.model,
                 self.name,
                 takes_boxes="bbox" in self.files[0].inputs,
-                takes_text_alone=self.takes_text_alone,
+                output_of_text=self.files[0].outputs[0] if self.takes_text_alone else None,
             )
         config = source.model.config
         if getattr(config, "rescale_every", 0):

@@ -39,6 +39,7 @@ _SOUND = {name: {0: BATCH, 1: SAMPLES} for name in (*SOUND_INPUTS, "attention_ma
 _TEXTS_AND_IMAGES = {
     "input_ids": {0: TEXT_BATCH, 1: SEQUENCE},
     "pixel_values": {0: IMAGE_BATCH},
+    "pixel_values_videos": {0: IMAGE_BATCH},
     "attention_mask": {0: TEXT_BATCH, 1: SEQUENCE},
 }
 _QUESTION = {**_TEXT, **_IMAGE, "pixel_mask": {0: BATCH, 1: HEIGHT, 2: WIDTH}}
@@ -48,7 +49,7 @@ _SELF_CACHE = ("present.{layer}.decoder.key", "present.{layer}.decoder.value")
 _CROSS_CACHE = ("present.{layer}.encoder.key", "present.{layer}.encoder.value")
 _DECODER_OUTPUTS = ("logits", *_SELF_CACHE, *_CROSS_CACHE)
 _BOXES = ("logits", "pred_boxes")
-_COMPARED = ("text_embeds", "image_embeds")
+_COMPARED = ("text_embeds", "image_embeds", "video_embeds")
 
 
 def _encoder_decoder_files(
@@ -115,6 +116,7 @@ def _single(
         combines=combines,
         model_type=model_type,
         sentence_transformers_name=sentence_transformers_name,
+        takes_text_alone=True,
     )
 
 
@@ -302,6 +304,7 @@ _TASKS = (
         functools.partial(single_run.text_classes, inputs=_PAGE),
         (GraphFile("model.onnx", _PAGE, ("logits",), _OPTIONAL_AXES),),
         sentence_transformers_name="sequence-classification",
+        takes_text_alone=True,
     ),
     _single("token-classification", "TokenClassification", "TOKEN_CLASSIFICATION", _PAGE, ("logits",)),
     _single(
@@ -366,7 +369,7 @@ _TASKS = (
         "ZeroShotImageClassification",
         "ZERO_SHOT_IMAGE_CLASSIFICATION",
         _TEXTS_AND_IMAGES,
-        ("logits_per_image", "logits_per_text", *_COMPARED),
+        ("logits_per_image", "logits_per_video", "logits_per_text", *_COMPARED),
         combines=True,
     ),
     _single(

@@ -104,6 +104,17 @@ def dpr() -> transformers.DPRConfig:
     return transformers.DPRConfig(**_TEXT)
 
 
+def tables() -> transformers.TapasConfig:
+    return transformers.TapasConfig(**_TEXT)
+
+
+def videoprism() -> transformers.PretrainedConfig:
+    layers = {"num_spatial_layers": 1, "num_temporal_layers": 1, "num_auxiliary_layers": 1}
+    sizes = {"image_size": 32, "num_frames": 2, "tubelet_size": [1, 8, 8]}
+    width = {name: size for name, size in _LAYER.items() if name != "num_hidden_layers"}
+    return transformers.VideoPrismConfig(text_config=_TEXT, vision_config={**width, **layers, **sizes})
+
+
 def patches() -> transformers.PretrainedConfig:
     return transformers.CONFIG_MAPPING["qwen2_5_vl_vision"](
         hidden_size=16,

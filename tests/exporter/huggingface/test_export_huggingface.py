@@ -362,7 +362,6 @@ SMALL = {
         ("LayoutLMv3Model", "LayoutLMv3Config", "image, layout, text", None),
         ("VisualBertModel", "VisualBertConfig", "image, text", None),
         ("MarkupLMForSequenceClassification", "MarkupLMConfig", "markup, text", None),
-        ("TapasForSequenceClassification", "TapasConfig", "table, text", None),
     ],
 )
 def test_models_of_more_than_text_are_refused_by_name(architecture, config, modality, task, tmp_path):

@@ -12,6 +12,7 @@ from transformers.models.llava_next import modeling_llava_next
 from transformers.models.llava_onevision import modeling_llava_onevision
 
 import opsetta
+from opsetta.exporter.huggingface.graphs import TaskModel
 from opsetta.exporter.huggingface.images import grids
 from opsetta.exporter.huggingface.images.positions import continue_positions, grid_positions
 from opsetta.exporter.huggingface.images.tiles import _order_features, _resize_grid
@@ -79,6 +80,15 @@ def qwen3_experts():
     )
 
 
+def hyperclova():
+    """A projector of the model changes the features of the encoder, and positions are those of text."""
+    text = {**TEXT, "model_type": "llama", "head_dim": 8}
+    vision = qwen2_windows().vision_config.to_dict()
+    return transformers.HyperCLOVAXVisionV2Config(
+        text_config=text, vision_config=vision, image_token_id=IMAGE, video_token_id=VIDEO
+    )
+
+
 def pad_left(rows):
     width = max(map(len, rows))
     tokens = torch.tensor([[0] * (width - len(row)) + row for row in rows])
@@ -112,6 +122,7 @@ def compare(model, folder, inputs, **other_inputs):
     [
         ("Qwen3VLForConditionalGeneration", qwen3, 13),
         pytest.param("Qwen3VLMoeForConditionalGeneration", qwen3_experts, 18, marks=pytest.mark.sweep),
+        pytest.param("HyperCLOVAXVisionV2ForConditionalGeneration", hyperclova, 13, marks=pytest.mark.sweep),
         pytest.param("Qwen2VLForConditionalGeneration", qwen2, 18, marks=pytest.mark.sweep),
         pytest.param("Qwen2_5_VLForConditionalGeneration", qwen2_windows, 18, marks=pytest.mark.sweep),
     ],
@@ -123,7 +134,8 @@ def test_number_and_sizes_of_images_in_grids_are_dynamic(architecture, config, o
     generator = opsetta.TextGenerator(tmp_path / "out")
     for batch in ([[(4, 6)]], [[(2, 2), (8, 4)], [(6, 10)]], [[(6, 2)], []]):
         inputs = grid_prompts(batch)
-        compare(model, generator, inputs, mm_token_type_ids=(inputs["input_ids"] == IMAGE).int())
+        types = {"mm_token_type_ids": (inputs["input_ids"] == IMAGE).int()}
+        compare(model, generator, inputs, **(types if hasattr(model.model, "get_rope_index") else {}))
     with pytest.raises(opsetta.UsageError, match="are pixel_values, image_grid_thw, not pixel_values"):
         generator.generate([[IMAGE]], pixel_values=torch.ones(4, PATCH))
     with pytest.raises(opsetta.UsageError, match="has 1 features, and the tokens 2 image tokens"):
@@ -132,6 +144,42 @@ def test_number_and_sizes_of_images_in_grids_are_dynamic(architecture, config, o
             pixel_values=torch.ones(12, PATCH),
             image_grid_thw=[[1, 2, 2], [1, 2, 4]],
         )
+
+
+def exaone():
+    """The encoder has fewer keys and values than queries."""
+    vision = {**qwen2_windows().vision_config.to_dict(), "model_type": "exaone4_5_vision"}
+    vision["num_key_value_heads"] = 2
+    return transformers.Exaone4_5_Config(
+        text_config={**TEXT, "model_type": "exaone4"},
+        vision_config=vision,
+        image_token_id=IMAGE,
+        video_token_id=VIDEO,
+    )
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config"),
+    [
+        ("HyperCLOVAXVisionV2ForConditionalGeneration", hyperclova),
+        ("Exaone4_5_ForConditionalGeneration", exaone),
+    ],
+)
+def test_features_are_those_that_the_model_makes_of_its_encoder(architecture, config, tmp_path):
+    torch.manual_seed(0)
+    model = getattr(transformers, architecture)(config()).eval()
+    example, _ = grids.encode_call(TaskModel(model, model.config, tmp_path), grids.grid_encoder(model))
+    with torch.no_grad():
+        features = example.call(model, example.inputs, [])
+        expected = model.get_image_features(**example.inputs).pooler_output
+    torch.testing.assert_close(features, torch.cat(list(expected)))
+
+
+def test_a_configuration_without_the_sizes_of_patches_is_refused():
+    config = transformers.BertConfig(patch_size=2, spatial_merge_size=2)
+    encoder = types.SimpleNamespace(config=config)
+    with pytest.raises(opsetta.UsageError, match="has no in_channels or num_channels, from which"):
+        grids._example_images(encoder, torch.float32)
 
 
 def glm4v():
@@ -173,6 +221,13 @@ def test_other_positions_of_images_are_refused(tmp_path, monkeypatch):
         return positions + 1, deltas
 
     monkeypatch.setattr(model, "get_rope_index", shift)
+    with pytest.raises(opsetta.UsageError, match="numbers the positions of images"):
+        opsetta.export_huggingface(tmp_path, tmp_path / "out")
+
+    def fail(self, *arguments, **options):
+        raise ValueError("an image has 5 tokens")
+
+    monkeypatch.setattr(model, "get_rope_index", fail)
     with pytest.raises(opsetta.UsageError, match="numbers the positions of images"):
         opsetta.export_huggingface(tmp_path, tmp_path / "out")
     monkeypatch.setattr(model, "get_image_features", lambda self, pixel_values, grids: changed(self, grids))

@@ -1,6 +1,7 @@
 """Tasks of Hugging Face folders: the default task, and the files at other sizes than the example's."""
 
 import json
+import types
 import warnings
 
 import numpy as np
@@ -26,7 +27,9 @@ from .task_models import (
     llava,
     masked_sounds,
     patches,
+    tables,
     trocr,
+    videoprism,
 )
 
 SLOW = (
@@ -254,10 +257,11 @@ def test_weights_that_the_file_does_not_read_may_be_missing(tmp_path):
         ("DecisionTransformerModel", decisions, ["last_hidden_state"]),
         ("AudioFlamingo3Encoder", masked_sounds, ["last_hidden_state"]),
         ("SmolVLMVisionTransformer", image_encoder, ["last_hidden_state"]),
+        ("TapasModel", tables, ["last_hidden_state"]),
     ],
 )
 def test_features_agree_at_other_sizes(architecture, make_config, outputs, tmp_path):
-    """Of compared texts and images, of texts alone, of other outputs, of patches, of sounds with a mask."""
+    """Of texts and images, of texts alone, of other outputs, of patches, of masked sounds, of tables."""
     model = write_folder(architecture, make_config(), tmp_path / "folder")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -296,6 +300,39 @@ def test_a_configuration_without_the_size_of_an_input_is_refused(tmp_path):
     source = TaskModel(torch.nn.Linear(1, 1), transformers.BertConfig(), tmp_path)
     with pytest.raises(opsetta.UsageError, match="type 'bert' has no num_mel_bins"):
         make_inputs(source, {"input_features": {0: "batch_size"}})
+    with pytest.raises(opsetta.UsageError, match="have the input hidden_states, of which this task makes no"):
+        make_inputs(source, {"hidden_states": {0: "batch_size"}})
+    # The feature extractor may say it.
+    (tmp_path / "preprocessor_config.json").write_text('{"feature_size": 7}')
+    source = TaskModel(types.SimpleNamespace(dtype=torch.float32), source.config, tmp_path)
+    [spectrogram] = make_inputs(source, {"input_features": {0: "batch_size"}}).values()
+    assert spectrogram.shape[2] == 7
+
+
+def test_characters_need_no_vocabulary(tmp_path):
+    source = TaskModel(torch.nn.Linear(1, 1), transformers.CanineConfig(), tmp_path)
+    [characters] = make_inputs(source, {"input_ids": {0: "batch_size", 1: "sequence_length"}}).values()
+    assert characters.shape == (2, 6)
+
+
+def test_classifiers_of_texts_and_images_are_exported_for_texts_alone(tmp_path):
+    with torch.device("meta"):
+        model = transformers.UltraVBertForMaskedLM(transformers.UltraVBertConfig())
+    [record] = TASKS["fill-mask"]
+    with pytest.warns(UserWarning, match="texts alone, although UltraVBertForMaskedLM is a model of image"):
+        [(_, example)] = record.example_calls(TaskModel(model, model.config, tmp_path))
+    assert list(example.inputs) == ["input_ids", "attention_mask"]
+
+
+def test_videos_are_compared_with_texts(tmp_path):
+    torch.manual_seed(0)
+    model = transformers.VideoPrismClipModel(videoprism()).eval()
+    [record] = TASKS["zero-shot-image-classification"]
+    [(_, example)] = record.example_calls(TaskModel(model, model.config, tmp_path))
+    assert example.outputs == ("logits_per_video", "logits_per_text", "text_embeds", "video_embeds")
+    with torch.no_grad():
+        results = example.call(model, example.inputs, [])
+    assert results[0].shape == (2, 4)
 
 
 def test_each_task_has_a_model():
