@@ -40,8 +40,6 @@ GRID_ARGUMENTS = frozenset(
 PATCHES, IMAGES = "num_patches", "num_images"
 _BLOCKS = ((2, 3), (4, 1), (1, 2))
 """The rows and columns of the images of the example, in blocks of merged patches."""
-_SIZES = ("spatial_merge_size", "merge_size", "merge_kernel_size")
-"""The names of the sizes of blocks in configurations."""
 _SIZES = (("spatial_merge_size",), ("patch_size",), ("in_channels", "num_channels"))
 """What the configuration of an encoder needs, under one of some names."""
 _MEMBERS = ("pooler_output", "last_hidden_state")
