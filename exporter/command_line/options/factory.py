@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from ....registration import OpsettaError, UsageError
 from ...factories import Example, example_of, load_file
+from ..terminal.tables import count_text
 
 if TYPE_CHECKING:
     import torch
@@ -53,8 +54,8 @@ def _example_of_file(path: str, inputs: Sequence[str]) -> Example:
     if not needed <= len(inputs) <= len(formal):
         listed = ", ".join(f"{argument.name}: {argument.type}" for argument in formal)
         raise UsageError(
-            f"'{path}' needs an --input for each of its inputs, in order, such as --input "
-            f"'float32[batch,3,224,224]': it has {listed}; {len(inputs)} were passed"
+            f"'{path}' has {count_text(len(formal), 'input')} ({listed}), but there are {len(inputs)} "
+            "--input options: pass one for each input in order, such as --input 'float32[batch,3,224,224]'"
         )
     args, shapes = example_inputs(inputs)
     return Example(model, args, {}, {"dynamic_shapes": shapes} if any(shapes) else {})

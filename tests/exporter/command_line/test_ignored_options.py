@@ -53,7 +53,10 @@ def test_wrong_usage_names_the_option(run, files, tmp_path, command, message):
 @pytest.mark.parametrize(
     ("command", "message"),
     [
-        ("build model.onnx -o out", "numbers for all sizes, but the model has batch: set dynamic dimensions"),
+        (
+            "build model.onnx -o out",
+            "sizes of all dimensions, but the model has batch: set them",
+        ),
         ("plan model.onnx -o plain", "'plain' cannot be written: it is a file, and the output is a folder"),
         ("convert model.onnx --postprocess nms", "the model has outputs scores[batch,3,8,8]"),
     ],

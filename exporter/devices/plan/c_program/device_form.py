@@ -55,7 +55,7 @@ def device_form(plan: PlanFacts) -> tuple[bytes, bytes]:
         names = {str(size) for value in plan.model.graph.inputs for size in value.shape or ()}
         listed = ", ".join(sorted(name for name in names if not name.isdecimal())) or "data-dependent sizes"
         raise PlanError(
-            f"a device needs numbers for all sizes, but the model has {listed}: set dynamic dimensions, such "
+            f"a device needs the sizes of all dimensions, but the model has {listed}: set them, such "
             "as --dim batch=1 or sizes={'batch': 1}"
         )
     opset = plan.model.graph.opset_imports.get("", 0)
