@@ -194,8 +194,8 @@ def capture_model(
         from .capture import torchscript
         from .capture.eager_quantization import refuse_eager_quantized
         from .capture.pytorch.capture_model import capture as capture_pytorch
-        from .capture.sizes.example_devices import check_devices
-        from .capture.sizes.example_sizes import check_example
+        from .capture.sizes.requests.example_devices import check_devices
+        from .capture.sizes.requests.example_sizes import check_example
         from .capture.stored_weights.stored_weights import (
             StoredWeights,
             check_initializers,

@@ -16,7 +16,7 @@ import torch
 
 from ..torch_boundary.process.process_state import replace_attribute
 from .capture_options import CaptureOptions
-from .sizes.dynamic_shapes import bind
+from .sizes.requests.dynamic_shapes import bind
 
 
 @contextlib.contextmanager

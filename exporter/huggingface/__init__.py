@@ -2,6 +2,6 @@
 
 from .export_folder import export_huggingface
 from .exported_files import ExportedGraph, HuggingFaceExport
-from .generation import TextGenerator
+from .text_generation.generation import TextGenerator
 
 __all__ = ["ExportedGraph", "HuggingFaceExport", "TextGenerator", "export_huggingface"]

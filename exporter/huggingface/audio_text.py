@@ -12,11 +12,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from .caches.shared_buffers import attention_replaced
 from .decoders import decoder_call
 from .graphs import EXAMPLE_BATCH, Axes, ExampleCall, Inputs, Pairs, TaskModel, random_tensor
 from .image_text import check_parts, embed_call, encode_media, refuse_model
 from .images.grids import SEGMENTS, attend_in_segments
-from .shared_buffers import attention_replaced
 from .tasks.example_inputs import AUDIO_BATCH, SAMPLES, make_inputs, sound_mask
 
 if TYPE_CHECKING:

@@ -11,9 +11,19 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from ...registration import UsageError
-from .cache_layers import CachePositions, masks_at_positions, written_masks
-from .cache_layout import CachedTensor, CacheLayout, tensors_in
-from .cache_settings import CacheSettings
+from .caches.cache_layers import CachePositions, masks_at_positions, written_masks
+from .caches.cache_layout import CachedTensor, CacheLayout, tensors_in
+from .caches.cache_settings import CacheSettings
+from .caches.module_states import (
+    States,
+    continue_from,
+    find_states,
+    restore_attributes,
+    select_batched,
+    select_changed,
+)
+from .caches.selective_scans import continue_scans
+from .caches.shared_buffers import attention_in_buffers, supports_shared_buffer
 from .graphs import (
     BATCH,
     EXAMPLE_PAST,
@@ -28,16 +38,6 @@ from .graphs import (
     random_tensor,
     trial_run,
 )
-from .module_states import (
-    States,
-    continue_from,
-    find_states,
-    restore_attributes,
-    select_batched,
-    select_changed,
-)
-from .selective_scans import continue_scans
-from .shared_buffers import attention_in_buffers, supports_shared_buffer
 
 if TYPE_CHECKING:
     import torch

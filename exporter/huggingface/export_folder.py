@@ -15,7 +15,7 @@ from ..devices.targets.target import Target
 from ..files.stored_types import BFLOAT16_CAST
 from ..quantizing import scheme_of
 from ..torch_boundary.requirements import need_torch
-from .cache_settings import DYNAMIC_FULL, CacheSettings
+from .caches.cache_settings import DYNAMIC_FULL, CacheSettings
 from .exported_files import ExportedGraph, HuggingFaceExport
 from .folder import folder_at
 from .graphs import TOTAL

@@ -14,6 +14,7 @@ from ...registration import ModelFileError, UsageError
 from ..running.runner import Runner
 from ..running.session import Providers
 from .audio_text import AUDIO_FILE, AUDIO_INPUTS
+from .caches.static_calls import StaticCalls, as_array
 from .folder import CONFIG, read_json
 from .image_text import EMBEDDING_FILE, PIXEL_MASK, VISION_FILE
 from .images.cross_attention import MASK, STATES
@@ -23,7 +24,6 @@ from .images.positions import continue_positions, grid_positions
 from .images.tiles import COUNTS, SIZES
 from .layouts.merged_decoders import is_cross_cache
 from .libraries.adapter_inputs import check_matrices, is_matrix, read_matrices
-from .static_calls import StaticCalls, as_array
 
 PAST_PREFIX, PRESENT_PREFIX = "past_key_values.", "present."
 """The beginnings of the names of the inputs and outputs of a cache."""

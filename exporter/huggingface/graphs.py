@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...registration import CaptureError
-from .cache_settings import CacheSettings
+from .caches.cache_settings import CacheSettings
 
 if TYPE_CHECKING:
     import torch

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import onnx_ir as ir
 
 from ...registration import UsageError
-from .cache_settings import DYNAMIC_FULL, CacheSettings
+from .caches.cache_settings import DYNAMIC_FULL, CacheSettings
 from .folder import copy_files, folder_at, task_of_modules
 from .graphs import ExampleCall, GraphFile, TaskModel
 from .libraries.adapter_inputs import matrix_modules, read_matrices, set_defaults, with_matrices

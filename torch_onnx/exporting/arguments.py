@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import cast
 
-from ...exporter.capture.sizes.axis_labels import AxisLabel
+from ...exporter.capture.sizes.requests.axis_labels import AxisLabel
 from ...exporter.export_arguments import ExportableModel
 from ...registration import UsageError
 from ...registration.warning import warn

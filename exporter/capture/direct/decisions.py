@@ -25,7 +25,7 @@ from ...torch_boundary.recording.size_tensors import number_in
 from ...torch_boundary.size_questions import tested_condition, user_frame
 from ...torch_boundary.symbolic_numbers import GuardOnDataDependentSymNode, example_sizes
 from ..fx_import.decision_marks import mark_decision
-from ..sizes.recorded_answers import QUESTIONS, AnswersOfLoop, Question, current_line, question_at
+from ..sizes.trials.recorded_answers import QUESTIONS, AnswersOfLoop, Question, current_line, question_at
 from ..user_lines import CodeLine
 from .builtin_functions import check_number
 from .checks import answer_that_stays, asked_by_check, is_caught, leaves_iteration, passes_if_equal

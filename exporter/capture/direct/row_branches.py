@@ -22,7 +22,7 @@ from ...torch_boundary.recording.recorder import READS_OF_NUMBERS
 from ...torch_boundary.recording.replay import variable_in_loop
 from ...torch_boundary.size_questions import questions_of
 from ..fx_import.captured_program import RecordedProgram
-from ..sizes.recorded_answers import Question
+from ..sizes.trials.recorded_answers import Question
 from .loops.recorded_loops import RecordedLoop
 from .value_numbers import RESHAPES, have_equal_results
 

@@ -22,7 +22,7 @@ from ...torch_boundary.operators.overloads import OpOverload, schema_of, written
 from ...torch_boundary.recording.loop_operator import RANGE_LOOP
 from ...torch_boundary.recording.recorder import READS_OF_NUMBERS
 from ..fx_import.captured_program import RecordedProgram
-from ..sizes.operator_trace import contents
+from ..sizes.trials.operator_trace import contents
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
 _ROWS_OF_FIRST = frozenset(

@@ -28,11 +28,11 @@ from ..capture_options import CaptureOptions
 from ..fx_import.captured_program import CapturedProgram, RecordedProgram, placeholders
 from ..fx_import.exported_program import import_exported_program, symbol_names
 from ..keyword_members import as_parameters
-from ..sizes import dynamic_shapes as shapes
 from ..sizes import size_limits
-from ..sizes.general_side import choose_side
+from ..sizes.conditions.general_side import choose_side
+from ..sizes.conditions.rounded_sizes import describe_rounded
 from ..sizes.promised_ranges import refuse_narrowed
-from ..sizes.rounded_sizes import describe_rounded
+from ..sizes.requests import dynamic_shapes as shapes
 from ..sizes.size_regions import SizeRegion, find_regions
 from .alternatives import Alternatives, Captures
 from .capture_call import Contexts, capture_call

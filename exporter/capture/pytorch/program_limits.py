@@ -16,11 +16,11 @@ from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.remembered_tensors import RememberedTensors
 from ..fx_import.captured_program import CapturedProgram, RecordedProgram, placeholders
 from ..fx_import.exported_program import symbol_names
-from ..sizes import dynamic_shapes as shapes
 from ..sizes import size_limits
-from ..sizes.branches import Branch
+from ..sizes.conditions.branches import Branch
+from ..sizes.requests import dynamic_shapes as shapes
 from ..sizes.search import Search
-from ..sizes.trials import Tracer
+from ..sizes.trials.trials import Tracer
 
 CaptureAtSizes = Callable[[list[object], Collection[str]], list[object] | None]
 """Captures a model with other leaves, and some dimensions static; returns the placeholders, or None."""

@@ -14,7 +14,7 @@ from ...captured_graph.dimensions import (
     is_about_remainder,
     mentions,
 )
-from .guards import Point, spread
+from .conditions.guards import Point, spread
 from .size_limits import SizeLimits
 from .size_regions import MOST_REGIONS
 

@@ -23,15 +23,15 @@ from ...torch_boundary.fake_tensors import FakeTensor
 from ...torch_boundary.size_questions import questions_of, trusts_form_for_one
 from ...torch_boundary.symbolic_numbers import Size
 from ...torch_boundary.symbolic_sizes import ShapeEnv, definitions_of
-from .branches import OF_MODEL, Branch, BranchSearch, Failure, Trials, is_about_one
-from .critical_sizes import find_boundary, find_first_failure
-from .example_sizes import leaf_at_sizes
-from .general_side import point_of_other_sides
-from .guards import Guard, Point
-from .neutral_calls import adds_neutral_call
-from .operator_trace import Trace, line_of_guard
+from .conditions.branches import OF_MODEL, Branch, BranchSearch, Failure, Trials, is_about_one
+from .conditions.critical_sizes import find_boundary, find_first_failure
+from .conditions.general_side import point_of_other_sides
+from .conditions.guards import Guard, Point
+from .requests.example_sizes import leaf_at_sizes
 from .size_limits import SizeLimits, declared_range, environment_of, sizes_at, sums_of_symbols
-from .trials import NotRun, Tracer
+from .trials.neutral_calls import adds_neutral_call
+from .trials.operator_trace import Trace, line_of_guard
+from .trials.trials import NotRun, Tracer
 
 _FURTHEST = 1 << 20
 _MOST_OF_TWO = 8

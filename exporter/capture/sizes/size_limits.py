@@ -12,8 +12,8 @@ import torch
 from ...captured_graph.dimensions import SizeRestriction, evaluate
 from ...torch_boundary.symbolic_numbers import Size
 from ...torch_boundary.symbolic_sizes import ShapeEnv, definitions_of
-from .guards import Point
-from .operator_trace import line_of_guard
+from .conditions.guards import Point
+from .trials.operator_trace import line_of_guard
 
 DECLARED = "dynamic_shapes declares it"
 """The reason for a restriction that the caller asked for."""

@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from ...captured_graph.dimensions import SizeRestriction, evaluate, mentions
 from ..fx_import.captured_program import CapturedProgram
-from .critical_sizes import find_boundary
-from .guards import Point
+from .conditions.critical_sizes import find_boundary
+from .conditions.guards import Point
 from .size_limits import SizeLimits
 
 MOST_REGIONS = 6

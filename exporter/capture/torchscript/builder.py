@@ -22,7 +22,7 @@ from ...torch_boundary.replacements.kernels.recurrent_shapes import shapes_of
 from ...torch_boundary.state.repeated_memory import RepeatedMemory
 from ..descriptions import describe_state
 from ..fx_import.source_values import tensor_type
-from ..sizes.python_expressions import expression_text
+from ..sizes.conditions.python_expressions import expression_text
 from ..tensor_kinds import check
 from ..weights import share_memory
 from .fake_values import UNKNOWN, Fake, FakeResult, Tensor, repeated_samples

@@ -15,7 +15,7 @@ from ...torch_boundary import probe, torchscript
 from ...torch_boundary.capture_patches import for_script
 from ...torch_boundary.process.silence import suppress_logs
 from ..capture_options import CaptureOptions
-from ..sizes import dynamic_shapes as shapes
+from ..sizes.requests import dynamic_shapes as shapes
 from ..tensor_kinds import check_arguments
 from .example_run import check_example, is_suspect
 from .objects import WrittenConstant

@@ -19,7 +19,7 @@ from ...captured_graph.capture import Capture, Interface, graph_outputs
 from ...torch_boundary import torchscript
 from ...torch_boundary.containers import pytree
 from ..descriptions import describe_input
-from ..sizes.dynamic_shapes import Leaves, call_order
+from ..sizes.requests.dynamic_shapes import Leaves, call_order
 from ..tensor_kinds import without_data
 from . import operators
 from .builder import ScriptGraphBuilder

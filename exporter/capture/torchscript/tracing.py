@@ -25,7 +25,7 @@ from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.written_state import gradients_kept, values_kept
 from ..capture_options import CaptureOptions
 from ..keyword_members import as_parameters
-from ..sizes import dynamic_shapes as shapes
+from ..sizes.requests import dynamic_shapes as shapes
 from .capture_script import capture_torchscript
 from .example_run import copy_tensor
 from .script_graph import Program, function_of

@@ -129,7 +129,7 @@ def generate(
     Settings that are left out are those of generation_config.json, or else the defaults of transformers.
     """
     from ...huggingface import TextGenerator
-    from ...huggingface.text import TextStream
+    from ...huggingface.text_generation.text import TextStream
 
     if stream and as_json:
         raise UsageError("--stream cannot be combined with --json")

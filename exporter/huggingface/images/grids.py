@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ....registration import UsageError
+from ..caches.shared_buffers import attention_replaced
 from ..graphs import ExampleCall, Inputs, Pairs, TaskModel, random_tensor, trial_run
-from ..shared_buffers import attention_replaced
 from .resized_positions import interpolate
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import onnx_ir as ir
 
-from ..cache_settings import DYNAMIC_FULL
+from ..caches.cache_settings import DYNAMIC_FULL
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig

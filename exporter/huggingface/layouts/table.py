@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 
 from ....registration import UsageError
-from ..cache_settings import CACHE_IMPLEMENTATIONS, DYNAMIC, DYNAMIC_FULL, CacheSettings
+from ..caches.cache_settings import CACHE_IMPLEMENTATIONS, DYNAMIC, DYNAMIC_FULL, CacheSettings
 from ..tasks.record import Task
 from .genai import genai_entries
 from .record import FolderLayout, Variant

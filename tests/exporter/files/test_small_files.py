@@ -33,7 +33,7 @@ from opsetta.exporter.files.small_files import (
 )
 from opsetta.exporter.files.zip_entries import oversized_entry
 from opsetta.exporter.huggingface.folder import read_json
-from opsetta.exporter.huggingface.text import read_recording
+from opsetta.exporter.huggingface.text_generation.text import read_recording
 from opsetta.exporter.sweeps.zoo.listing import list_onnx_files
 
 READERS = {

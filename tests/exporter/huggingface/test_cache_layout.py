@@ -5,9 +5,9 @@ import torch
 from transformers import DynamicCache, cache_utils
 
 import opsetta
-from opsetta.exporter.huggingface.cache_layers import CachePositions
-from opsetta.exporter.huggingface.cache_layout import CacheLayout, tensors_in
-from opsetta.exporter.huggingface.cache_settings import CacheSettings
+from opsetta.exporter.huggingface.caches.cache_layers import CachePositions
+from opsetta.exporter.huggingface.caches.cache_layout import CacheLayout, tensors_in
+from opsetta.exporter.huggingface.caches.cache_settings import CacheSettings
 from opsetta.exporter.huggingface.lowered_graphs import _check_states
 
 ATTENTION = (torch.ones(1, 2, 3, 4), torch.ones(1, 2, 3, 4))

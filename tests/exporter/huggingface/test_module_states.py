@@ -2,7 +2,7 @@
 
 import torch
 
-from opsetta.exporter.huggingface.module_states import (
+from opsetta.exporter.huggingface.caches.module_states import (
     continue_from,
     find_states,
     restore_attributes,

@@ -9,7 +9,7 @@ import torch
 import transformers
 
 import opsetta
-from opsetta.exporter.huggingface.shared_buffers import supports_shared_buffer
+from opsetta.exporter.huggingface.caches.shared_buffers import supports_shared_buffer
 from opsetta.exporter.torch_boundary.replacements.models.key_value_caches import group_query_attention
 
 from ...models.generators import GENERATORS, VOCABULARY, write_folder, write_generator

@@ -12,9 +12,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import opsetta
 from opsetta.exporter.huggingface.settings import Settings, read_settings
-from opsetta.exporter.huggingface.text import TextStream
-from opsetta.exporter.huggingface.token_choice import Sampling, TokenChoice
-from opsetta.exporter.huggingface.token_rules import TokenRules
+from opsetta.exporter.huggingface.text_generation.text import TextStream
+from opsetta.exporter.huggingface.text_generation.token_choice import Sampling, TokenChoice
+from opsetta.exporter.huggingface.text_generation.token_rules import TokenRules
 
 from ...models.generators import VOCABULARY, whisper_config, write_folder, write_generator
 

@@ -9,7 +9,7 @@ import torch
 from transformers.generation import logits_process
 
 import opsetta
-from opsetta.exporter.huggingface.token_choice import Sampling
+from opsetta.exporter.huggingface.text_generation.token_choice import Sampling
 
 from ...models.generators import write_generator
 

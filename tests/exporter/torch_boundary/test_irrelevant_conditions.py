@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 import opsetta
-from opsetta.exporter.capture.sizes.branches import BranchSearch
+from opsetta.exporter.capture.sizes.conditions.branches import BranchSearch
 from opsetta.exporter.torch_boundary.fake_tensors import as_exporting
 from opsetta.exporter.torch_boundary.irrelevant_conditions import is_irrelevant
 

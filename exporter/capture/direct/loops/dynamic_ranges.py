@@ -9,7 +9,7 @@ from typing import Any, NoReturn, overload
 import torch
 
 from ....torch_boundary.fake_tensors import FakeTensor
-from ...sizes.recorded_answers import current_line
+from ...sizes.trials.recorded_answers import current_line
 from ..refusals import LoopRefused
 from .iterations import Loops
 from .recorded_loops import Number

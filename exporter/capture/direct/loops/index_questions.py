@@ -7,7 +7,7 @@ import torch
 
 from .....registration.size_algebra.polynomials import Bounds, Polynomial, decide
 from ....torch_boundary.size_questions import user_frame
-from ...sizes.recorded_answers import current_line
+from ...sizes.trials.recorded_answers import current_line
 from ..sizes.environment import SizeEnvironment
 from ..sizes.nodes import SizeNode
 from .recorded_loops import Number, RecordedLoop

@@ -20,7 +20,7 @@ import torch.fx
 
 from ....torch_boundary.operators.overloads import Args, OpOverload
 from ....torch_boundary.recording.recorder import GraphRecorder
-from ...sizes.recorded_answers import current_line
+from ...sizes.trials.recorded_answers import current_line
 from ..checks import loop_at, numbered_member
 from ..refusals import LoopRefused
 from ..sizes.environment import SizeEnvironment

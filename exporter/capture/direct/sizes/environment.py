@@ -15,7 +15,7 @@ from .....registration.size_algebra.polynomials import Bounds, Polynomial, decid
 from ....torch_boundary import symbolic_numbers as numbers
 from ....torch_boundary.size_questions import note, user_frame
 from ....torch_boundary.symbolic_sizes import FLOAT_ARITHMETIC, INTEGER_DIVISION, FloorDiv
-from ...sizes.operator_trace import is_internal
+from ...sizes.trials.operator_trace import is_internal
 from ..checks import is_caught
 from .atom_bounds import bounds_without_quotients, smallest_values
 from .divisions import (

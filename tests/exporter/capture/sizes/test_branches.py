@@ -13,8 +13,14 @@ import torch
 from torch import nn
 
 import opsetta
-from opsetta.exporter.capture.sizes.branches import MOST_BRANCHES, Branch, BranchSearch, Failure, Trials
-from opsetta.exporter.capture.sizes.guards import Guard, Point
+from opsetta.exporter.capture.sizes.conditions.branches import (
+    MOST_BRANCHES,
+    Branch,
+    BranchSearch,
+    Failure,
+    Trials,
+)
+from opsetta.exporter.capture.sizes.conditions.guards import Guard, Point
 
 SIZES = [(n, m) for n in (1, 2, 3, 6, 7, 9, 14, 30) for m in (1, 2, 5, 7, 11, 14, 40)]
 

@@ -7,7 +7,7 @@ import itertools
 import pytest
 import sympy
 
-from opsetta.exporter.capture.sizes.guards import Guard
+from opsetta.exporter.capture.sizes.conditions.guards import Guard
 from opsetta.exporter.captured_graph import dimensions
 from opsetta.exporter.torch_boundary.symbolic_sizes import Mod, PythonMod
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from opsetta import CaptureError
-from opsetta.exporter.capture.sizes.guards import Guard
-from opsetta.exporter.capture.sizes.python_expressions import (
+from opsetta.exporter.capture.sizes.conditions.guards import Guard
+from opsetta.exporter.capture.sizes.conditions.python_expressions import (
     compile_expression,
     expression_text,
     python_expression,

@@ -1,0 +1,1 @@
+"""Conditions on sizes: what torch records, and at which sizes they change."""

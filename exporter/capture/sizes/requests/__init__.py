@@ -1,0 +1,1 @@
+"""The dynamic dimensions that the caller asks for."""

@@ -1,0 +1,1 @@
+"""Runs of a model and of its captured graph at other sizes, on fake tensors."""

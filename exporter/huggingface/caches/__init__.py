@@ -1,0 +1,1 @@
+"""Caches of keys and values, and other states, of models that generate text."""
