@@ -327,7 +327,14 @@ def _register_fake_quantization(form: str, applies: Callable[[np.ndarray | None]
         data, *parameters = [*producer.inputs, None][:3]
         other_axis = producer.attributes.get("axis")
         zero_point = np.zeros((), int) if x_zero_point is None else g.constant_value(x_zero_point)
-        same = all(_are_equal(g, *pair) for pair in zip(parameters, (x_scale, x_zero_point), strict=True))
+        arrays = [
+            [None if value is None else g.constant_value(value) for value in pair]
+            for pair in zip(parameters, (x_scale, x_zero_point), strict=True)
+        ]
+        same = parameters == [x_scale, x_zero_point] or all(
+            first is not None and second is not None and np.array_equal(first, second)
+            for first, second in arrays
+        )
         if data is None or not same or (other_axis is not None and other_axis.value != axis):
             raise g.refuse("the scales or zero points differ")
         if not applies(zero_point):
@@ -343,13 +350,6 @@ def _register_fake_quantization(form: str, applies: Callable[[np.ndarray | None]
             return g.op("Mul", g.op("Sub", shifted, zeros), scale)
         zero = float(zero_point.reshape(-1)[0])
         return g.op("Mul", g.op("Clip", rounded, min=low - zero, max=high - zero), scale)
-
-
-def _are_equal(g: GraphContext, one: Value | None, other: Value | None) -> bool:
-    if one is other or one is None or other is None:
-        return one is other
-    arrays = g.constant_value(one), g.constant_value(other)
-    return arrays[0] is not None and arrays[1] is not None and np.array_equal(*arrays)
 
 
 _register_fake_quantization("rounded", lambda zero_point: True)

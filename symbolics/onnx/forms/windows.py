@@ -93,7 +93,7 @@ def _register_volumes(op_type: str) -> None:
         """
         shape = g.shape(X)
         if g.rank(X) == 3 and auto_pad == "NOTSET" and pads and pads[0] != pads[1]:
-            ones = {"strides": [1, *(strides or [1])], "pads": [0, pads[0], 0, pads[1]]}
+            ones: dict[str, Any] = {"strides": [1, *(strides or [1])], "pads": [0, pads[0], 0, pads[1]]}
             if dilations is not None:
                 ones["dilations"] = [1, *dilations]
             row = g.op("Unsqueeze", X, axes=[2])
