@@ -24,7 +24,7 @@ def _is_symbolic(item: object) -> bool:
     return isinstance(item, torch.SymInt)
 
 
-def assign_item(tensor: torch.Tensor, index: object, value: object) -> None:
+def assign_item(tensor: torch.Tensor, index: object, value: Any) -> None:
     """`tensor[index] = value`: selects at the symbolic positions, then assigns with the rest of the index."""
     items = index if isinstance(index, tuple) else (index,)
     axes = sum(map(_number_of_axes, items))
