@@ -242,12 +242,8 @@ def _shape_as_tensor(input: torch.Tensor) -> torch.Tensor:
     return torch.stack(sizes) if sizes else torch.zeros(0, dtype=torch.int64)
 
 
-def _has_dynamic_operand(*operands: object, **options: object) -> bool:
-    return any(isinstance(item, FakeTensor) and item._has_symbolic_sizes_strides for item in operands)
-
-
 def _vander(x: torch.Tensor, N: int | None = None, increasing: bool = False) -> torch.Tensor:
-    powers = torch.linalg.vander(x, N=x.shape[0] if N is None else N)
+    powers: torch.Tensor = torch.linalg.vander(x, N=x.shape[0] if N is None else N)
     return powers if increasing else powers.flip(-1)
 
 
@@ -267,7 +263,7 @@ CHOICES: dict[object, Choice] = {
     F.one_hot: _if(_has_dynamic_classes, _one_hot),
     torch.tril_indices: _if(_has_dynamic_triangle, _tril_indices),
     torch.triu_indices: _if(_has_dynamic_triangle, _triu_indices),
-    torch.vander: _if(_has_dynamic_operand, _vander),
+    torch.vander: _if(lambda x, *options, **keywords: isinstance(x, FakeTensor), _vander),
     torch.hann_window: _if(_has_dynamic_window, _cosine_window(0.5, -0.5)),
     torch.hamming_window: _if(_has_dynamic_window, _hamming_window),
     torch.blackman_window: _if(_has_dynamic_window, _cosine_window(0.42, -0.5, 0.08)),

@@ -7,7 +7,7 @@ from .....registration.dtypes import INTEGERS
 from ....compositions.einsum import parse_equation, spell_equation
 from ....compositions.integers import widen_for_sum
 from ....compositions.matrices import transpose
-from ....compositions.size_arithmetic import compute, depends_on_data, known_rank, sizes_of
+from ....compositions.size_arithmetic import Size, compute, depends_on_data, known_rank, sizes_of
 
 
 def _times_factor(g: GraphContext, value: Value, factor: Number) -> Value:
@@ -125,9 +125,10 @@ def outer(g: GraphContext, self: Value, vec2: Value) -> Value:
 def kron(g: GraphContext, self: Value, other: Value) -> Value:
     """All products of an element of each, in blocks of the shape of `other`."""
     rank = max(known_rank(g, self), known_rank(g, other))
-    outer_sizes, inner_sizes = (
-        [1] * (rank - known_rank(g, item)) + sizes_of(g, item) for item in (self, other)
-    )
+    padded: list[list[Size]] = [
+        [*[1] * (rank - known_rank(g, item)), *sizes_of(g, item)] for item in (self, other)
+    ]
+    outer_sizes, inner_sizes = padded
     blocks = g.call("aten::reshape", self, [size for length in outer_sizes for size in (length, 1)])
     block = g.call("aten::reshape", other, [size for length in inner_sizes for size in (1, length)])
     sizes = [compute(g, "mul", *pair) for pair in zip(outer_sizes, inner_sizes, strict=True)]

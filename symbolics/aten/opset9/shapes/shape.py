@@ -66,8 +66,8 @@ def view_dtype(g: GraphContext, self: Value, dtype: DataType) -> Value:
         self = g.call("aten::reshape", self=self, shape=[*sizes, compute(g, "floordiv", last, parts), parts])
     result = reinterpret_bits(g, self, dtype)
     if source.bitwidth > dtype.bitwidth:
-        *sizes, last, parts = sizes_of(g, result)
-        result = g.call("aten::reshape", self=result, shape=[*sizes, compute(g, "mul", last, parts)])
+        *sizes, last, count = sizes_of(g, result)
+        result = g.call("aten::reshape", self=result, shape=[*sizes, compute(g, "mul", last, count)])
     return result
 
 
