@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -310,50 +309,39 @@ def q_linear_conv(
     return _quantize(g, real, g.constant(1.0), y_zero_point, _quantized_type(g, y_zero_point, 0))
 
 
-def _register_fake_quantization(form: str, applies: Callable[[np.ndarray | None], bool]) -> None:
-    @onnx_symbolic(f"form::DequantizeLinear.{form}")
-    def round_floats(
-        g: GraphContext,
-        x: Value,
-        x_scale: Value,
-        x_zero_point: Value | None = None,
-        axis: int = 1,
-        block_size: int = 0,
-    ) -> Value:
-        """Floats that are quantized and read again: the rounded quotients within the limits of the type."""
-        producer, dtype = x.producer(), g.dtype(x)
-        if producer is None or producer.op_type != "QuantizeLinear" or dtype is None or block_size:
-            raise g.refuse("only numbers that were quantized without blocks are read again")
-        data, *parameters = [*producer.inputs, None][:3]
-        other_axis = producer.attributes.get("axis")
-        zero_point = np.zeros((), int) if x_zero_point is None else g.constant_value(x_zero_point)
-        arrays = [
-            [None if value is None else g.constant_value(value) for value in pair]
-            for pair in zip(parameters, (x_scale, x_zero_point), strict=True)
-        ]
-        same = parameters == [x_scale, x_zero_point] or all(
-            first is not None and second is not None and np.array_equal(first, second)
-            for first, second in arrays
-        )
-        if data is None or not same or (other_axis is not None and other_axis.value != axis):
-            raise g.refuse("the scales or zero points differ")
-        if not applies(zero_point):
-            raise g.refuse("every zero point is even")
-        scale = _broadcast_parameter(g, x_scale, data, axis, 0)
-        rounded = g.op("Round", g.op("Div", data, scale))
-        low, high = (float(limit) for limit in limits(dtype))
-        if x_zero_point is None or (zero_point is not None and not zero_point.any()):
-            return g.op("Mul", g.op("Clip", rounded, min=low, max=high), scale)
-        if zero_point is None or len({*zero_point.reshape(-1)}) > 1:
-            zeros = g.cast(_broadcast_parameter(g, x_zero_point, data, axis, 0), DataType.FLOAT)
-            shifted = g.op("Clip", g.op("Add", rounded, zeros), min=low, max=high)
-            return g.op("Mul", g.op("Sub", shifted, zeros), scale)
-        zero = float(zero_point.reshape(-1)[0])
-        return g.op("Mul", g.op("Clip", rounded, min=low - zero, max=high - zero), scale)
-
-
-_register_fake_quantization("rounded", lambda zero_point: True)
-# Consumers that add the zero point before they round give another number for halves if it is odd.
-_register_fake_quantization(
-    "rounded_first", lambda zero_point: zero_point is None or bool(np.any(zero_point % 2))
-)
+@onnx_symbolic("form::DequantizeLinear.rounded")
+def round_floats(
+    g: GraphContext,
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value | None = None,
+    axis: int = 1,
+    block_size: int = 0,
+) -> Value:
+    """Floats that are quantized and read again: the rounded quotients within the limits of the type."""
+    producer, dtype = x.producer(), g.dtype(x)
+    if producer is None or producer.op_type != "QuantizeLinear" or dtype is None or block_size:
+        raise g.refuse("only numbers that were quantized without blocks are read again")
+    data, *parameters = [*producer.inputs, None][:3]
+    other_axis = producer.attributes.get("axis")
+    zero_point = np.zeros((), int) if x_zero_point is None else g.constant_value(x_zero_point)
+    arrays = [
+        [None if value is None else g.constant_value(value) for value in pair]
+        for pair in zip(parameters, (x_scale, x_zero_point), strict=True)
+    ]
+    same = parameters == [x_scale, x_zero_point] or all(
+        first is not None and second is not None and np.array_equal(first, second) for first, second in arrays
+    )
+    if data is None or not same or (other_axis is not None and other_axis.value != axis):
+        raise g.refuse("the scales or zero points differ")
+    scale = _broadcast_parameter(g, x_scale, data, axis, 0)
+    rounded = g.op("Round", g.op("Div", data, scale))
+    low, high = (float(limit) for limit in limits(dtype))
+    if x_zero_point is None or (zero_point is not None and not zero_point.any()):
+        return g.op("Mul", g.op("Clip", rounded, min=low, max=high), scale)
+    if zero_point is None or len({*zero_point.reshape(-1)}) > 1:
+        zeros = g.cast(_broadcast_parameter(g, x_zero_point, data, axis, 0), DataType.FLOAT)
+        shifted = g.op("Clip", g.op("Add", rounded, zeros), min=low, max=high)
+        return g.op("Mul", g.op("Sub", shifted, zeros), scale)
+    zero = float(zero_point.reshape(-1)[0])
+    return g.op("Mul", g.op("Clip", rounded, min=low - zero, max=high - zero), scale)

@@ -174,8 +174,9 @@ class _Reader:
             for index, entry in enumerate(self.list("restrictions", content.get("restrictions", [])))
         )
         fields["forms"] = tuple(
-            self.form(f"forms[{index}]", entry)
+            rule
             for index, entry in enumerate(self.list("forms", content.get("forms", [])))
+            for rule in self.forms(f"forms[{index}]", entry)
         )
         fields["conventions"] = self.conventions(content)
         fields["quantization"] = self.quantization(content)
@@ -239,6 +240,15 @@ class _Reader:
             opsets=self.range("opsets", entry),
             outcome=self.outcome(key, entry),
         )
+
+    def forms(self, key: str, entry: Any) -> list[FormRule]:
+        """The rules of an entry: one for each of its operators."""
+        operators = entry.get("operator") if isinstance(entry, dict) else None
+        if not isinstance(operators, list):
+            return [self.form(key, entry)]
+        if not operators:
+            self.fail(f"{key}.operator", "names an operator, or several")
+        return [self.form(key, {**entry, "operator": operator}) for operator in operators]
 
     def form(self, key: str, entry: Any) -> FormRule:
         if not isinstance(entry, dict):

@@ -270,7 +270,8 @@ def test_a_refused_operator_gets_a_form_whose_operators_are_taken():
     assert export(["Neg"]) == {"ReduceL2", "Mul"}
     assert export(["ReduceL2"]) == {"Mul", "Neg", "ReduceSum", "Sqrt"}
     with pytest.raises(
-        TargetError, match=r"other forms were tried: sum \(needs Mul\), sum_square \(needs ReduceSumSquare\)"
+        TargetError,
+        match=r"other forms were tried: .*sum \(needs Mul\), sum_square \(needs ReduceSumSquare\)",
     ):
         export(["ReduceL2", "ReduceSumSquare", "Mul"])
 
