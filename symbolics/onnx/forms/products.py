@@ -81,7 +81,8 @@ def convolve_by_product(
         raise g.refuse("the sizes must be known")
     batch, outputs, *sizes = result_shape
     (_, rows, columns), area = taps_of_channel, math.prod(sizes)
-    (top, left, bottom, right), steps = pads or [0] * 4, strides or [1, 1]
+    padding, steps = pads or [0] * 4, strides or [1, 1]
+    pads_before, pads_after = padding[:2], padding[2:]
     spread = dilations or [1, 1]
     starts = [
         [position * step for position, step in zip(offset, spread, strict=True)]
@@ -93,7 +94,7 @@ def convolve_by_product(
     ]
     image, flat = g.constant_value(X), [batch, channels, 1, area]
     if image is not None:
-        image = np.pad(image, ((0, 0), (0, 0), (top, bottom), (left, right)))
+        image = np.pad(image, ((0, 0), (0, 0), *zip(pads_before, pads_after, strict=True)))
         joined = g.constant(
             np.concatenate(
                 [
@@ -104,8 +105,8 @@ def convolve_by_product(
             )
         )
     else:
-        if top or left or bottom or right:
-            X = g.op("Pad", X, pads=[0, 0, top, left, 0, 0, bottom, right])
+        if any(padding):
+            X = g.op("Pad", X, pads=[0, 0, *pads_before, 0, 0, *pads_after])
         windows = [
             g.op("Reshape", g.op("Slice", X, starts=first, ends=last, axes=[2, 3], steps=steps), flat)
             for first, last in zip(starts, ends, strict=True)

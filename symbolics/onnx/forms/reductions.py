@@ -121,9 +121,9 @@ def _register_merged_axes(op_type: str) -> None:
         first, end = reduced[0], reduced[-1] + 1
         before, after = math.prod(sizes[:first]), math.prod(sizes[end:])
         if reduced != list(range(first, end)):
-            kept = [axis for axis in range(len(sizes)) if axis not in reduced]
-            data = g.op("Transpose", data, perm=[*kept, *reduced])
-            before, after = math.prod(sizes[axis] for axis in kept), 1
+            other_axes = [axis for axis in range(len(sizes)) if axis not in reduced]
+            data = g.op("Transpose", data, perm=[*other_axes, *reduced])
+            before, after = math.prod(sizes[axis] for axis in other_axes), 1
         count = math.prod(sizes[axis] for axis in reduced)
         result = g.op(op_type, g.op("Reshape", data, [before, count, after]), axes=[1], keepdims=0)
         shape_of_result = [1 if axis in reduced else size for axis, size in enumerate(sizes)]

@@ -93,12 +93,12 @@ def _register_volumes(op_type: str) -> None:
         """
         shape = g.shape(X)
         if g.rank(X) == 3 and auto_pad == "NOTSET" and pads and pads[0] != pads[1]:
-            ones: dict[str, Any] = {"strides": [1, *(strides or [1])], "pads": [0, pads[0], 0, pads[1]]}
+            of_row: dict[str, Any] = {"strides": [1, *(strides or [1])], "pads": [0, pads[0], 0, pads[1]]}
             if dilations is not None:
-                ones["dilations"] = [1, *dilations]
+                of_row["dilations"] = [1, *dilations]
             row = g.op("Unsqueeze", X, axes=[2])
             kernel = [1, *kernel_shape]
-            pooled = g.op(op_type, row, kernel_shape=kernel, ceil_mode=ceil_mode, **ones, **attributes)
+            pooled = g.op(op_type, row, kernel_shape=kernel, ceil_mode=ceil_mode, **of_row, **attributes)
             return g.op("Squeeze", pooled, axes=[2])
         if shape is None or len(shape) != 5 or not all_static(shape) or auto_pad != "NOTSET":
             raise g.refuse("only a known padding of volumes of known sizes becomes one of images")

@@ -48,7 +48,7 @@ _BROADCAST_VALUES = {
 leading axes of size 1 of the value, which changes nothing."""
 _LARGEST_DIGEST = 1 << 24
 _GENERATED = ("<eval_with_key", "<frozen")
-_INTERNAL = (os.path.dirname(torch.__file__), str(pathlib.Path(__file__).parents[2]), *_GENERATED)
+_INTERNAL = (os.path.dirname(torch.__file__), str(pathlib.Path(__file__).parents[3]), *_GENERATED)
 
 Step = tuple[object, ...]
 """An operator, its arguments with tensors by their origin, and the types of its results."""

@@ -14,8 +14,8 @@ from torch.export import Dim
 from torch.utils.flop_counter import FlopCounterMode
 
 import opsetta
-from opsetta.exporter.capture.sizes.trials.trials.operator_trace import Trace
-from opsetta.exporter.capture.sizes.trials.trials.trials import Tracer
+from opsetta.exporter.capture.sizes.trials.operator_trace import Trace
+from opsetta.exporter.capture.sizes.trials.trials import Tracer
 
 ATEN = torch.ops.aten
 

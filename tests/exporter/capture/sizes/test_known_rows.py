@@ -13,7 +13,7 @@ from torch.fx.experimental.symbolic_shapes import DimDynamic, StatelessSymbolicC
 
 import opsetta
 from opsetta.exporter.capture.direct.sizes.environment import SizeEnvironment
-from opsetta.exporter.capture.sizes.trials.trials.recorded_answers import AnsweringEnvironment
+from opsetta.exporter.capture.sizes.trials.recorded_answers import AnsweringEnvironment
 from opsetta.exporter.torch_boundary.fake_tensors import FakeTensorMode
 from opsetta.exporter.torch_boundary.operators.overloads import kernel_run
 from opsetta.exporter.torch_boundary.symbolic_numbers import PythonMod

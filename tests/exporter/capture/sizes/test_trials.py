@@ -12,8 +12,8 @@ import torch.utils._pytree as pytree
 from torch.export import Dim
 
 import opsetta
-from opsetta.exporter.capture.sizes.trials.trials.operator_trace import Trace
-from opsetta.exporter.capture.sizes.trials.trials.trials import Tracer
+from opsetta.exporter.capture.sizes.trials.operator_trace import Trace
+from opsetta.exporter.capture.sizes.trials.trials import Tracer
 
 
 class Layers(torch.nn.Module):
@@ -101,7 +101,7 @@ def test_a_list_whose_length_depends_on_a_size_is_refused_with_a_remedy() -> Non
 def test_a_fault_of_the_trials_is_not_said_to_be_the_models(
     part: str, error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from opsetta.exporter.capture.sizes.trials.trials import graph_trace, operator_trace
+    from opsetta.exporter.capture.sizes.trials import graph_trace, operator_trace
 
     space: dict[str, Any] = {"error": error}
     # The exception must come from a line of the folder.

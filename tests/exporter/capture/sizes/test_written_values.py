@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from opsetta.exporter.capture.sizes.trials.trials.written_values import WrittenValues
+from opsetta.exporter.capture.sizes.trials.written_values import WrittenValues
 
 
 def written_before(x: torch.Tensor) -> torch.Tensor:
