@@ -196,8 +196,8 @@ def outcomes_from_a_file(tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 
 def differences(outcomes: dict[str, str], expected: dict[str, str]) -> dict[str, tuple[str, str]]:
-    assert outcomes.keys() == expected.keys()
-    return {name: (expected[name], outcomes[name]) for name in expected if outcomes[name] != expected[name]}
+    assert outcomes.keys() <= expected.keys()
+    return {name: (expected[name], outcomes[name]) for name in outcomes if outcomes[name] != expected[name]}
 
 
 @pytest.mark.parametrize("space", [{}, {"__name__": "executed"}])
@@ -207,18 +207,26 @@ def test_code_of_exec_is_exported_or_refused_as_from_a_file(
     assert sum(" " in each for each in outcomes_from_a_file.values()) >= 6
     space = dict(space)
     exec(compile(models_without_file.CODE, "<string>", "exec"), space)
-    assert not differences(space["outcomes"](), outcomes_from_a_file)
+    outcomes = space["outcomes"]()
+    assert len(outcomes) == len(outcomes_from_a_file)
+    assert not differences(outcomes, outcomes_from_a_file)
 
 
-def test_code_of_an_input_is_exported_or_refused_as_from_a_file(outcomes_from_a_file: dict[str, str]) -> None:
+def test_code_of_an_input_is_exported_or_refused_as_from_a_file(
+    outcomes_from_a_file: dict[str, str], sweep: bool
+) -> None:
+    # The import of torch and the exports take long in a process that has nothing in memory.
+    step = 1 if sweep else 5
     program = (
-        f"{models_without_file.CODE}\nresults = outcomes()\n{CODE}\nimport json, opsetta\n"
+        f"{models_without_file.CODE}\nresults = outcomes({step})\n{CODE}\nimport json, opsetta\n"
         "opsetta.export(Initialized().eval(), (torch.ones(2, 3),), dynamic_shapes=({0: 'n'},)).verify()\n"
         "print(json.dumps(results))\n"
     )
     done = subprocess.run([sys.executable, "-"], input=program, capture_output=True, text=True, cwd="/")
     assert done.returncode == 0, done.stderr
-    assert not differences(json.loads(done.stdout.splitlines()[-1]), outcomes_from_a_file)
+    outcomes = json.loads(done.stdout.splitlines()[-1])
+    assert len(outcomes) == len(list(outcomes_from_a_file)[::step])
+    assert not differences(outcomes, outcomes_from_a_file)
 
 
 def test_a_restriction_names_no_line_of_the_caller() -> None:
