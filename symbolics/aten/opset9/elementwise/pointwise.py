@@ -217,7 +217,7 @@ def floor_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
     if g.dtype(self) in dtypes.UNSIGNED:
         return g.op("Div", self, other)
     if is_integral(g, self):
-        if is_non_negative(self) and is_non_negative(other):
+        if is_non_negative(self) and (is_non_negative(other) if isinstance(other, Value) else other >= 0):
             return integers.quotient(g, self, other)
         if g.dtype(self) in (DataType.INT32, DataType.INT64):
             return _floored_quotient(g, self, other)
