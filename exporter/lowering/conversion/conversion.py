@@ -35,7 +35,6 @@ from ....registration.emission.nonnegative_axes import (
     inputs_from_front,
 )
 from ....registration.functions.results import as_list
-from ....registration.inference.window_counts import may_miscount
 from ....registration.opsets import check_opset
 from ....registration.schemas import OperatorSchema, omissible, operator_schema
 from ....registration.validity.node_check import invalid_nodes
@@ -212,8 +211,7 @@ class Conversion(Driver[FileScope]):
                 self._shapes.compare(output.shape, None if result is None else result.shape)
             return results
         target = operator_schema(node.op_type, self.opset)
-        is_copied = scope.copies and target is not None and target.since_version == schema.since_version
-        if is_copied and not may_miscount(node.op_type, inputs, attributes, self.opset):
+        if scope.copies and binding.may_copy(schema, target, inputs, attributes, self.opset):
             return list(self._copy_node(node, attributes, scope).outputs)
         before = last_node(self.construction.graph)
         count, emitted = binding.outputs_and_attributes(node, schema, attributes)
