@@ -212,6 +212,11 @@ def _arithmetic() -> list[Record]:
             Record(f"{name} uint8", function, (I.abs().byte(), J.abs().byte()), ints),
             Record(f"{name} least int8", function, LEAST, ints),
             Record(f"{name} least int16", function, tuple(x.short() * 256 for x in LEAST), ints),
+            Record(f"{name} least int32", function, tuple(x.int() << 24 for x in LEAST), ints),
+            Record(f"{name} least int64", function, tuple(x.long() << 56 for x in LEAST), ints),
+            Record(
+                f"{name} least int64 number", lambda x, f=function: f(x, 3), (LEAST[0].long() << 56,), ints
+            ),
         ]
     return records
 

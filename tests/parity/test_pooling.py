@@ -1,5 +1,6 @@
 """Pooling against eager PyTorch: ceil mode, padding counted or not, indices, adaptive sizes."""
 
+import onnx
 import pytest
 import torch
 import torch.nn.functional as F
@@ -359,3 +360,20 @@ def test_adaptive_pooling_of_other_sizes_than_the_example(average: bool, opset: 
     )
     for sizes in ((8, 7), (3, 4), (2, 1), (11, 30)):
         program.verify((floats(2, 3, *sizes),))
+
+
+@pytest.mark.parametrize(
+    ("pool", "dynamic"),
+    [(F.max_pool2d, None), (F.max_pool2d, {"x": {3: "width"}}), (F.avg_pool2d, {"x": {3: "width"}})],
+)
+def test_a_known_size_is_that_of_the_windows_of_ceil_mode(pool, dynamic) -> None:
+    """onnx's inference below 22 counts a window that begins in the padding, as a third one here."""
+    options = {"dilation": 2} if pool is F.max_pool2d else {"count_include_pad": False}
+
+    def pooled(x: torch.Tensor) -> torch.Tensor:
+        return pool(x, 2, 4, 1, ceil_mode=True, **options)
+
+    for opset in (13, 18):
+        program = opsetta.export(pooled, (floats(1, 2, 7, 8),), opset=opset, dynamic_shapes=dynamic)
+        onnx.checker.check_model(program.model_proto, full_check=True)
+        program.verify()

@@ -37,7 +37,7 @@ def example_call(options: ExportOptions) -> Call:
     """Convert the arguments of `torch.onnx.export` to a call.
 
     Raises:
-        UsageError: `kwargs` or `dynamic_axes` is no dict.
+        UsageError: `kwargs` or `dynamic_axes` is no dict, or a dict at the end of `args` is an argument.
     """
     import torch
 
@@ -55,9 +55,9 @@ def example_call(options: ExportOptions) -> Call:
     shapes, axes = options.dynamic_shapes, options.dynamic_axes
     if isinstance(model, torch.export.ExportedProgram):
         args, kwargs, axes = (), {}, None
-    elif not options.dynamo:
+    elif not options.dynamo and (signature := _signature(model)) is not None:
         # The inputs of a trace have the order of the forward's parameters.
-        positions = {name: position for position, name in enumerate(_parameters(model))}
+        positions = {name: position for position, name in enumerate(signature.parameters)}
         names = sorted(kwargs, key=lambda name: positions.get(name, len(positions)))
         kwargs = {name: kwargs[name] for name in names}
     return Call(
@@ -89,18 +89,44 @@ def _split_arguments(
     *leading, last = positional
     if not last and leading and isinstance(leading[-1], dict):
         # opsetta takes a dict at the end as keywords, so one that is an argument is passed by its keyword.
-        names = _parameters(model)
+        signature = _signature(model)
+        names = [] if signature is None else list(signature.parameters)
         if len(names) >= len(leading):
             return tuple(leading[:-1]), {names[len(leading) - 1]: leading[-1]}
+    _check_keywords(model, leading, last)
     return tuple(leading), dict(last)
 
 
-def _parameters(model: object) -> list[str]:
+def _check_keywords(model: object, leading: Sequence[object], last: Mapping[str, object]) -> None:
+    """Refuse a dict at the end of `args` that is an argument of the model, as torch.onnx does.
+
+    Raises:
+        UsageError: the model does not take the dict's keys as keywords, but the dict as an argument.
+    """
+    signature = _signature(model)
+    if signature is None or last.keys() <= signature.parameters.keys():
+        return
+    try:
+        signature.bind(*leading, **last)
+    except TypeError as error:
+        try:
+            *_, name = signature.bind(*leading, last).arguments
+        except TypeError:
+            return
+        raise UsageError(
+            f"torch.onnx takes a dict at the end of args as keywords, which the model does not have: "
+            f"{error}. If the dict is the argument '{name}', put an empty dict after it, args=(..., {{...}}, "
+            f"{{}}), or pass kwargs={{'{name}': {{...}}}}"
+        ) from None
+
+
+def _signature(model: object) -> inspect.Signature | None:
+    """The signature of the model's forward; None for builtins and others that have none."""
     try:
         function = getattr(model, "forward", model)
-        return list(inspect.signature(function).parameters) if callable(function) else []
+        return inspect.signature(function) if callable(function) else None
     except (TypeError, ValueError):
-        return []
+        return None
 
 
 def label_axes(shapes: object) -> object:

@@ -18,6 +18,7 @@ from ....registration import (
     composed_results,
     schemas,
 )
+from ....registration.inference.window_counts import may_miscount
 from ....registration.schemas import OperatorSchema, inputs_by_name
 from .foreign_operators import WRITTEN_EARLY
 
@@ -164,6 +165,18 @@ def place_inputs(
     while positional and positional[-1] is None and (target.inputs and not target.inputs[-1].variadic):
         positional.pop()
     return positional, named
+
+
+def may_copy(
+    schema: OperatorSchema,
+    target: OperatorSchema | None,
+    inputs: Sequence[Value | None],
+    attributes: Mapping[str, ir.Attr],
+    opset: int,
+) -> bool:
+    """Whether a node means the same at the target opset, and onnx infers its sizes there."""
+    is_same_version = target is not None and target.since_version == schema.since_version
+    return is_same_version and not may_miscount(schema.name, inputs, attributes, opset)
 
 
 def resolve_references(

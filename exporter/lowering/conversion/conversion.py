@@ -211,7 +211,7 @@ class Conversion(Driver[FileScope]):
                 self._shapes.compare(output.shape, None if result is None else result.shape)
             return results
         target = operator_schema(node.op_type, self.opset)
-        if scope.copies and target is not None and target.since_version == schema.since_version:
+        if scope.copies and binding.may_copy(schema, target, inputs, attributes, self.opset):
             return list(self._copy_node(node, attributes, scope).outputs)
         before = last_node(self.construction.graph)
         count, emitted = binding.outputs_and_attributes(node, schema, attributes)

@@ -2,13 +2,18 @@
 
 Exporters write the sizes that such a result had for their example: ``NonZero`` of a vector with two elements
 other than 0 is declared as int64[1, 2]. onnxruntime only warns. A converted model must not rely on them.
+The same goes for sizes that onnx's inference writes below opset 22 for pooling with `ceil_mode`: they count
+a window that begins behind the input.
 """
 
 from __future__ import annotations
 
+import onnx
 import onnx_ir as ir
+from onnx_ir import serde
 
 from ....registration.arguments import blocks, every_node
+from .inference_substitutes import round_down_windows
 
 _COUNTED_AXES: dict[str, dict[int, int | None]] = {
     "Compress": {0: None},
@@ -44,6 +49,9 @@ def _collect(graph: ir.Graph, dependent: set[ir.Value]) -> bool:
         if node.op_type in _COUNTED_AXES and node.domain in ("", "ai.onnx"):
             contains_dependent = True
             _forget_counted_axes(node, dependent)
+        elif _miscounts_windows(node):
+            contains_dependent = True
+            dependent.update(node.outputs)
         elif dependent_branches or not dependent.isdisjoint(
             value for value in node.inputs if value is not None
         ):
@@ -76,3 +84,24 @@ def _forget_counted_axes(node: ir.Node, dependent: set[ir.Value]) -> None:
             if isinstance(size, int) and (is_counted or depends_on_other):
                 sizes[position] = None
         value.shape = ir.Shape(sizes)
+
+
+def _miscounts_windows(node: ir.Node) -> bool:
+    """Whether the sizes declared for a pooling with `ceil_mode` are not those of its windows."""
+    declared, value = node.outputs[0].shape if node.outputs else None, node.inputs[0] if node.inputs else None
+    if "ceil_mode" not in node.attributes or declared is None or value is None or value.type is None:
+        return False
+    message = serde.serialize_node(node)
+    if value.shape is None or not round_down_windows(message):
+        return False
+    operand = serde.serialize_value(value).type
+    schema = onnx.defs.get_schema(node.op_type, onnx.defs.onnx_opset_version(), "")
+    try:
+        types = onnx.shape_inference.infer_node_outputs(schema, message, {message.input[0]: operand})
+    except onnx.shape_inference.InferenceError:
+        return False
+    sizes = types[message.output[0]].tensor_type.shape.dim
+    return any(
+        dim.HasField("dim_value") and isinstance(size, int) and size != dim.dim_value
+        for size, dim in zip(declared, sizes, strict=False)
+    )

@@ -2,13 +2,15 @@
 
 `onnxruntime.quantization` writes operators of onnxruntime for those that have no quantized form in ONNX, and
 onnx infers nothing for the scalers of `ai.onnx.ml`. In the message for inference, each becomes an operator of
-ONNX whose results have the same types and shapes.
+ONNX whose results have the same types and shapes. Below opset 22 onnx's inference of pooling with `ceil_mode`
+counts windows that begin behind the input, which no runtime does; the pooling gets pads instead.
 """
 
 from __future__ import annotations
 
 import onnx
 
+from ....registration.inference.window_counts import WINDOWS, end_padding
 from ...files.reading.subgraphs import with_subgraphs
 
 _SUBSTITUTES: dict[str, dict[str, tuple[str, slice]]] = {
@@ -39,6 +41,9 @@ _ATTRIBUTES: dict[str, list[onnx.AttributeProto]] = {
 }
 """The attributes of substitutes that do not have those of the node."""
 
+_LARGEST_WINDOW = 2**30
+"""A larger kernel, stride, dilation or pad is nobody's, and its padding might not be an int64."""
+
 _COLUMNS = {
     "FeatureVectorizer": "inputdimensions",
     "LinearRegressor": "targets",
@@ -61,6 +66,7 @@ def with_known_operators(model: onnx.ModelProto) -> onnx.ModelProto:
                 continue
             substitute = _SUBSTITUTES.get(node.domain, {}).get(node.op_type)
             if substitute is None or (node.domain, node.op_type) in function_names:
+                round_down_windows(node)
                 continue
             # The ONNX operator has its channels at axis 1, so its inferred shape would be wrong.
             if any(attribute.name == "channels_last" and attribute.i for attribute in node.attribute):
@@ -72,7 +78,39 @@ def with_known_operators(model: onnx.ModelProto) -> onnx.ModelProto:
             if op_type in _ATTRIBUTES:
                 del node.attribute[:]
                 node.attribute.extend(_ATTRIBUTES[op_type])
+            round_down_windows(node)
     return model
+
+
+def round_down_windows(node: onnx.NodeProto) -> bool:
+    """Replace `ceil_mode` of a pooling by the pads with which rounding down counts the same windows.
+
+    Returns:
+        Whether the node is such a pooling.
+    """
+    attributes = {attribute.name: attribute for attribute in node.attribute}
+    if node.domain not in ("", "ai.onnx") or node.op_type not in WINDOWS or "kernel_shape" not in attributes:
+        return False
+    no_attribute = onnx.AttributeProto()
+    auto_pad = attributes.get("auto_pad", no_attribute).s or b"NOTSET"
+    if not attributes.get("ceil_mode", no_attribute).i or auto_pad.startswith(b"SAME"):
+        return False
+    kernel, strides, dilations, pads = (
+        list(attributes.get(name, no_attribute).ints)
+        for name in ("kernel_shape", "strides", "dilations", "pads")
+    )
+    count = len(kernel)
+    strides, dilations = strides or [1] * count, dilations or [1] * count
+    pads = pads if pads and auto_pad == b"NOTSET" else [0] * (2 * count)
+    is_malformed = not count == len(strides) == len(dilations) == len(pads) / 2
+    if is_malformed or max((*kernel, *strides, *dilations, *pads), default=0) > _LARGEST_WINDOW:
+        return False
+    pads[count:] = map(end_padding, kernel, strides, pads[count:], dilations)
+    for name in ("auto_pad", "ceil_mode", "pads"):
+        if name in attributes:
+            node.attribute.remove(attributes[name])
+    node.attribute.append(onnx.helper.make_attribute("pads", pads))
+    return True
 
 
 def _rows_of_floats(node: onnx.NodeProto) -> onnx.ValueInfoProto:

@@ -1,12 +1,14 @@
 """Pooling with arguments that an opset lacks: dilations, `ceil_mode`, indices, element types."""
 
+import math
 import operator
 from collections.abc import Callable
 from typing import Any
 
 import onnx_ir as ir
 
-from ....registration import GraphContext, Value, onnx_symbolic, schemas
+from ....registration import GraphContext, Value, dtypes, onnx_symbolic, schemas
+from ....registration.inference.window_counts import end_padding
 from ...compositions.size_arithmetic import known_rank, product
 from ...compositions.spatial.sliding import Slide, average_windows, largest, sum_windows
 from ..support import below
@@ -47,6 +49,29 @@ def _counts_alike(slide: Slide) -> bool:
         return False
     room = slide.size + sum(slide.pads) - slide.dilation * (slide.kernel - 1) - 1
     return slide.count == -(-room // slide.stride) + 1
+
+
+def _pads_rounded_down(slides: list[Slide]) -> list[int]:
+    """The pads with which rounding down counts the windows of `ceil_mode`."""
+    end_pads = []
+    for slide in slides:
+        pad = slide.pads[1]
+        if isinstance(slide.size, Value) or isinstance(slide.count, Value):
+            end_pads.append(end_padding(slide.kernel, slide.stride, pad, slide.dilation))
+            continue
+        last_end = (slide.count - 1) * slide.stride + slide.dilation * (slide.kernel - 1) + 1
+        needed = last_end - slide.size - slide.pads[0]
+        end_pads.append(max(needed, min(pad, needed + slide.stride - 1)))
+    return [slide.pads[0] for slide in slides] + end_pads
+
+
+def _pad_with_lowest(g: GraphContext, X: Value, pads: list[int]) -> Value:
+    """The input with padding that no maximum returns."""
+    dtype = g.dtype(X) or ir.DataType.FLOAT
+    lowest = dtypes.limits(dtype)[0] if dtype in dtypes.INTEGERS else -math.inf
+    half = len(pads) // 2
+    padded: Value = g.op("Pad", X, pads=[0, 0, *pads[:half], 0, 0, *pads[half:]], value=lowest)
+    return padded
 
 
 def _positions_in_all(g: GraphContext, X: Value, indices: Value) -> Value:
@@ -91,9 +116,20 @@ def _register(op_type: str) -> None:
             "p": p,
         }
         windows = (kernel_shape, strides or unit_steps, padding, dilations or unit_steps, auto_pad, ceil)
+        slides = _slides(g, X, *windows) if ceil else []
+        if ceil and not (g.has(op_type, "ceil_mode") and all(map(_counts_alike, slides))):
+            rounded_down = _pads_rounded_down(slides)
+            # The mean that counts padding must not count more of it, and runtimes refuse pads as large as
+            # the window.
+            counts_more = bool(count_include_pad) and any(map(operator.gt, rounded_down, padding))
+            if not counts_more and all(map(operator.lt, rounded_down, kernel_shape * 2)):
+                named |= {"auto_pad": None, "ceil_mode": None, "pads": rounded_down}
+            elif op_type == "MaxPool" and outputs == 1 and _takes(g, X, 1) and g.has(op_type, "dilations"):
+                named |= {"auto_pad": None, "ceil_mode": None, "pads": None}
+                X = _pad_with_lowest(g, X, rounded_down)
         argument_names = [name for name, value in named.items() if value is not None]
         is_supported = g.has(op_type, *argument_names) and (op_type != "MaxPool" or _takes(g, X, outputs))
-        if is_supported and (not ceil or all(map(_counts_alike, _slides(g, X, *windows)))):
+        if is_supported and (named["ceil_mode"] is None or all(map(_counts_alike, slides))):
             result: Value | list[Value] = g.op(
                 op_type, X, kernel_shape=kernel_shape, outputs=outputs, **named
             )
@@ -107,7 +143,7 @@ def _register(op_type: str) -> None:
             # Every window has an element, so no padding of float32 reaches the results.
             wide = g.op(op_type, g.cast(X, ir.DataType.FLOAT), kernel_shape=kernel_shape, **named)
             return g.cast(wide, dtype)
-        slides = _slides(g, X, *windows)
+        slides = slides or _slides(g, X, *windows)
         if op_type == "AveragePool":
             return average_windows(g, X, slides, bool(count_include_pad))
         if op_type == "LpPool":

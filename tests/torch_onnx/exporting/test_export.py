@@ -437,6 +437,18 @@ def test_what_is_refused_is_named(options, message, layers):
     assert isinstance(caught.value, torch.onnx.OnnxExporterError)
 
 
+@pytest.mark.parametrize("dynamo", [True, False])
+def test_a_dict_at_the_end_that_is_an_argument_is_refused_with_the_remedy(dynamo):
+    class Batch(nn.Module):
+        def forward(self, scale, batch):
+            return batch["x"] * scale
+
+    args = (torch.ones(1), {"x": X})
+    with pytest.raises(opsetta.UsageError, match=r"put an empty dict after it.* kwargs={'batch'"):
+        torch_onnx.export(Batch(), args, dynamo=dynamo)
+    exported(Batch(), (*args, {}), dynamo=dynamo)
+
+
 def test_what_has_no_effect_is_taken(layers):
     fallthrough = torch.onnx.OperatorExportTypes.ONNX_FALLTHROUGH
     plain = exported(layers, (X,))

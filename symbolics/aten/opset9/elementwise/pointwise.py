@@ -197,13 +197,30 @@ def div(g: GraphContext, self: Value, other: Value | Number, rounding_mode: str 
     return g.op("Div", floating(g, self), floating(g, other) if isinstance(other, Value) else other)
 
 
+def _floored_quotient(g: GraphContext, self: Value, other: Value | Number) -> Value:
+    """The truncated quotient, less one where it was rounded up.
+
+    The multiple of `other` below `self` may be below the least number of the type.
+    """
+    truncated = integers.quotient(g, self, other)
+    remainder = g.call("aten::fmod", self, other)
+    if isinstance(other, Value):
+        is_floored = g.op("Equal", remainder, g.call("aten::remainder", self, other))
+        result: Value = g.op("Where", is_floored, truncated, g.op("Sub", truncated, 1))
+        return result
+    is_above = g.op("Less" if other > 0 else "Greater", remainder, 0)
+    return g.call("aten::sub", truncated, g.cast(is_above, truncated.dtype or DataType.INT64))
+
+
 @onnx_symbolic("aten::floor_divide")
 def floor_divide(g: GraphContext, self: Value, other: Value | Number) -> Value:
     if g.dtype(self) in dtypes.UNSIGNED:
         return g.op("Div", self, other)
     if is_integral(g, self):
-        if is_non_negative(self) and not (isinstance(other, Value) or other < 0):
+        if is_non_negative(self) and (is_non_negative(other) if isinstance(other, Value) else other >= 0):
             return integers.quotient(g, self, other)
+        if g.dtype(self) in (DataType.INT32, DataType.INT64):
+            return _floored_quotient(g, self, other)
         # The multiple of `other` below `self` may be below the least INT8 or INT16.
         dividend = integers.widen_integers(g, self)
         divisor = integers.widen_integers(g, other) if isinstance(other, Value) else other

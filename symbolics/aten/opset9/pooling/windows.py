@@ -114,9 +114,13 @@ def max_pool_windows(
     argument_names = [name for name, value in attributes.items() if value is not None]
     if not _has_kernel(g, input) or (indices and not g.has("MaxPool", "storage_order", *argument_names)):
         return largest(g, input, window.slides(g, input), indices)
+    # Below 22 onnx's inference miscounts the windows of `ceil_mode` along dimensions whose size is known.
+    # Only positions in dilated windows of unknown sizes have no other form.
+    has_form = not (indices and window.attributes["dilations"]) or spatial_sizes(g, input, len(window.kernel))
+    emit = g.op_of_any_data if "ceil_mode" in attributes and has_form else g.op
     if not indices:
-        return g.op("MaxPool", input, **attributes), None
-    values, positions = g.op("MaxPool", input, **attributes, outputs=2)
+        return emit("MaxPool", input, **attributes), None
+    values, positions = emit("MaxPool", input, **attributes, outputs=2)
     # MaxPool counts positions in the whole tensor, ATen in each plane.
     sizes = [g.size(input, axis) for axis in range(2, len(window.kernel) + 2)]
     plane = functools.reduce(lambda a, b: g.op("Mul", a, b), [g.constant(size) for size in sizes])
@@ -191,7 +195,7 @@ def _avg_pool_of_unknown_size(
     counts = divisor_override is not None or (count_include_pad and any(window.padding))
     if counts:
         return average_windows(g, input, window.slides(g, input), count_include_pad, divisor_override)
-    result: Value = g.op("AveragePool", input, **attributes)
+    result: Value = g.op_of_any_data("AveragePool", input, **attributes)
     return result
 
 
