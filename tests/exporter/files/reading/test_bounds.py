@@ -161,7 +161,7 @@ def test_weights_pay_for_nodes_of_other_frameworks():
     weight = ir.Value(name="w", const_value=ir.tensor(np.zeros(100, np.float32), name="w"))
     source = ir.Model(ir.Graph([], [], nodes=[node], initializers=[weight]), ir_version=10)
     limits = size.limits_of_source(source, Bounds(made_nodes=9))
-    assert limits.nodes == (9 + 1) // 3 + 400 // 200
+    assert limits.nodes == (9 + 1) // 4 + 400 // 200
 
 
 def test_a_model_of_too_many_nodes_is_refused_before_it_is_prepared(monkeypatch):
