@@ -43,7 +43,8 @@ class Limits:
 
     Attributes:
         elements: the remaining elements of constants; those of a few elements do not count.
-        nodes: nodes of the new graph. Shapes of many dimensions count as nodes, too: they take as long.
+        nodes: nodes of the new graph. Shapes of many dimensions count as nodes, too, and so do operators that
+            are computed on constants: they take as long.
         remedy: the remedy in the error message.
     """
 

@@ -107,6 +107,9 @@ def emit(
     if outputs == 1 or construction.infers:
         folded = _fold(g, op_type, inputs, attributes, types)
         if folded is not None:
+            # An untrusted file may describe any number of them, and none becomes a node.
+            if construction.limits is not None:
+                construction.limits.spend(1)
             return _cast_back(g, folded, formal, restored_dtypes)
     results = construction.append(op_type, inputs, attributes, types, domain)
     return _cast_back(g, results, formal, restored_dtypes) if restored_dtypes else results

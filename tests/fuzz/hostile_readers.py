@@ -1,4 +1,4 @@
-"""Models in which many nodes read one value, or one node reads many, and chains whose sizes grow.
+"""Values that many nodes read, nodes that read many, chains whose sizes grow, and constants in sub-blocks.
 
 Each entry of `FILES` writes one file, as those of `hostile` do.
 """
@@ -6,7 +6,7 @@ Each entry of `FILES` writes one file, as those of `hostile` do.
 from __future__ import annotations
 
 import onnx
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 
 from .hostile import Builder, _model, _value, _written, calls, chain
 from .hostile_graphs import FLOAT, INT, _constant, _node, _text, _vector
@@ -85,6 +85,77 @@ def many_readers(count: int, readers: int) -> onnx.ModelProto:
     return _model(nodes, [_value("x", [count])], ["y"])
 
 
+def large_constants(op_type: str) -> onnx.ModelProto:
+    """A Loop of 2**62 steps, or a Scan over 2**33, that makes a large constant in each step."""
+    body = "k = Constant<value_ints = [1000000000]>() f = Constant<value_float = 1.0>() s = Expand(f, k)"
+    loop = (
+        "y, z = Loop(n, c, x) <body = b (int64 i, bool d, float[2] v) => (bool e, float[2] w, float[m] s)"
+        f"{{ e = Identity(d) {body} w = Add(v, v) }}>"
+    )
+    scan = f"y = Scan<num_scan_inputs = 1, body = b (float[2] v) => (float[m] s) {{ {body} }}>(o)"
+    text = (
+        f"n = Constant<value_int = {2**62}>() c = Constant<value = bool {{1}}>() {loop}"
+        if op_type == "Loop"
+        else f"n = Constant<value_ints = [{2**33}, 2]>() o = ConstantOfShape(n) {scan}"
+    )
+    header = '<ir_version: 8, opset_import: ["": 17]>'
+    return parser.parse_model(f"{header} g (float[2] x) => (y) {{ {text} }}")
+
+
+def constants_in_function(size: int) -> onnx.ModelProto:
+    """A function whose body computes on constants of size x size elements."""
+    model = _model([node("F", ["x"], ["y"], domain="d")], [_value("x", [2])], ["y"])
+    model.opset_import.add(domain="d", version=1)
+    nodes = [
+        node("Constant", [], ["k"], value_ints=[size, size]),
+        node("ConstantOfShape", ["k"], ["c"]),
+        node("MatMul", ["c", "c"], ["m"]),
+        node("ReduceSum", ["m"], ["s"]),
+        node("Add", ["a", "s"], ["b"]),
+    ]
+    model.functions.append(helper.make_function("d", "F", ["a"], ["b"], nodes, [helper.make_opsetid("", 17)]))
+    return model
+
+
+def nested_type(field: str, depth: int) -> onnx.ModelProto:
+    """An input that is a sequence or an optional, many levels deep."""
+    model = chain(1, [2])
+    innermost = model.graph.input.add(name="q").type
+    for _ in range(depth):
+        innermost = getattr(innermost, field).elem_type
+    innermost.tensor_type.elem_type = TensorProto.FLOAT
+    return model
+
+
+def sparse_constants(count: int) -> onnx.ModelProto:
+    """Sums of sparse constants of 2**34 elements."""
+    nodes = []
+    for i in range(count):
+        one, index = helper.make_tensor("v", 1, [1], [1.0]), helper.make_tensor("i", 7, [1], [2**33])
+        nodes.append(
+            node("Constant", [], [f"c{i}"], sparse_value=helper.make_sparse_tensor(one, index, [2**34]))
+        )
+        nodes.append(node("ReduceSum", [f"c{i}"], [f"r{i}"], keepdims=0))
+    nodes.append(node("Sum", [f"r{i}" for i in range(count)], ["y"]))
+    return _model(nodes, [], ["y"])
+
+
+def calls_in_a_circle(count: int) -> onnx.ModelProto:
+    """Functions of which the last calls the first."""
+    model = calls(count, 2)
+    last = model.functions[-1].node[0]
+    last.op_type, last.domain = "F0", "d"
+    return model
+
+
+def segment() -> onnx.ModelProto:
+    """A tensor that is a segment of one of 2**40 elements."""
+    model = chain(1, [2])
+    tensor = model.graph.initializer.add(name="w", data_type=1, dims=[2**20], raw_data=b"abcd")
+    tensor.segment.end = 2**40
+    return model
+
+
 _X = _node("x", "Placeholder", "", dtype=FLOAT, shape="shape { dim { size: 2 } }")
 _FLAG = _node("p", "Placeholder", "", dtype="type: DT_BOOL", shape="shape { }")
 
@@ -121,6 +192,14 @@ FILES: dict[str, Builder] = {
     "a constant read 30000 times": _written(lambda: read_often("constant", 30_000)),
     "the result of a function read 50000 times": _written(lambda: result_of_function(50_000)),
     "many readers of many outputs": _written(lambda: many_readers(1_500, 200)),
+    "a loop around large constants": _written(lambda: large_constants("Loop")),
+    "a scan of large constants": _written(lambda: large_constants("Scan")),
+    "large constants in a function": _written(lambda: constants_in_function(2**20)),
+    "sequences 40 levels deep": _written(lambda: nested_type("sequence_type", 40)),
+    "optionals 40 levels deep": _written(lambda: nested_type("optional_type", 40)),
+    "sparse constants": _written(lambda: sparse_constants(500)),
+    "functions that call each other in a circle": _written(lambda: calls_in_a_circle(50)),
+    "a segment of a tensor": _written(segment),
     "TensorFlow chain of Switch": _text(_switches(1_000)),
     "TensorFlow list of 2000 writes": _text(_list_writes(2_000)),
 }

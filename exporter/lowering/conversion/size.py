@@ -33,7 +33,7 @@ _MADE_OF_FOUR, _DIMENSIONS_OF_MADE = 5, 16
 """Made nodes that take as long as reading, preparing, copying and saving four nodes; and their dimensions."""
 _WEIGHTS_OF_ELEMENT = 8
 """Bytes of weights required for each additional element of the constants that a source graph becomes."""
-_PARTS_OF_SOURCES = 3
+_PARTS_OF_SOURCES = 4
 """Parts of the limits on time: lowering a source graph takes one, reading its file the others."""
 _LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
 

@@ -109,6 +109,17 @@ def test_what_conversion_makes_is_bounded_unless_it_is_trusted(monkeypatch):
     assert opsetta.OnnxModel(model, trusted=True).lower(7).model.graph.num_nodes() == 16
 
 
+def test_operators_on_constants_take_the_time_of_nodes(monkeypatch):
+    text = "n = Constant<value_int = 3>() i = Constant<value_int = 1>() r = Range(i, n, i) y = Add(x, r)"
+    graph = parser.parse_graph(f"g (int64[2] x) => (int64[2] y) {{ {text} }}")
+    model = ir.from_proto(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)]))
+    monkeypatch.setattr(bounds, "BOUNDS", Bounds(made_nodes=20))
+    with pytest.raises(GraphError, match="more nodes at this opset than the limit for its file; if you"):
+        opsetta.OnnxModel(model).lower(7)  # Range becomes about 30 operators on constants there.
+    trusted = opsetta.OnnxModel(model, trusted=True).lower(7).model
+    assert trusted.graph.num_nodes() <= 2
+
+
 def test_an_operator_that_is_refused_often_is_tried_no_more():
     nodes = [helper.make_node("StringNormalizer", [f"v{i}"], [f"v{i + 1}"]) for i in range(30)]
     inputs = [helper.make_tensor_value_info("v0", onnx.TensorProto.STRING, [2])]
@@ -150,7 +161,7 @@ def test_weights_pay_for_nodes_of_other_frameworks():
     weight = ir.Value(name="w", const_value=ir.tensor(np.zeros(100, np.float32), name="w"))
     source = ir.Model(ir.Graph([], [], nodes=[node], initializers=[weight]), ir_version=10)
     limits = size.limits_of_source(source, Bounds(made_nodes=9))
-    assert limits.nodes == (9 + 1) // 3 + 400 // 200
+    assert limits.nodes == (9 + 1) // 4 + 400 // 200
 
 
 def test_a_model_of_too_many_nodes_is_refused_before_it_is_prepared(monkeypatch):
