@@ -241,7 +241,7 @@ COMPOSED = [
     ("Resize", 10, {**TWICE, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "ceil"}),
     ("Resize", 17, {**TWICE, "mode": "linear", "antialias": 1}),
     ("MaxPool", 9, {"kernel_shape": [2, 2], "dilations": [2, 1]}),
-    ("AveragePool", 9, {"kernel_shape": [2, 2], "ceil_mode": 1}),
+    ("AveragePool", 9, {"kernel_shape": [2, 2], "dilations": [2, 1]}),
 ]
 
 
@@ -250,6 +250,14 @@ def test_an_argument_that_says_something_else_is_composed(op_type, opset, argume
     g = context(opset)
     g.op(op_type, IMAGE, **arguments)
     assert op_type not in [node.op_type for node in g.graph]
+
+
+def test_windows_that_are_rounded_up_are_pads_where_the_operator_rounds_down():
+    arguments = {"kernel_shape": [3, 2], "strides": [2, 3], "ceil_mode": 1}
+    node = context(9).op("AveragePool", IMAGE, **arguments).producer()
+    assert (node.op_type, "ceil_mode" in node.attributes) == ("AveragePool", False)
+    # Of eight rows, the last window begins at 6 and has three; that of the columns ends with the image.
+    assert tuple(node.attributes["pads"].value) == (0, 0, 1, 0)
 
 
 def test_a_scale_for_each_channel_is_composed_where_the_operator_has_one_scale():
