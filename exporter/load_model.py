@@ -160,7 +160,7 @@ def _load(
     try:
         model = read_model(path, bounds)
     except ModelFileError:
-        # A graph without nodes looks like no format: the caller's options say that it is TensorFlow's.
+        # A graph without nodes cannot be recognized. The caller passes options for TensorFlow, so it is one.
         if options.changed_options:
             return _load_tensorflow(path, options, weights, trusted)
         raise

@@ -219,10 +219,11 @@ class GraphContext:
         self, op_type: str, /, *inputs: object, outputs: int, **arguments: Any
     ) -> list[Value]: ...
     def op_of_any_data(self, op_type: str, /, *inputs: object, outputs: int = 1, **arguments: Any) -> Any:
-        """Like `op`, for arbitrary data: indices may be negative.
+        """Like `op`, for arbitrary data: indices may be negative, and sizes unknown.
 
         Below opset 11, Gather and similar operators take no negative indices. `op` cannot check computed
-        indices, so its caller must know that they are not negative.
+        indices, so its caller must know that they are not negative. Below opset 22, onnx's inference
+        counts too many windows of a pooling with `ceil_mode`; this writes pads instead.
         """
         results = ladder.emit_of_any_data(self, op_type, inputs, arguments, outputs)
         return results[0] if outputs == 1 else results

@@ -17,7 +17,7 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, GraphError, Registry, UsageError
 from ...registration.arguments import every_node
-from .rewriting import Rewriter
+from .rewriting import Rewriter, list_shapes
 
 _NAMES = ("boxes", "scores", "classes", "image_indices")
 _COORDINATES = 4
@@ -140,10 +140,9 @@ def _raw_outputs(graph: ir.Graph) -> list[ir.Value]:
     """
     shapes = [value.shape for value in graph.outputs]
     if shapes[0] is None or len(shapes[0]) != 3:
-        listed = ", ".join(f"{value.name}{value.shape}" for value in graph.outputs)
         raise GraphError(
             "nms needs a first output of shape [N, boxes, fields] or [N, fields, boxes]; the model has "
-            f"outputs {listed}"
+            f"outputs {list_shapes(graph.outputs)}"
         )
     if shapes[0][2] != _COORDINATES:
         return [graph.outputs[0]]

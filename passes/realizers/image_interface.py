@@ -16,7 +16,7 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphContext, GraphError, Registry, UsageError
 from .detection_output import AddDetectionOutput, DetectedBoxes
-from .rewriting import Rewriter
+from .rewriting import Rewriter, list_shapes
 
 PIXEL_TYPES = {"uint8": DataType.UINT8, "float32": DataType.FLOAT, "float16": DataType.FLOAT16}
 LAYOUTS = ("NCHW", "NHWC")
@@ -79,9 +79,9 @@ class AddPixelInput(ir.passes.InPlacePass):
             if value.dtype is not None and value.shape is not None and len(value.shape) == 4
         ]
         if len(images) != 1:
-            listed = ", ".join(f"{value.name}{value.shape}" for value in graph.inputs)
             raise GraphError(
-                f"preprocessing needs exactly one input of shape [N, C, H, W]; the model has inputs {listed}"
+                "preprocessing needs exactly one input of shape [N, C, H, W]; the model has inputs "
+                f"{list_shapes(graph.inputs)}"
             )
         (image, shape), pixels = images[0], self._pixels
         batch, channels, *sizes = shape

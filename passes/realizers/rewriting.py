@@ -159,6 +159,11 @@ def title(node: ir.Node) -> str:
     return f"{node.op_type} '{node.name or node.outputs[0].name}'"
 
 
+def list_shapes(values: Sequence[ir.Value]) -> str:
+    """The names and shapes of values, for messages."""
+    return ", ".join(f"{value.name}{value.shape}" for value in values)
+
+
 def is_onnx(node: ir.Node | None, *op_types: str) -> bool:
     """Whether a node is one of these operators of ONNX's own domain."""
     return node is not None and node.domain in ("", "ai.onnx") and node.op_type in op_types

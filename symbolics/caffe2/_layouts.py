@@ -2,9 +2,8 @@
 
 from collections.abc import Sequence
 
-import onnx_ir as ir
-
 from ...registration import GraphContext, Value
+from ..compositions.size_arithmetic import set_shape as set_shape
 
 ORDERS = ("NCHW", "NHWC")
 
@@ -36,15 +35,6 @@ def from_channels_first(g: GraphContext, value: Value, order: str, rank: int = 4
     return _transpose(g, value, [0, *range(2, rank), 1])
 
 
-def set_shape(value: Value, dims: Sequence[int | ir.SymbolicDim | None]) -> Value:
-    """Set the shape of the value if emission did not infer it."""
-    if value.shape is None:
-        value.shape = ir.Shape(list(dims))
-    return value
-
-
 def set_shape_like(value: Value, reference: Value) -> Value:
     """Set the shape of the value to that of another one if emission did not infer it."""
-    if value.shape is None and reference.shape is not None:
-        value.shape = ir.Shape(reference.shape.dims)
-    return value
+    return set_shape(value, None if reference.shape is None else reference.shape.dims)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, dtypes
-from .size_arithmetic import known_rank
+from .size_arithmetic import known_rank, set_shape
 
 _FRACTIONS = {DataType.FLOAT: (23, 127), DataType.FLOAT16: (10, 15), DataType.BFLOAT16: (7, 127)}
 """The bits of the fraction and the bias of the exponent."""
@@ -20,11 +20,11 @@ def reinterpret_bits(g: GraphContext, input: Value, dtype: DataType) -> Value:
         return input
     is_same_width = source is not None and source.bitwidth == dtype.bitwidth
     if is_same_width and not {source, dtype} <= dtypes.INTEGERS and g.has("BitCast"):
-        return _with_shape(g.op("BitCast", input, to=int(dtype)), input)
+        return set_shape(g.op("BitCast", input, to=int(dtype)), g.shape(input))
     if source is None or not {source, dtype} <= {*dtypes.INTEGERS, *_FRACTIONS}:
         raise g.refuse(f"the bits of {source and source.name} cannot be read as {dtype.name}", first_opset=26)
     bits = _bits_of_float(g, input, source) if source in _FRACTIONS else g.cast(input, DataType.INT64)
-    bits = _with_shape(bits, input)
+    bits = set_shape(bits, g.shape(input))
     if dtype.bitwidth < source.bitwidth:
         # The parts of a number, the low one first, in a new last dimension.
         shifts = g.constant(np.arange(0, source.bitwidth, dtype.bitwidth), DataType.INT64)
@@ -35,13 +35,6 @@ def reinterpret_bits(g: GraphContext, input: Value, dtype: DataType) -> Value:
     if dtype in _FRACTIONS:
         return _float_of_bits(g, bits, dtype)
     return g.cast(wrap_to_type(g, bits, dtype), dtype)
-
-
-def _with_shape(value: Value, like: Value) -> Value:
-    """The value; emission does not infer the ranks of all of these operators."""
-    if value.shape is None and like.shape is not None:
-        value.shape = like.shape.copy()
-    return value
 
 
 def wrap_to_type(g: GraphContext, bits: Value, dtype: DataType) -> Value:

@@ -193,3 +193,10 @@ def is_non_negative(size: Size | None, depth: int = 12) -> bool:
     if node.op_type == "Range":
         return is_non_negative(inputs[0], depth - 1) and is_non_negative(inputs[2], depth - 1)
     return False
+
+
+def set_shape(value: Value, shape: Sequence[int | ir.SymbolicDim | None] | None) -> Value:
+    """Set the shape of the value if emission did not infer it, because a later operator may need the rank."""
+    if value.shape is None and shape is not None:
+        value.shape = ir.Shape(shape)
+    return value

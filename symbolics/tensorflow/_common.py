@@ -10,6 +10,7 @@ from ...registration import DataType, GraphContext, Value, dtypes, onnx_symbolic
 from ...registration.size_algebra.dimensions import broadcast
 from ..compositions.integers import widen_integers
 from ..compositions.size_arithmetic import Size, dimension, fold_size, same_size
+from ..compositions.size_arithmetic import set_shape as set_shape
 
 END = 2**63 - 1
 """The end of a slice that takes all remaining elements."""
@@ -136,13 +137,6 @@ def check_policy(g: GraphContext, bad_indices_policy: str) -> None:
         raise g.refuse(
             "bad_indices_policy IGNORE is not supported, because ONNX does not allow indices out of range"
         )
-
-
-def set_shape(value: Value, shape: Sequence[int | ir.SymbolicDim | None] | None) -> Value:
-    """Set the shape of the value if emission did not infer it, because a later operator may need the rank."""
-    if value.shape is None and shape is not None:
-        value.shape = ir.Shape(shape)
-    return value
 
 
 def concatenate_strings(g: GraphContext, x: Value, y: Value) -> Value:

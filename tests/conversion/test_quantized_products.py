@@ -62,7 +62,7 @@ def test_products_of_unknown_rank(tmp_path):
 
 @pytest.mark.parametrize("data", [RANDOM.normal(size=(3, 5)), np.zeros((2, 2)), np.full((2, 2), -3.0)])
 def test_dynamic_quantization_gives_what_the_kernel_gives(tmp_path, data):
-    """Bytes, scale and zero point; of zeros, the scale is 1."""
+    """The quantized numbers, the scale and the zero point. The scale of a tensor of zeros is 1."""
     model = onnx.parser.parse_model("""
         <ir_version: 8, opset_import: ["" : 11]>
         net (float[m, n] x) => (uint8[m, n] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear(x) }""")

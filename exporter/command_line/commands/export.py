@@ -5,7 +5,7 @@ from __future__ import annotations
 import pathlib
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -93,11 +93,11 @@ def export(
         stage("writing")
         written.save(model, external_data, **({"weights": "reference"} if reference_weights else {}))
     target_facts, target_lines = describe_target(model.model, loaded_target)
-    facts = {
+    facts: dict[str, Any] = {
         "file": str(output),
         "opset": program.opset,
         "bytes": written.size,
-        "nodes": (node_count := model.model.graph.num_nodes()),
+        "nodes": model.model.graph.num_nodes(),
         "inputs": program.input_names,
         "outputs": program.output_names,
         "seconds": round(time.perf_counter() - begin, 3),
@@ -105,7 +105,7 @@ def export(
         **target_facts,
         **quantization.quantization_json(model, error),
     }
-    text = f"{output}: opset {program.opset}, {count_text(node_count, 'node')}, {size_text(written.size)}"
+    text = f"{output}: opset {program.opset}, {count_text(facts['nodes'], 'node')}, {size_text(written.size)}"
     if checked is not None:
         text += f"\nagrees with eager PyTorch: largest absolute error {checked.max_absolute_error:.3g}"
     text = "\n".join([text, *target_lines, *quantization.quantization_lines(model, error)])

@@ -181,7 +181,7 @@ def _follow_features(model: PreTrainedModel, **inputs: torch.Tensor) -> _Feature
 
 
 def _are_same(parts: Sequence[torch.Tensor], whole: torch.Tensor) -> bool:
-    """Whether tensors lie in the memory of another one, and have as many elements together."""
+    """Whether tensors are the parts of another one: views of its memory, with all of its elements."""
     memories = {part.untyped_storage().data_ptr() for part in parts}
     return (
         memories == {whole.untyped_storage().data_ptr()}

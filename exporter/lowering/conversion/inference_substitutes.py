@@ -42,7 +42,7 @@ _ATTRIBUTES: dict[str, list[onnx.AttributeProto]] = {
 """The attributes of substitutes that do not have those of the node."""
 
 _LARGEST_WINDOW = 2**30
-"""A larger kernel, stride, dilation or pad is nobody's, and its padding might not be an int64."""
+"""The largest kernel, stride, dilation or pad that is computed with: the padding must fit into an int64."""
 
 _COLUMNS = {
     "FeatureVectorizer": "inputdimensions",

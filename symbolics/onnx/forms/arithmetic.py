@@ -333,7 +333,7 @@ def _emit_expanded(g: GraphContext, op_type: str, operands: list[Value]) -> Valu
 
 
 def _is_reshaped_matrix(g: GraphContext, operand: Value) -> bool:
-    """Whether a Reshape makes a vector of a matrix, or an operator of one operand computes it from one."""
+    """Whether the operand is a Reshape of a matrix, or is computed from one by operators of one operand."""
     producer = operand.producer()
     while producer is not None and producer.op_type != "Reshape" and len(producer.inputs) == 1:
         producer = producer.inputs[0].producer() if producer.inputs[0] is not None else None

@@ -12,7 +12,7 @@ _MAXIMUM_BATCH = 8
 """The most images whose weights are repeated."""
 
 
-def _pad(g: GraphContext, X: Value, pads: list[int], number: float = 0.0) -> Value:
+def pad_spatial(g: GraphContext, X: Value, pads: list[int], number: float = 0.0) -> Value:
     """Pad the spatial dimensions with a number."""
     half = len(pads) // 2
     constant: dict[str, Any] = {"constant_value": number} if number else {}
@@ -35,7 +35,7 @@ def _register_average_pool(form: str, applies: Callable[[list[int]], bool]) -> N
         """Padding that counts, as zeros in front of the operator."""
         if auto_pad != "NOTSET" or ceil_mode or not count_include_pad or pads is None or not applies(pads):
             raise g.refuse("only padding that is known, and that counts, is written as a Pad")
-        result: Value = g.op("AveragePool", _pad(g, X, pads), kernel_shape=kernel_shape, **attributes)
+        result: Value = g.op("AveragePool", pad_spatial(g, X, pads), kernel_shape=kernel_shape, **attributes)
         return result
 
 
@@ -61,7 +61,7 @@ def max_pool(
     if g.dtype(X) != DataType.FLOAT:
         raise g.refuse("the elements are not of float")
     lowest = float(np.finfo(np.float32).min)
-    result: Value = g.op("MaxPool", _pad(g, X, pads, lowest), kernel_shape=kernel_shape, **attributes)
+    result: Value = g.op("MaxPool", pad_spatial(g, X, pads, lowest), kernel_shape=kernel_shape, **attributes)
     return result
 
 
@@ -79,7 +79,7 @@ def convolution(
     half = len(pads or ()) // 2
     if auto_pad != "NOTSET" or pads is None or pads[:half] == pads[half:]:
         raise g.refuse("only padding that differs between the sides is written as a Pad")
-    result: Value = g.op("Conv", _pad(g, X, pads), W, B, **attributes)
+    result: Value = g.op("Conv", pad_spatial(g, X, pads), W, B, **attributes)
     return result
 
 

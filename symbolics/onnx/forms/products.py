@@ -8,6 +8,7 @@ import numpy as np
 from ....registration import GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
 from ...compositions.einsum import parse_equation
+from .padding import pad_spatial
 from .reductions_and_shapes import all_static
 
 
@@ -106,7 +107,7 @@ def convolve_by_product(
         )
     else:
         if any(padding):
-            X = g.op("Pad", X, pads=[0, 0, *pads_before, 0, 0, *pads_after])
+            X = pad_spatial(g, X, padding)
         windows = [
             g.op("Reshape", g.op("Slice", X, starts=first, ends=last, axes=[2, 3], steps=steps), flat)
             for first, last in zip(starts, ends, strict=True)

@@ -1,1 +1,1 @@
-"""The program in C of a model: what its runtime reads, from nodes of ONNX, and the runtime itself."""
+"""Programs in C: the runtime, and the form in which it reads the nodes of a model."""

@@ -115,7 +115,7 @@ def max_pool_windows(
     if not _has_kernel(g, input) or (indices and not g.has("MaxPool", "storage_order", *argument_names)):
         return largest(g, input, window.slides(g, input), indices)
     # Below 22 onnx's inference miscounts the windows of `ceil_mode` along dimensions whose size is known.
-    # Only positions in dilated windows of unknown sizes have no other form.
+    # The ladder then writes pads instead, except for positions in dilated windows of unknown sizes.
     has_form = not (indices and window.attributes["dilations"]) or spatial_sizes(g, input, len(window.kernel))
     emit = g.op_of_any_data if "ceil_mode" in attributes and has_form else g.op
     if not indices:
