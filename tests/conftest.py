@@ -41,7 +41,7 @@ SHARING = {
 }
 """Files whose tests share what takes long to make: they run in one test process."""
 
-hypothesis.settings.register_profile("quick", max_examples=30, deadline=None, derandomize=True)
+hypothesis.settings.register_profile("quick", max_examples=20, deadline=None, derandomize=True)
 hypothesis.settings.register_profile("sweep", max_examples=1000, deadline=None)
 
 

@@ -137,6 +137,7 @@ def test_results_of_other_opsets_are_added(folder):
     assert sweeps["operators"]["aten::b"] == later["operators"]["aten::b"] | {"passed": [9]}
 
 
+@pytest.mark.sweep
 def test_the_command_runs(tmp_path, monkeypatch, capsys):
     arguments = ["--suite", "operators-int64", "--only", "^(neg|clone)$", "--samples", "1"]
     arguments += ["--opsets", "13", "28"]

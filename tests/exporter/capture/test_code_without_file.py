@@ -16,7 +16,11 @@ import torch
 
 import opsetta
 
+from ...opsets import is_full_run
 from . import models_without_file
+
+STEP = 1 if is_full_run() else 2
+"""Quick runs take each second model."""
 
 CODE = """
 import torch
@@ -189,7 +193,7 @@ def outcomes_from_a_file(tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
     (folder / "models_from_a_file.py").write_text(models_without_file.CODE)
     sys.path.insert(0, str(folder))
     try:
-        return importlib.import_module("models_from_a_file").outcomes()
+        return importlib.import_module("models_from_a_file").outcomes(STEP)
     finally:
         sys.path.remove(str(folder))
         del sys.modules["models_from_a_file"]
@@ -204,21 +208,21 @@ def differences(outcomes: dict[str, str], expected: dict[str, str]) -> dict[str,
 def test_code_of_exec_is_exported_or_refused_as_from_a_file(
     space: dict[str, Any], outcomes_from_a_file: dict[str, str]
 ) -> None:
-    assert sum(" " in each for each in outcomes_from_a_file.values()) >= 6
+    assert sum(" " in each for each in outcomes_from_a_file.values()) >= 6 // STEP
     space = dict(space)
     exec(compile(models_without_file.CODE, "<string>", "exec"), space)
-    outcomes = space["outcomes"]()
+    outcomes = space["outcomes"](STEP)
     assert len(outcomes) == len(outcomes_from_a_file)
     assert not differences(outcomes, outcomes_from_a_file)
 
 
 def test_code_of_an_input_is_exported_or_refused_as_from_a_file(
-    outcomes_from_a_file: dict[str, str], sweep: bool
+    outcomes_from_a_file: dict[str, str],
 ) -> None:
     # The import of torch and the exports take long in a process that has nothing in memory.
-    step = 1 if sweep else 5
+    step = 1 if is_full_run() else 3
     program = (
-        f"{models_without_file.CODE}\nresults = outcomes({step})\n{CODE}\nimport json, opsetta\n"
+        f"{models_without_file.CODE}\nresults = outcomes({STEP * step})\n{CODE}\nimport json, opsetta\n"
         "opsetta.export(Initialized().eval(), (torch.ones(2, 3),), dynamic_shapes=({0: 'n'},)).verify()\n"
         "print(json.dumps(results))\n"
     )

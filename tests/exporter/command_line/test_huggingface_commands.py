@@ -115,6 +115,7 @@ def write_idefics(folder):
     return model, processor
 
 
+@pytest.mark.sweep
 def test_text_is_generated_about_images_of_two_sizes(run, tmp_path):
     model, processor = write_idefics(tmp_path / "idefics")
     random = np.random.default_rng(0)

@@ -82,15 +82,11 @@ def registered_caches():
     register_caches()
 
 
-def test_the_order_of_a_cache_does_not_depend_on_earlier_exports():
-    """Other exports register caches with all keys before all values."""
-    opsetta.export(torch.nn.Linear(3, 3).eval(), (torch.ones(2, 3),), opset=13)
-    config = transformers.LlamaConfig(**{**TEXT, "num_hidden_layers": 2}, num_key_value_heads=1)
-    exported = export(transformers.LlamaForCausalLM(config).eval(), tokens(2, 7), 13, "export_for_generation")
-    names = exported.components["decode"].program.output_names[1:]
+def check_order_of_cache(program):
+    """Each layer's keys come before its values, and each output extends the input of its name."""
+    names = program.output_names[1:]
     assert [name.rsplit("layers.", 1)[1] for name in names] == ["0.keys", "0.values", "1.keys", "1.values"]
-    graph = exported.components["decode"].program.model.graph
-    for value in graph.outputs[1:]:
+    for value in program.model.graph.outputs[1:]:
         concatenation = value.producer()
         assert concatenation is not None
         past = str(concatenation.inputs[0].name)
@@ -98,6 +94,8 @@ def test_the_order_of_a_cache_does_not_depend_on_earlier_exports():
 
 
 def test_a_decoder_is_exported_for_prompts_and_steps():
+    # Other exports register caches with all keys before all values.
+    opsetta.export(torch.nn.Linear(3, 3).eval(), (torch.ones(2, 3),), opset=13)
     torch.manual_seed(0)
     config = transformers.LlamaConfig(**TEXT, num_key_value_heads=1)
     model = transformers.LlamaForCausalLM(config).eval()
@@ -106,12 +104,13 @@ def test_a_decoder_is_exported_for_prompts_and_steps():
         "prefill": 13,
         "decode": 13,
     }
+    check_order_of_cache(exported.components["decode"].program)
     # transformers leaves out masks without padding, so the example has some.
     assert exported.components["decode"].program.input_names[:2] == ["input_ids", "attention_mask"]
     inputs = tokens(3, 9)
     mask = inputs["attention_mask"]
     positions = (mask.cumsum(1) - 1).clamp(min=0)
-    cache = transformers.DynamicCache(config=config)
+    cache = transformers.DynamicCache(config=model.config)
     result = exported.runners["prefill"](**inputs, position_ids=positions, past_key_values=cache)
     with torch.no_grad():
         expected = model(**inputs, position_ids=positions)

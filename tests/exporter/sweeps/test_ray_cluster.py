@@ -28,6 +28,7 @@ def executions(log):
     return collections.Counter(map(int, log.read_text().split()))
 
 
+@pytest.mark.sweep  # Ray takes ten seconds to notice that its worker died.
 def test_a_result_that_was_computed_and_not_reported_is_computed_again(cluster, tmp_path):
     log, mark = tmp_path / "log", tmp_path / "mark"
     of_the_server = "open(f'/proc/{__import__(\"os\").getppid()}/stat').read().split()[3]"

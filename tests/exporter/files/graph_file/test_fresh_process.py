@@ -141,8 +141,10 @@ def _made(programs: dict[str, Callable[[], opsetta.Program]]) -> dict[str, opset
         return {name: make() for name, make in programs.items()}
 
 
-def test_small_programs(tmp_path: pathlib.Path) -> None:
-    check_round_trip(tmp_path, _made(PROGRAMS))
+def test_small_programs(tmp_path: pathlib.Path, sweep: bool) -> None:
+    # The quantized network has far more nodes than all others.
+    chosen = {name: make for name, make in PROGRAMS.items() if sweep or name != "quantized"}
+    check_round_trip(tmp_path, _made(chosen))
 
 
 def test_scripted_programs(tmp_path: pathlib.Path, sweep: bool) -> None:
