@@ -25,7 +25,20 @@ class _RecordedSides(torch.fx.Interpreter):
             return super().run_node(n)
         (condition, first, second, operands), _ = self.fetch_args_kwargs_from_env(n)
         answer = condition if isinstance(condition, bool) else n.meta[RECORDED_SIDE]
-        return _RecordedSides(first if answer else second).run(*operands)
+        return type(self)(first if answer else second).run(*operands)
+
+
+class _Shapes(_RecordedSides):
+    """Runs a loop's body for the shapes of its results, where the lists that it reads may be empty."""
+
+    def run_node(self, n: torch.fx.Node) -> Any:
+        """Run a node; an element of an empty list has any values."""
+        if n.target is torch.ops.aten.select.int:
+            (tensor, axis, *_), _ = self.fetch_args_kwargs_from_env(n)
+            if tensor.shape[axis] == 0:
+                axis %= tensor.dim()
+                return tensor.new_empty([*tensor.shape[:axis], *tensor.shape[axis + 1 :]])
+        return super().run_node(n)
 
 
 class _RangeLoop(HigherOrderOperator):
@@ -70,7 +83,7 @@ class _RangeLoop(HigherOrderOperator):
         has_rows = len(returned) > len(init)
         if not rows and has_rows:
             # The shapes of no rows are those of the iteration that is recorded apart, before these.
-            previous = run(*carried, index[0] - step, *additional_inputs)
+            previous = _Shapes(body_fn).run(*carried, index[0] - step, *additional_inputs)
             return [*carried, *(result.unsqueeze(0)[:0] for result in previous[len(init) :])]
         return [*carried, *(torch.stack(list(column)) for column in zip(*rows, strict=True))]
 

@@ -488,7 +488,7 @@ REFUSED = {
     WhileDoubles: "valid for time >= 5",
     WhileSkips: "does not add 1 to 't'",
     BreakAtSize: "if t >= x.shape",
-    EarlyReturn: "does not do the same in every iteration",
+    EarlyReturn: "ends early",
     ReturnsList: "of one iteration",
     OverList: "of one iteration",
     GrowingCache: "does not repeat",

@@ -8,9 +8,9 @@ import torch
 import opsetta
 
 from .....opsets import HIGHEST
-from .public_models import PUBLIC, REFUSED, ViterbiDecoder, WhileSteps, WindowedAudio
+from .public_models import PUBLIC, REFUSED, WhileSteps, WindowedAudio
 
-SHORTEST = {ViterbiDecoder: 2, WindowedAudio: 3, WhileSteps: 2}
+SHORTEST = {WindowedAudio: 3, WhileSteps: 2}
 """The shortest sequence of the models that do not take one step."""
 
 
