@@ -15,7 +15,7 @@ import onnx_ir as ir
 from ..registration import DataType, GraphContext, Value, default_registry, onnx_symbolic
 from .compositions.size_arithmetic import known_rank
 from .tensorflow._common import constant_integers, flatten, set_shape
-from .tensorflow.strings import constant_text
+from .tensorflow.text.strings import constant_text
 
 extensions_registry = default_registry.fork()
 """The default registry, with the functions of this module before its own."""

@@ -13,14 +13,14 @@ from .constants.initializers import Initializers
 from .conventions.default_attributes import WriteDefaultAttributes
 from .conventions.joined_directions import JoinDirections
 from .conventions.recurrent_outputs import CompleteRecurrentOutputs
-from .fusions.attention import FuseAttention
-from .fusions.causal_attention import ReadCausalMasks
+from .fusions.attention.causal_attention import ReadCausalMasks
+from .fusions.attention.fuse_attention import FuseAttention
+from .fusions.attention.grouped_heads import GroupHeads
+from .fusions.attention.joint_heads import JoinHeads
+from .fusions.attention.repeated_heads import GatherHeads
 from .fusions.gelu import FuseGelu, OrderGelu
-from .fusions.grouped_heads import GroupHeads
-from .fusions.joint_heads import JoinHeads
 from .fusions.layer_normalization import FuseLayerNormalization
 from .fusions.refined_shapes import RefineAndFold
-from .fusions.repeated_heads import GatherHeads
 from .fusions.rms_normalization import FuseRMSNormalization
 from .fusions.rotary_embedding import FuseRotaryEmbedding
 from .fusions.swish import FuseSwiGLU, FuseSwish

@@ -9,7 +9,7 @@ import opsetta.symbolics
 from opsetta.exporter.lowering.source_dialect import lower
 from opsetta.registration import default_registry
 from opsetta.registration.arguments import source_node
-from opsetta.symbolics.tensorflow.fingerprints import fingerprint
+from opsetta.symbolics.tensorflow.text.fingerprints import fingerprint
 
 from .checks import run
 

@@ -8,7 +8,7 @@ import opsetta
 from opsetta.exporter.lowering.source_dialect import lower
 from opsetta.registration import default_registry
 from opsetta.registration.arguments import source_node
-from opsetta.symbolics.tensorflow.string_patterns import parse_pattern
+from opsetta.symbolics.tensorflow.text.string_patterns import parse_pattern
 
 from .checks import run
 

@@ -19,7 +19,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration.runtimes import has_kernel
-from ..fusions.mask_numbers import floats, leaves_scores, numbers_of
+from ..fusions.attention.mask_numbers import floats, leaves_scores, numbers_of
 from ..node_pass import ConstantPass, insert_node, keeps_shape, producer_of, remove_unread, replace_by_value
 from ..pass_order import Run
 from ..pattern_matcher import op, value

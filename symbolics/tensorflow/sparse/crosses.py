@@ -4,7 +4,7 @@ from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ...compositions.size_arithmetic import product
 from ...compositions.special.formulas import Formula
 from .._common import flatten, set_shape
-from ..computed_fingerprints import bucket_of, concatenate_fingerprints
+from ..text.computed_fingerprints import bucket_of, concatenate_fingerprints
 
 
 @onnx_symbolic("tf::SparseCross")

@@ -1,0 +1,1 @@
+"""Recognises attention that is written out: its scores, masks, heads and keys."""

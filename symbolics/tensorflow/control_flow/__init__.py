@@ -1,0 +1,1 @@
+"""If, Case and While, and the lists that loops write."""

@@ -1,0 +1,1 @@
+"""Operators of tf.image, and of boxes in images."""
