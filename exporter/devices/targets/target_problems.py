@@ -319,9 +319,10 @@ def _of_conventions(node: ir.Node, target: Target) -> Iterator[str]:
     if node.op_type == "Constant":
         if conventions.constants == "initializers":
             yield "constants must be initializers: `opsetta convert --target` writes them so from opset 9 on"
-        tensor = node.attributes.get("value")
-        is_bool = tensor is not None and tensor.value is not None and tensor.value.dtype == ir.DataType.BOOL
-        if is_bool and conventions.bool_constants is not None:
+        attribute = node.attributes.get("value")
+        # `check` also reads files whose attributes have other types than the schema says.
+        is_tensor = attribute is not None and attribute.type == ir.AttributeType.TENSOR
+        if is_tensor and attribute.value.dtype == ir.DataType.BOOL and conventions.bool_constants is not None:
             yield "a constant of bools: `opsetta convert --target` stores it otherwise from opset 9 on"
     if conventions.float_exponents and node.op_type == "Pow":
         dtypes = [value.dtype for value in node.inputs if value is not None and value.dtype is not None]
