@@ -88,12 +88,14 @@ def convert(
     Raises:
         OpsetError: an opset that opsetta does not write.
         UnsupportedOperatorsError: lists every operator that the opset cannot express.
+        GraphError: the model has no outputs, or an input has no type.
         InvalidNodesError: nodes of the model, or of the converted model, are not valid.
     """
     from .... import symbolics  # noqa: F401
 
     check_opset(opset)
     load_entry_points()
+    _check_interface(model)
     limits = limits_of(model, bounds)
     source_opset = opset_of(model)
     # Nothing is converted: the file's graph is copied with all that passes would change.
@@ -112,6 +114,16 @@ def convert(
     conversion.level, conversion.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
     with shapes.faults_of_file(source_opset):
         return _attach_carried(model, with_contents(conversion.run()))
+
+
+def _check_interface(model: ir.Model) -> None:
+    """Refuse a model that no runtime loads, whatever its nodes are."""
+    if not model.graph.outputs:
+        raise GraphError("the model has no outputs")
+    types = carried_by(model).types
+    for value in model.graph.inputs:
+        if value.type is None and value.name not in types:
+            raise GraphError(f"the model declares no type for its input '{value.name}'")
 
 
 def _attach_carried(model: ir.Model, converted: ir.Model) -> ir.Model:

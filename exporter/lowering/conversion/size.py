@@ -97,11 +97,12 @@ def is_describable(model: ir.Model, size: int, factor: int = 1) -> bool:
     """
     graphs = graphs_of(model.graph)
     units = sum(len(graph) + _UNITS_OF_GRAPH + len(graph.initializers) for graph in graphs)
+    edges = dimensions = 0
     for graph in graphs:
         for node in graph:
-            units += (len(node.inputs) + len(node.outputs)) // _EDGES_OF_UNIT
-            dimensions = sum(len(value.shape) for value in node.outputs if value.shape is not None)
-            units += dimensions // _DIMENSIONS_OF_UNIT
+            edges += len(node.inputs) + len(node.outputs)
+            dimensions += sum(len(value.shape) for value in node.outputs if value.shape is not None)
+    units += edges // _EDGES_OF_UNIT + dimensions // _DIMENSIONS_OF_UNIT
     return factor * units <= _UNITS + size // _BYTES_OF_UNIT
 
 
