@@ -312,7 +312,7 @@ def _attribute_problem(node: ir.Node, facts: _Facts) -> str | None:
                 continue
             return f"it has no attribute '{name}'{_other_versions(facts.schema, name)}"
         if attribute.type != formal.type:
-            return _mistyped(name, attribute.type, formal.type)
+            return _type_problem(name, attribute.type, formal.type)
         if attribute.ref_attr_name is not None:
             continue
         if formal.words is not None:
@@ -330,7 +330,7 @@ def _attribute_problem(node: ir.Node, facts: _Facts) -> str | None:
     return None
 
 
-def _mistyped(name: str, actual: ir.AttributeType, formal: ir.AttributeType) -> str:
+def _type_problem(name: str, actual: ir.AttributeType, formal: ir.AttributeType) -> str:
     return f"its attribute '{name}' is of type {actual.name}, not {formal.name}"
 
 
@@ -339,7 +339,7 @@ def _structure_problem(node: ir.Node, facts: _Facts) -> str | None:
     for name, attribute in attributes.items():
         formal = facts.attributes.get(name)
         if formal is not None and attribute.type != formal.type:
-            return _mistyped(name, attribute.type, formal.type)
+            return _type_problem(name, attribute.type, formal.type)
     for name in facts.required_attributes:
         if name not in attributes:
             return f"it needs the attribute '{name}'"

@@ -319,10 +319,14 @@ def _of_conventions(node: ir.Node, target: Target) -> Iterator[str]:
     if node.op_type == "Constant":
         if conventions.constants == "initializers":
             yield "constants must be initializers: `opsetta convert --target` writes them so from opset 9 on"
-        attribute = node.attributes.get("value")
+        constant = node.attributes.get("value")
         # `check` also reads files whose attributes have other types than the schema says.
-        is_tensor = attribute is not None and attribute.type == ir.AttributeType.TENSOR
-        if is_tensor and attribute.value.dtype == ir.DataType.BOOL and conventions.bool_constants is not None:
+        is_bool = (
+            constant is not None
+            and constant.type == ir.AttributeType.TENSOR
+            and constant.value.dtype == ir.DataType.BOOL
+        )
+        if is_bool and conventions.bool_constants is not None:
             yield "a constant of bools: `opsetta convert --target` stores it otherwise from opset 9 on"
     if conventions.float_exponents and node.op_type == "Pow":
         dtypes = [value.dtype for value in node.inputs if value is not None and value.dtype is not None]

@@ -49,7 +49,7 @@ from .bodies import body_of
 from .chosen_branches import BranchNames, chosen_branch, infer_shape
 from .file_scope import FileScope
 from .foreign_operators import call_foreign, foreign_function, has_versions, rewrites_operators
-from .preparation import copy_of, opset_of, source_of, with_contents
+from .preparation import check_interface, copy_of, opset_of, source_of, with_contents
 from .replacements import describe, last_node, nodes_after
 from .size import limits_of
 from .source_validity import check_source, warn_of_invalid
@@ -88,16 +88,14 @@ def convert(
     Raises:
         OpsetError: an opset that opsetta does not write.
         UnsupportedOperatorsError: lists every operator that the opset cannot express.
-        GraphError: the model has no outputs, or an input has no type.
         InvalidNodesError: nodes of the model, or of the converted model, are not valid.
     """
     from .... import symbolics  # noqa: F401
 
     check_opset(opset)
     load_entry_points()
-    _check_interface(model)
-    limits = limits_of(model, bounds)
-    source_opset = opset_of(model)
+    check_interface(model)
+    limits, source_opset = limits_of(model, bounds), opset_of(model)
     # Nothing is converted: the file's graph is copied with all that passes would change.
     has_opset = source_opset == opset and level is None
     if source_opset is None or (has_opset and not rewrites_operators(model, registry, opset)):
@@ -114,16 +112,6 @@ def convert(
     conversion.level, conversion.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
     with shapes.faults_of_file(source_opset):
         return _attach_carried(model, with_contents(conversion.run()))
-
-
-def _check_interface(model: ir.Model) -> None:
-    """Refuse a model that no runtime loads, whatever its nodes are."""
-    if not model.graph.outputs:
-        raise GraphError("the model has no outputs")
-    types = carried_by(model).types
-    for value in model.graph.inputs:
-        if value.type is None and value.name not in types:
-            raise GraphError(f"the model declares no type for its input '{value.name}'")
 
 
 def _attach_carried(model: ir.Model, converted: ir.Model) -> ir.Model:

@@ -13,7 +13,7 @@ from ....registration import GraphError
 from ....registration.arguments import every_node, graphs_of
 from ....registration.opsets import MAXIMUM_OPSET
 from ...files.reading import Bounds
-from ...files.reading.carried import clear_foreign_types, serialize
+from ...files.reading.carried import carried_by, clear_foreign_types, serialize
 from ...files.reading.subgraphs import subgraphs, with_subgraphs
 from ..inference import InferenceError, infer_shapes
 from .data_dependent_sizes import forget_data_dependent_sizes
@@ -56,6 +56,20 @@ def prepare_source(source: ir.Model, bounds: Bounds) -> None:
         limits_of(source, bounds)
     forget_data_dependent_sizes(source.graph)
     _infer(source, bounds)
+
+
+def check_interface(model: ir.Model) -> None:
+    """Refuse a model that no runtime loads, whatever its nodes are.
+
+    Raises:
+        GraphError: it has no outputs, or an input has no type.
+    """
+    if not model.graph.outputs:
+        raise GraphError("the model has no outputs")
+    types = carried_by(model).types
+    for value in model.graph.inputs:
+        if value.type is None and value.name not in types:
+            raise GraphError(f"the model declares no type for its input '{value.name}'")
 
 
 def copy_of(model: ir.Model) -> ir.Model:
