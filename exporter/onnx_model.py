@@ -351,8 +351,9 @@ class OnnxModel(PlannableModel):
     def costs(self) -> ModelCosts:
         """Shapes, multiplications and weights of all nodes, and their sums."""
         from .inspection.node_costs import model_costs
+        from .lowering.conversion.preparation import source_of
 
-        return model_costs(self.model, bounds_of(self.trusted))
+        return model_costs(source_of(self.model, bounds_of(self.trusted)))
 
     def differences(self, second: OnnxModel, *, names: bool = False) -> ModelDifferences:
         """What differs in another model: nodes by operator, attributes and shapes, and weights.

@@ -10,6 +10,8 @@ import sys
 import types
 import warnings
 
+from .printable import printable
+
 _FOLDER = pathlib.Path(__file__).parent.parent
 _SKIPPED = (
     *(
@@ -53,9 +55,10 @@ def command_line_text(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, line: str | None = None
 ) -> str:
     """A warning as a command prints it, without a line of Python; for `warnings.formatwarning`."""
+    text = printable(str(message))
     if getattr(message, "is_of_opsetta", False):
-        return f"opsetta: warning: {message}\n"
-    return f"{filename}:{lineno}: {category.__name__}: {message}\n"
+        return f"opsetta: warning: {text}\n"
+    return f"{filename}:{lineno}: {category.__name__}: {text}\n"
 
 
 def _is_skipped(filename: str) -> bool:

@@ -10,8 +10,7 @@ import onnx_ir as ir
 
 from ...registration import MODULE
 from ...registration.size_algebra.dimensions import Dim, product, total
-from ..files.reading import Bounds
-from ..lowering.conversion.preparation import source_of
+from ...registration.validity.node_check import check_structure
 
 _UNKNOWN = ir.SymbolicDim(None)
 
@@ -64,13 +63,14 @@ class ModelCosts:
         return {name: size for name, size in counts.most_common() if size}
 
 
-def model_costs(model: ir.Model, bounds: Bounds) -> ModelCosts:
-    """The costs of a model, with shapes that onnx infers.
+def model_costs(source: ir.Model) -> ModelCosts:
+    """The costs of a model that `prepare_source` has prepared, so that shapes are inferred.
 
-    Args:
-        bounds: limits on the inference.
+    Raises:
+        InvalidNodesError: attributes or inputs are missing, or attributes have a wrong type.
     """
-    graph = source_of(model, bounds).graph
+    graph = source.graph
+    check_structure(graph)
     counted: set[ir.Value] = set()
     nodes, macs = [], []
     for node in graph:

@@ -96,6 +96,8 @@ class _Builder:
         self.homes = {} if parts is None else reserved_parts(nodes, parts, self._origin)
         self._owned: dict[ir.Value, Buffer] = {}
         self._later_reads = {} if parts is None else self._reads_of_bytes(parts)
+        # The values of each buffer that may have readers later.
+        self._unfinished: dict[Buffer, list[ir.Value]] = {}
 
     def build(self, keeps_inputs: bool) -> GraphBuffers:
         """The buffers."""
@@ -197,11 +199,9 @@ class _Builder:
             value = operand
 
     def _reads_of_bytes(self, parts: PartRules) -> dict[ir.Value, list[tuple[int, int, int]]]:
-        """For each value the nodes that read it, and the bytes of it that they read."""
+        """For each value the nodes that read it, in order, and the bytes of it that they read."""
         end = len(self._memory.nodes)
         ranges: dict[ir.Value, list[tuple[int, int, int]]] = {}
-        for value in (*self._graph.outputs, *parts.protected):
-            ranges.setdefault(value, []).append((end, 0, parts.bytes_of(value) or 0))
         for index, node in enumerate(self._memory.nodes):
             pieces = parts.pieces(node)
             if pieces is not None and node.inputs[0] is not None:
@@ -212,6 +212,8 @@ class _Builder:
                 continue
             for value in reads(node):
                 ranges.setdefault(value, []).append((index, 0, parts.bytes_of(value) or 0))
+        for value in (*self._graph.outputs, *parts.protected):
+            ranges.setdefault(value, []).append((end, 0, parts.bytes_of(value) or 0))
         return ranges
 
     def _may_overwrite(self, operand: ir.Value, node: ir.Node, index: int) -> bool:
@@ -221,9 +223,17 @@ class _Builder:
             return True
         buffer, begin = memory.of[operand], memory.offsets.get(operand, 0)
         end = begin + (parts.bytes_of(operand) or 0)
-        for value in buffer.values:
+        # Nodes are visited in order, so a value that has no later reader never gets one.
+        later_reads = self._later_reads
+        self._unfinished[buffer] = [
+            value
+            for value in self._unfinished[buffer]
+            if value in later_reads and later_reads[value][-1][0] >= index
+        ]
+        for value in self._unfinished[buffer]:
             base = memory.offsets.get(value, 0)
-            for reader, first, last in self._later_reads.get(value, ()):
+            # The last readers first: they decide in most cases.
+            for reader, first, last in reversed(later_reads[value]):
                 overlaps = max(begin, base + first) < min(end, base + last)
                 if overlaps and (reader > index or (reader == index and value is not operand)):
                     return False
@@ -244,6 +254,7 @@ class _Builder:
 
     def _put(self, value: ir.Value, buffer: Buffer, offset: int, index: int) -> None:
         buffer.values.append(value)
+        self._unfinished.setdefault(buffer, []).append(value)
         buffer.last = max(buffer.last, index)
         self._memory.of[value] = buffer
         if offset:

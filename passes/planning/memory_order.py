@@ -18,6 +18,10 @@ _EXACT_WORK = 60_000
 """The number of steps that the exact search weighs before the beam search takes over."""
 _BEAM_SETS = 3_000
 """The number of sets that the beam search keeps over all steps, of at least two for each step."""
+_BEAM_WORK, _BEAM_WORK_OF_NODE = 2_000_000, 150
+"""The number of steps that the beam search weighs, and those for each node, before it gives up."""
+_READS = 8
+"""Values that a step may read for the price of one weighing."""
 _MOST_KEPT = 16
 _MOST_READY = 24
 """Of each set, the nodes that the beam search weighs."""
@@ -142,6 +146,7 @@ class _Search:
             executed: the nodes that have run, with this one.
         """
         step, sizes, readers = self._steps[number], self._sizes, self._readers
+        self._work += 1 + len(step.reads) // _READS
         written = sum(sizes[value] for value in step.writes)
         waiting = ~executed
         freed = sum(sizes[value] for value in step.reads if not readers[value] & waiting)
@@ -165,7 +170,6 @@ class _Search:
         waiting = list(state.ready)
         # Nodes that become ready are appended, so a chain of such nodes runs in one pass.
         for number in waiting:
-            self._work += 1
             during, after = self._cost(state.executed | 1 << number, number)
             if after <= 0 and state.live + during <= state.peak:
                 before = set(state.ready)
@@ -184,7 +188,6 @@ class _Search:
             # The first nodes wait for the longest time, and the last ones continue the present branch.
             ready = (*ready[: _MOST_READY // 2], *ready[-_MOST_READY // 2 :])
         costs = [(*self._cost(state.executed | 1 << number, number), number) for number in ready]
-        self._work += len(costs)
         if most is not None:
             costs = heapq.nsmallest(
                 most, costs, key=lambda cost: (max(state.peak, state.live + cost[0]), cost[1])
@@ -204,12 +207,12 @@ class _Search:
             *_, state = heapq.heappop(waiting)
             if state.executed == self._all:
                 return state
-            if self._work > _EXACT_WORK:
-                return None
             # The same set was reached with a lower peak after this state was added.
             if peaks[state.executed] < state.peak:
                 continue
             for following in self._following(state, bound):
+                if self._work > _EXACT_WORK:
+                    return None
                 if following.peak < peaks.get(following.executed, bound):
                     peaks[following.executed] = following.peak
                     key = following.peak, -following.executed.bit_count(), next(numbers)
@@ -217,8 +220,9 @@ class _Search:
         return None
 
     def beam(self, bound: int) -> _State | None:
-        """A good order below a bound."""
+        """A good order below a bound; None if there is none, or if the search weighs too many steps."""
         count = len(self._steps)
+        most_work = self._work + _BEAM_WORK + _BEAM_WORK_OF_NODE * count
         width = max(2, min(_MOST_KEPT, _BEAM_SETS // max(count, 1)))
         first = self._run_free_nodes(self.start())
         # Nodes that run at once make steps of different lengths, so states wait by their number of nodes.
@@ -227,6 +231,8 @@ class _Search:
         for level in range(count):
             states = heapq.nsmallest(width, levels[level].values(), key=_rank)
             levels[level] = {}
+            if self._work > most_work:
+                return None
             for state in states:
                 for following in self._following(state, bound, _MOST_TRIED):
                     level_states = levels[following.executed.bit_count()]

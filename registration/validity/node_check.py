@@ -23,7 +23,7 @@ import onnx
 import onnx_ir as ir
 from onnx_ir import AttributeType
 
-from ..arguments import blocks
+from ..arguments import blocks, every_node
 from ..attribute_words import foreign_words, words_of
 from ..errors import InvalidNode, InvalidNodesError
 from ..inference.constant_integers import integers
@@ -135,6 +135,26 @@ def invalid_nodes(model: ir.Model) -> list[InvalidNode]:
     for function in model.functions.values():
         problems += check.graph(function.graph, function.opset_imports)
     return problems
+
+
+def check_structure(graph: ir.Graph) -> None:
+    """Check what a reader of attributes and inputs relies on: types of attributes, what is required, counts.
+
+    For analyses of files, which need not be valid otherwise. Sub-graphs are checked too.
+
+    Raises:
+        InvalidNodesError: lists the nodes of ONNX operators that are not so.
+    """
+    invalid = []
+    opsets = graph.opset_imports
+    for node in every_node(graph):
+        domain = "" if node.domain == "ai.onnx" else node.domain
+        facts = _facts(node.op_type, opsets.get(domain, opsets.get(node.domain, 0)), domain)
+        reason = None if facts is None else _structure_problem(node, facts)
+        if reason is not None:
+            invalid.append(_invalid(node, reason, False))
+    if invalid:
+        raise InvalidNodesError("the file has nodes that are not valid:", invalid)
 
 
 class _Check:
@@ -292,7 +312,7 @@ def _attribute_problem(node: ir.Node, facts: _Facts) -> str | None:
                 continue
             return f"it has no attribute '{name}'{_other_versions(facts.schema, name)}"
         if attribute.type != formal.type:
-            return f"its attribute '{name}' is of type {attribute.type.name}, not {formal.type.name}"
+            return _type_problem(name, attribute.type, formal.type)
         if attribute.ref_attr_name is not None:
             continue
         if formal.words is not None:
@@ -308,6 +328,22 @@ def _attribute_problem(node: ir.Node, facts: _Facts) -> str | None:
         if name not in attributes:
             return f"it needs the attribute '{name}'"
     return None
+
+
+def _type_problem(name: str, actual: ir.AttributeType, formal: ir.AttributeType) -> str:
+    return f"its attribute '{name}' is of type {actual.name}, not {formal.name}"
+
+
+def _structure_problem(node: ir.Node, facts: _Facts) -> str | None:
+    attributes = node.attributes.data
+    for name, attribute in attributes.items():
+        formal = facts.attributes.get(name)
+        if formal is not None and attribute.type != formal.type:
+            return _type_problem(name, attribute.type, formal.type)
+    for name in facts.required_attributes:
+        if name not in attributes:
+            return f"it needs the attribute '{name}'"
+    return _count_problem(node, facts)
 
 
 def _count_problem(node: ir.Node, facts: _Facts) -> str | None:
@@ -382,6 +418,9 @@ def _scan_problem(node: ir.Node) -> str | None:
     # Version 8 has the lengths of sequences as its first input, and no axes.
     count = len(node.inputs) - (1 if "directions" in node.attributes else 0)
     is_first_version = "directions" in node.attributes or (node.inputs and node.inputs[0] is None)
+    scanned = node.attributes.get("num_scan_inputs")
+    if scanned is not None and not scanned.is_ref() and not 1 <= scanned.value <= len(node.inputs):
+        return f"its num_scan_inputs is {scanned.value}, and it has {_count(len(node.inputs), 'input')}"
     return None if is_first_version else _block_problem(body, "body", count, len(node.outputs))
 
 

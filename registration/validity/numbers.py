@@ -10,6 +10,7 @@ _WINDOWS = (
 _OF_WINDOWS = {"dilations": 1, "group": 1, "kernel_shape": 1, "p": 1, "strides": 1}
 _LEAST: dict[str, dict[str, int]] = {
     **dict.fromkeys(_WINDOWS, _OF_WINDOWS),
+    "ConvTranspose": {**_OF_WINDOWS, "output_padding": 0, "output_shape": 0},
     "Col2Im": {"dilations": 1, "pads": 0, "strides": 1},
     "DeformConv": {**_OF_WINDOWS, "offset_group": 1},
     "DepthToSpace": {"blocksize": 1},

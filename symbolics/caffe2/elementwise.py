@@ -91,7 +91,12 @@ def pow(
 @onnx_symbolic("caffe2::Clip")
 def clip(g: GraphContext, X: Value, min: float | None = None, max: float | None = None) -> Value:
     # Without bounds, Clip would be a node that does nothing.
-    return X if min is None and max is None else g.op("Clip", X, min=min, max=max)
+    if min is None and max is None:
+        return X
+    # onnxruntime loads no Clip below opset 11 whose bounds cross.
+    if min is not None and max is not None and not min <= max:
+        return g.call("onnx::Clip", input=X, min=min, max=max)
+    return g.op("Clip", X, min=min, max=max)
 
 
 @onnx_symbolic("caffe2::Cast")

@@ -150,3 +150,19 @@ def scattered():
 def test_what_only_inference_mistakes_is_no_contradiction(model, tmp_path):
     x = np.arange(12, dtype=np.float32).reshape(4, 3) / 4
     check_conversions(model, tmp_path / "model.onnx", {"x": x}, opsets=(13, 16))
+
+
+@pytest.mark.parametrize("opset", [9, 17, 22])
+@pytest.mark.parametrize(
+    ("interface", "message"), [("outputs", "has no outputs"), ("inputs", "no type for its input 'x'")]
+)
+def test_a_model_that_no_runtime_loads_is_not_converted(interface, message, opset, tmp_path):
+    text = '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[2] y) { y = Relu(x) }'
+    proto = onnx.parser.parse_model(text)
+    if interface == "outputs":
+        proto.graph.ClearField("output")
+    else:
+        proto.graph.input[0].ClearField("type")
+    onnx.save(proto, tmp_path / "m.onnx")
+    with pytest.raises(opsetta.GraphError, match=message):
+        opsetta.load(tmp_path / "m.onnx").lower(opset)

@@ -110,6 +110,12 @@ SIZED = {
         f"(float[{HUGE}, 1, 1] x, float[1, 4, 1] w, float[1, 4, 1] r) => (y) "
         "{ y = LSTM<hidden_size = 1, layout = 0>(x, w, r) }"
     ),
+    "attribute of a wrong type": "(float[2, 2] x) => (y) { y = Gemm<transA = 1.0>(x, x) }",
+    "scan of minus five inputs": (
+        "(float[2] x) => (y) { y = Scan<num_scan_inputs = -5, body = b (float v) => (float w) "
+        "{ w = Neg(v) }>(x) }"
+    ),
+    "values of 2**124 bytes": f"(float[{2**61}, {2**61}] x) => (float[{2**61}, {2**61}] y) {{ y = Relu(x) }}",
     "one of many": "(int64[2] x) => (y) { y = Bernoulli(ones_of) }",
     "split": f"(float[{HUGE}] x) => (y) {{ y, z = Split(x) }}",
     "top": f"(float[{HUGE}] x) => (y, z) {{ y, z = TopK(x, hugev) }}",

@@ -57,6 +57,20 @@ INVALID = [
     ("attribute of another version", 18, node("ReduceMean", axes=[1]), X4, "no attribute 'axes'"),
     ("type of an attribute", 13, node("Softmax", axis=1.0), X4, "FLOAT, not INT"),
     ("required attribute", 13, node("Cast"), X4, "needs the attribute 'to'"),
+    (
+        "negative output shape",
+        11,
+        node("ConvTranspose", "x w", output_shape=[-(2**63), 4]),
+        X4 | {"w": [2, 2, 1, 1]},
+        "output_shape must be 0 or more",
+    ),
+    (
+        "scanned inputs",
+        17,
+        node("Scan", body=branch("b", ["v"]), num_scan_inputs=-5),
+        X4,
+        "num_scan_inputs is -5, and it has 1 input",
+    ),
     ("element type", 13, node("Cast", to=99), X4, "to is 99"),
     (
         "type of a window",

@@ -13,6 +13,7 @@ import opsetta
 from opsetta import torch_onnx
 from opsetta.exporter.command_line.cli import main
 from opsetta.exporter.sweeps.zoo.python_files import list_models_or_error
+from opsetta.registration.warning import command_line_text
 
 X = torch.ones(1, 2)
 
@@ -121,3 +122,10 @@ def test_programs_that_do_not_exist_are_one_line(module, capsys) -> None:
     [line] = capsys.readouterr().err.splitlines()
     assert line.startswith("python -m opsetta.torch_onnx: ")
     assert module.partition(".")[0] in line
+
+
+@pytest.mark.parametrize("is_of_opsetta", [True, False])
+def test_names_in_warnings_do_not_control_the_terminal(is_of_opsetta) -> None:
+    warning = UserWarning("a node '\x1b[31m'")
+    warning.is_of_opsetta = is_of_opsetta
+    assert command_line_text(warning, UserWarning, "m.py", 1).endswith(r"a node '\x1b[31m'" + "\n")

@@ -61,14 +61,14 @@ def _other_kind(name: str) -> str | None:
     """Describe a file that is not TorchScript, with a remedy; None if it may be TorchScript."""
     try:
         with open_regular(name) as file:
-            return _kind_of_archive(file) if zipfile.is_zipfile(file) else _kind_of_stream(file, name)
+            return _kind_of_archive(file, name) if zipfile.is_zipfile(file) else _kind_of_stream(file, name)
     except OSError as error:
         return f"cannot be read: {reason_of(error)}"
     except (zipfile.BadZipFile, ValueError):
         return None
 
 
-def _kind_of_archive(file: IO[bytes]) -> str | None:
+def _kind_of_archive(file: IO[bytes], name: str) -> str | None:
     with zipfile.ZipFile(file) as archive:
         large = oversized_entry(archive, os.fstat(file.fileno()).st_size)
         if large is not None:
@@ -81,7 +81,7 @@ def _kind_of_archive(file: IO[bytes]) -> str | None:
         ):
             return _EXPORTED_PROGRAM
         if "data.pkl" not in names:
-            return f"is {describe_format(file.name)}"
+            return f"is {describe_format(name)}"
         with archive.open(names["data.pkl"]) as pickled:
             return _kind_of_pickle(pickled)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import pathlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any
 
+import onnx_ir as ir
 import typer
 
-from ....registration import AnnotationError, OpsettaError, UnsafeAnnotation, UsageError
+from ....registration import AnnotationError, GraphError, OpsettaError, UnsafeAnnotation, UsageError
 from ....registration.opsets import OPSET_RANGE
+from ....registration.printable import one_line
 from ...captured_graph.specializations import Specialization
 from ..options import export as options
 from ..options import interface
@@ -31,6 +34,10 @@ from .targets import check_target
 
 if TYPE_CHECKING:
     from ...inspection.node_costs import ModelCosts
+
+
+_PLAN, _SEARCH = 10, 50
+"""How many times as much time as an inference of shapes a plan may take, and the search for its order."""
 
 
 def check(
@@ -171,13 +178,15 @@ def info(
         from ...capture.tensorflow.summary import describe_graph as describe
     description = describe(model, trusted=trusted)
     totals: dict[str, Any] = {}
+    cause = ""
     if "opset_imports" in description:
         try:
             _, totals = _costs_and_totals(model, sizes, trusted)
         # A file that is not valid, or has no weights beside it, can be described without its costs.
-        except OpsettaError:
+        except OpsettaError as error:
             if sizes:
                 raise
+            cause = one_line(error)
     elif sizes:
         raise UsageError(f"--dim is for ONNX files, and '{model}' is none")
     if as_json:
@@ -206,26 +215,49 @@ def info(
     show(rows)
     if totals:
         _show_totals(totals)
+    elif cause:
+        say(f"parameters and MACs: unknown, because {cause}")
 
 
 def _costs_and_totals(
     path: pathlib.Path, sizes: dict[str, Any], trusted: bool
 ) -> tuple[ModelCosts, dict[str, Any]]:
     """The costs of all nodes of an ONNX file, and their sums with the planned memory of results."""
+    from ...devices.plan.options import PlanOptions
+    from ...devices.plan.plan import declared_shapes, make_plan, sort_nodes
+    from ...files.reading import REMEDY, bounds_of
+    from ...inspection.node_costs import model_costs
+    from ...lowering.conversion.preparation import prepare_source
+    from ...lowering.conversion.size import is_describable
+
     model = load_onnx(path, trusted)
+    tensors = [value.const_value for value in model.model.graph.initializers.values()]
+    files = {path, *(pathlib.Path(t.path) for t in tensors if isinstance(t, ir.ExternalTensor))}
+    size = sum(file.stat().st_size for file in files)
+    if not (trusted or is_describable(model.model, size)):
+        raise GraphError(f"the costs of so many nodes are not computed for a file of {size} bytes; {REMEDY}")
     if sizes:
         model = model.lower(model.opset, optimize="none", **sizes)
-    costs = model.costs()
-    try:
-        # The search for nodes to split takes far longer than all else.
-        peak: int | None = model.plan(split=False).peak
+    bounds = bounds_of(trusted)
+    declared = declared_shapes(model.model)
+    # Costs and plan share one inference of shapes, in the model itself, which nothing else reads.
+    sort_nodes(model.model)
+    prepare_source(model.model, bounds)
+    costs = model_costs(model.model)
+    peak: int | None = None
+    is_planned = trusted or is_describable(model.model, size, _PLAN)
+    reorder = trusted or is_describable(model.model, size, _SEARCH)
     # Without the sizes of dynamic dimensions there is no plan.
-    except OpsettaError:
-        peak = None
+    with contextlib.suppress(OpsettaError):
+        if is_planned:
+            # The search for nodes to split takes far longer than all else.
+            plan_options = PlanOptions(split=False, reorder=reorder)
+            peak = make_plan(model.model, plan_options, bounds, declared).peak
     return costs, {
         "parameters": costs.parameters,
         "macs": costs.macs,
         "peak_bytes": peak,
+        "planned_order": ("searched" if reorder else "file") if is_planned else None,
         "bytes_by_operator": costs.weight_bytes_by("operator"),
         "bytes_by_module": costs.weight_bytes_by("module"),
     }
@@ -251,7 +283,12 @@ def _show_totals(totals: dict[str, Any]) -> None:
     macs = f"{totals['macs']:,}" if isinstance(totals["macs"], int) else totals["macs"] or "unknown"
     say(f"parameters: {totals['parameters']:,}; multiplications with additions (MACs): {macs}")
     peak = totals["peak_bytes"]
-    memory = "for fixed sizes only (--dim NAME=SIZE)" if peak is None else size_text(peak)
+    if totals["planned_order"] is None:
+        memory = "not for so many nodes, except with --trusted"
+    elif peak is None:
+        memory = "for fixed sizes only (--dim NAME=SIZE)"
+    else:
+        memory = size_text(peak) + (" in the order of the file" if totals["planned_order"] == "file" else "")
     say(f"memory of results, planned: {memory}")
     for subject in ("operator", "module"):
         sums = totals[f"bytes_by_{subject}"]

@@ -11,7 +11,7 @@ from ....registration import PlanError
 from ....registration.arguments import every_node, qualified_name
 from ...captured_graph.dimensions import evaluate
 from ...files.reading import Bounds
-from ...lowering.conversion.preparation import copy_of, message_without_weights, source_of
+from ...lowering.conversion.preparation import copy_of, message_without_weights, prepare_source
 from ...lowering.inference import InferenceError, infer_shapes
 
 
@@ -32,18 +32,26 @@ def check_declared_sizes(
     Raises:
         PlanError: a declared size differs, or the sizes of a node's operands contradict each other.
     """
-    undeclared = copy_of(model)
-    for node in every_node(undeclared.graph):
-        for value in node.outputs:
-            value.shape = None
-    inferred = source_of(undeclared, bounds)
+    inferred = copy_of(model)
+    _forget_shapes(inferred)
+    prepare_source(inferred, bounds)
+    refused = None
     for node, inferred_node in zip(every_node(model.graph), every_node(inferred.graph), strict=True):
         for value, inferred_value in zip(node.outputs, inferred_node.outputs, strict=True):
             shape = declared.get(value.name or "") or value.shape
             if shape is not None and inferred_value.shape is not None:
                 _compare(value.name or "", shape, inferred_value.shape, sizes)
-        if _is_refused(inferred_node):
-            _check_operands(undeclared, node, bounds)
+        if refused is None and _is_refused(inferred_node):
+            refused = node
+    # Strict inference names the node itself, so one run serves for all nodes.
+    if refused is not None:
+        _check_operands(inferred, refused, bounds)
+
+
+def _forget_shapes(model: ir.Model) -> None:
+    for node in every_node(model.graph):
+        for value in node.outputs:
+            value.shape = None
 
 
 def _compare(name: str, declared: ir.Shape, computed: ir.Shape, sizes: Mapping[str, int]) -> None:
@@ -77,6 +85,7 @@ def _is_refused(node: ir.Node) -> bool:
 
 def _check_operands(model: ir.Model, node: ir.Node, bounds: Bounds) -> None:
     """Refuse a model that onnx's strict inference refuses; onnx infers some operators in no model."""
+    _forget_shapes(model)
     try:
         infer_shapes(message_without_weights(model), strict=True, bounds=bounds)
     except (InferenceError, RuntimeError, ValueError) as error:

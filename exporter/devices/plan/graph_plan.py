@@ -30,6 +30,8 @@ from .records import WORKSPACE, PlannedBody, PlannedBuffer, PlannedGraph, Planne
 from .value_bytes import Dimensions, Size, bytes_of
 
 _REPEATING = ("Loop", "Scan")
+_MOST_BYTES = 2**63 - 1
+"""The files of a plan, and offsets in C, have integers of 64 bits."""
 
 
 def plan_graph(
@@ -50,7 +52,7 @@ def plan_graph(
         parts: which values may be parts of others; None if none may.
 
     Raises:
-        PlanError: a value has no size that is known before the model runs.
+        PlanError: a value has no size that is known before the model runs, or the sum of sizes is too large.
     """
     memory = buffers_of(graph, nodes, keeps_inputs=repeats, parts=parts)
     bodies = [
@@ -73,6 +75,8 @@ def plan_graph(
         # Offsets are aligned, so a buffer takes whole units of the alignment.
         rounded = [Interval(align(i.size, alignment), i.first, i.last) for i in intervals]
         peak = max((o + i.size for o, i in zip(offsets, rounded, strict=True)), default=0)
+        if peak > _MOST_BYTES:
+            raise PlanError(f"the values need {peak} bytes, more than a plan can state: {_MOST_BYTES}")
         bound = lower_bound(
             [
                 # A workspace may be planned worse than its sub-graph's own lower bound.

@@ -13,8 +13,9 @@ from ....passes.planning import FORWARD, execution_order
 from ....passes.planning.order import reads
 from ....registration import MAY_OVERWRITE, PLAN_PHASE, PlanError, UsageError
 from ....registration.arguments import blocks, every_node, graphs_of
+from ....registration.validity.node_check import check_structure
 from ...files.reading import TRUSTED, Bounds
-from ...lowering.conversion.preparation import copy_of, source_of
+from ...lowering.conversion.preparation import copy_of, prepare_source
 from ...running.model_inputs import inputs_of_model
 from ..memory_amounts import LOWEST
 from .c_program.application import build_application
@@ -76,8 +77,19 @@ class Plan(PlanFacts):
         build_application(self, folder)
 
 
-def make_plan(model: ir.Model, options: PlanOptions, bounds: Bounds = TRUSTED) -> Plan:
-    """Plan a model, which is not changed, with bounds on shape inference; see `PlannableModel.plan`."""
+def make_plan(
+    model: ir.Model,
+    options: PlanOptions,
+    bounds: Bounds = TRUSTED,
+    declared: Mapping[str, ir.Shape | None] | None = None,
+) -> Plan:
+    """Plan a model; see `PlannableModel.plan`.
+
+    Args:
+        bounds: limits on shape inference.
+        declared: what `declared_shapes` returned before `prepare_source` prepared the model, without sizes of
+            dimensions; the plan then changes it. By default a copy is prepared.
+    """
     if options.mode == "train" and not any(PLAN_PHASE in node.metadata_props for node in model.graph):
         raise PlanError(
             "mode='train' needs a model from opsetta.export_training: the nodes of this one have no phases"
@@ -85,7 +97,17 @@ def make_plan(model: ir.Model, options: PlanOptions, bounds: Bounds = TRUSTED) -
     dimensions = _check_dimensions(model, options.dimensions)
     next_values = states_of(model, options.mode, options.states)
     consumed = next_values if options.in_place else {}
-    prepared = _prepare(model, dimensions.sizes, consumed, bounds)
+    prepared = model
+    if declared is None:
+        declared = declared_shapes(model)
+        prepared = copy_of(model)
+        _set_dimensions(prepared, dimensions.sizes)
+        sort_nodes(prepared)
+        prepare_source(prepared, bounds)
+    check_structure(prepared.graph)
+    _name_nodes(prepared.graph)
+    check_declared_sizes(prepared, declared, dimensions.sizes, bounds)
+    annotate_inplace(prepared, consumed)
     if not options.in_place:
         for node in every_node(prepared.graph):
             node.metadata_props.pop(MAY_OVERWRITE, None)
@@ -205,28 +227,26 @@ def _check_dimensions(model: ir.Model, sizes: Mapping[str, int] | None) -> Dimen
     return Dimensions(dict(sizes or {}), frozenset(names))
 
 
-def _prepare(
-    model: ir.Model, dimensions: Mapping[str, int], consumed: Mapping[str, str], bounds: Bounds
-) -> ir.Model:
-    """A copy in execution order, with sizes, types and in-place annotations."""
-    copy = copy_of(model)
-    for value in copy.graph.inputs:
-        if value.shape is not None and dimensions:
+def declared_shapes(model: ir.Model) -> dict[str, ir.Shape | None]:
+    """The shapes that a file declares for results by name; inference replaces some of them."""
+    return {value.name or "": value.shape for node in model.graph for value in node.outputs}
+
+
+def sort_nodes(model: ir.Model) -> None:
+    """Bring the nodes of a model into execution order."""
+    if any(execution_order(graph) != list(graph) for graph in graphs_of(model.graph)):
+        model.graph.sort()
+
+
+def _set_dimensions(model: ir.Model, sizes: Mapping[str, int]) -> None:
+    for value in model.graph.inputs if sizes else ():
+        if value.shape is not None:
             value.shape = ir.Shape(
                 [
-                    dimensions.get(dim.value or "", dim) if isinstance(dim, ir.SymbolicDim) else dim
+                    sizes.get(dim.value or "", dim) if isinstance(dim, ir.SymbolicDim) else dim
                     for dim in value.shape
                 ]
             )
-    if any(execution_order(graph) != list(graph) for graph in graphs_of(copy.graph)):
-        copy.graph.sort()
-    # Inference replaces some of the declared shapes.
-    declared = {value.name or "": value.shape for node in copy.graph for value in node.outputs}
-    prepared = source_of(copy, bounds)
-    _name_nodes(prepared.graph)
-    check_declared_sizes(prepared, declared, dimensions, bounds)
-    annotate_inplace(prepared, consumed)
-    return prepared
 
 
 def _name_nodes(graph: ir.Graph) -> None:

@@ -319,8 +319,13 @@ def _of_conventions(node: ir.Node, target: Target) -> Iterator[str]:
     if node.op_type == "Constant":
         if conventions.constants == "initializers":
             yield "constants must be initializers: `opsetta convert --target` writes them so from opset 9 on"
-        tensor = node.attributes.get("value")
-        is_bool = tensor is not None and tensor.value is not None and tensor.value.dtype == ir.DataType.BOOL
+        constant = node.attributes.get("value")
+        # `check` also reads files whose attributes have other types than the schema says.
+        is_bool = (
+            constant is not None
+            and constant.type == ir.AttributeType.TENSOR
+            and constant.value.dtype == ir.DataType.BOOL
+        )
         if is_bool and conventions.bool_constants is not None:
             yield "a constant of bools: `opsetta convert --target` stores it otherwise from opset 9 on"
     if conventions.float_exponents and node.op_type == "Pow":

@@ -49,7 +49,7 @@ from .bodies import body_of
 from .chosen_branches import BranchNames, chosen_branch, infer_shape
 from .file_scope import FileScope
 from .foreign_operators import call_foreign, foreign_function, has_versions, rewrites_operators
-from .preparation import copy_of, opset_of, source_of, with_contents
+from .preparation import check_interface, copy_of, opset_of, source_of, with_contents
 from .replacements import describe, last_node, nodes_after
 from .size import limits_of
 from .source_validity import check_source, warn_of_invalid
@@ -94,8 +94,8 @@ def convert(
 
     check_opset(opset)
     load_entry_points()
-    limits = limits_of(model, bounds)
-    source_opset = opset_of(model)
+    check_interface(model)
+    limits, source_opset = limits_of(model, bounds), opset_of(model)
     # Nothing is converted: the file's graph is copied with all that passes would change.
     has_opset = source_opset == opset and level is None
     if source_opset is None or (has_opset and not rewrites_operators(model, registry, opset)):

@@ -13,7 +13,7 @@ from ....registration import GraphError
 from ....registration.arguments import every_node, graphs_of
 from ....registration.opsets import MAXIMUM_OPSET
 from ...files.reading import Bounds
-from ...files.reading.carried import clear_foreign_types, serialize
+from ...files.reading.carried import carried_by, clear_foreign_types, serialize
 from ...files.reading.subgraphs import subgraphs, with_subgraphs
 from ..inference import InferenceError, infer_shapes
 from .data_dependent_sizes import forget_data_dependent_sizes
@@ -29,7 +29,14 @@ _NO_CONTENTS = ir.Tensor(np.empty(0, dtype=np.uint8))
 
 
 def source_of(model: ir.Model, bounds: Bounds) -> ir.Model:
-    """A copy of a model, prepared for conversion. The weights are shared with the model.
+    """A copy of a model, prepared by `prepare_source`. The weights are shared with the model."""
+    source = copy_of(model)
+    prepare_source(source, bounds)
+    return source
+
+
+def prepare_source(source: ir.Model, bounds: Bounds) -> None:
+    """Prepare a model for conversion, in place.
 
     Functions are inlined if their opsets are the model's. onnx's inference supplies types and shapes that the
     file does not declare.
@@ -38,7 +45,6 @@ def source_of(model: ir.Model, bounds: Bounds) -> ir.Model:
         GraphError: the model imports no opset that is known, or is beyond the bounds with its functions
             inlined.
     """
-    source = copy_of(model)
     version = opset_of(source)
     if version is not None and not 1 <= version <= onnx.defs.onnx_opset_version():
         raise GraphError(
@@ -50,7 +56,20 @@ def source_of(model: ir.Model, bounds: Bounds) -> ir.Model:
         limits_of(source, bounds)
     forget_data_dependent_sizes(source.graph)
     _infer(source, bounds)
-    return source
+
+
+def check_interface(model: ir.Model) -> None:
+    """Refuse a model that no runtime loads, whatever its nodes are.
+
+    Raises:
+        GraphError: it has no outputs, or an input has no type.
+    """
+    if not model.graph.outputs:
+        raise GraphError("the model has no outputs")
+    types = carried_by(model).types
+    for value in model.graph.inputs:
+        if value.type is None and value.name not in types:
+            raise GraphError(f"the model declares no type for its input '{value.name}'")
 
 
 def copy_of(model: ir.Model) -> ir.Model:

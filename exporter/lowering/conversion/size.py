@@ -35,6 +35,9 @@ _WEIGHTS_OF_ELEMENT = 8
 """Bytes of weights required for each additional element of the constants that a source graph becomes."""
 _PARTS_OF_SOURCES = 4
 """Parts of the limits on time: lowering a source graph takes one, reading its file the others."""
+_UNITS, _BYTES_OF_UNIT = 15_000, 200
+"""Units of work that a description of a file may take, and the bytes of the file for each further one."""
+_EDGES_OF_UNIT, _UNITS_OF_GRAPH, _DIMENSIONS_OF_UNIT = 8, 2, 8
 _LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
 
 
@@ -83,6 +86,24 @@ def limits_of_source(source: ir.Model, bounds: Bounds) -> Limits | None:
     elements = bounds.made_elements + weights // _WEIGHTS_OF_ELEMENT
     made_nodes = (bounds.made_nodes + nodes) // _PARTS_OF_SOURCES + weights // _BYTES_OF_MADE
     return Limits(elements, made_nodes, REMEDY)
+
+
+def is_describable(model: ir.Model, size: int, factor: int = 1) -> bool:
+    """Whether the time of a visit of all nodes of a model, such as an inference, is within the limits.
+
+    Args:
+        size: the bytes of its files.
+        factor: how many times as much time as an inference takes.
+    """
+    graphs = graphs_of(model.graph)
+    units = sum(len(graph) + _UNITS_OF_GRAPH + len(graph.initializers) for graph in graphs)
+    edges = dimensions = 0
+    for graph in graphs:
+        for node in graph:
+            edges += len(node.inputs) + len(node.outputs)
+            dimensions += sum(len(value.shape) for value in node.outputs if value.shape is not None)
+    units += edges // _EDGES_OF_UNIT + dimensions // _DIMENSIONS_OF_UNIT
+    return factor * units <= _UNITS + size // _BYTES_OF_UNIT
 
 
 def _check_inputs(graphs: Iterable[ir.Graph], bounds: Bounds) -> None:

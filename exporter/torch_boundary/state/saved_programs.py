@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 
 import torch
 
@@ -20,6 +21,17 @@ def load_program(path: str) -> torch.export.ExportedProgram:
     Its graph keeps the device of its capture, on which autocast depends. `torch.export.load` has no
     `map_location`, and fails for tensors of a device that the machine lacks.
     """
+    # torch logs the traceback of its first attempt before it tries the format of older releases.
+    log = logging.getLogger("torch.export")
+    before = log.disabled
+    log.disabled = True
+    try:
+        return _load(path)
+    finally:
+        log.disabled = before
+
+
+def _load(path: str) -> torch.export.ExportedProgram:
     if torch.accelerator.is_available():
         return torch.export.load(path)
     with boundary(), contextlib.ExitStack() as stack:

@@ -62,6 +62,8 @@ def fake_quant(
     if constants[0] is None or constants[1] is None:
         return _by_computed_range(g, inputs, min, max, least, most)
     bounds = [np.asarray(item, dtype=np.float32) for item in constants]
+    if not np.all(np.isfinite(bounds)) or not np.all(bounds[0] <= bounds[1]):
+        raise g.refuse("min and max must be finite, and min not above max")
     # The scale of an empty range is 0.
     if not np.all(bounds[0] < bounds[1]):
         return _by_computed_range(g, inputs, min, max, least, most)

@@ -334,3 +334,11 @@ def test_the_command(program, tmp_path):
         )
         assert done.returncode == 2
         assert message in done.stderr
+
+
+def test_sizes_beyond_64_bits_are_refused_before_a_file_is_written(tmp_path):
+    shape = f"float[{2**62}, {2**62}]"
+    text = f'<ir_version: 8, opset_import: ["": 17]> g ({shape} x) => ({shape} y) {{ y = Relu(x) }}'
+    onnx.save(parser.parse_model(text), tmp_path / "huge.onnx")
+    with pytest.raises(PlanError, match="more than a plan can state"):
+        opsetta.load(tmp_path / "huge.onnx").plan()

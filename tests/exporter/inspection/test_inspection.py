@@ -12,6 +12,7 @@ from onnx import numpy_helper
 
 import opsetta
 from opsetta.exporter.command_line import cli
+from opsetta.exporter.lowering.conversion import size
 
 GRAPH = """
 <ir_version: 8, opset_import: ["" : 13]>
@@ -217,3 +218,43 @@ def test_commands_reduce_simplify_and_list_nodes(model, tmp_path, run):
     assert "memory of results, planned: " in out
     assert "weights by operator: Conv " in out
     assert run("info", "m.onnx", "--dim", "bach=2")[0] == 2
+
+
+def test_large_untrusted_files_are_described_without_what_takes_long(tmp_path, run, monkeypatch):
+    nodes = " ".join(f"v{i + 1} = Relu(v{i})" for i in range(100))
+    text = f'<ir_version: 8, opset_import: ["": 17]> g (float[2] v0) => (float[2] v100) {{ {nodes} }}'
+    store(tmp_path / "m.onnx", text)
+    limits = [
+        (100_000, "planned: 128 bytes\n"),
+        (4_000, "planned: 128 bytes in the order of the file\n"),
+        (500, "planned: not for so many nodes, except with --trusted\n"),
+        (50, "parameters and MACs: unknown, because the costs of so many nodes are not computed"),
+    ]
+    for units, message in limits:
+        monkeypatch.setattr(size, "_UNITS", units)
+        out = run("info", "m.onnx")[1]
+        assert message in out
+        assert ("in the order of the file" in out) == (units == 4_000)
+    assert "so many nodes" in run("info", "m.onnx", "--nodes")[0]
+    assert "planned: 128 bytes\n" in run("info", "m.onnx", "--trusted")[1]
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ("Gemm<transA = 1.0>(a, a)", "'transA' is of type FLOAT, not INT"),
+        ('MaxPool<kernel_shape = "two">(x)', "'kernel_shape' is of type STRING, not INTS"),
+        ("Concat(a, a)", "it needs the attribute 'axis'"),
+        ("Conv<group = 1>(x)", "it has 1 input, but takes 2 to 3"),
+    ],
+)
+def test_nodes_that_no_analysis_can_read_are_named(node, message, tmp_path, run):
+    head = '<ir_version: 8, opset_import: ["": 17]> g (float[4, 4] a, float[1, 1, 4, 4] x) => (y)'
+    model = store(tmp_path / "m.onnx", f"{head} {{ y = {node} }}")
+    code, out = run("info", "m.onnx")
+    assert code == 0
+    assert f"unknown, because the file has nodes that are not valid: - {node[:4]}" in out
+    assert message in out
+    for analyse in (model.costs, model.plan):
+        with pytest.raises(opsetta.InvalidNodesError, match=message):
+            analyse()

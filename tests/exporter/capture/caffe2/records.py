@@ -121,6 +121,7 @@ def _elementwise() -> list[Record]:
         record("Pow", [p, real(3)], np.power, broadcast=1),
         record("Clip", x, np.clip(x, -0.5, 1.0), min=-0.5, max=1.0),
         record("Clip", x, np.maximum(x, 0.25), min=0.25),
+        record("Clip", x, np.full_like(x, -1.0), min=0.5, max=-1.0),
         record("Cast", x, x.astype(np.int32), to=2),
         record("Cast", x, x.astype(np.float64), to="double"),
         record("Cast", x, x != 0, to=5),

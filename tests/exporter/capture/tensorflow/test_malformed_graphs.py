@@ -65,6 +65,15 @@ def test_words_and_numbers_that_the_definition_excludes_are_refused(op, attribut
         capture_graph(made.message)
 
 
+@pytest.mark.parametrize("ends", [{"min": 3.0, "max": 1.0}, {"min": float("inf")}, {"max": float("nan")}])
+@pytest.mark.parametrize("opset", [7, 18])
+def test_ranges_that_are_none_are_refused(ends, opset):
+    made = graph()
+    made.add("FakeQuantWithMinMaxArgs", "y", ["x"], **ends)
+    with pytest.raises(opsetta.UnsupportedOperatorsError, match="must be finite, and min not above max"):
+        lowered(made, opset)
+
+
 @pytest.mark.parametrize("opset", [7, 9, 13, 18])
 @pytest.mark.parametrize("computation", ["pow", "difference", "unique", "top"])
 def test_axes_that_are_computed_from_constants_fold(computation, opset):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import pathlib
 import sys
 import warnings
@@ -201,6 +202,9 @@ def folder(tmp_path: pathlib.Path, monkeypatch: pytest.MonkeyPatch) -> pathlib.P
     torch.export.save(torch.export.export(nn.Linear(2, 2), (torch.ones(1, 2),)), "program.pt2")
     with zipfile.ZipFile("cut.pt2", "w") as cut:
         cut.writestr("p/archive_format", "pt2")
+    with zipfile.ZipFile("other.pt", "w") as other:
+        other.writestr("p/version", "3")
+    zipfile.ZipFile("nothing.pt", "w").close()
     pathlib.Path("model.gguf").write_bytes(b"GGUF" + bytes(20))
     pathlib.Path("text.pt").write_text("hello")
     pathlib.Path("empty.pt").write_bytes(b"")
@@ -230,6 +234,8 @@ NOT_TORCHSCRIPT = [
     ("empty.pt", "is not a file that torch.jit.save wrote"),
     ("cut.pt", "is not a file that torch.jit.save wrote"),
     ("cut.pt2", "torch.export.load cannot read 'cut.pt2'"),
+    ("other.pt", "is a zip archive: unpack it"),
+    ("nothing.pt", "is a zip archive without files"),
     ("model.gguf", "is a GGUF file of llama.cpp"),
     ("none.pt", "there is no file 'none.pt'"),
     (".", "is a folder"),
@@ -237,9 +243,15 @@ NOT_TORCHSCRIPT = [
 
 
 @pytest.mark.parametrize(("name", "message"), NOT_TORCHSCRIPT)
-def test_what_is_no_torchscript_is_told_apart(folder: pathlib.Path, name: str, message: str) -> None:
+def test_what_is_no_torchscript_is_told_apart(
+    folder: pathlib.Path, name: str, message: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    # torch's loggers pass nothing on to the root, which caplog listens to.
+    logging.getLogger("torch.export").addHandler(caplog.handler)
     with pytest.raises(opsetta.CaptureError, match=message):
         opsetta.export(pathlib.Path(name), torch.ones(1, 2))
+    logging.getLogger("torch.export").removeHandler(caplog.handler)
+    assert not caplog.records
 
 
 def test_a_path_is_a_model(folder: pathlib.Path) -> None:

@@ -149,6 +149,14 @@ def test_conventions_keep_results(tmp_path, opset):
     assert find_problems(opsetta.load(tmp_path / "model.onnx").model, load_target(path), is_file=True) == []
 
 
+def test_a_constant_of_a_wrong_type_is_checked(tmp_path):
+    (tmp_path / "device.toml").write_text(HEAD + '[conventions]\nbool_constants = "float"\n')
+    text = '<ir_version: 8, opset_import: ["": 13]> g () => (y) { y = Constant<value = 5>() }'
+    model = ir.from_proto(onnx.parser.parse_model(text))
+    [problem] = find_problems(model, load_target(tmp_path / "device.toml"), is_file=True)
+    assert "its attribute 'value' is of type INT, not TENSOR" in problem.reason
+
+
 class Sequence(torch.nn.Module):
     def __init__(self, layer):
         super().__init__()
