@@ -39,6 +39,7 @@ _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
 _NARROW = (torch.narrow, torch.Tensor.narrow)
 _FROM_DATA = (torch.tensor, torch.as_tensor)
+_SIZES = (torch.SymInt, torch.SymFloat)
 _REPLACED = frozenset({*_FROM_DATA, torch.equal, *_NARROW, *dynamic_arguments.CHOICES, *_RANDOM})
 """Functions that `_recordable` replaces."""
 Call = tuple[Function, Args, Kwargs]
@@ -192,7 +193,7 @@ def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
         return _tensor_of_numbers
     if func in _BY_INDEX and _has_numbers(args[1]):
         return functools.partial(_by_numbers, func)
-    if func is torch.as_tensor and args and _holds_sizes(args[0]):
+    if func is torch.as_tensor and args and _has_sizes(args[0]):
         return _tensor_of_sizes
     if func is torch.tensor and args and _holds_scalars(args[0]):
         # This implementation consists of operators, which can be recorded.
@@ -221,17 +222,17 @@ def _tensor_of_numbers(
     return data.make_tensor().to(dtype=dtype, device=device)
 
 
-def _holds_sizes(data: object) -> bool:
-    """Whether nested lists hold sizes, or scalars, which `torch.as_tensor` would read."""
-    if not isinstance(data, (list, tuple)):
+def _has_sizes(data: object) -> bool:
+    """Whether data is a size, or nested lists of sizes or of scalars, which `torch.as_tensor` would read."""
+    if not isinstance(data, (list, tuple, *_SIZES)):
         return False
-    return _holds_scalars(data) or any(isinstance(item, torch.SymInt) for item in pytree.tree_leaves(data))
+    return _holds_scalars(data) or any(isinstance(item, _SIZES) for item in pytree.tree_leaves(data))
 
 
 def _tensor_of_sizes(
     data: object, dtype: torch.dtype | None = None, device: torch.device | str | None = None
 ) -> object:
-    """`torch.as_tensor` of a list with sizes, as torch.export records `torch.tensor` of one."""
+    """`torch.as_tensor` of sizes, as torch.export records `torch.tensor` of one."""
     return _refs.tensor(data, dtype=dtype, device=device)
 
 

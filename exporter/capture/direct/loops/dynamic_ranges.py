@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import inspect
+import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, overload
 
@@ -226,6 +228,12 @@ def slices_of(tensor: torch.Tensor, dim: int = 0) -> DynamicSequence | None:
     return None if loops is None else DynamicSequence(loops, tensor, dim)
 
 
+def _rows(items: Any) -> Any:
+    """The rows of a tensor whose first size is dynamic; other objects unchanged."""
+    rows = slices_of(items) if isinstance(items, FakeTensor) else None
+    return items if rows is None else rows
+
+
 def _members(items: Any) -> Any:
     """The tensors of a list with all results of a loop, as slices of their stack; other objects unchanged.
 
@@ -266,7 +274,7 @@ class DynamicZip:
 
 def zip_members(*iterables: Any, strict: bool = False) -> Iterable[tuple[object, ...]]:
     """`zip`, also of the results of loops."""
-    members = [_members(items) for items in iterables]
+    members = [_members(_rows(items)) for items in iterables]
     if any(isinstance(member, (DynamicRange, DynamicSequence)) for member in members):
         return DynamicZip(members, strict)
     return builtins.zip(*members, strict=strict)
@@ -284,7 +292,7 @@ def sum_members(items: Any, start: Any = 0) -> object:
 
 def count_members(items: Any, start: Number = 0) -> Iterator[tuple[Number, object]]:
     """`enumerate`, with symbolic numbers for a loop over a dynamic size."""
-    items = _members(items)
+    items = _members(_rows(items))
     if isinstance(items, DynamicSequence):
         return ((index + start, items[index]) for index in items.indices)
     if isinstance(items, (DynamicRange, DynamicZip)):
@@ -293,7 +301,7 @@ def count_members(items: Any, start: Number = 0) -> Iterator[tuple[Number, objec
 
 
 def dynamic_length(item: Any) -> object:
-    """The length of an object, symbolic for a `DynamicSequence` and a list of the results of a loop."""
+    """The length of an object; symbolic for a list of the results of a loop, and where `__len__` says so."""
     if type(item) is DynamicSequence:
         return item.__len__()
     if isinstance(item, (DynamicRange, RepeatedNumber)):
@@ -302,4 +310,10 @@ def dynamic_length(item: Any) -> object:
         loops = getattr(item[0].fake_mode.shape_env, "loops", None)
         if loops is not None and loops.all:
             return loops.length(item)
+    method = inspect.getattr_static(type(item), "__len__", None)
+    if isinstance(method, types.FunctionType):
+        # Python's `len` makes a number of a size that such a method returns.
+        length: object = method(item)
+        if isinstance(length, torch.SymInt) or (type(length) is int and length >= 0):
+            return length
     return len(item)
