@@ -281,7 +281,7 @@ class NumberedRows(Cells):
         results = rows.new_zeros(rows.shape)
         for number, row in enumerate(rows, start=1):
             results[number - 1] = row * number
-        for number, (row, other) in enumerate(zip(rows, rows.flip(0))):
+        for number, (row, other) in enumerate(zip(rows, rows.flip(0), strict=True)):
             results = results + row * number - other
         return results
 
