@@ -34,7 +34,9 @@ _OF_TENSORS = (types.MethodWrapperType, types.MethodDescriptorType)
 _OF_ORDER = frozenset({torch.Tensor.contiguous, torch.Tensor.is_contiguous})
 _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch  # type: ignore[attr-defined]
-_OF_SLICES = frozenset({torch.unbind, torch.Tensor.unbind, torch.Tensor.__iter__})
+_OF_SLICES = frozenset(
+    {torch.unbind, torch.Tensor.unbind, torch.Tensor.__iter__, torch.split, torch.Tensor.split}
+)
 _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
 _NARROW = (torch.narrow, torch.Tensor.narrow)
@@ -89,7 +91,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
     Attributes:
         needs_number: whether a tensor is being converted to a number of Python's.
         replaced_calls: for each call of a function that may fix a size, the one called instead, or None.
-        slices_of: the slices of a tensor along the axis `dim` of dynamic size; None for another.
+        slices_of: what one of `_OF_SLICES` gives of a tensor along an axis of dynamic size; None for others.
     """
 
     def __init__(
@@ -116,7 +118,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         if func in _UNRECORDED and isinstance(args[0], FakeTensor):
             return self._replace_unrecorded(func, args, kwargs)
         if func in _OF_SLICES:
-            slices = self.slices_of(*args, **kwargs)
+            slices = self.slices_of(func, *args, **kwargs)
             if slices is not None:
                 return (lambda: iter(slices) if func is torch.Tensor.__iter__ else slices), (), {}
         substitute = batched_operators.substitute_of(func, args)
