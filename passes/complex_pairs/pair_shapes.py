@@ -10,7 +10,7 @@ from onnx_ir import Value
 from ...registration import GraphError
 from ...registration.arguments import replace_arguments
 from ..source_builder import sizes_of, where
-from .pairs import Arguments, Pairs, Rule, part_by_part, to_complex_dialect
+from .pairs import Arguments, Pairs, Rule, part_by_part
 
 
 def match_shape(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:
@@ -97,12 +97,26 @@ def with_last_size(name: str, last: int) -> Rule:
 
     def rule(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:
         if node.overload == "dtype":
-            to_complex_dialect(pairs, node, arguments)
+            _reinterpret_bits(pairs, node, arguments["self"])
             return
         listed = arguments[name] if isinstance(arguments[name], list) else [arguments[name]]
         replace_arguments(node, arguments | {name: [*listed, last]})
 
     return rule
+
+
+def _reinterpret_bits(pairs: Pairs, node: ir.Node, self: Value) -> None:
+    """`view` as another type, from or to a complex one: the parts are neighbours in the last dimension."""
+    output = node.outputs[0]
+    dtype = output.dtype
+    if self in pairs:
+        flat = {"self": self, "start_dim": -2, "end_dim": -1}
+        self = pairs.build.emit("aten::flatten", flat, "using_ints", dtype=self.dtype)
+    if output not in pairs:
+        pairs.replace_operator(node, "aten::view", {"self": self, "dtype": dtype}, "dtype")
+        return
+    parts = pairs.build.emit("aten::view", {"self": self, "dtype": dtype}, "dtype", dtype=dtype)
+    pairs.replace_operator(node, "aten::unflatten", {"self": parts, "dim": -1, "sizes": [-1, 2]}, "int")
 
 
 def permute_dims(pairs: Pairs, node: ir.Node, arguments: Arguments) -> None:

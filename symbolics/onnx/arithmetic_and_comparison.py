@@ -290,18 +290,10 @@ def pow_(g: GraphContext, X: Value, Y: Value) -> Value:
     if exponent_dtype in dtypes.FLOATS:
         power = g.op("Pow", g.cast(X, DataType.DOUBLE), g.cast(Y, DataType.DOUBLE))
         return g.cast(power, base_dtype)
-    # DOUBLE represents integers up to 53 bits.
-    if base_dtype.itemsize > 4 or exponent_dtype.itemsize > 4:
-        constant = g.constant_value(Y)
-        if constant is None:
-            raise g.refuse(
-                "powers of 64-bit integers are not supported, because DOUBLE does not represent them exactly",
-                first_opset=12,
-            )
-        is_number = constant.size == 1 and constant.ndim <= (g.rank(X) or 0)
-        return g.cast(g.call("aten::pow", self=X, exponent=constant.item() if is_number else Y), base_dtype)
-    power = g.op("Pow", g.cast(X, DataType.DOUBLE), g.cast(Y, DataType.DOUBLE))
-    return g.cast(power, base_dtype)
+    constant = g.constant_value(Y)
+    if constant is not None and constant.size == 1 and constant.ndim <= (g.rank(X) or 0):
+        return g.cast(g.call("aten::pow", self=X, exponent=constant.item()), base_dtype)
+    return g.call("aten::pow", self=X, exponent=Y)
 
 
 @onnx_symbolic("onnx::Det")

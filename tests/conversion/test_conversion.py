@@ -366,6 +366,14 @@ def test_integers_have_constant_powers_where_pow_takes_floats_only(exponent):
     np.testing.assert_array_equal(run(converted(proto, 11), x=x)[0], x**exponent)
 
 
+def test_integers_have_computed_powers_where_pow_takes_floats_only():
+    node = helper.make_node("Pow", ["x", "e"], ["y"])
+    inputs = [value("x", ("n",), INT64), value("e", ("n",), INT64)]
+    proto = model(13, [node], inputs, [value("y", ("n",), INT64)])
+    x, e = np.array([-3, 7, 1, 2]), np.array([39, 22, 0, 62])
+    np.testing.assert_array_equal(run(converted(proto, 9), x=x, e=e)[0], x**e)
+
+
 def test_a_result_that_is_listed_twice_stays_one_value():
     node = helper.make_node("Relu", ["x"], ["y"])
     proto = model(13, [node], [value("x", IMAGE)], [value("y", IMAGE), value("y", IMAGE)])

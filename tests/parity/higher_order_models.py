@@ -381,6 +381,11 @@ def half_region(self: Any, x: Tensor) -> Any:
     return y, z, w
 
 
+def convolutions(self: Any, x: Tensor) -> Tensor:
+    weight = torch.ones(2, 1, 1, 3) * self.bias[0]
+    return torch.vmap(lambda row: torch.nn.functional.conv2d(row[None, None, None], weight, padding=1)[0])(x)
+
+
 def pairs(self: Any, x: Tensor, y: Tensor) -> Tensor:
     return torch.vmap(lambda a: torch.vmap(lambda b: (a * b).sum() + self.bias[0])(y))(x)
 
@@ -517,6 +522,7 @@ CASES = [
         (integers(3, 4, dtype=torch.int8, low=-128, high=128), integers(4, 2, dtype=torch.int8)),
     ),
     Case("autocast", half_region, (_x(),), [(_x(8),)], _ROWS, tolerance=2e-2),
+    Case("convolution in vmap", convolutions, (_x(),), [(_x(2),), (_x(20),)], ({0: FREE},)),
     Case("vmap", pairs, (_x(), _x(4)), [(_x(2), _x(7))], ({0: FREE}, {0: FREE})),
     Case("flex-score", scored, _attention(), [_attention()], lowest=9),
     Case("flex-mask", masked, _attention(1), lowest=9),

@@ -82,6 +82,12 @@ MAKING = [
     Record("polar", torch.polar, (X.abs(), X), OPSETS),
     Record("view_as_complex", lambda x: torch.view_as_complex(x.reshape(3, 2, 2)), (X,), OPSETS),
     Record("view_as_real", lambda z: torch.view_as_real(z) + 1, (Z,), OPSETS),
+    Record(
+        "view as another type",
+        lambda z, x: ((z * 2).view(torch.float32), x.view(torch.complex64) * 2, z.view(torch.int32)),
+        (Z, X),
+        OPSETS,
+    ),
     Record("parts", lambda z: (z.real + 1, z.imag, z.conj(), z.mH), (Z,), OPSETS),
     Record("casts", lambda z, x: (x.cfloat(), x.cdouble(), z.to(torch.complex128), z.bool()), (Z, X), OPSETS),
     Record("to-real", lambda z: (z.to(torch.float64), z.int()), (Z,), OPSETS),

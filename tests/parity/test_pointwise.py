@@ -240,15 +240,22 @@ def _powers() -> list[Record]:
             "pow int tensor",
             torch.pow,
             (J, integers(2, 3, 4, low=0, high=4)),
-            (12, 13),
-            {11: "Pow of INT64 begins at 12"},
+            EVERYWHERE,
+        ),
+        Record(
+            "pow int tensor beyond the bits of floats",
+            lambda x, e: (x**e, x ** e[:1], x.int() ** e.int()),
+            (
+                torch.tensor([3, 7, -3, 10, 2, 2, -1, 3, 0]),
+                torch.tensor([39, 22, 39, 18, 63, 64, 101, 90, 0]),
+            ),
+            (*EVERYWHERE, 12),
         ),
         Record(
             "pow int tensor of negative exponents",
             lambda x, e: (torch.pow(x, e), torch.pow(0, e), torch.pow(-3, e), torch.pow(x.int(), e.int())),
             (torch.tensor([[0], [1], [-1], [2], [-7]]), torch.arange(-3, 4)),
-            (12, 13, HIGHEST),
-            {11: "Pow of INT64 begins at 12"},
+            (*EVERYWHERE, 12),
         ),
         Record(
             "pow of whole numbers",

@@ -152,6 +152,32 @@ def is_inside_call(name: str, outer_name: str) -> bool:
     return bool(inner_calls) and all(call in arguments for call in inner_calls)
 
 
+def is_iterated(name: str) -> bool:
+    """Whether the model's code runs a statement in which loops run over the results of a function.
+
+    Args:
+        name: the name of the function, all of whose calls on this line must be such.
+    """
+    # Functions of torch call others.
+    frames = model_frames(sys._getframe(1))
+    frame = next((f for f in frames if not f.f_globals.get("__name__", "").startswith("torch.")), None)
+    if frame is None:
+        return False
+    line = frame.f_lineno
+    # The statements in the body of a loop have lines of their own.
+    statements = [node for node in _statements(frame) if not hasattr(node, "body")]
+    heads: list[ast.expr] = [
+        node.iter for node in _statements(frame) if isinstance(node, ast.For) and _covers(node.iter, line)
+    ]
+    nodes = [node for part in (*statements, *heads) for node in ast.walk(part)]
+    iterables = [*heads, *(node.iter for node in nodes if isinstance(node, ast.comprehension))]
+    for iterable in iterables:
+        if isinstance(iterable, ast.Call) and _called_name(iterable) in ("enumerate", "zip"):
+            iterables += iterable.args
+    calls = [node for node in nodes if isinstance(node, ast.Call) and _called_name(node) == name]
+    return bool(calls) and all(call in iterables and _covers(call, line) for call in calls)
+
+
 def numbered_member(frame: types.FrameType) -> str:
     """The code that reads members of a comprehension's list by number, `rows[2]`; "" if there is none.
 

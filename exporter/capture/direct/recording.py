@@ -30,7 +30,7 @@ from ...torch_boundary.recording.recorder import GraphRecorder
 from ...torch_boundary.state.module_tree import ModuleTree
 from ..fx_import.captured_program import CallStructure, GraphSignature, RecordedProgram
 from .decisions import Decisions
-from .loops.dynamic_ranges import slices_of
+from .loops.dynamic_ranges import sequence_of
 from .loops.iterations import Loops
 from .loops.rolling import roll_loops
 from .loops.sides import BranchesInLoop
@@ -97,7 +97,7 @@ class _Recording:
         environment: Any = sizes.mode.shape_env
         self._loops = environment.loops = Loops(self.recorder, environment, decisions.branching)
         environment.whiles = WhileLoops(self._loops)
-        self.recorder.slices_of = slices_of
+        self.recorder.slices_of = sequence_of
         self.recorder.join_results = self._loops.join_results
         self._entries: list[InputSpec] = []
 

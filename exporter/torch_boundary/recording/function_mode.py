@@ -34,11 +34,14 @@ _OF_TENSORS = (types.MethodWrapperType, types.MethodDescriptorType)
 _OF_ORDER = frozenset({torch.Tensor.contiguous, torch.Tensor.is_contiguous})
 _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch  # type: ignore[attr-defined]
-_OF_SLICES = frozenset({torch.unbind, torch.Tensor.unbind, torch.Tensor.__iter__})
+_OF_SLICES = frozenset(
+    {torch.unbind, torch.Tensor.unbind, torch.Tensor.__iter__, torch.split, torch.Tensor.split}
+)
 _BY_INDEX = (torch.Tensor.__getitem__, torch.Tensor.__setitem__)
 _RANDOM = (torch.rand, torch.randn, torch.randint, torch.randperm)
 _NARROW = (torch.narrow, torch.Tensor.narrow)
 _FROM_DATA = (torch.tensor, torch.as_tensor)
+_SIZES = (torch.SymInt, torch.SymFloat)
 _REPLACED = frozenset({*_FROM_DATA, torch.equal, *_NARROW, *dynamic_arguments.CHOICES, *_RANDOM})
 """Functions that `_recordable` replaces."""
 Call = tuple[Function, Args, Kwargs]
@@ -88,7 +91,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
     Attributes:
         needs_number: whether a tensor is being converted to a number of Python's.
         replaced_calls: for each call of a function that may fix a size, the one called instead, or None.
-        slices_of: the slices of a tensor along the axis `dim` of dynamic size; None for another.
+        slices_of: what one of `_OF_SLICES` gives of a tensor along an axis of dynamic size; None for others.
     """
 
     def __init__(
@@ -115,7 +118,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         if func in _UNRECORDED and isinstance(args[0], FakeTensor):
             return self._replace_unrecorded(func, args, kwargs)
         if func in _OF_SLICES:
-            slices = self.slices_of(*args, **kwargs)
+            slices = self.slices_of(func, *args, **kwargs)
             if slices is not None:
                 return (lambda: iter(slices) if func is torch.Tensor.__iter__ else slices), (), {}
         substitute = batched_operators.substitute_of(func, args)
@@ -192,7 +195,7 @@ def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
         return _tensor_of_numbers
     if func in _BY_INDEX and _has_numbers(args[1]):
         return functools.partial(_by_numbers, func)
-    if func is torch.as_tensor and args and _holds_sizes(args[0]):
+    if func is torch.as_tensor and args and _has_sizes(args[0]):
         return _tensor_of_sizes
     if func is torch.tensor and args and _holds_scalars(args[0]):
         # This implementation consists of operators, which can be recorded.
@@ -221,17 +224,17 @@ def _tensor_of_numbers(
     return data.make_tensor().to(dtype=dtype, device=device)
 
 
-def _holds_sizes(data: object) -> bool:
-    """Whether nested lists hold sizes, or scalars, which `torch.as_tensor` would read."""
-    if not isinstance(data, (list, tuple)):
+def _has_sizes(data: object) -> bool:
+    """Whether data is a size, or nested lists of sizes or of scalars, which `torch.as_tensor` would read."""
+    if not isinstance(data, (list, tuple, *_SIZES)):
         return False
-    return _holds_scalars(data) or any(isinstance(item, torch.SymInt) for item in pytree.tree_leaves(data))
+    return _holds_scalars(data) or any(isinstance(item, _SIZES) for item in pytree.tree_leaves(data))
 
 
 def _tensor_of_sizes(
     data: object, dtype: torch.dtype | None = None, device: torch.device | str | None = None
 ) -> object:
-    """`torch.as_tensor` of a list with sizes, as torch.export records `torch.tensor` of one."""
+    """`torch.as_tensor` of sizes, as torch.export records `torch.tensor` of one."""
     return _refs.tensor(data, dtype=dtype, device=device)
 
 

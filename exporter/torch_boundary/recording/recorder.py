@@ -96,7 +96,7 @@ class GraphRecorder:
         number_of_sizes: finds the symbolic number in a tensor that is computed from sizes; None for others.
         elements_of: finds the elements of a tensor that the model converts to an array; None to refuse it.
         join_results: records a call that stacks or concatenates results of iterations; None for others.
-        slices_of: the slices of a tensor along an axis of dynamic size.
+        slices_of: what a function gives of a tensor along an axis of dynamic size.
         assigned: the tensors to whose `data` the model has assigned, by identity.
     """
 

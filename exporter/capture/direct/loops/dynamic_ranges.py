@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import inspect
+import types
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NoReturn, overload
 
@@ -10,6 +12,7 @@ import torch
 
 from ....torch_boundary.fake_tensors import FakeTensor
 from ...sizes.trials.recorded_answers import current_line
+from ..checks import is_iterated
 from ..refusals import LoopRefused
 from .iterations import Loops
 from .recorded_loops import Number
@@ -219,11 +222,48 @@ class DynamicSequence:
         return self.tensor.shape[self._axis]
 
 
+class DynamicParts(DynamicSequence):
+    """The parts of a tensor along an axis of dynamic size, as `split` gives them; the last may be shorter."""
+
+    def __init__(self, loops: Loops, tensor: torch.Tensor, axis: int, length: int):
+        super().__init__(loops, tensor, axis)
+        self._length = length
+        self.indices = DynamicRange(loops, 0, tensor.shape[axis], length)
+
+    def __getitem__(self, index: Number) -> torch.Tensor:
+        part: torch.Tensor = torch.ops.aten.slice.Tensor(self.tensor, self._axis, index, index + self._length)
+        return part
+
+    def __len__(self) -> object:
+        return self.indices.length
+
+
 def slices_of(tensor: torch.Tensor, dim: int = 0) -> DynamicSequence | None:
     """The slices of a fake tensor of a recording along an axis of dynamic size; None for other tensors."""
-    size = tensor.shape[dim] if tensor.dim() else 0
-    loops = getattr(size.node.shape_env, "loops", None) if isinstance(size, torch.SymInt) else None
+    loops = _loops_over(tensor, dim)
     return None if loops is None else DynamicSequence(loops, tensor, dim)
+
+
+def sequence_of(func: object, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> DynamicSequence | None:
+    """What `unbind` or `split` gives of such a tensor, for code that runs over it; else None."""
+    if func not in (torch.split, torch.Tensor.split):
+        return slices_of(tensor, *args, **kwargs)
+    length, dim = [*args, *kwargs.values(), 0][:2]
+    loops = _loops_over(tensor, dim)
+    if loops is None or type(length) is not int or length <= 0 or not is_iterated("split"):
+        return None
+    return DynamicParts(loops, tensor, dim, length)
+
+
+def _loops_over(tensor: torch.Tensor, dim: int) -> Loops | None:
+    size = tensor.shape[dim] if tensor.dim() else 0
+    return getattr(size.node.shape_env, "loops", None) if isinstance(size, torch.SymInt) else None
+
+
+def _rows(items: Any) -> Any:
+    """The rows of a tensor whose first size is dynamic; other objects unchanged."""
+    rows = slices_of(items) if isinstance(items, FakeTensor) else None
+    return items if rows is None else rows
 
 
 def _members(items: Any) -> Any:
@@ -266,7 +306,7 @@ class DynamicZip:
 
 def zip_members(*iterables: Any, strict: bool = False) -> Iterable[tuple[object, ...]]:
     """`zip`, also of the results of loops."""
-    members = [_members(items) for items in iterables]
+    members = [_members(_rows(items)) for items in iterables]
     if any(isinstance(member, (DynamicRange, DynamicSequence)) for member in members):
         return DynamicZip(members, strict)
     return builtins.zip(*members, strict=strict)
@@ -284,16 +324,16 @@ def sum_members(items: Any, start: Any = 0) -> object:
 
 def count_members(items: Any, start: Number = 0) -> Iterator[tuple[Number, object]]:
     """`enumerate`, with symbolic numbers for a loop over a dynamic size."""
-    items = _members(items)
+    items = _members(_rows(items))
     if isinstance(items, DynamicSequence):
-        return ((index + start, items[index]) for index in items.indices)
+        return ((number, items[index]) for number, index in items.indices.count_members(start))
     if isinstance(items, (DynamicRange, DynamicZip)):
         return items.count_members(start)
     return builtins.enumerate(items, int(start))
 
 
 def dynamic_length(item: Any) -> object:
-    """The length of an object, symbolic for a `DynamicSequence` and a list of the results of a loop."""
+    """The length of an object; symbolic for a list of the results of a loop, and where `__len__` says so."""
     if type(item) is DynamicSequence:
         return item.__len__()
     if isinstance(item, (DynamicRange, RepeatedNumber)):
@@ -302,4 +342,10 @@ def dynamic_length(item: Any) -> object:
         loops = getattr(item[0].fake_mode.shape_env, "loops", None)
         if loops is not None and loops.all:
             return loops.length(item)
+    method = inspect.getattr_static(type(item), "__len__", None)
+    if isinstance(method, types.FunctionType):
+        # Python's `len` makes a number of a size that such a method returns.
+        length: object = method(item)
+        if isinstance(length, torch.SymInt) or (type(length) is int and length >= 0):
+            return length
     return len(item)

@@ -18,8 +18,10 @@ from typing import Any
 import torch
 import torch.fx
 
+from ....torch_boundary.fake_tensors import storage_of
 from ....torch_boundary.operators.overloads import Args, OpOverload
 from ....torch_boundary.recording.recorder import GraphRecorder
+from ....torch_boundary.recording.replay import written_storages
 from ...sizes.trials.recorded_answers import current_line
 from ..checks import loop_at, numbered_member
 from ..refusals import LoopRefused
@@ -27,8 +29,8 @@ from ..sizes.environment import SizeEnvironment
 from .counters import Counters
 from .index_questions import IndexQuestions
 from .matching import loop_index, match_iterations
-from .python_state import ListState, python_state
-from .recorded_loops import ITERATIONS, IterationResults, Join, Number, RecordedLoop
+from .python_state import ListState, lists_with_result, python_state
+from .recorded_loops import ITERATIONS, IterationResults, Join, Number, RecordedLoop, nodes_between
 from .sides import BranchesInLoop, BranchingLoops, LoopSides
 from .tensor_writes import NotRepeated
 
@@ -131,6 +133,8 @@ class Loops:
                 raise self._running[-1].refuse("ends early (break, return or an error)")
             if sides is not None:
                 sides.finish_iteration()
+            else:
+                self._copy_earlier_results(loop, frame)
         loop.states.append(python_state(frame))
         loop.markers.append(self._mark(loop, loop.markers[-1].meta["val"]))
         self._check_state(loop, counters)
@@ -151,6 +155,19 @@ class Loops:
                 raise
             self._branching.is_changed = True
 
+    def _copy_earlier_results(self, loop: RecordedLoop, frame: types.FrameType) -> None:
+        """Copy the tensors from before an iteration that it appended to lists: each has nodes of its own."""
+        earlier_nodes: set[torch.fx.Node] = set()
+        for _, items in lists_with_result(loop.states[-1], python_state(frame)):
+            if not earlier_nodes:
+                earlier_nodes.update(nodes_between(next(iter(self.recorder.graph.nodes)), loop.markers[-1]))
+            node = self.recorder.node_of(items[-1])
+            # A write in place gives the same tensor another node.
+            if node in earlier_nodes or (len(items) > 1 and items[-1] is items[-2]):
+                loop.appended_tensors.append(node)
+            if node in earlier_nodes:
+                items[-1] = torch.ops.aten.clone.default(items[-1])
+
     def _finish(self, loop: RecordedLoop, counters: Counters, frame: types.FrameType) -> None:
         """Compare the iterations of a loop, and set Python's variables for the code after it."""
         self._running.remove(loop)
@@ -164,6 +181,9 @@ class Loops:
             raise loop.refuse(f"counts '{name}', which is no variable, and ends early (break)")
         inner = self.all[self.all.index(loop) :]
         loop.symbols = set().union(*(inner_loop.own_symbols() for inner_loop in inner))
+        appended_storages = {storage_of(node.meta["val"]) for node in loop.appended_tensors}
+        if any(written_storages(node) & appended_storages for nodes in loop.iterations() for node in nodes):
+            raise loop.refuse("writes to a tensor that it appends to a list; append a clone()")
         # An inner loop writes to tensors by nodes that are replaced at the end of the recording.
         self.match(loop, takes_writes=len(inner) == 1)
         if not loop.is_ended:

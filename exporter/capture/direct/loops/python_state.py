@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import collections
 import types
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -37,6 +37,24 @@ def python_state(frame: types.FrameType) -> dict[str, object]:
         elif isinstance(value, dict):
             state[path] = f"{len(value)} members"
     return state
+
+
+def lists_with_result(
+    before: Mapping[str, object], after: Mapping[str, object]
+) -> Iterator[tuple[str, list[torch.Tensor]]]:
+    """The lists, by path, to which an iteration appended one member, which is a tensor.
+
+    Args:
+        before, after: the states before and after the iteration.
+    """
+    for path, state in after.items():
+        earlier = before.get(path)
+        if not isinstance(state, ListState) or not isinstance(earlier, ListState):
+            continue
+        items = state.items
+        is_longer = earlier.items is items and state.length == earlier.length + 1
+        if is_longer and not isinstance(items, (set, frozenset)) and isinstance(items[-1], torch.Tensor):
+            yield path, items
 
 
 def tensor_members(frame: types.FrameType) -> dict[str, torch.Tensor]:

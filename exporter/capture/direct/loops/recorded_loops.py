@@ -65,6 +65,7 @@ class RecordedLoop:
         index: the index of the iteration that runs.
         counted: the paths of the numbers that the loop counts.
         is_ended: whether its last recorded iteration ended it by `break`.
+        appended_tensors: the nodes of tensors from before an iteration that it appended to lists.
     """
 
     line: str
@@ -89,6 +90,7 @@ class RecordedLoop:
     index: Number = 0
     counted: Container[object] = ()
     is_ended: bool = False
+    appended_tensors: list[torch.fx.Node] = dataclasses.field(default_factory=list)
 
     def is_running_with(self, frame: types.FrameType, length: Polynomial[int], step: int) -> bool:
         """Whether the loop runs at an instruction, with ranges of this length and step: `zip` takes both."""

@@ -25,7 +25,7 @@ from ....torch_boundary.recording.recorder import GraphRecorder
 from ....torch_boundary.recording.replay import variable_in_loop
 from ..refusals import LoopRefused
 from .matching import LoopBody
-from .python_state import ListState, python_state, tensor_members
+from .python_state import ListState, lists_with_result, python_state, tensor_members
 from .recorded_loops import RecordedLoop, SidePath
 from .tensor_writes import have_same_type
 
@@ -191,15 +191,9 @@ class LoopSides:
         if _RUNS in self.initial:
             node, self._runs = self._copy(self._runs)
             self.copies[_RUNS].append(node)
-        for path, state in after.items():
-            earlier = before.get(path)
-            if not isinstance(state, ListState) or not isinstance(earlier, ListState):
-                continue
-            items = state.items
-            has_result = earlier.items is items and state.length == earlier.length + 1
-            if has_result and not isinstance(items, set) and isinstance(items[-1], torch.Tensor):
-                node, items[-1] = self._copy(items[-1])
-                self.copies.setdefault(path, []).append(node)
+        for path, items in lists_with_result(before, after):
+            node, items[-1] = self._copy(items[-1])
+            self.copies.setdefault(path, []).append(node)
         self._answers_of_iterations.append(self.answers)
         self.answers = []
 

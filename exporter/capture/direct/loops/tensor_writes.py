@@ -70,7 +70,10 @@ def take_writes(
     rows = _row_writes(iterations, outer_storages) if takes_rows else None
     if rows is not None:
         for write in rows:
-            for nodes in iterations:
+            for iteration, nodes in enumerate(iterations):
+                # An iteration may write a value of the one before, or one from before the loop.
+                row, value = write.nodes[2 * iteration + 1], write.values[iteration]
+                write.values[iteration] = _insert_after(row, _ATEN.alias.default, (value,), value, nodes)
                 nodes[:] = [node for node in nodes if node not in write.nodes]
         return rows, {}
     updates: dict[torch.fx.Node, list[torch.fx.Node]] = {}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
+import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -211,6 +214,15 @@ def _bartlett_window(window_length: Any, periodic: bool = True, **options: Any) 
     return _of_any_length(1 - (2 * _phase(window_length, periodic, **options) - 1).abs(), window_length)
 
 
+def _kaiser_window(
+    window_length: Any, periodic: bool = True, beta: float = 12.0, **options: Any
+) -> torch.Tensor:
+    """A window whose elements are Bessel functions of their distance from the middle, in a half circle."""
+    height = (1 - (2 * _phase(window_length, periodic, **options) - 1).square()).clamp(min=0).sqrt()
+    scale = torch.special.i0(torch.full((), float(beta), dtype=height.dtype, device=height.device))
+    return _of_any_length(torch.special.i0(height * beta) / scale, window_length)
+
+
 def _phase(
     length: Any,
     periodic: bool,
@@ -247,6 +259,46 @@ def _vander(x: torch.Tensor, N: int | None = None, increasing: bool = False) -> 
     return powers if increasing else powers.flip(-1)
 
 
+def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
+    """All combinations of elements, in order: those positions of a grid that increase along all axes."""
+    if input.dim() != 1 or r < 1:
+        return torch.combinations(input, r, with_replacement)
+    count: Any = input.shape[0]
+    positions = [torch.arange(count, device=input.device)] * r
+    grids = torch.meshgrid(*positions, indexing="ij")
+    increases = [
+        first <= second if with_replacement else first < second for first, second in itertools.pairwise(grids)
+    ]
+    selected = functools.reduce(torch.logical_and, increases, torch.ones_like(grids[0], dtype=torch.bool))
+    # There are n * (n - 1) * ... / r! of them, or as many of n + r - 1 elements.
+    factors = [count + i if with_replacement else count - i for i in range(r)]
+    total = functools.reduce(operator.mul, factors) // math.factorial(r)
+    indices = torch.nonzero_static(selected.flatten(), size=_non_negative(total)).squeeze(1)
+    return torch.stack([input[grid.flatten()[indices]] for grid in grids], dim=1)
+
+
+def _fill_diagonal(self: torch.Tensor, fill_value: float, wrap: bool = False) -> torch.Tensor:
+    """Fill the diagonal of a matrix, or that of a tensor whose sizes are equal, in place."""
+    check(self.dim() >= 2, lambda: "dimensions must larger than 1")
+    if self.dim() == 2 and not wrap:
+        self.diagonal().fill_(fill_value)
+        return self
+    if self.dim() > 2:
+        for size in self.shape[1:]:
+            check(size == self.shape[0], lambda: "all dimensions of input must be of equal length")
+    rows = torch.arange(self.shape[0], device=self.device)
+    if self.dim() == 2:
+        # The diagonal begins again after each square, and one row that it leaves out.
+        rows = rows % (self.shape[1] + 1)
+    on_diagonal = torch.ones((), dtype=torch.bool, device=self.device)
+    for axis in range(1, self.dim()):
+        columns = torch.arange(self.shape[axis], device=self.device)
+        later_axes = [1] * (self.dim() - 1 - axis)
+        matches = rows.reshape([-1] + [1] * (self.dim() - 1)) == columns.reshape([-1, *later_axes])
+        on_diagonal = on_diagonal & matches
+    return self.masked_fill_(on_diagonal, fill_value)
+
+
 def _if(would_fix_size: Callable[..., bool], function: Function) -> Choice:
     return lambda *args, **kwargs: function if would_fix_size(*args, **kwargs) else None
 
@@ -268,6 +320,9 @@ CHOICES: dict[object, Choice] = {
     torch.hamming_window: _if(_has_dynamic_window, _hamming_window),
     torch.blackman_window: _if(_has_dynamic_window, _cosine_window(0.42, -0.5, 0.08)),
     torch.bartlett_window: _if(_has_dynamic_window, _bartlett_window),
+    torch.kaiser_window: _if(_has_dynamic_window, _kaiser_window),
+    torch.combinations: _if(lambda input, *options, **keywords: isinstance(input, FakeTensor), _combinations),
+    torch.Tensor.fill_diagonal_: _if(lambda self, *options, **keywords: True, _fill_diagonal),
 }
 """By torch's function: finds the function to call instead, if a call would fix a size."""
 

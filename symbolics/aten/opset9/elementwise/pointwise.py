@@ -1,13 +1,10 @@
 """Elementwise arithmetic: unary and binary operators, and compositions of them."""
 
-import builtins
 import math
 from collections.abc import Callable
 
-import numpy as np
-
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ....compositions import integers
+from ....compositions import integer_powers, integers
 from ....compositions.operands import as_operands, floating, is_integral, value_like
 from ....compositions.remainders import floored_float_remainder, quotient_in_double
 from ....compositions.size_arithmetic import is_non_negative
@@ -254,17 +251,6 @@ def remainder(g: GraphContext, self: Value | Number, other: Value | Number) -> V
     return g.op("Mod", a, b)
 
 
-def _repeated_product(g: GraphContext, base: Value, exponent: int) -> Value:
-    """An integer to a constant power by squaring: exact, and wraps around as in torch."""
-    result = None
-    while exponent:
-        if exponent & 1:
-            result = base if result is None else g.op("Mul", result, base)
-        exponent >>= 1
-        base = g.op("Mul", base, base) if exponent else base
-    return g.op("Add", g.op("Mul", base, 0), 1) if result is None else result
-
-
 @onnx_symbolic("aten::pow")
 def pow(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Value:
     self, exponent = as_operands(g, self, exponent)
@@ -272,11 +258,11 @@ def pow(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Valu
         if is_integral(g, self) and is_integral(g, exponent):
             base = g.constant_value(self)
             if base is not None and base.ndim == 0 and g.dtype(self) == g.dtype(exponent):
-                return _power_of_number(g, base, exponent)
-            self = _without_poles(g, self, exponent)
+                return integer_powers.power_of_number(g, base, exponent)
+            return integer_powers.power_of_integers(g, self, exponent)
         return g.op("Pow", self, exponent)
     if is_integral(g, self) and exponent >= 0 and exponent == int(exponent):
-        return _repeated_product(g, self, int(exponent))
+        return integer_powers.power_of_constant(g, self, int(exponent))
     if exponent == 1:
         return self
     # ATen's kernel takes roots and reciprocals here too.
@@ -288,31 +274,6 @@ def pow(g: GraphContext, self: Value | Number, exponent: Value | Number) -> Valu
         return g.op("Reciprocal", self)
     # A Python number would become an exponent of FLOAT.
     return g.op("Pow", self, g.constant(exponent, g.dtype(self)))
-
-
-def _power_of_number(g: GraphContext, base: np.ndarray, exponent: Value) -> Value:
-    """The powers of one integer, from a table: Pow computes in floats, which have too few bits.
-
-    Powers wrap around as in torch, where those of even numbers from 64 on are 0.
-    """
-    if base == -1:
-        position, exponents = g.call("aten::remainder", exponent, 2), range(2)
-    else:
-        last = 64 if base % 2 == 0 else 1024
-        position, exponents = g.op("Add", g.call("aten::clamp", exponent, -1, last), 1), range(-1, last + 1)
-    width = 8 * base.itemsize
-    powers = [int(base == 1) if e < 0 else builtins.pow(int(base), e, 1 << width) for e in exponents]
-    table = np.array(powers, np.uint64).astype(f"uint{width}").view(base.dtype)
-    return g.op("Gather", g.constant(table), g.cast(position, DataType.INT64))
-
-
-def _without_poles(g: GraphContext, self: Value, exponent: Value) -> Value:
-    """The base with 0 replaced by 2 for negative exponents, where ATen's integer power is 0 (`powi_impl`)."""
-    constant = g.constant_value(self)
-    if is_non_negative(exponent) or (constant is not None and np.all(constant != 0)):
-        return self
-    pole = g.op("And", g.call("aten::eq", self, 0), g.op("Less", exponent, 0))
-    return g.op("Add", self, g.op("Mul", g.op("Cast", pole, to=int(g.dtype(self) or DataType.INT64)), 2))
 
 
 @onnx_symbolic("aten::float_power")

@@ -239,3 +239,20 @@ def test_lengths_in_functions_of_other_modules_stay_dynamic(tmp_path, monkeypatc
     )
     for size in (1, 5):
         program.verify((torch.randn(1, 4), torch.randn(size, 4)))
+
+
+def test_lengths_of_objects_that_return_a_size_stay_dynamic() -> None:
+    class Boxes:
+        def __init__(self, corners: torch.Tensor):
+            self.corners = corners
+
+        def __len__(self) -> int:
+            return self.corners.shape[0]
+
+    def count(x: torch.Tensor) -> tuple[torch.Tensor, int]:
+        boxes = Boxes(torch.cat([x, x]))
+        return boxes.corners * len(boxes), len(boxes) + len(nn.ModuleList([nn.ReLU()]))
+
+    program = opsetta.export(count, (torch.randn(3, 4),), opset=13, dynamic_shapes=({0: "n"},))
+    for size in (1, 5):
+        program.verify((torch.randn(size, 4),))

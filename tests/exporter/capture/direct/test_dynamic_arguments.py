@@ -36,6 +36,13 @@ def best_queries(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 IMAGES = (1, 2, 8, 9), ((2, 2, 11, 7), (1, 2, 4, 12))
+
+
+def fill_diagonals(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    matrix, wrapped, cube = x[0, 0].clone(), x[0, 0].clone(), x[0].sum() + torch.zeros((x.shape[3],) * 3)
+    return matrix.fill_diagonal_(2.5), wrapped.fill_diagonal_(-1.0, wrap=True), cube.fill_diagonal_(0.0)
+
+
 CASES: dict[str, Case] = {
     "sizes in a tensor": (best_queries, *IMAGES),
     "global pooling": (SqueezeAndExcitation().eval(), *IMAGES),
@@ -67,6 +74,7 @@ CASES: dict[str, Case] = {
         lambda x: (
             torch.hann_window(x.shape[3], periodic=False) * torch.hamming_window(x.shape[3])
             + torch.bartlett_window(x.shape[3]) * torch.blackman_window(x.shape[3])
+            + torch.kaiser_window(x.shape[3], True, beta=8.0) * torch.kaiser_window(x.shape[3], False)
         ),
         (1, 2, 8, 9),
         ((1, 2, 8, 1), (1, 2, 8, 30)),
@@ -82,6 +90,13 @@ CASES: dict[str, Case] = {
         ),
         *IMAGES,
     ),
+    "combinations": (
+        lambda x: [torch.combinations(x[0, 0, 0], r, replaces) for r, replaces in ((2, False), (3, True))],
+        (1, 2, 4, 5),
+        ((1, 2, 4, 2), (1, 2, 1, 7)),
+    ),
+    "filled diagonals": (fill_diagonals, (1, 2, 8, 3), ((1, 2, 9, 3), (1, 2, 2, 5), (1, 2, 7, 1))),
+    "sizes as tensors": (lambda x: torch.as_tensor(3 * x.shape[3] / 5).ceil().long(), *IMAGES),
     "powers of ten": (lambda x: torch.logspace(-1, 1, x.shape[3]) * x, *IMAGES),
     "inexact factors": (
         lambda x: (x[..., : int(x.shape[3] * 0.7)], x[:, :, : int(x.shape[2] ** 0.5)]),

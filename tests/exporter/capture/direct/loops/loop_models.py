@@ -273,8 +273,46 @@ class CountedPositions(Cells):
         return rows, x.sum() * state.left
 
 
+class NumberedRows(Cells):
+    """Numbers of the rows of tensors."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = x.transpose(0, 1)
+        results = rows.new_zeros(rows.shape)
+        for number, row in enumerate(rows, start=1):
+            results[number - 1] = row * number
+        for number, (row, other) in enumerate(zip(rows, rows.flip(0), strict=True)):
+            results = results + row * number - other
+        return results
+
+
+class EarlierStates(Cells):
+    """An iteration writes and collects the state of the one before."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, ...]:
+        rows, states, ones = x.new_zeros(x.shape[0], x.shape[1], 4), [], []
+        state, one = x.new_zeros(x.shape[0], 4), x.new_ones(2)
+        for t in range(x.shape[1]):
+            rows[:, t] = state
+            states.append(state)
+            ones.append(one)
+            state = torch.tanh(state * 0.5 + x[:, t])
+        return rows, torch.stack(states, 1), torch.cat(ones), state
+
+
+class WrittenState(Cells):
+    def forward(self, x: Tensor) -> Tensor:
+        state, states = x.new_zeros(x.shape[0], 4), []
+        for t in range(x.shape[1]):
+            states.append(state)
+            state += x[:, t]
+        return torch.stack(states, 1)
+
+
 EXPORTED = [
     Recurrent,
+    EarlierStates,
+    NumberedRows,
     RowOfStackedResults,
     Unbound,
     OverTensor,
@@ -427,6 +465,7 @@ class OldView(Cells):
 
 WITH_CONDITIONS = [LastStepDiffers, CounterAsCondition, EvenSteps]
 REFUSED = {
+    WrittenState: "writes to a tensor that it appends to a list",
     Break: "ends early",
     DoubledCounter: "changes 'count' from 4 to 8",
     SkippedCounter: "does not add 1 to 'count'",

@@ -388,7 +388,21 @@ class NestedRows(Cells):
         return torch.stack(rows)
 
 
+class Blocks(Cells):
+    """The last block may be shorter."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        state, outputs = x.new_zeros(x.shape[0], 4), []
+        for block in x.split(2, dim=1):
+            state = state + block.sum(1)
+            outputs.append(state)
+        for number, (block, other) in enumerate(zip(torch.split(x, 3, 1), x.split(3, dim=1), strict=True)):
+            state = state + block.amax(1) * number - other.mean(1)
+        return torch.stack(outputs, 1), torch.stack([block.sum(1) for block in x.split(5, 1)]) + state
+
+
 PUBLIC = [
+    Blocks,
     GreedyDecoder,
     BeamSearch,
     ViterbiDecoder,
@@ -461,17 +475,6 @@ class GrowingCache(Cells):
         return torch.stack(outputs, 1)
 
 
-class Blocks(Cells):
-    """The last block may be shorter."""
-
-    def forward(self, x: Tensor) -> Tensor:
-        state, outputs = x.new_zeros(x.shape[0], 4), []
-        for block in x.split(2, dim=1):
-            state = state + block.sum(1)
-            outputs.append(state)
-        return torch.stack(outputs, 1)
-
-
 class SecondOrder(Cells):
     """A state from two iterations before."""
 
@@ -493,5 +496,4 @@ REFUSED = {
     OverList: "of one iteration",
     GrowingCache: "does not repeat",
     SecondOrder: "does not repeat",
-    Blocks: "number of results of split",
 }

@@ -19,6 +19,7 @@ from .loop_models import (
     Cells,
     FirstStepDiffers,
     InPlace,
+    NumberedRows,
     Recurrent,
 )
 
@@ -36,7 +37,9 @@ def _export(model: type[Cells], opset: int, **options: object) -> opsetta.ONNXPr
 @pytest.mark.parametrize("model", [*EXPORTED, *WITH_CONDITIONS])
 def test_every_size_agrees(model: type[Cells]) -> None:
     program = _export(model, 13, capture="direct")
-    assert [node.op_type for node in program.model.graph].count("Loop") == (1 + (model is Bidirectional))
+    assert [node.op_type for node in program.model.graph].count("Loop") == (
+        1 + (model in (Bidirectional, NumberedRows))
+    )
     for time in SIZES:
         program.verify((torch.randn(3, time, 4),))
 
