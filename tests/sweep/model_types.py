@@ -172,11 +172,14 @@ def _compare(model: Any, written: Any, output: pathlib.Path) -> tuple[str, str]:
 
 
 def _compare_tokens(model: Any, output: pathlib.Path) -> tuple[str, str]:
-    """Greedy tokens of two texts, of which one is padded."""
+    """Greedy tokens of two texts: one is padded, or each is about an image if the model always reads one."""
     import numpy as np
     import torch
 
     import opsetta
+    from opsetta.exporter.huggingface.image_text import VISION_FILE
+
+    from ..exporter.huggingface.task_inputs import SIZES, other_inputs
 
     generator = opsetta.TextGenerator(output)
     seed = torch.Generator().manual_seed(1)
@@ -194,7 +197,13 @@ def _compare_tokens(model: Any, output: pathlib.Path) -> tuple[str, str]:
         ]
         arrays = {name: torch.randn(2, *sizes[1:], generator=seed)}
     else:
-        return REFUSED, "generation from images as embeddings is not compared"
+        images = other_inputs(opsetta.load(output / VISION_FILE), {**SIZES, "image_batch_size": 2})
+        part = next(part for part in (model, model.base_model) if hasattr(part, "get_image_features"))
+        with torch.no_grad():
+            count = part.get_image_features(**images).pooler_output.shape[1]
+        tokens = torch.randint(3, 90, (2, count + 5), generator=seed)
+        tokens[:, 1 : count + 1] = model.config.image_token_id
+        arrays = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens), **images}
     expected = model.generate(**arrays, **options).numpy()
     results = generator.generate(
         **{name: tensor.numpy() for name, tensor in arrays.items()}, max_new_tokens=_GENERATED
