@@ -230,6 +230,7 @@ _TASKS = (
         decoders.text_generation,
         (GraphFile("model.onnx", {"input_ids": _TOKENS, **_PROMPT}, _GENERATED),),
         needs_text=True,
+        takes_text_alone=True,
         sentence_transformers_name="text-generation",
     ),
     Task(

@@ -23,8 +23,7 @@ from ..generation_graphs import (
     reorder_cache,
     use_adapter,
 )
-from ..image_text import DECODER_FILE, EMBEDDING_FILE, PIXEL_MASK, PROMPT_IMAGES
-from ..images.grids import GRIDS
+from ..image_text import DECODER_FILE, EMBEDDING_FILE, PROMPT_IMAGES
 from ..images.processing import process_images
 from ..layouts.genai import GENAI_CONFIG
 from ..layouts.merged_decoders import MERGED_FILE, USE_CACHE
@@ -123,8 +122,6 @@ class TextGenerator:
         input_features: ArrayLike | None = None,
         input_values: ArrayLike | None = None,
         pixel_values: ArrayLike | None = None,
-        pixel_attention_mask: ArrayLike | None = None,
-        image_grid_thw: ArrayLike | None = None,
         flattened_patches: ArrayLike | None = None,
         decoder_input_ids: ArrayLike | None = None,
         max_new_tokens: int = 20,
@@ -158,8 +155,6 @@ class TextGenerator:
             input_values: the samples of speech recognition, `[batch, samples]`, of models such as Moonshine.
             pixel_values: the images of image-to-text or image-text-to-text, as the processor of the model
                 makes them; with image tokens, in their order.
-            pixel_attention_mask: their pixels that are no padding, for models such as SmolVLM.
-            image_grid_thw: the rows and columns of their patches, for models such as Qwen2-VL.
             flattened_patches: of Pix2Struct, the patches of images instead; the mask is `attention_mask`.
             decoder_input_ids: how the results of an encoder-decoder begin, `[batch, length]`; by default as
                 the configuration says.
@@ -184,8 +179,8 @@ class TextGenerator:
             stop_strings: texts that end a sequence, besides those of generation_config.json. The token in
                 which one ends is the last.
             on_tokens: called with the next tokens `[batch]` at each step; not with beams.
-            media: what the processors of some models make of images and sounds, too: `image_sizes` for models
-                such as LLaVA-NeXT, `input_features_mask` for GLM-ASR, `cross_attention_mask` of Mllama.
+            media: what the processors of some models make of images and sounds, too: `image_grid_thw` for
+                models such as Qwen2-VL, `image_sizes` for LLaVA-NeXT, `input_features_mask` for GLM-ASR.
 
         Returns:
             The tokens, behind the prompt of a decoder or the beginning of an encoder-decoder's results. A
@@ -223,8 +218,6 @@ class TextGenerator:
             "input_values": input_values,
             "input_features": input_features,
             "pixel_values": pixel_values,
-            PIXEL_MASK: pixel_attention_mask,
-            GRIDS: image_grid_thw,
             PATCHES: flattened_patches,
             **media,
         }

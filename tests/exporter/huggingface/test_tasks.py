@@ -322,6 +322,14 @@ def test_classifiers_of_texts_and_images_are_exported_for_texts_alone(tmp_path):
     assert list(example.inputs) == ["input_ids", "attention_mask"]
 
 
+def test_text_is_generated_without_images_where_these_replace_tokens(tmp_path):
+    model = transformers.LlavaForConditionalGeneration(llava()).eval()
+    [record] = TASKS["text-generation"]
+    with pytest.warns(UserWarning, match="texts alone, although LlavaForConditionalGeneration is a model of"):
+        [(_, example)] = record.example_calls(TaskModel(model, model.config, tmp_path))
+    assert "pixel_values" not in example.inputs
+
+
 def test_videos_are_compared_with_texts(tmp_path):
     torch.manual_seed(0)
     model = transformers.VideoPrismClipModel(videoprism()).eval()
