@@ -173,7 +173,7 @@ def _image(source: TaskModel, axes: Axes) -> torch.Tensor:
     return random_tensor(_SIZES[axes[0]], *shape, dtype=source.model.dtype)
 
 
-def _patches(name: str) -> MakeInput:
+def _patches(name: str) -> Callable[[TaskModel, Axes], torch.Tensor]:
     """An input of models that read images as patches and shapes."""
 
     def make(source: TaskModel, axes: Axes) -> torch.Tensor:
