@@ -9,13 +9,24 @@ import contextlib
 import dataclasses
 import functools
 import inspect
+import re
 from collections.abc import Callable, Collection, Mapping
 from typing import TYPE_CHECKING, Any
 
 from ...registration import UsageError
 from .decoders import decoder_call
-from .graphs import BATCH, EXAMPLE_SEQUENCE, ExampleCall, Inputs, Pairs, TaskModel, example_tokens
-from .images import cross_attention, grids, padded_images, tiles
+from .graphs import (
+    BATCH,
+    EXAMPLE_SEQUENCE,
+    SEQUENCE,
+    Axes,
+    ExampleCall,
+    Inputs,
+    Pairs,
+    TaskModel,
+    example_tokens,
+)
+from .images import cross_attention, grids, naflex, padded_images, tiles
 from .images.decoder_inputs import with_deepstack, with_grid_positions, with_joined_prompt, with_marked_images
 from .tasks.example_inputs import IMAGE_BATCH, image_size, make_inputs
 
@@ -38,6 +49,11 @@ IMAGE_INPUTS = (
     tiles.COUNTS,
     cross_attention.RATIOS,
     cross_attention.TILE_MASK,
+    naflex.SHAPES,
+    "pixel_mask",
+    "high_res_pixel_values",
+    "qformer_input_ids",
+    "qformer_attention_mask",
 )
 """The inputs of the files for images, as processors make them."""
 PROMPT_IMAGES = (*IMAGE_INPUTS, cross_attention.MASK)
@@ -60,8 +76,21 @@ _DECODER_ARGUMENTS = frozenset(
     }
 )
 """What a decoder reads that takes the features of images as embeddings, and as nothing else."""
+_OTHER_MEDIA: Mapping[str, str] = {
+    "image": "video|audio|^input_(features|values)|^feature_attention_mask$",
+    "audio": "video|image|^pixel_",
+}
+"""What the names of arguments for other media than images, or than sounds, have: files do without these."""
 _LISTS_IMAGES = ("LlavaModel",)
 """Models whose features of images are a list of the rows of what their projector returns."""
+_FEATURE_ARGUMENTS: Mapping[str, Axes] = {
+    "pixel_values": {0: IMAGE_BATCH},
+    "pixel_mask": {0: IMAGE_BATCH},
+    "high_res_pixel_values": {0: IMAGE_BATCH},
+    "qformer_input_ids": {0: IMAGE_BATCH, 1: SEQUENCE},
+    "qformer_attention_mask": {0: IMAGE_BATCH, 1: SEQUENCE},
+}
+"""The arguments of `get_image_features` for images of one size, and their dynamic axes."""
 _IMAGE_ARGUMENTS = frozenset(
     {
         "pixel_values",
@@ -69,10 +98,11 @@ _IMAGE_ARGUMENTS = frozenset(
         "vision_feature_layer",
         "vision_feature_select_strategy",
         "vision_aspect_ratio",
+        "interpolate_pos_encoding",
         "image_hidden_states",
         "mm_encoder_outputs",
-        "pixel_values_videos",
-        "image_sizes_videos",
+        # The former name of `pixel_values` in Video-LLaVA.
+        "pixel_values_images",
     }
 )
 """What the features of images and videos are computed from, or these features."""
@@ -108,7 +138,9 @@ def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
     names = (type(owner).__name__ for owner in owners)
     form = next((_FORMS[name] for name in names if name in _FORMS), _ImageForm())
     if form.replaces_tokens:
-        check_parts(model, grids.GRID_ARGUMENTS if encoder is not None else form.arguments)
+        check_parts(
+            model, grids.GRID_ARGUMENTS if encoder is not None else {*form.arguments, *_FEATURE_ARGUMENTS}
+        )
     embed = embed_call(source)
     decode = _decoder_call(source)
     if encoder is not None:
@@ -137,9 +169,13 @@ def _decoder_call(source: TaskModel) -> ExampleCall:
 
 def _images_call(source: TaskModel) -> ExampleCall:
     """The call for images of one size, of which some models take one at a time."""
-    images = make_inputs(source, {"pixel_values": {0: IMAGE_BATCH}})
+    encode = _features_method(source.model, "image")
+    assert encode is not None  # As `check_parts` says.
+    parameters = inspect.signature(encode).parameters
+    axes = {name: axes for name, axes in _FEATURE_ARGUMENTS.items() if name in parameters}
+    images = make_inputs(source, axes)
     one_image = {name: image[:1] for name, image in images.items()}
-    return ExampleCall(encode_media, images, fixed_inputs=one_image, outputs=grids.FEATURES)
+    return ExampleCall(encode_media, images, fixed_inputs=one_image, other_axes=axes, outputs=grids.FEATURES)
 
 
 def _masked_images_call(source: TaskModel, *, has_sizes: bool = False) -> ExampleCall:
@@ -194,7 +230,9 @@ def check_parts(
     """
     parameters = inspect.signature(type(model).forward).parameters
     arguments = {"self", *_DECODER_ARGUMENTS, *medium_arguments, *form_arguments}
-    unsupported = [name for name in parameters if name not in arguments]
+    unsupported = [
+        name for name in parameters if name not in arguments and not re.search(_OTHER_MEDIA[medium], name)
+    ]
     encode = _features_method(model, medium)
     needed = [] if encode is None else inspect.signature(encode).parameters.values()
     unsupported += [
@@ -224,7 +262,17 @@ def refuse_model(model: PreTrainedModel, reason: str, medium: str = "image") -> 
 
 
 def embed_call(source: TaskModel) -> ExampleCall:
-    """The call that gives the embeddings of tokens."""
+    """The call that gives the embeddings of tokens.
+
+    Raises:
+        UsageError: each layer of the decoder reads embeddings of the tokens, too.
+    """
+    if getattr(source.config.get_text_config(decoder=True), "hidden_size_per_layer_input", None):
+        raise UsageError(
+            f"the decoder of {type(source.model).__name__} reads embeddings of the tokens in each layer "
+            "(hidden_size_per_layer_input), which the files for embeddings do not have: export it for texts "
+            "alone with the task text-generation"
+        )
     return ExampleCall(_embed_tokens, {"input_ids": example_tokens(source.config, EXAMPLE_SEQUENCE)})
 
 
@@ -312,6 +360,7 @@ _FORMS: Mapping[str, _ImageForm] = {
     "LlavaNextVideoModel": _TILED,
     "LlavaOnevisionModel": _TILED,
     padded_images.TOWER: _ImageForm((tiles.SIZES,), padded_images.encode_call),
+    "Lfm2VlModel": _ImageForm((naflex.PATCH_MASK, naflex.SHAPES), naflex.encode_call),
     "SmolVLMModel": _MASKED,
     "Idefics3Model": _MASKED,
     "Idefics2Model": _ImageForm((PIXEL_MASK,), functools.partial(_masked_images_call, has_sizes=True)),
@@ -324,8 +373,8 @@ _FORMS: Mapping[str, _ImageForm] = {
         decode=cross_attention.with_cross_attention,
         replaces_tokens=False,
     ),
-    "Blip2ForConditionalGeneration": _ImageForm(
-        ("interpolate_pos_encoding", "decoder_input_ids", "decoder_attention_mask")
-    ),
+    # These generate with their language model.
+    "Blip2ForConditionalGeneration": _ImageForm(("decoder_input_ids", "decoder_attention_mask")),
+    "InstructBlipForConditionalGeneration": _ImageForm(("decoder_input_ids", "decoder_attention_mask")),
 }
 """By the class of the model without its head, or of a part of it."""

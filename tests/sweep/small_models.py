@@ -28,7 +28,7 @@ _SIZES: dict[int, str] = {
     "index_topk_layers n_group topk_group n_shared_experts",
     4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
     "encoder_num_attention_heads decoder_num_attention_heads num_experts num_local_experts n_routed_experts "
-    "moe_num_experts conv_kernel_size_small num_queries",
+    "moe_num_experts conv_kernel_size_small num_queries mm_tokens_per_image frames_per_clip",
     8: "head_dim attention_head_size qk_nope_head_dim qk_rope_head_dim v_head_dim d_kv patch_size "
     "kv_lora_rank rotary_dim sliding_window mamba_d_state state_size ssm_state_size linear_key_head_dim "
     "linear_value_head_dim attention_window",
@@ -41,6 +41,8 @@ _COUNTS = {
     *_DEPTHS,
     *_SIZES[99].split(),
     "num_queries",
+    "mm_tokens_per_image",
+    "frames_per_clip",
     *(name for name in _SMALL if re.search("expert|moe_top|_group$", name) and not name.endswith("_size")),
 }
 """Settings that have one small value whatever the widths are."""
@@ -54,6 +56,15 @@ _REQUIRED: dict[str, Any] = {
     },
 }
 """Settings without which some classes build no model, although their default is None."""
+_LAYER_NUMBERS = (
+    "vision_feature_layer",
+    "global_attn_indexes",
+    "intermediate_layers_indices",
+    "deepstack_visual_indexes",
+    "spatial_target_layers",
+)
+"""Settings with the numbers of layers that something is taken from; from the end, if they are negative."""
+_QUERIES_OF_PATCHES = "projector_patch_to_query_dict"
 _LAYER_TYPES = ("layer_types", "layers_block_type", "layers_block_types", "mlp_layer_types")
 _DIVISORS = (8, 16, 4, 2, 1)
 _WIDTHS = (
@@ -65,6 +76,8 @@ _NO_WIDTHS = (
     "|group|layers|act|codebook_size|conv_size|batch|max_|position|grid|token|beam|queue|state_size"
 )
 _TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
+_VISION_START = 5
+_IMAGE_TOKENS = ("image_token_id", "image_token_index")
 LARGEST = 30_000_000
 """A model with more parameters was not made small."""
 
@@ -124,6 +137,13 @@ def _config(model_type: str, divisor: int | None, fill: bool) -> transformers.Pr
                 starts = name == "decoder_start_token_id"
                 if getattr(part, name, None) is None and (config.is_encoder_decoder or not starts):
                     setattr(part, name, token)
+        if hasattr(config, "vision_config") and not hasattr(config, "vision_start_token_id"):
+            # Released models have it, by which their positions count images.
+            config.vision_start_token_id = _VISION_START
+        for name in _IMAGE_TOKENS:
+            if hasattr(config, name):
+                setattr(config, name, _SMALL["vocab_size"] - 1)
+        for part in (config, config.get_text_config(decoder=True)):
             if "mrope_section" in getattr(part, "ignore_keys_at_rope_validation", ()):
                 _set_rotary_sections(part)
         return config
@@ -190,6 +210,16 @@ def _settings(defaults: transformers.PretrainedConfig, divisor: int | None, fill
         for name in _DEPTHS.intersection(settings):
             settings[name] = max(settings[name], depth)
     _keep_stages(settings, values)
+    depth = settings.get("num_hidden_layers", _SMALL["num_hidden_layers"])
+    for name in _LAYER_NUMBERS:
+        layers = values.get(name)
+        if isinstance(layers, (list, tuple)):
+            settings[name] = [layer % depth if layer >= 0 else -1 - ~layer % depth for layer in layers]
+    if "cross_attention_layers" in values:
+        settings["cross_attention_layers"] = [depth - 1]
+    if _QUERIES_OF_PATCHES in values:
+        patches = (_SMALL["image_size"] // _SMALL["patch_size"]) ** 2
+        settings[_QUERIES_OF_PATCHES] = {patches: _SMALL["num_queries"]}
     specifications = getattr(config_class, "sub_configs_defaults", {})
     for name in {*getattr(config_class, "sub_configs", {}), *specifications}:
         part = values.get(name)

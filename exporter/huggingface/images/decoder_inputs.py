@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import inspect
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -35,14 +36,17 @@ def with_grid_positions(source: TaskModel, call: ExampleCall) -> ExampleCall:
     grids = torch.tensor([[1, 2 * merge, 3 * merge], [1, 4 * merge, merge]])
     image = config.image_token_id
     text = (image + 1) % config.get_text_config(decoder=True).vocab_size
-    tokens = torch.tensor([[text, *[image] * 6, text, *[image] * 4, text, text]])
+    # Some models count the images by the tokens before them.
+    start = getattr(config, "vision_start_token_id", None) or text
+    tokens = torch.tensor([[start, *[image] * 6, text, start, *[image] * 4, text]])
     mask = torch.ones_like(tokens)
     expected: torch.Tensor | None = None
     # A model that numbers more than the tokens of images refuses these, with whatever error it likes.
     with contextlib.suppress(ValueError, TypeError, LookupError, RuntimeError, AttributeError):
-        expected, _ = get_rope_index(
-            tokens, mm_token_type_ids=(tokens == image).int(), image_grid_thw=grids, attention_mask=mask
-        )
+        types = {"mm_token_type_ids": (tokens == image).int()}
+        if not types.keys() <= inspect.signature(get_rope_index).parameters.keys():
+            types = {}
+        expected, _ = get_rope_index(tokens, image_grid_thw=grids, attention_mask=mask, **types)
     computed = torch.from_numpy(grid_positions(tokens.numpy(), mask.numpy(), image, grids.numpy(), merge))
     if expected is None or not torch.equal(expected.transpose(0, 1), computed):
         raise UsageError(

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ....registration import UsageError
 from ..caches.shared_buffers import attention_replaced
 from ..graphs import ExampleCall, Inputs, Pairs, TaskModel, random_tensor, trial_run
-from .resized_positions import interpolate
+from .resized_positions import interpolate, resize_table
 
 if TYPE_CHECKING:
     import torch
@@ -29,8 +29,6 @@ GRIDS, FEATURES, DEEPSTACK_FEATURES = "image_grid_thw", ("image_features",), "de
 GRID_ARGUMENTS = frozenset(
     {
         GRIDS,
-        "pixel_values_videos",
-        "video_grid_thw",
         "second_per_grid_ts",
         "mm_token_type_ids",
         "rope_deltas",
@@ -269,6 +267,12 @@ def _computed_in_graph(encoder: torch.nn.Module, grids: torch.Tensor, count: int
         indices = rows[:, :, None] * num_grid_per_side + columns[:, None]
         return indices.flatten(1), (row_weights[:, :, None] * column_weights[:, None]).flatten(1)
 
+    def resize_positional_embeddings(
+        positional_embeddings: torch.Tensor, grid_thw: torch.Tensor, spatial_merge_size: int
+    ) -> torch.Tensor:
+        row, column = _rows_and_columns(offset, height, width, spatial_merge_size)
+        return resize_table(positional_embeddings, row, height, column, width)
+
     module = sys.modules[type(encoder).__module__]
     helpers: tuple[Callable[..., object], ...] = (
         get_vision_position_ids,
@@ -282,6 +286,11 @@ def _computed_in_graph(encoder: torch.nn.Module, grids: torch.Tensor, count: int
             # A model imports those that it uses into its own module.
             if hasattr(module, helper.__name__):
                 stack.enter_context(replace_attribute(module, helper.__name__, helper))
+        for part in encoder.modules():
+            if hasattr(part, "resize_positional_embeddings"):
+                stack.enter_context(
+                    replace_attribute(part, "resize_positional_embeddings", resize_positional_embeddings)
+                )
         attend = functools.partial(attend_in_segments, segments)
         stack.enter_context(attention_replaced(encoder.config, attend, SEGMENTS))
         yield

@@ -1,4 +1,4 @@
-"""Images that are padded to the size of the largest one: Pixtral, in LLaVA, Mistral 3 and LightOnOCR.
+"""Images that are padded to the size of the largest one: Pixtral, in LLaVA, Mistral and LightOnOCR.
 
 transformers joins the patches of all images to one sequence, with loops in Python over the images. Here each
 image is a row of a batch whose padding attention leaves out, so the number and sizes of images are dynamic.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TOWER = "PixtralVisionModel"
 """The class that encodes such images."""
-_OWNERS = ("LlavaModel", "Mistral3Model", "LightOnOcrModel")
+_OWNERS = ("LlavaModel", "Mistral3Model", "MistralLarge4Model", "LightOnOcrModel")
 """The classes of which it is a part, and whose projectors are known."""
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from ..graphs import (
     TaskModel,
     random_tensor,
 )
+from ..images import naflex
 from ..timm_models import timm_image_shape
 
 if TYPE_CHECKING:
@@ -157,7 +159,9 @@ def vision_config(source: TaskModel) -> object:
 
 
 def _image(source: TaskModel, axes: Axes) -> torch.Tensor:
-    """An image, or the frames of a video for models that have a number of frames."""
+    """An image, its patches, or the frames of a video for models that have a number of frames."""
+    if naflex.reads_shapes(source.model):
+        return _patches("pixel_values")(source, axes)
     timm_shape = timm_image_shape(source.config)
     vision = vision_config(source)
     channels = getattr(vision, "num_channels", 3) if timm_shape is None else timm_shape[0]
@@ -169,6 +173,16 @@ def _image(source: TaskModel, axes: Axes) -> torch.Tensor:
     return random_tensor(_SIZES[axes[0]], *shape, dtype=source.model.dtype)
 
 
+def _patches(name: str) -> Callable[[TaskModel, Axes], torch.Tensor]:
+    """An input of models that read images as patches and shapes."""
+
+    def make(source: TaskModel, axes: Axes) -> torch.Tensor:
+        config = getattr(source.config, "vision_config", source.config)
+        return naflex.example_images(config, _SIZES[axes[0]], 2, source.model.dtype)[name]
+
+    return make
+
+
 def _pixel_mask(source: TaskModel, axes: Axes) -> torch.Tensor:
     """The last image is smaller than the others."""
     import torch
@@ -177,6 +191,19 @@ def _pixel_mask(source: TaskModel, axes: Axes) -> torch.Tensor:
     mask = torch.ones(_SIZES[axes[0]], height, width, dtype=torch.int64)
     mask[-1, height // 2 :] = 0
     return mask
+
+
+def _large_image(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """The images in the size of a second encoder."""
+    config = source.config.high_res_vision_config
+    return random_tensor(
+        _SIZES[axes[0]], config.num_channels, config.image_size, config.image_size, dtype=source.model.dtype
+    )
+
+
+def _instructions(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """Tokens for the part of a model that asks images for something, by its own vocabulary."""
+    return _tokens(dataclasses.replace(source, config=source.config.qformer_config), axes)
 
 
 def image_pair(source: TaskModel, axes: Axes) -> torch.Tensor:
@@ -286,6 +313,11 @@ _MAKERS: dict[str, MakeInput] = {
     "bbox": _boxes,
     "pixel_values": _image,
     "pixel_mask": _pixel_mask,
+    naflex.PATCH_MASK: _patches(naflex.PATCH_MASK),
+    naflex.SHAPES: _patches(naflex.SHAPES),
+    "high_res_pixel_values": _large_image,
+    "qformer_input_ids": _instructions,
+    "qformer_attention_mask": _mask,
     "pixel_values_videos": _image,
     "input_values": _sound,
     "input_features": _spectrogram,

@@ -32,7 +32,12 @@ _MEDIA = {"image", "video", "audio"}
 
 
 def check_reads_text(
-    model: PreTrainedModel, task: str, *, takes_boxes: bool, output_of_text: str | None = None
+    model: PreTrainedModel,
+    task: str,
+    *,
+    takes_boxes: bool,
+    generates: bool = False,
+    output_of_text: str | None = None,
 ) -> None:
     """Refuse a model that reads or writes something besides text.
 
@@ -43,6 +48,8 @@ def check_reads_text(
         model: to check.
         task: the name of the task.
         takes_boxes: whether the task has an input for the position of each token on a page.
+        generates: whether the task continues texts with a cache, which has images in front of texts in models
+            whose images replace no tokens, such as GIT.
         output_of_text: that models return for texts without any image or sound, if the task is for them, too.
 
     Warns:
@@ -54,6 +61,8 @@ def check_reads_text(
     # The class attribute `input_modalities` is inherited: the text model of Gemma 3 has that of images.
     parameters = inspect.signature(type(model).forward).parameters
     modalities = {modality for name, modality in _INPUTS_BESIDE_TEXT.items() if name in parameters}
+    outputs = getattr(type(model), "output_modalities", None) or ()
+    output_modalities = {outputs} if isinstance(outputs, str) else {*outputs}
     # Decoders read texts without images and sounds, and so do encoders in which the features of these replace
     # tokens. Models that compare texts with images have no hidden states of both.
     replaces_tokens = any(
@@ -63,7 +72,8 @@ def check_reads_text(
         output_of_text is not None
         and modalities
         and modalities <= _MEDIA
-        and (replaces_tokens or "past_key_values" in parameters)
+        and output_modalities <= {"text"}
+        and (replaces_tokens or (not generates and "past_key_values" in parameters))
         and returns(model, output_of_text)
     ):
         warn(
@@ -71,9 +81,7 @@ def check_reads_text(
             f"{', '.join([*sorted(modalities), 'text'])}"
         )
         return
-    outputs = getattr(type(model), "output_modalities", None) or ()
-    modalities.update([outputs] if isinstance(outputs, str) else outputs)
-    modalities.discard("text")
+    modalities = (modalities | output_modalities) - {"text"}
     if modalities and not (takes_boxes and modalities == {"layout"}):
         raise UsageError(
             f"{type(model).__name__} is a model of {', '.join([*sorted(modalities), 'text'])}, which {task} "

@@ -58,6 +58,7 @@ class Task:
                 source.model,
                 self.name,
                 takes_boxes="bbox" in self.files[0].inputs,
+                generates=self.needs_text,
                 output_of_text=self.files[0].outputs[0] if self.takes_text_alone else None,
             )
         config = source.model.config

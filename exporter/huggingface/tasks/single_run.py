@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ....registration import UsageError
 from ..graphs import Axes, ExampleCall, Inputs, Pairs, TaskModel, trial_run
 from ..images import grids
+from ..images.naflex import PATCH_MASK, SHAPES, positions_in_graph
 from ..timm_models import has_fixed_images
 from .example_inputs import (
     SOUND_INPUTS,
@@ -136,6 +137,8 @@ def example_calls(
     model = source.model
     parameters = inspect.signature(type(part_of(model)).forward).parameters
     taken_inputs = {name: axes for name, axes in inputs.items() if name in parameters}
+    if SHAPES not in taken_inputs:
+        taken_inputs.pop(PATCH_MASK, None)
     if not combines:
         main_name = main_input(model, part_of(model))
         if main_name not in taken_inputs:
@@ -143,10 +146,12 @@ def example_calls(
                 f"models with the input {main_name} are not supported for this task: export the "
                 "model with opsetta.export"
             )
-        names = TEXT_INPUTS if main_name == "input_ids" else (main_name,)
+        names = TEXT_INPUTS if main_name == "input_ids" else (main_name, PATCH_MASK, SHAPES)
         taken_inputs = {name: axes for name, axes in taken_inputs.items() if name in names}
     examples = make_inputs(source, taken_inputs, replacements)
     other_axes: dict[str, Axes] = {}
+    if SHAPES in examples:
+        other_axes["pixel_values"] = inputs[PATCH_MASK]
     sound = next((name for name in SOUND_INPUTS if name in examples), None)
     # The processors of models with a mask of another name always make it.
     mask = SOUND_MASK if SOUND_MASK in parameters and SOUND_MASK in inputs else _MASK
@@ -163,7 +168,8 @@ def example_calls(
 
     def call(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> tuple[torch.Tensor, ...]:
         part = part_of(model)
-        results = type(part).forward(part, **inputs, **fixed)
+        with positions_in_graph(part):
+            results = type(part).forward(part, **inputs, **fixed)
         if returned[0] not in results:
             raise UsageError(
                 f"{type(model).__name__} returns {', '.join(results)}, not {returned[0]}: export the model "

@@ -10,6 +10,7 @@ from ..graphs import BATCH, DECODER_FILES, PAST, SEQUENCE, SOURCE, TOTAL, Axes, 
 from ..images import cross_attention
 from ..images.decoder_inputs import DEEPSTACK_EMBEDS
 from ..images.grids import DEEPSTACK_FEATURES, GRID, IMAGES, PATCHES
+from ..images.naflex import PATCH_MASK, SHAPES
 from . import sentences, single_run
 from .example_inputs import (
     AUDIO_BATCH,
@@ -33,12 +34,16 @@ _TEXT = dict.fromkeys(("input_ids", "attention_mask", "token_type_ids"), _TOKENS
 _PAGE = {**_TEXT, "bbox": _TOKENS}
 _CHOICES = {name: {0: BATCH, 1: CHOICES, 2: SEQUENCE} for name in _TEXT}
 _IMAGE = {"pixel_values": {0: BATCH, 2: HEIGHT, 3: WIDTH}}
+# SigLIP 2 reads patches.
+_IMAGE_OR_PATCHES = {**_IMAGE, PATCH_MASK: {0: BATCH, 1: PATCHES}, SHAPES: {0: BATCH}}
 # The number of frames is that of the configuration, and so is their size.
 _VIDEO = {"pixel_values": {0: BATCH}, "pixel_values_videos": {0: BATCH}}
 _SOUND = {name: {0: BATCH, 1: SAMPLES} for name in (*SOUND_INPUTS, "attention_mask")}
 _TEXTS_AND_IMAGES = {
     "input_ids": {0: TEXT_BATCH, 1: SEQUENCE},
     "pixel_values": {0: IMAGE_BATCH},
+    PATCH_MASK: {0: IMAGE_BATCH, 1: PATCHES},
+    SHAPES: {0: IMAGE_BATCH},
     "pixel_values_videos": {0: IMAGE_BATCH},
     "attention_mask": {0: TEXT_BATCH, 1: SEQUENCE},
 }
@@ -122,7 +127,7 @@ def _single(
 
 _FEATURES = {
     **_PAGE,
-    **_IMAGE,
+    **_IMAGE_OR_PATCHES,
     **{name: _SOUND[name] for name in SOUND_INPUTS},
     SOUND_MASK: _SOUND["input_features"],
     "past_values": {0: BATCH},
@@ -225,6 +230,7 @@ _TASKS = (
         decoders.text_generation,
         (GraphFile("model.onnx", {"input_ids": _TOKENS, **_PROMPT}, _GENERATED),),
         needs_text=True,
+        takes_text_alone=True,
         sentence_transformers_name="text-generation",
     ),
     Task(
@@ -323,7 +329,9 @@ _TASKS = (
     ),
     _single("multiple-choice", "MultipleChoice", "MULTIPLE_CHOICE", _CHOICES, ("logits",)),
     _single("fill-mask", "MaskedLM", "MASKED_LM", _PAGE, ("logits",), sentence_transformers_name="fill-mask"),
-    _single("image-classification", "ImageClassification", "IMAGE_CLASSIFICATION", _IMAGE, ("logits",)),
+    _single(
+        "image-classification", "ImageClassification", "IMAGE_CLASSIFICATION", _IMAGE_OR_PATCHES, ("logits",)
+    ),
     _single("object-detection", "ObjectDetection", "OBJECT_DETECTION", _IMAGE, _BOXES),
     _single("semantic-segmentation", "SemanticSegmentation", "SEMANTIC_SEGMENTATION", _IMAGE, ("logits",)),
     _single("image-segmentation", "ImageSegmentation", "IMAGE_SEGMENTATION", _IMAGE, (*_BOXES, "pred_masks")),

@@ -120,17 +120,8 @@ class TextGenerator:
         attention_mask: ArrayLike | None = None,
         *,
         input_features: ArrayLike | None = None,
-        input_features_mask: ArrayLike | None = None,
-        feature_attention_mask: ArrayLike | None = None,
         input_values: ArrayLike | None = None,
         pixel_values: ArrayLike | None = None,
-        pixel_attention_mask: ArrayLike | None = None,
-        image_grid_thw: ArrayLike | None = None,
-        image_sizes: ArrayLike | None = None,
-        batch_num_images: ArrayLike | None = None,
-        aspect_ratio_ids: ArrayLike | None = None,
-        aspect_ratio_mask: ArrayLike | None = None,
-        cross_attention_mask: ArrayLike | None = None,
         flattened_patches: ArrayLike | None = None,
         decoder_input_ids: ArrayLike | None = None,
         max_new_tokens: int = 20,
@@ -151,6 +142,7 @@ class TextGenerator:
         speech_task: str = "transcribe",
         stop_strings: Sequence[str] = (),
         on_tokens: Callable[[np.ndarray], None] | None = None,
+        **media: ArrayLike,
     ) -> np.ndarray:
         """Generate until every sequence has ended, or has the most new tokens.
 
@@ -160,18 +152,9 @@ class TextGenerator:
             input_ids: tokens `[batch, length]`. Shorter ones of a decoder are padded on the left.
             attention_mask: 0 for padding, of the same shape; by default all 1.
             input_features: the spectrograms of sounds, as the feature extractor or processor makes them.
-            input_features_mask: their frames that are no padding, for models such as GLM-ASR.
-            feature_attention_mask: the same, of Qwen2-Audio.
             input_values: the samples of speech recognition, `[batch, samples]`, of models such as Moonshine.
             pixel_values: the images of image-to-text or image-text-to-text, as the processor of the model
                 makes them; with image tokens, in their order.
-            pixel_attention_mask: their pixels that are no padding, for models such as SmolVLM.
-            image_grid_thw: the rows and columns of their patches, for models such as Qwen2-VL.
-            image_sizes: their heights and widths, for models such as LLaVA-NeXT and Pixtral.
-            batch_num_images: the number of images of each text, for LLaVA-OneVision; by default 1.
-            aspect_ratio_ids: of Mllama, how the tiles of each image are arranged, as a number.
-            aspect_ratio_mask: of Mllama, which tiles images have.
-            cross_attention_mask: of Mllama, the tiles that each token attends to.
             flattened_patches: of Pix2Struct, the patches of images instead; the mask is `attention_mask`.
             decoder_input_ids: how the results of an encoder-decoder begin, `[batch, length]`; by default as
                 the configuration says.
@@ -196,6 +179,8 @@ class TextGenerator:
             stop_strings: texts that end a sequence, besides those of generation_config.json. The token in
                 which one ends is the last.
             on_tokens: called with the next tokens `[batch]` at each step; not with beams.
+            media: what the processors of some models make of images and sounds, too: `image_grid_thw` for
+                models such as Qwen2-VL, `image_sizes` for LLaVA-NeXT, `input_features_mask` for GLM-ASR.
 
         Returns:
             The tokens, behind the prompt of a decoder or the beginning of an encoder-decoder's results. A
@@ -226,11 +211,16 @@ class TextGenerator:
         sampling = Sampling.merge(settings, sample, seed=seed, least_tokens=least_tokens, **drawing)
         if "" in (strings := [*settings.stop_strings, *stop_strings]):
             raise UsageError("a stop string is empty")
-        images = (pixel_values, pixel_attention_mask, image_grid_thw, image_sizes, batch_num_images)
-        tiles = (aspect_ratio_ids, aspect_ratio_mask, cross_attention_mask)
-        named = dict(zip(PROMPT_IMAGES, (*images, *tiles), strict=True)) | {PATCHES: flattened_patches}
-        others = (input_features, input_features_mask, feature_attention_mask, input_ids, input_values)
-        named |= dict(zip((*AUDIO_INPUTS, "input_ids", "input_values"), others, strict=True))
+        if unknown := media.keys() - {*PROMPT_IMAGES, *AUDIO_INPUTS}:
+            raise UsageError(f"generate has no argument {min(unknown)}")
+        named: dict[str, ArrayLike | None] = {
+            "input_ids": input_ids,
+            "input_values": input_values,
+            "input_features": input_features,
+            "pixel_values": pixel_values,
+            PATCHES: flattened_patches,
+            **media,
+        }
         inputs = {name: value for name, value in named.items() if value is not None}
         if self._encoder is None:
             if decoder_input_ids is not None:

@@ -5,6 +5,8 @@ import math
 import torch
 
 _GRIDS = [[1, 4, 12], [1, 16, 4]]
+_SHAPES = [[4, 12], [16, 7], [2, 3]]
+"""The rows and columns of the patches of images, at most as many as there are in `_GRIDS`."""
 SIZES = {
     "batch_size": 3,
     "sequence_length": 9,
@@ -36,6 +38,11 @@ def other_inputs(program, sizes=None):
             inputs[value.name] = torch.cat([corner, corner + 7], dim=-1)
         elif value.name == "grid_thw":
             inputs[value.name] = torch.tensor(_GRIDS)
+        elif value.name == "spatial_shapes":
+            inputs[value.name] = torch.tensor(_SHAPES[: shape[0]])
+        elif value.name == "pixel_attention_mask":
+            counts = torch.tensor(_SHAPES[: shape[0]]).prod(1, keepdim=True)
+            inputs[value.name] = (torch.arange(shape[1]) < counts).long()
         elif value.dtype.is_floating_point():
             inputs[value.name] = torch.randn(shape, generator=generator)
         else:

@@ -88,6 +88,14 @@ def vitpose() -> transformers.VitPoseConfig:
     return transformers.VitPoseConfig(backbone_config=backbone)
 
 
+def siglip_of_patches() -> transformers.Siglip2Config:
+    """The positions of patches are resized to each image, to fewer rows and to more columns."""
+    return transformers.Siglip2Config(
+        text_config={**_TEXT, "projection_size": 16},
+        vision_config={**_LAYER, "patch_size": 4, "num_patches": 64},
+    )
+
+
 def clip() -> transformers.CLIPConfig:
     return transformers.CLIPConfig(text_config=_TEXT, vision_config=_VISION, projection_dim=8)
 
@@ -304,6 +312,7 @@ MODELS: dict[str, tuple[str, str, Build]] = {
         "VideoMAEForVideoClassification",
         lambda: transformers.VideoMAEConfig(**_VISION, num_frames=4),
     ),
+    "siglip2": ("zero-shot-image-classification", "Siglip2Model", siglip_of_patches),
     "clip": ("zero-shot-image-classification", "CLIPModel", clip),
     "owlvit": ("zero-shot-object-detection", "OwlViTForObjectDetection", owlvit),
     "sam": ("mask-generation", "SamModel", sam),

@@ -12,7 +12,8 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 
 import opsetta
 from opsetta.exporter.huggingface.encoder_decoders import _encode_image_text
-from opsetta.exporter.huggingface.image_text import encode_media
+from opsetta.exporter.huggingface.graphs import TaskModel
+from opsetta.exporter.huggingface.image_text import check_parts, embed_call, encode_media
 
 from ...models.generators import VOCABULARY
 
@@ -289,16 +290,80 @@ def test_models_of_texts_read_images_in_texts(architecture, config, task, tmp_pa
             np.testing.assert_array_equal(generator.generate(**inputs, **options), expected)
 
 
-def test_models_whose_images_are_more_than_embeddings_are_refused(tmp_path):
-    config = transformers.AriaConfig(
+def instructblip():
+    return transformers.InstructBlipConfig(
+        **{**blip2("opt").to_dict(), "model_type": "instructblip"},
+    )
+
+
+def aria():
+    return transformers.AriaConfig(
         text_config={**TEXT, "model_type": "aria_text", "moe_num_experts": 2, "moe_num_shared_experts": 1},
         vision_config={**VISION, "model_type": "idefics3_vision"},
         projector_patch_to_query_dict={4: 2},
         image_token_index=IMAGE,
     )
-    write_model("AriaForConditionalGeneration", config, tmp_path)
-    with pytest.raises(opsetta.UsageError, match="has the argument pixel_mask"):
-        opsetta.export_huggingface(tmp_path, tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config", "other_images"),
+    [
+        (
+            "InstructBlipForConditionalGeneration",
+            instructblip,
+            {
+                "qformer_input_ids": torch.tensor([[3, 4, 5, 0], [6, 7, 8, 9]]),
+                "qformer_attention_mask": torch.tensor([[1, 1, 1, 0], [1, 1, 1, 1]]),
+            },
+        ),
+        pytest.param(
+            "AriaForConditionalGeneration",
+            aria,
+            {"pixel_mask": torch.ones(2, 16, 16, dtype=torch.int64)},
+            marks=pytest.mark.sweep,
+        ),
+    ],
+)
+def test_images_have_other_inputs_of_their_processor(architecture, config, other_images, tmp_path):
+    model = write_model(architecture, config(), tmp_path)
+    written = opsetta.export_huggingface(tmp_path, tmp_path / "out", task="image-text-to-text", opset=13)
+    assert written.graphs[1].inputs == ["pixel_values", *other_images]
+    images = torch.randn(2, 3, 16, 16, generator=torch.Generator().manual_seed(3))
+    inputs = {"pixel_values": images, **other_images}
+    count = model.get_image_features(**inputs).pooler_output.shape[1]
+    tokens = torch.tensor([[3, *[IMAGE] * count, 5, 6], [4, *[IMAGE] * count, 7, 8]])
+    inputs |= {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    generator = opsetta.TextGenerator(tmp_path / "out")
+    expected = model.generate(**inputs, do_sample=False, max_new_tokens=8)
+    np.testing.assert_array_equal(generator.generate(**inputs, max_new_tokens=8), expected)
+    with pytest.raises(opsetta.UsageError, match="no argument pixel_masks"):
+        generator.generate(**inputs, pixel_masks=images)
+
+
+def test_arguments_for_other_media_need_no_inputs():
+    class Model:
+        def forward(self, input_ids, inputs_embeds, pixel_values, feature_attention_mask, use_audio_in_video):
+            pass
+
+        def get_image_features(self, pixel_values):
+            pass
+
+    check_parts(Model(), ())
+    with pytest.raises(opsetta.UsageError, match="it has the argument feature_attention_mask"):
+        check_parts(Model(), (), medium="audio", encoded="input_features", medium_arguments=())
+
+
+def test_models_whose_images_are_more_than_embeddings_are_refused(tmp_path):
+    config = transformers.FuyuConfig(text_config={**TEXT, "model_type": "persimmon"}, hidden_size=32)
+    write_model("FuyuForCausalLM", config, tmp_path)
+    with pytest.raises(opsetta.UsageError, match="has the argument image_patches"):
+        opsetta.export_huggingface(tmp_path, tmp_path / "out", task="image-text-to-text")
+
+
+def test_decoders_with_embeddings_of_tokens_in_each_layer_are_refused(tmp_path):
+    config = transformers.Gemma4Config(text_config={**TEXT, "hidden_size_per_layer_input": 8})
+    with pytest.raises(opsetta.UsageError, match="reads embeddings of the tokens in each layer"):
+        embed_call(TaskModel(torch.nn.Linear(1, 1), config, tmp_path))
 
 
 def test_features_of_images_may_be_a_tensor():

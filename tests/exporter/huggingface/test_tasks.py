@@ -285,14 +285,12 @@ def test_features_agree_at_other_sizes(architecture, make_config, outputs, tmp_p
 
 
 def test_models_with_other_inputs_are_refused(tmp_path):
-    """SigLIP 2 reads patches with their positions."""
-    config = transformers.Siglip2Config(
-        text_config={"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "vocab_size": 50},
-        vision_config={"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_patches": 4},
-    )
-    write_folder("Siglip2Model", config, tmp_path / "siglip")
-    with pytest.raises(opsetta.CaptureError, match="Siglip2Model cannot be exported: with input_ids, pixel"):
-        opsetta.export_huggingface(tmp_path / "siglip", tmp_path / "out")
+    """The encoder of Gemma 4 reads the positions of patches."""
+    size = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
+    config = transformers.Gemma4VisionConfig(**size, head_dim=8, intermediate_size=16)
+    write_folder("Gemma4VisionModel", config, tmp_path / "gemma")
+    with pytest.raises(opsetta.UsageError, match="needs the input pixel_position_ids"):
+        opsetta.export_huggingface(tmp_path / "gemma", tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
@@ -322,6 +320,14 @@ def test_classifiers_of_texts_and_images_are_exported_for_texts_alone(tmp_path):
     with pytest.warns(UserWarning, match="texts alone, although UltraVBertForMaskedLM is a model of image"):
         [(_, example)] = record.example_calls(TaskModel(model, model.config, tmp_path))
     assert list(example.inputs) == ["input_ids", "attention_mask"]
+
+
+def test_text_is_generated_without_images_where_these_replace_tokens(tmp_path):
+    model = transformers.LlavaForConditionalGeneration(llava()).eval()
+    [record] = TASKS["text-generation"]
+    with pytest.warns(UserWarning, match="texts alone, although LlavaForConditionalGeneration is a model of"):
+        [(_, example)] = record.example_calls(TaskModel(model, model.config, tmp_path))
+    assert "pixel_values" not in example.inputs
 
 
 def test_videos_are_compared_with_texts(tmp_path):
