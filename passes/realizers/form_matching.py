@@ -51,8 +51,8 @@ def _readers(rule: FormRule, node: ir.Node) -> Iterator[ir.Node]:
         for value in pending.pop().outputs[:1]:
             for reader, position in value.uses():
                 yield reader
-                others = (*reader.inputs[:position], *reader.inputs[position + 1 :])
-                are_constant = all(other is None or _is_constant(other) for other in others)
+                operands = (*reader.inputs[:position], *reader.inputs[position + 1 :])
+                are_constant = all(value is None or _is_constant(value) for value in operands)
                 if reader.op_type in rule.through and are_constant and reader not in visited:
                     visited.add(reader)
                     pending.append(reader)

@@ -291,9 +291,9 @@ def _is_valid(
         return bool(-rank <= attributes.get("axis", 1) <= rank)
     if op_type in ("Gather", "GatherElements"):
         axis = attributes.get("axis", 0)
-        others = [] if op_type == "Gather" else [dim for dim in range(rank) if dim != axis % rank]
+        common_dims = [] if op_type == "Gather" else [dim for dim in range(rank) if dim != axis % rank]
         fits = op_type == "Gather" or len(dims[1]) == rank
-        return -rank <= axis < rank and fits and all(dims[1][dim] <= dims[0][dim] for dim in others)
+        return -rank <= axis < rank and fits and all(dims[1][dim] <= dims[0][dim] for dim in common_dims)
     if op_type.startswith("Reduce") or op_type in ("Squeeze", "Unsqueeze"):
         axes = integers(inputs[1]) if len(inputs) > 1 else attributes.get("axes")
         return _are_axes(op_type, [] if axes is None else list(axes), dims[0])
