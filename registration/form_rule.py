@@ -27,6 +27,8 @@ class FormRule:
         behind: operators, one of which must compute the first input.
         not_behind: operators, none of which may compute the first input.
         before: operators, one of which must read the first output.
+        before_attributes: the values that attributes of that reader must have, or their default.
+        through: operators that may lie between the node and that reader; their other inputs are constants.
         at_output: whether the first output must be an output of the model.
         at_emission: whether the form is written already where the operator is emitted: before the graph is
             optimized, and at opsets that lack the operator. Such a rule has no conditions.
@@ -46,6 +48,8 @@ class FormRule:
     behind: tuple[str, ...] = ()
     not_behind: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
+    before_attributes: Mapping[str, tuple[object, ...]] = dataclasses.field(default_factory=dict)
+    through: tuple[str, ...] = ()
     maximum_first_size: int | None = None
     at_output: bool = False
     at_emission: bool = False

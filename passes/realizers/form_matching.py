@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 
 import onnx_ir as ir
 
 from ...registration.form_rule import FormRule
-from ...registration.schemas import OperatorSchema
+from ...registration.schemas import OperatorSchema, operator_schema
 
 
 def rule_matches(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool:
@@ -27,8 +27,7 @@ def rule_matches(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool:
         return False
     if not _neighbours_match(rule, node):
         return False
-    are_met = all(_attribute_value(node, schema, name) in values for name, values in rule.attributes.items())
-    return are_met and _inputs_match(rule, node, schema)
+    return _attributes_match(node, schema, rule.attributes) and _inputs_match(rule, node, schema)
 
 
 def _neighbours_match(rule: FormRule, node: ir.Node) -> bool:
@@ -36,8 +35,33 @@ def _neighbours_match(rule: FormRule, node: ir.Node) -> bool:
     before = producer.op_type if producer is not None and not producer.domain else None
     if (rule.behind and before not in rule.behind) or before in rule.not_behind:
         return False
-    readers = (reader for output in node.outputs[:1] for reader, _ in output.uses()) if rule.before else ()
-    return not rule.before or any(reader.op_type in rule.before for reader in readers)
+    readers = _readers(rule, node) if rule.before else ()
+    for reader in (reader for reader in readers if reader.op_type in rule.before):
+        opset = reader.graph.opset_imports.get("", 0) if reader.graph is not None else 0
+        schema = operator_schema(reader.op_type, opset) if rule.before_attributes else None
+        if schema is None or _attributes_match(reader, schema, rule.before_attributes):
+            return True
+    return not rule.before
+
+
+def _readers(rule: FormRule, node: ir.Node) -> Iterator[ir.Node]:
+    """The nodes that read the first output of a node, also behind operators of `through`."""
+    pending, visited = [node], {node}
+    while pending:
+        for value in pending.pop().outputs[:1]:
+            for reader, position in value.uses():
+                yield reader
+                operands = (*reader.inputs[:position], *reader.inputs[position + 1 :])
+                are_constant = all(value is None or _is_constant(value) for value in operands)
+                if reader.op_type in rule.through and are_constant and reader not in visited:
+                    visited.add(reader)
+                    pending.append(reader)
+
+
+def _attributes_match(
+    node: ir.Node, schema: OperatorSchema, attributes: Mapping[str, tuple[object, ...]]
+) -> bool:
+    return all(_attribute_value(node, schema, name) in values for name, values in attributes.items())
 
 
 def _inputs_match(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool:

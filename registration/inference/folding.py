@@ -222,6 +222,19 @@ def _clip(attributes: Attributes, data: Array, *bounds: Array) -> Array:
     return data
 
 
+def _pad(attributes: Attributes, data: Array, *inputs: Array) -> Array:
+    """Padding of all dimensions; numpy refuses widths below 0."""
+    if len(inputs) > 2:
+        raise TypeError("left to the runtime")
+    pads = inputs[0].tolist() if inputs else attributes["pads"]
+    mode = attributes.get("mode", "constant")
+    widths = list(zip(pads[: data.ndim], pads[data.ndim :], strict=True))
+    if mode != "constant":
+        return np.pad(data, widths, mode)
+    value = inputs[1].item() if len(inputs) > 1 else attributes.get("value", 0)
+    return np.pad(data, widths, constant_values=np.asarray(value, data.dtype))
+
+
 _SHIFTS = {"LEFT": np.left_shift, "RIGHT": np.right_shift}
 
 _CONDITION_EVALUATORS: dict[str, Evaluator] = {
@@ -239,6 +252,7 @@ _CONDITION_EVALUATORS: dict[str, Evaluator] = {
     "Exp": _pure(np.exp),
     "IsNaN": _pure(np.isnan),
     "Log": _pure(np.log),
+    "Pad": _pad,
     "MatMul": _pure(np.matmul),
     "Pow": _pure(lambda base, power: np.power(base, power.astype(base.dtype))),
     "ReduceL1": _reduce(lambda data, **named: np.sum(np.abs(data), **named)),
@@ -274,6 +288,12 @@ def _gathered_size(attributes: Attributes, data: Array, indices: Array) -> int:
     return data.size // max(1, axis_size) * indices.size
 
 
+def _padded_size(attributes: Attributes, data: Array, *inputs: Array) -> int:
+    pads = inputs[0].tolist() if inputs else attributes["pads"]
+    widths = (sum(pads[dim :: data.ndim]) for dim in range(data.ndim))
+    return math.prod(size + max(0, width) for size, width in zip(data.shape, widths, strict=True))
+
+
 def _product_size(attributes: Attributes, a: Array, b: Array) -> int:
     return a.size * b.size
 
@@ -287,6 +307,7 @@ _SIZES: dict[str, Callable[..., int]] = {
     "Expand": _expanded_size,
     "Gather": _gathered_size,
     "MatMul": _product_size,
+    "Pad": _padded_size,
     "Range": _range_size,
     "Tile": lambda attributes, data, repeats: data.size * math.prod(repeats.tolist()),
 }

@@ -184,3 +184,12 @@ def test_a_scalar_made_of_a_weight_has_no_dimensions() -> None:
     for value in case.model.graph.initializers.values():
         assert value.const_value is not None
         assert value.const_value.numpy().shape == tuple(value.shape)
+
+
+def test_elements_gathered_from_a_large_table_are_computed() -> None:
+    case = Case([2, LARGE])
+    table = case.weight("table", numbers(80, LARGE))
+    positions = case.weight("positions", np.arange(2 * LARGE).reshape(2, LARGE) % 80)
+    case.returns(case.g.op("Add", case.x, case.g.op("GatherElements", table, positions, axis=0)))
+    assert folded(case)
+    assert case.ops() == ["Add"]

@@ -131,6 +131,9 @@ CONDITION_RECORDS = [
     ("Tan", [REALS], {}),
     ("Tanh", [REALS], {}),
     ("Tile", [DATA, array([2, 1])], {}),
+    ("Pad", [DATA, array([0, 1, 2, 0])], {}),
+    ("Pad", [REALS, array([0] * (2 * REALS.ndim - 1) + [2]), array(0.5, np.float32)], {}),
+    ("Pad", [DATA, array([0, 2, 0, 1])], {"mode": "reflect"}),
 ]
 
 

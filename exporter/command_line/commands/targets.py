@@ -169,5 +169,5 @@ def describe_target(
     report = report_on_target(model, target, is_file=is_file, invalid=invalid)
     facts = {"target": target.name, "version": target.version, **dataclasses.asdict(report)}
     lines = [f"  - {problem}" for problem in report.problems]
-    lines += [f"  - {node}" for node in report.host_nodes]
+    lines += [f"  - {node}" for node in (*report.inexact_nodes, *report.host_nodes)]
     return {"target": facts}, [*lines, *report.lines(target)]

@@ -39,7 +39,7 @@ _CONVENTIONS = {
     "vector_inputs": ("reshaped",),
 }
 
-_OUTCOMES = ("refused", "wrong")
+_OUTCOMES = ("refused", "wrong", "inexact")
 _QUANTIZED_TYPES = ("int8", "uint8", "int16", "uint16")
 _NOT_IN_FILES = {"name", "version", "content", "is_forced"}
 
@@ -236,6 +236,7 @@ class _Reader:
             constant_inputs=self.texts(f"{key}.constant_inputs", entry.get("constant_inputs", [])),
             ranks=self.range("ranks", entry),
             ranked_inputs=self.texts(f"{key}.ranked_inputs", entry.get("ranked_inputs", [])),
+            even_inputs=self.texts(f"{key}.even_inputs", entry.get("even_inputs", [])),
             first_sizes=self.range("first_sizes", entry),
             opsets=self.range("opsets", entry),
             outcome=self.outcome(key, entry),
@@ -258,9 +259,13 @@ class _Reader:
         self.one_of(f"{key}.operator", operator, _operators())
         self.one_of(f"{key}.form", form, _forms(operator))
         attributes = self.table("attributes", entry)
-        for name, values in attributes.items():
-            self.one_of(f"{key}.attributes", f"{operator}.{name}", _attributes())
-            self.list(f"{key}.attributes.{name}", values)
+        before_attributes = self.table("before_attributes", entry)
+        before = self.texts(f"{key}.before", entry.get("before", []))
+        for side, owners in (("attributes", [operator]), ("before_attributes", before)):
+            for name, values in self.table(side, entry).items():
+                for owner in owners:
+                    self.one_of(f"{key}.{side}", f"{owner}.{name}", _attributes())
+                self.list(f"{key}.{side}.{name}", values)
         ranks = self.list(f"{key}.ranks", entry.get("ranks", []))
         if not all(type(rank) is int and rank >= 0 for rank in ranks):
             self.fail(f"{key}.ranks", "is a list of integers")
@@ -274,19 +279,25 @@ class _Reader:
                 "behind",
                 "not_behind",
                 "before",
+                "through",
             )
         }
         for value in names["types"]:
             self.one_of(f"{key}.types", value, _element_types())
-        for name in ("behind", "not_behind", "before"):
+        for name in ("behind", "not_behind", "before", "through"):
             for value in names[name]:
                 self.one_of(f"{key}.{name}", value, _operators())
-        rows = {name: tuple(values) for name, values in attributes.items()}
+        if (names["through"] or before_attributes) and not before:
+            self.fail(key, "has `before`, if it has `through` or `before_attributes`")
+        rows, before_rows = (
+            {name: tuple(values) for name, values in table.items()}
+            for table in (attributes, before_attributes)
+        )
         outputs, at_emission = self.number("outputs", entry), self.flag("at_emission", entry, False)
         rule = FormRule(
             operator, form, rows, outputs=outputs, ranks=tuple(ranks), at_emission=at_emission,
             maximum_first_size=self.number("maximum_first_size", entry),
-            at_output=self.flag("at_output", entry, False),
+            at_output=self.flag("at_output", entry, False), before_attributes=before_rows,
             outcome=self.outcome(key, entry) if "outcome" in entry else "", **names,
         )  # fmt: skip
         if at_emission and rule != FormRule(operator, form, at_emission=True):

@@ -60,8 +60,11 @@ class Restriction:
         ranks: the ranks that some inputs may have.
         ranked_inputs: the names of these inputs, as in the operator's schema; the first one by default.
         first_sizes: the sizes that the first dimension of the first input may have.
+        even_inputs: names of inputs, as in the operator's schema, whose elements must be even if they are
+            constants.
         opsets: the opsets at which the operator is taken.
-        outcome: what happens to other nodes: "refused", or "wrong" results without an error.
+        outcome: what happens to other nodes: "refused", "wrong" results without an error, or "inexact"
+            results that differ by one step, which is a warning.
     """
 
     operator: str
@@ -72,6 +75,7 @@ class Restriction:
     ranks: Range = Range()
     ranked_inputs: tuple[str, ...] = ()
     first_sizes: Range = Range()
+    even_inputs: tuple[str, ...] = ()
     opsets: Range = Range()
     outcome: str = "refused"
 

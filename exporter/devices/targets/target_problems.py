@@ -17,6 +17,8 @@ from .target import Restriction, Target
 
 _MOST_LISTED = 20
 _STANDARD = ("", "ai.onnx")
+INEXACT = "inexact"
+"""The outcome that is a warning: results are right for most numbers."""
 _RECURRENT = {"GRU": 2, "LSTM": 3, "RNN": 2}
 _CONVENTIONAL = ("Constant", "Pow", *_RECURRENT)
 """Operators whose nodes conventions of targets concern, besides those of explicit attributes."""
@@ -125,13 +127,23 @@ def nodes_on_host(model: ir.Model, target: Target) -> list[TargetProblem]:
     ]
 
 
-def nodes_for_finite_numbers(model: ir.Model, target: Target) -> list[TargetProblem]:
-    """The nodes whose results a target computes rightly for finite numbers only."""
-    return [
-        _of_operator(node, "is right for finite numbers only", "wrong")
-        for node in ir.traversal.RecursiveGraphIterator(model.graph)
-        if node.domain in _STANDARD and node.op_type in target.finite_operators
-    ]
+def find_inexact_nodes(model: ir.Model, target: Target) -> list[TargetProblem]:
+    """The nodes that a target computes rightly for finite numbers only, or with a difference of one step."""
+    opset = model.graph.opset_imports.get("", model.graph.opset_imports.get("ai.onnx"))
+    rules = [rule for rule in target.restrictions if rule.outcome == INEXACT]
+    problems = []
+    for node in every_node(model.graph):
+        if node.domain not in _STANDARD:
+            continue
+        if node.op_type in target.finite_operators:
+            problems.append(_of_operator(node, "is right for finite numbers only", INEXACT))
+        problems += [
+            _of_operator(node, f"its results may differ by one step: {reason}", INEXACT)
+            for rule in rules
+            if rule.operator == node.op_type
+            for reason in _of_restriction(node, opset, rule)
+        ]
+    return problems
 
 
 def _of_operator(node: ir.Node, reason: str, outcome: str = "refused") -> TargetProblem:
@@ -164,7 +176,7 @@ def find_problems(
     ]
     opset = model.graph.opset_imports.get("", model.graph.opset_imports.get("ai.onnx"))
     rules: dict[str, list[Restriction]] = {}
-    for rule in target.restrictions:
+    for rule in (rule for rule in target.restrictions if rule.outcome != INEXACT):
         rules.setdefault(rule.operator, []).append(rule)
     conventional = {
         *_CONVENTIONAL,
@@ -301,6 +313,10 @@ def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iter
     for name, value in zip(rule.constant_inputs, values, strict=True):
         if value is not None and not _is_constant(value):
             yield f"its input {name}, '{value.name}', must be a constant"
+    values = _named_inputs(node, schema, rule.even_inputs)
+    for name, value in zip(rule.even_inputs, values, strict=True):
+        if value is not None and value.const_value is not None and (value.const_value.numpy() & 1).any():
+            yield f"its input {name}, '{value.name}', has odd elements"
 
 
 def _named_inputs(

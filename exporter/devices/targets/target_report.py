@@ -12,7 +12,7 @@ from ....registration import InvalidNode, TargetProblem
 from .form_problems import find_form_problems
 from .load_target import target_at
 from .target import Target
-from .target_problems import ModelParts, find_problems, nodes_on_host
+from .target_problems import ModelParts, find_inexact_nodes, find_problems, nodes_on_host
 from .versions import first_versions, other_target, version_key
 
 
@@ -22,6 +22,7 @@ class TargetReport:
 
     Attributes:
         problems: what the target refuses, or computes wrongly without an error.
+        inexact_nodes: the nodes that the target computes rightly for most numbers only.
         host_nodes: the nodes that run on the processor beside the accelerator.
         right_nodes: the number of nodes whose operators were right in every form that was run in the target.
         unmeasured: the number of other nodes, by operator; empty if the target's file lists no measurements.
@@ -30,6 +31,7 @@ class TargetReport:
     """
 
     problems: tuple[TargetProblem, ...]
+    inexact_nodes: tuple[TargetProblem, ...]
     host_nodes: tuple[TargetProblem, ...]
     right_nodes: int
     unmeasured: dict[str, int]
@@ -75,6 +77,7 @@ def report_on_target(
     right = {name for name in operators if name in target.measured_operators}
     return TargetReport(
         tuple(problems),
+        tuple(find_inexact_nodes(model, target)),
         tuple(nodes_on_host(model, target)),
         sum(operators[name] for name in right),
         {name: count for name, count in sorted(operators.items()) if name not in right}

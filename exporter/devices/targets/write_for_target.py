@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 import onnx_ir as ir
-from onnx_ir.passes.common import ShapeInferencePass
+from onnx_ir.passes.common import DeduplicateInitializersPass, ShapeInferencePass
 
 from ....passes.faults import run_pass
 from ....passes.onnx_graph.constants.fold_constants import FoldConstants
@@ -42,7 +42,7 @@ from ....registration.warning import warn
 from ...lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
 from .equivalent_forms import with_forms
 from .target import Conventions, Target
-from .target_problems import check_model, list_problems, nodes_for_finite_numbers
+from .target_problems import check_model, find_inexact_nodes, list_problems
 
 _MAXIMUM_ROUNDS = 3
 """How often the rules of forms apply: a form may consist of operators that get a form themselves."""
@@ -59,11 +59,11 @@ def write_for(model: ir.Model, target: Target | None) -> None:
         return
     _warn_of_scales(model, target)
     # Before forms replace the nodes.
-    finite_nodes = nodes_for_finite_numbers(model, target)
-    if finite_nodes:
+    inexact_nodes = find_inexact_nodes(model, target)
+    if inexact_nodes:
         warn(
-            f"target '{target.name}' loses NaN and infinities (nodes: {len(finite_nodes)}):\n"
-            f"{list_problems(finite_nodes)}"
+            f"target '{target.name}' does not compute all numbers exactly (nodes: {len(inexact_nodes)}):\n"
+            f"{list_problems(inexact_nodes)}"
         )
     shapes = [value.shape for node in model.graph for value in node.outputs]
     if target.forms and not all(shape is not None and shape.is_static() for shape in shapes):
@@ -87,6 +87,8 @@ def write_for(model: ir.Model, target: Target | None) -> None:
             FoldConstants(initializers),
             MergeShapeChains(initializers),
             JoinDirections(initializers),
+            # Reshapes to one shape that two forms write read initializers of their own.
+            DeduplicateInitializersPass(),
             MergeEqualNodes(),
         ]
         passes = [*simplifying, *passes]

@@ -25,12 +25,14 @@ from . import layer_computations as layers
 from .initializers import Blocks, Initializers
 from .reused_memory import BLOCK, empty
 
-_MOVES = frozenset("Concat Expand Flatten Gather Identity Reshape Slice Squeeze Transpose Unsqueeze".split())
+_MOVES = frozenset(
+    "Concat Expand Flatten Gather GatherElements Identity Reshape Slice Squeeze Transpose Unsqueeze".split()
+)
 _ARITHMETIC = frozenset(
     "Abs Add Cos Div Exp Mul Neg Pow Reciprocal ReduceMax ReduceMean ReduceMin ReduceSum Sigmoid Sin "
     "Sqrt Sub Tanh Where".split()
 )
-_CHECKED_MOVES = frozenset("Concat Expand Flatten Gather Squeeze Transpose Unsqueeze".split())
+_CHECKED_MOVES = frozenset("Concat Expand Flatten Gather GatherElements Squeeze Transpose Unsqueeze".split())
 _COMPARISONS = frozenset("Equal Greater GreaterOrEqual Less LessOrEqual".split())
 _OPERATORS = _MOVES | _ARITHMETIC | _COMPARISONS | layers.OPERATORS
 _BITS = 8
@@ -288,7 +290,10 @@ def _is_valid(
     if op_type == "Flatten":
         return bool(-rank <= attributes.get("axis", 1) <= rank)
     if op_type in ("Gather", "GatherElements"):
-        return bool(-rank <= attributes.get("axis", 0) < rank)
+        axis = attributes.get("axis", 0)
+        common_dims = [] if op_type == "Gather" else [dim for dim in range(rank) if dim != axis % rank]
+        fits = op_type == "Gather" or len(dims[1]) == rank
+        return -rank <= axis < rank and fits and all(dims[1][dim] <= dims[0][dim] for dim in common_dims)
     if op_type.startswith("Reduce") or op_type in ("Squeeze", "Unsqueeze"):
         axes = integers(inputs[1]) if len(inputs) > 1 else attributes.get("axes")
         return _are_axes(op_type, [] if axes is None else list(axes), dims[0])

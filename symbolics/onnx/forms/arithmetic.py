@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +36,12 @@ def neg_sub(g: GraphContext, X: Value) -> Value:
     if g.dtype(X) in FLOATS or g.dtype(X) is None:
         raise g.refuse("the negative of 0.0 is -0.0, and 0 - 0.0 is 0.0")
     return g.op("Sub", _number(g, 0, X), X)
+
+
+@onnx_symbolic("form::Tanh.negative")
+def tanh_of_negative(g: GraphContext, input: Value) -> Value:
+    """-tanh(-x), which pnnx does not read as a part of x - tanh(x)."""
+    return g.op("Neg", g.op("Tanh", g.op("Neg", input)))
 
 
 @onnx_symbolic("form::Cast.comparison")
@@ -394,9 +402,52 @@ def where_of_rows(g: GraphContext, condition: Value, X: Value, Y: Value) -> Valu
     return g.op("Reshape", g.op("Where", *rows), [-1])
 
 
+@onnx_symbolic("form::Where.expanded")
+def where_of_expanded(g: GraphContext, condition: Value, X: Value, Y: Value) -> Value:
+    """Branches of several elements get the shape of the result before."""
+    symbolic = [g.shape(operand) for operand in (condition, X, Y)]
+    if any(sizes is None or not all_static(sizes) for sizes in symbolic):
+        raise g.refuse("the sizes are not known")
+    shapes = [tuple(size for size in sizes or () if isinstance(size, int)) for sizes in symbolic]
+    shape = np.broadcast_shapes(*shapes)
+    branches = [
+        operand if math.prod(sizes) == 1 or sizes == shape else g.op("Expand", operand, [*shape])
+        for operand, sizes in zip((X, Y), shapes[1:], strict=True)
+    ]
+    if branches == [X, Y]:
+        raise g.refuse("no branch of several elements is broadcast")
+    return g.op("Where", condition, *branches)
+
+
+def _emit_pairs(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
+    """Several operands of different shapes two at a time."""
+    shapes = [g.shape(operand) for operand in operands]
+    if len(operands) < 3 or (None not in shapes and all(shape == shapes[0] for shape in shapes)):
+        raise g.refuse("it has fewer than three operands, or all have one shape")
+    return functools.reduce(lambda first, second: g.op(op_type, first, second), operands)
+
+
+for _op_type in ("Max", "Min"):
+    register_form_of_operands(_op_type, "pairs", _emit_pairs)
+
+
+@onnx_symbolic("form::Sum.pairs")
+def sum_of_pairs(g: GraphContext, data_0: list[Value]) -> Value:
+    """Additions, two operands at a time."""
+    return _emit_pairs(g, "Add", data_0)
+
+
+@onnx_symbolic("form::Mean.pairs")
+def mean_of_pairs(g: GraphContext, data_0: list[Value]) -> Value:
+    """Additions, two operands at a time, divided by the number of operands."""
+    return g.op("Div", _emit_pairs(g, "Add", data_0), _number(g, len(data_0), data_0[0]))
+
+
 for _op_type in ("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"):
     register_form_of_operands(_op_type, "unsqueezed", _emit_unsqueezed)
     register_form_of_operands(_op_type, "one_row", _emit_one_row)
+
+register_form_of_operands("MatMul", "unsqueezed", _emit_unsqueezed)
 
 for _op_type in ("Greater", "GreaterOrEqual", "Less", "LessOrEqual"):
     register_form_of_operands(_op_type, "expanded", _emit_expanded)
@@ -409,3 +460,41 @@ for _op_type in ("Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual"):
 def mod_of_rows(g: GraphContext, A: Value, B: Value, fmod: int = 0) -> Value:
     """A computed vector, beside a constant or the vector of a product, as a matrix of one row."""
     return _emit_one_row(g, "Mod", [A, B], fmod=fmod)
+
+
+@onnx_symbolic("form::Floor.exact_quotient")
+def floor_of_quotient(g: GraphContext, X: Value) -> Value:
+    """The floor of a quotient, and 1 more where the remainder is a whole divisor.
+
+    ncnn divides by an approximate reciprocal, and the floor of a quotient that should be 2 and is 1.9999999
+    is 1. The remainder is exact where the quotient is small; a divisor of 0 has no remainder.
+    """
+    dividend, divisor = _operands_of_quotient(g, X)
+    floor = g.op("Floor", g.op("Mul", dividend, g.op("Reciprocal", divisor)))
+    excess = g.op("Sub", g.op("Sub", dividend, g.op("Mul", floor, divisor)), divisor)
+    constant = g.constant_value(divisor)
+    if constant is None or (constant < 0).any():
+        excess = g.op("Mul", excess, divisor)
+    # The floor of a number from -1 to 0 is 0 for 0 only.
+    is_smaller = g.op("Floor", g.op("Clip", excess, _number(g, -1, X), _number(g, 0, X)))
+    return g.op("Add", g.op("Add", floor, is_smaller), _number(g, 1, X))
+
+
+@onnx_symbolic("form::Ceil.exact_quotient")
+def ceil_of_quotient(g: GraphContext, X: Value) -> Value:
+    """The negative floor of the quotient of the negative dividend, as `Floor.exact_quotient` has it."""
+    dividend, divisor = _operands_of_quotient(g, X)
+    return g.op("Neg", floor_of_quotient(g, g.op("Div", g.op("Neg", dividend), divisor)))
+
+
+def _operands_of_quotient(g: GraphContext, value: Value) -> tuple[Value, Value]:
+    """The operands of the Div that computes a value of floats."""
+    _need_float(g, value)
+    node = value.producer()
+    operands = node.inputs if node is not None and node.op_type == "Div" and not node.domain else ()
+    if len(operands) != 2 or operands[0] is None or operands[1] is None:
+        raise g.refuse("the operand is no quotient")
+    constant = g.constant_value(operands[1])
+    if constant is not None and not constant.all():
+        raise g.refuse("a divisor is 0")
+    return operands[0], operands[1]

@@ -83,6 +83,21 @@ def convolution(
     return result
 
 
+@onnx_symbolic("form::Conv.same_shape")
+def convolution_with_reshape(
+    g: GraphContext,
+    X: Value,
+    W: Value,
+    B: Value | None = None,
+    result_shape: list[int] | None = None,
+    **attributes: Any,
+) -> Value:
+    """A convolution and a Reshape to its own shape, which keeps a consumer from fusing the next operator."""
+    if result_shape is None or 0 in result_shape:
+        raise g.refuse("the sizes must be known")
+    return g.op("Reshape", g.op("Conv", X, W, B, **attributes), result_shape)
+
+
 @onnx_symbolic("form::Conv.trimmed_kernel")
 def convolve_within_image(
     g: GraphContext,

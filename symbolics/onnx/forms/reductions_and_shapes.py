@@ -209,24 +209,29 @@ def gather_slices_or_one_hot(g: GraphContext, data: Value, indices: Value, axis:
     return form(g, data, indices, axis)
 
 
-@onnx_symbolic("form::ReduceMean.single")
-def reduce_mean_single(
-    g: GraphContext,
-    data: Value,
-    axes: Value | list[int] | None = None,
-    keepdims: int = 1,
-    noop_with_empty_axes: int = 0,
-) -> Value:
-    """A ReduceMean for each dimension, unless the dimensions are the last ones."""
-    rank, listed = g.rank(data), integers(g, axes)
-    if rank is None or not listed or len(listed) < 2:
-        raise g.refuse("the axes or the rank are unknown, or there is one axis")
-    ordered = sorted(axis % rank for axis in listed)
-    if ordered == list(range(rank - len(ordered), rank)):
-        raise g.refuse("the dimensions are the last ones")
-    for axis in reversed(ordered):
-        data = g.op("ReduceMean", data, axes=[axis], keepdims=keepdims)
-    return data
+def _register_single_reduction(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}.single")
+    def reduce_one_by_one(
+        g: GraphContext,
+        data: Value,
+        axes: Value | list[int] | None = None,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+    ) -> Value:
+        """A reduction for each dimension, unless the dimensions are the last ones."""
+        rank, listed = g.rank(data), integers(g, axes)
+        if rank is None or not listed or len(listed) < 2:
+            raise g.refuse("the axes or the rank are unknown, or there is one axis")
+        ordered = sorted(axis % rank for axis in listed)
+        if ordered == list(range(rank - len(ordered), rank)):
+            raise g.refuse("the dimensions are the last ones")
+        for axis in reversed(ordered):
+            data = g.op(op_type, data, axes=[axis], keepdims=keepdims)
+        return data
+
+
+for _op_type in ("ReduceMax", "ReduceMean", "ReduceMin"):
+    _register_single_reduction(_op_type)
 
 
 @onnx_symbolic("form::ReduceSum.mean")

@@ -246,9 +246,10 @@ def linalg_matrix_exp(g: GraphContext, self: Value) -> Value:
         return self
     dtype = mx.dtype_of(g, self)
     norm = mx.as_column(g, mx.largest(g, mx.total(g, g.op("Abs", self), -2)))
-    ratio = g.op("Div", norm, _EXACT_NORM[dtype])
+    # At least 1, so that the logarithm is finite and not negative.
+    ratio = g.call("aten::clamp_min", g.op("Div", norm, _EXACT_NORM[dtype]), 1)
     # Halving the matrix k times brings its norm into the range of the polynomial.
-    squarings = g.op("Relu", g.op("Ceil", g.op("Div", g.op("Log", ratio), math.log(2.0))))
+    squarings = g.op("Ceil", g.op("Div", g.op("Log", ratio), math.log(2.0)))
     scaled = g.op("Div", self, g.op("Pow", g.constant(2.0, dtype), squarings))
     matrix_squarings = g.cast(squarings, DataType.FLOAT)
     all_squarings = g.op("Concat", g.constant([0.0]), g.op("Reshape", matrix_squarings, [-1]), axis=0)

@@ -168,6 +168,13 @@ CASES = [
     ("Clip.two_dimensions", _of(F.relu6), ROWS, {"Unsqueeze"}),
     ("Reshape.sizes", _of(lambda x: F.group_norm(x, 3).sigmoid()), IMAGE, {"Reshape"}),
     ("Reshape.transpose", _of(lambda x: x.reshape(5, 1, 3).sigmoid()), STEPS, {"Transpose"}),
+    ("Floor.exact_quotient", _of(lambda x: (x * 3).round().div(x.exp().ceil()).floor()), ROWS, {"Clip"}),
+    ("Ceil.exact_quotient", _of(lambda x: (x * 9).div(-x.exp()).ceil()), ROWS, {"Clip", "Neg"}),
+    ("Where.expanded", _of(lambda x: torch.where(x > 0, x, x[:1, :, :1])), ROWS, {"Expand"}),
+    ("Conv.same_shape", nn.Conv3d(3, 4, 1), (1, 3, 2, 2, 2), {"Reshape"}),
+    ("Tanh.negative", _of(lambda x: x - x.tanh()), ROWS, {"Neg"}),
+    ("MatMul.unsqueezed", _of(lambda x: x @ x[0].mT), IMAGE, {"Unsqueeze"}),
+    ("ReduceMax.single", _of(lambda x: x.amax((1, 2), keepdim=True)), IMAGE, {"ReduceMax"}),
 ]  # fmt: skip
 
 
@@ -179,6 +186,9 @@ _REPEATED = (
     "merged_dimensions",
     "first_dimension",
     "earlier",
+    "expanded",
+    "exact_quotient",
+    "negative",
     "trimmed_kernel",
     "grouped_batches",
     "four_dimensions",
@@ -362,7 +372,9 @@ def test_mnn_reads_the_default_epsilon_of_group_norm():
 
 def test_mnn_is_said_to_lose_numbers_that_are_not_finite():
     program = opsetta.export(_of(torch.nan_to_num), (torch.randn(ROWS),), opset=17)
-    with pytest.warns(UserWarning, match=r"loses NaN and infinities \(nodes: 1\):\n.*IsNaN"):
+    with pytest.warns(
+        UserWarning, match=r"not compute all numbers exactly \(nodes: 1\):\n.*IsNaN.*finite numbers only"
+    ):
         program.lower(target="mnn").verify()
 
 
@@ -394,6 +406,12 @@ def test_forms_know_the_size_that_a_reshape_leaves_out(groups):
         ("mnn", lambda x: (x * 2).round(), ROWS, "Round"),
         ("openvino", lambda x: F.conv1d(x[:, [1, 2, 0]], torch.ones(2, 3, 1)), ROWS, "Gather"),
         ("openvino", lambda x: F.conv1d(x[:, [2, 1, 0]], torch.ones(2, 3, 1)), ROWS, ""),
+        ("openvino", lambda x: F.conv1d(x[:, [1, 2, 0]].relu() * 2, torch.ones(2, 3, 1)), ROWS, "Gather"),
+        ("openvino", lambda x: F.conv1d(x[:, [1, 2, 0]], torch.ones(3, 1, 1), groups=3), ROWS, ""),
+        ("openvino", lambda x: x[:, [1, 2, 0]].relu() * 2, ROWS, ""),
+        ("mnn", lambda x: torch.where(x > 0, x, x[:1, :, :1]), ROWS, "Where"),
+        ("ncnn", lambda x: x.div(x * x + 1).floor(), (1, *ROWS[1:]), "Floor"),
+        ("ncnn", lambda x: x @ x[0].mT, (1, *IMAGE[1:]), "MatMul"),
         ("openvino", lambda x: x.logsumexp(1), ROWS, "ReduceLogSumExp"),
         ("opencv", lambda x: x.mean((1, 2, 3)), IMAGE, "ReduceMean"),
         ("opencv", lambda x: x.mean((2, 3)), IMAGE, ""),
@@ -409,6 +427,34 @@ def test_programs_take_other_forms_of_what_they_compute_wrongly(target, function
     written = plain.lower(target=target)
     written.verify()
     assert report_on_target(written.model, load_target(target)).problems == ()
+
+
+@pytest.mark.parametrize("operator", ["Max", "Mean", "Min", "Sum"])
+def test_mnn_takes_broadcast_operands_two_at_a_time(operator, tmp_path):
+    graph = f"""<ir_version: 8, opset_import: ["" : 17]>
+        g (float[2, 3] a, float[2, 3] b, float[2, 1] c) => (float[2, 3] y, float[2, 3] z)
+        {{ y = {operator} (a, b, c) z = {operator} (a, b, a) }}"""
+    onnx.save(onnx.parser.parse_model(graph), tmp_path / "model.onnx")
+    plain = opsetta.load(tmp_path / "model.onnx")
+    [problem] = report_on_target(plain.model, load_target("mnn")).problems
+    assert (problem.operator, problem.outcome) == (operator, "wrong")
+    written = plain.lower(target="mnn")
+    pair = operator if operator in ("Max", "Min") else "Add"
+    assert [node.op_type for node in written.model.graph][:2] == [pair, pair]
+    feeds = {name: torch.randn(2, size).numpy() for name, size in (("a", 3), ("b", 3), ("c", 1))}
+    for result, expected in zip(written.run(feeds), plain.lower(17).run(feeds), strict=True):
+        torch.testing.assert_close(result, expected)
+
+
+@pytest.mark.parametrize(("zero_point", "count"), [(3, 1), (4, 0)])
+def test_a_check_warns_of_halves_beside_an_odd_zero_point(zero_point, count, tmp_path):
+    graph = f"""<ir_version: 8, opset_import: ["" : 17]> g (float[4] x) => (uint8[4] y)
+        <float s = {{0.5}}, uint8 zero = {{{zero_point}}}> {{ y = QuantizeLinear (x, s, zero) }}"""
+    onnx.save(onnx.parser.parse_model(graph), tmp_path / "model.onnx")
+    for name in ("opencv", "opencv5", "openvino"):
+        report = report_on_target(opsetta.load(tmp_path / "model.onnx").model, load_target(name))
+        assert len(report.inexact_nodes) == count
+        assert report.problems == ()
 
 
 @pytest.mark.parametrize(("turn", "axis"), [(lambda x: x.mT, 2), (lambda x: x.exp(), -1)])

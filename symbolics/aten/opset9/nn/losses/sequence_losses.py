@@ -18,6 +18,8 @@ from .....compositions.outputs import is_used
 from .....compositions.size_arithmetic import Size, compute, sizes_of
 
 Lengths = Value | list[int | Value]
+_IMPOSSIBLE = -1e30
+"""The logarithm of no probability: minus infinity becomes another number in runtimes whose Exp is never 0."""
 
 
 def _lengths(g: GraphContext, lengths: Lengths) -> Value:
@@ -55,11 +57,13 @@ def _insert_blanks(g: GraphContext, targets: Value, lengths: Value, blank: int) 
 
 
 def _skip_penalty(g: GraphContext, labels: Value, dtype: DataType) -> Value:
-    """0 if the previous label may be followed directly without a blank, else minus infinity."""
+    """0 if the previous label may be followed directly without a blank, else the logarithm of nothing."""
     first_labels = g.call("aten::slice", self=labels, dim=1, start=0, end=2)
     earlier = g.op("Concat", first_labels, g.call("aten::slice", self=labels, dim=1, start=0, end=-2), axis=1)
     earlier = g.call("aten::slice", self=earlier, dim=1, start=0, end=g.size(labels, 1))
-    return g.op("Where", g.op("Equal", labels, earlier), g.constant(-math.inf, dtype), g.constant(0.0, dtype))
+    return g.op(
+        "Where", g.op("Equal", labels, earlier), g.constant(_IMPOSSIBLE, dtype), g.constant(0.0, dtype)
+    )
 
 
 def _log_sum(g: GraphContext, terms: Sequence[Value], least: Value) -> Value:
@@ -91,10 +95,10 @@ def _log_alpha(g: GraphContext, log_probs: Value, labels: Value, lengths: Value)
     emitted = g.call("aten::expand", self=g.op("Unsqueeze", labels, axes=[0]), size=[steps, rows, width])
     emitted = g.call("aten::gather", self=log_probs, dim=2, index=emitted)
     skips, least = _skip_penalty(g, labels, dtype), _least(g, rows, width, dtype)
-    impossible = g.call("composed::full", size=[rows, 2], fill_value=-math.inf, dtype=dtype)
+    impossible = g.call("composed::full", size=[rows, 2], fill_value=_IMPOSSIBLE, dtype=dtype)
     certain = g.call("composed::full", size=[rows, 1], fill_value=0.0, dtype=dtype)
     remaining = compute(g, "sub", width, 1)
-    unreached = g.call("composed::full", size=[rows, remaining], fill_value=-math.inf, dtype=dtype)
+    unreached = g.call("composed::full", size=[rows, remaining], fill_value=_IMPOSSIBLE, dtype=dtype)
     ends = g.op("Unsqueeze", lengths, axes=[1])
 
     def build(iteration: Value, keep_going: Value, alpha: Value) -> list[Value]:
@@ -125,8 +129,13 @@ def _losses(
     input_lengths: Lengths,
     target_lengths: Lengths,
     blank: int,
+    impossible_loss: float = math.inf,
 ) -> Value:
-    """The negative log likelihoods `[N]` for log probabilities `[T, N, C]`, or `[T, C]` of one sequence."""
+    """The negative log likelihoods `[N]` for log probabilities `[T, N, C]`, or `[T, C]` of one sequence.
+
+    Args:
+        impossible_loss: the loss of labels that the steps do not suffice for.
+    """
     input_lengths = _lengths(g, input_lengths)
     rank = g.rank(log_probs)
     if rank is None:
@@ -145,12 +154,14 @@ def _losses(
         targets = _pad_targets(g, targets, lengths, longest)
     labels = _insert_blanks(g, targets, lengths, blank)
     log_alpha = _log_alpha(g, log_probs, labels, input_lengths)
-    # Two columns of minus infinity stand before the first label.
+    # Two impossible columns stand before the first label.
     last = g.op("Add", g.op("Mul", g.op("Unsqueeze", lengths, axes=[1]), 2), [[1, 2]])
     endings = g.call("aten::gather", self=log_alpha, dim=1, index=last)
     ending_columns = [g.call("aten::slice", self=endings, dim=1, start=i, end=i + 1) for i in (0, 1)]
     least = _least(g, g.size(labels, 0), 1, dtype_of(g, log_probs))
-    return g.op("Neg", g.op("Squeeze", _log_sum(g, ending_columns, least), axes=[1]))
+    losses = g.op("Neg", g.op("Squeeze", _log_sum(g, ending_columns, least), axes=[1]))
+    is_impossible = g.op("Greater", losses, -_IMPOSSIBLE / 10)
+    return g.op("Where", is_impossible, g.constant(impossible_loss, dtype_of(g, losses)), losses)
 
 
 @onnx_symbolic("aten::_ctc_loss")
@@ -181,9 +192,8 @@ def ctc_loss(
     zero_infinity: bool = False,
 ) -> Value:
     """The mean divides each loss by its number of labels first."""
-    losses = _losses(g, log_probs, targets, input_lengths, target_lengths, blank)
-    if zero_infinity:
-        losses = g.op("Where", g.call("aten::eq", losses, math.inf), 0.0, losses)
+    impossible_loss = 0.0 if zero_infinity else math.inf
+    losses = _losses(g, log_probs, targets, input_lengths, target_lengths, blank, impossible_loss)
     if reduction == 1:
         counts = g.cast(_lengths(g, target_lengths), dtype_of(g, losses))
         losses = g.op("Div", losses, g.call("aten::clamp", counts, 1.0))
