@@ -25,7 +25,7 @@ def extract_part(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str],
 
     Raises:
         UsageError: there is no such value, or the outputs need others than these inputs.
-        GraphError: the type of an input is unknown.
+        GraphError: the type of an input or output is unknown.
     """
     source = source_of(model, bounds)
     graph = source.graph
@@ -51,9 +51,10 @@ def extract_part(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str],
     if not inputs:
         for value in [value for value in part.inputs if not value.uses() and not value.is_graph_output()]:
             part.inputs.remove(value)
-    for value in part.inputs:
-        if value.type is None:
-            raise GraphError(f"the element type of '{value.name}' is unknown, so it cannot be an input")
+    for side, part_values in (("input", part.inputs), ("output", part.outputs)):
+        for value in part_values:
+            if value.type is None:
+                raise GraphError(f"the element type of '{value.name}' is unknown, so it cannot be an {side}")
     return _model_like(source, part)
 
 

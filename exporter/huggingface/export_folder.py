@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
+from ...passes.quantization import scheme_of
 from ...registration import UsageError
 from ..devices.targets.load_target import resolve_target
 from ..devices.targets.target import Target
 from ..files.stored_types import BFLOAT16_CAST
 from ..files.targets import check_folder, folder_of
-from ..quantizing import scheme_of
 from ..torch_boundary.requirements import need_torch
 from .caches.cache_settings import DYNAMIC_FULL, CacheSettings
 from .exported_files import ExportedGraph, HuggingFaceExport
@@ -69,7 +69,7 @@ def export_huggingface(
             values are those of the adapter unless a caller passes others.
         opset: the ONNX opset to write; by default the target's, or 17.
         dtype: of weights and activations, "float32", "float16" or "bfloat16".
-        quantize: "int8" or "int4", or a mapping of these as `dtype` and further arguments of
+        quantize: "int8", "int4" or "q4_0", or a mapping of these as `dtype` and further arguments of
             `quantize_weights`.
         weights: "copy", or "reference" to refer to the checkpoint, which is then in `output` or below it.
         external_data: whether weights are beside the ONNX files; by default if they do not fit into them.

@@ -54,7 +54,7 @@ class ConvertElementTypes(ir.passes.InPlacePass):
         if len(names) > 2 or any(name not in TYPES for name in names):
             raise UsageError(
                 "types must be FP16, BF16 or FP32, or a pair such as FP16-FP32 (weights, then activations), "
-                f"not '{types}'; quantize_weights (--quantize) stores weights in 8 or 4 bits"
+                f"not '{types}'; realize also takes INT8, INT4 and Q4_0 for weights (Q4_0-FP32)"
             )
         self._weights, self._activations = TYPES[names[0]], TYPES[names[-1]]
         self._converts_interface = converts_interface

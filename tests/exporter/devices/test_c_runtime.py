@@ -312,12 +312,15 @@ def test_quantized_models_agree_with_onnxruntime(form, per_channel, runner, tmp_
 
 
 @needs_compiler
-@pytest.mark.parametrize(("dtype", "symmetric"), [("int8", True), ("int4", False)])
-def test_weights_in_few_bits_agree_with_onnxruntime(dtype, symmetric, runner, tmp_path):
+@pytest.mark.parametrize(
+    ("dtype", "options"),
+    [("int8", {"block_size": 16}), ("int4", {"block_size": 16, "symmetric": False}), ("q4_0", {})],
+)
+def test_weights_in_few_bits_agree_with_onnxruntime(dtype, options, runner, tmp_path):
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)).eval(), torch.randn(3, 64)
     program = opsetta.export(model, (x,), opset=21)
-    small = opsetta.quantize_weights(program, dtype, block_size=16, symmetric=symmetric)
+    small = opsetta.quantize_weights(program, dtype, **options)
     small.plan().build(tmp_path)
     small.save(tmp_path / "small.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "small.onnx")

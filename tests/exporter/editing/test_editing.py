@@ -53,6 +53,13 @@ def test_sizes_reach_every_shape(model, changes, expected, opset):
     changed.verify([IMAGES])
 
 
+def test_a_part_that_ends_at_an_unknown_type_is_refused(tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 13, "com.microsoft" : 1]>
+    net (float[2] x) => (float[2] y) { g = com.microsoft.QuickGelu(x) y = Relu(g) }"""
+    with pytest.raises(opsetta.GraphError, match="type of 'g' is unknown, so it cannot be an output"):
+        load(tmp_path, text).extract((), ["g"])
+
+
 def test_formulas_and_conditions_keep_the_other_dimensions(model):
     model.model.metadata_props["opsetta.dimensions"] = (
         '[{"condition": "h + batch <= 8", "reason": "r", "line": ""}, '

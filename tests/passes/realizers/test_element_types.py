@@ -148,7 +148,7 @@ def test_integers_and_doubles_stay():
 
 
 def test_what_is_refused():
-    with pytest.raises(UsageError, match="'FP8'; quantize_weights .* 8 or 4 bits"):
+    with pytest.raises(UsageError, match="'FP8'; realize also takes .* Q4_0 for weights"):
         ConvertElementTypes("FP8")
     with pytest.raises(GraphError, match="cannot cast to BFLOAT16"):
         ConvertElementTypes("BF16")(model(9)[0])
