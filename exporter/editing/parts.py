@@ -194,11 +194,15 @@ def _fix_input(model: ir.Model, name: str, contents: object) -> None:
     if value is None or value.dtype is None:
         names = ", ".join(str(entry.name) for entry in graph.inputs)
         raise UsageError(f"the model has no input '{name}': it has {names}")
+    is_text = value.dtype == ir.DataType.STRING
     try:
         array = np.asarray(contents, dtype=value.dtype.numpy())
+        if is_text and not all(isinstance(element, str) for element in array.flat):
+            raise TypeError
     except (ValueError, TypeError, OverflowError):
+        element = "text" if is_text else "number"
         raise UsageError(
-            f"{contents!r} is not a number or an array of {value.dtype.name}, which input '{name}' has"
+            f"{contents!r} is not a {element} or an array of {value.dtype.name}, which input '{name}' has"
         ) from None
     shape = _fixed_shape(model, value, array)
     try:
@@ -211,7 +215,11 @@ def _fix_input(model: ir.Model, name: str, contents: object) -> None:
     if value.name in graph.initializers:
         graph.initializers.pop(name)
     value.shape = ir.Shape(array.shape)
-    value.const_value = ir.Tensor(np.ascontiguousarray(array), dtype=value.dtype, name=name)
+    value.const_value = (
+        ir.StringTensor([text.encode() for text in array.flat], shape=ir.Shape(array.shape), name=name)
+        if is_text
+        else ir.Tensor(np.ascontiguousarray(array), dtype=value.dtype, name=name)
+    )
     graph.register_initializer(value)
 
 
