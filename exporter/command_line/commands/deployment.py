@@ -150,10 +150,16 @@ def build(
 
     The folder has the model, a runtime in C99, and a Makefile.
     """
+    from ...onnx_model import OnnxModel
+
     check_folder(output)
-    planned = load_as_onnx(model, trusted).plan(
+    source, sizes = load_as_onnx(model, trusted), parse_sizes(dim)
+    if sizes and isinstance(source, OnnxModel) and mode == "inference":
+        # What the graph computes of its sizes, such as the bounds of a Slice, becomes constant.
+        source, sizes = source.lower(source.opset, dims=sizes), {}
+    planned = source.plan(
         mode=mode,
-        dimensions=parse_sizes(dim),
+        dimensions=sizes,
         in_place=in_place,
         reorder=reorder,
         split=split,

@@ -158,6 +158,20 @@ def test_the_command_and_its_makefile(tmp_path):
     assert "usage" in done.stderr
 
 
+def test_sizes_that_the_graph_computes_are_constants_once_they_are_given(tmp_path, capsys):
+    text = """<ir_version: 8, opset_import: ["": 17]> main (float[n, 4] x) => (float[3, 4] y)
+    <int64[1] zero = {0}, int64[1] two = {2}> {
+        shape = Shape<end = 1>(x) rows = Div(shape, two) y = Slice(x, zero, rows)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    with pytest.raises(PlanError, match="computed, unless .* convert --dim fixes them"):
+        opsetta.load(tmp_path / "model.onnx").plan(dimensions={"n": 6}).build(tmp_path / "app")
+    with pytest.raises(SystemExit) as caught:
+        main(["build", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "app"), "--dim", "n=6"])
+    assert not caught.value.code
+    assert "arena of" in capsys.readouterr().out
+
+
 @needs_compiler
 def test_damaged_files_are_refused(runner, tmp_path):
     opsetta.export(nn.Linear(3, 2).eval(), (torch.ones(1, 3),)).plan().build(tmp_path)

@@ -271,7 +271,7 @@ def _operand_problem(
         is_stored = operand.letter in "bh" and value.dtype in device_arithmetic.STORED_TYPES
         is_known = operand.is_known or is_stored
         if is_known and get_const_tensor(value) is None:
-            return "sizes or operands are computed"
+            return "sizes or operands are computed, unless lower(dims=…) or convert --dim fixes them"
         reference = "TUV".find(operand.letter)
         source = inputs[reference] if reference >= 0 else None
         same_type = set() if source is None or source.dtype is None else {source.dtype}
