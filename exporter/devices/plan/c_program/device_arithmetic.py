@@ -130,8 +130,9 @@ def _stored_operands(node: OnnxNode) -> list[Operand]:
     operands: list[Operand] = list(node.inputs())
     for index, value in enumerate(node.inputs()):
         constant = node.constant(index)
-        if value.dtype in STORED_TYPES and constant is not None:
-            operands[index] = constant.astype(STORED_TYPES[value.dtype])
+        stored_type = None if value.dtype is None else STORED_TYPES.get(value.dtype)
+        if stored_type is not None and constant is not None:
+            operands[index] = constant.astype(stored_type)
     return operands
 
 
