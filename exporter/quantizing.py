@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import onnx_ir as ir
 
-from ..passes.quantization import Error, Quantization, QuantizeWeights, Scheme
+from ..passes.quantization import Error, Quantization, QuantizeWeights, scheme_of
 from ..registration import UsageError
 from .devices.targets.load_target import load_target
 from .devices.targets.target import Target
@@ -17,8 +17,6 @@ from .onnx_model import OnnxModel
 from .program import Program
 from .realizing import realize
 
-BITS = {"int4": 4, "int8": 8}
-"""The element types by name."""
 _COMPARED_BYTES = 2_000_000_000
 """Models with more bytes of weights are run for comparison only if that is asked for."""
 
@@ -39,7 +37,8 @@ def quantize_weights(
 
     Args:
         model: an exported program, an ONNX model, or its `onnx_ir` or protobuf form. It is not changed.
-        dtype: `"int8"` or `"int4"`.
+        dtype: `"int8"`, `"int4"`, or `"q4_0"`: the numbers of GGML's type Q4_0, 4 bits and a FLOAT16 scale
+            for 32 elements.
         block_size: elements that share a scale, a power of two from 16 on.
         symmetric: whether zero is in the middle of each block's range; else blocks have zero points.
         embeddings: whether to quantize tables that rows are gathered from, too.
@@ -80,17 +79,6 @@ def quantize_weights(
     after = initializer_bytes(quantized.model)
     quantized.quantization = Quantization(tuple(quantizer.weights), quantizer.form.value, before, after)
     return quantized
-
-
-def scheme_of(dtype: str, block_size: int = 32, symmetric: bool = True, **ignored: object) -> Scheme:
-    """How weights are quantized, from arguments of `quantize_weights`.
-
-    Raises:
-        UsageError: an argument has an unknown value.
-    """
-    if dtype not in BITS:
-        raise UsageError(f"dtype must be 'int8' or 'int4', not {dtype!r}")
-    return Scheme(BITS[dtype], block_size, symmetric)
 
 
 def initializer_bytes(model: ir.Model) -> int:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 import onnx
 import onnx_ir as ir
 
+from ..passes.quantization import QuantizeWeights, scheme_of
+from ..passes.quantization.blocks import DTYPES
 from ..passes.realizers import (
     ChannelsFirst,
     ChannelsLast,
@@ -58,11 +60,19 @@ def _slice(text: str) -> Pass:
     return SliceGraph([n for n in inputs.split(",") if n], [n for n in outputs.split(",") if n])
 
 
+def _types(text: str) -> Pass:
+    weights, _, activations = text.partition("-")
+    if weights.lower() not in DTYPES:
+        return ConvertElementTypes(text)
+    quantizer = QuantizeWeights(scheme_of(weights.lower()))
+    return ir.passes.Sequential(ConvertElementTypes(activations or "FP32"), quantizer)
+
+
 VALUED: dict[str, Callable[[str], Pass]] = {
     "prefix": PrefixNames,
     "slice": _slice,
     "strip-training": lambda text: StripTraining([name for name in text.split(",") if name]),
-    "types": ConvertElementTypes,
+    "types": _types,
 }
 """The passes that take a value, `prefix=encoder/`."""
 

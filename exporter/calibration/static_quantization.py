@@ -9,6 +9,7 @@ import tempfile
 import onnx_ir as ir
 
 from ...passes.realizers import EqualizeChannels, FoldBatchNorm
+from ...registration import UsageError
 from ..editing.rewrite import rewrite
 from .accuracy import Checks, OutputAccuracy, TensorLoss
 from .batches import Batches
@@ -57,6 +58,11 @@ def quantize_model(
         scheme.check_types(calibrated.quantizable_nodes(), opset)
         check = Checks(folded, held_out)
         result = calibrated.quantize(scheme.form)
+        if not any(node.op_type in ("QuantizeLinear", "DequantizeLinear") for node in result.graph):
+            raise UsageError(
+                "onnxruntime's tool quantizes no operator of the model: those in sub-graphs and of other "
+                "domains stay in float; `opsetta convert --standard` replaces operators of com.microsoft"
+            )
         outputs = check.outputs_of(result)
         smallest_bytes = _weight_bytes(result)
         result, outputs, float_nodes = limit_loss(calibrated, scheme, check, result, outputs)

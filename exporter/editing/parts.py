@@ -25,7 +25,7 @@ def extract_part(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str],
 
     Raises:
         UsageError: there is no such value, or the outputs need others than these inputs.
-        GraphError: the type of an input is unknown.
+        GraphError: the type of an input or output is unknown.
     """
     source = source_of(model, bounds)
     graph = source.graph
@@ -51,9 +51,10 @@ def extract_part(model: ir.Model, inputs: Sequence[str], outputs: Sequence[str],
     if not inputs:
         for value in [value for value in part.inputs if not value.uses() and not value.is_graph_output()]:
             part.inputs.remove(value)
-    for value in part.inputs:
-        if value.type is None:
-            raise GraphError(f"the element type of '{value.name}' is unknown, so it cannot be an input")
+    for side, part_values in (("input", part.inputs), ("output", part.outputs)):
+        for value in part_values:
+            if value.type is None:
+                raise GraphError(f"the element type of '{value.name}' is unknown, so it cannot be an {side}")
     return _model_like(source, part)
 
 
@@ -193,11 +194,15 @@ def _fix_input(model: ir.Model, name: str, contents: object) -> None:
     if value is None or value.dtype is None:
         names = ", ".join(str(entry.name) for entry in graph.inputs)
         raise UsageError(f"the model has no input '{name}': it has {names}")
+    is_text = value.dtype == ir.DataType.STRING
     try:
         array = np.asarray(contents, dtype=value.dtype.numpy())
+        if is_text and not all(isinstance(element, str) for element in array.flat):
+            raise TypeError
     except (ValueError, TypeError, OverflowError):
+        element = "text" if is_text else "number"
         raise UsageError(
-            f"{contents!r} is not a number or an array of {value.dtype.name}, which input '{name}' has"
+            f"{contents!r} is not a {element} or an array of {value.dtype.name}, which input '{name}' has"
         ) from None
     shape = _fixed_shape(model, value, array)
     try:
@@ -210,7 +215,11 @@ def _fix_input(model: ir.Model, name: str, contents: object) -> None:
     if value.name in graph.initializers:
         graph.initializers.pop(name)
     value.shape = ir.Shape(array.shape)
-    value.const_value = ir.Tensor(np.ascontiguousarray(array), dtype=value.dtype, name=name)
+    value.const_value = (
+        ir.StringTensor([text.encode() for text in array.flat], shape=ir.Shape(array.shape), name=name)
+        if is_text
+        else ir.Tensor(np.ascontiguousarray(array), dtype=value.dtype, name=name)
+    )
     graph.register_initializer(value)
 
 

@@ -81,10 +81,39 @@ def resolve(path: str | bytes | os.PathLike[str]) -> Target:
             raise ModelFileError(f"'{user_path}' cannot be written: there is no folder '{folder}'")
         if status is not None and not os.access(followed, os.W_OK):
             raise ModelFileError(f"'{user_path}' cannot be written: the file is write-protected")
+        # A file is written aside, and then renamed.
+        if not os.access(os.path.dirname(followed), os.W_OK | os.X_OK):
+            raise ModelFileError(f"'{user_path}' cannot be written: its folder is write-protected")
         return Target(user_path, followed, status)
     if stat.S_ISDIR(status.st_mode):
         raise ModelFileError(f"'{user_path}' cannot be written: it is a folder")
     return Target(user_path, followed, status, True)
+
+
+def check_folder(path: str | bytes | os.PathLike[str]) -> pathlib.Path:
+    """The folder of a path, which need not exist. Nothing is written.
+
+    Raises:
+        ModelFileError: it is a file, or no file can be written into it.
+    """
+    folder = pathlib.Path(os.fsdecode(path))
+    try:
+        existing = folder.absolute()
+        while not os.path.lexists(existing):
+            existing = existing.parent
+        if not existing.is_dir():
+            file = "it" if existing == folder.absolute() else f"'{existing}'"
+            raise ModelFileError(
+                f"'{folder}' cannot be written: {file} is a file, and the output is a folder"
+            )
+        if not os.access(existing, os.W_OK | os.X_OK):
+            raise ModelFileError(f"'{folder}' cannot be written: the folder '{existing}' is write-protected")
+    except ModelFileError:
+        raise
+    except (OSError, ValueError) as error:
+        # os functions raise ValueError for a NUL in the path.
+        raise unwritable(str(folder), error) from error
+    return folder
 
 
 def folder_of(path: object) -> pathlib.Path:
@@ -95,14 +124,10 @@ def folder_of(path: object) -> pathlib.Path:
     """
     if not isinstance(path, (str, bytes, os.PathLike)):
         raise ModelFileError(f"the output is a folder, not a {type(path).__name__}")
-    folder = pathlib.Path(os.fsdecode(path))
+    folder = check_folder(path)
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except FileExistsError as error:
-        raise ModelFileError(
-            f"'{folder}' cannot be written: it is a file, and the output is a folder"
-        ) from error
-    except (OSError, ValueError) as error:
+    except OSError as error:
         raise unwritable(str(folder), error) from error
     return folder
 

@@ -9,11 +9,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from ...passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
-from ...registration import ModelFileError, UsageError
+from ...passes.quantization import scheme_of
+from ...registration import UsageError
 from ..devices.targets.load_target import resolve_target
 from ..devices.targets.target import Target
 from ..files.stored_types import BFLOAT16_CAST
-from ..quantizing import scheme_of
+from ..files.targets import check_folder, folder_of
 from ..torch_boundary.requirements import need_torch
 from .caches.cache_settings import DYNAMIC_FULL, CacheSettings
 from .exported_files import ExportedGraph, HuggingFaceExport
@@ -68,7 +69,7 @@ def export_huggingface(
             values are those of the adapter unless a caller passes others.
         opset: the ONNX opset to write; by default the target's, or 17.
         dtype: of weights and activations, "float32", "float16" or "bfloat16".
-        quantize: "int8" or "int4", or a mapping of these as `dtype` and further arguments of
+        quantize: "int8", "int4" or "q4_0", or a mapping of these as `dtype` and further arguments of
             `quantize_weights`.
         weights: "copy", or "reference" to refer to the checkpoint, which is then in `output` or below it.
         external_data: whether weights are beside the ONNX files; by default if they do not fit into them.
@@ -103,8 +104,7 @@ def export_huggingface(
     if chosen_layout.shares_buffer and loaded_target is not None:
         is_onnxruntime = "com.microsoft" in loaded_target.domains
         cache = dataclasses.replace(cache, shares_buffer=is_onnxruntime)
-    if output_folder.exists() and not output_folder.is_dir():
-        raise ModelFileError(f"the output '{output_folder}' is a file: name a folder")
+    check_folder(output_folder)
     report = progress or (lambda stage: None)
     need_torch("exporting a model")
     report("loading the model")
@@ -199,7 +199,7 @@ def _write_file(
     report: Callable[[str], None],
 ) -> ExportedGraph:
     path = output / file.path
-    _make_folder(path.parent)
+    folder_of(path.parent)
     name = file.path.name if len(file.path.parts) == 1 else str(file.path)
     return write_graph(file.graph, path, weights, file.external_data, verify, _prefix_stages(name, report))
 
@@ -343,10 +343,3 @@ def _check_choices(dtype: str, weights: str, quantize: str | Mapping[str, object
 
 def _prefix_stages(file: str, report: Callable[[str], None]) -> Callable[[str], None]:
     return lambda stage: report(f"{file}: {stage}")
-
-
-def _make_folder(path: pathlib.Path) -> None:
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ModelFileError(f"the folder '{path}' cannot be made: {error}") from error

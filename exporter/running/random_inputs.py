@@ -15,6 +15,7 @@ from .model_inputs import ModelInputs
 
 _BOUND = 2
 """Random integers are 0 or 1, which embeddings and masks take."""
+_WORDS = ("one", "two")
 _SIZE = 2
 """The size tried first; sizes of 0 and 1 would hide errors of broadcasting."""
 _LARGEST_SIZE = 128
@@ -25,7 +26,7 @@ _MOST_COMBINATIONS = 5000
 def random_inputs(
     inputs: ModelInputs, seed: int = 0, sizes: Mapping[str, int] | None = None
 ) -> dict[str, np.ndarray]:
-    """Random values by input name: normally distributed floats, integers of 0 and 1, random bools.
+    """Random values by input name: normally distributed floats, integers of 0 and 1, random bools, words.
 
     Args:
         sizes: sizes of named dimensions. Others are 2, or the next size for which the model is valid.
@@ -76,7 +77,9 @@ def _candidate_sizes(inputs: ModelInputs, names: list[str]) -> Iterator[dict[str
 
 
 def _random_array(generator: np.random.Generator, entry: DeclaredInput, shape: list[int]) -> np.ndarray:
-    dtype = None if entry.dtype is None or entry.dtype == ir.DataType.STRING else entry.dtype.numpy()
+    if entry.dtype == ir.DataType.STRING:
+        return generator.choice(_WORDS, shape).astype(object)
+    dtype = None if entry.dtype is None else entry.dtype.numpy()
     if dtype is not None and dtype.kind == "f":
         return generator.standard_normal(shape).astype(dtype)
     if dtype is not None and dtype.kind in "iu":

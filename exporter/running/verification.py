@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import numpy as np
 
@@ -68,9 +69,22 @@ def compare(
     """Compare one output with the expected result: element type, shape, then every element.
 
     Args:
-        actual, expected: numpy arrays or torch tensors.
+        actual, expected: numpy arrays or torch tensors; lists of them for a sequence, of which the worst item
+            is reported.
         expected_by, actual_by: the sources of both, for the message.
     """
+    if isinstance(actual, list) and isinstance(expected, (list, tuple)):
+        if len(actual) != len(expected):
+            problem = f"{actual_by} gave {len(actual)} items, {expected_by} {len(expected)}"
+            return OutputReport(name, float("inf"), float("inf"), (), False, problem, float("inf"))
+        items = [
+            compare(name, a, b, rtol, atol, expected_by=expected_by, actual_by=actual_by)
+            for a, b in zip(actual, expected, strict=True)
+        ]
+        if not items:
+            return OutputReport(name, 0.0, 0.0, (), True)
+        position = max(range(len(items)), key=lambda i: (not items[i].within_tolerance, items[i].share))
+        return dataclasses.replace(items[position], index=(position, *items[position].index))
     actual, expected = as_array(actual), as_array(expected)
     if actual.dtype != expected.dtype or actual.shape != expected.shape:
         problem = (
@@ -121,13 +135,21 @@ def as_array(value: object) -> np.ndarray:
     return to_numpy(value)
 
 
-def _as_arrays(
-    actual: Sequence[object], expected: Sequence[object]
-) -> tuple[list[np.ndarray], list[np.ndarray]]:
+_Arrays: TypeAlias = np.ndarray | list[np.ndarray]
+"""A result; a list for a sequence."""
+
+
+def _as_arrays(actual: Sequence[object], expected: Sequence[object]) -> tuple[list[_Arrays], list[_Arrays]]:
     """Both sides as arrays; an expected number gets the element type of its output."""
-    actual_arrays = [as_array(value) for value in actual]
+
+    def arrays_of(value: object) -> _Arrays:
+        return list(map(as_array, value)) if isinstance(value, (list, tuple)) else as_array(value)
+
+    actual_arrays = [arrays_of(value) for value in actual]
     expected_arrays = [
-        np.asarray(b, a.dtype) if isinstance(b, (bool, int, float, complex)) else as_array(b)
+        np.asarray(b, a.dtype)
+        if isinstance(b, (bool, int, float, complex)) and isinstance(a, np.ndarray)
+        else arrays_of(b)
         for a, b in zip(actual_arrays, expected, strict=True)
     ]
     return actual_arrays, expected_arrays
@@ -167,10 +189,19 @@ def check(
         return VerificationReport(tuple(reports))
     worst = max(failed, key=lambda report: report.max_absolute_error)
     position = reports.index(worst)
+
+    def element(value: _Arrays) -> object:
+        array, index = (
+            (value, worst.index)
+            if isinstance(value, np.ndarray)
+            else (value[worst.index[0]], worst.index[1:])
+        )
+        return array[index].item()
+
     detail = worst.problem or (
         f"largest absolute error {worst.max_absolute_error:.3g}, relative {worst.max_relative_error:.3g}; "
-        f"at index {list(worst.index)} onnxruntime gave {actual_arrays[position][worst.index].item()!r}, "
-        f"{expected_by} {expected_arrays[position][worst.index].item()!r}"
+        f"at index {list(worst.index)} onnxruntime gave {element(actual_arrays[position])!r}, "
+        f"{expected_by} {element(expected_arrays[position])!r}"
     )
     reference = "eager PyTorch" if expected_by == "eager" else expected_by
     raise VerificationError(

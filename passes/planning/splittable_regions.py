@@ -298,7 +298,8 @@ class RegionSearch:
         sizes = [needs.units for needs in region.needs.values()]
         for value, axis in (*region.axes.items(), *((v, a) for v, axes in operands.items() for a in axes)):
             shape = sizes_of(value)
-            if shape is None or not has_whole_bytes(value):
+            # Parts of constants are constants of their own.
+            if shape is None or not (value in self._constants or has_whole_bytes(value)):
                 return 0
             if axis is not None:
                 sizes.append(shape[axis])

@@ -14,7 +14,6 @@ import numpy as np
 
 from ...registration import UsageError
 
-NOT_FINITE = "it holds an infinity or NaN"
 _AT_ONCE = 1 << 17
 """Elements of a matrix that are computed at once, which fit into the cache of a processor."""
 _CACHE_LINE = 64
@@ -37,6 +36,8 @@ class Scheme:
         bits: of a quantized element, 4 or 8.
         block_size: elements that share a scale, along the dimension that a product sums over.
         symmetric: whether zero points are in the middle of the range, so that they need no storage.
+        is_ggml: whether blocks have the numbers of GGML's type Q4_0: the scale is FLOAT16, and may be
+            negative, so that the largest element is -8 times the scale.
 
     Raises:
         UsageError: a number is none of these.
@@ -45,6 +46,7 @@ class Scheme:
     bits: int
     block_size: int = 32
     symmetric: bool = True
+    is_ggml: bool = False
 
     def __post_init__(self) -> None:
         if self.bits not in (4, 8):
@@ -52,11 +54,41 @@ class Scheme:
         size = self.block_size
         if not isinstance(size, int) or size < SMALLEST_BLOCK or size & (size - 1):
             raise UsageError(f"the block size must be a power of two, {SMALLEST_BLOCK} or more, not {size!r}")
+        if self.is_ggml and (self.bits, size, self.symmetric) != (4, 32, True):
+            raise UsageError(
+                "blocks of Q4_0 have 32 symmetric elements of 4 bits: leave out the other options"
+            )
 
     @property
     def middle(self) -> int:
         """The zero point of symmetric quantization, for elements without a sign."""
         return 1 << (self.bits - 1)
+
+    def check_largest(self, size: float) -> None:
+        """Refuse a weight by its largest absolute value. A NaN is the largest one, too.
+
+        Raises:
+            ValueError: it is not finite, or beyond what a scale can be.
+        """
+        if not math.isfinite(size):
+            raise ValueError("it holds an infinity or NaN")
+        if self.is_ggml and size / 8 > float(np.finfo(np.float16).max):
+            raise ValueError("a scale is beyond the range of FLOAT16, which the scales of Q4_0 have")
+
+
+DTYPES = ("int8", "int4", "q4_0")
+"""The names of schemes."""
+
+
+def scheme_of(dtype: str, block_size: int = 32, symmetric: bool = True, **ignored: object) -> Scheme:
+    """How weights are quantized, from arguments of `quantize_weights`.
+
+    Raises:
+        UsageError: an argument has an unknown value.
+    """
+    if dtype not in DTYPES:
+        raise UsageError(f"dtype must be 'int8', 'int4' or 'q4_0', not {dtype!r}")
+    return Scheme(8 if dtype == "int8" else 4, block_size, symmetric, dtype == "q4_0")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,9 +141,7 @@ def quantize(matrix: np.ndarray, scheme: Scheme, block_size: int, scale_type: np
         flat[:, columns:] = 0
         np.abs(part, out=sizes)
         largest_size = float(sizes.max(initial=0))
-        # A NaN is the largest size, too.
-        if not math.isfinite(largest_size):
-            raise ValueError(NOT_FINITE)
+        scheme.check_largest(largest_size)
         scale, zero = _quantize_blocks(part, sizes, part_codes, scheme, scale_type)
         row_range = slice(row, row + len(part))
         codes[row_range], scales[row_range], zeros[row_range] = part_codes, scale, zero
@@ -188,6 +218,8 @@ def _quantize_blocks(
         codes: filled with the codes as float32.
     """
     top = (1 << scheme.bits) - 1
+    if scheme.is_ggml:
+        return _quantize_ggml_blocks(part, sizes, codes)
     if scheme.symmetric:
         steps = _reduce_blocks(np.maximum, sizes) / (scheme.middle - 1)
         low = np.zeros_like(steps)
@@ -209,6 +241,22 @@ def _quantize_blocks(
     codes += zero[..., None]
     np.clip(codes, 0, top, out=codes)
     return scale, zero.astype(np.uint8)
+
+
+def _quantize_ggml_blocks(
+    part: np.ndarray, sizes: np.ndarray, codes: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """The same for Q4_0, with the numbers of GGML's `quantize_row_q4_0_ref`."""
+    largest = np.take_along_axis(part, sizes.argmax(axis=-1)[..., None], axis=-1)
+    steps = largest / np.float32(-8)
+    # GGML computes codes with the scale before it is rounded.
+    factors = np.divide(1, steps, out=np.zeros_like(steps), where=steps != 0)
+    np.multiply(part, factors, out=codes)
+    codes += 8.5
+    np.trunc(codes, out=codes)
+    np.clip(codes, 0, 15, out=codes)
+    scales = steps[..., 0].astype(np.float16)
+    return scales, np.full(scales.shape, 8, np.uint8)
 
 
 def _reduce_blocks(function: np.ufunc, part: np.ndarray) -> np.ndarray:

@@ -62,7 +62,7 @@ class QuantizedStorage:
         # Before opset 19 scales are FLOAT only.
         takes = weight.dtype in schema.inputs[1].dtypes
         elements = self._value("quantized", weight.elements)
-        scales = self._scales(weight.dtype if takes else DataType.FLOAT, oriented=True)
+        scales = self._scales(g, weight.dtype if takes else DataType.FLOAT, oriented=True)
         zeros = None
         if not scheme.symmetric:
             zeros = self._value("zero_point", lambda: weight.zeros(oriented=True))
@@ -74,7 +74,7 @@ class QuantizedStorage:
     def emit_arithmetic(self, g: GraphContext) -> ir.Value:
         """The matrix by arithmetic on bytes, in the shape of the initializer."""
         weight = self.weight
-        padded = self._arithmetic(g, self._bytes(), self._scales(weight.dtype), self._zeros())
+        padded = self._arithmetic(g, self._bytes(), self._scales(g, weight.dtype), self._zeros())
         shape = [weight.rows, weight.blocks * weight.block_size]
         matrix = self._remove_padding(g, g.op("Reshape", padded, shape), 1)
         return matrix if weight.axis == 1 else g.op("Transpose", matrix, perm=[1, 0])
@@ -90,7 +90,7 @@ class QuantizedStorage:
         rows = self._arithmetic(
             g,
             g.op("Gather", self._bytes(), indices, axis=0),
-            g.op("Gather", self._scales(weight.dtype), indices, axis=0),
+            g.op("Gather", self._scales(g, weight.dtype), indices, axis=0),
             None if zeros is None else g.op("Gather", zeros, indices, axis=0),
             rank,
         )
@@ -101,7 +101,7 @@ class QuantizedStorage:
         """The product of a value and the matrix by MatMulNBits."""
         weight = self.weight
         zeros = None if weight.scheme.symmetric else self._value("zero_points", weight.zero_bytes)
-        inputs = [x, self._bytes(), self._scales(weight.dtype), *([] if zeros is None else [zeros])]
+        inputs = [x, self._bytes(), self._scales(g, weight.dtype), *([] if zeros is None else [zeros])]
         attributes = {
             "K": weight.columns,
             "N": weight.rows,
@@ -152,9 +152,13 @@ class QuantizedStorage:
             return None
         return self._value("zero_point_bytes", lambda: self.weight.zeros(oriented=False))
 
-    def _scales(self, dtype: ir.DataType, *, oriented: bool = False) -> ir.Value:
+    def _scales(self, g: GraphContext, dtype: ir.DataType, *, oriented: bool = False) -> ir.Value:
         key = "scale" if oriented else "scales"
-        return self._value(key, lambda: self.weight.scales(dtype, oriented=oriented))
+        is_ggml = self.weight.scheme.is_ggml
+        stored_dtype = self.weight.scale_dtype if is_ggml else dtype
+        scales = self._value(key, lambda: self.weight.scales(stored_dtype, oriented=oriented))
+        # The scales of Q4_0 stay FLOAT16 in the file.
+        return scales if stored_dtype == dtype else g.op("Cast", scales, to=dtype)
 
     def _value(self, suffix: str, tensor: Callable[[], ir.TensorProtocol]) -> ir.Value:
         if suffix not in self._initializers:

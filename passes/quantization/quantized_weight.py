@@ -11,7 +11,6 @@ import onnx_ir as ir
 
 from ...registration import DataType, GraphError
 from .blocks import (
-    NOT_FINITE,
     Blocks,
     Scheme,
     pack_nibbles,
@@ -62,6 +61,7 @@ class QuantizedWeight:
         axis: the axis that products sum over, 0 or 1.
         per_channel: whether each row or column has one scale.
         block_size: elements that share a scale; with `per_channel`, the whole axis.
+        scale_dtype: of the scales as they are computed.
         bytes_before: of the initializer.
         bytes_after: of the initializers that replace it.
     """
@@ -84,6 +84,7 @@ class QuantizedWeight:
         self.block_size = self.columns if per_channel else scheme.block_size
         self.blocks = -(-self.columns // self.block_size)
         self.dtype = tensor.dtype
+        self.scale_dtype = DataType.FLOAT16 if scheme.is_ggml else tensor.dtype
         self.bytes_before = tensor.nbytes
         self.bytes_after = 0
         self._tensor = tensor
@@ -99,7 +100,7 @@ class QuantizedWeight:
         zeros = 0 if self.scheme.symmetric else self.blocks
         # The last block of a row may be partly filled.
         columns = self.blocks * self.block_size if padded else self.columns
-        bits = self.rows * (self.scheme.bits * (columns + zeros) + self.dtype.bitwidth * self.blocks)
+        bits = self.rows * (self.scheme.bits * (columns + zeros) + self.scale_dtype.bitwidth * self.blocks)
         return math.ceil(bits / 8)
 
     @property
@@ -114,10 +115,12 @@ class QuantizedWeight:
         """Read the weight.
 
         Raises:
-            GraphError: it contains an infinity or NaN.
+            GraphError: it contains an infinity or NaN, or numbers beyond the range of scales.
         """
-        if not np.isfinite(self._tensor.numpy()).all():
-            raise GraphError(f"the weight '{self.name}' cannot be quantized: {NOT_FINITE}")
+        try:
+            self.scheme.check_largest(float(np.abs(self._tensor.numpy()).max(initial=0)))
+        except ValueError as error:
+            raise GraphError(f"the weight '{self.name}' cannot be quantized: {error}") from None
 
     def _contents(self) -> Blocks:
         return self._latest.get(self, self._compute)
@@ -126,7 +129,7 @@ class QuantizedWeight:
         array = self._tensor.numpy()
         matrix = array if self.axis == 1 else array.T
         try:
-            blocks = quantize(matrix, self.scheme, self.block_size, self.dtype.numpy())
+            blocks = quantize(matrix, self.scheme, self.block_size, self.scale_dtype.numpy())
         except ValueError as error:
             raise GraphError(f"the weight '{self.name}' cannot be quantized: {error}") from None
         self._errors = Errors(blocks.worst, blocks.total_error, blocks.largest, blocks.total)

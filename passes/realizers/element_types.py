@@ -24,10 +24,16 @@ from ...registration import DataType, GraphError, UsageError
 from ...registration.arguments import blocks
 from ...registration.schemas import OperatorSchema, Parameter, operator_schema
 from ..onnx_graph.simplification.unused_nodes import RemoveUnused
-from .rewriting import Rewriter
+from .rewriting import Rewriter, is_onnx, title
 
 TYPES = {"FP32": DataType.FLOAT, "FP16": DataType.FLOAT16, "BF16": DataType.BFLOAT16}
 _FLOATS = frozenset(TYPES.values())
+_CAST_AT_ONCE = (
+    _FLOATS
+    | {DataType.BOOL, DataType.DOUBLE}
+    | {dtype for dtype in DataType if dtype.is_integer() and dtype.bitwidth >= 8}
+)
+"""Types from which one Cast gives what a Cast to FLOAT and another one give."""
 
 
 class ConvertElementTypes(ir.passes.InPlacePass):
@@ -48,7 +54,7 @@ class ConvertElementTypes(ir.passes.InPlacePass):
         if len(names) > 2 or any(name not in TYPES for name in names):
             raise UsageError(
                 "types must be FP16, BF16 or FP32, or a pair such as FP16-FP32 (weights, then activations), "
-                f"not '{types}'; quantize_weights (--quantize) stores weights in 8 or 4 bits"
+                f"not '{types}'; realize also takes INT8, INT4 and Q4_0 for weights (Q4_0-FP32)"
             )
         self._weights, self._activations = TYPES[names[0]], TYPES[names[-1]]
         self._converts_interface = converts_interface
@@ -99,7 +105,6 @@ class _TypeConversion:
         graph = self._model.graph
         nodes = list(graph)
         self._check(nodes)
-        outputs = [value.dtype for value in graph.outputs]
         for value in (*graph.inputs, *graph.initializers.values(), *(v for n in nodes for v in n.outputs)):
             if value.dtype in _FLOATS and isinstance(value.type, ir.TensorType):
                 self._original[value] = value.dtype
@@ -111,10 +116,10 @@ class _TypeConversion:
                 self._modified = True
         for node in nodes:
             self._convert_node(node)
-        for output_index, dtype in enumerate(outputs):
-            if self._converts_interface and dtype in _FLOATS:
-                dtype = self._activations
-            self._restore_output_type(output_index, dtype)
+        for output_index, value in enumerate(graph.outputs):
+            if value in self._original:
+                dtype = self._activations if self._converts_interface else self._original[value]
+                self._restore_output_type(output_index, dtype)
         if self._modified:
             RemoveUnused()(self._model)
         return self._modified
@@ -130,7 +135,14 @@ class _TypeConversion:
         for node in nodes:
             for value in node.outputs:
                 if value.type is None and (value.uses() or value.is_graph_output()):
-                    raise GraphError(f"the element type of '{value.name}' is unknown")
+                    remedy = (
+                        ""
+                        if is_onnx(node, node.op_type)
+                        else "; lower(standard=True) (--standard) replaces operators of onnxruntime"
+                    )
+                    raise GraphError(
+                        f"the element type of '{value.name}', which {title(node)} gives, is unknown{remedy}"
+                    )
 
     def _convert_initializer(self, value: ir.Value) -> None:
         """Store an initializer in the type of weights, if a reader takes that."""
@@ -167,6 +179,9 @@ class _TypeConversion:
             parameter = None if schema is None else _formal_parameter(schema.inputs, index)
             if node.op_type == "Cast" and schema is not None:
                 # A Cast reads any type: its input needs no further Cast.
+                if node.outputs[0].dtype == value.dtype != self._original[value]:
+                    self._rewriter.replace(node, [value])
+                    return
                 continue
             dtype = self._activations if parameter and parameter.variable in free else self._original[value]
             if value.dtype != dtype:
@@ -217,12 +232,9 @@ class _TypeConversion:
 
     def _cast_once(self, value: ir.Value, dtype: DataType, reader: ir.Node) -> ir.Value:
         """The value in another type, cast in front of its first reader."""
-        producer = value.producer()
-        if producer is not None and producer.op_type == "Cast" and not producer.domain:
-            source = producer.inputs[0]
-            # FLOAT holds every number of the shorter types, so reading the source of the Cast loses nothing.
-            if source is not None and source.dtype == dtype and value.dtype == DataType.FLOAT:
-                return source
+        value = self._source_of_cast(value)
+        if value.dtype == dtype:
+            return value
         key = (value, dtype)
         if key not in self._casts:
             with self._rewriter.before(reader, value.name) as g:
@@ -231,13 +243,28 @@ class _TypeConversion:
             self._casts[key] = cast
         return self._casts[key]
 
-    def _restore_output_type(self, output_index: int, dtype: DataType | None) -> None:
+    def _source_of_cast(self, value: ir.Value) -> ir.Value:
+        """What a Cast to FLOAT reads, for another Cast to read instead; for other values, the value."""
+        producer = value.producer()
+        if producer is None or producer.op_type != "Cast" or producer.domain or self._is_excluded(producer):
+            return value
+        source = producer.inputs[0]
+        # FLOAT has the numbers of these types, but for rounding.
+        if value.dtype != DataType.FLOAT or source is None or source.dtype not in _CAST_AT_ONCE:
+            return value
+        return source
+
+    def _restore_output_type(self, output_index: int, dtype: DataType) -> None:
         """Give an output of the model its type."""
         graph = self._model.graph
         value = graph.outputs[output_index]
-        if dtype is None or value.dtype == dtype:
+        if value.dtype == dtype:
             return
-        node = ir.Node("", "Cast", [value], [ir.AttrInt64("to", int(dtype))], num_outputs=1)
+        source, producer = self._source_of_cast(value), value.producer()
+        if producer is not None and source.dtype == dtype and not value.uses():
+            self._rewriter.replace(producer, [source])
+            return
+        node = ir.Node("", "Cast", [source], [ir.AttrInt64("to", int(dtype))], num_outputs=1)
         node.name = self._rewriter.unique(f"{value.name}/Cast")
         result = node.outputs[0]
         result.type, result.shape = ir.TensorType(dtype), value.shape

@@ -40,6 +40,19 @@ def quantized_matrix(matrix, bits, block, symmetric):
     return result
 
 
+def ggml_matrix(matrix):
+    """A matrix after GGML's quantize_row_q4_0_ref and dequantize_row_q4_0, element by element."""
+    result = np.empty_like(matrix)
+    for row, content in enumerate(matrix):
+        for begin in range(0, len(content), 32):
+            part = content[begin : begin + 32]
+            scale = part[np.abs(part).argmax()] / np.float32(-8)
+            factor = np.float32(1) / scale if scale else np.float32(0)
+            codes = [min(15, int(element * factor + np.float32(8.5))) for element in part]
+            result[row, begin : begin + 32] = (np.float32(codes) - 8) * np.float32(np.float16(scale))
+    return result
+
+
 def model_of(nodes, opset, initializers, inputs, outputs=("y",)):
     graph = helper.make_graph(
         nodes,
@@ -67,6 +80,30 @@ def run(model, **inputs):
 
 def operators(model):
     return [node.op_type for node in model.model.graph]
+
+
+@pytest.mark.parametrize("opset", [9, 18, 21])
+def test_blocks_of_q4_0_have_the_numbers_of_ggml(opset):
+    w, x = weight(64, COLUMNS), weight(3, 64, seed=1)
+    w[32:, 0], w[32:, 1] = 0, 1e-9
+    small = opsetta.realize(product(opset, w), ["types=Q4_0-FP32"])
+    onnx.checker.check_model(small.model_proto, full_check=True)
+    [y] = run(small, x=x)
+    np.testing.assert_array_equal(
+        y, run_onnxruntime(product(opset, ggml_matrix(w.T).T), {"x": x}, optimized=False)[0]
+    )
+    weights = [value.const_value for value in small.model.graph.initializers.values()]
+    assert {tensor.dtype.name for tensor in weights if tensor.size > 4} >= {"FLOAT16"}
+    assert sum(tensor.nbytes for tensor in weights) < 0.2 * w.nbytes
+
+
+def test_what_q4_0_refuses():
+    w = weight(64, COLUMNS)
+    for options in ({"block_size": 64}, {"symmetric": False}):
+        with pytest.raises(UsageError, match="32 symmetric elements of 4 bits"):
+            opsetta.quantize_weights(product(21, w), "q4_0", **options)
+    with pytest.raises(GraphError, match="'w' cannot be quantized: a scale is beyond the range of FLOAT16"):
+        opsetta.quantize_weights(product(21, w * 1e6), "q4_0")
 
 
 @pytest.mark.parametrize("opset", OPSETS)
@@ -229,7 +266,7 @@ def test_a_second_run_changes_nothing():
 
 def test_wrong_arguments_are_refused():
     model = product(21, weight(64, 32))
-    with pytest.raises(UsageError, match="'int8' or 'int4'"):
+    with pytest.raises(UsageError, match="'int8', 'int4' or 'q4_0', not 'int2'"):
         opsetta.quantize_weights(model, "int2")
     for size in (8, 48, "32"):
         with pytest.raises(UsageError, match="power of two"):

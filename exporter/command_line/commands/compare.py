@@ -20,6 +20,8 @@ from .editing import load_onnx
 if TYPE_CHECKING:
     from ...running.comparison import Comparison, OutputDifference
 
+_RUNS, _SEEDS = 20, 2
+
 
 def compare(
     first: Annotated[pathlib.Path, typer.Argument(metavar="A.onnx", help="A file.")],
@@ -30,9 +32,15 @@ def compare(
         ),
     ] = None,
     runs: Annotated[
-        int, typer.Option(min=0, help="The number of measured runs of each file; 0 measures no latency.")
-    ] = 20,
-    seeds: Annotated[int, typer.Option(min=1, help="The number of random inputs to compare results on.")] = 2,
+        int | None,
+        typer.Option(
+            min=0, help=f"The number of measured runs of each file; 0 measures no latency. [default: {_RUNS}]"
+        ),
+    ] = None,
+    seeds: Annotated[
+        int | None,
+        typer.Option(min=1, help=f"The number of random inputs to compare results on. [default: {_SEEDS}]"),
+    ] = None,
     dimensions: Annotated[
         list[str] | None,
         typer.Option("--dim", metavar="NAME=SIZE", help="The size of a named dimension; the default is 2."),
@@ -66,6 +74,8 @@ def compare(
     except UsageError as error:
         raise typer.BadParameter(str(error)) from error
     if layers:
+        if runs is not None or seeds is not None:
+            raise UsageError("--layers compares the results of one random input, without --runs and --seeds")
         _compare_layers(first, second, runtime or [], sizes, trusted, as_json)
         return
     if runtime:
@@ -73,7 +83,12 @@ def compare(
     if second is None:
         raise UsageError("pass the file to compare with, or --layers and --runtime for another runtime")
     comparison = compare_files(
-        first, second, runs=runs, seeds=range(seeds), dimensions=sizes, trusted=trusted
+        first,
+        second,
+        runs=_RUNS if runs is None else runs,
+        seeds=range(seeds or _SEEDS),
+        dimensions=sizes,
+        trusted=trusted,
     )
     if as_json:
         print_json(_plain(comparison))

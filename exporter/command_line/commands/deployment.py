@@ -12,6 +12,7 @@ import typer
 from ....registration import UsageError
 from ....registration.opsets import OPSET_RANGE, check_opset
 from ...devices.memory_amounts import EXTRA_WORK, memory_amount
+from ...files.targets import check_folder, resolve
 from ..options import export as options
 from ..options.named_values import parse_sizes
 from ..terminal.output import say
@@ -104,6 +105,7 @@ def plan(
     """
     from ...devices.plan.forms.picture import summary
 
+    check_folder(output)
     dimensions = parse_sizes(dim)
     limit = None if budget is None else memory_amount(budget)
     planned = load_as_onnx(model, trusted).plan(
@@ -148,9 +150,16 @@ def build(
 
     The folder has the model, a runtime in C99, and a Makefile.
     """
-    planned = load_as_onnx(model, trusted).plan(
+    from ...onnx_model import OnnxModel
+
+    check_folder(output)
+    source, sizes = load_as_onnx(model, trusted), parse_sizes(dim)
+    if sizes and isinstance(source, OnnxModel) and mode == "inference":
+        # What the graph computes of its sizes, such as the bounds of a Slice, becomes constant.
+        source, sizes = source.lower(source.opset, dims=sizes), {}
+    planned = source.plan(
         mode=mode,
-        dimensions=parse_sizes(dim),
+        dimensions=sizes,
         in_place=in_place,
         reorder=reorder,
         split=split,
@@ -171,6 +180,7 @@ def plan_tflite(
     """Write the memory plan of TensorFlow Lite Micro into a .tflite file."""
     from ...devices.plan.forms.tflite_plan import plan_tflite as write_plan
 
+    resolve(output)
     planned = write_plan(model, output)
     if as_json:
         print(json.dumps(dataclasses.asdict(planned), indent=2))
@@ -207,6 +217,7 @@ def prepack(
     """
     from ...devices.prepack.manifest import MANIFEST, PACKED, PLAIN, Manifest
 
+    check_folder(output)
     if opset is not None:
         check_opset(opset)
     load_as_onnx(model, trusted, opset).save(output, prepack=True, layout=layout)
@@ -260,6 +271,7 @@ def stream(
     from ...devices.streaming import StreamingSession, save_streaming
     from ...devices.streaming.folder import INDEX, Index
 
+    check_folder(output)
     if opset is not None:
         check_opset(opset)
     if budget is not None:

@@ -101,7 +101,7 @@ def edit(
         list[str] | None,
         typer.Option(
             metavar="INPUT=VALUE",
-            help="Fix an input at a number for all its elements, or at an array in JSON, x=[[1,2]].",
+            help="Fix an input at a number or text for all its elements, or at an array in JSON, x=[[1,2]].",
         ),
     ] = None,
     external_data: options.ExternalData = None,
@@ -114,7 +114,7 @@ def edit(
         try:
             constants[name] = json.loads(text)
         except ValueError:
-            raise UsageError(f"--set-constant: '{text}' is no number and no array in JSON") from None
+            raise UsageError(f"--set-constant: '{text}' is no number, text or array in JSON") from None
     if not drop_output and not constants:
         raise UsageError("pass --drop-output or --set-constant")
     output = output_path(model, output, "edited")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ....registration import UsageError
+from ....registration.opsets import OPSET_RANGE
 from ..options import calibration, interface
 from ..options import export as options
 from ..options.user_code import names, quiet_stdout
@@ -29,7 +30,10 @@ def quantize(
     model: Annotated[pathlib.Path, typer.Argument(metavar="MODEL.onnx", help="The file to quantize.")],
     calibrate: calibration.Calibrate,
     output: options.ChangedFile = None,
-    opset: options.Opset = None,
+    opset: Annotated[
+        int | None,
+        typer.Option(help=f"The opset to write, {OPSET_RANGE}; by default the file's, or the target's."),
+    ] = None,
     target: options.Target = None,
     input_shape: interface.InputShapes = None,
     dim: interface.Dims = None,

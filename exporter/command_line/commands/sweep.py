@@ -12,6 +12,7 @@ import typer
 from ....passes.onnx_graph.levels import DEFAULT_LEVEL
 from ....registration import DEFAULT_OPSET, UsageError
 from ....registration.printable import printable
+from ...files.targets import resolve
 from ...sweeps.engines.open_engine import LOCAL
 from ...sweeps.rows import NO_TARGET, OWN, Row, count_statuses
 from ..options import export as options
@@ -59,6 +60,8 @@ def sweep(
     if is_results(zoo):
         _draw(zoo, html, output)
         return
+    if html is not None:
+        resolve(html)
     sweep_arguments: dict[str, Any] = {
         "opsets": parse_opsets(opsets),
         "shapes": _split_list(shapes),

@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 Quantize = Annotated[
     str | None,
     typer.Option(
-        metavar="int8 | int4", help="Store the weights of matrix products as 8-bit or 4-bit integers."
+        metavar="int8 | int4 | q4_0",
+        help="Store the weights of matrix products as 8-bit or 4-bit integers; q4_0 as GGML does.",
     ),
 ]
 BlockSize = Annotated[
@@ -53,7 +54,7 @@ def arguments(
                 "--block-size, --asymmetric, --quantize-embeddings and --keep-lm-head need --quantize"
             )
         return None
-    from ...quantizing import scheme_of
+    from ....passes.quantization import scheme_of
 
     scheme: dict[str, Any] = {
         "dtype": dtype,

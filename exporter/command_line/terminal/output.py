@@ -98,8 +98,10 @@ class Output:
 
     @property
     def size(self) -> int:
-        """The size of the file in bytes, without external data."""
-        return self._path.stat().st_size if self._count is None else self._count
+        """The size of the file in bytes, with the data file that was written beside it."""
+        from ...files.data_names import data_bytes
+
+        return self._path.stat().st_size + data_bytes(self._path) if self._count is None else self._count
 
     def report(self, facts: dict[str, object], text: str, *, as_json: bool) -> None:
         """Print the result, to standard error if the model is on standard output."""

@@ -18,7 +18,7 @@ from ...files import writing
 from ...files.digests import blob_digest
 from ...files.publishing import publish
 from ...files.small_files import open_regular
-from ...files.targets import unwritable
+from ...files.targets import folder_of, unwritable
 from ..file_records import FileRecord, is_beside, read_signed, sign_json
 from .mapped_weights import PAGE
 from .preparation import prepare_for_streaming
@@ -141,9 +141,8 @@ def save_streaming(model: object, folder: str | bytes | os.PathLike[str]) -> Non
     graph = graph_of(model)
     if not isinstance(folder, (str, bytes, os.PathLike)):
         raise UsageError(f"folder must be a path, not {type(folder).__name__}")
-    folder_path = pathlib.Path(os.fsdecode(folder))
+    folder_path = folder_of(folder)
     try:
-        folder_path.mkdir(parents=True, exist_ok=True)
         # Without an index, no reader takes the new weights for the old ones.
         (folder_path / INDEX).unlink(missing_ok=True)
         writing.save(

@@ -231,6 +231,14 @@ def test_half_precision_needs_an_opset_that_quantizes_it(folder):
         model.quantize(folder / "data.npz")
 
 
+def test_a_model_of_which_nothing_is_quantized_is_refused(folder, tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 13, "com.microsoft" : 1]>
+    net (float[batch, 3, 8, 8] x) => (float[batch, 3, 8, 8] y) { y = com.microsoft.QuickGelu(x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    with pytest.raises(opsetta.UsageError, match="quantizes no operator of the model.*convert --standard"):
+        opsetta.load(tmp_path / "m.onnx").quantize(folder / "data.npz")
+
+
 def test_images_are_resized_and_normalized(folder, tmp_path):
     images = pytest.importorskip("PIL.Image")
     for index in range(3):

@@ -1,5 +1,7 @@
 """Options that a call cannot use, and files of the wrong format: each is refused, and nothing is written."""
 
+import os
+
 import numpy as np
 import onnx
 import onnx.parser
@@ -40,6 +42,7 @@ def files(tmp_path, run):
         ("quantize model.onnx --calibrate data.npz --loss error", "pass max_loss, too"),
         ("stream model.onnx -o out --lookahead -1", "greater than or equal to 0"),
         ("plan model.onnx -o out --dim rows=1", "no dimension 'rows'; the inputs have batch"),
+        ("compare model.onnx model.onnx --layers --runs 2", "--layers compares the results of one random"),
         ("info model.onnx --dim rows=1", "no dynamic dimension 'rows': their dynamic dimensions are batch"),
     ],
 )
@@ -48,6 +51,36 @@ def test_wrong_usage_names_the_option(run, files, tmp_path, command, message):
     assert (code, out) == (2, "")
     assert message in err
     assert {path.name for path in tmp_path.iterdir()} == files
+
+
+@pytest.mark.parametrize("output", ["plain", "plain/out"])
+@pytest.mark.parametrize("command", ["plan", "build", "prepack", "stream"])
+def test_a_folder_that_cannot_be_written_is_refused_before_the_model_is_read(
+    run, files, tmp_path, command, output
+):
+    code, out, err = run(command, "missing.onnx", "-o", output)
+    assert (code, out) == (1, "")
+    assert f"'{output}' cannot be written:" in err
+    assert "is a file, and the output is a folder" in err
+    assert {path.name for path in tmp_path.iterdir()} == files
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("convert", "edit --drop-output scores", "extract", "simplify", "quantize --calibrate data.npz"),
+        *("plan", "build", "prepack", "stream", "realize --pass unroll", "report", "plan-tflite", "freeze"),
+        "reduce --keep-failing false",
+    ],
+)
+def test_a_protected_folder_is_refused_before_the_model_is_read(run, files, command, monkeypatch):
+    # An administrator, whom tests may run as, may write everywhere.
+    monkeypatch.setattr(os, "access", lambda path, mode: mode == os.R_OK)
+    name, *options = command.split()
+    code, out, err = run(name, "missing.onnx", *options, "-o", "out")
+    assert (code, out) == (1, "")
+    assert "'out' cannot be written" in err
+    assert "is write-protected" in err
 
 
 @pytest.mark.parametrize(

@@ -89,6 +89,25 @@ def test_external_data_needs_a_folder(model: pathlib.Path, options: list[str]) -
     assert b"external data needs a path" in done.stderr
 
 
+def test_the_size_includes_the_data_file(tmp_path: pathlib.Path, capsys: pytest.CaptureFixture[str]) -> None:
+    graph = helper.make_graph(
+        [helper.make_node("Add", ["x", "w"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [500])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [500])],
+        [helper.make_tensor("w", TensorProto.FLOAT, [500], range(500))],
+    )
+    imports = [helper.make_opsetid("", 18)]
+    onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), tmp_path / "x.onnx")
+    with pytest.raises(SystemExit):
+        cli.main(
+            ["simplify", str(tmp_path / "x.onnx"), "-o", str(tmp_path / "y"), "--external-data", "--json"]
+        )
+    sizes = [path.stat().st_size for path in tmp_path.iterdir() if path.name.startswith("y")]
+    assert len(sizes) == 2
+    assert json.loads(capsys.readouterr().out)["bytes"] == sum(sizes)
+
+
 class Terminal(io.StringIO):
     buffer = io.BytesIO()
 

@@ -158,6 +158,20 @@ def test_the_command_and_its_makefile(tmp_path):
     assert "usage" in done.stderr
 
 
+def test_sizes_that_the_graph_computes_are_constants_once_they_are_given(tmp_path, capsys):
+    text = """<ir_version: 8, opset_import: ["": 17]> main (float[n, 4] x) => (float[3, 4] y)
+    <int64[1] zero = {0}, int64[1] two = {2}> {
+        shape = Shape<end = 1>(x) rows = Div(shape, two) y = Slice(x, zero, rows)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "model.onnx")
+    with pytest.raises(PlanError, match="computed, unless .* convert --dim fixes them"):
+        opsetta.load(tmp_path / "model.onnx").plan(dimensions={"n": 6}).build(tmp_path / "app")
+    with pytest.raises(SystemExit) as caught:
+        main(["build", str(tmp_path / "model.onnx"), "-o", str(tmp_path / "app"), "--dim", "n=6"])
+    assert not caught.value.code
+    assert "arena of" in capsys.readouterr().out
+
+
 @needs_compiler
 def test_damaged_files_are_refused(runner, tmp_path):
     opsetta.export(nn.Linear(3, 2).eval(), (torch.ones(1, 3),)).plan().build(tmp_path)
@@ -312,12 +326,15 @@ def test_quantized_models_agree_with_onnxruntime(form, per_channel, runner, tmp_
 
 
 @needs_compiler
-@pytest.mark.parametrize(("dtype", "symmetric"), [("int8", True), ("int4", False)])
-def test_weights_in_few_bits_agree_with_onnxruntime(dtype, symmetric, runner, tmp_path):
+@pytest.mark.parametrize(
+    ("dtype", "options"),
+    [("int8", {"block_size": 16}), ("int4", {"block_size": 16, "symmetric": False}), ("q4_0", {})],
+)
+def test_weights_in_few_bits_agree_with_onnxruntime(dtype, options, runner, tmp_path):
     torch.manual_seed(0)
     model, x = nn.Sequential(nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 8)).eval(), torch.randn(3, 64)
     program = opsetta.export(model, (x,), opset=21)
-    small = opsetta.quantize_weights(program, dtype, block_size=16, symmetric=symmetric)
+    small = opsetta.quantize_weights(program, dtype, **options)
     small.plan().build(tmp_path)
     small.save(tmp_path / "small.onnx")
     session = onnxruntime.InferenceSession(tmp_path / "small.onnx")

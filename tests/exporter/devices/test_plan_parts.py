@@ -152,14 +152,23 @@ def test_the_parts_of_a_batch_run_one_after_the_other(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("shape", "options"), [([32], "axis = 0"), ([64], "axis = 1"), ([4, 64], "axis = 0, block_size = 8")]
+    ("shape", "options", "dtype"),
+    [
+        ([32], "axis = 0", "INT8"),
+        ([64], "axis = 1", "INT8"),
+        ([4, 64], "axis = 0, block_size = 8", "INT8"),
+        ([4, 64], "axis = 0, block_size = 8", "INT4"),
+    ],
 )
-def test_weights_are_dequantized_in_parts(shape, options, tmp_path):
-    numbers = ", ".join(str(number % 17 - 8) for number in range(2048))
+def test_weights_are_dequantized_in_parts(shape, options, dtype, tmp_path):
+    numbers = [number % 15 - 7 for number in range(2048)]
     scales = ", ".join(str(0.5 + number % 7) for number in range(int(np.prod(shape))))
-    declared = f"int8[32,64] q = {{{numbers}}}, float{shape} s = {{{scales}}}".replace(" ]", "]")
+    declared = f"float{shape} s = {{{scales}}}".replace(" ]", "]")
     text = f"(float[2,32] x) => (y) <{declared}> {{ w = DequantizeLinear<{options}>(q, s) y = MatMul(x, w) }}"
-    onnx.save(onnx.parser.parse_model(HEAD.replace("17", "21") + text), tmp_path / "model.onnx")
+    parsed = onnx.parser.parse_model(HEAD.replace("17", "21") + text)
+    element_type = onnx.TensorProto.DataType.Value(dtype)
+    parsed.graph.initializer.append(onnx.helper.make_tensor("q", element_type, [32, 64], numbers))
+    onnx.save(parsed, tmp_path / "model.onnx")
     model = opsetta.load(tmp_path / "model.onnx")
     plan = model.plan()
     assert plan.peak < 0.6 * model.plan(split=False).peak

@@ -8,6 +8,8 @@ from onnx import helper, numpy_helper
 
 import opsetta
 from opsetta.exporter.command_line import cli
+from opsetta.exporter.running.model_inputs import inputs_of_model
+from opsetta.exporter.running.random_inputs import random_inputs
 
 GRAPH = """
 <ir_version: 8, opset_import: ["" : 13]>
@@ -51,6 +53,25 @@ def test_sizes_reach_every_shape(model, changes, expected, opset):
     changed = model.lower(opset, **changes)
     assert shapes(changed) == expected
     changed.verify([IMAGES])
+
+
+def test_texts_become_constants_and_are_random_words(tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 13]>
+    net (string[2] x) => (string[2] y) { y = Identity(x) }"""
+    model = load(tmp_path, text)
+    model.lower(17).verify(kwargs=random_inputs(inputs_of_model(model.model)))
+    assert model.edit(constants={"x": ["a", "b"]})().tolist() == ["a", "b"]
+    with pytest.raises(
+        opsetta.UsageError, match="1 is not a text or an array of STRING, which input 'x' has"
+    ):
+        model.edit(constants={"x": 1})
+
+
+def test_a_part_that_ends_at_an_unknown_type_is_refused(tmp_path):
+    text = """<ir_version: 8, opset_import: ["" : 13, "com.microsoft" : 1]>
+    net (float[2] x) => (float[2] y) { g = com.microsoft.QuickGelu(x) y = Relu(g) }"""
+    with pytest.raises(opsetta.GraphError, match="type of 'g' is unknown, so it cannot be an output"):
+        load(tmp_path, text).extract((), ["g"])
 
 
 def test_formulas_and_conditions_keep_the_other_dimensions(model):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
 import opsetta
 from opsetta.exporter.running.captured_calls import CapturedCalls
-from opsetta.exporter.running.verification import compare
+from opsetta.exporter.running.verification import check, compare
 from opsetta.registration import GraphContext, Value, default_registry
 
 
@@ -104,6 +106,24 @@ def test_compare_of_shapes_types_and_integers() -> None:
     assert compare("y", torch.ones(0, 3), torch.ones(0, 3)).within_tolerance
     assert not compare("y", torch.tensor([1, 2]), torch.tensor([1, 3])).within_tolerance
     assert compare("y", torch.tensor(True), torch.tensor(True)).within_tolerance
+
+
+@pytest.mark.parametrize(
+    ("actual", "message"),
+    [
+        ([[1.0], [2.0, 3.0]], None),
+        ([[1.0], [2.0, 4.0]], r"at index \[1, 1\] onnxruntime gave 4.0, the original 3.0"),
+        ([[1.0]], "onnxruntime gave 1 items, the original 2"),
+    ],
+)
+def test_sequences_of_several_sizes_are_compared_item_by_item(actual: list, message: str | None) -> None:
+    arrays, expected = ([np.array(item) for item in items] for items in (actual, [[1.0], [2.0, 3.0]]))
+    with (
+        contextlib.nullcontext()
+        if message is None
+        else pytest.raises(opsetta.VerificationError, match=message)
+    ):
+        check(["y"], [arrays], [expected], None, None, expected_by="the original")
 
 
 def test_tolerances_may_be_given() -> None:

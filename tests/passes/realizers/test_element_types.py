@@ -54,6 +54,34 @@ def test_what_is_that_type_stays():
     unchanged(model()[0], ConvertElementTypes("FP32"))
 
 
+@pytest.mark.parametrize(
+    ("converts_interface", "expected"),
+    [
+        (False, ["Cast", "Cast", "Mul", "Greater", "Cast", "Cast", "Relu", "Cast", "Cast"]),
+        (True, ["Cast", "Mul", "Greater", "Relu", "Cast"]),
+    ],
+)
+def test_casts_do_not_follow_casts(converts_interface, expected):
+    """Casts of the model to FLOAT16, of integers, and of a bool that is an output."""
+    nodes = [
+        helper.make_node("Cast", ["i"], ["f"], to=F),
+        helper.make_node("Mul", ["f", "x"], ["y"]),
+        helper.make_node("Greater", ["x", "f"], ["b"]),
+        helper.make_node("Cast", ["b"], ["z"], to=F),
+        helper.make_node("Cast", ["x"], ["half"], to=10),
+        helper.make_node("Relu", ["half"], ["r"]),
+        helper.make_node("Cast", ["r"], ["w"], to=F),
+    ]
+    plain = model_of(17, nodes, {"i": ("INT64", 4), "x": (4,)}, ["y", "z", "w"])
+    assert ConvertElementTypes("FP16", converts_interface=converts_interface)(plain).modified
+    check(plain)
+    assert operators(plain) == expected
+    assert [value.name for value in plain.graph.outputs] == ["y", "z", "w"]
+    casts = [node for node in plain.graph if node.op_type == "Cast"]
+    sources = [node.inputs[0].producer() for node in casts]
+    assert all(source is None or source.op_type != "Cast" for source in sources)
+
+
 def test_an_operator_without_the_type_computes_in_float():
     """Sin takes no BFLOAT16 before opset 22; onnxruntime has no kernels of that type, so nothing runs."""
     nodes = [
@@ -101,13 +129,26 @@ def test_large_numbers_stay_finite():
     assert plain.graph.initializers["w"].const_value.numpy().tolist() == [-65504.0, -np.inf]
 
 
+def test_sequences_stay():
+    nodes = [
+        helper.make_node("SplitToSequence", ["x"], ["s"], axis=0),
+        helper.make_node("SequenceAt", ["s", "zero"], ["y"]),
+    ]
+    plain = model_of(17, nodes, {"x": (2, 3)}, ["y"], {"zero": np.int64(0)})
+    sequence = plain.graph.node(0).outputs[0]
+    plain.graph.outputs.append(sequence)
+    assert ConvertElementTypes("FP16", converts_interface=True)(plain).modified
+    check(plain)
+    assert sequence is plain.graph.outputs[1]
+
+
 def test_integers_and_doubles_stay():
     nodes = [helper.make_node("Add", ["x", "x"], ["y"])]
     unchanged(model_of(17, nodes, {"x": ("DOUBLE", 2)}, ["y"]), ConvertElementTypes("FP16"))
 
 
 def test_what_is_refused():
-    with pytest.raises(UsageError, match="'FP8'; quantize_weights .* 8 or 4 bits"):
+    with pytest.raises(UsageError, match="'FP8'; realize also takes .* Q4_0 for weights"):
         ConvertElementTypes("FP8")
     with pytest.raises(GraphError, match="cannot cast to BFLOAT16"):
         ConvertElementTypes("BF16")(model(9)[0])

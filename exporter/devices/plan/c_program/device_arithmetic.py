@@ -29,7 +29,12 @@ from .device_nodes import (
     walk_numbers,
 )
 
-NARROW_TYPES = frozenset({ir.DataType.INT4, ir.DataType.UINT4})
+STORED_TYPES: Mapping[ir.DataType, type[np.generic]] = {
+    ir.DataType.INT4: np.int8,
+    ir.DataType.UINT4: np.int8,
+    ir.DataType.FLOAT16: np.float32,
+    ir.DataType.BFLOAT16: np.float32,
+}
 """Constants of these types are stored as 8-bit integers."""
 _EXCHANGED = {"Greater": "Less", "GreaterOrEqual": "LessOrEqual"}
 """What an operator is with its operands exchanged."""
@@ -120,8 +125,19 @@ def _variadic(node: OnnxNode) -> Nodes:
         yield from binary(node, "Div", node.output, constant_like(node.output, len(operands)), node.output)
 
 
+def _stored_operands(node: OnnxNode) -> list[Operand]:
+    """The operands, with constants of types that the runtime lacks in those that hold their numbers."""
+    operands: list[Operand] = list(node.inputs())
+    for index, value in enumerate(node.inputs()):
+        constant = node.constant(index)
+        stored_type = None if value.dtype is None else STORED_TYPES.get(value.dtype)
+        if stored_type is not None and constant is not None:
+            operands[index] = constant.astype(stored_type)
+    return operands
+
+
 def _cast(node: OnnxNode) -> Nodes:
-    yield DeviceNode("Cast", [node.source()], [node.output])
+    yield DeviceNode("Cast", _stored_operands(node)[:1], [node.output])
 
 
 def _reduce(node: OnnxNode) -> Nodes:
@@ -223,12 +239,7 @@ def _quantize(node: OnnxNode) -> Nodes:
     inner = math.prod(shape)
     if math.prod(scale) != 1:
         inner = math.prod(shape[node.axis(len(shape), default=1) + 1 :])
-    operands: list[Operand] = list(node.inputs())
-    for index, value in enumerate(node.inputs()):
-        constant = node.constant(index)
-        if value.dtype in NARROW_TYPES and constant is not None:
-            # The runtime has no elements of 4 bits.
-            operands[index] = constant.astype(np.int8)
+    operands = _stored_operands(node)
     if not math.prod(shape):
         return
     block = node.integer("block_size")

@@ -18,9 +18,9 @@ from . import device_arithmetic, device_attention, device_copies, device_normali
 # Of each operator the operands, with a letter for each input, and after > for each output: f float32, r
 # float32 or float64, n numbers, d numbers or float64, e numbers or bool, i int32 or int64, l int64, o
 # bool, m float32 or bool, q 8-bit integers, s int32 or those, b these or constants of 4 bits, c what
-# Cast knows, x any type, T, U, V the type of input 0, 1, 2, - omitted. Digits state the ranks, ! an
-# operand whose value is known, ? an optional one, * any number of further ones. Then the attributes,
-# with the texts that one may have.
+# Cast gives, h these or constants of 4 or 16 bits, x any type, T, U, V the type of input 0, 1, 2, -
+# omitted. Digits state the ranks, ! an operand whose value is known, ? an optional one, * any number of
+# further ones. Then the attributes, with the texts that one may have.
 _ROWS = (
     ("Abs Relu Sign", "n>T", ""),
     (
@@ -35,7 +35,7 @@ _ROWS = (
     ("Attention", "f34f34f34m?--->f34", "is_causal kv_num_heads q_num_heads scale"),
     ("AveragePool", "f345>f345", "ceil_mode count_include_pad dilations kernel_shape pads strides"),
     ("BatchNormalization", "fffff>f", "epsilon momentum"),
-    ("Cast", "c>c", "to saturate"),
+    ("Cast", "h>c", "to saturate"),
     ("CastLike", "cx>c", "saturate"),
     ("Celu Elu LeakyRelu Swish ThresholdedRelu", "f>f", "alpha"),
     ("Clip", "nT?T?>T", ""),
@@ -145,7 +145,8 @@ _TYPES: dict[str, set[ir.DataType]] = {
     "o": {ir.DataType.BOOL},
     "q": _BYTES,
     "s": _BYTES | {ir.DataType.INT32},
-    "b": _BYTES | {ir.DataType.INT32} | device_arithmetic.NARROW_TYPES,
+    "b": _BYTES | {ir.DataType.INT32, ir.DataType.INT4, ir.DataType.UINT4},
+    "h": _NUMBERS | {ir.DataType.BOOL, ir.DataType.DOUBLE} | device_arithmetic.STORED_TYPES.keys(),
     "x": {
         dtype for dtype in ir.DataType if dtype.name not in ("UNDEFINED", "STRING") and dtype.bitwidth >= 8
     },
@@ -267,9 +268,10 @@ def _operand_problem(
             continue
         if operand is None or operand.letter == "-":
             return f"{side} {index}"
-        is_known = operand.is_known or value.dtype in device_arithmetic.NARROW_TYPES
+        is_stored = operand.letter in "bh" and value.dtype in device_arithmetic.STORED_TYPES
+        is_known = operand.is_known or is_stored
         if is_known and get_const_tensor(value) is None:
-            return "sizes or operands are computed"
+            return "sizes or operands are computed, unless lower(dims=…) or convert --dim fixes them"
         reference = "TUV".find(operand.letter)
         source = inputs[reference] if reference >= 0 else None
         same_type = set() if source is None or source.dtype is None else {source.dtype}
