@@ -15,7 +15,6 @@ from ..captured_graph.dimensions import Dimension
 from . import probe
 from .fake_tensors import as_exporting
 from .operators.overloads import Args, Function, Kwargs
-from .process.process_state import close_vmaps
 from .process.silence import quiet
 from .replacements.functions import data_attribute, distributions, loss_checks
 from .replacements.models import attention_masks, detection_rows, named_experts, transformer_modules
@@ -103,7 +102,6 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
     packed = _recurrent(redirects=True) if packs else []
     with contextlib.ExitStack() as stack:
         patches = [
-            close_vmaps(),
             *packed,
             *_shapes(losses=False),
             _attention(),
