@@ -39,6 +39,9 @@ def for_capture(
     """
     from torch._dynamo import config
 
+    if not recorded:
+        # Also imports the module whose functions the patches replace. A recording does without it.
+        probe.require(probe.TORCH_EXPORT)
     mode: AbstractContextManager[object] = torch.enable_grad() if gradients else torch.no_grad()
     if recorded and gradients:
         from .recording import gradients as recorded_gradients

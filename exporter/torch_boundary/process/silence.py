@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import sys
+import types
 import warnings
 from collections.abc import Iterator
 
@@ -40,20 +42,20 @@ def suppress_logs() -> Iterator[None]:
         for logger in torch_loggers()
         if logger.level != logging.NOTSET or logger.name == "torch"
     ]
-    # torch.export prints the partial graph of an error to stderr.
-    tracing = importlib.import_module("torch.export._trace")
-    original_print = vars(tracing).get("print", print)
+    # torch.export, if it has been imported, prints the partial graph of an error to stderr.
+    tracing = vars(sys.modules.get("torch.export._trace") or types.SimpleNamespace())
+    original_print = tracing.get("print", print)
     # Without a handler torch skips its structured records, each of which collects a Python stack.
     records: logging.Logger = importlib.import_module("torch._logging._internal").trace_log
     handlers = records.handlers
     try:
         set_levels((logger, _SILENT) for logger, _ in levels)
-        vars(tracing)["print"] = _print_nothing
+        tracing["print"] = _print_nothing
         records.handlers = []
         yield
     finally:
         records.handlers = handlers
-        vars(tracing)["print"] = original_print
+        tracing["print"] = original_print
         set_levels(levels)
 
 

@@ -8,7 +8,6 @@ are recorded directly, because torch's bookkeeping takes longer than running the
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import gc
 import operator
@@ -18,7 +17,6 @@ from typing import Any
 import numpy as np
 import torch
 import torch.fx
-from torch.export import _trace
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
@@ -32,7 +30,14 @@ from ..dispatch import (
     mode_stack_state_for_pre_dispatch,
     set_included,
 )
-from ..export_internals import TracingContext, compiling_state, dynamo_config, tracing
+from ..export_internals import (
+    DYNAMO_SETTINGS,
+    TracingContext,
+    compiling_state,
+    dynamo_config,
+    tracing,
+    without_backends,
+)
 from ..fake_tensors import FakeTensor, FakeTensorMode
 from ..operators.overloads import Args, Kwargs, OpOverload
 from ..process.process_state import replace_attribute
@@ -172,10 +177,9 @@ class GraphRecorder:
                 enter(self._saved)
             enter(tracing(TracingContext(self._fake_mode)))
             # torch.export traces the functions of higher-order operators by TorchDynamo, with these settings.
-            settings = dataclasses.asdict(_trace.DEFAULT_EXPORT_DYNAMO_CONFIG)
-            enter(dynamo_config.patch({**settings, "do_not_emit_runtime_asserts": False}))
+            enter(dynamo_config.patch({**DYNAMO_SETTINGS, "do_not_emit_runtime_asserts": False}))
             enter(keep_extremes())
-            enter(_trace._ignore_backend_decomps())
+            enter(without_backends())
             enter(compiling_state())
             enter(enable_python_dispatcher())
             enter(self._maker.proxy_function_mode)
