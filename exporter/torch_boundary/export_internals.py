@@ -1,6 +1,6 @@
 """The parts of torch.export that a recording uses: constraints on sizes, clean-up passes, contexts.
 
-None of them imports `torch.export._trace`, which imports the compiler of gradients, and takes half a second.
+None of them imports the module that traces for torch.export, because it imports torch's compilers as well.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from .process_state import set_levels, torch_loggers
 
 _SILENT = logging.CRITICAL + 1
+TRACER = "torch.export._trace"
+"""The module that traces a model for torch.export; direct capture does not import it."""
 
 
 @contextlib.contextmanager
@@ -43,7 +45,7 @@ def suppress_logs() -> Iterator[None]:
         if logger.level != logging.NOTSET or logger.name == "torch"
     ]
     # torch.export, if it has been imported, prints the partial graph of an error to stderr.
-    tracing = vars(sys.modules.get("torch.export._trace") or types.SimpleNamespace())
+    tracing = vars(sys.modules.get(TRACER) or types.SimpleNamespace())
     original_print = tracing.get("print", print)
     # Without a handler torch skips its structured records, each of which collects a Python stack.
     records: logging.Logger = importlib.import_module("torch._logging._internal").trace_log

@@ -14,6 +14,7 @@ from ...captured_graph.dimensions import Dimension
 from ..containers import pytree
 from ..export_internals import non_strict_utils
 from ..process.process_state import replace_attribute
+from ..process.silence import TRACER
 from ..symbolic_numbers import example_sizes
 from ..symbolic_sizes import ValueRanges, int_oo
 
@@ -38,8 +39,8 @@ def declare_symbols(dimensions: Mapping[tuple[int, int], Dimension]) -> Iterator
         return fake_inputs
 
     with contextlib.ExitStack() as stack:
-        # `_trace` has imported the function under its own name, so both names are patched.
-        for module in (non_strict_utils, sys.modules.get("torch.export._trace")):
+        # The tracer has imported the function under its own name, so both names are patched.
+        for module in (non_strict_utils, sys.modules.get(TRACER)):
             if module is not None:
                 stack.enter_context(replace_attribute(module, "make_fake_inputs", make_inputs))
         yield
