@@ -20,6 +20,7 @@ import torch.fx
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
+from .. import export_internals as of_export
 from ..capture_patches import redirection
 from ..containers import pytree
 from ..dispatch import (
@@ -29,14 +30,6 @@ from ..dispatch import (
     is_excluded,
     mode_stack_state_for_pre_dispatch,
     set_included,
-)
-from ..export_internals import (
-    DYNAMO_SETTINGS,
-    TracingContext,
-    compiling_state,
-    dynamo_config,
-    tracing,
-    without_backends,
 )
 from ..fake_tensors import FakeTensor, FakeTensorMode
 from ..operators.overloads import Args, Kwargs, OpOverload
@@ -175,12 +168,13 @@ class GraphRecorder:
             enter(self._fake_mode)
             if self._saved is not None:
                 enter(self._saved)
-            enter(tracing(TracingContext(self._fake_mode)))
+            enter(of_export.tracing(of_export.TracingContext(self._fake_mode)))
             # torch.export traces the functions of higher-order operators by TorchDynamo, with these settings.
-            enter(dynamo_config.patch({**DYNAMO_SETTINGS, "do_not_emit_runtime_asserts": False}))
+            settings = {**of_export.DYNAMO_SETTINGS, "do_not_emit_runtime_asserts": False}
+            enter(of_export.dynamo_config.patch(settings))
             enter(keep_extremes())
-            enter(without_backends())
-            enter(compiling_state())
+            enter(of_export.without_backends())
+            enter(of_export.compiling_state())
             enter(enable_python_dispatcher())
             enter(self._maker.proxy_function_mode)
             enter(self._maker.proxy_mode)
