@@ -15,7 +15,6 @@ from ..captured_graph.dimensions import Dimension
 from . import probe
 from .fake_tensors import as_exporting
 from .operators.overloads import Args, Function, Kwargs
-from .process.process_state import close_vmaps
 from .process.silence import quiet
 from .replacements.functions import data_attribute, distributions, loss_checks
 from .replacements.models import attention_masks, detection_rows, named_experts, transformer_modules
@@ -40,6 +39,9 @@ def for_capture(
     """
     from torch._dynamo import config
 
+    if not recorded:
+        # Also imports the module whose functions the patches replace. A recording does without it.
+        probe.require(probe.TORCH_EXPORT)
     mode: AbstractContextManager[object] = torch.enable_grad() if gradients else torch.no_grad()
     if recorded and gradients:
         from .recording import gradients as recorded_gradients
@@ -103,7 +105,6 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
     packed = _recurrent(redirects=True) if packs else []
     with contextlib.ExitStack() as stack:
         patches = [
-            close_vmaps(),
             *packed,
             *_shapes(losses=False),
             _attention(),

@@ -69,7 +69,6 @@ CAPTURE = Feature(
         "torch._prims_common:ELEMENTWISE_TYPE_PROMOTION_KIND.DEFAULT",
         "torch._prims_common:elementwise_dtypes",
         "torch._subclasses.functional_tensor:FunctionalTensor",
-        "torch.export._trace",
         "torch.utils._python_dispatch:TorchDispatchMode",
         "torch.utils._python_dispatch:is_traceable_wrapper_subclass",
         *(f"torch.utils._sympy.functions:{name}" for name in _SYMPY.split()),
@@ -105,7 +104,6 @@ _PROXIES = (
     "disable_proxy_modes_tracing fetch_sym_proxy maybe_disable_thunkify snapshot_fake track_tensor "
     "track_tensor_tree"
 )
-_EXPORT = "DEFAULT_EXPORT_DYNAMO_CONFIG _combine_args _get_inline_constraints _ignore_backend_decomps"
 _NON_STRICT = (
     "_NonStrictTorchFunctionHandler._override _override_builtin_ops make_constraints "
     "make_fake_inputs produce_guards_and_solve_constraints"
@@ -123,7 +121,6 @@ DIRECT_CAPTURE = Feature(
     "direct capture",
     (
         *(f"{_TRACER}:{name}" for name in _PROXIES.split()),
-        *(f"torch.export._trace:{name}" for name in _EXPORT.split()),
         *(f"torch._export.non_strict_utils:{name}" for name in _NON_STRICT.split()),
         "torch:_refs.tensor",
         "torch:_C.DisableTorchFunction",
@@ -143,6 +140,7 @@ DIRECT_CAPTURE = Feature(
         "torch._export.utils:_compiling_state_context",
         "torch._export.utils:_name_hoo_subgraph_placeholders",
         "torch._export.utils:apply_runtime_assertion_pass",
+        "torch.export.dynamic_shapes:_combine_args",
         *(f"torch.fx.experimental.sym_node:{name}" for name in _SYM_NODE.split()),
         *(f"{_TRACER}:{name}" for name in ("_SymNodeDict", "_sym_register", "get_proxy_mode")),
         "torch.fx:Node._update_args_kwargs",
@@ -288,9 +286,9 @@ NAMED_DIMENSIONS = Feature(
         "torch.utils._sympy.numbers:int_oo",
         "torch.utils._sympy.value_ranges:ValueRanges",
         "torch.fx.experimental.symbolic_shapes:ShapeEnv.replace",
-        "torch.export._trace:make_fake_inputs",
     ),
 )
+TORCH_EXPORT = Feature("capturing with torch.export", ("torch.export._trace:make_fake_inputs",))
 CAUSAL_MASKS = Feature(
     "capturing nn.Transformer with masks", ("torch.nn.modules.transformer:_detect_is_causal_mask",)
 )

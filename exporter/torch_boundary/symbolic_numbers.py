@@ -200,6 +200,23 @@ def decide_condition(condition: bool | torch.SymBool) -> bool | None:
     return None if decide is None else decide()
 
 
+def exceeds(size: Size, number: int) -> bool:
+    """Whether a size is known to be larger than a number, whatever the sizes of the inputs are.
+
+    The node of a size keeps the answer: layouts ask it for each axis, and torch makes a condition each time.
+    """
+    if isinstance(size, int):
+        return size > number
+    node: Any = getattr(size.node, "original", size.node)
+    exceeded = getattr(node, "exceeded", None)
+    if exceeded is not None and exceeded >= number:
+        return True
+    is_larger = decide_condition(size > number) is True
+    if is_larger and hasattr(node, "exceeded"):
+        node.exceeded = number
+    return is_larger
+
+
 def as_integer(number: torch.SymInt | torch.SymFloat) -> Size | None:
     """The result of `int(number)` for a symbolic number, as a symbolic integer.
 

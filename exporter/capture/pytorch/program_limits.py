@@ -71,14 +71,15 @@ def _limits(
         return size_limits.SizeLimits()
     # Only a graph with packed sequences needs their replacements in the trials, too.
     packs = any("packed_sequence" in str(node.target) for node in program.graph.nodes)
-    captured_so = functools.partial(_under_capture_patches, model, program, packs)
     search = Search(captured, values, names, leaves.ranges(), leaves.sums())
     if not search.base:
         return search.limits
 
     def trace(trial: Callable[[Tracer], list[Branch]]) -> list[Branch]:
-        tracer = Tracer(model, program, structure, captured_so, remembered.forget_fakes)
-        with boundary(quiet(), preserved, remembered):
+        tracer = Tracer(model, program, structure, remembered.forget_fakes)
+        patches = _under_capture_patches(model, program, packs)
+        # The patches take as long as a trial of a small model, so all trials share them.
+        with boundary(quiet(), preserved, remembered), patches:
             return trial(tracer)
 
     branches = trace(functools.partial(search.run, until_general=until_general))

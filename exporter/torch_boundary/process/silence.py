@@ -5,12 +5,16 @@ from __future__ import annotations
 import contextlib
 import importlib
 import logging
+import sys
+import types
 import warnings
 from collections.abc import Iterator
 
 from .process_state import set_levels, torch_loggers
 
 _SILENT = logging.CRITICAL + 1
+TRACER = "torch.export._trace"
+"""The module that traces a model for torch.export; direct capture does not import it."""
 
 
 @contextlib.contextmanager
@@ -40,20 +44,20 @@ def suppress_logs() -> Iterator[None]:
         for logger in torch_loggers()
         if logger.level != logging.NOTSET or logger.name == "torch"
     ]
-    # torch.export prints the partial graph of an error to stderr.
-    tracing = importlib.import_module("torch.export._trace")
-    original_print = vars(tracing).get("print", print)
+    # torch.export, if it has been imported, prints the partial graph of an error to stderr.
+    tracing = vars(sys.modules.get(TRACER) or types.SimpleNamespace())
+    original_print = tracing.get("print", print)
     # Without a handler torch skips its structured records, each of which collects a Python stack.
     records: logging.Logger = importlib.import_module("torch._logging._internal").trace_log
     handlers = records.handlers
     try:
         set_levels((logger, _SILENT) for logger, _ in levels)
-        vars(tracing)["print"] = _print_nothing
+        tracing["print"] = _print_nothing
         records.handlers = []
         yield
     finally:
         records.handlers = handlers
-        vars(tracing)["print"] = original_print
+        tracing["print"] = original_print
         set_levels(levels)
 
 

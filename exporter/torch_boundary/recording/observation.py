@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from torch.export import _trace
 from torch.fx.experimental import proxy_tensor
 
 from ..dispatch import (
@@ -19,6 +18,7 @@ from ..dispatch import (
     mode_stack_state_for_pre_dispatch,
     set_included,
 )
+from ..export_internals import without_backends
 from ..operators.overloads import Args, Kwargs, OpOverload
 from ..process.process_state import replace_attribute
 
@@ -59,7 +59,7 @@ def observe_operators(
         return find(func, key)
 
     with (
-        _trace._ignore_backend_decomps(),
+        without_backends(),
         enable_python_dispatcher(),
         replace_attribute(OpOverload, "_get_dispatch", find_function),
     ):

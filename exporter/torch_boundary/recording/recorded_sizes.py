@@ -11,14 +11,14 @@ import sympy
 import torch
 import torch.fx
 from torch._functorch import config as functorch_config
-from torch.export import _trace
 from torch.fx.experimental import symbolic_shapes
-from torch.fx.experimental.symbolic_shapes import DimConstraints, ShapeEnv
+from torch.fx.experimental.symbolic_shapes import DimConstraints, ShapeEnv, free_unbacked_symbols
 
 from ..containers import pytree
 from ..export_internals import (
     TracingContext,
     apply_runtime_assertion_pass,
+    combine_arguments,
     dynamo_config,
     non_strict_utils,
     tracing,
@@ -106,8 +106,10 @@ class FixedSizes:
         # The pass also narrows the ranges of symbols, so it must run before they are read.
         with dynamo_config.patch(do_not_emit_runtime_asserts=False):
             apply_runtime_assertion_pass(module, types.SimpleNamespace())
-        result: Ranges = _trace._get_inline_constraints(self.mode)
-        return result
+        environment = self.mode.shape_env
+        assert environment is not None
+        ranges = environment.var_to_range.items()
+        return {symbol: bounds for symbol, bounds in ranges if free_unbacked_symbols(symbol)}
 
 
 class _Constraints(DimConstraints):
@@ -196,7 +198,7 @@ class DynamicSizes(FixedSizes):
             )
         module.meta["inline_constraints"] = self._finish_ranges(module)
         args, kwargs = self._call
-        combined = _trace._combine_args(self._model, args, kwargs)  # type: ignore[attr-defined]
+        combined = combine_arguments(self._model, args, kwargs)
         ordered = {name: combined[name] for name in combined if name not in kwargs} | kwargs
         users = len(pytree.tree_leaves(self._call))
         lifted = sum(node.op == "placeholder" for node in graph.nodes) - users

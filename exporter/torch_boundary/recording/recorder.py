@@ -8,7 +8,6 @@ are recorded directly, because torch's bookkeeping takes longer than running the
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import gc
 import operator
@@ -18,10 +17,10 @@ from typing import Any
 import numpy as np
 import torch
 import torch.fx
-from torch.export import _trace
 from torch.fx.experimental import proxy_tensor
 from torch.fx.experimental.proxy_tensor import PythonKeyTracer
 
+from .. import export_internals as of_export
 from ..capture_patches import redirection
 from ..containers import pytree
 from ..dispatch import (
@@ -32,7 +31,6 @@ from ..dispatch import (
     mode_stack_state_for_pre_dispatch,
     set_included,
 )
-from ..export_internals import TracingContext, compiling_state, dynamo_config, tracing
 from ..fake_tensors import FakeTensor, FakeTensorMode
 from ..operators.overloads import Args, Kwargs, OpOverload
 from ..process.process_state import replace_attribute
@@ -170,13 +168,13 @@ class GraphRecorder:
             enter(self._fake_mode)
             if self._saved is not None:
                 enter(self._saved)
-            enter(tracing(TracingContext(self._fake_mode)))
+            enter(of_export.tracing(of_export.TracingContext(self._fake_mode)))
             # torch.export traces the functions of higher-order operators by TorchDynamo, with these settings.
-            settings = dataclasses.asdict(_trace.DEFAULT_EXPORT_DYNAMO_CONFIG)
-            enter(dynamo_config.patch({**settings, "do_not_emit_runtime_asserts": False}))
+            settings = {**of_export.DYNAMO_SETTINGS, "do_not_emit_runtime_asserts": False}
+            enter(of_export.dynamo_config.patch(settings))
             enter(keep_extremes())
-            enter(_trace._ignore_backend_decomps())
-            enter(compiling_state())
+            enter(of_export.without_backends())
+            enter(of_export.compiling_state())
             enter(enable_python_dispatcher())
             enter(self._maker.proxy_function_mode)
             enter(self._maker.proxy_mode)

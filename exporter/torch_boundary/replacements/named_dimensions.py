@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping
 
 import sympy
 import torch
-from torch.export import _trace
 from torch.fx.experimental.symbolic_shapes import ShapeEnv
 
 from ...captured_graph.dimensions import Dimension
 from ..containers import pytree
 from ..export_internals import non_strict_utils
 from ..process.process_state import replace_attribute
+from ..process.silence import TRACER
 from ..symbolic_numbers import example_sizes
 from ..symbolic_sizes import ValueRanges, int_oo
 
@@ -37,11 +38,11 @@ def declare_symbols(dimensions: Mapping[tuple[int, int], Dimension]) -> Iterator
         _declare(mode.shape_env, pytree.tree_leaves((positional, named)), dimensions)
         return fake_inputs
 
-    # `_trace` has imported the function under its own name, so both names are patched.
-    with (
-        replace_attribute(non_strict_utils, "make_fake_inputs", make_inputs),
-        replace_attribute(_trace, "make_fake_inputs", make_inputs),
-    ):
+    with contextlib.ExitStack() as stack:
+        # The tracer has imported the function under its own name, so both names are patched.
+        for module in (non_strict_utils, sys.modules.get(TRACER)):
+            if module is not None:
+                stack.enter_context(replace_attribute(module, "make_fake_inputs", make_inputs))
         yield
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 from torch._dynamo import config as dynamo_config
+from torch.export import _trace as tracing
 from torch.nn.modules import transformer
 
 _HOOKS = [name for name in vars(nn.Module()) if name.endswith("_hooks") or "_hooks_" in name]
@@ -91,7 +92,7 @@ def _torch() -> dict[str, Any]:
         "dispatch modes": torch._C._len_torch_dispatch_stack(),
         "RNNBase.get_expected_hidden_size": nn.RNNBase.get_expected_hidden_size,
         "_detect_is_causal_mask": transformer._detect_is_causal_mask,
-        "print of torch.export": vars(sys.modules["torch.export._trace"]).get("print", print),
+        "print of torch.export": vars(tracing).get("print", print),
         "kernels of lstm": dict(torch.ops.aten.lstm.input.py_kernels),
         "decomposition of lstm": torch._decomp.decomposition_table.get(torch.ops.aten.lstm.input),
         "fake kernels": list(sys.modules["torch._subclasses.fake_impls"].op_implementations_checks),

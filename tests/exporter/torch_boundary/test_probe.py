@@ -1,15 +1,18 @@
 """What happens with a torch that lacks private names."""
 
+import dataclasses
 import importlib
 import pathlib
+import sys
 import warnings
 
 import pytest
 import torch
 from torch import nn
+from torch.export import _trace
 
 import opsetta
-from opsetta.exporter.torch_boundary import probe
+from opsetta.exporter.torch_boundary import export_internals, probe
 
 FEATURES = [item for item in vars(probe).values() if isinstance(item, probe.Feature)]
 X = torch.ones(2, 3)
@@ -88,6 +91,22 @@ def test_a_name_that_is_gone_is_found_missing(monkeypatch):
             opsetta.export(nn.Linear(3, 3).eval(), X).verify()
     finally:
         forget()
+
+
+def test_direct_capture_does_not_import_the_compilers_of_torch_export(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch.export._trace", None)
+    forget()
+    try:
+        opsetta.export(nn.Linear(3, 3).eval(), X, capture="direct", dynamic_shapes=({0: "batch"},))
+        with pytest.raises(opsetta.OpsettaError, match="capturing with torch.export does not work"):
+            opsetta.export(nn.Linear(3, 3).eval(), X, capture="torch.export")
+    finally:
+        forget()
+
+
+def test_functions_of_operators_are_traced_with_the_settings_of_torch_export():
+    settings = dataclasses.asdict(_trace.DEFAULT_EXPORT_DYNAMO_CONFIG)
+    assert {name: export_internals.DYNAMO_SETTINGS.get(name) for name in settings} == settings
 
 
 def test_operators_are_not_decomposed_without_decompositions(lacking):

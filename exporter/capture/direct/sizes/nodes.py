@@ -39,6 +39,7 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         relation: for a comparison or a connection of booleans its operator and operands; else None.
         answer: the value of a boolean, once it is decided for all sizes that the guards allow.
         operation: for a twin, the name and the operands of the operation that gave it.
+        exceeded: the largest number that an integer is known to exceed; see `symbolic_numbers.exceeds`.
     """
 
     def __init__(
@@ -68,6 +69,7 @@ class SizeNode(numbers.SymNode):  # type: ignore[misc]
         self._hint = hint
         self._first_expression = expression
         self._expression = expression
+        self.exceeded: int | None = None
         self._undecided_at = -1
         self._number = None if polynomial is None else polynomial.number
         self._value_key: int | None = None

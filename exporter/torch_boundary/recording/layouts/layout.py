@@ -11,7 +11,7 @@ import torch
 
 from ...fake_tensors import FakeTensor
 from ...symbolic_numbers import Size as Size
-from ...symbolic_numbers import canonical_form, decide_condition
+from ...symbolic_numbers import canonical_form, decide_condition, exceeds
 
 
 # By identity, because layouts are keys of caches, and comparing symbolic sizes is slow.
@@ -109,12 +109,12 @@ def are_fakes(items: Sequence[object]) -> TypeGuard[Sequence[FakeTensor]]:
 
 def is_positive(size: Size) -> bool:
     """Whether a size is never 0."""
-    return decide_condition(size > 0) is True
+    return exceeds(size, 0)
 
 
 def is_above_1(size: Size) -> bool:
     """Whether a size is never 0 or 1."""
-    return decide_condition(size > 1) is True
+    return exceeds(size, 1)
 
 
 def has_single(sizes: Sequence[Size]) -> bool:

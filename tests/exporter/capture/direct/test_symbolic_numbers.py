@@ -16,6 +16,7 @@ import torch
 from hypothesis import given
 
 from opsetta.exporter.capture.direct.sizes.environment import SizeEnvironment
+from opsetta.exporter.torch_boundary import symbolic_numbers
 from opsetta.exporter.torch_boundary.symbolic_sizes import new_symbol
 
 EXAMPLE = (3, 7, 10)
@@ -241,3 +242,19 @@ def test_a_size_padded_to_a_multiple_has_a_short_form() -> None:
     assert padded * m // 7 == (n + 6) // 7 * m
     assert (n + 7 - n % 7) // 7 == n // 7 + 1
     assert not environment.guards
+
+
+@pytest.mark.parametrize("number", [-1, 0, 1, 3])
+def test_a_size_exceeds_what_it_exceeds_for_all_sizes(number: int) -> None:
+    _, _, (n, m, _) = environment_and_sizes()
+    sizes = (n, n * m, n - 2, n - m, n // 2, 3)
+    expected = [symbolic_numbers.decide_condition(item > number) is True for item in sizes]
+    assert [symbolic_numbers.exceeds(item, number) for item in sizes] == expected
+    assert [symbolic_numbers.exceeds(item, number) for item in sizes] == expected
+
+
+def test_a_size_keeps_the_number_that_it_exceeds(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, (n, m, _) = environment_and_sizes()
+    assert symbolic_numbers.exceeds(n * m, 1)
+    monkeypatch.setattr(symbolic_numbers, "decide_condition", lambda condition: None)
+    assert [symbolic_numbers.exceeds(m * n, number) for number in (0, 1, 2)] == [True, True, False]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -81,7 +80,7 @@ def traces_at(
 
 def tracer_of(model: torch.nn.Module, program: torch.export.ExportedProgram) -> Tracer:
     leaves = pytree.tree_flatten(((torch.ones(5, 4),), {}))[1]
-    return Tracer(model, program, leaves, contextlib.nullcontext)
+    return Tracer(model, program, leaves)
 
 
 def run_at(tracer: Tracer, rows: int) -> tuple[Trace, Trace]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,7 +13,8 @@ from torch.export import Dim
 
 import opsetta
 from opsetta.exporter.capture.sizes.trials.operator_trace import Trace
-from opsetta.exporter.capture.sizes.trials.trials import Tracer
+from opsetta.exporter.capture.sizes.trials.trials import Tracer, _ModuleState
+from opsetta.exporter.torch_boundary import capture_patches
 
 
 class Layers(torch.nn.Module):
@@ -55,7 +56,7 @@ def traces(model: torch.nn.Module, rows: int) -> tuple[Trace, Trace]:
     """The second run's trace of the model and of the graph."""
     example = torch.ones(5, 4)
     program = torch.export.export(model.eval(), (example,), dynamic_shapes=({0: Dim.AUTO},))
-    tracer = Tracer(model, program, pytree.tree_flatten(((example,), {}))[1], contextlib.nullcontext)
+    tracer = Tracer(model, program, pytree.tree_flatten(((example,), {}))[1])
     # Here the graph runs, also where it calls what the model calls.
     tracer._remaining_differences = 0
 
@@ -146,3 +147,43 @@ def test_an_assigned_size_is_a_constant_of_a_trial() -> None:
     assert program.dimensions["n"].minimum == 4
     for size in (4, 30):
         program.verify((torch.rand(size),))
+
+
+def test_the_trials_of_a_search_share_the_patches_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    patch, run = capture_patches.under_capture_patches, Tracer.run
+    monkeypatch.setattr(
+        capture_patches, "under_capture_patches", lambda packs: calls.append("patches") or patch(packs)
+    )
+    monkeypatch.setattr(Tracer, "run", lambda *args, **kwargs: calls.append("run") or run(*args, **kwargs))
+    opsetta.export(torch.nn.Linear(4, 4).eval(), (torch.ones(3, 4),), dynamic_shapes=({0: "rows"},))
+    assert calls == ["patches", "run", "run"]
+
+
+class Stateful(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.empty: dict[str, int] = {}
+        self.sizes = {"first": 1, "second": 2}
+        self.last_size = 0
+
+
+CHANGES: dict[str, Callable[[Any], object]] = {
+    "an attribute": lambda module: setattr(module, "last_size", 7),
+    "a new attribute": lambda module: setattr(module, "further_size", 7),
+    "a member": lambda module: module.sizes.update(first=7),
+    "an empty dict": lambda module: module.empty.update(first=7),
+    "the order": lambda module: module.sizes.update(first=module.sizes.pop("first")),
+    "a key": lambda module: module.sizes.update(third=module.sizes.pop("second")),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=CHANGES)
+def test_what_a_trial_changes_in_a_module_is_restored(change: Callable[[Any], object]) -> None:
+    module = Stateful()
+    state = _ModuleState([module])
+    for _ in range(2):
+        change(module)
+        state.restore()
+        assert list(module.sizes.items()) == [("first", 1), ("second", 2)]
+        assert (module.empty, module.last_size, hasattr(module, "further_size")) == ({}, 0, False)
