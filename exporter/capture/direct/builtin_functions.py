@@ -1,4 +1,7 @@
-"""Keeps `len(tensor)`, `int(number)` and `float(size)` in a model's code symbolic, unlike Python's own."""
+"""Keeps `len(tensor)`, `int(number)` and `float(size)` in a model's code symbolic, unlike Python's own.
+
+Sizes are of type `int` for `isinstance` and `type`, as in eager PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -17,6 +20,7 @@ from typing import Any
 
 import torch
 
+from ...torch_boundary.fake_tensors import FakeTensor, FunctionalTensor
 from ...torch_boundary.replacements.functions.repeated_lists import repeat_by
 from ...torch_boundary.state.module_tree import modules_of
 from ...torch_boundary.static_lookups import (
@@ -44,10 +48,15 @@ from .loops.recurrences import as_recurrences
 _OURS = __name__.removesuffix("capture.direct.builtin_functions")
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _modules: dict[str, weakref.WeakKeyDictionary[types.ModuleType, bool]] = {
-    name: weakref.WeakKeyDictionary() for name in ("int", "float", "list")
+    name: weakref.WeakKeyDictionary() for name in ("int", "float", "list", "type")
 }
 """Whether a function may be replaced in a module."""
-_CALLS = {"int": r"\bint\(", "float": r"\bfloat\(", "list": r"\blist\((reversed\()?range\("}
+_CALLS = {
+    "int": r"\bint\(",
+    "float": r"\bfloat\(",
+    "list": r"\blist\((reversed\()?range\(",
+    "type": r"\btype\(",
+}
 """The calls of a function that need its replacement."""
 
 
@@ -105,6 +114,33 @@ class _Integer(type):
     def __instancecheck__(cls, item: object) -> bool:
         # In eager PyTorch a size is an int, and models test for it.
         return isinstance(item, (builtins.int, torch.SymInt))
+
+
+def _is_instance(*args: Any) -> bool:
+    """Python's `isinstance`, for which a symbolic number also has the type that it has in eager PyTorch."""
+    item, classes = args
+    return isinstance(item, classes) or (
+        isinstance(item, tuple(_EAGER_TYPES)) and issubclass(_EAGER_TYPES[type(item)], classes)
+    )
+
+
+class _TypeOfTypes(type):
+    """Python's `type` for calls and `isinstance`; that of a number or tensor is the type in eager PyTorch."""
+
+    def __call__(cls, *args: Any, **kwargs: Any) -> object:
+        if len(args) != 1:
+            return builtins.type(*args, **kwargs)
+        own_type = builtins.type(args[0])
+        if own_type in (FakeTensor, FunctionalTensor):
+            return torch.nn.Parameter if isinstance(args[0], torch.nn.Parameter) else torch.Tensor
+        return _EAGER_TYPES.get(own_type, own_type)
+
+    def __instancecheck__(cls, item: object) -> bool:
+        return isinstance(item, builtins.type)
+
+
+class _Type(metaclass=_TypeOfTypes):
+    """The replacement of `type` in the modules that define a model."""
 
 
 class _RangeType(type):
@@ -197,6 +233,7 @@ def _divide_with_remainder(*args: Any) -> object:
 
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat)
+_EAGER_TYPES: dict[type, type] = {torch.SymInt: int, torch.SymFloat: float, torch.SymBool: bool}
 _LOG_OF_TWO = math.log(2)
 _LARGEST_POWER = 1 << 20
 _OF_MATH = {
@@ -250,7 +287,7 @@ def keep_symbolic(
     namespaces = [*_namespaces(model), *further_namespaces]
     originals: list[tuple[dict[str, object], dict[str, object]]] = []
     for space in namespaces:
-        functions: dict[str, Any] = {"len": _length}
+        functions: dict[str, Any] = {"len": _length, "isinstance": _is_instance}
         if has_dynamic_sizes:
             functions |= {
                 "range": _Range,
@@ -260,11 +297,11 @@ def keep_symbolic(
                 "zip": zip_members,
                 "sum": sum_members,
             }
-        replacements = {"int": _Int, "float": _Float, "list": _List} if has_dynamic_sizes else {}
+        replacements = {"int": _Int, "float": _Float, "list": _List, "type": _Type}
         functions |= {
             name: function
             for name, function in replacements.items()
-            if name not in space and _only_calls(space, name)
+            if has_dynamic_sizes and name not in space and _only_calls(space, name)
         }
         for name, function in functions.items():
             # A module that defines the name itself keeps its own function.
@@ -289,12 +326,28 @@ def keep_symbolic(
             space.pop(name, None)
 
 
+@contextlib.contextmanager
+def keep_types(model: torch.nn.Module) -> Iterator[None]:
+    """In the modules that define a model, give symbolic numbers the types that they have in eager PyTorch."""
+    changed = []
+    for space in _namespaces(model):
+        for name, function in (("isinstance", _is_instance), ("type", _Type)):
+            if name not in space and (name != "type" or _only_calls(space, name)):
+                space[name] = function
+                changed.append((space, name))
+    try:
+        yield
+    finally:
+        for space, name in changed:
+            del space[name]
+
+
 def _only_calls(space: dict[str, Any], name: str) -> bool:
     """Whether a module calls a function, and uses it in nothing but calls, `isinstance` and annotations.
 
     Args:
         space: its globals.
-        name: `int`, `float` or `list`.
+        name: `int`, `float`, `list` or `type`.
     """
     module = sys.modules.get(space.get("__name__", ""))
     is_module = module is not None and is_instance(module, types.ModuleType)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from ...captured_graph import dimensions
-from ...torch_boundary import capture_patches
+from ...torch_boundary import capture_patches, probe
 from ...torch_boundary.boundary import boundary
 from ..fx_import.captured_program import CapturedProgram, RecordedProgram
 from .direct_recordings import DirectRecordings
@@ -36,12 +36,21 @@ def capture_call(
     args, kwargs = call
     patches = functools.partial(_apply_patches, restoring, by, named)
     if by != "direct":
-        with patches():
+        with patches(), _kept_types(model, by):
             return torch.export.export(
                 model, args, kwargs, dynamic_shapes=specification, strict=by == "strict"
             )
     record_call = functools.partial(_record_call, model, args, kwargs, specification, source_lines)
     return DirectRecordings(record_call, patches, specialize).run()
+
+
+def _kept_types(model: torch.nn.Module, by: str) -> contextlib.AbstractContextManager[None]:
+    """What makes a size an `int` for the model. TorchDynamo does so by itself."""
+    if by == "strict" or not probe.has(probe.DIRECT_CAPTURE):
+        return contextlib.nullcontext()
+    from ..direct.builtin_functions import keep_types
+
+    return keep_types(model)
 
 
 def _apply_patches(
