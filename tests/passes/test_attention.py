@@ -12,8 +12,8 @@ import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from opsetta.passes.onnx_graph.fusions.attention.fuse_attention.fuse_attention import FuseAttention
-from opsetta.passes.onnx_graph.fusions.attention.fuse_attention.grouped_heads import GroupHeads
+from opsetta.passes.onnx_graph.fusions.attention.fuse_attention import FuseAttention
+from opsetta.passes.onnx_graph.fusions.attention.grouped_heads import GroupHeads
 from opsetta.passes.onnx_graph.shapes.split_batches import SplitBatchesEarly
 from opsetta.registration import Value
 

@@ -12,8 +12,8 @@ import onnx_ir as ir
 import pytest
 from onnx.reference import ReferenceEvaluator
 
-from opsetta.passes.onnx_graph.fusions.attention.fuse_attention.causal_attention import ReadCausalMasks
-from opsetta.passes.onnx_graph.fusions.attention.fuse_attention.fuse_attention import FuseAttention
+from opsetta.passes.onnx_graph.fusions.attention.causal_attention import ReadCausalMasks
+from opsetta.passes.onnx_graph.fusions.attention.fuse_attention import FuseAttention
 from opsetta.passes.onnx_graph.fusions.refined_shapes import RefineShapes
 from opsetta.passes.onnx_graph.simplification.nan_replacements import RemoveNaNReplacements
 from opsetta.registration import Value

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.onnx_graph.fusions.attention.fuse_attention.repeated_heads import GatherHeads
+from opsetta.passes.onnx_graph.fusions.attention.repeated_heads import GatherHeads
 from opsetta.passes.onnx_graph.shapes.adjacent_slices import SplitSlices
 from opsetta.passes.onnx_graph.shapes.concatenated_zeros import PadConcatenated
 from opsetta.passes.onnx_graph.shapes.late_broadcasts import BroadcastLate, BroadcastNamed

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from opsetta.passes.onnx_graph.fusions.attention.fuse_attention.grouped_heads import GroupHeads
+from opsetta.passes.onnx_graph.fusions.attention.grouped_heads import GroupHeads
 from opsetta.registration import Value
 
 from .graph_case import Case, numbers

@@ -9,7 +9,7 @@ from typing import Any
 import onnx_ir as ir
 import pytest
 
-from opsetta.passes.onnx_graph.fusions.attention.fuse_attention.joint_heads import JoinHeads
+from opsetta.passes.onnx_graph.fusions.attention.joint_heads import JoinHeads
 from opsetta.passes.onnx_graph.products.parallel_layers import JoinLayers
 from opsetta.passes.onnx_graph.shapes.gated_reshapes import ReshapeFactors
 from opsetta.passes.onnx_graph.shapes.leading_ones import KeepLeadingOnes

@@ -172,7 +172,7 @@ def test_a_factory_and_a_file_are_quantized(run, folder):
         ("export --hf none -o x", "there is no folder 'none'"),
         ("export --hf gpt2 -o x --block-size 32", "need --quantize"),
         ("export --hf gpt2 -o x --quantize int4 --block-size 24", "power of two"),
-        ("convert none.onnx -o x.onnx --quantize int3", "'int8' or 'int4'"),
+        ("convert none.onnx -o x.onnx --quantize int3", "'int8', 'int4' or 'q4_0'"),
         ("generate gpt2 w5 --stream --json", "--stream cannot be combined with --json"),
         ("generate gpt2 w5 --system w6", "--system needs --chat"),
         ("generate gpt2 w5 --top-k 4", "--top-k is for sampling: pass --sample, too"),
