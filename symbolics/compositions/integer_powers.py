@@ -51,7 +51,7 @@ def power_of_integers(g: GraphContext, base: Value, exponent: Value) -> Value:
     # The operands are broadcast before the iterations.
     ones = g.op("Add", g.op("Add", g.op("Mul", base, 0), g.op("Mul", exponent, 0)), 1)
     values = [ones, g.op("Mul", base, ones), g.op("Mul", remaining, ones)]
-    bits = None if exponents is None else int(np.abs(exponents.astype(object)).max(initial=0)).bit_length()
+    bits = None if exponents is None else max(map(abs, exponents.ravel().tolist()), default=0).bit_length()
     if bits is not None and bits <= _MOST_UNROLLED_BITS:
         for _ in range(bits):
             values = _multiply_by_bit(g, *values)

@@ -59,12 +59,13 @@ def prepare_source(source: ir.Model, bounds: Bounds) -> None:
 
 
 def check_interface(model: ir.Model) -> None:
-    """Refuse a model that no runtime loads, whatever its nodes are.
+    """Refuse a model of which nothing would be left, or that no runtime loads.
 
     Raises:
-        GraphError: it has no outputs, or an input has no type.
+        GraphError: it has neither outputs nor nodes without outputs, such as a custom Print; or an input has
+            no type.
     """
-    if not model.graph.outputs:
+    if not model.graph.outputs and all(node.outputs for node in model.graph):
         raise GraphError("the model has no outputs")
     types = carried_by(model).types
     for value in model.graph.inputs:

@@ -477,7 +477,8 @@ LIBRARIES = {"torch", "onnxruntime", "sympy", "onnx_ir", "onnx", "numpy"}
     ],
 )
 def test_commands_import_only_the_libraries_that_they_need(arguments, absent, tmp_path):
-    graph = helper.make_graph([], "g", [helper.make_tensor_value_info("x", TensorProto.FLOAT, None)], [])
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [x], [y])
     onnx.save(helper.make_model(graph), tmp_path / "m.onnx")
     code = (
         "import sys\n"
