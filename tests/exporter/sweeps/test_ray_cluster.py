@@ -1,4 +1,7 @@
-"""Jobs on a Ray cluster of two nodes: a worker and a node are lost on the way, and no row is."""
+"""Jobs on a Ray cluster of two nodes: a worker and a node are lost on the way, and no row is.
+
+Of these, quick runs take those without a cluster, which takes ten seconds to start.
+"""
 
 import collections
 
@@ -28,7 +31,7 @@ def executions(log):
     return collections.Counter(map(int, log.read_text().split()))
 
 
-@pytest.mark.sweep  # Ray takes ten seconds to notice that its worker died.
+@pytest.mark.sweep
 def test_a_result_that_was_computed_and_not_reported_is_computed_again(cluster, tmp_path):
     log, mark = tmp_path / "log", tmp_path / "mark"
     of_the_server = "open(f'/proc/{__import__(\"os\").getppid()}/stat').read().split()[3]"
@@ -43,6 +46,7 @@ def test_a_result_that_was_computed_and_not_reported_is_computed_again(cluster, 
     assert executions(log) == {0: 2, 1: 1}
 
 
+@pytest.mark.sweep
 def test_jobs_of_a_killed_node_run_on_the_other(cluster, tmp_path):
     opened, second = cluster
     log = tmp_path / "log"
