@@ -27,7 +27,7 @@ def names_in(folder: str) -> list[str]:
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         # A folder may be another process's, and vanish while this one looks for graphs.
         return [entry.name for entry in entries if not entry.is_dir(follow_symlinks=False)]
-    # A folder may be writable but not readable.
+    # The folder cannot be listed: it may be writable but not readable.
     return []
 
 
@@ -58,7 +58,7 @@ def graphs_in(folder: str) -> list[str]:
 
 
 def find_mentions(paths: Iterable[str], needles: Iterable[bytes]) -> set[bytes]:
-    """Return the texts that some graph contains, or all texts if a graph cannot be read."""
+    """The needles that at least one of the graphs contains; all of them if a graph cannot be read."""
     missing = set(needles)
     named: set[bytes] = set()
     for path in paths:

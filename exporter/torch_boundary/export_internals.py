@@ -5,12 +5,9 @@ None of them imports the module that traces for torch.export, because it imports
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import warnings
-from collections.abc import Iterator
 
-import torch
 from torch._dynamo import config as dynamo_config
 from torch._export import non_strict_utils
 from torch._export.passes.lift_constants_pass import ConstantAttrMap, lift_constants_pass
@@ -62,15 +59,3 @@ _SETTINGS: dict[str, object] = {
 }
 DYNAMO_SETTINGS = {name: value for name, value in _SETTINGS.items() if hasattr(dynamo_config, name)}
 """The settings with which torch.export lets TorchDynamo trace the functions of higher-order operators."""
-
-
-@contextlib.contextmanager
-def without_backends() -> Iterator[None]:
-    """Within the context, composite operators consist of those that do not depend on a library's kernels."""
-    backends = (torch.backends.mkldnn, torch.backends.nnpack, torch.backends.cudnn)
-    enabled = [backend.set_flags(False) for backend in backends]
-    try:
-        yield
-    finally:
-        for backend, flags in zip(backends, enabled, strict=True):
-            backend.set_flags(*flags)

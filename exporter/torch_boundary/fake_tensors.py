@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_tra
 
 from . import probe
 from .operators.overloads import OpOverload
-from .process.silence import ignore_warnings
+from .process.process_state import without_backends
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -74,10 +74,8 @@ def trace(
     # Constants of the function have data.
     mode.allow_non_fake_inputs, allowed = True, mode.allow_non_fake_inputs
     try:
-        # Whether NNPACK or oneDNN computes a convolution depends on the size of its batch, but its result
-        # does not. torch warns of another flag when it sets that of oneDNN.
-        flags = torch.backends.nnpack.flags(enabled=False), torch.backends.mkldnn.flags(enabled=False)
-        with mode, torch.no_grad(), ignore_warnings(), flags[0], flags[1]:
+        # Whether a library computes a convolution depends on the size of its batch, but its result does not.
+        with mode, torch.no_grad(), without_backends():
             make = make_fx(
                 function, dict(decompositions or {}), tracing_mode="symbolic", _allow_non_fake_inputs=True
             )

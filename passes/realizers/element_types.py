@@ -244,7 +244,7 @@ class _TypeConversion:
         return self._casts[key]
 
     def _source_of_cast(self, value: ir.Value) -> ir.Value:
-        """What a Cast to FLOAT reads, for another Cast to read instead; for other values, the value."""
+        """The input of the Cast that computes a value if another Cast may read that input; else the value."""
         producer = value.producer()
         if producer is None or producer.op_type != "Cast" or producer.domain or self._is_excluded(producer):
             return value

@@ -304,8 +304,7 @@ def _absence(op_type: str, opset: int, domain: str) -> str:
 
 
 def _attribute_problem(node: ir.Node, facts: _Facts) -> str | None:
-    attributes = node.attributes.data
-    for name, attribute in attributes.items():
+    for name, attribute in node.attributes.data.items():
         formal = facts.attributes.get(name)
         if formal is None:
             if name.startswith(_INTERNAL):
@@ -324,26 +323,24 @@ def _attribute_problem(node: ir.Node, facts: _Facts) -> str | None:
             return f"its {name} is {number}, which it may not be"
         elif formal.least is not None and numbers.is_below(attribute.value, formal.least):
             return f"its {name} must be {formal.least} or more, not {attribute.value}"
-    for name in facts.required_attributes:
-        if name not in attributes:
-            return f"it needs the attribute '{name}'"
-    return None
+    return _missing_attribute(node, facts)
 
 
 def _type_problem(name: str, actual: ir.AttributeType, formal: ir.AttributeType) -> str:
     return f"its attribute '{name}' is of type {actual.name}, not {formal.name}"
 
 
+def _missing_attribute(node: ir.Node, facts: _Facts) -> str | None:
+    missing = next((name for name in facts.required_attributes if name not in node.attributes), None)
+    return None if missing is None else f"it needs the attribute '{missing}'"
+
+
 def _structure_problem(node: ir.Node, facts: _Facts) -> str | None:
-    attributes = node.attributes.data
-    for name, attribute in attributes.items():
+    for name, attribute in node.attributes.data.items():
         formal = facts.attributes.get(name)
         if formal is not None and attribute.type != formal.type:
             return _type_problem(name, attribute.type, formal.type)
-    for name in facts.required_attributes:
-        if name not in attributes:
-            return f"it needs the attribute '{name}'"
-    return _count_problem(node, facts)
+    return _missing_attribute(node, facts) or _count_problem(node, facts)
 
 
 def _count_problem(node: ir.Node, facts: _Facts) -> str | None:

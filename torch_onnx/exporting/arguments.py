@@ -98,7 +98,9 @@ def _split_arguments(
 
 
 def _check_keywords(model: object, leading: Sequence[object], last: Mapping[str, object]) -> None:
-    """Refuse a dict at the end of `args` that is an argument of the model, as torch.onnx does.
+    """Refuse a dict at the end of `args` that the model takes as an argument, not as keywords.
+
+    torch.onnx refuses it, too.
 
     Raises:
         UsageError: the model does not take the dict's keys as keywords, but the dict as an argument.

@@ -15,7 +15,7 @@ import re
 import sys
 import types
 import weakref
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -283,63 +283,65 @@ def keep_symbolic(
         further_namespaces: the globals of further modules that convert sizes to numbers.
         captured_recurrences: see `as_recurrences`, whose result the context returns.
     """
-    changed: list[tuple[dict[str, object], str]] = []
     namespaces = [*_namespaces(model), *further_namespaces]
-    originals: list[tuple[dict[str, object], dict[str, object]]] = []
-    for space in namespaces:
-        functions: dict[str, Any] = {"len": _length, "isinstance": _is_instance}
-        if has_dynamic_sizes:
-            functions |= {
-                "range": _Range,
-                "enumerate": count_members,
-                "divmod": _divide_with_remainder,
-                "reversed": reverse_members,
-                "zip": zip_members,
-                "sum": sum_members,
-            }
-        replacements = {"int": _Int, "float": _Float, "list": _List, "type": _Type}
+    functions: dict[str, Any] = {"len": _length, "isinstance": _is_instance}
+    if has_dynamic_sizes:
         functions |= {
-            name: function
-            for name, function in replacements.items()
-            if has_dynamic_sizes and name not in space and _only_calls(space, name)
+            "range": _Range,
+            "enumerate": count_members,
+            "divmod": _divide_with_remainder,
+            "reversed": reverse_members,
+            "zip": zip_members,
+            "sum": sum_members,
+            "int": _Int,
+            "float": _Float,
+            "list": _List,
+            "type": _Type,
         }
-        for name, function in functions.items():
-            # A module that defines the name itself keeps its own function.
-            if name not in space:
-                space[name] = function
-                changed.append((space, name))
-        roots = {name: _ROOTS[id(item)] for name, item in space.items() if id(item) in _ROOTS}
-        roots = roots if has_dynamic_sizes else {}
-        originals.append((space, {name: space[name] for name in roots}))
-        space.update(roots)
-    recurrences = as_recurrences(model, namespaces, captured_recurrences)
-    try:
-        with (
-            repeat_by(repeat_number),
-            recurrences if has_dynamic_sizes else contextlib.nullcontext(()) as kept,
-        ):
+    with _replace_functions(namespaces, functions), repeat_by(repeat_number):
+        if not has_dynamic_sizes:
+            yield ()
+            return
+        with _replace_roots(namespaces), as_recurrences(model, namespaces, captured_recurrences) as kept:
             yield kept
+
+
+def keep_types(model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+    """In the modules that define a model, give symbolic numbers the types that they have in eager PyTorch."""
+    return _replace_functions(_namespaces(model), {"isinstance": _is_instance, "type": _Type})
+
+
+@contextlib.contextmanager
+def _replace_functions(
+    namespaces: Iterable[dict[str, object]], functions: Mapping[str, Any]
+) -> Iterator[None]:
+    """Replace functions of Python in modules that define no such name, and only call those of `_CALLS`."""
+    changed: list[tuple[dict[str, object], str]] = []
+    for space in namespaces:
+        names = [name for name in functions if name not in space]
+        for name in [name for name in names if name not in _CALLS or _only_calls(space, name)]:
+            space[name] = functions[name]
+            changed.append((space, name))
+    try:
+        yield
     finally:
-        for space, members in originals:
-            space.update(members)
         for space, name in changed:
             space.pop(name, None)
 
 
 @contextlib.contextmanager
-def keep_types(model: torch.nn.Module) -> Iterator[None]:
-    """In the modules that define a model, give symbolic numbers the types that they have in eager PyTorch."""
-    changed = []
-    for space in _namespaces(model):
-        for name, function in (("isinstance", _is_instance), ("type", _Type)):
-            if name not in space and (name != "type" or _only_calls(space, name)):
-                space[name] = function
-                changed.append((space, name))
+def _replace_roots(namespaces: Iterable[dict[str, object]]) -> Iterator[None]:
+    """Replace `math`, and the functions of it that modules have imported."""
+    originals: list[tuple[dict[str, object], dict[str, object]]] = []
+    for space in namespaces:
+        roots = {name: _ROOTS[id(item)] for name, item in space.items() if id(item) in _ROOTS}
+        originals.append((space, {name: space[name] for name in roots}))
+        space.update(roots)
     try:
         yield
     finally:
-        for space, name in changed:
-            del space[name]
+        for space, members in originals:
+            space.update(members)
 
 
 def _only_calls(space: dict[str, Any], name: str) -> bool:

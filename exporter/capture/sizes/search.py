@@ -418,8 +418,8 @@ class Search:
                 return _OTHER_RANK, ""
             if self._tracer.has_other_results(model, graph):
                 return failure
-            # An exception that the model does not raise at the example's sizes is about these sizes. A trial
-            # at the example's sizes may end in another one, where the model reads a value of a fake tensor.
+            # The trial at the example's sizes may raise an exception too, such as for a value that the model
+            # reads from a fake tensor. An exception of another type comes from the sizes of this trial.
             is_raised = model.error is not None and not isinstance(model.error, NotRun)
             if is_raised and type(model.error) is not type(self._base_traces[0].error):
                 return failure

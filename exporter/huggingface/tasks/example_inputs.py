@@ -194,7 +194,7 @@ def _pixel_mask(source: TaskModel, axes: Axes) -> torch.Tensor:
 
 
 def _large_image(source: TaskModel, axes: Axes) -> torch.Tensor:
-    """The images in the size of a second encoder."""
+    """The images in the size that a second encoder, for high resolution, reads."""
     config = source.config.high_res_vision_config
     return random_tensor(
         _SIZES[axes[0]], config.num_channels, config.image_size, config.image_size, dtype=source.model.dtype
@@ -202,7 +202,7 @@ def _large_image(source: TaskModel, axes: Axes) -> torch.Tensor:
 
 
 def _instructions(source: TaskModel, axes: Axes) -> torch.Tensor:
-    """Tokens for the part of a model that asks images for something, by its own vocabulary."""
+    """Tokens for the Q-Former, the part of a model that reads images by a text, in its own vocabulary."""
     return _tokens(dataclasses.replace(source, config=source.config.qformer_config), axes)
 
 

@@ -76,6 +76,18 @@ def close_vmaps() -> Iterator[None]:
             _functorch._vmap_decrement_nesting()
 
 
+@contextlib.contextmanager
+def without_backends() -> Iterator[None]:
+    """Within the context, composite operators consist of those that do not depend on a library's kernels."""
+    backends = (torch.backends.mkldnn, torch.backends.nnpack, torch.backends.cudnn)
+    enabled = [backend.set_flags(False) for backend in backends]
+    try:
+        yield
+    finally:
+        for backend, flags in zip(backends, enabled, strict=True):
+            backend.set_flags(*flags)
+
+
 def torch_loggers() -> list[logging.Logger]:
     """The loggers of torch that exist now."""
     # A copy, because another thread may create a logger during the loop.

@@ -29,10 +29,10 @@ class _RecordedSides(torch.fx.Interpreter):
 
 
 class _Shapes(_RecordedSides):
-    """Runs a loop's body for the shapes of its results, where the lists that it reads may be empty."""
+    """Runs a loop's body once to learn the shapes of its results; lists that it reads may be empty."""
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        """Run a node; an element of an empty list has any values."""
+        """Run a node. Reading from an empty list gives a tensor with arbitrary values."""
         if n.target is torch.ops.aten.select.int:
             (tensor, axis, *_), _ = self.fetch_args_kwargs_from_env(n)
             if tensor.shape[axis] == 0:

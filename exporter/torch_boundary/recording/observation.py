@@ -18,9 +18,8 @@ from ..dispatch import (
     mode_stack_state_for_pre_dispatch,
     set_included,
 )
-from ..export_internals import without_backends
 from ..operators.overloads import Args, Kwargs, OpOverload
-from ..process.process_state import replace_attribute
+from ..process.process_state import replace_attribute, without_backends
 
 
 @contextlib.contextmanager

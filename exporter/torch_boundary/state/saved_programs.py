@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 
 import torch
 
 from .. import probe
 from ..boundary import boundary
 from ..process.process_state import replace_attribute
+from ..process.silence import suppress_logs
 
 _CPU = torch.device("cpu")
 
@@ -22,13 +22,8 @@ def load_program(path: str) -> torch.export.ExportedProgram:
     `map_location`, and fails for tensors of a device that the machine lacks.
     """
     # torch logs the traceback of its first attempt before it tries the format of older releases.
-    log = logging.getLogger("torch.export")
-    before = log.disabled
-    log.disabled = True
-    try:
+    with suppress_logs():
         return _load(path)
-    finally:
-        log.disabled = before
 
 
 def _load(path: str) -> torch.export.ExportedProgram:

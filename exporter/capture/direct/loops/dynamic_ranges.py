@@ -248,6 +248,7 @@ def sequence_of(func: object, tensor: torch.Tensor, *args: Any, **kwargs: Any) -
     """What `unbind` or `split` gives of such a tensor, for code that runs over it; else None."""
     if func not in (torch.split, torch.Tensor.split):
         return slices_of(tensor, *args, **kwargs)
+    # torch passes the length by position, also where the caller names it.
     length, dim = [*args, *kwargs.values(), 0][:2]
     loops = _loops_over(tensor, dim)
     if loops is None or type(length) is not int or length <= 0 or not is_iterated("split"):
@@ -344,7 +345,7 @@ def dynamic_length(item: Any) -> object:
             return loops.length(item)
     method = inspect.getattr_static(type(item), "__len__", None)
     if isinstance(method, types.FunctionType):
-        # Python's `len` makes a number of a size that such a method returns.
+        # `len` would turn a symbolic size that `__len__` returns into a plain number.
         length: object = method(item)
         if isinstance(length, torch.SymInt) or (type(length) is int and length >= 0):
             return length

@@ -377,7 +377,7 @@ class _ModuleState:
         """Restore what has changed."""
         for members in filter(None, self._empty):
             members.clear()
-        # Most runs change nothing, which one comparison of all members shows in a tenth of the time.
+        # Most runs change nothing. Comparing all dicts at once shows this ten times faster than one by one.
         if _are_same_dicts(self._filled, self._copies):
             return
         for members, before in zip(self._filled, self._copies, strict=True):

@@ -35,7 +35,7 @@ STORED_TYPES: Mapping[ir.DataType, type[np.generic]] = {
     ir.DataType.FLOAT16: np.float32,
     ir.DataType.BFLOAT16: np.float32,
 }
-"""Constants of these types are stored as 8-bit integers."""
+"""The types in which constants of other types are stored, because the runtime lacks those."""
 _EXCHANGED = {"Greater": "Less", "GreaterOrEqual": "LessOrEqual"}
 """What an operator is with its operands exchanged."""
 REDUCTIONS = {

@@ -15,12 +15,16 @@ from .....registration import PlanError
 from .....registration.schemas import operator_schema
 from . import device_arithmetic, device_attention, device_copies, device_normalization, device_products
 
-# Of each operator the operands, with a letter for each input, and after > for each output: f float32, r
-# float32 or float64, n numbers, d numbers or float64, e numbers or bool, i int32 or int64, l int64, o
-# bool, m float32 or bool, q 8-bit integers, s int32 or those, b these or constants of 4 bits, c what
-# Cast gives, h these or constants of 4 or 16 bits, x any type, T, U, V the type of input 0, 1, 2, -
-# omitted. Digits state the ranks, ! an operand whose value is known, ? an optional one, * any number of
-# further ones. Then the attributes, with the texts that one may have.
+# Operators, their operands, and their attributes with the texts that one may have. The operands are a letter
+# for each input and, after >, for each output:
+#   f float32               r float32 or float64      n numbers                d numbers or float64
+#   e numbers or bool       i int32 or int64          l int64                  o bool
+#   m float32 or bool       q 8-bit integers          s int32 or 8-bit integers
+#   b as s, or a constant of 4 bits                   c what Cast gives
+#   h as c, or a constant of 4 or 16 bits             x any type
+#   T U V the type of input 0, 1, 2                   - omitted
+# Digits after a letter are the ranks that the operand may have. A ! means that its value must be known, a ?
+# that it is optional, and a * that any number of such operands may follow.
 _ROWS = (
     ("Abs Relu Sign", "n>T", ""),
     (

@@ -1,1 +1,1 @@
-"""Recognises attention that is written out: its scores, masks, heads and keys."""
+"""Recognizes attention that is written as separate operators: scores, masks, heads and keys."""
