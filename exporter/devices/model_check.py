@@ -67,7 +67,7 @@ def check_everywhere(model: ir.Model, invalid: Sequence[InvalidNode], *, run: bo
             may take any time and memory, also while it is loaded.
     """
     runtime = error_text = ""
-    skipped = "pass --run, or run=True"
+    skipped = "pass --run (in Python, run=True)"
     if run:
         try:
             import onnxruntime

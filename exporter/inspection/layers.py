@@ -16,6 +16,18 @@ from ..running.verification import TOLERANCES, OutputReport, compare
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 
 
+def _value_read(value: ir.Value) -> ir.Value:
+    """The dequantized value if nodes read the value only through QuantizeLinear and DequantizeLinear."""
+    current = value
+    for operator in ("QuantizeLinear", "DequantizeLinear"):
+        consumers = current.consumers()
+        if current.is_graph_output() or {node.op_type for node in consumers} != {operator}:
+            return value
+        # Of several pairs, which quantizers write for several consumers, the first stands for all.
+        current = consumers[0].outputs[0]
+    return current
+
+
 def compare_layers(
     first: ir.Model,
     second: ir.Model,
@@ -27,6 +39,9 @@ def compare_layers(
     runtimes: tuple[str, str] = ("onnxruntime", "onnxruntime"),
 ) -> tuple[OutputReport, ...]:
     """The errors of all tensors that both models compute under one name, in the order of the first.
+
+    A tensor that is quantized before any other node reads it counts as what those nodes read: quantizers fold
+    a Relu into the range, and the tensor of its name is then that before the Relu.
 
     Args:
         feed: arrays by the names of the first model's inputs; the second takes them in order.
@@ -41,7 +56,7 @@ def compare_layers(
     sources = source_of(first, bounds), source_of(second, bounds)
     tables = [
         {
-            str(value.name): value
+            str(value.name): _value_read(value)
             # An input that is an output has no node.
             for value in (*(v for node in source.graph for v in node.outputs), *source.graph.outputs)
             if value.name and value.dtype is not None

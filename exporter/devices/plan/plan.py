@@ -18,10 +18,8 @@ from ...files.reading import TRUSTED, Bounds
 from ...lowering.conversion.preparation import copy_of, prepare_source
 from ...running.model_inputs import inputs_of_model
 from ..memory_amounts import LOWEST
-from .c_program.application import build_application
 from .declared_sizes import check_declared_sizes
 from .forms import c_form, json_form
-from .forms.saving import save_plan
 from .graph_plan import plan_graph
 from .memories import distribute_buffers
 from .options import PlanOptions
@@ -65,6 +63,9 @@ class Plan(PlanFacts):
             UsageError: the prefix is no identifier of C.
             ModelFileError: the folder cannot be written.
         """
+        # Most plans are only looked at: what writes files is loaded by what is written.
+        from .forms.saving import save_plan
+
         save_plan(self, folder, html=html, prefix=prefix)
 
     def build(self, folder: str | bytes | os.PathLike[str]) -> None:
@@ -74,6 +75,8 @@ class Plan(PlanFacts):
             PlanError: sizes are formulas, the opset is below 13, or the runtime lacks operators of the model.
             ModelFileError: the folder cannot be written.
         """
+        from .c_program.application import build_application
+
         build_application(self, folder)
 
 

@@ -144,6 +144,30 @@ net (float[n, 3] x) => (float[n, 3] scores) {
 """
 
 
+def test_layers_of_a_quantized_file_are_compared_as_their_readers_see_them(tmp_path):
+    """A quantizer folds a Relu into the range, so that the tensor of its name is the one before it."""
+    float_text = """
+    <ir_version: 8, opset_import: ["" : 13]>
+    net (float[4] x) => (float[4] y) { c = Neg(x)  r = Relu(c)  y = Abs(r) }
+    """
+    quantized_text = """
+    <ir_version: 8, opset_import: ["" : 13]>
+    net (float[4] x) => (float[4] y)
+    <float scale = {0.5}, uint8 zero = {0}>
+    {
+      r = Neg(x)
+      q = QuantizeLinear(r, scale, zero)
+      d = DequantizeLinear(q, scale, zero)
+      y = Abs(d)
+    }
+    """
+    first, second = (
+        store(tmp_path / f"{i}.onnx", text) for i, text in enumerate((float_text, quantized_text))
+    )
+    reports = first.compare_layers(second, {"x": np.array([-1, 2, -3, 4], np.float32)})
+    assert [(report.name, report.max_absolute_error) for report in reports] == [("r", 0), ("y", 0)]
+
+
 def test_layers_show_where_two_runtimes_part(tmp_path, run, monkeypatch):
     """Each runtime has random numbers of its own."""
     store(tmp_path / "r.onnx", RUNTIMES.replace("OPERATOR", "Add"))
