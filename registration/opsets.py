@@ -14,7 +14,7 @@ OPSET_RANGE = f"{MINIMUM_OPSET} to {MAXIMUM_OPSET}"
 """The opsets that can be written, for messages."""
 
 BASE_OPSET = 9
-"""The opset of the base symbolic functions; later opsets inherit from it."""
+"""The opset under which most symbolic functions are registered; all opsets use them, 7 and 8 too."""
 
 
 def check_opset(opset: object) -> int:

@@ -94,8 +94,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave what is marked `sweep`, and further variants of costly tests, to full runs."""
-    if config.getoption("--sweep"):
+    """Leave what is marked `sweep`, and further variants of costly tests, to full runs.
+
+    Tests that are chosen by `-k` or by their own names run with all variants.
+    """
+    if config.getoption("--sweep") or config.option.keyword or any("::" in path for path in config.args):
         return
     quick = [item for item in items if not item.get_closest_marker("sweep")]
     variants = collections.defaultdict[str, list[pytest.Item]](list)

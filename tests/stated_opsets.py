@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import pathlib
 import re
 
@@ -33,6 +34,7 @@ def states_range(text: str) -> bool:
 
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(description=__doc__).parse_args()
     for path in PATHS:
         text = (ROOT / path).read_text(encoding="utf-8")
         if with_current_range(text) != text:

@@ -301,3 +301,9 @@ def _first_positions(g: GraphContext, inverse: Value, length: Size, count: Size)
     # Other elements get a position beyond the last one, so that the minimum ignores them.
     candidates = g.op("Where", is_equal, numbers, g.constant(count, DataType.INT64))
     return g.call("aten::amin", candidates, [1], False)
+
+
+@onnx_symbolic("before11::Scatter")
+def scatter(g: GraphContext, data: Value, indices: Value, updates: Value, axis: int = 0) -> Value:
+    """ScatterElements since 11."""
+    return g.op("ScatterElements", data, indices, updates, axis=axis)

@@ -1,6 +1,7 @@
 """Seed bugs into symbolic functions, one at a time, and count how many the tests find.
 
-    python -m tests.mutations [--count 40] [--seed 0] [--workers N] [--limit N] [-- PYTEST_ARGUMENTS]
+    python -m tests.mutations [--functions PATH] [--count 40] [--seed 0] [--workers N] [--limit N]
+        [-- PYTEST_ARGUMENTS]
 
 Every bug is one operator or one constant of one function, in a copy of the repository. A first run of the
 tests notes which of them reach which of the functions; then each bug is tried with the tests that reach it,
@@ -112,13 +113,18 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument(
+        "--functions", default="symbolics", help="the file or folder of symbolic functions that get bugs"
+    )
     parser.add_argument("--count", type=int, default=40, help="how many functions get a bug")
     parser.add_argument("--seed", type=int, default=0, help="which functions, and which bugs")
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--limit", type=int, default=200, help="the most tests that are run for one bug")
     parser.add_argument("pytest", nargs="*", help="arguments of pytest, after `--`")
     options = parser.parse_args()
-    chosen = mutants(ROOT, options.count, options.seed)
+    if not (ROOT / options.functions).exists():
+        parser.error(f"there is no file or folder {options.functions!r} in the repository")
+    chosen = mutants(ROOT, options.count, options.seed, options.functions)
     found = 0
     begin = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="opsetta-mutations-") as temporary:

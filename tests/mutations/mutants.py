@@ -77,22 +77,26 @@ def _functions(tree: ast.Module) -> Iterator[ast.FunctionDef]:
     yield from (node for node in tree.body if isinstance(node, ast.FunctionDef))
 
 
-def mutants(root: pathlib.Path, count: int, seed: int) -> list[Mutant]:
-    """So many mutants of the symbolic functions below a folder, at most one per function.
+def mutants(root: pathlib.Path, count: int, seed: int, part: str = "symbolics") -> list[Mutant]:
+    """So many mutants of the symbolic functions of a repository, at most one per function.
 
     The choice depends on the files and the seed alone.
+
+    Args:
+        part: the folder or file, relative to the repository, whose functions are changed.
     """
-    functions = list(mutants_of_functions(root))
+    functions = list(mutants_of_functions(root, part))
     generator = random.Random(seed)
     generator.shuffle(functions)
     return [generator.choice(choices) for choices in functions[:count]]
 
 
 @functools.cache
-def mutants_of_functions(root: pathlib.Path) -> tuple[list[Mutant], ...]:
-    """All mutants of each symbolic function below a folder that has some, in the order of the files."""
+def mutants_of_functions(root: pathlib.Path, part: str = "symbolics") -> tuple[list[Mutant], ...]:
+    """All mutants of each symbolic function of a folder or file, in the order of the files."""
     found: list[list[Mutant]] = []
-    for path in sorted((root / "symbolics").rglob("*.py")):
+    folder = root / part
+    for path in sorted(folder.rglob("*.py")) if folder.is_dir() else [folder]:
         text = path.read_text(encoding="utf-8")
         for function in _functions(ast.parse(text)):
             documented = ast.get_docstring(function) is not None

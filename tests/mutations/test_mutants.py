@@ -27,6 +27,11 @@ def test_the_choice_depends_on_the_seed_alone():
     assert chosen == mutants(ROOT, 5, 1)
 
 
+def test_the_functions_of_one_file_are_chosen():
+    path = "symbolics/aten/opset9/elementwise/pointwise.py"
+    assert {mutant.path for mutant in mutants(ROOT, 5, 0, path)} == {path}
+
+
 def test_tests_of_conversion_are_always_chosen():
     assert with_conversion(["tests/parity", "-q"]) == ["tests/parity", "-q", CONVERSION]
     assert with_conversion(["tests/models/zoo.py::x"])[-1] == CONVERSION

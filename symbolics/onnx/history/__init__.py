@@ -1,1 +1,1 @@
-"""What changed between versions of ONNX operators: meanings, implied arguments and old attributes."""
+"""What versions of ONNX operators imply for arguments that they lack, and attributes of the oldest ones."""

@@ -1,4 +1,4 @@
-"""Activations below the opsets at which their operators begin, and for element types without kernels."""
+"""Activations whose operators begin or change at an opset, and for element types without kernels."""
 
 import math
 
@@ -58,6 +58,17 @@ def _register_softmax(op_type: str) -> None:
         perm[dim], perm[-1] = perm[-1], perm[dim]
         result = g.op(op_type, g.op("Transpose", input, perm=perm), axis=rank - 1)
         return g.op("Transpose", result, perm=perm)
+
+    @onnx_symbolic(f"before13::{op_type}")
+    def over_rows(g: GraphContext, input: Value, axis: int = 1) -> Value:
+        rank = g.rank(input)
+        if rank is not None and axis in (-1, rank - 1):
+            return g.op(op_type, input, axis=-1)
+        # Below 13 the sum runs over all dimensions from the axis on, as over the row of a matrix.
+        flat = g.op("Flatten", input, axis=axis)
+        result = g.op("Reshape", g.op(op_type, flat, axis=-1), g.op("Shape", input))
+        result.shape = input.shape
+        return result
 
 
 for _op_type in ("Softmax", "LogSoftmax", "Hardmax"):

@@ -1,4 +1,4 @@
-"""Normalization below the opsets at which its operators begin, or take a scale for each channel."""
+"""Normalization and Dropout, whose operators begin or change their meaning at an opset."""
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from ...compositions.moments import (
     ungroup_channels,
     widen_halves,
 )
-from ...compositions.size_arithmetic import known_rank
+from ...compositions.size_arithmetic import compute, known_rank, sizes_of
 from ..support import below
 
 
@@ -136,3 +136,121 @@ def group_normalization(
         return g.call("composed::group_norm", X, num_groups, weight, shift, epsilon)
     result = g.call("composed::group_norm", g.cast(X, wide), num_groups, None, None, epsilon)
     return affine_of_channels(g, cast_like(g, result, X), weight, shift, X)
+
+
+@onnx_symbolic("before21::GroupNormalization")
+def group_normalization_18(
+    g: GraphContext, X: Value, scale: Value, bias: Value, num_groups: int, epsilon: float = 1e-5
+) -> Value:
+    """Below 21 scale and bias are per group, since then per channel."""
+    channels = compute(g, "floordiv", g.size(X, 1), num_groups)
+
+    def of_channels(value: Value) -> Value:
+        column = g.op("Unsqueeze", value, axes=[1])
+        wide = g.op("Expand", column, g.stack([num_groups, channels]))
+        return g.op("Reshape", wide, [-1])
+
+    by_channel = of_channels(scale), of_channels(bias)
+    return g.op("GroupNormalization", X, *by_channel, num_groups=num_groups, epsilon=epsilon)
+
+
+@onnx_symbolic("onnx::BatchNormalization")
+@below("BatchNormalization", 14, any_data=True)
+def batch_normalization(
+    g: GraphContext,
+    X: Value,
+    scale: Value,
+    B: Value,
+    input_mean: Value,
+    input_var: Value,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+) -> list[Value] | Value:
+    """Below 14 training is composed from the statistics of the batch, which update the running ones."""
+    if not training_mode:
+        return g.op("BatchNormalization", X, scale, B, input_mean, input_var, epsilon=epsilon)
+    rank = known_rank(g, X)
+    axes = [0, *range(2, rank)]
+    centre = g.op("ReduceMean", X, axes=axes, keepdims=1)
+    centred = g.op("Sub", X, centre)
+    spread = g.op("ReduceMean", g.op("Mul", centred, centred), axes=axes, keepdims=1)
+    scaled = g.op("Div", centred, g.op("Sqrt", g.op("Add", spread, epsilon)))
+
+    def column(value: Value) -> Value:
+        return g.op("Reshape", value, [-1, *[1] * (rank - 2)]) if rank > 2 else value
+
+    result = g.op("Add", g.op("Mul", scaled, column(scale)), column(B))
+    running = []
+    for old, new in ((input_mean, centre), (input_var, spread)):
+        update = g.op("Mul", g.op("Reshape", new, [-1]), 1.0 - momentum)
+        running.append(g.op("Add", g.op("Mul", old, momentum), update))
+    return [result, *running]
+
+
+@onnx_symbolic([f"before{opset}::BatchNormalization" for opset in (7, 9, 14)])
+def batch_normalization_7(
+    g: GraphContext,
+    X: Value,
+    scale: Value,
+    B: Value,
+    mean: Value,
+    var: Value,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    spatial: int = 1,
+    is_test: int = 1,
+    outputs: int = 1,
+) -> Value:
+    """Below 14 additional outputs mean training, and later versions lack them; only the first one is given.
+
+    Below 9 the statistics may be per feature. Below 7 an attribute selects training; if it is left out,
+    runtimes use inference mode.
+    """
+    if outputs > 1 or not (is_test or spatial):
+        raise g.refuse("training mode as defined below version 14 is not supported")
+    if not is_test:
+        # onnxruntime's kernel of version 14 divides by another deviation than its older one.
+        options = {"epsilon": epsilon, "momentum": momentum, "training_mode": 1}
+        result, *_ = g.call_outputs("onnx::BatchNormalization", X, scale, B, mean, var, **options)
+        return result
+    if spatial:
+        return g.op("BatchNormalization", X, scale, B, mean, var, epsilon=epsilon)
+    root = g.op("Sqrt", g.op("Add", var, epsilon))
+    centred = g.op("Div", g.op("Sub", X, mean), root)
+    return g.op("Add", g.op("Mul", centred, scale), B)
+
+
+@onnx_symbolic("onnx::Dropout")
+@below("Dropout", 12, any_data=True)
+def dropout(
+    g: GraphContext,
+    data: Value,
+    ratio: Value | float | None = None,
+    training_mode: Value | bool | None = None,
+    seed: int | None = None,
+) -> list[Value]:
+    """Below 12: here training and the ratio may be inputs."""
+    trains = None if training_mode is None else g.constant(training_mode, DataType.BOOL)
+    trains_array = None if trains is None else g.constant_value(trains)
+    if trains is None or (trains_array is not None and not trains_array.item()):
+        return [g.op("Identity", data), g.call("aten::ones_like", data, DataType.BOOL)]
+    dtype = g.dtype(data) or DataType.FLOAT
+    chance = g.constant(0.5 if ratio is None else ratio, DataType.FLOAT)
+    unit = g.call("composed::uniform", sizes_of(g, data), DataType.FLOAT)
+    mask = g.op("Or", g.op("Not", g.op("Less", unit, chance)), g.op("Not", trains))
+    factor = g.op("Where", trains, g.op("Div", 1.0, g.op("Sub", 1.0, chance)), 1.0)
+    # In inference the factor is 1 and the mask is all true.
+    scaled = g.op("Mul", data, g.cast(factor, dtype))
+    return [g.call("composed::where", condition=mask, self=scaled, other=g.constant(0, dtype)), mask]
+
+
+@onnx_symbolic("before12::Dropout")
+def dropout_10(g: GraphContext, data: Value, ratio: float = 0.5, outputs: int = 1) -> list[Value]:
+    """Below 12 nothing is dropped, and the mask is all true; below 10 it has the data's type."""
+    result = [g.op("Identity", data)]
+    if outputs > 1:
+        mask = g.call("aten::ones_like", data, DataType.BOOL)
+        expected = g.expected[1].dtype if len(g.expected) > 1 else None
+        result.append(g.cast(mask, expected) if expected is not None else mask)
+    return result
