@@ -92,8 +92,8 @@ def _result_error(schema: OperatorSchema, parameter: Parameter, dtype: DataType)
         after=schema.since_version,
     )
     return EmissionError(
-        f"ONNX operator {schema.name} does not give {dtype.name} at version {schema.since_version}"
-        + (f"; from opset {later} it does" if later else ""),
+        f"ONNX operator {schema.name} cannot return {dtype.name} at version {schema.since_version}"
+        + (f"; from opset {later} it can" if later else ""),
         first_opset=later if not schema.domain else None,
     )
 

@@ -50,8 +50,10 @@ def read_label(request: object) -> object:
     lower = bound if relation == ">=" else minimum
     upper = bound if relation == "<=" else None
     is_twice = relation == ">=" and minimum is not None
-    is_empty = lower is not None and upper is not None and int(lower) >= int(upper)
-    if not name or is_twice or is_empty:
+    if name and lower is not None and upper is not None and int(lower) >= int(upper):
+        reason = "no number is in that range" if int(lower) > int(upper) else "leave a fixed size out"
+        raise CaptureError(f"{request!r} is not a range of sizes: {reason}")
+    if not name or is_twice:
         raise CaptureError(
             f"{request!r} is not a name with a range: write 'name <= 128', 'name >= 2' or "
             "'2 <= name <= 128', or for the sum of other dimensions 'total = past + new'"

@@ -144,9 +144,16 @@ def test_a_name_states_its_range(text: str) -> None:
         program.verify((torch.randn(2, 41),))
 
 
-@pytest.mark.parametrize("text", ["n < 40", "40 <= n <= 2", "2 <= n >= 3", "n <= m"])
-def test_a_range_in_another_form_is_refused(text: str) -> None:
-    with pytest.raises(opsetta.CaptureError, match="is not a name with a range"):
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        *((text, "is not a name with a range") for text in ("n < 40", "2 <= n >= 3", "n <= m")),
+        ("40 <= n <= 2", "no number is in that range"),
+        ("2 <= n <= 2", "leave a fixed size out"),
+    ],
+)
+def test_a_range_in_another_form_is_refused(text: str, message: str) -> None:
+    with pytest.raises(opsetta.CaptureError, match=message):
         opsetta.export(parts, **arguments(parts, [text]))
 
 
