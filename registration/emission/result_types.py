@@ -93,7 +93,7 @@ def _result_error(schema: OperatorSchema, parameter: Parameter, dtype: DataType)
     )
     return EmissionError(
         f"ONNX operator {schema.name} cannot return {dtype.name} at version {schema.since_version}"
-        + (f"; from opset {later} it can" if later else ""),
+        + (f"; from opset {later} it does" if later else ""),
         first_opset=later if not schema.domain else None,
     )
 

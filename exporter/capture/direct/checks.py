@@ -181,35 +181,61 @@ def is_iterated(name: str) -> bool:
 def numbered_member(frame: types.FrameType) -> str:
     """The code that reads members of a comprehension's list by number, `rows[2]`; "" if there is none.
 
+    If a function returns the list, its callers are searched, too.
+
     Args:
         frame: runs the comprehension.
     """
+    called = ""
+    for user_frame in model_frames(frame):
+        # A comprehension in a frame of its own is at the line of the function around it.
+        if user_frame.f_code.co_name in ("<listcomp>", "<genexpr>"):
+            continue
+        member, is_returned = _member_of_list(user_frame, called)
+        if member or not is_returned:
+            return member
+        called = user_frame.f_code.co_name
+    return ""
+
+
+def _member_of_list(frame: types.FrameType, called: str) -> tuple[str, bool]:
+    """The code of a function that reads members of a list by number, and whether it returns the list.
+
+    Args:
+        frame: runs the statement in which the list arises.
+        called: the function that returns the list; "" for lists of comprehensions.
+    """
     statements = _statements(frame)
     simple = [node for node in statements if not hasattr(node, "body")]
-    # A comprehension, and `list` or `tuple` of a generator.
-    lists = [
-        node
-        for part in simple
-        for node in ast.walk(part)
-        if isinstance(node, ast.ListComp)
-        or (isinstance(node, ast.Call) and any(isinstance(item, ast.GeneratorExp) for item in node.args))
-    ]
+    expressions = [node for part in simple for node in ast.walk(part)]
+    calls = [node for node in expressions if isinstance(node, ast.Call)]
+    lists: list[ast.AST]
+    if called:
+        # A module is called by the name of an attribute, not as `forward`.
+        lists = [call for call in calls if _called_name(call) == called] or list(calls)
+    else:
+        # A comprehension, and `list` or `tuple` of a generator.
+        lists = [node for node in expressions if isinstance(node, ast.ListComp)]
+        lists += [call for call in calls if any(isinstance(item, ast.GeneratorExp) for item in call.args)]
     assigned = [node for node in simple if isinstance(node, ast.Assign) and node.value in lists]
     targets = {target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)}
     functions = [node for node in statements if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
-    nodes = list(ast.walk(functions[-1])) if functions else []
+    nodes = list(ast.walk(functions[-1])) if functions else expressions
     stored = [node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+
+    def is_list(value: ast.expr | None) -> bool:
+        name = value.id if isinstance(value, ast.Name) else ""
+        # A name that is assigned again may be another object, such as the stacked tensor.
+        return value in lists or (name in targets and stored.count(name) == 1)
+
     for node in nodes:
-        if isinstance(node, ast.Subscript):
-            name = node.value.id if isinstance(node.value, ast.Name) else ""
-            # A name that is assigned again may be another object, such as the stacked tensor.
-            is_list = node.value in lists or (name in targets and stored.count(name) == 1)
+        if isinstance(node, ast.Subscript) and is_list(node.value):
             bounds = node.slice
             numbers = (bounds.lower, bounds.upper) if isinstance(bounds, ast.Slice) else (bounds,)
             # Negative numbers count from the end, which is known.
-            if is_list and any(isinstance(number, ast.Constant) and number.value for number in numbers):
-                return ast.unparse(node)
-    return ""
+            if any(isinstance(number, ast.Constant) and number.value for number in numbers):
+                return ast.unparse(node), False
+    return "", any(isinstance(node, ast.Return) and is_list(node.value) for node in nodes)
 
 
 def model_frames(frame: types.FrameType | None) -> Iterator[types.FrameType]:

@@ -434,6 +434,33 @@ class ThirdOfComprehension(Cells):
         return rows[2]
 
 
+class Rows(nn.Module):
+    def forward(self, x: Tensor) -> list[Tensor]:
+        return [x[:, t] * 2 for t in range(x.shape[1])]
+
+
+class ThirdOfFunction(Cells):
+    def rows(self, x: Tensor) -> list[Tensor]:
+        rows = [x[:, t] * 2 for t in range(x.shape[1])]
+        return rows
+
+    def middle(self, x: Tensor) -> list[Tensor]:
+        return self.rows(x)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.middle(x)[2]
+
+
+class ThirdOfModule(Cells):
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows = Rows()
+
+    def forward(self, x: Tensor) -> Tensor:
+        rows = self.rows(x)
+        return rows[-1] + rows[2]
+
+
 class ThirdOfGenerator(Cells):
     def forward(self, x: Tensor) -> Tensor:
         rows = tuple(x[:, t] * 2 for t in range(x.shape[1]))
@@ -474,6 +501,8 @@ REFUSED = {
     SingleResult: r"members the code reads by number: rows\[1\]",
     ThirdResult: "of one iteration",
     ThirdOfComprehension: r"members the code reads by number: rows\[2\]",
+    ThirdOfFunction: r"members the code reads by number: self.middle\(x\)\[2\]",
+    ThirdOfModule: r"members the code reads by number: rows\[2\]",
     ThirdOfGenerator: r"members the code reads by number: rows\[2\]",
     PartOfComprehension: r"members the code reads by number: .*\[2:\]",
     Growing: "changes from one iteration to the next",
