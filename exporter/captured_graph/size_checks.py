@@ -1,4 +1,4 @@
-"""Writes the sizes for which a captured model is valid as checks into its graph; its files fail at others.
+"""Writes the valid sizes of a captured model as checks into its graph: the file fails at other sizes.
 
 Each restriction becomes arithmetic on the sizes of the inputs, and a node `sym::require` between an input and
 its readers. Works without torch.

@@ -31,8 +31,8 @@ class Record:
         opsets: where it is lowered, run, and compared with eager.
         refused: opsets where it is refused, with the reason. Below 9, where compositions of many operators
             serve in the place of missing ones, what is not refused any more must agree.
-        atol: absolute tolerance, where the element type's own is not the right one.
-        dynamic: what `dynamic_shapes` is given.
+        rtol, atol: relative and absolute tolerance; by default those of the element type.
+        dynamic: the `dynamic_shapes` of the export.
         also_highest: whether the highest opset is tested, too.
     """
 

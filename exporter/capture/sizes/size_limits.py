@@ -22,18 +22,19 @@ _PART_OF_PROGRAM = "the range of the ExportedProgram"
 
 @dataclasses.dataclass
 class SizeLimits:
-    """The result of a search.
+    """The sizes for which a captured graph is valid, as `Search` finds them.
 
     Attributes:
         restrictions: conditions that sizes must meet for the graph to be valid.
         unlike_model: the restrictions that the model itself does not have; the caller is warned of them.
         unproven: axes of values whose size in the graph is not reliable, by name of the value.
-        general_points: sizes other than the example's at which the model calls an operator that changes
-            nothing at other sizes, and that the graph does not have.
-        is_partial: whether the search stopped when it had found such points.
+        general_points: sizes at which the model calls an operator that is not in the graph, because the model
+            does not call it at the example's sizes, where it would change nothing. A capture at one of these
+            sizes may be valid for both.
+        is_partial: whether the search stopped at the first such sizes.
         captured_sizes: the sizes of the captured dimensions.
-        sides: the limits of the other sides of the program, see `RecordedProgram`.
-        has_more_sides: whether branches on sizes have more sides than the export keeps.
+        sides: the limits of the captures of the model's other branches, see `RecordedProgram`.
+        has_more_sides: whether the model has more branches on sizes than the export keeps.
     """
 
     restrictions: list[SizeRestriction] = dataclasses.field(default_factory=list)

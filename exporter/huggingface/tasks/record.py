@@ -21,15 +21,14 @@ class Task:
             `auto_class` is the class of the models themselves.
         build: makes an example call for each of the files, and refuses models that it does not support.
         files: the files of the task, with their inputs, dynamic axes and outputs.
-        needs_text: whether models that read or write something besides text are refused. For the tasks that
-            do not combine modalities, this holds for models whose main input is text.
+        needs_text: whether only models are exported that read and write nothing but text. Tasks that do not
+            combine modalities ask this of models whose main input is text anyway.
         combines: whether the inputs of several modalities, such as text and images, go into one call.
         model_type: the only type of models with this task, if the table has others.
         encoder_class, encoder_mapping: as `auto_class` and `mapping`, for the encoders of encoder-decoders.
         sentence_transformers_name: what sentence-transformers calls the task.
         encodes_inputs: whether its models are encoder-decoders, if the table has also others.
-        takes_text_alone: whether models that read texts without any image or sound are exported for such
-            texts.
+        takes_text_alone: whether a model that could read images or sounds, too, is exported for texts alone.
     """
 
     name: str
