@@ -41,3 +41,13 @@ for _opset in range(7, 21):
     _name = f"symbolic_opset{_opset}"
     _module = SymbolicFunctions(f"{__name__}.{_name}", f"The functions of `torch.onnx.{_name}`.")
     sys.modules[_module.__name__] = globals()[_name] = _module
+
+
+def __getattr__(name: str) -> object:
+    """The other public names of torch.onnx, such as `is_in_onnx_export`, `ONNXProgram` and `ops`."""
+    if not name.startswith("_"):
+        import torch
+
+        if name in torch.onnx.__all__:
+            return getattr(torch.onnx, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -20,13 +20,22 @@ class Artifacts:
     """Records the stages of one export, and writes the requested files.
 
     A failed export also gets a report, with the error.
+
+    Raises:
+        ModelFileError: the folder of the files does not exist, and cannot be made.
     """
 
     def __init__(self, options: ExportOptions, opset: int):
         self._options = options
         self._opset = opset
         now = datetime.datetime.now().strftime("%Y-%m-%d_%H-%M-%S-%f")
-        self._stem = pathlib.Path(os.fspath(options.artifacts_dir)) / f"onnx_export_{now}"
+        folder = pathlib.Path(os.fspath(options.artifacts_dir))
+        self._stem = folder / f"onnx_export_{now}"
+        if options.report or options.profile or options.dump_exported_program:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise ModelFileError(f"artifacts_dir: '{folder}' cannot be made: {error.strerror}") from error
         self._stages: list[tuple[str, float, int]] = []
 
     def begin(self, stage: str) -> None:

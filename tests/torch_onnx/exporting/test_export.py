@@ -363,14 +363,28 @@ def test_optimization_is_switched_off(options):
 
 def test_the_files_of_report_profile_and_dump(layers, tmp_path, capsys):
     options = {"report": True, "profile": True, "dump_exported_program": True, "verbose": True}
-    result = exported(layers, (X,), artifacts_dir=tmp_path, verify=True, **options)
-    texts = {path.stem.rpartition("_")[2]: path for path in tmp_path.iterdir()}
+    folder = tmp_path / "new" / "folder"
+    result = exported(layers, (X,), artifacts_dir=folder, verify=True, **options)
+    texts = {path.stem.rpartition("_")[2]: path for path in folder.iterdir()}
     assert "| Gemm | 2 |" in texts["success"].read_text()
     assert "| capturing |" in texts["profile"].read_text()
-    [dumped] = tmp_path.glob("*.pt2")
+    [dumped] = folder.glob("*.pt2")
     assert torch.export.load(dumped).graph_signature.user_inputs == ("x",)
     assert isinstance(result.exported_program, torch.export.ExportedProgram)
     assert "[torch.onnx] capturing" in capsys.readouterr().out
+
+
+def test_a_folder_for_files_that_cannot_be_made_is_refused(layers, tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(opsetta.ModelFileError, match="artifacts_dir: .* cannot be made"):
+        exported(layers, (X,), artifacts_dir=tmp_path / "file" / "folder", profile=True)
+
+
+def test_other_public_names_are_those_of_torch():
+    assert torch_onnx.is_in_onnx_export is torch.onnx.is_in_onnx_export
+    assert all(hasattr(torch_onnx, name) for name in torch.onnx.__all__)
+    with pytest.raises(AttributeError, match="has no attribute 'invented'"):
+        torch_onnx.invented  # noqa: B018
 
 
 def test_a_failed_export_is_reported_and_writes_no_model(tmp_path):
