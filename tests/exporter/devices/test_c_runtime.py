@@ -125,6 +125,14 @@ MODELS = {
 }
 
 
+def test_the_runtime_is_small() -> None:
+    """At most 1,500 lines of code, without comments and blank lines, which a user can read in an hour."""
+    folder = files("opsetta.exporter.devices.plan.c_program") / "runtime"
+    text = "\n".join((folder / name).read_text() for name in SOURCES)
+    code = re.sub(r"/\*.*?\*/", "", text, flags=re.DOTALL)
+    assert sum(bool(line.strip()) for line in code.splitlines()) <= 1500
+
+
 @needs_compiler
 @pytest.mark.parametrize("opset", [13, 17, opsetta.MAXIMUM_OPSET])
 @pytest.mark.parametrize("name", MODELS)
