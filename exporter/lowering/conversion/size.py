@@ -37,7 +37,7 @@ _PARTS_OF_SOURCES = 4
 """Parts of the limits on time: lowering a source graph takes one, reading its file the others."""
 _UNITS, _BYTES_OF_UNIT = 15_000, 200
 """Units of work that a description of a file may take, and the bytes of the file for each further one."""
-_EDGES_OF_UNIT, _UNITS_OF_GRAPH, _DIMENSIONS_OF_UNIT = 8, 2, 8
+_EDGES_OF_UNIT, _UNITS_OF_GRAPH, _DIMENSIONS_OF_UNIT, _ATTRIBUTES_OF_UNIT = 8, 2, 8, 4
 _LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
 
 
@@ -84,7 +84,9 @@ def limits_of_source(source: ir.Model, bounds: Bounds) -> Limits | None:
     _check_inputs(graphs, bounds)
     nodes = sum(map(len, graphs))
     elements = bounds.made_elements + weights // _WEIGHTS_OF_ELEMENT
-    made_nodes = (bounds.made_nodes + nodes) // _PARTS_OF_SOURCES + weights // _BYTES_OF_MADE
+    # A graph without weights reaches its limit at as many nodes; a higher limit would only take longer.
+    counted_nodes = min(nodes, bounds.made_nodes // (_PARTS_OF_SOURCES - 1))
+    made_nodes = (bounds.made_nodes + counted_nodes) // _PARTS_OF_SOURCES + weights // _BYTES_OF_MADE
     return Limits(elements, made_nodes, REMEDY)
 
 
@@ -97,12 +99,13 @@ def is_describable(model: ir.Model, size: int, factor: int = 1) -> bool:
     """
     graphs = graphs_of(model.graph)
     units = sum(len(graph) + _UNITS_OF_GRAPH + len(graph.initializers) for graph in graphs)
-    edges = dimensions = 0
+    edges = dimensions = attributes = 0
     for graph in graphs:
         for node in graph:
             edges += len(node.inputs) + len(node.outputs)
+            attributes += len(node.attributes.data)
             dimensions += sum(len(value.shape) for value in node.outputs if value.shape is not None)
-    units += edges // _EDGES_OF_UNIT + dimensions // _DIMENSIONS_OF_UNIT
+    units += edges // _EDGES_OF_UNIT + dimensions // _DIMENSIONS_OF_UNIT + attributes // _ATTRIBUTES_OF_UNIT
     return factor * units <= _UNITS + size // _BYTES_OF_UNIT
 
 

@@ -162,6 +162,9 @@ def test_weights_pay_for_nodes_of_other_frameworks():
     source = ir.Model(ir.Graph([], [], nodes=[node], initializers=[weight]), ir_version=10)
     limits = size.limits_of_source(source, Bounds(made_nodes=9))
     assert limits.nodes == (9 + 1) // 4 + 400 // 200
+    # Of a graph with more nodes than it may make, no further node pays.
+    source.graph.extend(ir.Node("tf", "Neg", []) for _ in range(90))
+    assert size.limits_of_source(source, Bounds(made_nodes=9)).nodes == (9 + 3) // 4 + 400 // 200
 
 
 def test_a_model_of_too_many_nodes_is_refused_before_it_is_prepared(monkeypatch):
@@ -190,6 +193,13 @@ def test_many_small_constants_count_as_a_large_one():
         construction.constant(np.full(64, i))
     with pytest.raises(UnsupportedError, match="a constant of 100 elements, more than are made"):
         construction.constant(np.full(100, 3))
+
+
+@pytest.mark.parametrize(("attributes", "described"), [(200_000, False), (100, True)])
+def test_attributes_take_the_time_of_a_description(attributes, described):
+    model = chain_of("Relu", [2])
+    model.graph[0].attributes.update({f"a{i}": ir.AttrInt64(f"a{i}", 1) for i in range(attributes)})
+    assert size.is_describable(model, 2_000_000) is described
 
 
 def test_trust_lifts_every_bound():
