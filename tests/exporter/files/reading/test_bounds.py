@@ -14,7 +14,7 @@ from opsetta import GraphError, ModelFileError
 from opsetta.exporter.command_line import cli
 from opsetta.exporter.files.reading import TRUSTED, Bounds, bounds, read_model, to_ir
 from opsetta.exporter.files.summary import describe_file
-from opsetta.exporter.lowering.conversion import conversion, size
+from opsetta.exporter.lowering.conversion import conversion, size, source_validity
 from opsetta.registration import MAY_OVERWRITE, Limits, UnsupportedError
 from opsetta.registration.construction.graph import Construction
 
@@ -195,11 +195,22 @@ def test_many_small_constants_count_as_a_large_one():
         construction.constant(np.full(100, 3))
 
 
-@pytest.mark.parametrize(("attributes", "described"), [(200_000, False), (100, True)])
-def test_attributes_take_the_time_of_a_description(attributes, described):
+def test_a_model_of_many_nodes_is_checked_without_an_inference(monkeypatch):
+    model = chain_of("Relu", [2])
+    monkeypatch.setattr(size, "_UNITS", 5)
+    with monkeypatch.context() as untrusted:
+        untrusted.setattr(source_validity, "source_of", None)
+        with pytest.warns(UserWarning, match="without others: inferring those of so many nodes .* --trusted"):
+            assert source_validity.invalid_nodes_of_file(model, bounds.BOUNDS) == []
+    assert source_validity.invalid_nodes_of_file(model, TRUSTED) == []
+
+
+@pytest.mark.parametrize(("attributes", "described"), [(400, False), (100, True)])
+def test_attributes_take_the_time_of_a_description(attributes, described, monkeypatch):
+    monkeypatch.setattr(size, "_UNITS", 80)
     model = chain_of("Relu", [2])
     model.graph[0].attributes.update({f"a{i}": ir.AttrInt64(f"a{i}", 1) for i in range(attributes)})
-    assert size.is_describable(model, 2_000_000) is described
+    assert size.is_describable(model, 0) is described
 
 
 def test_trust_lifts_every_bound():
