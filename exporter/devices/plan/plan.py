@@ -11,11 +11,12 @@ import onnx_ir as ir
 from ....passes.onnx_graph.inplace.annotations import annotate_inplace
 from ....passes.planning import FORWARD, execution_order
 from ....passes.planning.order import reads
-from ....registration import MAY_OVERWRITE, PLAN_PHASE, PlanError, UsageError
+from ....registration import MAY_OVERWRITE, PLAN_PHASE, GraphError, PlanError, UsageError
 from ....registration.arguments import blocks, every_node, graphs_of
 from ....registration.validity.node_check import check_structure
-from ...files.reading import TRUSTED, Bounds
+from ...files.reading import REMEDY, TRUSTED, Bounds
 from ...lowering.conversion.preparation import copy_of, prepare_source
+from ...lowering.conversion.size import is_describable
 from ...running.model_inputs import inputs_of_model
 from ..memory_amounts import LOWEST
 from .c_program.application import build_application
@@ -34,6 +35,8 @@ from .states import planned_states, states_of
 from .value_bytes import Dimensions
 
 _MOST_ROUNDS = 3
+_INFERENCES = 5
+"""How many times as much time as an inference of shapes a plan takes, with its searches."""
 
 
 class Plan(PlanFacts):
@@ -86,13 +89,18 @@ def make_plan(
     """Plan a model; see `PlannableModel.plan`.
 
     Args:
-        bounds: limits on shape inference.
+        bounds: limits on shape inference, and on the nodes by the bytes of weights and names.
         declared: what `declared_shapes` returned before `prepare_source` prepared the model, without sizes of
             dimensions; the plan then changes it. By default a copy is prepared.
     """
     if options.mode == "train" and not any(PLAN_PHASE in node.metadata_props for node in model.graph):
         raise PlanError(
             "mode='train' needs a model from opsetta.export_training: the nodes of this one have no phases"
+        )
+    if bounds is not TRUSTED and not is_describable(model, factor=_INFERENCES):
+        count = sum(map(len, graphs_of(model.graph)))
+        raise GraphError(
+            f"the model has {count} nodes, too many to plan them for the size of its weights; {REMEDY}"
         )
     dimensions = _check_dimensions(model, options.dimensions)
     next_values = states_of(model, options.mode, options.states)

@@ -205,6 +205,14 @@ def test_a_model_of_many_nodes_is_checked_without_an_inference(monkeypatch):
     assert source_validity.invalid_nodes_of_file(model, TRUSTED) == []
 
 
+def test_a_plan_of_many_nodes_is_refused_unless_the_model_is_trusted(monkeypatch):
+    model = chain_of("Relu", [2])
+    monkeypatch.setattr(size, "_UNITS", 20)
+    with pytest.raises(GraphError, match="the model has 8 nodes, too many to plan them .* or --trusted on"):
+        opsetta.OnnxModel(model).plan()
+    assert len(opsetta.OnnxModel(model, trusted=True).plan().nodes) == 8
+
+
 @pytest.mark.parametrize(("attributes", "described"), [(400, False), (100, True)])
 def test_attributes_take_the_time_of_a_description(attributes, described, monkeypatch):
     monkeypatch.setattr(size, "_UNITS", 80)
