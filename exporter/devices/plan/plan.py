@@ -11,12 +11,12 @@ import onnx_ir as ir
 from ....passes.onnx_graph.inplace.annotations import annotate_inplace
 from ....passes.planning import FORWARD, execution_order
 from ....passes.planning.order import reads
-from ....registration import MAY_OVERWRITE, PLAN_PHASE, GraphError, PlanError, UsageError
+from ....registration import MAY_OVERWRITE, PLAN_PHASE, PlanError, UsageError
 from ....registration.arguments import blocks, every_node, graphs_of
 from ....registration.validity.node_check import check_structure
-from ...files.reading import REMEDY, TRUSTED, Bounds
+from ...files.reading import TRUSTED, Bounds
 from ...lowering.conversion.preparation import copy_of, prepare_source
-from ...lowering.conversion.size import is_describable
+from ...lowering.conversion.size import check_node_count
 from ...running.model_inputs import inputs_of_model
 from ..memory_amounts import LOWEST
 from .c_program.application import build_application
@@ -97,11 +97,7 @@ def make_plan(
         raise PlanError(
             "mode='train' needs a model from opsetta.export_training: the nodes of this one have no phases"
         )
-    if bounds is not TRUSTED and not is_describable(model, factor=_INFERENCES):
-        count = sum(map(len, graphs_of(model.graph)))
-        raise GraphError(
-            f"the model has {count} nodes, too many to plan them for the size of its weights; {REMEDY}"
-        )
+    check_node_count(model, bounds, _INFERENCES, "plan")
     dimensions = _check_dimensions(model, options.dimensions)
     next_values = states_of(model, options.mode, options.states)
     consumed = next_values if options.in_place else {}

@@ -105,6 +105,23 @@ def is_describable(model: ir.Model, size: int | None = None, factor: int = 1) ->
     return factor * units <= _UNITS + size // _BYTES_OF_UNIT
 
 
+def check_node_count(model: ir.Model, bounds: Bounds, factor: int, work: str) -> None:
+    """Refuse work on a model of so many nodes that it takes long for the size of the weights.
+
+    Args:
+        factor: how many times as much time as an inference the work takes.
+        work: what is done with the nodes, such as "plan".
+
+    Raises:
+        GraphError: the model is not trusted, and has too many nodes.
+    """
+    if bounds is not TRUSTED and not is_describable(model, factor=factor):
+        count = sum(map(len, graphs_of(model.graph)))
+        raise GraphError(
+            f"the model has {count} nodes, too many to {work} them for the size of its weights; {REMEDY}"
+        )
+
+
 def _weight_bytes(model: ir.Model) -> int:
     return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
 

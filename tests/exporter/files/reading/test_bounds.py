@@ -205,12 +205,22 @@ def test_a_model_of_many_nodes_is_checked_without_an_inference(monkeypatch):
     assert source_validity.invalid_nodes_of_file(model, TRUSTED) == []
 
 
-def test_a_plan_of_many_nodes_is_refused_unless_the_model_is_trusted(monkeypatch):
+NODE_WORK = {
+    "plan": lambda model: model.plan(),
+    "write": lambda model: model.lower(target="opencv"),
+    "rewrite": lambda model: opsetta.realize(model, ["flatten-to-reshape"]),
+}
+
+
+@pytest.mark.parametrize("work", NODE_WORK)
+def test_work_on_many_nodes_is_refused_unless_the_model_is_trusted(work, monkeypatch):
     model = chain_of("Relu", [2])
     monkeypatch.setattr(size, "_UNITS", 20)
-    with pytest.raises(GraphError, match="the model has 8 nodes, too many to plan them .* or --trusted on"):
-        opsetta.OnnxModel(model).plan()
-    assert len(opsetta.OnnxModel(model, trusted=True).plan().nodes) == 8
+    with pytest.raises(
+        GraphError, match=f"the model has 8 nodes, too many to {work} them .* or --trusted on"
+    ):
+        NODE_WORK[work](opsetta.OnnxModel(model))
+    NODE_WORK[work](opsetta.OnnxModel(model, trusted=True))
 
 
 @pytest.mark.parametrize(("attributes", "described"), [(400, False), (100, True)])
