@@ -18,12 +18,15 @@ from .files.reading import Bounds
 from .lowering.conversion.conversion import convert
 from .lowering.conversion.foreign_operators import close_domain, with_standard_operators
 from .lowering.conversion.preparation import infer_missing_types
+from .lowering.conversion.size import check_node_count
 from .lowering.driver import Observation
 
 # Most conversions are for no target, and keep the interface.
 if TYPE_CHECKING:
     from .editing.interface import InterfaceChanges
 
+_INFERENCES = 2
+"""How many times as much time as an inference of shapes the passes of a target take."""
 ConvertSource = Callable[..., ir.Model]
 """Converts the source, optionally without passes that change weights, or observed."""
 
@@ -49,6 +52,7 @@ def prepare_conversion(
     if resolved_target is not None:
         from .devices.targets.equivalent_forms import with_forms
 
+        check_node_count(source, bounds, _INFERENCES, "write")
         registry_of_target = with_forms(registry_of_target, resolved_target)
     if standard or (resolved_target is not None and MICROSOFT not in resolved_target.domains):
         takes_scan = resolved_target is None or "Scan" in resolved_target.operators

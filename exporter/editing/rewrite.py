@@ -16,9 +16,12 @@ from ...registration.validity.node_check import check_nodes, invalid_nodes
 from ...registration.warning import warn
 from ..files.reading import bounds_of
 from ..files.reading.carried import carried_by
-from ..lowering.conversion.preparation import source_of
+from ..lowering.conversion.preparation import prepare_source, source_of
+from ..lowering.conversion.size import check_node_count
 from ..lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
 
+_INFERENCES = 2
+"""How many times as much time as an inference of shapes a pass takes, with the inference after it."""
 _NUMBERS = 64
 """Constants of at most so many elements are numbers of the model, not weights."""
 
@@ -41,19 +44,22 @@ def rewrite(source_model: ir.Model, passes: Sequence[ir.passes.PassBase], truste
     """A copy of a model, rewritten by passes in order; it shares the weights that no pass changed.
 
     Raises:
-        GraphError: a pass cannot rewrite the model, or the model has parts that no pass rewrites.
+        GraphError: a pass cannot rewrite the model, or the model has parts that no pass rewrites, or too many
+            nodes for its size and is not trusted.
         InvalidNodesError: the passes made nodes that are not valid.
         OpsettaError: a pass failed, which is a fault of opsetta.
     """
     _check(source_model)
     annotated = any(MAY_OVERWRITE in node.metadata_props for node in every_node(source_model.graph))
     bounds = bounds_of(trusted)
+    check_node_count(source_model, bounds, _INFERENCES, "rewrite")
     rewritten = source_of(source_model, bounds)
     invalid = invalid_nodes(rewritten)
     weights = _free_weights(rewritten)
     for realizer in passes:
         # Later passes need types and shapes of what earlier ones made.
-        rewritten = source_of(run_pass(realizer, rewritten).model, bounds)
+        rewritten = run_pass(realizer, rewritten).model
+        prepare_source(rewritten, bounds)
     if source_model.ir_version < FREE_INITIALIZERS:
         rewritten.ir_version = source_model.ir_version
         initializers = rewritten.graph.initializers.values()

@@ -229,10 +229,16 @@ def _check_target(path: pathlib.Path) -> None:
     targets.check_target(path, "tensorrt", False, True)
 
 
+def _plan(path: pathlib.Path) -> None:
+    sizes = [size for value in onnx.load(path).graph.input for size in value.type.tensor_type.shape.dim]
+    names = sorted({size.dim_param for size in sizes if size.dim_param})
+    deployment.plan(path, path.with_name("plan"), dim=[f"{name}=2" for name in names])
+
+
 WAYS = {
     "for opencv": _target("opencv"),
     "check target": _check_target,
-    "plan": lambda path: deployment.plan(path, path.with_name("plan"), dimensions=["n=2", "b=2"]),
+    "plan": _plan,
     "stream": lambda path: deployment.stream(path, path.with_name("stream")),
-    "flatten": lambda path: realize.realize(path, path.with_name("realized.onnx"), ["flatten"]),
+    "flatten": lambda path: realize.realize(path, path.with_name("realized.onnx"), ["flatten-to-reshape"]),
 }

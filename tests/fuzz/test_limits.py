@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from . import limits
+from . import hostile_patterns, limits
 
 QUICK = [
     "range",
@@ -49,3 +49,11 @@ def test_a_large_file_that_is_no_model_is_not_read(name, sweep):
         assert re.search("not a protobuf message|a text without a model", taken.end), way
         assert taken.seconds < 5, way  # Reading them whole takes far longer.
         assert taken.memory < 200_000_000, way
+
+
+@pytest.mark.parametrize("way", ["plan", "stream", "flatten"])
+def test_ways_of_reading_patterns_read_a_small_one(way, tmp_path):
+    path = tmp_path / "model.onnx"
+    path.write_bytes(hostile_patterns.chain("w = Relu(v)", "float[n, 4]", 3).SerializeToString())
+    hostile_patterns.WAYS[way](path)
+    assert len(list(tmp_path.iterdir())) == 2

@@ -120,3 +120,19 @@ def test_a_returned_value_keeps_its_shape() -> None:
     first, second = (case.g.op("Reshape", case.g.op(op, case.x), [0, 0, 32]) for op in ("Relu", "Neg"))
     case.returns(case.g.op("Mul", first, second))
     assert not case.checked(X, LiftRows(case.known))
+
+
+def test_each_node_of_a_long_chain_is_looked_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = Case(["batch", "length", 4, 8])
+    value = case.x
+    for _ in range(60):
+        value = case.g.op("Mul", value, np.float32(1.01))
+    case.returns(value)
+    nodes: list[str | None] = []
+    by_columns = LiftRows._by_columns
+    monkeypatch.setattr(
+        LiftRows, "_by_columns", lambda self, node: [nodes.append(node.name), by_columns(self, node)][1]
+    )
+    assert not case.checked(X, LiftRows(case.known), exact=False)
+    # The case runs the pass twice.
+    assert len(nodes) <= 2 * 60

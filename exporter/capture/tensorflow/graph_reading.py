@@ -246,10 +246,10 @@ def _checkpoint(file: pathlib.Path, file_type: str) -> pathlib.Path | None:
 def _check_bounds(graph: GraphDef, bounds: Bounds) -> None:
     """Check the limits on nodes, memory, and constants that repeat an element."""
     bodies = [graph.node, *(function.node_def for function in graph.library.function)]
-    count = sum(map(len, bodies))
-    if count > bounds.nodes:
-        raise ModelFileError(f"it has {count} nodes, more than {bounds.nodes}; {REMEDY}")
-    size = graph.ByteSize()
+    count, size = sum(map(len, bodies)), graph.ByteSize()
+    allowed_nodes = bounds.graph_nodes_of(size)
+    if count > allowed_nodes:
+        raise ModelFileError(f"it has {count} nodes, more than {allowed_nodes}; {REMEDY}")
     maximum_bytes = bounds.memory + PROPORTION * size
     node_bytes = repeated_constant_bytes = 0
     for node in (node for nodes in bodies for node in nodes):

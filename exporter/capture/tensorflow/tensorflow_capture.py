@@ -61,7 +61,10 @@ def capture_file(
     if inputs is None:
         replace_data_sources(file.graph_def, file.definitions)
     attach_tables(
-        file, path, lambda: checkpoint_of_graph(file, options.checkpoint, options.allow_links), bounds
+        file,
+        path,
+        lambda: checkpoint_of_graph(file, options.checkpoint, options.allow_links, bounds is TRUSTED),
+        bounds,
     )
     graph, weights = _freeze_if_needed(file, options, inputs, outputs, bounds)
     inputs_as_nchw = options.inputs_as_nchw

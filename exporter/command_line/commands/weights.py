@@ -118,7 +118,7 @@ def _read_weights(
     if checkpoint is not None or outputs is not None or keys or signature is not None:
         raise ModelFileError(f"'{model}' is not a TensorFlow graph, which these options are for")
     if is_checkpoint(model):
-        return weights_of_checkpoint(model, allow_links=allow_links)
+        return weights_of_checkpoint(model, allow_links=allow_links, trusted=trusted)
     return _of_onnx(model, allow_links, trusted)
 
 

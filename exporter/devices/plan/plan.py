@@ -16,6 +16,7 @@ from ....registration.arguments import blocks, every_node, graphs_of
 from ....registration.validity.node_check import check_structure
 from ...files.reading import TRUSTED, Bounds
 from ...lowering.conversion.preparation import copy_of, prepare_source
+from ...lowering.conversion.size import check_node_count
 from ...running.model_inputs import inputs_of_model
 from ..memory_amounts import LOWEST
 from .declared_sizes import check_declared_sizes
@@ -32,6 +33,8 @@ from .states import planned_states, states_of
 from .value_bytes import Dimensions
 
 _MOST_ROUNDS = 3
+_INFERENCES = 5
+"""How many times as much time as an inference of shapes a plan takes, with its searches."""
 
 
 class Plan(PlanFacts):
@@ -89,7 +92,7 @@ def make_plan(
     """Plan a model; see `PlannableModel.plan`.
 
     Args:
-        bounds: limits on shape inference.
+        bounds: limits on shape inference, and on the nodes by the bytes of weights and names.
         declared: what `declared_shapes` returned before `prepare_source` prepared the model, without sizes of
             dimensions; the plan then changes it. By default a copy is prepared.
     """
@@ -97,6 +100,7 @@ def make_plan(
         raise PlanError(
             "mode='train' needs a model from opsetta.export_training: the nodes of this one have no phases"
         )
+    check_node_count(model, bounds, _INFERENCES, "plan")
     dimensions = _check_dimensions(model, options.dimensions)
     next_values = states_of(model, options.mode, options.states)
     consumed = next_values if options.in_place else {}

@@ -103,7 +103,7 @@ def _check(
     outer_declarations = {
         info.name: info for info in proto.graph.value_info if info.name in function_value_names
     }
-    checks = GraphChecks(files, notes, function_value_names, proto.ir_version, bounds)
+    checks = GraphChecks(files, notes, function_value_names, proto.ir_version, proto.ByteSize(), bounds)
     checks.check_graph(proto.graph, domains, "the graph", None, False)
     _import_custom_domains(proto, domains, title)
     for function in proto.functions:

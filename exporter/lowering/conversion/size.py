@@ -37,7 +37,7 @@ _PARTS_OF_SOURCES = 4
 """Parts of the limits on time: lowering a source graph takes one, reading its file the others."""
 _UNITS, _BYTES_OF_UNIT = 15_000, 200
 """Units of work that a description of a file may take, and the bytes of the file for each further one."""
-_EDGES_OF_UNIT, _UNITS_OF_GRAPH, _DIMENSIONS_OF_UNIT = 8, 2, 8
+_EDGES_OF_UNIT, _UNITS_OF_GRAPH, _DIMENSIONS_OF_UNIT, _ATTRIBUTES_OF_UNIT = 8, 2, 8, 4
 _LISTS = (ir.AttributeType.INTS, ir.AttributeType.FLOATS, ir.AttributeType.STRINGS)
 
 
@@ -47,11 +47,9 @@ def limits_of(model: ir.Model, bounds: Bounds = BOUNDS) -> Limits:
     Raises:
         GraphError: converting it takes more memory than its weights allow, or nodes have too many inputs.
     """
-    weights = sum(
-        value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value
-    )
+    weights = _weight_bytes(model)
     allowed_bytes = bounds.conversion + PROPORTION * weights
-    nodes = used_bytes = names = dimensions = 0
+    nodes = used_bytes = dimensions = 0
     graphs = graphs_of(model.graph)
     _check_inputs(graphs, bounds)
     for graph in graphs:
@@ -64,10 +62,8 @@ def limits_of(model: ir.Model, bounds: Bounds = BOUNDS) -> Limits:
                     f"model with {weights} bytes of weights; {REMEDY}"
                 )
         for node in graph:
-            values = [value for value in (*node.inputs, *node.outputs) if value is not None]
-            names += len(node.name or "") + sum(len(value.name or "") for value in values)
             dimensions += sum(len(value.shape) for value in node.outputs if value.shape is not None)
-    by_time = bounds.made_nodes + (weights + names) // _BYTES_OF_MADE
+    by_time = bounds.made_nodes + (weights + _name_bytes(graphs)) // _BYTES_OF_MADE
     by_time -= nodes * _MADE_OF_FOUR // 4 + dimensions // _DIMENSIONS_OF_MADE
     by_memory = nodes + (allowed_bytes - used_bytes) // _NEW_NODE
     return Limits(bounds.made_elements, min(by_time, by_memory), REMEDY)
@@ -77,33 +73,67 @@ def limits_of_source(source: ir.Model, bounds: Bounds) -> Limits | None:
     """The limits on what lowering a source graph may make; None if its file is trusted."""
     if bounds is TRUSTED:
         return None
-    weights = sum(
-        value.const_value.nbytes for value in source.graph.initializers.values() if value.const_value
-    )
+    weights = _weight_bytes(source)
     graphs = graphs_of(source.graph)
     _check_inputs(graphs, bounds)
     nodes = sum(map(len, graphs))
     elements = bounds.made_elements + weights // _WEIGHTS_OF_ELEMENT
-    made_nodes = (bounds.made_nodes + nodes) // _PARTS_OF_SOURCES + weights // _BYTES_OF_MADE
+    # A graph without weights reaches its limit at as many nodes; a higher limit would only take longer.
+    counted_nodes = min(nodes, bounds.made_nodes // (_PARTS_OF_SOURCES - 1))
+    made_nodes = (bounds.made_nodes + counted_nodes) // _PARTS_OF_SOURCES + weights // _BYTES_OF_MADE
     return Limits(elements, made_nodes, REMEDY)
 
 
-def is_describable(model: ir.Model, size: int, factor: int = 1) -> bool:
+def is_describable(model: ir.Model, size: int | None = None, factor: int = 1) -> bool:
     """Whether the time of a visit of all nodes of a model, such as an inference, is within the limits.
 
     Args:
-        size: the bytes of its files.
+        size: the bytes of its files; by default those of its weights and names.
         factor: how many times as much time as an inference takes.
     """
     graphs = graphs_of(model.graph)
+    if size is None:
+        size = _weight_bytes(model) + _name_bytes(graphs)
     units = sum(len(graph) + _UNITS_OF_GRAPH + len(graph.initializers) for graph in graphs)
-    edges = dimensions = 0
+    edges = dimensions = attributes = 0
     for graph in graphs:
         for node in graph:
             edges += len(node.inputs) + len(node.outputs)
+            attributes += len(node.attributes.data)
             dimensions += sum(len(value.shape) for value in node.outputs if value.shape is not None)
-    units += edges // _EDGES_OF_UNIT + dimensions // _DIMENSIONS_OF_UNIT
+    units += edges // _EDGES_OF_UNIT + dimensions // _DIMENSIONS_OF_UNIT + attributes // _ATTRIBUTES_OF_UNIT
     return factor * units <= _UNITS + size // _BYTES_OF_UNIT
+
+
+def check_node_count(model: ir.Model, bounds: Bounds, factor: int, work: str) -> None:
+    """Refuse work on a model of so many nodes that it takes long for the size of the weights.
+
+    Args:
+        factor: how many times as much time as an inference the work takes.
+        work: what is done with the nodes, such as "plan".
+
+    Raises:
+        GraphError: the model is not trusted, and has too many nodes.
+    """
+    if bounds is not TRUSTED and not is_describable(model, factor=factor):
+        count = sum(map(len, graphs_of(model.graph)))
+        raise GraphError(
+            f"the model has {count} nodes, too many to {work} them for the size of its weights; {REMEDY}"
+        )
+
+
+def _weight_bytes(model: ir.Model) -> int:
+    return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
+
+
+def _name_bytes(graphs: Iterable[ir.Graph]) -> int:
+    """The characters of the names of nodes and of the values that they read and write."""
+    return sum(
+        len(node.name or "")
+        + sum(len(value.name or "") for value in (*node.inputs, *node.outputs) if value is not None)
+        for graph in graphs
+        for node in graph
+    )
 
 
 def _check_inputs(graphs: Iterable[ir.Graph], bounds: Bounds) -> None:

@@ -10,11 +10,11 @@ from ....registration import GraphError, InvalidNode, InvalidNodesError, Registr
 from ....registration.errors import list_nodes
 from ....registration.validity.node_check import invalid_nodes
 from ....registration.warning import warn
-from ...files.reading import Bounds
+from ...files.reading import REMEDY, TRUSTED, Bounds
 from .binding import schema_of
 from .foreign_operators import has_versions
 from .preparation import opset_of, source_of
-from .size import limits_of
+from .size import is_describable, limits_of
 
 
 def warn_of_invalid(nodes: Sequence[InvalidNode]) -> None:
@@ -62,18 +62,23 @@ def check_source(source: ir.Model, source_opset: int, opset: int, registry: Regi
 def invalid_nodes_of_file(model: ir.Model, bounds: Bounds) -> list[InvalidNode]:
     """The nodes of a file's model that are not valid; onnx's inference supplies undeclared ranks and types.
 
-    A model that is too large to convert is checked with its declared ones alone, with a warning.
+    A model that is too large to convert, or has too many nodes for its size, is checked with its declared
+    ones alone, with a warning.
 
     Raises:
         GraphError: its opset is not known, or it exceeds the bounds with its functions inlined.
     """
     if opset_of(model) is None:
         return invalid_nodes(model)
+    reason = ""
     try:
         limits_of(model, bounds)
     except GraphError as error:
-        warn(
-            f"the nodes are checked with the types and shapes that the file declares, without others: {error}"
-        )
+        reason = str(error)
+    if bounds is not TRUSTED and not reason and not is_describable(model):
+        reason = f"inferring those of so many nodes would take long for the size of the file; {REMEDY}"
+    if reason:
+        text = "the nodes are checked with the types and shapes that the file declares, without others"
+        warn(f"{text}: {reason}")
         return invalid_nodes(model)
     return invalid_nodes(source_of(model, bounds))

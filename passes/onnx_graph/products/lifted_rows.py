@@ -59,6 +59,12 @@ class LiftRows(ConstantPass):
     )
     op_types = BROADCASTING_BY_ROWS
 
+    def begin(self, model: ir.Model) -> bool:
+        """Forget the values of the last model."""
+        # Without these, each node of a long chain would look at the nodes in front of it again.
+        self._blocked_values: set[ir.Value] = set()
+        return True
+
     def rewrite(self, node: ir.Node) -> bool:
         """Lift the nodes that end in `node`, if that removes a Reshape."""
         result, readers = node.outputs[0], [reader for reader, _ in node.outputs[0].uses()]
@@ -92,28 +98,36 @@ class LiftRows(ConstantPass):
             self._lift(result, region, shape, last if ends else None, back)
             if last is not None and onward is not None:
                 self._set_target(last, onward)
+            self._blocked_values.clear()
             return True
         return False
 
     def _find_region(self, result: ir.Value, graph: object) -> _Region | None:
-        """The nodes in front of a value up to Reshapes; None if something else enters."""
+        """The nodes in front of a value up to Reshapes; None if something else enters.
+
+        A value that is blocked for every shape blocks all regions that it is in.
+        """
         region, pending, shape = _Region(), [result], result.shape
         if shape is None or len(shape) < 2 or not _is_named(shape):
             return None
         while pending:
             value = pending.pop()
             node = value.producer()
-            if node is None or node.graph is not graph or node.domain or node in region.nodes:
-                if node is None or node not in region.nodes:
-                    return None
+            if node is not None and node in region.nodes:
                 continue
+            if node is None or node.graph is not graph or node.domain or value in self._blocked_values:
+                self._blocked_values.add(result)
+                return None
             if _is_reshape(node, graph):
                 if not same_shape(value.shape, shape):
                     return None
                 region.entries[node] = None
                 continue
             by_columns = self._by_columns(node)
-            if by_columns is None or not _fits(value.shape, shape) or len(region.nodes) >= _MAXIMUM_NODES:
+            if by_columns is None or len(region.nodes) >= _MAXIMUM_NODES:
+                self._blocked_values.add(result)
+                return None
+            if not _fits(value.shape, shape):
                 return None
             region.nodes[node] = None
             region.has_columns |= by_columns
@@ -123,6 +137,7 @@ class LiftRows(ConstantPass):
                 if not self.initializers.is_constant(operand):
                     pending.append(operand)
                 elif operand.shape is None or len(operand.shape) > 1:
+                    self._blocked_values.add(result)
                     return None
                 else:
                     region.has_columns |= len(operand.shape) == 1 and operand.shape[0] != 1

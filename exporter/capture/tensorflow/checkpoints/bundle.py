@@ -45,12 +45,12 @@ class _Entry:
 class Bundle:
     """A tensor bundle; `prefix` is the name of its files in their folder, without their endings."""
 
-    def __init__(self, index: np.ndarray, prefix: str, files: ExternalFiles):
+    def __init__(self, index: np.ndarray, prefix: str, files: ExternalFiles, maximum_entries: int):
         self._prefix, self._files = prefix, files
         self._label = f"the checkpoint {quoted(prefix)}"
         self._entries: dict[bytes, _Entry] = {}
 
-        table = iter(SortedTable(index, self._label))
+        table = iter(SortedTable(index, self._label, maximum_entries))
         key, value = next(table, (b"?", memoryview(b"")))
         if key:
             raise ModelFileError(f"{self._label} is damaged: it has no header")
@@ -91,6 +91,7 @@ class Bundle:
         if len(message.slices) > MAXIMUM_SLICES:
             raise ModelFileError(f"{label} has {len(message.slices)} slices, more than {MAXIMUM_SLICES}")
         slices: Callable[[], Slices]
+        read_whole = None
         if message.slices:
             # The message takes more memory than its bytes. A graph may read each slice on its own.
             slices = functools.cache(
@@ -98,7 +99,8 @@ class Bundle:
             )
         else:
             slices = functools.partial(self._whole_part, self._entries[key], label)
-        self.variables[name] = Variable(name, message.dtype, shape, slices)
+            read_whole = functools.partial(self._contents, self._entries[key], label)
+        self.variables[name] = Variable(name, message.dtype, shape, slices, read_whole)
 
     def _entry(self, message: Any, shape: tuple[int, ...], label: str) -> _Entry:
         dtype, count = numpy_type(message.dtype), math.prod(shape)

@@ -7,6 +7,7 @@ from typing import Any
 from google.protobuf import text_format
 
 from .....registration import ModelFileError
+from ....files.reading import bounds_of
 from ....files.reading.external_data.files import ExternalFiles, ModelFolder
 from ....files.reading.names import quoted
 from ..messages import message_type
@@ -23,16 +24,19 @@ _SHARD = re.compile(r"-(\d{5,})-of-(\d{5,})")
 _MOST_FILES = 100_000
 
 
-def open_checkpoint(path: str | os.PathLike[str], *, allow_links: bool = False) -> Checkpoint:
+def open_checkpoint(
+    path: str | os.PathLike[str], *, allow_links: bool = False, trusted: bool = False
+) -> Checkpoint:
     """Open a checkpoint of format V2 or V1, and list its variables. Their contents are read later.
 
     Args:
         path: its prefix, "model.ckpt-5"; one of its files; a folder whose file `checkpoint` names the newest
             one; or the folder of a SavedModel.
         allow_links: follow links out of the checkpoint's folder.
+        trusted: lift the bound on the number of entries.
 
     Raises:
-        ModelFileError: there is no checkpoint, or it is damaged.
+        ModelFileError: there is no checkpoint, or it is damaged, or has more entries than its size allows.
     """
     path_text = os.fsdecode(path)
     try:
@@ -46,17 +50,20 @@ def open_checkpoint(path: str | os.PathLike[str], *, allow_links: bool = False) 
         # os raises ValueError for a NUL in a path.
         raise ModelFileError(f"'{path_text}' cannot be read: {error}") from error
     files = _files(folder, allow_links)
+    bounds = bounds_of(trusted)
     if f"{prefix}.index" in names:
         index = files.whole(f"{prefix}.index", f"the checkpoint {quoted(prefix)}")
-        return Checkpoint(path_text, Bundle(index, prefix, files).variables)
+        paths = [os.path.join(folder, name) for name in names if name.startswith(f"{prefix}.data-")]
+        size = index.size + sum(os.path.getsize(path) for path in paths if os.path.isfile(path))
+        return Checkpoint(path_text, Bundle(index, prefix, files, bounds.entries_of(size)).variables)
     tables = _tables(prefix, names)
     if not tables:
         raise ModelFileError(
             f"there is no checkpoint '{path_text}': neither '{prefix}.index' nor '{prefix}' is in '{folder}'"
         )
-    return Checkpoint(
-        path_text, read_tables({name: files.whole(name, f"the checkpoint {quoted(name)}") for name in tables})
-    )
+    contents = {name: files.whole(name, f"the checkpoint {quoted(name)}") for name in tables}
+    size = sum(data.size for data in contents.values())
+    return Checkpoint(path_text, read_tables(contents, bounds.entries_of(size)))
 
 
 def is_checkpoint(path: str | os.PathLike[str]) -> bool:

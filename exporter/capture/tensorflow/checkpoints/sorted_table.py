@@ -5,12 +5,14 @@ is the index. Its values are the handles of the blocks with the entries. The key
 that it shares with the key before it. A trailer after each block has its compression and its checksum.
 """
 
+import sys
 from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from .....registration import ModelFileError
+from ....files.reading import REMEDY
 from ....files.reading.encodings.wire import varint
 from .checksums import crc32c, unmask_checksum
 from .snappy import BadBlock, decompress
@@ -20,8 +22,6 @@ _FOOTER = 48
 _TRAILER = 5
 """Bytes after a block: one for the compression, four for the checksum."""
 _PLAIN, _SNAPPY = 0, 1
-MAXIMUM_ENTRIES = 120_000
-"""Entries of a table; each takes up to a thousand bytes in memory."""
 _KEY_BYTES, _KEY_BYTES_PER_BYTE = 1 << 26, 16
 """Maximum bytes of all keys together: a fixed number, and more for each byte of the file. TensorFlow writes a
 whole key after every 16 keys that omit what they share.
@@ -38,11 +38,12 @@ class _BlockHandle(NamedTuple):
 
 
 class SortedTable:
-    """A table in memory or in a mapped file, to be read once."""
+    """A table in memory or in a mapped file, to be read once; `label` names it in error messages."""
 
-    def __init__(self, data: np.ndarray, label: str):
+    def __init__(self, data: np.ndarray, label: str, maximum_entries: int = sys.maxsize):
         self._data = data.data
         self._label = label
+        self._maximum_entries = maximum_entries
         self._decompressed = self._count = self._key_bytes = 0
         self._maximum_key_bytes = _KEY_BYTES + _KEY_BYTES_PER_BYTE * len(self._data)
         footer = bytes(self._data[-_FOOTER:])
@@ -110,11 +111,14 @@ class SortedTable:
             position += own_length
             self._count += 1
             self._key_bytes += len(key)
-            if self._count > MAXIMUM_ENTRIES or self._key_bytes > self._maximum_key_bytes:
+            if self._count > self._maximum_entries:
                 raise ModelFileError(
-                    f"{self._label} cannot be read: it has more than {MAXIMUM_ENTRIES} entries, or its keys "
-                    "have "
-                    f"more than {self._maximum_key_bytes} bytes"
+                    f"{self._label} cannot be read: it has more than {self._maximum_entries} entries, the "
+                    f"limit for its files; {REMEDY}"
+                )
+            if self._key_bytes > self._maximum_key_bytes:
+                raise ModelFileError(
+                    f"{self._label} cannot be read: its keys have more than {self._maximum_key_bytes} bytes"
                 )
             yield key, block[position : position + size]
             position += size

@@ -22,12 +22,12 @@ _VERSION = 1
 """The version of the format that this reader reads."""
 
 
-def read_tables(tables: Mapping[str, np.ndarray]) -> dict[str, Variable]:
+def read_tables(tables: Mapping[str, np.ndarray], maximum_entries: int) -> dict[str, Variable]:
     """The variables of a checkpoint, from the bytes of its files by name."""
     variables: dict[str, _SlicedVariable] = {}
     for name, data in tables.items():
         label = f"the checkpoint {quoted(name)}"
-        entries = iter(SortedTable(data, label))
+        entries = iter(SortedTable(data, label, maximum_entries))
         key, value = next(entries, (b"?", memoryview(b"")))
         if key:
             raise ModelFileError(f"{label} is damaged: it has no list of variables")
@@ -37,6 +37,7 @@ def read_tables(tables: Mapping[str, np.ndarray]) -> dict[str, Variable]:
                 f"{label} cannot be read: its format has version {meta.versions.min_consumer}"
             )
         values = dict(entries)
+        maximum_entries -= len(values)
         for message in meta.tensor:
             _add_slices(variables, message, values, f"variable {quoted(message.name)} of {label}")
     return {

@@ -73,12 +73,18 @@ class Slices:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of a checkpoint by its key; its contents are read when they are needed."""
+    """A variable of a checkpoint by its key; its contents are read when they are needed.
+
+    Attributes:
+        slices: makes the table of its slices.
+        read_whole: reads its contents if they are stored as one; otherwise None.
+    """
 
     name: str
     dtype: int
     shape: tuple[int, ...]
     slices: Callable[[], Slices]
+    read_whole: Callable[[], np.ndarray] | None = None
 
     def read(self, region: Region | None = None) -> np.ndarray:
         """Read the contents, or those of a region. A single slice is not copied.
@@ -86,6 +92,9 @@ class Variable:
         Raises:
             ModelFileError: the file is damaged, or does not have the whole region.
         """
+        # Most variables are read whole, and a table of one slice takes longer than its contents.
+        if region is None and self.read_whole is not None:
+            return self.read_whole()
         requested = tuple((0, size) for size in self.shape) if region is None else region
         inside = len(requested) == len(self.shape) and all(
             start >= 0 and 0 <= length <= size - start

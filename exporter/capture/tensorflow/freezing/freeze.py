@@ -69,7 +69,7 @@ def frozen_graph(
             state.
         signature: the signature that has the outputs.
         allow_links: follow links out of the checkpoint's folder.
-        trusted: lift the bounds on the size of the graph file.
+        trusted: lift the bounds on the size of the graph file, and on the entries of the checkpoint.
         keep_tables: keep lookup tables, whose contents a frozen graph does not have by itself.
 
     Raises:
@@ -110,9 +110,8 @@ def frozen_graph(
     names = {node.name for node in frozen.nodes}
     message.node.extend(scope.nodes[name].message for name in placeholders if name not in names)
     message.library.function.extend(calls.definitions)
-    stored = _read_stored_variables(
-        scope, functions, needed, checkpoint_of_graph(file, checkpoint, allow_links), keys or {}
-    )
+    opened_checkpoint = checkpoint_of_graph(file, checkpoint, allow_links, trusted)
+    stored = _read_stored_variables(scope, functions, needed, opened_checkpoint, keys or {})
     weights = _set_weights(message, stored)
     return FrozenGraph(message, weights, [str(result) for result in frozen.results])
 
@@ -178,13 +177,16 @@ _TRAINING_OPERATORS = re.compile(rf"{WRITING_OPERATORS.pattern}|Save.*|Restore.*
 
 
 def checkpoint_of_graph(
-    file: GraphFile, checkpoint: str | os.PathLike[str] | Checkpoint | None, allow_links: bool
+    file: GraphFile,
+    checkpoint: str | os.PathLike[str] | Checkpoint | None,
+    allow_links: bool,
+    trusted: bool,
 ) -> Checkpoint | None:
     """Open the caller's checkpoint, or the one in the folder of the graph, if there is one."""
     if isinstance(checkpoint, Checkpoint):
         return checkpoint
     path = file.checkpoint_prefix if checkpoint is None else checkpoint
-    return None if path is None else open_checkpoint(path, allow_links=allow_links)
+    return None if path is None else open_checkpoint(path, allow_links=allow_links, trusted=trusted)
 
 
 def _read_stored_variables(

@@ -82,7 +82,11 @@ def _read_checked(
             f"{'empty' if stored_field is None else f'a value of the kind {stored_field!r}'}, and "
             f"{type_text} is due"
         )
-    _check_allowed(node, definition, value)
+    # Few attributes have limits, and looking for these takes longer than reading most values.
+    if definition.has_minimum or definition.HasField("allowed_values"):
+        _check_allowed(node, definition, value)
+    if not is_list and stored_field == expected_field:
+        return _read_item(node, definition.name, stored_field, getattr(value, stored_field), make_initializer)
     if not is_list:
         return _read_attribute(node, definition.name, value, make_initializer)
     field = _VALUE_FIELDS.get(type_text.removeprefix("list(").removesuffix(")"), "i")

@@ -1,6 +1,7 @@
 """Captures a GraphDef: its inputs, its outputs, and the source graph between them."""
 
 import difflib
+import math
 import re
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -13,6 +14,7 @@ from .....registration import COMPLEX, FROZEN, KIND, UNSHAPED, CaptureError, Usa
 from ....captured_graph.capture import Capture, Interface
 from ....files.reading.bounds import BOUNDS, Bounds
 from ....files.reading.names import listed
+from ..element_types import numpy_type
 from ..freezing.variables import StoredVariable
 from ..messages import GraphDef
 from ..node_messages import OPTIONAL_PLACEHOLDER, PLACEHOLDERS
@@ -98,11 +100,16 @@ def capture_graph(
     input_edges = _find_edges("inputs", list(inputs or ()), nodes)
     _check_variables(output_edges, input_edges)
     node_count = len(message.node) + sum(len(function.node_def) for function in message.library.function)
+    # Variables have an element type that numpy has; others are no weights.
+    size = message.ByteSize() + sum(
+        math.prod(weight.shape) * dtype.itemsize
+        for weight in (weights or {}).values()
+        if (dtype := numpy_type(weight.dtype)) is not None
+    )
     graph = ir.Graph([], [], nodes=[], name="main_graph", opset_imports={"tf": 1})
     features = ParsedFeatures()
-    emitter = Emitter(
-        graph, library, begin if keep_parse_example else partial(_begin, features), bounds, node_count
-    )
+    begin_node = begin if keep_parse_example else partial(_begin, features)
+    emitter = Emitter(graph, library, begin_node, bounds, node_count, size)
     emitter.weights = {nodes[name]: weight for name, weight in (weights or {}).items()}
     scope = GraphScope(emitter, graph, flow_of(output_edges, nodes, dict.fromkeys(input_edges)))
     nchw_edges = _find_edges("inputs_as_nchw", inputs_as_nchw, nodes)
@@ -179,7 +186,8 @@ def _check_among(option: str, named_edges: Sequence[Edge], edges: Sequence[Edge]
 
 def _find_edges(option: str, names: Sequence[str] | None, nodes: Mapping[str, GraphNode]) -> list[Edge]:
     """Find the results that a user names in an option."""
-    edges: list[Edge] = []
+    # A signature may name thousands, of which a list would be searched for each.
+    edges: dict[Edge, None] = {}
     for name in names or ():
         if not isinstance(name, str):
             raise UsageError(f"{option} must be names of results, such as 'x' or 'x:0', not {name!r}")
@@ -191,8 +199,8 @@ def _find_edges(option: str, names: Sequence[str] | None, nodes: Mapping[str, Gr
         edge.node.result_type(edge.output)
         if edge in edges:
             raise UsageError(f"{option}: '{name}' occurs twice")
-        edges.append(edge)
-    return edges
+        edges[edge] = None
+    return list(edges)
 
 
 def _default_outputs(nodes: Mapping[str, GraphNode]) -> list[Edge]:

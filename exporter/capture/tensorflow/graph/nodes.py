@@ -81,7 +81,7 @@ class GraphNode:
         if value is None:
             raise ModelFileError(f"{self.label} lacks attribute '{name}', which has no default")
         # In the body of a generic function, an attribute may refer to an attribute of the call.
-        if value.WhichOneof("value") == "placeholder":
+        if value.HasField("placeholder"):
             if value.placeholder not in self.bindings:
                 raise ModelFileError(
                     f"{self.label} refers to '{value.placeholder}' of the function's caller as its attribute "

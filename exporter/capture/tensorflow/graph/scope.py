@@ -86,11 +86,14 @@ class Emitter:
         tables: the keys and values of lookup tables, by their handles; or the reason why they are unknown.
     """
 
-    def __init__(self, graph: ir.Graph, library: Library, begin: Begin, bounds: Bounds, node_count: int):
+    def __init__(
+        self, graph: ir.Graph, library: Library, begin: Begin, bounds: Bounds, node_count: int, size: int
+    ):
         """Begin a capture.
 
         Args:
             node_count: the nodes in the file, which bound the nodes of the model with its functions inlined.
+            size: the bytes of the graph and its weights, which bound them too.
         """
         self.graph = graph
         self.library = library
@@ -101,7 +104,11 @@ class Emitter:
         self.tables: dict[ir.Value, tuple[ir.Value, ir.Value] | str] = {}
         self._bounds = bounds
         self._constants: dict[GraphNode, ir.Value] = {}
-        expanded = min(bounds.expanded_nodes + 16 * node_count, max(bounds.expanded_nodes, _MOST_EXPANDED))
+        expanded = min(
+            bounds.expanded_nodes + 16 * node_count,
+            max(bounds.expanded_nodes, _MOST_EXPANDED),
+            bounds.graph_nodes_of(size),
+        )
         self._remaining = min(bounds.nodes, max(node_count, expanded))
 
     def charge(self, node: GraphNode | None, count: int = 1) -> None:

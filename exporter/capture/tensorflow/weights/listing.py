@@ -62,7 +62,7 @@ def weights_of_graph(
         nodes = scope.order(result.node for result in output_results(scope, file, outputs))
     variables = variables_of(scope)
     readers = Readers(scope, library)
-    opened_checkpoint = checkpoint_of_graph(file, checkpoint, allow_links)
+    opened_checkpoint = checkpoint_of_graph(file, checkpoint, allow_links, trusted)
     graph_variables = [variables[node.name] for node in nodes if node.name in variables]
     stored = (
         {}
@@ -89,14 +89,18 @@ def weights_of_graph(
 
 
 def weights_of_checkpoint(
-    path: str | os.PathLike[str] | Checkpoint, *, allow_links: bool = False
+    path: str | os.PathLike[str] | Checkpoint, *, allow_links: bool = False, trusted: bool = False
 ) -> list[Weight]:
     """The variables of a checkpoint; without a graph, their layouts are unknown.
 
     Raises:
         ModelFileError: see `open_checkpoint`.
     """
-    checkpoint = path if isinstance(path, Checkpoint) else open_checkpoint(path, allow_links=allow_links)
+    checkpoint = (
+        path
+        if isinstance(path, Checkpoint)
+        else open_checkpoint(path, allow_links=allow_links, trusted=trusted)
+    )
     return [
         Weight(variable.name, _dtype_name(variable.dtype), variable.shape, None, variable.read)
         for variable in checkpoint.values()

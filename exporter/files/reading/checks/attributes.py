@@ -26,6 +26,19 @@ _TYPES = {
 }
 _MESSAGE_FIELDS = ("t", "g", "tp")
 """Fields for single values that are messages, which have no default."""
+_DESCRIPTIONS = ("name", "doc_string", "type")
+_NUMBER_FIELDS = ("f", "i", "floats", "ints")
+
+
+def is_number(attribute: onnx.AttributeProto) -> bool:
+    """Whether an attribute is a number or numbers of its stated type, as most are: nothing else can be wrong.
+
+    It takes a fraction of the time of `check_attribute`.
+    """
+    fields = [
+        descriptor.name for descriptor, _ in attribute.ListFields() if descriptor.name not in _DESCRIPTIONS
+    ]
+    return len(fields) == 1 and fields[0] in _NUMBER_FIELDS and _TYPES.get(attribute.type) == fields[0]
 
 
 def check_attribute(

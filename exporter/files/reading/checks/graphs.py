@@ -10,7 +10,7 @@ from .....registration import ModelFileError
 from ..bounds import BOUNDS, REMEDY, Bounds
 from ..external_data.files import ExternalFiles
 from ..names import node_title, quoted
-from .attributes import check_attribute
+from .attributes import check_attribute, is_number
 from .metadata import canonical, check_entries, merge_entries
 from .notes import Notes
 from .scopes import NameScope
@@ -36,6 +36,7 @@ class GraphChecks:
         notes: Notes,
         function_value_names: set[str],
         ir_version: int,
+        size: int,
         bounds: Bounds = BOUNDS,
     ):
         """Create the checks for one model.
@@ -43,13 +44,15 @@ class GraphChecks:
         Args:
             function_value_names: names in the main graph's value_info that belong to values in functions.
             ir_version: the IR version of the model.
+            size: the bytes of the model.
         """
         self._ir_version = ir_version
+        self._size = size
         self._bounds = bounds
         self._files = files
         self._notes = notes
         self._function_value_names = function_value_names
-        self._configured_nodes = self._values = 0
+        self._configured_nodes = self._values = self._attributes = 0
         self.unsorted = False
         self.tensor_metadata = False
         self.nodes = 0
@@ -160,32 +163,42 @@ class GraphChecks:
         self.nodes += len(nodes)
         if self.nodes > self._bounds.nodes:
             raise ModelFileError(f"the model has more than {self._bounds.nodes} nodes; {REMEDY}")
+        self._attributes += sum(len(node.attribute) for node in nodes)
+        allowed = self._bounds.attributes_of(self._size)
+        if self._attributes > allowed:
+            raise ModelFileError(
+                f"the nodes of the model have more than {allowed} attributes, the limit for a file of "
+                f"{self._size} bytes; {REMEDY}"
+            )
         # Announce all outputs first: a name of a later node is an error of order, not an unknown name.
         for node in nodes:
             scope.announce(node.output)
         self._values += len(scope.defined) + len(scope.defined_later)
         for node in nodes:
-            title = node_title(node)
             if not node.op_type:
-                raise ModelFileError(f"{title} has no operator")
+                raise ModelFileError(f"{node_title(node)} has no operator")
             domain = canonical(node.domain)
             if domain not in domains:
                 if domain.split(".")[:2] in ([""], ["ai", "onnx"]):
                     named = f"domain {quoted(domain)}" if domain else "ONNX's own domain"
                     raise ModelFileError(
-                        f"{title} is of {named}, which the model does not import, so that its opset is not "
-                        f"known: add it with `model.opset_import.add(domain={domain!r}, version=...)`, where "
-                        "the version is that of the tool that wrote the file"
+                        f"{node_title(node)} is of {named}, which the model does not import, so that its "
+                        "opset is not known: add it with "
+                        f"`model.opset_import.add(domain={domain!r}, version=...)`, where the version is "
+                        "that of the tool that wrote the file"
                     )
                 # The caller imports version 1, as onnxruntime does for custom domains.
                 domains.add(domain)
-            check_entries(node.metadata_props, title)
+            # Formatting the title of every node would take as long as all of its checks.
+            if node.metadata_props:
+                check_entries(node.metadata_props, node_title(node))
             for name in node.input:
-                if name:
-                    scope.resolve(name, title)
+                if name and name not in scope.defined:
+                    scope.resolve(name, node_title(node))
             if node.device_configurations:
-                self._check_placement(title)
-            self._check_attributes(node, domains, scope, in_function, title)
+                self._check_placement(node_title(node))
+            if node.attribute:
+                self._check_attributes(node, domains, scope, in_function)
             scope.mark_defined(node.output)
 
     def _check_placement(self, title: str) -> None:
@@ -200,11 +213,16 @@ class GraphChecks:
             raise ModelFileError(f"the model has device configurations on more nodes than are read; {REMEDY}")
 
     def _check_attributes(
-        self, node: onnx.NodeProto, domains: set[str], scope: NameScope, in_function: bool, title: str
+        self, node: onnx.NodeProto, domains: set[str], scope: NameScope, in_function: bool
     ) -> None:
-        names: set[str] = set()
+        names = {""}
+        title = ""
         for attribute in node.attribute:
-            if attribute.name in names:
+            if attribute.name not in names and is_number(attribute):
+                names.add(attribute.name)
+                continue
+            title = title or node_title(node)
+            if attribute.name in names - {""}:
                 raise ModelFileError(f"{title} has the attribute {quoted(attribute.name)} twice")
             names.add(attribute.name)
             graphs = check_attribute(attribute, self._files, title, in_function=in_function)

@@ -66,9 +66,13 @@ def _graphs(body: onnx.GraphProto | onnx.FunctionProto) -> Iterator[int]:
             yield from map(_value, graph.input)
             yield from map(_value, graph.output)
         for node in graph.node:
-            yield _NODE + _INPUT * len(node.input) + _OUTPUT * len(node.output)
-            yield _ENTRY * len(node.metadata_props)
-            yield from map(_attribute, node.attribute)
+            yield (
+                _NODE
+                + _INPUT * len(node.input)
+                + _OUTPUT * len(node.output)
+                + _ENTRY * len(node.metadata_props)
+                + sum(map(_attribute, node.attribute))
+            )
 
 
 def _value(info: onnx.ValueInfoProto) -> int:

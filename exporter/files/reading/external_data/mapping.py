@@ -10,6 +10,8 @@ from ...stored_tensors import tensor_over
 from ..names import quoted
 from .files import ExternalFiles, Folder
 
+_TENSOR_TYPES = (ir.AttributeType.TENSOR, ir.AttributeType.TENSORS)
+
 
 def map_external_data(model: ir.Model, folder: Folder) -> None:
     """Map all external data of a model into memory, so that replacing a file does not change it.
@@ -47,9 +49,12 @@ def map_external_data(model: ir.Model, folder: Folder) -> None:
     for body in bodies:
         attribute_tables += [node.attributes for node in every_node(body) if node.attributes.data]
     for attributes in attribute_tables:
-        for name, attribute in list(attributes.items()):
-            if attribute.value is None:
-                continue
+        tensors = {
+            name: attribute
+            for name, attribute in attributes.data.items()
+            if attribute.type in _TENSOR_TYPES and attribute.value is not None
+        }
+        for name, attribute in tensors.items():
             if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
                 attributes[name] = ir.AttrTensor(name, map_tensor(attribute.value), attribute.doc_string)
             elif attribute.type == ir.AttributeType.TENSORS:

@@ -5,7 +5,7 @@ import pytest
 
 import opsetta
 from opsetta.exporter.capture.tensorflow.graph.graph_capture import capture_graph
-from opsetta.exporter.files.reading.bounds import BOUNDS, TRUSTED
+from opsetta.exporter.files.reading.bounds import BOUNDS, TRUSTED, Bounds
 from opsetta.registration.arguments import blocks
 
 from .graphs import BOOL, FLOAT, INT32, Graph, Placeholder
@@ -96,6 +96,8 @@ def test_functions_that_grow_without_bound_are_refused():
     with pytest.raises(opsetta.CaptureError, match="nested more than 24 deep"):
         capture_graph(bomb(40, 1).message, bounds=TRUSTED)
     assert capture_graph(bomb(3, 10).message, bounds=BOUNDS).source.graph.num_nodes() == 1000
+    with pytest.raises(opsetta.ModelFileError, match="the model has too many nodes"):
+        capture_graph(bomb(3, 10).message, bounds=Bounds(graph_nodes=900))
 
 
 @pytest.mark.parametrize(

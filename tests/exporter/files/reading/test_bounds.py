@@ -14,7 +14,7 @@ from opsetta import GraphError, ModelFileError
 from opsetta.exporter.command_line import cli
 from opsetta.exporter.files.reading import TRUSTED, Bounds, bounds, read_model, to_ir
 from opsetta.exporter.files.summary import describe_file
-from opsetta.exporter.lowering.conversion import conversion, size
+from opsetta.exporter.lowering.conversion import conversion, size, source_validity
 from opsetta.registration import MAY_OVERWRITE, Limits, UnsupportedError
 from opsetta.registration.construction.graph import Construction
 
@@ -162,6 +162,9 @@ def test_weights_pay_for_nodes_of_other_frameworks():
     source = ir.Model(ir.Graph([], [], nodes=[node], initializers=[weight]), ir_version=10)
     limits = size.limits_of_source(source, Bounds(made_nodes=9))
     assert limits.nodes == (9 + 1) // 4 + 400 // 200
+    # Of a graph with more nodes than it may make, no further node pays.
+    source.graph.extend(ir.Node("tf", "Neg", []) for _ in range(90))
+    assert size.limits_of_source(source, Bounds(made_nodes=9)).nodes == (9 + 3) // 4 + 400 // 200
 
 
 def test_a_model_of_too_many_nodes_is_refused_before_it_is_prepared(monkeypatch):
@@ -190,6 +193,42 @@ def test_many_small_constants_count_as_a_large_one():
         construction.constant(np.full(64, i))
     with pytest.raises(UnsupportedError, match="a constant of 100 elements, more than are made"):
         construction.constant(np.full(100, 3))
+
+
+def test_a_model_of_many_nodes_is_checked_without_an_inference(monkeypatch):
+    model = chain_of("Relu", [2])
+    monkeypatch.setattr(size, "_UNITS", 5)
+    with monkeypatch.context() as untrusted:
+        untrusted.setattr(source_validity, "source_of", None)
+        with pytest.warns(UserWarning, match="without others: inferring those of so many nodes .* --trusted"):
+            assert source_validity.invalid_nodes_of_file(model, bounds.BOUNDS) == []
+    assert source_validity.invalid_nodes_of_file(model, TRUSTED) == []
+
+
+NODE_WORK = {
+    "plan": lambda model: model.plan(),
+    "write": lambda model: model.lower(target="opencv"),
+    "rewrite": lambda model: opsetta.realize(model, ["flatten-to-reshape"]),
+}
+
+
+@pytest.mark.parametrize("work", NODE_WORK)
+def test_work_on_many_nodes_is_refused_unless_the_model_is_trusted(work, monkeypatch):
+    model = chain_of("Relu", [2])
+    monkeypatch.setattr(size, "_UNITS", 20)
+    with pytest.raises(
+        GraphError, match=f"the model has 8 nodes, too many to {work} them .* or --trusted on"
+    ):
+        NODE_WORK[work](opsetta.OnnxModel(model))
+    NODE_WORK[work](opsetta.OnnxModel(model, trusted=True))
+
+
+@pytest.mark.parametrize(("attributes", "described"), [(400, False), (100, True)])
+def test_attributes_take_the_time_of_a_description(attributes, described, monkeypatch):
+    monkeypatch.setattr(size, "_UNITS", 80)
+    model = chain_of("Relu", [2])
+    model.graph[0].attributes.update({f"a{i}": ir.AttrInt64(f"a{i}", 1) for i in range(attributes)})
+    assert size.is_describable(model, 0) is described
 
 
 def test_trust_lifts_every_bound():

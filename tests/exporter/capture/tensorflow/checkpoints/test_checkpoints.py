@@ -1,5 +1,6 @@
 """TensorFlow checkpoints in the formats that it can write, and damaged ones."""
 
+import dataclasses
 import os
 import pathlib
 import shutil
@@ -14,6 +15,7 @@ from opsetta.exporter.capture.tensorflow.checkpoints.checksums import crc32c, un
 from opsetta.exporter.capture.tensorflow.checkpoints.slice_keys import slice_key
 from opsetta.exporter.capture.tensorflow.checkpoints.snappy import BadBlock, decompress
 from opsetta.exporter.capture.tensorflow.messages import message_type
+from opsetta.exporter.files.reading import bounds
 from tests import tensorflow_checkpoints as files
 
 DATA = pathlib.Path(__file__).parents[4] / "data" / "tensorflow"
@@ -326,6 +328,26 @@ def test_keys_that_grow_without_end_are_refused(tmp_path):
     (tmp_path / "c.index").write_bytes(data + index + (b"\0\0" + place).ljust(40, b"\0") + files.MAGIC)
     with pytest.raises(ModelFileError, match="its keys have more than"):
         open_checkpoint(tmp_path / "c")
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_entries_are_bounded_by_the_size_of_the_checkpoint(version, tmp_path, monkeypatch):
+    write = files.write_v1 if version == 1 else files.write_bundle
+    write(tmp_path / "c", {f"v{i}": np.zeros(500, np.float32) for i in range(50)})
+    assert len(open_checkpoint(tmp_path / "c")) == 50
+    monkeypatch.setattr(bounds, "BOUNDS", bounds.Bounds(entries=5))
+    # 2 kB of contents pay for an entry.
+    assert len(open_checkpoint(tmp_path / "c")) == 50
+    monkeypatch.setattr(bounds, "BOUNDS", bounds.Bounds(most_entries=20))
+    with pytest.raises(ModelFileError, match="has more than 20 entries, .* --trusted on the command line"):
+        open_checkpoint(tmp_path / "c")
+    assert len(open_checkpoint(tmp_path / "c", trusted=True)) == 50
+
+
+def test_a_variable_that_is_stored_as_one_is_read_without_a_table_of_slices(tmp_path):
+    files.write_bundle(tmp_path / "c", {"v": np.arange(4.0)})
+    variable = dataclasses.replace(open_checkpoint(tmp_path / "c")["v"], slices=lambda: pytest.fail("made"))
+    assert variable.read().tolist() == [0, 1, 2, 3]
 
 
 def test_checksums():

@@ -314,6 +314,17 @@ def test_nodes_and_placements_are_bounded(tmp_path):
         to_ir(model, tmp_path, Bounds(placements=3))
 
 
+def test_attributes_are_bounded_by_the_size_of_the_file(tmp_path):
+    model = base()
+    for i in range(100):
+        model.graph.node[0].attribute.add(name=f"a{i}", type=onnx.AttributeProto.INT, i=1)
+    model.graph.node[0].domain = "own"
+    match = r"more than (\d+) attributes, the limit for a file of \d+ bytes; .* --trusted on the command line"
+    with pytest.raises(ModelFileError, match=match):
+        to_ir(onnx.ModelProto.FromString(model.SerializeToString()), tmp_path, Bounds(attributes=40))
+    to_ir(model, tmp_path, Bounds(attributes=110))
+
+
 def test_names_are_shown_harmlessly(tmp_path):
     model = base()
     model.graph.node[0].name = "\x1b[2J\n\u202e" + "a" * 1000
