@@ -153,6 +153,8 @@ def load_lazily(
 ) -> Loaded:
     """A model whose weights stay in their files, if the checkpoint has all of them by the model's names.
 
+    They are loaded if the library changes their values after it has read them.
+
     Args:
         folder: with the checkpoint.
         build: makes the model with any weights.
@@ -165,13 +167,14 @@ def load_lazily(
     import torch
 
     from ..capture.stored_weights.opening import open_weights
+    from ..torch_boundary.state.computed_buffers import changes_stored_weights
 
     # A model on the meta device takes no memory: the weights stay in their files.
     with torch.device("meta"):
         model = build().eval()
     tensors = open_weights(folder) if checkpoint is None else checkpoint.replace_layers(model)
     weights = None if tensors is None else _by_name(model, tensors)
-    if weights is not None and _is_complete(model, weights):
+    if weights is not None and _is_complete(model, weights) and not changes_stored_weights(model, weights):
         return Loaded(model, weights, folder)
     model, loading_info = load_weights()
     return Loaded(model.eval(), None, folder, missing_weights(model, loading_info))

@@ -195,6 +195,30 @@ def test_weights_that_transformers_converts_are_loaded(tmp_path):
         opsetta.export_huggingface(tmp_path / "folder", tmp_path / "folder", weights="reference")
 
 
+@pytest.mark.parametrize(
+    ("architecture", "config", "is_changed"),
+    [
+        (
+            "FunnelModel",
+            transformers.FunnelConfig(
+                vocab_size=9, block_sizes=[1], d_model=8, n_head=2, d_head=4, d_inner=8, pad_token_id=3
+            ),
+            True,
+        ),
+        ("BertModel", transformers.BertConfig(**ENCODER, pad_token_id=3), False),
+    ],
+)
+def test_weights_that_transformers_changes_after_reading(architecture, config, is_changed, tmp_path):
+    """Funnel sets the embedding of the padding token to zero, whatever the checkpoint has."""
+    model = getattr(transformers, architecture)(config)
+    torch.nn.init.ones_(model.get_input_embeddings().weight)
+    model.save_pretrained(tmp_path)
+    [(loaded, _)] = TransformersFolder(tmp_path, "feature-extraction", None).load_calls("float32")
+    assert (loaded.weights is None) == is_changed
+    if is_changed:
+        assert not loaded.model.get_input_embeddings().weight[3].any()
+
+
 @pytest.mark.sweep
 def test_features_of_a_folder_with_a_head(llama, tmp_path):
     """The model without its head has no prefix before its weights."""
