@@ -174,9 +174,23 @@ def load_lazily(
         model = build().eval()
     tensors = open_weights(folder) if checkpoint is None else checkpoint.replace_layers(model)
     weights = None if tensors is None else _by_name(model, tensors)
-    if weights is not None and _is_complete(model, weights) and not changes_stored_weights(model, weights):
-        return Loaded(model, weights, folder)
-    model, loading_info = load_weights()
+    mismatch: ModelFileError | None = None
+    try:
+        if (
+            weights is not None
+            and _is_complete(model, weights)
+            and not changes_stored_weights(model, weights)
+        ):
+            return Loaded(model, weights, folder)
+    except ModelFileError as error:
+        # transformers transposes some weights, such as the experts of Qwen3-VL.
+        mismatch = error
+    try:
+        model, loading_info = load_weights()
+    except (RuntimeError, ValueError) as error:
+        if mismatch is None:
+            raise
+        raise mismatch from error
     return Loaded(model.eval(), None, folder, missing_weights(model, loading_info))
 
 
