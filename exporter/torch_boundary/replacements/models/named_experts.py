@@ -9,20 +9,14 @@ Semantics: transformers, `SwitchTransformersExperts`, `NllbMoeExperts` and `Long
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import inspect
-import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 
-from ...process.process_state import replace_attribute
-
-_MODELS = "transformers.models"
-_CALLED = frozenset({"nonzero", "index_add_"})
-"""What the original functions call; other releases of transformers may compute something else."""
+from .model_methods import replace_methods
 
 
 def _add_results(
@@ -81,25 +75,11 @@ def _run_longcat(
     return _add_results(self, hidden_states, one_hot.permute(2, 1, 0), top_k_weights, functions)
 
 
-_FORWARDS = {
-    ("switch_transformers", "SwitchTransformersExperts"): _run_switch,
-    ("nllb_moe", "NllbMoeExperts"): _run_nllb,
-    ("longcat_flash", "LongcatFlashExperts"): _run_longcat,
-}
-"""By the name of the model type and the class, the replacement of its `forward`."""
-
-
-@contextlib.contextmanager
-def run_all() -> Iterator[None]:
+def run_all() -> AbstractContextManager[None]:
     """Replace the functions of transformers within the context, where their modules are imported."""
-    with contextlib.ExitStack() as stack:
-        for (model_type, class_name), function in _FORWARDS.items():
-            module = sys.modules.get(f"{_MODELS}.{model_type}.modeling_{model_type}")
-            experts_class = getattr(module, class_name, None)
-            forward = getattr(experts_class, "forward", None)
-            code = getattr(forward, "__code__", None)
-            if forward is None or code is None or not set(code.co_names) >= _CALLED:
-                continue
-            if [*inspect.signature(forward).parameters] == [*inspect.signature(function).parameters]:
-                stack.enter_context(replace_attribute(experts_class, "forward", function))
-        yield
+    methods: dict[tuple[str, str, str], Callable[..., torch.Tensor]] = {
+        ("switch_transformers", "SwitchTransformersExperts", "forward"): _run_switch,
+        ("nllb_moe", "NllbMoeExperts", "forward"): _run_nllb,
+        ("longcat_flash", "LongcatFlashExperts", "forward"): _run_longcat,
+    }
+    return replace_methods(methods, frozenset({"nonzero", "index_add_"}))
