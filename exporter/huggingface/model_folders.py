@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import importlib
 import pathlib
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from .tasks.selection import auto_class_of
 from .timm_models import MODEL_TYPE, complete_timm_config, need_timm
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PretrainedConfig, PreTrainedModel
 
 DTYPES = {
@@ -129,6 +131,7 @@ def load(folder: pathlib.Path, config: PretrainedConfig, task: Task, dtype: str)
         model: PreTrainedModel = (
             auto.from_config(config, dtype=torch_dtype) if has_table else auto(config).to(torch_dtype)
         )
+        _widen_weights(model, torch_dtype)
         return model
 
     def load_weights() -> tuple[PreTrainedModel, LoadingInfo]:
@@ -143,6 +146,24 @@ def load(folder: pathlib.Path, config: PretrainedConfig, task: Task, dtype: str)
 
     with translate_errors(folder, config.model_type, task.name):
         return load_lazily(folder, build, load_weights, checkpoint)
+
+
+def _widen_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Convert the weights that `from_pretrained` keeps in float32, such as `wo` of T5.
+
+    Args:
+        model: as `from_config` builds it, with all weights in one type.
+        dtype: of the other weights.
+    """
+    import torch
+
+    names = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
+    if dtype == torch.float16:
+        names.update(getattr(model, "_keep_in_fp32_modules", None) or ())
+    pattern = re.compile("|".join(name.replace("*", ".*") for name in sorted(names)))
+    for name, tensor in model.state_dict(keep_vars=True).items() if names else ():
+        if tensor.is_floating_point() and pattern.search(name):
+            tensor.data = tensor.data.float()
 
 
 def load_lazily(
@@ -205,7 +226,7 @@ def missing_weights(model: PreTrainedModel, loading_info: LoadingInfo) -> frozen
 
 @contextlib.contextmanager
 def translate_errors(folder: pathlib.Path, model_type: str, task: str) -> Iterator[None]:
-    """Raise errors of transformers and diffusers as ours.
+    """Raise errors of transformers and diffusers as ours, and hide the progress bars of transformers.
 
     Args:
         folder: of the model.
@@ -217,7 +238,11 @@ def translate_errors(folder: pathlib.Path, model_type: str, task: str) -> Iterat
         ModelFileError: a file cannot be read.
         CaptureError: the library refuses the model.
     """
+    library_logging = need_transformers().utils.logging
+    had_progress_bars = library_logging.is_progress_bar_enabled()
     try:
+        if had_progress_bars:
+            library_logging.disable_progress_bar()
         yield
     except OpsettaError:
         raise
@@ -228,6 +253,9 @@ def translate_errors(folder: pathlib.Path, model_type: str, task: str) -> Iterat
         raise CaptureError(f"'{folder}' cannot be loaded: {' '.join(str(error).split())}") from error
     except OSError as error:
         raise ModelFileError(f"'{folder}' cannot be loaded: {' '.join(str(error).split())}") from error
+    finally:
+        if had_progress_bars:
+            library_logging.enable_progress_bar()
 
 
 def _by_name(
