@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import importlib
 import pathlib
+import re
 import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -21,6 +22,7 @@ from .tasks.selection import auto_class_of
 from .timm_models import MODEL_TYPE, complete_timm_config, need_timm
 
 if TYPE_CHECKING:
+    import torch
     from transformers import PretrainedConfig, PreTrainedModel
 
 DTYPES = {
@@ -129,6 +131,7 @@ def load(folder: pathlib.Path, config: PretrainedConfig, task: Task, dtype: str)
         model: PreTrainedModel = (
             auto.from_config(config, dtype=torch_dtype) if has_table else auto(config).to(torch_dtype)
         )
+        _widen_weights(model, torch_dtype)
         return model
 
     def load_weights() -> tuple[PreTrainedModel, LoadingInfo]:
@@ -145,6 +148,24 @@ def load(folder: pathlib.Path, config: PretrainedConfig, task: Task, dtype: str)
         return load_lazily(folder, build, load_weights, checkpoint)
 
 
+def _widen_weights(model: PreTrainedModel, dtype: torch.dtype) -> None:
+    """Convert the weights that `from_pretrained` keeps in float32, such as `wo` of T5.
+
+    Args:
+        model: as `from_config` builds it, with all weights in one type.
+        dtype: of the other weights.
+    """
+    import torch
+
+    names = set(getattr(model, "_keep_in_fp32_modules_strict", None) or ())
+    if dtype == torch.float16:
+        names.update(getattr(model, "_keep_in_fp32_modules", None) or ())
+    pattern = re.compile("|".join(name.replace("*", ".*") for name in sorted(names)))
+    for name, tensor in model.state_dict(keep_vars=True).items() if names else ():
+        if tensor.is_floating_point() and pattern.search(name):
+            tensor.data = tensor.data.float()
+
+
 def load_lazily(
     folder: pathlib.Path,
     build: Callable[[], PreTrainedModel],
@@ -152,6 +173,8 @@ def load_lazily(
     checkpoint: QuantizedCheckpoint | None = None,
 ) -> Loaded:
     """A model whose weights stay in their files, if the checkpoint has all of them by the model's names.
+
+    They are loaded if the library changes their values after it has read them.
 
     Args:
         folder: with the checkpoint.
@@ -165,15 +188,30 @@ def load_lazily(
     import torch
 
     from ..capture.stored_weights.opening import open_weights
+    from ..torch_boundary.state.computed_buffers import changes_stored_weights
 
     # A model on the meta device takes no memory: the weights stay in their files.
     with torch.device("meta"):
         model = build().eval()
     tensors = open_weights(folder) if checkpoint is None else checkpoint.replace_layers(model)
     weights = None if tensors is None else _by_name(model, tensors)
-    if weights is not None and _is_complete(model, weights):
-        return Loaded(model, weights, folder)
-    model, loading_info = load_weights()
+    mismatch: ModelFileError | None = None
+    try:
+        if (
+            weights is not None
+            and _is_complete(model, weights)
+            and not changes_stored_weights(model, weights)
+        ):
+            return Loaded(model, weights, folder)
+    except ModelFileError as error:
+        # transformers transposes some weights, such as the experts of Qwen3-VL.
+        mismatch = error
+    try:
+        model, loading_info = load_weights()
+    except (RuntimeError, ValueError) as error:
+        if mismatch is None:
+            raise
+        raise mismatch from error
     return Loaded(model.eval(), None, folder, missing_weights(model, loading_info))
 
 
@@ -188,7 +226,7 @@ def missing_weights(model: PreTrainedModel, loading_info: LoadingInfo) -> frozen
 
 @contextlib.contextmanager
 def translate_errors(folder: pathlib.Path, model_type: str, task: str) -> Iterator[None]:
-    """Raise errors of transformers and diffusers as ours.
+    """Raise errors of transformers and diffusers as ours, and hide the progress bars of transformers.
 
     Args:
         folder: of the model.
@@ -200,7 +238,11 @@ def translate_errors(folder: pathlib.Path, model_type: str, task: str) -> Iterat
         ModelFileError: a file cannot be read.
         CaptureError: the library refuses the model.
     """
+    library_logging = need_transformers().utils.logging
+    had_progress_bars = library_logging.is_progress_bar_enabled()
     try:
+        if had_progress_bars:
+            library_logging.disable_progress_bar()
         yield
     except OpsettaError:
         raise
@@ -211,6 +253,9 @@ def translate_errors(folder: pathlib.Path, model_type: str, task: str) -> Iterat
         raise CaptureError(f"'{folder}' cannot be loaded: {' '.join(str(error).split())}") from error
     except OSError as error:
         raise ModelFileError(f"'{folder}' cannot be loaded: {' '.join(str(error).split())}") from error
+    finally:
+        if had_progress_bars:
+            library_logging.enable_progress_bar()
 
 
 def _by_name(

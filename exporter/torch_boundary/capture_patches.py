@@ -17,7 +17,13 @@ from .fake_tensors import as_exporting
 from .operators.overloads import Args, Function, Kwargs
 from .process.silence import quiet
 from .replacements.functions import data_attribute, distributions, loss_checks
-from .replacements.models import attention_masks, detection_rows, named_experts, transformer_modules
+from .replacements.models import (
+    attention_masks,
+    codec_padding,
+    detection_rows,
+    named_experts,
+    transformer_modules,
+)
 
 Patches = list[AbstractContextManager[object]]
 
@@ -55,6 +61,7 @@ def for_capture(
         distributions.skip_validation(),
         detection_rows.by_rows(),
         named_experts.run_all(),
+        codec_padding.of_any_length(),
         attention_masks.without_full_masks(),
         loss_checks.without_variance_check(),
         *([] if strict else _conversions()),
@@ -111,6 +118,7 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
             distributions.skip_validation(),
             detection_rows.by_rows(),
             named_experts.run_all(),
+            codec_padding.of_any_length(),
             attention_masks.without_full_masks(),
             loss_checks.without_variance_check(),
             *_conversions(),

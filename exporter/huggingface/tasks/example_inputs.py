@@ -260,7 +260,12 @@ def _spectrogram(source: TaskModel, axes: Axes) -> torch.Tensor:
         bins = next((getattr(config, name) for name in names if hasattr(config, name)), None)
         # The configuration of Gemma 4 does not say it.
         bins = bins or _feature_extractor(source).get("feature_size")
-        shape = (_FRAMES, config.num_mel_bins if bins is None else bins)
+        if bins is None:
+            raise UsageError(
+                f"the configuration of models of type '{config.model_type}' has no num_mel_bins, and the "
+                "folder no preprocessor_config.json with a feature_size: add that file of the model"
+            )
+        shape = (_FRAMES, bins)
     return random_tensor(_SIZES[axes[0]], *shape, dtype=source.model.dtype)
 
 

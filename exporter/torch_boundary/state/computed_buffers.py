@@ -1,14 +1,15 @@
-"""Computes buffers that are not in a checkpoint, by the initialization code of transformers."""
+"""What the initialization code of transformers does to a model after it has loaded a checkpoint."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 
 from ..process.process_lock import random_state_preserved
 from .attached_state import Holder
+from .written_state import written_tensors
 
 
 def computed_buffers(model: torch.nn.Module, lacking: Sequence[Holder]) -> dict[int, torch.Tensor]:
@@ -37,6 +38,29 @@ def computed_buffers(model: torch.nn.Module, lacking: Sequence[Holder]) -> dict[
             if torch.equal(buffer, second_buffer):
                 contents[id(holder.tensor)] = buffer
     return contents
+
+
+def changes_stored_weights(model: torch.nn.Module, names: Iterable[str]) -> bool:
+    """Whether transformers writes to weights of a model after it has read them from a checkpoint.
+
+    `_init_weights` skips tensors that are marked as read, but a view of one has no mark: Funnel and
+    Chinese-CLIP set the embedding of the padding token to zero.
+
+    Args:
+        model: on the meta device. If it is a model of transformers, its initialization is run again.
+        names: of the weights that the checkpoint has.
+    """
+    initialize = getattr(model, "initialize_weights", None)
+    if initialize is None:
+        return False
+    state = model.state_dict(keep_vars=True)
+    stored = [state[name] for name in names]
+    for tensor in stored:
+        vars(tensor)["_is_hf_initialized"] = True
+    # A module with the mark would be skipped as a whole.
+    for module in model.modules():
+        vars(module).pop("_is_hf_initialized", None)
+    return bool(written_tensors(stored, initialize))
 
 
 def _owner(name: str, owners: dict[str, torch.nn.Module]) -> torch.nn.Module | None:

@@ -74,6 +74,14 @@ def values_kept(model: object, run: Callable[[], object]) -> Iterator[frozenset[
         restore()
 
 
+def written_tensors(tensors: list[torch.Tensor], run: Callable[[], object]) -> list[torch.Tensor]:
+    """The tensors that a function writes to, directly or through views and `data`."""
+    writes = _Writes(tensors)
+    with writes:
+        run()
+    return [tensor for tensor, *_ in writes.saved.values()]
+
+
 class _Writes(TorchDispatchMode):
     """Copies tensors before operators write to their storages.
 

@@ -14,6 +14,7 @@ import transformers
 import opsetta
 from opsetta.exporter.huggingface.graphs import GraphFile
 from opsetta.exporter.huggingface.lowered_graphs import are_position_limits
+from opsetta.exporter.huggingface.model_folders import load_lazily
 from opsetta.exporter.huggingface.tasks import single_run
 from opsetta.exporter.huggingface.tasks.record import Task
 from opsetta.exporter.huggingface.tasks.selection import task_named, task_of
@@ -187,12 +188,73 @@ def test_quantized_weights(opset, options, llama, tmp_path):
     assert tokens.shape == (1, 6)
 
 
-def test_weights_that_transformers_converts_are_loaded(tmp_path):
+def test_weights_that_transformers_converts_are_loaded(tmp_path, capsys):
     """The experts of Mixtral are separate tensors in checkpoints, and one in the model."""
     write_generator("mixtral", tmp_path / "folder")
+    capsys.readouterr()
     assert opsetta.export_huggingface(tmp_path / "folder", tmp_path / "out", opset=17).weights_loaded
+    # transformers shows the progress of loading, unless it is told not to.
+    assert "Loading weights" not in capsys.readouterr().err
+    assert transformers.utils.logging.is_progress_bar_enabled()
     with pytest.raises(opsetta.UsageError, match="copy the weights"):
         opsetta.export_huggingface(tmp_path / "folder", tmp_path / "folder", weights="reference")
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_weights_that_transformers_keeps_in_float32(dtype, tmp_path):
+    """T5 keeps the last layer of its feed-forward network, whose activations are large, in float16 only."""
+    config = transformers.T5Config(vocab_size=9, d_model=8, d_kv=4, d_ff=8, num_layers=1, num_heads=2)
+    write_folder("T5EncoderModel", config, tmp_path)
+    expected = transformers.T5EncoderModel.from_pretrained(tmp_path, dtype=getattr(torch, dtype))
+    [(loaded, _)] = TransformersFolder(tmp_path, "feature-extraction", None).load_calls(dtype)
+    assert loaded.weights is not None
+    types = {name: tensor.dtype for name, tensor in loaded.model.state_dict().items()}
+    assert types == {name: tensor.dtype for name, tensor in expected.state_dict().items()}
+    assert len(set(types.values())) == (2 if dtype == "float16" else 1)
+
+
+@pytest.mark.parametrize(
+    ("architecture", "config", "is_changed"),
+    [
+        (
+            "FunnelModel",
+            transformers.FunnelConfig(
+                vocab_size=9, block_sizes=[1], d_model=8, n_head=2, d_head=4, d_inner=8, pad_token_id=3
+            ),
+            True,
+        ),
+        ("BertModel", transformers.BertConfig(**ENCODER, pad_token_id=3), False),
+    ],
+)
+def test_weights_that_transformers_changes_after_reading(architecture, config, is_changed, tmp_path):
+    """Funnel sets the embedding of the padding token to zero, whatever the checkpoint has."""
+    model = getattr(transformers, architecture)(config)
+    torch.nn.init.ones_(model.get_input_embeddings().weight)
+    model.save_pretrained(tmp_path)
+    [(loaded, _)] = TransformersFolder(tmp_path, "feature-extraction", None).load_calls("float32")
+    assert (loaded.weights is None) == is_changed
+    if is_changed:
+        assert not loaded.model.get_input_embeddings().weight[3].any()
+
+
+def test_transposed_weights_are_loaded(tmp_path):
+    """Older checkpoints of Qwen3-VL have the transposed experts under the model's names."""
+    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
+    config = transformers.Qwen3VLMoeTextConfig(
+        **sizes, vocab_size=9, intermediate_size=8, moe_intermediate_size=6, num_experts=2, head_dim=4
+    )
+    model = transformers.Qwen3VLMoeTextModel(config)
+    state = model.state_dict()
+    experts = next(name for name in state if name.endswith("gate_up_proj"))
+    torch.nn.init.normal_(state[experts])
+    model.save_pretrained(tmp_path, state_dict={**state, experts: state[experts].mT.contiguous()})
+
+    def load_weights():
+        return transformers.Qwen3VLMoeTextModel.from_pretrained(tmp_path, output_loading_info=True)
+
+    loaded = load_lazily(tmp_path, lambda: transformers.Qwen3VLMoeTextModel(config), load_weights)
+    assert loaded.weights is None
+    assert torch.equal(loaded.model.state_dict()[experts], state[experts])
 
 
 @pytest.mark.sweep
