@@ -108,7 +108,7 @@ def _example_images(encoder: torch.nn.Module, dtype: torch.dtype) -> tuple[torch
     import torch
 
     config = cast("Any", encoder.config)
-    sizes = [
+    sizes: list[Any] = [
         next((getattr(config, name) for name in names if hasattr(config, name)), None) for names in _SIZES
     ]
     if type(encoder).__name__ in _READS_COLORS:
