@@ -76,7 +76,6 @@ IMAGE_INPUTS = (
     naflex.SHAPES,
     local_views.VIEWS,
     local_views.COUNTS,
-    local_views.VIEW_GRIDS,
     located_patches.LOCATIONS,
     packed_patches.TARGET_SIZES,
     pooled_crops.POOLED,
@@ -417,7 +416,7 @@ _TILED = _ImageForm(
 )
 _VIEWS = _ImageForm(
     (local_views.VIEWS, local_views.COUNTS),
-    lambda source: local_views.encode_call(source, image_size(source), has_grids=False),
+    lambda source: local_views.encode_call(source, image_size(source)),
 )
 _MASKED = _ImageForm((PIXEL_MASK,), _masked_images_call)
 _FORMS: Mapping[str, _ImageForm] = {
@@ -447,10 +446,6 @@ _FORMS: Mapping[str, _ImageForm] = {
     "FuyuModel": _ImageForm(("image_patches",), _patches_call),
     "DeepseekOcr2Model": _VIEWS,
     "Step3p7Model": _VIEWS,
-    "UnlimitedOcrModel": _ImageForm(
-        (*_VIEWS.arguments, local_views.VIEW_GRIDS),
-        lambda source: local_views.encode_call(source, image_size(source), has_grids=True),
-    ),
     "SmolVLMModel": _MASKED,
     "Idefics3Model": _MASKED,
     "Idefics2Model": _ImageForm((PIXEL_MASK,), functools.partial(_masked_images_call, has_sizes=True)),

@@ -439,13 +439,7 @@ _TASKS = (
             outputs=("state_preds", "action_preds", "return_preds"),
             combines=True,
         ),
-        (
-            GraphFile(
-                "model.onnx",
-                _STEPS,
-                ("state_preds", "action_preds", "return_preds"),
-            ),
-        ),
+        (GraphFile("model.onnx", _STEPS, ("state_preds", "action_preds", "return_preds")),),
         combines=True,
         model_type="decision_transformer",
     ),
