@@ -66,7 +66,8 @@ def audio_text_to_text(source: TaskModel) -> list[ExampleCall]:
             raise refuse_model(model, f"its features are selected by {ignored[0]}", "audio")
         encode = functools.partial(encode_media, medium="audio")
     if encode is encode_in_blocks:
-        return _calls(source, encode, *block_inputs(source))
+        # These models embed another token in the place of a sound token.
+        return _calls(source, encode, *block_inputs(source), replaces_media=True)
     config: Any = getattr(source.config, "audio_config", None)
     axes: dict[str, Axes] = {_FEATURES: {0: AUDIO_BATCH}}
     if hasattr(config, "max_source_positions"):
@@ -95,10 +96,12 @@ def _calls(
     encode: Callable[[PreTrainedModel, Inputs, Pairs], torch.Tensor],
     inputs: Inputs,
     axes: Mapping[str, Axes],
+    *,
+    replaces_media: bool = False,
 ) -> list[ExampleCall]:
     """The calls of the files: embeddings of tokens, features of sounds, and the decoder."""
     return [
-        embed_call(source),
+        embed_call(source, replaces_media=replaces_media),
         ExampleCall(encode, inputs, other_axes=axes),
         embeddings_decoder_call(source),
     ]

@@ -146,7 +146,7 @@ class _ImageForm:
         encode: makes the call that gives the features of images; None for images of one size.
         decode: changes the call of the decoder.
         replaces_tokens: whether the features take the places of tokens.
-        replaces_media: whether the model replaces the tokens of images before it embeds them.
+        replaces_media: whether the model replaces the tokens of media before it embeds them.
     """
 
     arguments: tuple[str, ...] = ()
@@ -313,7 +313,7 @@ def embed_call(source: TaskModel, *, replaces_media: bool = False) -> ExampleCal
 
     Args:
         source: the model.
-        replaces_media: whether the model replaces the tokens of images before it embeds them.
+        replaces_media: whether the model replaces the tokens of media before it embeds them.
 
     Raises:
         UsageError: each layer of the decoder reads embeddings of tokens that the model does not take.

@@ -47,4 +47,7 @@ def _encode(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> tuple[torch.
 
 def with_inner_features(source: TaskModel, call: ExampleCall) -> ExampleCall:
     """The call of a decoder that adds features of images to the results of its first layers."""
-    return with_deepstack(source, call, len(source.config.vision_config.deepstack_visual_indexes))
+    config: Any = source.config.vision_config
+    # The encoder returns the state behind each of its layers that is named, once.
+    layers = set(config.deepstack_visual_indexes).intersection(range(config.num_hidden_layers))
+    return with_deepstack(source, call, len(layers))

@@ -180,7 +180,12 @@ def test_sounds_with_their_frames_first(tmp_path):
     audio = {**LAYER, "intermediate_size": 64, "num_timestamp_prediction_layers": 0, "num_stacked_frames": 1}
     config = transformers.FunAsrNanoConfig(
         audio_config={"model_type": "fun_asr_nano_encoder", **audio},
-        adaptor_config={"hidden_size": 32, "num_attention_heads": 4, "num_hidden_layers": 1},
+        adaptor_config={
+            "hidden_size": 32,
+            "intermediate_size": 8,
+            "num_attention_heads": 4,
+            "num_hidden_layers": 1,
+        },
         text_config={**TEXT, "model_type": "qwen3", "head_dim": 8},
         audio_token_id=SOUND,
     )
