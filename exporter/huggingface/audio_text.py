@@ -12,10 +12,16 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from .audio_blocks import block_inputs, encode_in_blocks
 from .caches.shared_buffers import attention_replaced
-from .decoders import decoder_call
 from .graphs import EXAMPLE_BATCH, Axes, ExampleCall, Inputs, Pairs, TaskModel, random_tensor
-from .image_text import check_parts, embed_call, encode_media, refuse_model
+from .image_text import (
+    check_parts,
+    embed_call,
+    embeddings_decoder_call,
+    encode_media,
+    refuse_model,
+)
 from .images.grids import SEGMENTS, attend_in_segments
 from .tasks.example_inputs import AUDIO_BATCH, SAMPLES, make_inputs, sound_mask
 
@@ -35,6 +41,9 @@ _UNITS: Mapping[str, Callable[[Any], int]] = {
     "Qwen3ASRModel": lambda config: 2 * int(config.n_window),
 }
 """By the class of the model without its head: the frames of which dynamic lengths are multiples."""
+_FRAMES_FIRST = {"FunAsrNanoModel": "input_size"}
+"""By the class: the name of the number of values of a frame, where spectrograms have their frames first."""
+_EXAMPLE_FRAMES = 24
 
 
 def audio_text_to_text(source: TaskModel) -> list[ExampleCall]:
@@ -56,6 +65,9 @@ def audio_text_to_text(source: TaskModel) -> list[ExampleCall]:
         if ignored:
             raise refuse_model(model, f"its features are selected by {ignored[0]}", "audio")
         encode = functools.partial(encode_media, medium="audio")
+    if encode is encode_in_blocks:
+        # These models embed another token in the place of a sound token.
+        return _calls(source, encode, *block_inputs(source), replaces_media=True)
     config: Any = getattr(source.config, "audio_config", None)
     axes: dict[str, Axes] = {_FEATURES: {0: AUDIO_BATCH}}
     if hasattr(config, "max_source_positions"):
@@ -68,13 +80,30 @@ def audio_text_to_text(source: TaskModel) -> list[ExampleCall]:
             _FEATURES: {0: AUDIO_BATCH, 2: length},
             **{mask: {0: AUDIO_BATCH, 1: length} for mask in masks},
         }
+    elif name in _FRAMES_FIRST:
+        width = getattr(config, _FRAMES_FIRST[name])
+        features = random_tensor(EXAMPLE_BATCH, _EXAMPLE_FRAMES, width, dtype=model.dtype)
+        axes = {item: {0: AUDIO_BATCH, 1: SAMPLES} for item in (_FEATURES, *masks)}
     else:
         raise refuse_model(model, "the length of its sounds is not known", "audio")
-    inputs = {_FEATURES: features, **dict.fromkeys(masks, sound_mask(features.transpose(1, 2)))}
+    frames_first = features if name in _FRAMES_FIRST else features.transpose(1, 2)
+    inputs = {_FEATURES: features, **dict.fromkeys(masks, sound_mask(frames_first))}
+    return _calls(source, encode, inputs, axes)
+
+
+def _calls(
+    source: TaskModel,
+    encode: Callable[[PreTrainedModel, Inputs, Pairs], torch.Tensor],
+    inputs: Inputs,
+    axes: Mapping[str, Axes],
+    *,
+    replaces_media: bool = False,
+) -> list[ExampleCall]:
+    """The calls of the files: embeddings of tokens, features of sounds, and the decoder."""
     return [
-        embed_call(source),
+        embed_call(source, replaces_media=replaces_media),
         ExampleCall(encode, inputs, other_axes=axes),
-        decoder_call(source, reads_embeddings=True),
+        embeddings_decoder_call(source),
     ]
 
 
@@ -147,5 +176,7 @@ def _encode_in_windows(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> t
 _ENCODERS: Mapping[str, Callable[[PreTrainedModel, Inputs, Pairs], torch.Tensor]] = {
     "Qwen2AudioModel": _encode_padded,
     "Qwen3ASRModel": _encode_in_windows,
+    "GraniteSpeechModel": encode_in_blocks,
+    "GraniteSpeechPlusModel": encode_in_blocks,
 }
 """By the class of the model without its head, where it has no `get_audio_features`, or one with loops."""

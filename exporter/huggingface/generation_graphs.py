@@ -18,8 +18,10 @@ from .caches.static_calls import StaticCalls, as_array
 from .folder import CONFIG, read_json
 from .image_text import EMBEDDING_FILE, PIXEL_MASK, VISION_FILE
 from .images.cross_attention import MASK, STATES
-from .images.decoder_inputs import DEEPSTACK_EMBEDS
+from .images.decoder_inputs import DEEPSTACK_EMBEDS, LAYER_EMBEDS
 from .images.grids import DEEPSTACK_FEATURES, GRIDS
+from .images.local_views import VIEWS, complete_views
+from .images.pooled_crops import SPLITS
 from .images.positions import continue_positions, grid_positions
 from .images.tiles import COUNTS, SIZES
 from .layouts.merged_decoders import is_cross_cache
@@ -29,6 +31,8 @@ PAST_PREFIX, PRESENT_PREFIX = "past_key_values.", "present."
 """The beginnings of the names of the inputs and outputs of a cache."""
 PROMPT_POSITIONS = "prompt_positions"
 """The positions of the tokens of prompts `[batch, 3, length]`, where they are not those of a text."""
+_TOKEN_ENDINGS = ("_token_id", "_token_index", "_patch_id")
+"""The ends of the names of the image or sound token: now, in older releases of transformers, in Molmo 2."""
 _JOINS_PROMPT = ("paligemma",)
 """Types of models whose tokens of the prompt attend to each other."""
 _SPATIAL_MERGE = 2
@@ -55,8 +59,9 @@ class PromptParts:
         config = read_json(folder / CONFIG)
         medium = "audio" if self.reads_sounds else "image"
         self._features_name = f"{medium}_features"
-        # The second is the name in older releases of transformers.
-        self._medium_token = config.get(f"{medium}_token_id", config.get(f"{medium}_token_index"))
+        self._medium_token = next(
+            (config[name] for ending in _TOKEN_ENDINGS if (name := medium + ending) in config), None
+        )
         vision_config = config.get("vision_config") or {}
         self._merge = vision_config.get("spatial_merge_size", _SPATIAL_MERGE)
         self._joins_prompt = config.get("model_type") in _JOINS_PROMPT
@@ -93,11 +98,11 @@ class PromptParts:
         if STATES in self._decoder_inputs:
             return self.embed_tokens(tokens) | self._cross_attention_inputs(tokens, media)
         grids = np.asarray(media.get(GRIDS, np.zeros((0, 3))), np.int64)
-        inputs = self.embed_tokens(tokens)
+        is_medium = tokens == self._medium_token
+        # The embedding may have no row for the image token; files of models with several know it.
+        replaces_token = bool(media) and LAYER_EMBEDS not in self._decoder_inputs
+        inputs = self.embed_tokens(np.where(is_medium, 0, tokens) if replaces_token else tokens)
         if media:
-            is_medium = tokens == self._medium_token
-            # The embedding may have no row for the image token.
-            inputs = self.embed_tokens(np.where(is_medium, 0, tokens))
             features = self._features(media)
             embeddings = features[self._features_name]
             if is_medium.sum() != len(embeddings):
@@ -142,8 +147,9 @@ class PromptParts:
 
     def embed_tokens(self, tokens: np.ndarray) -> dict[str, np.ndarray]:
         """The inputs of the decoder for tokens of text."""
-        embeddings: np.ndarray = self._embedding.run({"input_ids": tokens})["inputs_embeds"].numpy()
-        inputs = {"inputs_embeds": embeddings.copy()}
+        results = self._embedding.run({"input_ids": tokens})
+        inputs = {name: embeddings.numpy().copy() for name, embeddings in results.items()}
+        embeddings = inputs["inputs_embeds"]
         if isinstance(self._inner_layers, int):
             inputs[DEEPSTACK_EMBEDS] = np.zeros_like(embeddings[:, None]).repeat(self._inner_layers, axis=1)
         return inputs
@@ -155,22 +161,26 @@ class PromptParts:
             UsageError: the inputs are not those of the file.
         """
         declared = self._encoder.inputs
-        feed = {name: np.asarray(value) for name, value in media.items()}
+        feed = {name: np.asarray(value) for name, value in media.items() if name not in SPLITS}
         if PIXEL_MASK in declared and "pixel_values" in feed:
             pixels = feed["pixel_values"]
             mask = feed.get(PIXEL_MASK, np.ones((*pixels.shape[:2], *pixels.shape[3:])))
             feed[PIXEL_MASK] = mask.astype(bool)
         if COUNTS in declared and SIZES in feed:
             feed.setdefault(COUNTS, np.ones(len(feed[SIZES]), np.int64))
+        if VIEWS in declared and "pixel_values" in feed:
+            feed = complete_views(feed, {name: value.shape or () for name, value in declared.items()})
         if set(feed) != set(declared):
             raise UsageError(
                 f"the {'sounds' if self.reads_sounds else 'images'} of this model are {', '.join(declared)}, "
                 f"not {', '.join(sorted(feed))}"
             )
-        main, *masks = AUDIO_INPUTS if self.reads_sounds else ("pixel_values",)
-        feed[main] = feed[main].astype(numpy_type(declared[main].dtype))
-        # Some feature extractors make masks of 32 bits.
-        feed |= {name: feed[name].astype(np.int64) for name in masks if name in feed}
+        main = AUDIO_INPUTS[0] if self.reads_sounds else "pixel_values"
+        for name, value in declared.items():
+            # Some feature extractors make masks of 32 bits.
+            is_float = value.dtype is None or value.dtype.is_floating_point()
+            dtype = numpy_type(value.dtype) if is_float or value.dtype is None else value.dtype.numpy()
+            feed[name] = feed[name].astype(dtype)
         # The file of some models takes one image at a time.
         count = next(iter(declared[main].shape or ()), None)
         values = feed[main]

@@ -17,7 +17,9 @@ from ...registration import UsageError
 from .decoders import decoder_call
 from .graphs import (
     BATCH,
+    EXAMPLE_BATCH,
     EXAMPLE_SEQUENCE,
+    EXAMPLE_SOURCE,
     SEQUENCE,
     Axes,
     ExampleCall,
@@ -25,9 +27,30 @@ from .graphs import (
     Pairs,
     TaskModel,
     example_tokens,
+    random_tensor,
 )
-from .images import cross_attention, grids, naflex, padded_images, tiles
-from .images.decoder_inputs import with_deepstack, with_grid_positions, with_joined_prompt, with_marked_images
+from .images import (
+    cross_attention,
+    grids,
+    local_views,
+    located_patches,
+    masked_tiles,
+    naflex,
+    packed_patches,
+    padded_images,
+    pooled_crops,
+    tiles,
+)
+from .images.decoder_inputs import (
+    EMBEDDINGS,
+    LAYER_EMBEDS,
+    embed_by_model,
+    with_deepstack,
+    with_grid_positions,
+    with_joined_prompt,
+    with_layer_embeddings,
+    with_marked_images,
+)
 from .tasks.example_inputs import IMAGE_BATCH, image_size, make_inputs
 
 if TYPE_CHECKING:
@@ -45,19 +68,25 @@ IMAGE_INPUTS = (
     "pixel_values",
     PIXEL_MASK,
     grids.GRIDS,
+    grids.MERGES,
     tiles.SIZES,
     tiles.COUNTS,
     cross_attention.RATIOS,
     cross_attention.TILE_MASK,
     naflex.SHAPES,
+    local_views.VIEWS,
+    local_views.COUNTS,
+    located_patches.LOCATIONS,
+    packed_patches.TARGET_SIZES,
+    pooled_crops.POOLED,
     "pixel_mask",
     "high_res_pixel_values",
     "qformer_input_ids",
     "qformer_attention_mask",
 )
 """The inputs of the files for images, as processors make them."""
-PROMPT_IMAGES = (*IMAGE_INPUTS, cross_attention.MASK)
-"""What processors make of images, for the decoder, too."""
+PROMPT_IMAGES = (*IMAGE_INPUTS, cross_attention.MASK, *pooled_crops.SPLITS)
+"""What processors make of images, for the decoder and for transformers alone, too."""
 _DECODER_ARGUMENTS = frozenset(
     {
         "input_ids",
@@ -117,12 +146,14 @@ class _ImageForm:
         encode: makes the call that gives the features of images; None for images of one size.
         decode: changes the call of the decoder.
         replaces_tokens: whether the features take the places of tokens.
+        replaces_media: whether the model replaces the tokens of media before it embeds them.
     """
 
     arguments: tuple[str, ...] = ()
     encode: Callable[[TaskModel], ExampleCall] | None = None
     decode: Callable[[TaskModel, ExampleCall], ExampleCall] = lambda source, call: call
     replaces_tokens: bool = True
+    replaces_media: bool = False
 
 
 def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
@@ -141,8 +172,8 @@ def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
         check_parts(
             model, grids.GRID_ARGUMENTS if encoder is not None else {*form.arguments, *_FEATURE_ARGUMENTS}
         )
-    embed = embed_call(source)
-    decode = _decoder_call(source)
+    embed = embed_call(source, replaces_media=form.replaces_media)
+    decode = embeddings_decoder_call(source)
     if encoder is not None:
         encode, layers = grids.encode_call(source, encoder)
         decode = with_grid_positions(source, decode)
@@ -150,11 +181,12 @@ def image_text_to_text(source: TaskModel) -> list[ExampleCall]:
     return [embed, (form.encode or _images_call)(source), form.decode(source, decode)]
 
 
-def _decoder_call(source: TaskModel) -> ExampleCall:
+def embeddings_decoder_call(source: TaskModel) -> ExampleCall:
     """The call of the decoder, which BLIP-2 has as a model of its own."""
     model = source.model
     if "past_key_values" in inspect.signature(type(model).forward).parameters:
-        return decoder_call(source, reads_embeddings=True)
+        call = decoder_call(source, reads_embeddings=True)
+        return with_layer_embeddings(source, call) if _has_layer_embeddings(source) else call
     decoder: Any = getattr(model, "language_model", None)
     if decoder is None:
         raise refuse_model(model, "it has no language_model")
@@ -206,6 +238,21 @@ def _masked_images_call(source: TaskModel, *, has_sizes: bool = False) -> Exampl
         other_axes=axes,
         outputs=grids.FEATURES,
     )
+
+
+def _patches_call(source: TaskModel) -> ExampleCall:
+    """The call for images as rows of patches, which one matrix embeds: Fuyu."""
+    width = source.config.num_channels * source.config.patch_size**2
+    images = {"pixel_values": random_tensor(EXAMPLE_BATCH, EXAMPLE_SOURCE, width, dtype=source.model.dtype)}
+    axes = {"pixel_values": {0: IMAGE_BATCH, 1: grids.PATCHES}}
+    return ExampleCall(_embed_patches, images, other_axes=axes, outputs=grids.FEATURES)
+
+
+def _embed_patches(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
+    """The features of the patches of all images: `[positions, width]`."""
+    owner: Any = getattr(model, "model")  # noqa: B009
+    features: torch.Tensor = owner.get_image_features(inputs["pixel_values"]).last_hidden_state
+    return features.flatten(0, 1)
 
 
 def check_parts(
@@ -261,19 +308,33 @@ def refuse_model(model: PreTrainedModel, reason: str, medium: str = "image") -> 
     )
 
 
-def embed_call(source: TaskModel) -> ExampleCall:
+def embed_call(source: TaskModel, *, replaces_media: bool = False) -> ExampleCall:
     """The call that gives the embeddings of tokens.
 
+    Args:
+        source: the model.
+        replaces_media: whether the model replaces the tokens of media before it embeds them.
+
     Raises:
-        UsageError: each layer of the decoder reads embeddings of the tokens, too.
+        UsageError: each layer of the decoder reads embeddings of tokens that the model does not take.
     """
-    if getattr(source.config.get_text_config(decoder=True), "hidden_size_per_layer_input", None):
+    tokens = {"input_ids": example_tokens(source.config, EXAMPLE_SEQUENCE)}
+    if not _has_layer_embeddings(source):
+        call = embed_by_model if replaces_media else _embed_tokens
+        return ExampleCall(call, tokens, outputs=EMBEDDINGS[:1])
+    if LAYER_EMBEDS not in inspect.signature(type(source.model).forward).parameters:
         raise UsageError(
             f"the decoder of {type(source.model).__name__} reads embeddings of the tokens in each layer "
-            "(hidden_size_per_layer_input), which the files for embeddings do not have: export it for texts "
-            "alone with the task text-generation"
+            "(hidden_size_per_layer_input), which the model does not take: export it for texts alone with "
+            "the task text-generation"
         )
-    return ExampleCall(_embed_tokens, {"input_ids": example_tokens(source.config, EXAMPLE_SEQUENCE)})
+    return ExampleCall(embed_by_model, tokens, outputs=EMBEDDINGS)
+
+
+def _has_layer_embeddings(source: TaskModel) -> bool:
+    """Whether each layer of the decoder reads embeddings of the tokens."""
+    config = source.config.get_text_config(decoder=True)
+    return bool(getattr(config, "hidden_size_per_layer_input", None))
 
 
 def _embed_tokens(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
@@ -353,6 +414,10 @@ def _encode_masked_images(
 _TILED = _ImageForm(
     (tiles.SIZES, tiles.COUNTS), lambda source: tiles.encode_call(source, image_size(source)[0])
 )
+_VIEWS = _ImageForm(
+    (local_views.VIEWS, local_views.COUNTS),
+    lambda source: local_views.encode_call(source, image_size(source)),
+)
 _MASKED = _ImageForm((PIXEL_MASK,), _masked_images_call)
 _FORMS: Mapping[str, _ImageForm] = {
     "LlavaNextModel": _TILED,
@@ -361,9 +426,38 @@ _FORMS: Mapping[str, _ImageForm] = {
     "LlavaOnevisionModel": _TILED,
     padded_images.TOWER: _ImageForm((tiles.SIZES,), padded_images.encode_call),
     "Lfm2VlModel": _ImageForm((naflex.PATCH_MASK, naflex.SHAPES), naflex.encode_call),
+    **dict.fromkeys(
+        ("MiniCPMV4_6Model", "MiniCPMOcrModel"),
+        _ImageForm(
+            (packed_patches.TARGET_SIZES, "downsample_mode"),
+            packed_patches.encode_call,
+        ),
+    ),
+    "Molmo2Model": _ImageForm(
+        (pooled_crops.POOLED, *pooled_crops.SPLITS, pooled_crops.TOKEN_TYPES),
+        pooled_crops.encode_call,
+        lambda source, call: pooled_crops.with_attending_images(call),
+    ),
+    "GraniteDoclingModel": _ImageForm(
+        (PIXEL_MASK, "tile_fine_mask", "router_labels"),
+        masked_tiles.encode_call,
+        masked_tiles.with_inner_features,
+    ),
+    "FuyuModel": _ImageForm(("image_patches",), _patches_call),
+    "DeepseekOcr2Model": _VIEWS,
+    "Step3p7Model": _VIEWS,
     "SmolVLMModel": _MASKED,
     "Idefics3Model": _MASKED,
     "Idefics2Model": _ImageForm((PIXEL_MASK,), functools.partial(_masked_images_call, has_sizes=True)),
+    **dict.fromkeys(
+        ("Gemma4Model", "Gemma4UnifiedModel"),
+        _ImageForm(
+            (located_patches.LOCATIONS, located_patches.TOKEN_TYPES, LAYER_EMBEDS),
+            located_patches.encode_call,
+            located_patches.with_image_attention,
+            replaces_media=True,
+        ),
+    ),
     # The tokens of one image attend to each other, and `token_type_ids` marks them.
     "Gemma3Model": _ImageForm(("token_type_ids",), decode=lambda source, call: with_marked_images(call)),
     # The tokens of the prompt attend to each other, and have 0 as their `token_type_ids`.

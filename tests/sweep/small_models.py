@@ -17,7 +17,7 @@ _SIZES: dict[int, str] = {
     32: "hidden_size d_model dim n_embd embed_dim encoder_hidden_size decoder_hidden_size embedding_size "
     "hidden_dim conv_dim d_inner model_dim word_embed_proj_dim attention_hidden_size "
     "cross_attention_hidden_size image_size projection_dim classifier_proj_size lru_width "
-    "hidden_size_per_layer_input",
+    "hidden_size_per_layer_input projector_hidden_size",
     64: "intermediate_size ffn_dim encoder_ffn_dim decoder_ffn_dim d_ff n_inner ffn_hidden_size mlp_dim "
     "max_position_embeddings n_positions max_target_positions n_ctx max_seq_len seq_length dim_feedforward "
     "encoder_intermediate_size block_size mlp_hidden_size",
@@ -72,7 +72,7 @@ _WIDTHS = (
     "|channel|filters|rank|width|planes|feats|section|_size"
 )
 _NO_WIDTHS = (
-    "vocab|image|patch|kernel|window|stride|input_size|merge|pool|crop|chunk|block_size"
+    "vocab|image|patch|pos_emb|kernel|window|stride|input_size|merge|pool|crop|chunk|block_size"
     "|group|layers|act|codebook_size|conv_size|batch|max_|position|grid|token|beam|queue|state_size"
 )
 _TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
@@ -215,6 +215,11 @@ def _settings(defaults: transformers.PretrainedConfig, divisor: int | None, fill
         layers = values.get(name)
         if isinstance(layers, (list, tuple)):
             settings[name] = [layer % depth if layer >= 0 else -1 - ~layer % depth for layer in layers]
+    if "downsample_channels" in values and divisor is None:
+        # They end with the width of the next encoder.
+        settings["downsample_channels"] = [_SMALL["hidden_size"]] * len(values["downsample_channels"])
+    if "insert_layer_id" in values:
+        settings["insert_layer_id"] = 0
     if "cross_attention_layers" in values:
         settings["cross_attention_layers"] = [depth - 1]
     if _QUERIES_OF_PATCHES in values:

@@ -16,8 +16,10 @@ if TYPE_CHECKING:
     import torch
     from transformers import PreTrainedModel
 
-DEEPSTACK_EMBEDS = "deepstack_embeds"
-_TYPES = "token_type_ids"
+DEEPSTACK_EMBEDS, LAYER_EMBEDS = "deepstack_embeds", "per_layer_inputs"
+EMBEDDINGS = ("inputs_embeds", LAYER_EMBEDS)
+"""The outputs of the file of embeddings: those of tokens, and those for the layers of the decoder."""
+TYPES = "token_type_ids"
 
 
 def with_grid_positions(source: TaskModel, call: ExampleCall) -> ExampleCall:
@@ -100,33 +102,96 @@ def with_joined_prompt(call: ExampleCall) -> ExampleCall:
     types[:, -1] = 1
 
     def run(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> Any:
-        # The model makes a mask without types, which this one replaces where it is used.
-        def mask(arguments: dict[str, Any]) -> dict[str, Any]:
-            names = ("inputs_embeds", "past_key_values", "position_ids")
-            masks = getattr(type(model), "create_masks_for_generate")(  # noqa: B009
-                model.config,
-                attention_mask=inputs["attention_mask"],
-                token_type_ids=inputs[_TYPES],
-                **{name: arguments[name] for name in names},
-            )
-            return {"attention_mask": masks}
+        create_masks = getattr(type(model), "create_masks_for_generate")  # noqa: B009
 
-        with replace_arguments(_decoder_of(model), mask):
-            call_inputs = {name: tensor for name, tensor in inputs.items() if name != _TYPES}
+        def make_masks(**arguments: Any) -> object:
+            return create_masks(model.config, token_type_ids=inputs[TYPES], **arguments)
+
+        with replace_decoder_masks(model, inputs["attention_mask"], make_masks):
+            call_inputs = {name: tensor for name, tensor in inputs.items() if name != TYPES}
             return call.call(model, call_inputs, past)
 
-    return dataclasses.replace(call, call=run, inputs={**call.inputs, _TYPES: types})
+    return dataclasses.replace(call, call=run, inputs={**call.inputs, TYPES: types})
 
 
-def with_marked_images(call: ExampleCall) -> ExampleCall:
-    """The call of a decoder whose tokens of an image attend to each other: `token_type_ids` is 1 for them."""
+@contextlib.contextmanager
+def replace_decoder_masks(
+    model: PreTrainedModel, attention_mask: torch.Tensor, make_masks: Callable[..., object]
+) -> Iterator[None]:
+    """Within the context, the decoder reads other masks than the model makes, which are not used.
+
+    Args:
+        model: with the decoder.
+        attention_mask: 0 for padding.
+        make_masks: takes this mask, and the embeddings, cache and positions by their names.
+    """
+
+    def replace(arguments: dict[str, Any]) -> dict[str, Any]:
+        names = ("inputs_embeds", "past_key_values", "position_ids")
+        masks = make_masks(attention_mask=attention_mask, **{name: arguments[name] for name in names})
+        return {"attention_mask": masks}
+
+    with replace_arguments(_decoder_of(model), replace):
+        yield
+
+
+def with_marked_images(call: ExampleCall, argument: str = TYPES) -> ExampleCall:
+    """The call of a decoder whose tokens of an image attend to each other: `token_type_ids` is 1 for them.
+
+    Args:
+        call: of the decoder.
+        argument: the name that the model has for the types.
+    """
     import torch
 
     types = torch.zeros_like(call.inputs["attention_mask"])
     past = types.shape[1] - call.inputs["inputs_embeds"].shape[1]
     # An image that begins in the past.
     types[:, past - 1 : past + 2] = 1
-    return dataclasses.replace(call, inputs={**call.inputs, _TYPES: types})
+
+    def run(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> Any:
+        named = {argument if name == TYPES else name: tensor for name, tensor in inputs.items()}
+        return call.call(model, named, past)
+
+    return dataclasses.replace(call, call=run, inputs={**call.inputs, TYPES: types})
+
+
+def embed_by_model(
+    model: PreTrainedModel, inputs: Inputs, past: Pairs
+) -> torch.Tensor | tuple[torch.Tensor, ...]:
+    """The embeddings of tokens that a model gives its decoder, and those that each layer of that reads.
+
+    Some models replace the tokens of images and sounds first, or embed them in another way. They run up to
+    the call of their decoder.
+    """
+    embeddings: dict[str, torch.Tensor] = {}
+
+    def record(arguments: dict[str, Any]) -> dict[str, Any]:
+        embeddings.update((name, arguments[name]) for name in EMBEDDINGS if arguments.get(name) is not None)
+        raise _EmbeddingsReached
+
+    with contextlib.suppress(_EmbeddingsReached), replace_arguments(_decoder_of(model), record):
+        type(model).forward(model, **inputs, use_cache=False)
+    return tuple(embeddings.values())
+
+
+class _EmbeddingsReached(Exception):
+    """A model is about to call its decoder."""
+
+
+def with_layer_embeddings(source: TaskModel, call: ExampleCall) -> ExampleCall:
+    """The call of a decoder whose layers read embeddings of the tokens."""
+    config: Any = source.config.get_text_config(decoder=True)
+    batch, length, _ = call.inputs["inputs_embeds"].shape
+    embeddings = random_tensor(
+        batch,
+        length,
+        config.num_hidden_layers,
+        config.hidden_size_per_layer_input,
+        dtype=source.model.dtype,
+        seed=1,
+    )
+    return dataclasses.replace(call, inputs={**call.inputs, LAYER_EMBEDS: embeddings})
 
 
 def _decoder_of(model: PreTrainedModel) -> torch.nn.Module:

@@ -10,15 +10,15 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import math
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ....registration import UsageError
 from ..caches.shared_buffers import attention_replaced
 from ..graphs import ExampleCall, Inputs, Pairs, TaskModel, random_tensor, trial_run
-from .resized_positions import interpolate, resize_table
+from .grid_encoders import FORWARDS
+from .patch_grids import HELPERS, PatchGrids
 
 if TYPE_CHECKING:
     import torch
@@ -26,9 +26,12 @@ if TYPE_CHECKING:
 
 GRID = "grid_thw"
 GRIDS, FEATURES, DEEPSTACK_FEATURES = "image_grid_thw", ("image_features",), "deepstack_features"
+MERGES = "image_merge_sizes"
+"""For each image, the rows and columns of the patches that become one feature, where images may differ."""
 GRID_ARGUMENTS = frozenset(
     {
         GRIDS,
+        MERGES,
         "second_per_grid_ts",
         "mm_token_type_ids",
         "rope_deltas",
@@ -38,8 +41,22 @@ GRID_ARGUMENTS = frozenset(
 PATCHES, IMAGES = "num_patches", "num_images"
 _BLOCKS = ((2, 3), (4, 1), (1, 2))
 """The rows and columns of the images of the example, in blocks of merged patches."""
-_SIZES = (("spatial_merge_size",), ("patch_size",), ("in_channels", "num_channels"))
+_MERGE_NAMES = ("spatial_merge_size", "merge_size", "merge_kernel_size")
+_SIZES = (_MERGE_NAMES, ("patch_size",), ("in_channels", "num_channels"))
 """What the configuration of an encoder needs, under one of some names."""
+_FRAME_NAMES = ("temporal_patch_size", "patch_temporal")
+"""The names of the number of frames of a patch; without any, it is one."""
+_READS_AXES = ("Kimi_K25VisionModel",)
+"""Encoders that read patches with their axes, and not as rows of numbers."""
+_READS_BLOCKS = ("Inkling2VisionModel",)
+"""Encoders that read the pixels of the patches that become one feature together, and grids of these."""
+_READS_COLORS = (*_READS_AXES, "MuseSparkVisionModel", "MuseGlimmerVisionModel")
+"""Encoders that read three channels, whatever their configuration says."""
+ENCODER_MERGES = "merge_sizes"
+"""The name of `MERGES` for the encoder."""
+_READS_MERGES = ("VideoLlama3VisionModel",)
+"""Encoders that read `MERGES`."""
+_EXAMPLE_MERGE = 2
 _MEMBERS = ("pooler_output", "last_hidden_state")
 """The members of an encoder's result that models make features of."""
 SEGMENTS = "opsetta_flash_segments"
@@ -49,7 +66,8 @@ SEGMENTS = "opsetta_flash_segments"
 def grid_encoder(model: PreTrainedModel) -> torch.nn.Module | None:
     """The part of a model that reads patches and grids; None if it has none."""
     for module in model.modules():
-        if GRID in inspect.signature(type(module).forward).parameters:
+        parameters = inspect.signature(type(module).forward).parameters
+        if GRID in parameters or type(module).__name__ in _READS_BLOCKS:
             return module
     return None
 
@@ -64,7 +82,10 @@ def encode_call(source: TaskModel, encoder: torch.nn.Module) -> tuple[ExampleCal
     Raises:
         UsageError: it computes features with more than this part.
     """
-    inputs = dict(zip(("pixel_values", GRIDS), _example_images(encoder, source.model.dtype), strict=True))
+    pixels, grids = _example_images(encoder, source.model.dtype)
+    inputs = {"pixel_values": pixels, GRIDS: grids}
+    if type(encoder).__name__ in _READS_MERGES:
+        inputs[MERGES] = _example_merges()
     path: _FeaturesPath | None = trial_run(source.model, inputs, use_cache=False, call=_follow_features)
     if path is None:
         raise UsageError(
@@ -73,7 +94,7 @@ def encode_call(source: TaskModel, encoder: torch.nn.Module) -> tuple[ExampleCal
             "export_for_generation"
         )
     outputs = (*FEATURES, DEEPSTACK_FEATURES) if path.layers else FEATURES
-    axes = {"pixel_values": {0: PATCHES}, GRIDS: {0: IMAGES}}
+    axes = {"pixel_values": {0: PATCHES}, GRIDS: {0: IMAGES}, MERGES: {0: IMAGES}}
     call = functools.partial(_encode, path=path)
     return ExampleCall(call, inputs, other_axes=axes, outputs=outputs), path.layers
 
@@ -87,19 +108,40 @@ def _example_images(encoder: torch.nn.Module, dtype: torch.dtype) -> tuple[torch
     import torch
 
     config = cast("Any", encoder.config)
-    missing = next((names for names in _SIZES if not any(hasattr(config, name) for name in names)), None)
-    if missing is not None:
+    sizes: list[Any] = [
+        next((getattr(config, name) for name in names if hasattr(config, name)), None) for names in _SIZES
+    ]
+    if type(encoder).__name__ in _READS_COLORS:
+        sizes[2] = 3
+    if type(encoder).__name__ in _READS_MERGES:
+        sizes[0] = _EXAMPLE_MERGE
+    if None in sizes:
         raise UsageError(
-            f"the configuration of {type(encoder).__name__} has no {' or '.join(missing)}, from which an "
-            "example of images is made: export its parts with opsetta.huggingface and export_for_generation"
+            f"the configuration of {type(encoder).__name__} has no {' or '.join(_SIZES[sizes.index(None)])}, "
+            "from which an example of images is made: export its parts with opsetta.huggingface and "
+            "export_for_generation"
         )
-    merge = config.spatial_merge_size
-    grids = torch.tensor([[1, rows * merge, columns * merge] for rows, columns in _BLOCKS])
     # A patch has all pixels of some frames, one after the other; sizes may be a number or one for each axis.
-    sides = config.patch_size if isinstance(config.patch_size, (list, tuple)) else [config.patch_size] * 2
-    channels = getattr(config, "in_channels", None) or config.num_channels
-    width = channels * getattr(config, "temporal_patch_size", 1) * math.prod(sides)
-    return random_tensor(int(grids.prod(1).sum()), width, dtype=dtype), grids
+    rows, columns, *sides = [
+        side for size in sizes[:2] for side in (size if isinstance(size, (list, tuple)) else [size] * 2)
+    ]
+    blocks = torch.tensor([[1, *block] for block in _BLOCKS])
+    if type(encoder).__name__ in _READS_BLOCKS:
+        height, width = rows * sides[0], columns * sides[1]
+        return random_tensor(int(blocks.prod(1).sum()), height, width, sizes[2], dtype=dtype), blocks
+    grids = blocks * torch.tensor([1, rows, columns])
+    frames = next((getattr(config, name) for name in _FRAME_NAMES if hasattr(config, name)), 1)
+    shape = (int(grids.prod(1).sum()), frames * sizes[2], *sides)
+    pixels = random_tensor(*shape, dtype=dtype)
+    # Encoders that convolve patches as they are read them with their axes.
+    return pixels if type(encoder).__name__ in _READS_AXES else pixels.flatten(1), grids
+
+
+def _example_merges() -> torch.Tensor:
+    """The rows and columns of the patches of each image of the example that become one feature."""
+    import torch
+
+    return torch.tensor([_EXAMPLE_MERGE, _EXAMPLE_MERGE, 1])
 
 
 def features_call(source: TaskModel) -> ExampleCall:
@@ -112,15 +154,17 @@ def features_call(source: TaskModel) -> ExampleCall:
     patches = next(name for name in inspect.signature(type(model).forward).parameters if name != "self")
     pixels, grids = _example_images(model, model.dtype)
     inputs = {patches: pixels, GRID: grids}
+    if type(model).__name__ in _READS_MERGES:
+        inputs[ENCODER_MERGES] = _example_merges()
     merged = getattr(trial_run(model, inputs, use_cache=False), "pooler_output", None) is not None
     output = "pooler_output" if merged else "last_hidden_state"
 
     def call(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
         with _computed_in_graph(model, inputs[GRID], inputs[patches].shape[0]):
-            features: torch.Tensor = type(model).forward(model, inputs[patches], inputs[GRID])[output]
+            features: torch.Tensor = type(model).forward(model, **inputs)[output]
         return features
 
-    axes = {patches: {0: PATCHES}, GRID: {0: IMAGES}}
+    axes = {patches: {0: PATCHES}, GRID: {0: IMAGES}, ENCODER_MERGES: {0: IMAGES}}
     return ExampleCall(call, inputs, other_axes=axes, outputs=(output,))
 
 
@@ -130,24 +174,25 @@ class _FeaturesPath:
 
     Attributes:
         member: of the result.
-        projector: the name of the module that the member goes through; None if it is the features themselves.
-        joins_axes: whether the projector reads the first two axes of the member as one.
+        modules: the names of the modules that the member goes through, one after the other; none if it is the
+            features themselves. True with a name if the module also reads the grids.
+        joins_axes: whether the first of them reads the first two axes of the member as one.
         layers: the number of features for inner layers.
     """
 
     member: str
-    projector: str | None
+    modules: tuple[tuple[str, bool], ...]
     joins_axes: bool
     layers: int
 
 
 def _follow_features(model: PreTrainedModel, **inputs: torch.Tensor) -> _FeaturesPath | None:
-    """How a model makes the features of images; None if it does more than to call one module."""
+    """How a model makes the features of images; None if it does more than to call some modules."""
     encoder = grid_encoder(model)
     assert encoder is not None
     members: dict[str, torch.Tensor] = {}
     layers = 0
-    calls: list[tuple[str, torch.Tensor, torch.Tensor]] = []
+    calls: list[tuple[str, tuple[torch.Tensor, ...], torch.Tensor]] = []
 
     def record_encoder(module: torch.nn.Module, arguments: object, result: Any) -> None:
         nonlocal layers
@@ -157,8 +202,8 @@ def _follow_features(model: PreTrainedModel, **inputs: torch.Tensor) -> _Feature
 
     def record(name: str, module: torch.nn.Module, arguments: object, options: object, result: Any) -> None:
         match arguments, options:
-            case (torch.Tensor() as argument,), {} if members and isinstance(result, torch.Tensor):
-                calls.append((name, argument, result))
+            case (torch.Tensor(), *_), {} if members and isinstance(result, torch.Tensor):
+                calls.append((name, cast("tuple[torch.Tensor, ...]", arguments), result))
 
     import torch
 
@@ -168,14 +213,22 @@ def _follow_features(model: PreTrainedModel, **inputs: torch.Tensor) -> _Feature
             hook = functools.partial(record, name)
             stack.callback(module.register_forward_hook(hook, with_kwargs=True).remove)
         features = getattr(model, "get_image_features")(**inputs).pooler_output  # noqa: B009
-    for member, whole in members.items():
-        # transformers splits the features by image: the parts share the memory of the whole.
-        if _are_same(features, whole):
-            return _FeaturesPath(member, None, False, layers)
-        for name, argument, result in calls:
-            if _are_same([argument], whole) and _are_same(features, result):
-                return _FeaturesPath(member, name, argument.ndim < whole.ndim, layers)
-    return None
+    modules: list[tuple[str, bool]] = []
+    argument: torch.Tensor | None = None
+    while True:
+        for member, whole in members.items():
+            # transformers splits the features by image: the parts share the memory of the whole.
+            if _are_same(features, whole):
+                joins_axes = argument is not None and argument.ndim < whole.ndim
+                return _FeaturesPath(member, tuple(modules), joins_axes, layers)
+        # The call of a module follows those of its parts, of which the last has the same result.
+        call = next((call for call in reversed(calls) if _are_same(features, call[2])), None)
+        if call is None or not all(item is inputs[GRIDS] for item in call[1][1:]):
+            return None
+        calls = calls[: calls.index(call)]
+        argument = call[1][0]
+        modules.insert(0, (call[0], len(call[1]) > 1))
+        features = [argument]
 
 
 def _are_same(parts: Sequence[torch.Tensor], whole: torch.Tensor) -> bool:
@@ -195,15 +248,16 @@ def _encode(
 
     encoder = grid_encoder(model)
     assert encoder is not None
+    merges = [inputs[MERGES]] if MERGES in inputs else []
     with _computed_in_graph(encoder, inputs[GRIDS], inputs["pixel_values"].shape[0]):
-        result = encoder(inputs["pixel_values"].to(model.dtype), inputs[GRIDS])
-    deepstack = getattr(result, DEEPSTACK_FEATURES, None)
-    features: torch.Tensor = result[path.member]
-    if path.projector is not None:
-        projected = model.get_submodule(path.projector)(
-            features.flatten(0, 1) if path.joins_axes else features
-        )
-        features = projected.reshape(-1, projected.shape[-1])
+        result = encoder(inputs["pixel_values"].to(model.dtype), inputs[GRIDS], *merges)
+        deepstack = getattr(result, DEEPSTACK_FEATURES, None)
+        features: torch.Tensor = result[path.member]
+        if path.joins_axes:
+            features = features.flatten(0, 1)
+        for name, reads_grids in path.modules:
+            features = model.get_submodule(name)(features, *([inputs[GRIDS]] if reads_grids else []))
+    features = features.reshape(-1, features.shape[-1])
     return (features, torch.stack(list(deepstack))) if deepstack else features
 
 
@@ -220,78 +274,20 @@ def _computed_in_graph(encoder: torch.nn.Module, grids: torch.Tensor, count: int
 
     from ...torch_boundary.process.process_state import replace_attribute
 
-    height, width, image, offset = _locate_patches(grids, count)
-    # The patches of an image and frame attend to each other, and in layers with windows those of a window.
-    segments = {"image": image * 2**20 + offset // (height * width)}
-
-    def get_vision_position_ids(
-        grid_thw: torch.Tensor, spatial_merge_size: int, **options: object
-    ) -> torch.Tensor:
-        return torch.stack(_rows_and_columns(offset, height, width, spatial_merge_size), dim=-1)
-
-    def get_vision_attention_seqlens(
-        grid_thw: torch.Tensor, config: object, **options: object
-    ) -> tuple[torch.Tensor, int]:
-        ends = (grid_thw[:, 1] * grid_thw[:, 2]).cumsum(0)
-        return torch.nn.functional.pad(ends, (1, 0)), 0
-
-    # Only kernels of flash attention need the greatest length; None would make transformers compute it.
-    def get_max_seqlen(*arguments: object, **options: object) -> int:
-        return 0
-
-    def get_vision_window_index(
-        grid_thw: torch.Tensor, spatial_merge_size: int, window_size: int, patch_size: int, **options: object
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        # A permutation would need a sort in the graph, and attention does not depend on the order.
-        # Patches keep their order: masks say what a window is.
-        row, column = _rows_and_columns(offset, height, width, spatial_merge_size)
-        side = spatial_merge_size * (window_size // spatial_merge_size // patch_size)
-        windows = (row // side) * 2**10 + column // side
-        segments["window"] = segments["image"] * 2**20 + windows
-        return torch.arange(count // spatial_merge_size**2), segments["window"]
-
-    def get_vision_interpolation_indices_and_weights(
-        grid_thw: torch.Tensor,
-        num_grid_per_side: int,
-        mode: str = "bilinear",
-        align_corners: bool = False,
-        spatial_merge_size: int = 1,
-        padding: str = "border",
-        **options: object,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        if (mode, padding) != ("bilinear", "border"):
-            raise UsageError(f"positions by {mode} interpolation with {padding} are not supported")
-        row, column = _rows_and_columns(offset, height, width, spatial_merge_size)
-        rows, row_weights = interpolate(row, height, num_grid_per_side, align_corners)
-        columns, column_weights = interpolate(column, width, num_grid_per_side, align_corners)
-        indices = rows[:, :, None] * num_grid_per_side + columns[:, None]
-        return indices.flatten(1), (row_weights[:, :, None] * column_weights[:, None]).flatten(1)
-
-    def resize_positional_embeddings(
-        positional_embeddings: torch.Tensor, grid_thw: torch.Tensor, spatial_merge_size: int
-    ) -> torch.Tensor:
-        row, column = _rows_and_columns(offset, height, width, spatial_merge_size)
-        return resize_table(positional_embeddings, row, height, column, width)
-
-    module = sys.modules[type(encoder).__module__]
-    helpers: tuple[Callable[..., object], ...] = (
-        get_vision_position_ids,
-        get_vision_attention_seqlens,
-        get_max_seqlen,
-        get_vision_window_index,
-        get_vision_interpolation_indices_and_weights,
-    )
+    if type(encoder).__name__ in _READS_BLOCKS:
+        merge = cast("Any", encoder.config).spatial_merge_size
+        grids, count = grids * torch.tensor([1, merge, merge]), count * merge**2
+    patches = PatchGrids(grids, count)
     with contextlib.ExitStack() as stack:
-        for helper in helpers:
-            # A model imports those that it uses into its own module.
-            if hasattr(module, helper.__name__):
-                stack.enter_context(replace_attribute(module, helper.__name__, helper))
-        for part in encoder.modules():
-            if hasattr(part, "resize_positional_embeddings"):
-                stack.enter_context(
-                    replace_attribute(part, "resize_positional_embeddings", resize_positional_embeddings)
-                )
-        attend = functools.partial(attend_in_segments, segments)
+        if type(encoder).__name__ in FORWARDS:
+            forward = FORWARDS[type(encoder).__name__](encoder, patches)
+            stack.enter_context(replace_attribute(encoder, "forward", forward))
+        # A model imports those functions that it uses into its own module, and others are methods of a part.
+        for owner in (sys.modules[type(encoder).__module__], *encoder.modules()):
+            for name in HELPERS:
+                if hasattr(owner, name):
+                    stack.enter_context(replace_attribute(owner, name, getattr(patches, name)))
+        attend = functools.partial(attend_in_segments, patches.segments)
         stack.enter_context(attention_replaced(encoder.config, attend, SEGMENTS))
         yield
 
@@ -324,26 +320,3 @@ def attend_in_segments(
         query, key, value, mask, scale=scaling, enable_gqa=query.shape[1] != key.shape[1]
     )
     return output.transpose(1, 2), None
-
-
-def _locate_patches(
-    grids: torch.Tensor, count: int
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor]:
-    """For each patch the height and width of its image, the image's number, and the patch's number in it."""
-    import torch
-
-    patches = torch.arange(count)
-    sizes = grids.prod(1)
-    ends = sizes.cumsum(0)
-    # `repeat_interleave` would have a size that depends on values.
-    image = (patches[:, None] >= ends).sum(1)
-    return grids[image, 1], grids[image, 2], image, patches - (ends - sizes)[image]
-
-
-def _rows_and_columns(
-    offset: torch.Tensor, height: torch.Tensor, width: torch.Tensor, merge: int
-) -> list[torch.Tensor]:
-    """The row and column of each patch; the patches of a block, which is merged, follow each other."""
-    block, inner = (offset % (height * width)) // merge**2, offset % merge**2
-    blocks = width // merge
-    return [(block // blocks) * merge + inner // merge, (block % blocks) * merge + inner % merge]

@@ -4,35 +4,63 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from ....registration import UsageError
+
 if TYPE_CHECKING:
     import torch
 
+_KEYS = -0.75
+
 
 def interpolate(
-    index: torch.Tensor, size: torch.Tensor, side: int | torch.Tensor, align_corners: bool
+    index: torch.Tensor,
+    size: torch.Tensor,
+    side: int | torch.Tensor,
+    align_corners: bool,
+    mode: str = "bilinear",
+    padding: str = "border",
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Two neighbours in a table of `side` entries, and their weights, for positions on an axis of a size.
+    """The neighbours in a table of `side` entries, and their weights, for positions on an axis of a size.
 
-    As `torch.nn.functional.interpolate` with the mode "bilinear" has them on each axis.
+    As `torch.nn.functional.interpolate` has them on each axis: two for "bilinear", and four for "bicubic".
 
     Args:
         index: the positions.
         size: of the axis, for each position.
         side: the number of entries, or that for each position.
         align_corners: whether the first and the last entry are those of the first and the last position.
+        mode: "bilinear" or "bicubic".
+        padding: "border" to repeat the first and last entries outside of the table, "zeros" for zeros there.
+
+    Raises:
+        UsageError: another mode or padding.
     """
     import torch
 
+    if mode not in ("bilinear", "bicubic") or padding not in ("border", "zeros"):
+        raise UsageError(f"positions by {mode} interpolation with {padding} are not supported")
     positions = index.to(torch.float32)
-    greatest = torch.as_tensor(side - 1, device=index.device)
+    greatest = torch.as_tensor(side - 1, device=index.device)[..., None]
     if align_corners:
-        source = positions * greatest / (size - 1).clamp(min=1)
+        source = positions * greatest[..., 0] / (size - 1).clamp(min=1)
     else:
-        source = torch.minimum(((positions + 0.5) * side / size - 0.5).clamp(min=0), greatest)
+        source = (positions + 0.5) * side / size - 0.5
     first = source.floor()
-    weight = source - first
-    indices = first.long()[..., None] + torch.arange(2, device=index.device)
-    return torch.minimum(indices, greatest[..., None]), torch.stack([1 - weight, weight], dim=-1)
+    steps = torch.arange(0, 2, device=index.device)
+    if mode == "bicubic":
+        steps = torch.arange(-1, 3, device=index.device)
+    distance = ((source - first)[..., None] - steps).abs()
+    if mode == "bilinear":
+        weights = 1 - distance
+    else:
+        # The convolution kernel of Keys, of which torch has this coefficient.
+        near = ((_KEYS + 2) * distance - (_KEYS + 3)) * distance**2 + 1
+        far = ((_KEYS * distance - 5 * _KEYS) * distance + 8 * _KEYS) * distance - 4 * _KEYS
+        weights = torch.where(distance <= 1, near, far)
+    neighbours = first.long()[..., None] + steps
+    if padding == "zeros":
+        weights = weights * ((neighbours >= 0) & (neighbours <= greatest))
+    return torch.minimum(neighbours.clamp(min=0), greatest), weights
 
 
 def resize_table(

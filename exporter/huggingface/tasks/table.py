@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from .. import audio_text, decoders, encoder_decoders, image_text
 from ..graphs import BATCH, DECODER_FILES, PAST, SEQUENCE, SOURCE, TOTAL, Axes, GraphFile
 from ..images import cross_attention
-from ..images.decoder_inputs import DEEPSTACK_EMBEDS
-from ..images.grids import DEEPSTACK_FEATURES, GRID, IMAGES, PATCHES
+from ..images.decoder_inputs import DEEPSTACK_EMBEDS, EMBEDDINGS, LAYER_EMBEDS
+from ..images.grids import DEEPSTACK_FEATURES, ENCODER_MERGES, GRID, IMAGES, PATCHES
 from ..images.naflex import PATCH_MASK, SHAPES
 from . import sentences, single_run
 from .example_inputs import (
@@ -134,6 +134,7 @@ _FEATURES = {
     # Patches of images in grids, and of encoders of such images by themselves.
     "hidden_states": {0: PATCHES},
     GRID: {0: IMAGES},
+    ENCODER_MERGES: {0: IMAGES},
 }
 _STATES = (
     "last_hidden_state",
@@ -163,13 +164,14 @@ _GENERATED = (
     "present.{layer}.conv_state",
     "present.{layer}.recurrent_state",
 )
-_EMBEDDING = GraphFile(image_text.EMBEDDING_FILE, {"input_ids": _TOKENS}, ("inputs_embeds",))
+_EMBEDDING = GraphFile(image_text.EMBEDDING_FILE, {"input_ids": _TOKENS}, EMBEDDINGS)
 _DECODER_OF_EMBEDDINGS = GraphFile(
     image_text.DECODER_FILE,
     {
         "inputs_embeds": _TOKENS,
         # In the order in which decoders have their inputs.
         **{name: _PROMPT[name] for name in ("attention_mask", "position_ids")},
+        LAYER_EMBEDS: _TOKENS,
         "token_type_ids": _PROMPT["attention_mask"],
         DEEPSTACK_EMBEDS: {0: BATCH, 2: SEQUENCE},
         cross_attention.MASK: {0: BATCH, 1: SEQUENCE},
@@ -437,13 +439,7 @@ _TASKS = (
             outputs=("state_preds", "action_preds", "return_preds"),
             combines=True,
         ),
-        (
-            GraphFile(
-                "model.onnx",
-                _STEPS,
-                ("state_preds", "action_preds", "return_preds"),
-            ),
-        ),
+        (GraphFile("model.onnx", _STEPS, ("state_preds", "action_preds", "return_preds")),),
         combines=True,
         model_type="decision_transformer",
     ),

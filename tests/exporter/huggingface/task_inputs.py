@@ -38,6 +38,8 @@ def other_inputs(program, sizes=None):
             inputs[value.name] = torch.cat([corner, corner + 7], dim=-1)
         elif value.name == "grid_thw":
             inputs[value.name] = torch.tensor(_GRIDS)
+        elif value.name == "merge_sizes":
+            inputs[value.name] = torch.tensor([1, 4][: shape[0]])
         elif value.name == "spatial_shapes":
             inputs[value.name] = torch.tensor(_SHAPES[: shape[0]])
         elif value.name == "pixel_attention_mask":

@@ -136,6 +136,10 @@ def patches() -> transformers.PretrainedConfig:
     )
 
 
+def merged_patches() -> transformers.PretrainedConfig:
+    return transformers.CONFIG_MAPPING["video_llama_3_vision"](**_LAYER, patch_size=4)
+
+
 def masked_sounds() -> transformers.AudioFlamingo3EncoderConfig:
     return transformers.AudioFlamingo3EncoderConfig(**_LAYER, num_mel_bins=8, max_source_positions=12)
 

@@ -6,6 +6,7 @@ import torch
 import transformers
 
 import opsetta
+from opsetta.exporter.huggingface import audio_text
 
 from .test_image_sizes import pad_left
 from .test_image_text import TEXT, write_model
@@ -116,15 +117,86 @@ def test_tokens_about_sounds_are_those_of_transformers(name, config, mask, lengt
         folder.transcribe(np.zeros(4))
 
 
-def test_features_that_a_mask_of_the_decoder_selects_are_refused(tmp_path):
+def granite():
     layer = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
-    config = transformers.GraniteSpeechConfig(
+    return transformers.GraniteSpeechConfig(
         text_config=transformers.GraniteConfig(**TEXT),
-        encoder_config={"input_dim": 8, "num_layers": 2, "hidden_dim": 32, "num_heads": 4, "output_dim": 7},
+        encoder_config={
+            "input_dim": 8,
+            "num_layers": 2,
+            "hidden_dim": 32,
+            "num_heads": 4,
+            "output_dim": 7,
+            "context_size": 4,
+        },
         projector_config={"model_type": "blip_2_qformer", **layer, "encoder_hidden_size": 32},
         has_lora_adapter=False,
         audio_token_index=SOUND,
     )
-    write_model("GraniteSpeechForConditionalGeneration", config, tmp_path)
+
+
+def test_features_that_a_mask_of_the_decoder_selects_are_refused(tmp_path, monkeypatch):
+    monkeypatch.delitem(audio_text._ENCODERS, "GraniteSpeechModel")
+    write_model("GraniteSpeechForConditionalGeneration", granite(), tmp_path)
     with pytest.raises(opsetta.UsageError, match="its features are selected by input_features_mask"):
         opsetta.export_huggingface(tmp_path, tmp_path / "out", task="automatic-speech-recognition")
+
+
+def masked_features(length):
+    """Two sounds of a length, and the mask of their features, of which the second sound has fewer."""
+    count = 3 * -(-length // 15)
+    sounds = torch.randn(2, length, 8, generator=torch.Generator().manual_seed(length))
+    return sounds, torch.arange(count) < torch.tensor([[count], [count - 2]])
+
+
+@pytest.mark.parametrize("length", [5, 8, 15, 37])
+def test_blocks_of_a_sound_are_those_of_transformers(length, tmp_path):
+    """With a last block of one frame, and without padding."""
+    model = write_model("GraniteSpeechForConditionalGeneration", granite(), tmp_path)
+    sounds, mask = masked_features(length)
+    with torch.no_grad():
+        expected = model.get_audio_features(sounds).pooler_output[mask]
+        inputs = {"input_features": sounds, "input_features_mask": mask.long()}
+        result = audio_text.encode_in_blocks(model, inputs, [])
+    torch.testing.assert_close(result, expected)
+
+
+@pytest.mark.sweep
+def test_tokens_about_sounds_in_blocks(tmp_path):
+    model = write_model("GraniteSpeechForConditionalGeneration", granite(), tmp_path)
+    task = "automatic-speech-recognition"
+    opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=13, task=task)
+    folder = opsetta.TextGenerator(tmp_path / "out")
+    for length in (8, 37):
+        sounds, mask = masked_features(length)
+        prompts = pad_left([[3, *[SOUND] * count, 5, 6] for count in mask.sum(1).tolist()])
+        inputs = {**prompts, "input_features": sounds, "input_features_mask": mask}
+        expected = model.generate(**inputs, max_new_tokens=12, do_sample=False)
+        np.testing.assert_array_equal(folder.generate(**inputs, max_new_tokens=12), expected)
+
+
+@pytest.mark.sweep
+def test_sounds_with_their_frames_first(tmp_path):
+    audio = {**LAYER, "intermediate_size": 64, "num_timestamp_prediction_layers": 0, "num_stacked_frames": 1}
+    config = transformers.FunAsrNanoConfig(
+        audio_config={"model_type": "fun_asr_nano_encoder", **audio},
+        adaptor_config={
+            "hidden_size": 32,
+            "intermediate_size": 8,
+            "num_attention_heads": 4,
+            "num_hidden_layers": 1,
+        },
+        text_config={**TEXT, "model_type": "qwen3", "head_dim": 8},
+        audio_token_id=SOUND,
+    )
+    model = write_model("FunAsrNanoForConditionalGeneration", config, tmp_path)
+    task = "automatic-speech-recognition"
+    opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=13, task=task)
+    folder = opsetta.TextGenerator(tmp_path / "out")
+    for length in (7, 30):
+        mask = (torch.arange(length) < torch.tensor([[length], [length - 3]])).long()
+        prompts = pad_left([[3, *[SOUND] * count, 5, 6] for count in mask.sum(1).tolist()])
+        sounds = torch.randn(2, length, BINS, generator=torch.Generator().manual_seed(length))
+        inputs = {**prompts, "input_features": sounds, "input_features_mask": mask}
+        expected = model.generate(**inputs, max_new_tokens=12, do_sample=False)
+        np.testing.assert_array_equal(folder.generate(**inputs, max_new_tokens=12), expected)

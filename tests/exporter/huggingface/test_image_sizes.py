@@ -13,7 +13,7 @@ from transformers.models.llava_onevision import modeling_llava_onevision
 
 import opsetta
 from opsetta.exporter.huggingface.graphs import TaskModel
-from opsetta.exporter.huggingface.images import grids
+from opsetta.exporter.huggingface.images import grids, patch_grids
 from opsetta.exporter.huggingface.images.positions import continue_positions, grid_positions
 from opsetta.exporter.huggingface.images.tiles import _order_features, _resize_grid
 
@@ -259,13 +259,13 @@ def test_positions_are_interpolated_as_transformers_does():
     )
 
     sizes = torch.tensor([[1, 4, 6], [1, 8, 2], [1, 2, 2]])
-    height, width, _, offset = grids._locate_patches(sizes, 44)
-    places = torch.stack(grids._rows_and_columns(offset, height, width, 2), dim=-1)
+    height, width, _, offset = patch_grids.locate_patches(sizes, 44)
+    places = torch.stack(patch_grids.rows_and_columns(offset, height, width, 2), dim=-1)
     torch.testing.assert_close(places, get_vision_position_ids(sizes, 2))
     table = torch.randn(25)
     for align_corners in (False, True):
-        row, row_weight = grids.interpolate(places[:, 0], height, 5, align_corners)
-        column, column_weight = grids.interpolate(places[:, 1], width, 5, align_corners)
+        row, row_weight = patch_grids.interpolate(places[:, 0], height, 5, align_corners)
+        column, column_weight = patch_grids.interpolate(places[:, 1], width, 5, align_corners)
         result = (
             table[row[:, :, None] * 5 + column[:, None]] * row_weight[:, :, None] * column_weight[:, None]
         )

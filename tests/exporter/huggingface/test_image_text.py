@@ -354,9 +354,10 @@ def test_arguments_for_other_media_need_no_inputs():
 
 
 def test_models_whose_images_are_more_than_embeddings_are_refused(tmp_path):
-    config = transformers.FuyuConfig(text_config={**TEXT, "model_type": "persimmon"}, hidden_size=32)
-    write_model("FuyuForCausalLM", config, tmp_path)
-    with pytest.raises(opsetta.UsageError, match="has the argument image_patches"):
+    text = {"vocab_size": VOCABULARY, "embed_dim": 32, "layers": 1, "ffn_dim": 64, "attention_heads": 4}
+    config = transformers.Kosmos2Config(text_config=text, vision_config=VISION)
+    write_model("Kosmos2ForConditionalGeneration", config, tmp_path)
+    with pytest.raises(opsetta.UsageError, match="has the argument image_embeds_position_mask"):
         opsetta.export_huggingface(tmp_path, tmp_path / "out", task="image-text-to-text")
 
 
