@@ -1,8 +1,8 @@
-"""transformers' experts that are picked by a name with a number from a tensor, for any routing.
+"""Runs all experts of transformers' models that pick an expert by a number from a tensor.
 
-Switch Transformers and NLLB-MoE run a loop over the experts that have tokens, and pick the module by
-`self[f"expert_{index[0]}"]`, which a capture cannot follow. The functions here run all experts: one without
-tokens adds nothing.
+Switch Transformers and NLLB-MoE loop over the experts that have tokens, and pick the module by
+`self[f"expert_{index[0]}"]`, which a capture cannot follow. Here every expert runs; an expert without tokens
+adds nothing.
 
 Semantics: transformers, `SwitchTransformersExperts` and `NllbMoeExperts`.
 """
@@ -21,18 +21,22 @@ from ...process.process_state import replace_attribute
 
 _MODELS = "transformers.models"
 _CALLED = frozenset({"nonzero", "index_add_"})
-"""What the original functions call; other releases of transformers may compute something else."""
+"""Names that the original functions use; without them, a release of transformers computes something else."""
 
 
 def _add_results(
     experts: Any, states: torch.Tensor, mask: torch.Tensor, weights: torch.Tensor
 ) -> torch.Tensor:
-    """The sum of the experts' results for their tokens.
+    """Add up the experts' weighted results for their tokens.
 
     Args:
-        states: `[tokens, features]`.
-        mask: which tokens an expert has, and at which of their choices, `[experts, choices, tokens]`.
-        weights: `[tokens, choices]`.
+        experts: the module dict of the experts.
+        states: the hidden states, `[tokens, features]`.
+        mask: nonzero where a token's choice is the expert, `[experts, choices, tokens]`.
+        weights: the weight of each choice, `[tokens, choices]`.
+
+    Returns:
+        A new tensor of the shape of `states`.
     """
     result = torch.zeros_like(states)
     dropout = getattr(experts, "moe_token_dropout", 0)
@@ -62,12 +66,12 @@ _FORWARDS = {
     ("switch_transformers", "SwitchTransformersExperts"): _run_switch,
     ("nllb_moe", "NllbMoeExperts"): _run_nllb,
 }
-"""By the name of the model type and the class, the replacement of its `forward`."""
+"""By model type and class name, the replacement of the class's `forward`."""
 
 
 @contextlib.contextmanager
 def run_all() -> Iterator[None]:
-    """Replace the functions of transformers within the context, where their modules are imported."""
+    """Replace the `forward` of these classes within the context, if their modules are imported."""
     with contextlib.ExitStack() as stack:
         for (model_type, class_name), function in _FORWARDS.items():
             module = sys.modules.get(f"{_MODELS}.{model_type}.modeling_{model_type}")
