@@ -348,11 +348,7 @@ class GraphRecorder:
         return node_args, {key: self._argument(item, takes_constants) for key, item in named}
 
     def _argument(self, item: Any, takes_constants: bool) -> Any:
-        """Convert an argument of a call to an argument of a node.
-
-        Raises:
-            _NeedsTorchTracer: a tensor has no node, or the argument has an unusual type.
-        """
+        """Convert an argument of a call to that of a node; raises _NeedsTorchTracer if a tensor has none."""
         item_class = type(item)
         if item_class in _VALUES:
             return item
