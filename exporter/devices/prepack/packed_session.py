@@ -47,8 +47,8 @@ def load_session(
         session_options: an `onnxruntime.SessionOptions`, which is not changed. For `"low"`, its entry
             `session.disable_prepacking` must be `"1"`.
         on_mismatch: what to do if the packed weights are not valid. `"fallback"` warns once and uses the
-            plain model; `"error"` raises. `"repack"` packs the plain weights and stores them in the folder: the
-            first start in an environment takes longer, and later starts use them. Processes that start
+            plain model; `"error"` raises. `"repack"` packs the plain weights and stores them in the folder:
+            the first start in an environment takes longer, and later starts use them. Processes that start
             together wait for the first one. If the folder cannot be written, it behaves like `"fallback"`.
         verify: `"size"` compares the sizes of files, and leaves it to onnxruntime to compare packed weights
             with those that it packs. `"full"` also compares the SHA-256 of every file of the folder, which

@@ -119,7 +119,7 @@ def _warn_of_scales(model: ir.Model, target: Target) -> None:
 
 
 def _form_passes(target: Target) -> list[ComposeOperators]:
-    """Return a pass for the first rules of all operators, one for the second rules, ...; the last has none."""
+    """Return a pass for the first rules of all operators, one for the second, and so on, and one without."""
     rules: dict[str, list[FormRule]] = defaultdict(list)
     for rule in target.forms:
         if rule.form == STEPS:
