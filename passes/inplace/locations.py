@@ -232,7 +232,7 @@ class Elements(Derived):
 
 
 class Undecided(Location):
-    """A location that is a view or a copy of its parent; as this is unknown, a write to one spoils the other."""
+    """A location of which it is unknown whether it is a view or a copy: a write to it spoils its parent."""
 
     __slots__ = ("_storage", "_valid_since", "description", "parent")
 

@@ -123,7 +123,7 @@ class Memory:
             yield
 
     def entry(self, storage: Storage, scope: BlockScope | None = None) -> tuple[Value, int, str | None]:
-        """Return the current value of a storage, its version, and the reason if it is unreadable; else None."""
+        """Return the current value of a storage, its version, and the reason if it is unreadable, or None."""
         scope = scope or self.scope
         entry = scope.entries.get(storage)
         if entry is not None:
