@@ -1,4 +1,4 @@
-"""How a source node stores the arguments of its operator.
+"""Stores the arguments of an operator in a source node, and reads them.
 
 A source node is an `onnx_ir.Node` whose domain is the dialect (`aten`, `sym`, a library's own), whose
 `op_type` and `overload` are the operator's, and whose single attribute `arguments` holds every argument as
@@ -204,7 +204,7 @@ def replace_arguments(node: ir.Node, arguments: Mapping[str, object]) -> None:
 def blocks(node: ir.Node) -> list[ir.Graph]:
     """Return the graph attributes of a node in order: sub-blocks of source nodes, ONNX sub-graphs."""
     graphs: list[ir.Graph] = []
-    # Every walk through a graph asks for them; the UserDict around the dict takes several times as long.
+    # Every walk through a graph calls this; reading the UserDict around the dict takes several times as long.
     attributes = node.attributes.data
     if not attributes or [*attributes] == _ARGUMENTS_ALONE:
         return graphs
@@ -233,7 +233,7 @@ def graphs_of(graph: ir.Graph) -> list[ir.Graph]:
 
 
 def every_node(graph: ir.Graph | ir.Function) -> list[ir.Node]:
-    """The nodes of a graph in order, each before those of its sub-graphs.
+    """Return the nodes of a graph in order, each before the nodes of its sub-graphs.
 
     A list takes a fraction of the time of `ir.Graph.all_nodes`, whose time grows with the depth of each node,
     and the graph may change.

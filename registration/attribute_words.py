@@ -1,4 +1,4 @@
-"""The words that string attributes of ONNX operators may have, from the texts of the operators.
+"""The words that ONNX operators allow for their string attributes, from the operators' documentation.
 
 `onnx.defs` says that an attribute is a string, and not which strings. One table lists the words of each
 attribute with the opsets that have them. An attribute that is not in the table may be any string: a pattern,
@@ -89,7 +89,7 @@ WORDS: Mapping[tuple[str, str], Mapping[str, Span]] = {
 
 @functools.lru_cache(maxsize=1024)
 def words_of(op_type: str, attribute: str, version: int) -> frozenset[str] | None:
-    """The words that an attribute may have in a version of an operator; None if it may be any string."""
+    """Return the words that an operator version allows for an attribute; None if any string is allowed."""
     spans = WORDS.get((op_type, attribute))
     if spans is None:
         return None
@@ -97,7 +97,7 @@ def words_of(op_type: str, attribute: str, version: int) -> frozenset[str] | Non
 
 
 def foreign_words(words: frozenset[str], value: object) -> list[str]:
-    """The words of an attribute's value, a string or a list, that are not allowed."""
+    """Return the words of an attribute's value, a string or a list, that are not allowed."""
     candidates: Iterable[Any] = value if isinstance(value, (list, tuple)) else (value,)
     return [word for word in candidates if word not in words]
 
@@ -108,6 +108,6 @@ def is_word(op_type: str, attribute: str, word: str) -> bool:
 
 
 def first_opset_with_word(op_type: str, attribute: str, word: str, version: int) -> int | None:
-    """The first opset that has a word which a version of the operator does not have yet, or None."""
+    """Return the first opset that allows a word which a version of the operator lacks, or None."""
     first, _ = WORDS.get((op_type, attribute), {}).get(word, (0, 0))
     return first if first > version else None

@@ -72,21 +72,21 @@ _HOLDS: dict[DataType, tuple[DataType, ...]] = {
 
 
 def holding(dtype: DataType, allowed: Collection[DataType]) -> DataType | None:
-    """The cheapest of the `allowed` types that represents every value of `dtype`, or None."""
+    """Return the cheapest of the `allowed` types that represents every value of `dtype`, or None."""
     if dtype in allowed:
         return dtype
     return next((wide for wide in _HOLDS.get(dtype, ()) if wide in allowed), None)
 
 
 def of_number(value: bool | int | float) -> DataType:
-    """The default element type of a Python number: BOOL, INT64 or FLOAT."""
+    """Return the default element type of a Python number: BOOL, INT64 or FLOAT."""
     if isinstance(value, (bool, np.bool_)):
         return DataType.BOOL
     return DataType.INT64 if isinstance(value, (int, np.integer)) else DataType.FLOAT
 
 
 def limits(dtype: DataType) -> tuple[int | float, int | float]:
-    """The lowest and highest finite value of an element type, as Python numbers."""
+    """Return the lowest and highest finite value of an element type, as Python numbers."""
     if dtype == DataType.BOOL:
         return False, True
     if dtype in INTEGERS:

@@ -39,7 +39,7 @@ class BoundedTensor(ir.LazyTensor):
 
 
 def integer_bounds(tensor: ir.TensorProtocol) -> tuple[int, int]:
-    """The lowest and the highest integer of a tensor; those that its type has if it is packed.
+    """Return the lowest and highest integer of a tensor; for a packed one, the limits of its type.
 
     Tensors of other classes are read. An empty one has the bounds 0 and 0.
     """

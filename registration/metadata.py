@@ -47,7 +47,7 @@ LAYOUT = "opsetta.layout"
 PLAN_ORDER = "opsetta.plan.order"
 """On nodes of a planned model: the position in the execution order."""
 TRAINING = "opsetta.training"
-"""On training graphs: what inputs and outputs are, and which output feeds which input next, as JSON."""
+"""On training graphs: the roles of inputs and outputs, and the output that feeds each input next, as JSON."""
 PLAN_PHASE = "opsetta.plan.phase"
 """On nodes of training graphs and of planned models: `forward`, `calc_gradient`, `calc_derivative` or
 `apply_gradient`."""

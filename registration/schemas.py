@@ -129,7 +129,7 @@ class OperatorSchema:
 
 
 def inputs_by_name(schema: OperatorSchema, inputs: Sequence[ir.Value | None]) -> dict[str, Any]:
-    """The inputs of a node by parameter name; those of a variadic parameter are a list."""
+    """Return the inputs of a node by parameter name; a variadic parameter gets a list."""
     named: dict[str, Any] = {}
     for index, value in enumerate(inputs):
         parameter = schema.inputs[min(index, len(schema.inputs) - 1)]

@@ -18,15 +18,14 @@ class Interface:
     """How a call of the user's model maps to the inputs and outputs of a graph.
 
     Attributes:
-        input_specification: tree structure of `(args, kwargs)`, from torch's pytree; None for a foreign file.
-        output_specification: tree structure of the result.
-        inputs: per leaf of the call, the name of its graph input, or None for a constant leaf.
-        constants: per leaf of the call, its Python constant at capture.
-        outputs: per leaf of the result, the position of its graph output, or a one-element list that
-            holds a constant.
+        input_specification: pytree structure of `(args, kwargs)`; None for a model file that is not torch's.
+        output_specification: pytree structure of the result.
+        inputs: for each leaf of the call, the name of its graph input; None for a constant.
+        constants: for each leaf of the call, its Python value at capture.
+        outputs: for each leaf of the result, the position of its graph output, or `[constant]`.
         numbers: positions of the graph outputs that are Python numbers in the model's result.
-        complex_outputs: positions of the graph outputs that are real pairs, [..., 2], for complex tensors.
-        mutated: names of the buffers and inputs whose new values follow the results, in order.
+        complex_outputs: positions of the graph outputs [..., 2] that hold complex tensors as real pairs.
+        mutated: names of the buffers and inputs whose new values are the last graph outputs, in order.
         parameter_names: names of the parameters that a call may pass by position or by name, in order.
     """
 
@@ -42,7 +41,7 @@ class Interface:
 
 
 def graph_outputs(leaves: Sequence[object]) -> tuple[list[ir.Value], list[int | list[object]]]:
-    """The values among the leaves of a result, and `Interface.outputs`, the entry of each leaf.
+    """Return the values among the leaves of a result, and the list for `Interface.outputs`.
 
     Raises:
         CaptureError: no leaf is a value.
@@ -55,17 +54,17 @@ def graph_outputs(leaves: Sequence[object]) -> tuple[list[ir.Value], list[int | 
             outputs.append(leaf)
         else:
             entries.append([leaf])
-    # Without outputs all nodes are dead code.
+    # A graph without outputs would be empty, because all its nodes are dead code.
     if not outputs:
         raise CaptureError("the model returns no tensor: there is nothing to export")
     return outputs, entries
 
 
 class AttachableWeights(Protocol):
-    """Weights in files."""
+    """Weights that lie in files until they are needed."""
 
     def attach(self, *, convert_all: bool = False) -> AbstractContextManager[None]:
-        """Make them the model's weights within the context."""
+        """Make these weights the model's within the context."""
 
 
 @dataclasses.dataclass
@@ -74,16 +73,16 @@ class Capture:
 
     Attributes:
         source: the source graph in an `onnx_ir.Model`, before or after the source passes.
-        interface: how calls map to it.
-        exported: the `torch.export.ExportedProgram` that it was made from, or None.
+        interface: how calls map to the inputs and outputs of the graph.
+        exported: the `torch.export.ExportedProgram` that the graph was made from, or None.
         origins: the source values of each fx node's results, by the fx node's name.
         example: the `(args, kwargs)` used for capture.
         output_names: names for the graph outputs, from their paths in the model's result.
-        module: the user's model, to compare with; None if that is `exported` itself.
-        weights: the weights of `module` in files; None if it has its own.
+        module: the user's model, to compare with; None to compare with `exported`.
+        weights: the weights of `module` in files; None if its tensors are in memory.
         stages: the stages of the capture, with their times.
-        trusted: whether lowering may take as much memory and time as the graph asks for; false for a file
-            that anybody may have written.
+        trusted: whether lowering may take as much memory and time as the graph asks for; False for files,
+            which anybody may have written.
     """
 
     source: ir.Model

@@ -1,4 +1,4 @@
-"""How messages and files name a line of code: by module path or file name, never by the path on a machine."""
+"""Names lines of code for messages and files: by module path or file name, never by a path on a machine."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ _INSTALLED = ("site-packages", "dist-packages")
 
 
 def shown_line(file: str, line: int | str) -> str:
-    """A line of code: `models/net.py:12` for a line of module `models.net`, else `net.py:12`.
+    """Name a line of code: `models/net.py:12` for a line of the module `models.net`, else `net.py:12`.
 
-    The text does not depend on the folder of the code, nor on the working directory.
+    The text depends neither on the folder of the code nor on the working directory.
     """
     return f"{shown_file(file)}:{line}"
 
 
 def shown_frame(frame: str) -> str:
-    """A line of code from its text in a stack trace: `File "model.py", line 12, in forward`."""
+    """Name a line of code by its text in a stack trace: `File "model.py", line 12, in forward`."""
     path, _, numbered = frame.strip().removeprefix('File "').partition('", line ')
     return shown_line(path, re.match(r"\d*", numbered)[0])  # type: ignore[index]
 
 
 @functools.lru_cache(maxsize=4096)
 def shown_file(file: str) -> str:
-    """A file of code: the path of its module, else its name; `<stdin>` and the like are unchanged."""
+    """Name a file of code: the path of its module, else the file name; `<stdin>` and such are unchanged."""
     # Code of a console or of `exec` has no file.
     if not file or file.startswith("<"):
         return file or "<unknown>"
@@ -40,12 +40,12 @@ def shown_file(file: str) -> str:
 
 
 def _module_path(file: str, parts: list[str]) -> str:
-    """The end of a path that is the name of its module; empty if no such module is imported."""
+    """Return the end of a path that spells its module's name, `models/net.py`; "" if none is imported."""
     longest = ""
     for name, module in list(sys.modules.items()):
         if not isinstance(module, types.ModuleType):
             continue
-        # A module may import others when its attributes are read.
+        # Reading an attribute of a lazy module may import others, so its `__dict__` is read.
         attributes = object.__getattribute__(module, "__dict__")
         if attributes.get("__file__") != file:
             continue

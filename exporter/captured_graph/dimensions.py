@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     import onnx_ir as ir
 
 _LONGEST_SHOWN = 240
-"""The number of characters of a condition in a message; metadata has all of it."""
+"""The most characters of a condition in a message; the metadata has the whole condition."""
 _BOUND = re.compile(r"(.+) (>=|<=) (\d+)")
 _WORD = re.compile(r"\w+")
 _MULTIPLE = re.compile(r"(\w+) % (\d+) == 0")
@@ -36,7 +36,7 @@ class SizeRestriction:
     Attributes:
         condition: an expression of dimension names in Python's notation: `sequence <= 77`, `height % 2 == 0`.
         reason: what happens at other sizes.
-        line: the user's line that causes it, `model.py:12`; empty if unknown.
+        line: the user's line that causes it, `model.py:12`; "" if unknown.
     """
 
     condition: str
@@ -46,7 +46,7 @@ class SizeRestriction:
     def __str__(self) -> str:
         condition = self.condition
         if len(condition) > _LONGEST_SHOWN:
-            # The ends of a long condition tell more than its middle.
+            # The beginning and the end of a long condition tell more than its middle.
             condition = f"{condition[: _LONGEST_SHOWN // 2]} … {condition[-_LONGEST_SHOWN // 2 :]}"
         return f"{condition} ({self.cause})"
 
@@ -64,7 +64,7 @@ class Dimension:
         name: its name in the shapes of inputs and outputs.
         minimum: the smallest size.
         maximum: the largest size, or None.
-        restrictions: the sources of the bounds, and further conditions on the dimension.
+        restrictions: all conditions on the dimension, including those that set the bounds.
     """
 
     name: str
@@ -84,7 +84,7 @@ def write_restrictions(metadata: dict[str, str], restrictions: Iterable[SizeRest
 
 
 def read_restrictions(metadata: Mapping[str, str]) -> list[SizeRestriction]:
-    """The restrictions in the metadata of a model.
+    """Read the restrictions in the metadata of a model; [] if there are none.
 
     Raises:
         DimensionError: the entry does not have the documented form.
@@ -93,7 +93,7 @@ def read_restrictions(metadata: Mapping[str, str]) -> list[SizeRestriction]:
 
 
 def read_ranges(metadata: Mapping[str, str]) -> dict[str, object] | None:
-    """The ranges of dimensions in the metadata of a captured model, by name; None without them.
+    """Read the ranges of dimensions in the metadata of a captured model, by name; None if there are none.
 
     Raises:
         DimensionError: the entry does not have the documented form.
@@ -120,9 +120,9 @@ def _restriction(fields: Mapping[str, object]) -> SizeRestriction:
 
 
 def in_words(restrictions: Iterable[SizeRestriction]) -> list[str]:
-    """The valid sizes in words: `even height and width (model.py:7: …)`, or the condition itself.
+    """Describe the valid sizes in words: `even height and width (model.py:7: …)`, or as the condition.
 
-    Multiples of one number that one line asks for are one phrase.
+    Dimensions that one line requires to be multiples of one number share a phrase.
     """
     phrases: dict[tuple[str, str], list[str]] = {}
     for restriction in restrictions:
@@ -145,13 +145,13 @@ def _phrase(names: Sequence[str], divisor: str, cause: str) -> str:
 
 
 def mentions(condition: str, name: str) -> bool:
-    """Whether a condition is about a dimension."""
-    # The plain test is fast, and most conditions do not mention the name.
+    """Whether a condition mentions a dimension."""
+    # The substring test is fast, and false for most conditions.
     return name in condition and re.search(rf"(?<!\w){re.escape(name)}(?!\w)", condition) is not None
 
 
 def inputs_of(model: ir.Model, names: Sequence[str]) -> list[Input]:
-    """The declared inputs of a model, by the caller's names."""
+    """Return the declared inputs of a model under the caller's names."""
     return [
         (name, [dim if isinstance(dim, int) else dim.value for dim in value.shape or ()])
         for name, value in zip(names, model.graph.inputs, strict=False)
@@ -159,7 +159,7 @@ def inputs_of(model: ir.Model, names: Sequence[str]) -> list[Input]:
 
 
 def dimensions(inputs: Sequence[Input], metadata: Mapping[str, str]) -> dict[str, Dimension]:
-    """The dynamic dimensions of a model by name."""
+    """Return the dynamic dimensions of a model by name, with their bounds and restrictions."""
     restrictions = read_restrictions(metadata)
     by_word = _restrictions_by_word(restrictions)
     by_name = {}
@@ -202,15 +202,14 @@ class SizeCheck:
             if isinstance(dim, str)
         ]
         self._named_axes = [entry for entry in axes if entry[2] in self.dimensions]
-        # A size such as `2*n` follows from the names, and is compared after all names are known.
+        # A size such as `2*n` is computed from the named sizes, so it is compared after them.
         self._computed_axes = [entry for entry in axes if entry[2] not in self.dimensions]
 
     def __call__(self, shapes: Sequence[Sequence[int]]) -> None:
         """Check the shapes of a call, one for each input.
 
         Raises:
-            DimensionError: two sizes of one dimension differ; or a condition is not true, which includes that
-                it has no value at these sizes, or cannot be evaluated.
+            DimensionError: two sizes of one dimension differ, or a condition is not true or has no value.
         """
         sizes = self._sizes_of(shapes)
         for position, axis, dim, name in self._computed_axes:
@@ -221,13 +220,13 @@ class SizeCheck:
                     f"{dim} = {declared_size}"
                 )
         for restriction in self._restrictions:
-            # None, of a condition without a value, counts as not met.
+            # A condition without a value gives None and counts as not met.
             value = evaluate(restriction.condition, sizes)
             if not value:
                 raise DimensionError(self._refusal(restriction, sizes, value is None))
 
     def _sizes_of(self, shapes: Sequence[Sequence[int]]) -> dict[str, int]:
-        """The size of each dimension; refuses two sizes of one."""
+        """Return the size of each dimension; raise DimensionError if a dimension has two sizes."""
         sizes: dict[str, int] = {}
         for position, axis, dim, name in self._named_axes:
             shape = shapes[position]
@@ -239,7 +238,7 @@ class SizeCheck:
         return sizes
 
     def _first_axis(self, dim: str) -> str:
-        """Where the size of a dimension is read: `axis 0 of input 'x'`."""
+        """Name the axis from which the size of a dimension is read: `axis 0 of input 'x'`."""
         return next(
             f"axis {axis} of input '{name}'" for _, axis, named, name in self._named_axes if named == dim
         )
@@ -256,12 +255,12 @@ class SizeCheck:
 
 
 def _names(inputs: Sequence[Input], metadata: Mapping[str, str]) -> list[str]:
-    """The dimensions of the inputs that are names, not expressions."""
+    """Return the dimension texts of the inputs that are names, not expressions."""
     texts = dict.fromkeys(dim for _, shape in inputs for dim in shape if isinstance(dim, str))
     ranges = read_ranges(metadata)
     if ranges is not None:
         return [text for text in texts if text in ranges]
-    # Any size will do: only whether the text has a value matters.
+    # Any size will do: the test is only whether a text can be evaluated.
     sizes = dict.fromkeys(texts, 1)
     return [
         text
@@ -271,7 +270,7 @@ def _names(inputs: Sequence[Input], metadata: Mapping[str, str]) -> list[str]:
 
 
 def _has_no_value(text: str, sizes: dict[str, int]) -> bool:
-    """Whether a text is no expression of other dimensions."""
+    """Whether a text is not an expression of the other dimensions."""
     size = sizes.pop(text)
     try:
         return evaluate(text, sizes) is None
@@ -280,16 +279,16 @@ def _has_no_value(text: str, sizes: dict[str, int]) -> bool:
 
 
 def _restrictions_by_word(restrictions: Sequence[SizeRestriction]) -> dict[str, list[SizeRestriction]]:
-    """The restrictions that mention each word, in order."""
+    """Return the restrictions that contain each word, in order."""
     by_word: dict[str, list[SizeRestriction]] = {}
     for restriction in restrictions:
-        # An index by word keeps a model with thousands of dimensions and conditions linear.
+        # The index keeps the time linear for models with thousands of dimensions and conditions.
         for word in dict.fromkeys(_WORD.findall(restriction.condition)):
             by_word.setdefault(word, []).append(restriction)
     return by_word
 
 
 def _bound(condition: str, name: str) -> tuple[str, int] | None:
-    """The sign and the size of a condition that bounds one dimension."""
+    """Return the sign and the number of a bound such as `name >= 2`; None for another condition."""
     match = _BOUND.fullmatch(condition)
     return (match[2], int(match[3])) if match is not None and match[1] == name else None

@@ -1,4 +1,4 @@
-"""Lists of entries in the metadata of a model, as JSON. `docs/metadata.md` describes their forms."""
+"""Reads and writes lists of entries in a model's metadata as JSON; `docs/metadata.md` describes them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def write_entries(metadata: dict[str, str], key: str, records: Iterable[Any]) ->
 def read_entries(
     metadata: Mapping[str, str], key: str, entry: Callable[[Any], _Entry], error: type[OpsettaError]
 ) -> list[_Entry]:
-    """The entries under a key of the metadata; without the key, none.
+    """Read the entries under a key of the metadata; [] without the key.
 
     Args:
         entry: makes an entry from its fields; raises ValueError, TypeError or LookupError for wrong ones.
-        error: what is raised where the text does not have the documented form.
+        error: the class of the error to raise if the text does not have the documented form.
     """
     try:
         return [entry(fields) for fields in parse_json(metadata.get(key, "[]"))]

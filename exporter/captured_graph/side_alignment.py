@@ -1,7 +1,8 @@
-"""Finds what two recordings of one model have in common, before and after the sides that each took.
+"""Finds the nodes that two recordings of one model share before and after the branches that differ.
 
 The operators of both graphs are compared in order, from the beginning and from the end. Values get numbers:
-those with equal numbers are equal at all sizes. Works without torch.
+those with equal numbers are equal at all sizes. A side is the branch that one recording took. Works without
+torch.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from ...registration import ALIAS, COMPLEX, KIND, NUMBER
 from ...registration.arguments import ATTRIBUTE, arguments, blocks
 
 DECISION = "sym::decision"
-"""Marks where a capture took one side of a condition."""
+"""The operator of nodes that mark where a capture took one branch of a condition on values."""
 _SIZES = frozenset({"sym_size", "sym_numel"})
 _NUMBER_TYPES = {"bool": bool, "int": int, "float": float}
 Leaf = Value | bool | int | float
@@ -26,35 +27,35 @@ Operands = list[tuple[Leaf, Leaf]]
 
 
 class NotJoinable(Exception):
-    """The graphs differ in what an If cannot return; the message says in what."""
+    """The graphs differ in a way that an If cannot express; the message says how."""
 
 
 class _ValueNumbers:
-    """Numbers of values: values of both graphs with the same number are equal at all sizes."""
+    """Assigns numbers to values: values of both graphs with the same number are equal at all sizes."""
 
     def __init__(self) -> None:
         self._by_key: dict[Hashable, int] = {}
         self._by_value: dict[Value, int] = {}
         self.late: set[Value] = set()
-        """The values that depend on the nodes after the sides."""
+        """The values that `late_nodes` compute."""
         self.late_nodes: set[ir.Node] = set()
-        """The nodes after the sides, which may have no results, and the sizes that depend on them."""
+        """The operators after the sides, and the size arithmetic that depends on them."""
 
     def bind(self, value: Value, key: Hashable) -> None:
-        """Give a value the number of a key."""
+        """Give a value the number of a key; a new key gets a new number."""
         self._by_value[value] = self._by_key.setdefault(key, len(self._by_key))
 
     def of(self, value: Value | None) -> int:
-        """The number of a value."""
+        """Return the number of a value; -1 for an omitted operand."""
         return -1 if value is None else self._by_value[value]
 
     def bind_outputs(self, node: ir.Node, key: Hashable) -> None:
-        """Number the results of a node."""
+        """Number the results of a node by the node's key and their position."""
         for position, output in enumerate(node.outputs):
             self.bind(output, (key, position))
 
     def key(self, node: ir.Node, path: tuple[int, ...] = ()) -> Hashable:
-        """The operator and the operands of a node; nodes with equal keys compute the same."""
+        """Return the operator and operands of a node; nodes with equal keys compute the same."""
         if marks_decision(node):
             # torch may write equal conditions as `n != 0` and as `not n == 0`.
             return DECISION
@@ -63,7 +64,7 @@ class _ValueNumbers:
         return node.domain, node.op_type, node.overload, text, operands, self.block_keys(node, path)
 
     def block_keys(self, node: ir.Node, path: tuple[int, ...] = ()) -> Hashable:
-        """What the blocks of a node compute, with the outer values that they read."""
+        """Return a key of what a node's blocks compute from the outer values that they read."""
         return tuple(self._block_key(block, (*path, index)) for index, block in enumerate(blocks(node)))
 
     def _block_key(self, block: ir.Graph, path: tuple[int, ...]) -> Hashable:
@@ -77,18 +78,18 @@ class _ValueNumbers:
 
 
 class SideAlignment:
-    """The nodes that two graphs have in common, at the beginning and at the end.
+    """The nodes that two graphs share at the beginning and at the end.
 
-    Arithmetic on sizes has no order of its own; it is compared by its operands.
+    Arithmetic on sizes may come in any order, so it is compared by its operands, not by position.
 
     Attributes:
         graphs: the two graphs.
-        operators: their other nodes, in order.
-        before: how many of these agree at the beginning.
-        after: how many agree at the end, but for operands that the sides compute.
+        operators: for each graph, its nodes without size arithmetic, in order.
+        before: the number of operators that agree at the beginning.
+        after: the number of operators that agree at the end, except for operands that the sides compute.
         numbers: the numbers of all values.
-        writes: whether each graph has operators that write to tensors.
-        choices: the operands and results that the sides compute, by the numbers or constants of both.
+        writes: for each graph, whether it has operators that write to tensors.
+        choices: the pairs of values or constants between which the If chooses, by `choice_key`.
     """
 
     def __init__(self, first: ir.Graph, second: ir.Graph):
@@ -106,11 +107,11 @@ class SideAlignment:
             failure = self._first_failure()
             if failure is None:
                 break
-            # Only operators behind the failing one may be common.
+            # Only the operators after the failing one may be shared.
             self.after -= failure + 1
         results = list(zip(first.outputs, second.outputs, strict=True))
         if not all(self._accept(*pair, is_result=True) for pair in results):
-            # A result of a side that the other one computes behind the sides.
+            # One graph computes a result in its side, the other after the sides: share no operators there.
             self.after = 0
             self.numbers, self.choices = self._number_all(), {}
             refused = [pair[0].name for pair in results if not self._accept(*pair, is_result=True)]
@@ -138,7 +139,7 @@ class SideAlignment:
 
     @staticmethod
     def _number_until_operator(graph: ir.Graph, numbers: _ValueNumbers) -> Iterator[ir.Node]:
-        """The operators of a graph; the sizes in front of each have their numbers when it comes."""
+        """Yield the operators of a graph; numbers the size arithmetic before each one first."""
         for node in graph:
             if is_of_sizes(node):
                 numbers.bind_outputs(node, numbers.key(node))
@@ -176,18 +177,18 @@ class SideAlignment:
             (node.domain, node.op_type, node.overload) == (twin.domain, twin.op_type, twin.overload)
             and node.attributes.keys() == twin.attributes.keys()
             and len(node.outputs) == len(twin.outputs)
-            # Only captures of code that writes to tensors tell views from copies.
+            # Aliases are compared only if both graphs write to tensors, because others do not record views.
             and (aliases[0] == aliases[1] or not all(self.writes))
             and all(map(_have_one_type, node.outputs, twin.outputs))
         )
 
     def pairs_after(self) -> list[tuple[ir.Node, ir.Node]]:
-        """The operators after the sides, of both graphs."""
+        """Return the pairs of shared operators after the sides."""
         ours, theirs = (operators[len(operators) - self.after :] for operators in self.operators)
         return list(zip(ours, theirs, strict=True))
 
     def pairs_before(self) -> list[tuple[ir.Node, ir.Node]]:
-        """The operators before the sides, of both graphs."""
+        """Return the pairs of shared operators before the sides."""
         ours, theirs = (operators[: self.before] for operators in self.operators)
         return list(zip(ours, theirs, strict=True))
 
@@ -202,9 +203,9 @@ class SideAlignment:
         return None
 
     def _accept(self, ours: Leaf, theirs: Leaf, is_result: bool = False) -> bool:
-        """Whether two operands are equal, or an If can choose between them.
+        """Whether two operands are equal, or an If can choose between them, which is added to `choices`.
 
-        Operators need tensors of a known rank; results of the model may have any.
+        Operators need tensors of a known rank; results of the model may have any rank.
         """
         if self.is_common(ours, theirs):
             return True
@@ -225,7 +226,7 @@ class SideAlignment:
         return self.numbers.of(leaf) if isinstance(leaf, Value) else (type(leaf), repr(leaf))
 
     def choice_key(self, ours: Leaf, theirs: Leaf) -> tuple[Hashable, Hashable]:
-        """The key of two operands among the choices."""
+        """Return the key of two operands in `choices`: a number or constant of each."""
         return self._leaf_key(ours), self._leaf_key(theirs)
 
 
@@ -245,7 +246,7 @@ def is_of_sizes(node: ir.Node) -> bool:
 
 
 def _identity(value: Value) -> Hashable:
-    """What makes two initializers of captures of one model the same tensor."""
+    """Return a key that is equal for two initializers that hold the same tensor of the model."""
     tensor = value.const_value
     if value.metadata_props.get(KIND) == "constant" and tensor is not None:
         # Captures number the constants of the code in the order in which they meet them.
@@ -254,10 +255,10 @@ def _identity(value: Value) -> Hashable:
 
 
 def _have_one_type(ours: Leaf, theirs: Leaf, any_rank: bool = False) -> bool:
-    """Whether an If may return one or the other."""
+    """Whether an If may return either of two operands."""
     if not isinstance(ours, Value) or not isinstance(theirs, Value):
         value, number = (ours, theirs) if isinstance(ours, Value) else (theirs, ours)
-        # Where neither is computed, the operator may take constants only.
+        # If neither is a value, the operator may accept only constants.
         if not isinstance(value, Value) or NUMBER not in value.metadata_props:
             return False
         return type(number) is _NUMBER_TYPES[value.metadata_props[NUMBER]]
@@ -269,7 +270,7 @@ def _have_one_type(ours: Leaf, theirs: Leaf, any_rank: bool = False) -> bool:
 
 
 def collect_operands(ours: object, theirs: object, operands: Operands) -> bool:
-    """Collect the operands of two nodes in pairs; False if their other arguments differ."""
+    """Append the pairs of operands of two nodes to `operands`; return False if other arguments differ."""
     if isinstance(ours, Mapping) and isinstance(theirs, Mapping):
         return list(ours) == list(theirs) and all(
             collect_operands(ours[name], theirs[name], operands) for name in ours

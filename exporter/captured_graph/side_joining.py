@@ -1,8 +1,8 @@
-"""Joins two source graphs of one model into one: the nodes in which they differ become the sides of an If.
+"""Joins two source graphs of one model into one: the nodes in which they differ become branches of an If.
 
-The graphs are two recordings of the same code that took different sides of its conditions. They begin with
-the same operators, and end with the same operators after the sides have met again. Only what lies between is
-written twice. Works without torch.
+The graphs are two recordings of the same code that took different branches (sides) of its conditions. They
+begin with the same operators, and end with the same operators after the branches. Only the nodes between are
+kept twice. Works without torch.
 """
 
 from __future__ import annotations
@@ -39,15 +39,15 @@ from .side_alignment import (
 
 
 def join_sides(first: Capture, second: Capture, write_condition: Callable[[SourceBuilder], Value]) -> None:
-    """Join a capture into another one, which then computes both.
+    """Join the second capture into the first, which then computes both.
 
     Args:
-        first: the capture whose operators run where the condition is true; it is changed.
-        second: the other one, whose nodes are moved.
-        write_condition: writes the nodes of the condition in front of the first side, and returns its value.
+        first: the capture whose operators run if the condition is true; it is changed.
+        second: the capture whose operators run if it is false; its nodes are moved to the first.
+        write_condition: adds the nodes of the condition before the If, and returns its value.
 
     Raises:
-        NotJoinable: the results have other types, or the captures have other inputs. Nothing is changed.
+        NotJoinable: the types of results or the inputs differ. Nothing is changed.
     """
     _check_interfaces(first, second)
     alignment = SideAlignment(first.source.graph, second.source.graph)
@@ -56,7 +56,7 @@ def join_sides(first: Capture, second: Capture, write_condition: Callable[[Sourc
     opsets = first.source.graph.opset_imports
     opsets.update({**second.source.graph.opset_imports, **opsets, "aten": 1, "prim": 1, "sym": 1})
     _merge_ranges(first.source.metadata_props, second.source.metadata_props)
-    # The results of each node belong to one of two programs, so the joined graph is compared by itself.
+    # No single exported program has all nodes of the joined graph, so results cannot be compared by node.
     first.exported, first.origins = None, {}
 
 
@@ -65,9 +65,9 @@ def join_decision(first: Capture, second: Capture, position: int, answer: bool) 
 
     Args:
         first: the capture to join into, see `join_sides`.
-        second: the capture of the other side.
-        position: that of the condition among the marks of the first capture.
-        answer: the answer that the first capture took.
+        second: the capture that took the other branch.
+        position: the position of the condition among the `DECISION` nodes of the first capture.
+        answer: the answer to the condition in the first capture.
 
     Raises:
         NotJoinable: see `join_sides`; or the captures differ before they come to the condition.
@@ -96,7 +96,7 @@ def _check_interfaces(first: Capture, second: Capture) -> None:
         raise NotJoinable("the results or the inputs have another structure")
     for value, twin in zip(first.source.graph.inputs, second.source.graph.inputs, strict=True):
         for dim, other_dim in zip(value.shape or (), twin.shape or (), strict=True):
-            # A side for one size only has the number.
+            # A branch for a single size has a number instead of a name.
             if not isinstance(dim, int) and not same_size(dim, other_dim):
                 raise NotJoinable(f"the axes of input '{value.name}' have other names")
     for value, twin in zip(first.source.graph.inputs, second.source.graph.inputs, strict=True):
@@ -104,12 +104,12 @@ def _check_interfaces(first: Capture, second: Capture) -> None:
 
 
 def _merge_ranges(metadata: dict[str, str], twin: Mapping[str, str]) -> None:
-    """Widen the range of each dimension to that of both captures."""
+    """Widen the range of each dimension so that it covers both captures."""
     both = [read_ranges(entries) or {} for entries in (metadata, twin)]
     ranges: dict[str, object] = {}
     for name in sorted({*both[0], *both[1]}):
         bounds, other_bounds = (entries.get(name) for entries in both)
-        # A side for one size only has no range.
+        # A branch for a single size has no range.
         ranges[name] = [None, None]
         if isinstance(bounds, list) and isinstance(other_bounds, list):
             pairs = zip((min, max), bounds, other_bounds, strict=True)
@@ -119,9 +119,9 @@ def _merge_ranges(metadata: dict[str, str], twin: Mapping[str, str]) -> None:
 
 
 def _merge_facts(alignment: SideAlignment) -> None:
-    """Forget the sizes of common values that hold on one side only, as `n - 1` where n is odd.
+    """Forget sizes of shared values that differ between the captures, such as `n - 1` for odd n.
 
-    What one capture alone knows about memory is kept.
+    What only one capture knows about aliases is kept.
     """
 
     def merge(values: Iterable[Value], other_values: Iterable[Value]) -> None:
@@ -150,13 +150,13 @@ def _common_shape(value: Value, twin: Value) -> ir.Shape | None:
 
 @dataclasses.dataclass
 class _Block:
-    """The nodes of one side, and what it returns."""
+    """The nodes of one branch, and its results."""
 
     nodes: list[ir.Node]
     outputs: list[Value] = dataclasses.field(default_factory=list)
 
     def give(self, leaf: Leaf, like: Value, names: Names) -> None:
-        """Return a number or a value; a block returns distinct values that it computes itself."""
+        """Add a result; if the block does not compute it or returns it twice, by a copy or constant node."""
         computed = {output for node in self.nodes for output in node.outputs}
         if isinstance(leaf, Value) and leaf in computed and leaf not in self.outputs:
             self.outputs.append(leaf)
@@ -197,11 +197,11 @@ class _GraphJoin:
         second.nodes = self._adopt(second.nodes, theirs, before)
         adopted = {value: self._moved.get(value, value) for value in theirs}
         self._replace_operands(by_key)
-        # A value belongs to the outputs of one graph only.
+        # A value may be an output of one graph only.
         self._other.outputs.clear()
         self._graph.remove(list(self._graph))
         self._graph.extend(before)
-        # A side without results may write to tensors.
+        # A branch without results may still write to tensors.
         if first.nodes or second.nodes or results:
             builder = SourceBuilder(self._graph)
             condition = write_condition(builder)
@@ -216,7 +216,7 @@ class _GraphJoin:
         self._graph.extend(after)
 
     def _result(self, ours: Leaf, theirs: Leaf) -> Value:
-        """A result of the If."""
+        """Make a result of the If for a pair of operands."""
         if not isinstance(ours, Value) or not isinstance(theirs, Value):
             like = ours if isinstance(ours, Value) else theirs
             assert isinstance(like, Value)
@@ -230,7 +230,7 @@ class _GraphJoin:
         return result
 
     def _common_nodes(self, before: Sequence[ir.Node]) -> list[ir.Node]:
-        """The nodes of the first graph outside of the sides, with the sizes that they read."""
+        """Return the nodes of the first graph outside of the If, with the size arithmetic that they read."""
         alignment = self._alignment
         nodes = {*before, *(node for node, _ in alignment.pairs_after())}
         pending = [value for node in before for value in _read_values(node)]
@@ -248,7 +248,7 @@ class _GraphJoin:
     def _side(
         graph: ir.Graph, operators: Sequence[ir.Node], results: Sequence[Value], common: set[ir.Node]
     ) -> list[ir.Node]:
-        """The operators of one side, with the sizes that they read, in order."""
+        """Return the operators of one branch, with the size arithmetic that they read, in order."""
         read = [value for node in operators for value in _read_values(node)]
         nodes = {*operators, *_sizes_behind([*read, *results])} - common
         return [node for node in graph if node in nodes]
@@ -256,12 +256,15 @@ class _GraphJoin:
     def _adopt(
         self, nodes: Sequence[ir.Node], results: Sequence[Value], before: Sequence[ir.Node]
     ) -> list[ir.Node]:
-        """Move nodes of the second graph, with the first graph's values in the place of equal ones.
+        """Move nodes out of the second graph; values that the first graph also has replace their operands.
 
         Args:
-            nodes: the nodes of its side.
-            results: what the side returns.
-            before: the common nodes in front of the sides.
+            nodes: the nodes of the second graph's branch.
+            results: the results of the branch.
+            before: the shared nodes before the If.
+
+        Returns:
+            The nodes that the branch needs, without size arithmetic that the first graph has already.
         """
         numbers = self._alignment.numbers
         available = {
@@ -293,7 +296,7 @@ class _GraphJoin:
         return moved_nodes
 
     def _rename(self, node: ir.Node) -> None:
-        """Give a moved node and its values names of their own, and its operands in the first graph."""
+        """Give a moved node and its values unique names, and replace its operands by the first graph's."""
         node.name = self._names.unique(node.name or node.op_type)
         for output in node.outputs:
             output.name = self._names.unique(output.name or node.name)
@@ -311,7 +314,7 @@ class _GraphJoin:
                 self._rename(inner)
 
     def _replace_operands(self, by_key: Mapping[tuple[Hashable, Hashable], Value]) -> None:
-        """Let what comes after the sides read the results of the If."""
+        """Make the nodes after the If, and the graph's outputs, read the results of the If."""
         alignment = self._alignment
 
         def replace(ours: object, theirs: object) -> object:
@@ -350,7 +353,7 @@ class _GraphJoin:
 
 
 def _read_values(node: ir.Node) -> Iterator[Value]:
-    """The values that a node and its blocks read."""
+    """Yield the values that a node and its blocks read."""
     yield from (value for value in node.inputs if value is not None)
     for block in blocks(node):
         for graph in graphs_of(block):
@@ -359,7 +362,7 @@ def _read_values(node: ir.Node) -> Iterator[Value]:
 
 
 def _sizes_behind(values: Iterable[Value]) -> set[ir.Node]:
-    """The arithmetic on sizes that computes values."""
+    """Return the nodes of size arithmetic from which values are computed."""
     nodes: set[ir.Node] = set()
     pending = list(values)
     while pending:

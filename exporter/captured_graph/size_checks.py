@@ -1,4 +1,4 @@
-"""Writes the valid sizes of a captured model as checks into its graph: the file fails at other sizes.
+"""Writes the valid sizes of a captured model as checks into its graph, so that it fails at other sizes.
 
 Each restriction becomes arithmetic on the sizes of the inputs, and a node `sym::require` between an input and
 its readers. Works without torch.
@@ -61,14 +61,14 @@ _TO_INT = ("ceil", "floor", "trunc", "int", "round")
 _TO_FLOAT = ("truediv", "float", "sqrt", "log2")
 _TO_BOOL = (*_COMPARISONS.values(), "not")
 _OF_SIZES = ("sym_size", "size", "numel", "sym_numel", "dim", "sym_stride")
-"""Operators that read the shape of a tensor only."""
+"""Operators that read only the shape of a tensor."""
 
 
 def write_size_checks(model: ir.Model) -> None:
     """Write a check for each restriction in the metadata of a captured model.
 
     Raises:
-        CaptureError: a condition has no form as arithmetic of ONNX, or the model reads no input's values.
+        CaptureError: ONNX cannot compute a condition, or the model reads no input's values.
     """
     restrictions = read_restrictions(model.metadata_props)
     if not restrictions:
@@ -102,10 +102,13 @@ def write_size_checks(model: ir.Model) -> None:
 def write_conditions(
     builder: SourceBuilder, graph: ir.Graph, restrictions: Iterable[SizeRestriction]
 ) -> list[Number]:
-    """Write conditions on the sizes of a graph's inputs as nodes; each value is False where it has none.
+    """Write conditions on the sizes of a graph's inputs as nodes.
+
+    Returns:
+        The value of each condition; it is False at sizes where the condition has no value.
 
     Raises:
-        CaptureError: a condition has no form as arithmetic of ONNX.
+        CaptureError: ONNX cannot compute a condition.
     """
     sizes: dict[str, Number] = {}
     for value in graph.inputs:
@@ -116,9 +119,9 @@ def write_conditions(
 
 
 def _checked_input(graph: ir.Graph) -> Value:
-    """The input that the checks stand behind: the first one whose values the model reads.
+    """Return the input to check: the first tensor whose values the model reads.
 
-    Passes and runtimes may compute the shape of a checked value without running the check.
+    Reading its shape would not be enough: passes and runtimes may infer a shape without running the check.
     """
     for value in graph.inputs:
         readers = [use.node for use in value.uses()]
@@ -140,7 +143,7 @@ class _Condition:
         builder: inserts the nodes.
         sizes: the size of each dimension by name.
         restriction: the condition.
-        requirements: what must be true for the expression that is being written to have a value.
+        requirements: values that must be true for the current expression to have a value.
     """
 
     builder: SourceBuilder
@@ -149,7 +152,7 @@ class _Condition:
     requirements: list[Number] = dataclasses.field(default_factory=list)
 
     def write(self) -> Number:
-        """The truth of the condition; False where it has no value, such as a division by 0."""
+        """Write the condition and return its truth value; False if it has no value (division by 0)."""
         try:
             tree, names = parse(self.restriction.condition, tuple(self.sizes))
         except SyntaxError:
@@ -165,7 +168,7 @@ class _Condition:
         )
 
     def _emit(self, name: str, *operands: Number, **options: Number) -> Number:
-        """A node of the `sym` dialect; its result has the type of Python's."""
+        """Add a node of the `sym` dialect and return its result, whose type is that of Python's operator."""
         if name in _TO_BOOL or (
             name in ("and", "or", "xor", "ite") and all(_is_bool(operand) for operand in operands)
         ):
@@ -183,7 +186,7 @@ class _Condition:
 
     @contextlib.contextmanager
     def _own_requirements(self) -> Iterator[list[Number]]:
-        """Within the context, requirements are collected in a list of their own."""
+        """Collect the requirements of a sub-expression in a separate list, within the context."""
         outer, self.requirements = self.requirements, []
         try:
             yield self.requirements
@@ -191,7 +194,7 @@ class _Condition:
             self.requirements = outer
 
     def _truth(self, node: ast.expr) -> Number:
-        """The truth of an expression as Python sees it."""
+        """Write an expression and return its truth value by Python's rules."""
         if isinstance(node, ast.BoolOp):
             truths = []
             for operand in node.values:
@@ -241,7 +244,7 @@ class _Condition:
         if type(node.op) not in _BINARY:
             raise self._refuse(f"contains {ast.unparse(node)}")
         if isinstance(node.op, _DIVISIONS) and isinstance(second, Value):
-            # Runtimes may end the process at an integer division by 0.
+            # A runtime may end the process at an integer division by 0, so 1 replaces the divisor.
             is_divisor = self._emit("ne", second, 0)
             self.requirements.append(is_divisor)
             second = self._emit("ite", second, 1, cond=is_divisor)
@@ -272,7 +275,7 @@ class _Condition:
                 sides.append(self._number(side))
             requirements.append(self._all(own) if own else True)
         if requirements != [True, True]:
-            # The side that is not chosen may have no value.
+            # Only the chosen branch needs a value.
             self.requirements.append(self._emit("ite", *requirements, cond=test))
         return self._emit("ite", *sides, cond=test)
 

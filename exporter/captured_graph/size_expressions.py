@@ -1,7 +1,7 @@
-"""Evaluates expressions of dimension names in Python's notation, as they stand in the metadata of files.
+"""Evaluates expressions of dimension names in Python's notation, which the metadata of files contains.
 
-The values are those of Python: its operators, `int`, `float`, `round`, `max`, `min`, `abs`, and `math`. The
-text may come from an untrusted file, so nothing else is called, and numbers stay small.
+Supports Python's operators, `int`, `float`, `round`, `max`, `min`, `abs` and functions of `math`. The text
+may come from an untrusted file, so nothing else is called, and the size of numbers is limited.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 
 _MOST_BITS = 1 << 12
-"""The bits of the largest integer that is computed: a power in a file could otherwise fill the memory."""
+"""The most bits of an integer that is computed, because a power in a file could fill the memory."""
 _MOST_DIGITS = 400
 _NO_VALUE = (SyntaxError, ValueError, LookupError, ArithmeticError, TypeError, RecursionError, MemoryError)
 
@@ -25,8 +25,8 @@ def _ceiling_quotient(dividend: int, divisor: int) -> int:
 
 
 def _round_to_even(number: float, digits: int | None = None) -> float:
-    """Python's `round`: halves go to the even neighbour."""
-    # `round` computes a power of ten with so many digits.
+    """Call Python's `round`, but refuse a huge number of digits."""
+    # `round` computes 10 ** digits.
     if digits is not None and abs(digits) > _MOST_DIGITS:
         raise OverflowError("more digits than any float has")
     return round(number, digits)
@@ -34,7 +34,7 @@ def _round_to_even(number: float, digits: int | None = None) -> float:
 
 def _power(base: float, exponent: float) -> object:
     if isinstance(base, int) and isinstance(exponent, int):
-        # Tested before the power is computed: `9**9**9` would not end.
+        # Tested before, because computing `9**9**9` would not end.
         if exponent >= 0 and base.bit_length() * exponent > _MOST_BITS:
             raise OverflowError("a larger integer than any size")
         return base**exponent
@@ -78,12 +78,12 @@ _COMPARISONS: dict[type, Callable[..., object]] = {
 MATH = tuple(
     "acos acosh asin asinh atan atanh ceil cos cosh exp floor log log2 sin sinh sqrt tan tanh trunc".split()
 )
-"""The functions of Python's `math` that conditions may call."""
+"""The names of the functions of `math` that conditions may call."""
 _FUNCTIONS: dict[str, Callable[..., object]] = {
     **{function.__name__: function for function in (max, min, int, float, abs, bool)},
     "round": _round_to_even,
     **{f"math.{name}": getattr(math, name) for name in MATH},
-    # The names that torch gives to these functions, which older files contain.
+    # torch's names of these functions, which older files contain.
     "Max": max,
     "Min": min,
     "Mod": operator.mod,
@@ -107,20 +107,20 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
 
 
 def evaluate(text: str, sizes: Mapping[str, int]) -> object:
-    """The value of an expression of dimensions, as Python computes it.
+    """Evaluate an expression of dimensions as Python does.
 
     Args:
         text: the expression.
         sizes: the size of each dimension by name. A name need not be an identifier: `batch size`.
 
     Returns:
-        An integer, float or truth value. None if the expression has no value at these sizes (a division by
+        An int, float or bool. None if the expression has no value at these sizes (such as a division by
         zero), names other dimensions, or is not arithmetic.
     """
     if text in sizes:
         return sizes[text]
     try:
-        # A file may declare thousands of dimensions. Most texts name one or two.
+        # Only the names in the text: a file may declare thousands of dimensions.
         tree, names = parse(text, tuple(name for name in sizes if name in text))
         return _value(tree, {variable: sizes[name] for variable, name in names.items()})
     except _NO_VALUE:
@@ -145,13 +145,13 @@ def is_about_remainder(text: str, names: Iterable[str]) -> bool:
 
 @functools.lru_cache(maxsize=512)
 def parse(text: str, names: tuple[str, ...]) -> tuple[ast.expr, dict[str, str]]:
-    """The syntax tree of an expression, and the name of the dimension of each variable in it.
+    """Return the syntax tree of an expression, and the dimension name of each variable in it.
 
     Raises:
-        SyntaxError: the text is no expression.
+        SyntaxError: the text is not an expression.
     """
     variables = {name: name for name in names if name.isidentifier() and not keyword.iskeyword(name)}
-    # Other names, such as `batch size`, become identifiers, the longest first: one may be a part of another.
+    # Other names, such as `batch size`, become identifiers; longest first, as one may contain another.
     for position, name in enumerate(sorted(set(names) - variables.keys(), key=len, reverse=True)):
         variable = f"_dimension_{position}"
         text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", variable, text)
@@ -184,7 +184,7 @@ def _value(node: ast.expr, sizes: Mapping[str, int]) -> object:
 
 
 def _boolean_value(node: ast.BoolOp, sizes: Mapping[str, int]) -> object:
-    """The value of `and` or `or`, which ends at the operand that decides."""
+    """Evaluate `and` or `or`, which stop at the operand that decides."""
     value = None
     for operand in node.values:
         value = _value(operand, sizes)
@@ -204,7 +204,7 @@ def _comparison_value(node: ast.Compare, sizes: Mapping[str, int]) -> bool:
 
 
 def _function_name(node: ast.expr) -> str:
-    """The name of a function: `max`, `math.ceil`."""
+    """Return the name of a called function, such as `max` or `math.ceil`; "" for another expression."""
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"{node.value.id}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""

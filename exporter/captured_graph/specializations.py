@@ -1,4 +1,4 @@
-"""Decisions that an export fixed at the values of the example, as metadata.
+"""Records, in metadata, the decisions on values that an export fixed at those of the example.
 
 Works without torch. `docs/metadata.md` describes the format.
 """
@@ -20,10 +20,10 @@ class Specialization:
     """A decision of the model's Python code on the value of a tensor.
 
     Attributes:
-        line: the user's line, `model.py:12`; empty if unknown.
+        line: the user's line, `model.py:12`; "" if unknown.
         code: the text of the line.
-        kind: `branch`, a truth value; `int` or `float`, a number; `array`, a numpy array or a list.
-        value: the value for the example, which the program has for all inputs; None if unknown or an array.
+        kind: `branch` for a bool, `int` or `float` for a number, `array` for a numpy array or a list.
+        value: the example's value, which the program uses for all inputs; None for an array or if unknown.
     """
 
     line: str
@@ -38,7 +38,7 @@ class Specialization:
 
 
 def describe(specializations: Iterable[Specialization]) -> str:
-    """A list of decisions, one on each line, for a message."""
+    """List decisions for a message, one per line, at most ten."""
     lines = [f"  {entry}" for entry in specializations]
     more = (
         [f"  and {len(lines) - _MAXIMUM_LISTED} more, in program.specializations"]
@@ -54,7 +54,7 @@ def write_specializations(metadata: dict[str, str], specializations: Iterable[Sp
 
 
 def read_specializations(metadata: Mapping[str, str]) -> list[Specialization]:
-    """The decisions in the metadata of a model.
+    """Read the decisions in the metadata of a model.
 
     Raises:
         ModelFileError: the entry does not have the documented form.
@@ -67,7 +67,7 @@ def _entry(*, line: str, code: str, kind: str, value: bool | int | float | None)
         raise TypeError(f"line {line!r} or code {code!r} is not text")
     if kind not in _KINDS:
         raise ValueError(f"kind {kind!r} is not one of {', '.join(_KINDS)}")
-    # A file that somebody else wrote may have anything here.
+    # The file may be untrusted, so the type is checked.
     if value is not None and not isinstance(value, (bool, int, float)):
         raise TypeError(f"{value!r} is not a number")
     return Specialization(line, code, kind, value)

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One stage.
+    """The time and memory of a finished stage.
 
     Attributes:
-        name: the name of the stage, `lowering`.
+        name: the name of the stage, such as `lowering`.
         seconds: elapsed time.
-        memory: the most resident memory of the process that was seen, in bytes: the peak of the stage if it
-            is the process's highest so far, else what there was at the stage's ends. None if unknown.
+        memory: resident memory of the process in bytes: the peak if the process reached a new peak during the
+            stage, else the larger amount of the stage's begin and end. None if unknown.
         growth: resident memory at the end of the stage minus that at its start; None if unknown.
     """
 
@@ -29,10 +29,10 @@ class Stage:
 
 
 class StageClock:
-    """Called with the name of each stage as it begins, as `progress` of `export` is; measures them.
+    """Measures stages; called with the name of each stage as it begins, like `progress` of `export`.
 
     Args:
-        progress: called with the same names.
+        progress: another function to call with these names.
 
     Attributes:
         stages: the finished stages.
@@ -47,7 +47,7 @@ class StageClock:
         self._memory: tuple[int | None, int | None] = (None, None)
 
     def __call__(self, name: str) -> None:
-        """End the current stage, and begin another one."""
+        """End the current stage, if there is one, and begin another."""
         memory = self._end_stage()
         if self._progress is not None:
             self._progress(name)
@@ -59,7 +59,7 @@ class StageClock:
             self._end_stage()
 
     def _end_stage(self) -> tuple[int | None, int | None]:
-        """End the current stage, if there is one; return the current and the peak memory."""
+        """End the current stage, if there is one; return the current and the peak memory in bytes."""
         seconds = time.perf_counter() - self._begin
         memory = resident_bytes(), _highest()
         if self.stage is None:
@@ -69,7 +69,7 @@ class StageClock:
         if peak is not None and peak_before is not None and peak > peak_before:
             amounts.append(peak)
         growth = after - before if after is not None and before is not None else None
-        # The process's peak belongs to this stage only if it rose meanwhile.
+        # `amounts` has the process's peak only if it rose during this stage.
         self.stages.append(Stage(self.stage, seconds, max(amounts, default=None), growth))
         self.stage = None
         return memory
@@ -77,7 +77,7 @@ class StageClock:
 
 @contextlib.contextmanager
 def time_stage(name: str) -> Iterator[list[Stage]]:
-    """Measure one stage, and append it to the list."""
+    """Measure the context as one stage; yields a list to which the stage is appended at the end."""
     clock = StageClock()
     clock(name)
     yield clock.stages
@@ -85,7 +85,7 @@ def time_stage(name: str) -> Iterator[list[Stage]]:
 
 
 def resident_bytes(process: int | str = "self") -> int | None:
-    """Bytes of memory that a process has now; None if it has ended, or on systems without /proc."""
+    """Return the resident bytes of a process; None if it has ended, or on systems without /proc."""
     try:
         with open(f"/proc/{process}/statm", "rb") as file:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -95,7 +95,7 @@ def resident_bytes(process: int | str = "self") -> int | None:
 
 
 def _highest() -> int | None:
-    """The peak memory of the process in bytes; None if the system does not report it."""
+    """Return the peak memory of this process in bytes; None if the system does not report it."""
     try:
         import resource
     except ImportError:

@@ -1,4 +1,4 @@
-"""Records of files with digests, which detect changes to a saved folder."""
+"""Records the names, sizes and digests of files, to detect changes to a saved folder."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from ..files.digests import file_digest
 from ..files.small_files import read_small, reason_of
 
 _MEMBER, _END = b',\n  "sha256": "', b"\n}"
-"""The last member of a signed object, as the C header reads it, and what ends an object."""
+"""The text before the digest in a signed JSON object, which the C header looks for, and after it."""
 
 
 @dataclasses.dataclass(frozen=True)
 class FileRecord:
-    """A file of the folder: its name, its bytes, and their SHA-256."""
+    """A file of a folder: its name, its size in bytes, and its SHA-256."""
 
     name: str
     size: int
@@ -39,15 +39,16 @@ class FileRecord:
         verify: str,
         digest_of: Callable[[pathlib.Path], str] = file_digest,
     ) -> str | None:
-        """Describe a change of the file; None if there is none.
+        """Describe how the file differs from the record; None if it does not.
 
         Args:
-            verify: `"full"` compares its SHA-256, `"size"` only its size.
+            folder: the folder of the file.
+            verify: `"full"` compares size and SHA-256, `"size"` only the size.
             digest_of: computes the SHA-256 of a file.
         """
         try:
             size = (folder / self.name).stat().st_size
-            # The size costs nothing, and tells most changes without reading the file.
+            # Comparing sizes first finds most changes without reading the file.
             if size != self.size:
                 return f"'{self.name}' has {size} bytes instead of {self.size}"
             if verify == "full" and digest_of(folder / self.name) != self.sha256:
@@ -58,7 +59,7 @@ class FileRecord:
 
 
 def sign_json(body: Mapping[str, object]) -> bytes:
-    """Serialize a JSON object, with a digest of the text without it as the last member."""
+    """Serialize a JSON object; the last member `sha256` is the digest of the text without this member."""
     return _sign_text(json.dumps(body, indent=2).encode())
 
 
@@ -70,12 +71,12 @@ def read_signed(path: pathlib.Path, version: int, failure: type[OpsettaError]) -
     """Read and verify the members of a file that `sign_json` wrote.
 
     Args:
-        version: the member `format` that is read.
-        failure: the error that is raised.
+        version: the required value of the member `format`.
+        failure: the class of the error to raise.
 
     Raises:
-        FileNotFoundError: there is no file.
-        OpsettaError: it cannot be read, is damaged, or has another format.
+        FileNotFoundError: the file does not exist.
+        OpsettaError: the file cannot be read, is damaged, or has another format; raised as `failure`.
     """
     try:
         content = read_small(path)
@@ -98,6 +99,6 @@ def read_signed(path: pathlib.Path, version: int, failure: type[OpsettaError]) -
 
 
 def is_beside(record: FileRecord) -> bool:
-    """Whether a record names a file directly in the folder."""
+    """Whether a record, read from a file, has the right types and names a file directly in the folder."""
     text = isinstance(record.name, str) and isinstance(record.sha256, str) and isinstance(record.size, int)
     return text and record.name == os.path.basename(record.name) and record.name not in ("", ".", "..")

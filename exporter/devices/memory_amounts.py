@@ -1,4 +1,4 @@
-"""Amounts of memory: the default alignment, and a parser of numbers and texts."""
+"""Memory settings: the default alignment, and a parser of amounts such as "200MB"."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import re
 from ...registration import UsageError
 
 ALIGNMENT = 64
-"""The bytes of which every offset of a plan is a multiple by default: those of a line of the cache."""
+"""Every offset of a plan is by default a multiple of this many bytes, the size of a cache line."""
 LOWEST = "lowest"
-"""The memory limit that asks for as little memory as the search achieves."""
+"""The value of a memory limit that asks for the least memory that the search finds."""
 EXTRA_WORK = 0.2
-"""The operations that nodes may add by running again, as a share of those of the model."""
+"""How many operations recomputed nodes may add by default, as a share of the model's operations."""
 _PREFIXES = {"": 1} | {
     f"{prefix}{binary}": (1024 if binary else 1000) ** power
     for power, prefix in enumerate("KMGT", 1)
@@ -21,10 +21,10 @@ _AMOUNT = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]I?)?B?", re.ASCII)
 
 
 def memory_amount(amount: int | str) -> int:
-    """The bytes of a number, or of a text such as `"200MB"`, `"64 MiB"` or `"4096"`.
+    """Convert a number of bytes, or a text such as `"200MB"`, `"64 MiB"` or `"4096"`, to bytes.
 
     Raises:
-        UsageError: it is neither, or is not positive.
+        UsageError: the amount is neither, or is not positive.
     """
     size = 0
     if isinstance(amount, int) and not isinstance(amount, bool):

@@ -1,4 +1,4 @@
-"""Checks a model as its users would: its nodes, which targets take it, and whether onnxruntime runs it."""
+"""Checks a model before deployment: its nodes, the targets that support it, and a run in onnxruntime."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from .targets.target_problems import ModelParts, find_problems
 
 @dataclasses.dataclass(frozen=True)
 class ModelCheck:
-    """What is known about a model before it is deployed.
+    """The result of `check_everywhere`.
 
     Attributes:
         invalid: the nodes that are not valid at the model's opset.
-        runtime: the version of onnxruntime that ran it; "" if none did.
-        runtime_error: why onnxruntime refuses it, or fails; "" if it does not.
-        skipped: why it was not run, or "" if it was.
-        problems: what each target does not support besides the invalid nodes, by the name of the target.
+        runtime: the version of onnxruntime that was asked to run the model; "" if none was.
+        runtime_error: why onnxruntime refused the model or failed; "" if it did not.
+        skipped: why the model was not run; "" if it was.
+        problems: by target name, what the target does not support, besides the invalid nodes.
     """
 
     invalid: tuple[InvalidNode, ...]
@@ -34,7 +34,7 @@ class ModelCheck:
 
     @property
     def is_good(self) -> bool:
-        """Whether every node is valid, and onnxruntime, if it was asked, runs the model."""
+        """Whether every node is valid and onnxruntime, if it was asked, ran the model."""
         return not self.invalid and not self.runtime_error
 
     @property
@@ -43,7 +43,7 @@ class ModelCheck:
         return tuple(name for name, problems in self.problems.items() if not (problems or self.invalid))
 
     def lines(self) -> list[str]:
-        """A sentence for each result, and a line for each target that does not support the model."""
+        """Format the results as lines of text: invalid nodes, the run, and the problems by target."""
         lines = [f"  - {node}" for node in self.invalid]
         outcome = f"the model was not run: {self.skipped}" if self.skipped else "runs it on random inputs"
         lines.append(f"onnxruntime {self.runtime}".rstrip() + f": {self.runtime_error or outcome}")
@@ -62,9 +62,9 @@ def check_everywhere(model: ir.Model, invalid: Sequence[InvalidNode], *, run: bo
     """Check a model against all targets that come with opsetta.
 
     Args:
-        invalid: its nodes that are not valid.
-        run: load it in onnxruntime, too, and run it on random inputs. What a file of somebody else computes
-            may take any time and memory, also while it is loaded.
+        invalid: the nodes of the model that are not valid.
+        run: whether to also run the model on random inputs in onnxruntime. An untrusted file may take any
+            amount of time and memory, even while it is loaded.
     """
     runtime = error_text = ""
     skipped = "pass --run (in Python, run=True)"

@@ -32,7 +32,7 @@ def names_in(folder: str) -> list[str]:
 
 
 def data_bytes(path: str | os.PathLike[str]) -> int:
-    """The bytes of the data files that a graph refers to, except those with a fixed name."""
+    """Return the total bytes of the data files that a graph refers to, except those with a fixed name."""
     folder, graph = os.path.split(os.path.abspath(path))
     needles = data_needles(folder, graph)
     mentions = find_mentions([os.fspath(path)], needles.values())

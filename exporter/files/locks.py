@@ -55,7 +55,7 @@ def acquire(descriptor: int, *, wait: bool = False, patience: float = _PATIENCE)
 
 @contextlib.contextmanager
 def lock_folder(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Lock a folder, so that its files change together; without a lock where the system has none."""
+    """Lock a folder, so that its files change together; does nothing on a system without locks."""
     try:
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError:

@@ -23,7 +23,7 @@ EXCLUSIVE = threading.RLock()
 """Held while a model temporarily has other initializers, so that they are written without a copy."""
 
 _LIFTED = 1024
-"""Tensors with more bytes than this are written from their own memory."""
+"""Tensors with more bytes than this are written directly from their memory, without a copy."""
 
 
 def _tag(message: ProtobufMessage, field: str) -> bytes:

@@ -345,7 +345,7 @@ def _open_regular(path: str) -> int | None:
 
 
 _GONE, _TAKEN = -1, -2
-"""There is no such file; it is not a regular file, or another process has locked it."""
+"""The file does not exist, is not a regular file, or is locked by another process."""
 
 
 def _open_locked(path: str) -> int:

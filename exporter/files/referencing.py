@@ -20,7 +20,7 @@ _REMEDY = "or save with weights='copy'"
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """The place of a tensor in a file.
+    """The position of a tensor in a file.
 
     Attributes:
         location: the file, by its path from the model's folder.
@@ -93,7 +93,7 @@ def references(
 
 
 def _location(file: StoredFile, target: Target) -> str | None:
-    """The path of a file from the folder of a target; None if it is outside."""
+    """Return the path of a file relative to the folder of a target; None if it is outside."""
     try:
         relative = pathlib.PurePath(file.path).relative_to(target.folder)
     except ValueError:
@@ -125,7 +125,7 @@ def _check(file: StoredFile, location: str, target: Target, data_name: str | Non
         raise ModelFileError(
             f"{title} is not a UTF-8 file name, which ONNX requires: rename it, {_REMEDY}"
         ) from None
-    # A name such as `a:b` or `a\b` is another place on Windows.
+    # A name such as `a:b` or `a\b` means another file on Windows.
     windows = pathlib.PureWindowsPath(location)
     if windows.drive or windows.root or "\\" in location:
         raise ModelFileError(f"{title} is not a portable file name: rename it, {_REMEDY}")

@@ -178,7 +178,7 @@ def _view(
 
 
 class ConvertedTensor(ir.LazyTensor):
-    """Another tensor in another floating-point type, converted as it is read."""
+    """Another tensor in a different floating-point type, converted when it is read."""
 
     __slots__ = ("_source",)
 
@@ -207,7 +207,7 @@ class ConvertedTensor(ir.LazyTensor):
             yield ir.Tensor(_convert(array, self.dtype), dtype=self.dtype).tobytes()
 
     def tofile(self, file: IO[bytes]) -> None:
-        """Write its bytes, without the whole tensor in memory if it is in a file."""
+        """Write the bytes of the tensor; a tensor in a file is not loaded as a whole."""
         for block in self.blocks():
             file.write(block)
 

@@ -98,7 +98,7 @@ def _dimension(dimension: onnx.TensorShapeProto.Dimension) -> int | str | None:
 
 
 def _tensor_bytes(tensor: onnx.TensorProto) -> int:
-    """The bytes of a tensor by its shape; 0 if the shape is invalid."""
+    """Compute the bytes of a tensor from its shape; 0 if the shape is invalid."""
     if tensor.data_type == onnx.TensorProto.STRING:
         return sum(map(len, tensor.string_data))
     if tensor.data_type not in _SIZED_TYPES or min(tensor.dims, default=0) < 0:

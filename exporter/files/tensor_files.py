@@ -41,7 +41,7 @@ SAFETENSORS_TYPES = {
 SAFETENSORS_METADATA = "__metadata__"
 """The name of the entry of a header that is no tensor."""
 _TYPE_NAMES = {data_type.numpy().name: name for name, data_type in SAFETENSORS_TYPES.items()}
-"""The names of element types, by those of numpy."""
+"""By numpy's name of an element type, the name in the file."""
 _ALIGNMENT = 8
 
 
@@ -94,7 +94,7 @@ def write_npz(file: IO[bytes], tensors: Sequence[NamedTensor]) -> None:
     _check(tensors, [t for t in tensors if t.dtype.kind in "VO"], ".npz")
     with zipfile.ZipFile(cast("IO[bytes]", _Unseekable(file)), "w", zipfile.ZIP_STORED) as archive:
         for tensor in tensors:
-            # A date of its own would give the same weights other bytes.
+            # A fixed date, so that the same weights give the same bytes.
             entry = zipfile.ZipInfo(f"{tensor.name}.npy", (1980, 1, 1, 0, 0, 0))
             with archive.open(entry, "w", force_zip64=True) as target:
                 np.lib.format.write_array(target, np.ascontiguousarray(tensor.read()).reshape(tensor.shape))

@@ -146,7 +146,7 @@ class _Worker:
         self.wait(_AHEAD)
 
     def wait(self, allowed: int = 0) -> None:
-        """Wait until at most `allowed` bytes are left to consume. Raises what the function raised."""
+        """Wait until at most `allowed` bytes are left to consume; re-raise an error of the function."""
         while self._ahead > allowed:
             result = self._results.get()
             if isinstance(result, Exception):
@@ -154,7 +154,7 @@ class _Worker:
             self._ahead -= result
 
     def stop(self) -> None:
-        """End the thread after the piece that it is at."""
+        """End the thread after the current piece."""
         self._is_stopped = True
         if self._thread is not None:
             self._pieces.put(None)
@@ -181,7 +181,7 @@ class _Worker:
                 result: int | Exception = piece.nbytes
             except Exception as error:
                 result = error
-            # The memory of a piece is free as soon as it is written.
+            # Dropping the reference frees the memory of a piece as soon as it is written.
             del piece
             self._results.put(result)
 

@@ -27,7 +27,7 @@ Path = str | bytes | os.PathLike[str]
 
 
 def to_bytes(model: ir.Model) -> bytes | None:
-    """The model as one protobuf message, weights included; None if it does not fit."""
+    """Serialize the model as one protobuf message with weights; None if it is too large."""
     message = Message.of(model)
     if message.size > INLINE_LIMIT:
         return None
@@ -175,7 +175,7 @@ def write_to_object(target: Any, write: Any) -> None:
         raise ModelFileError("the file object is open for text; open it in binary mode, open(path, 'wb')")
     try:
         seekable = getattr(target, "seekable", None)
-        # A raw file may write less than it is given, and a pipe has no position for `tofile`.
+        # A raw file may write fewer bytes than requested, and a pipe has no position for `tofile`.
         if isinstance(target, io.RawIOBase) or (seekable is not None and not seekable()):
             write(Stream(target.write))
         else:

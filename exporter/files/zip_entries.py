@@ -8,9 +8,9 @@ _PICKLED, _SIZES_OF_PICKLED = 2**22, 16
 """Bytes that a pickle in an archive of any size may have, and bytes of the archive for each further one. Each
 byte of a pickle may make an object of a hundred bytes."""
 _COMPRESSED, _COMPRESSION = 2**26, 32
-"""Bytes that a compressed entry may have, and further ones for each byte that it is compressed to."""
+"""The bytes that a decompressed entry may have, and the bytes it may have in addition per compressed byte."""
 _PROGRAM = 2**20
-"""Bytes that a compressed program may have, likewise: compiling it takes more than reading it."""
+"""The bytes that a decompressed program may have; fewer, because compiling it takes more than reading it."""
 
 
 def unpacked_size(archive: zipfile.ZipFile) -> int:

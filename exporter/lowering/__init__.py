@@ -1,1 +1,1 @@
-"""Lowering: source passes, symbolic functions node by node, ONNX passes; and conversion of ONNX files."""
+"""Lowers source graphs to ONNX (source passes, symbolic functions, ONNX passes), and converts ONNX files."""

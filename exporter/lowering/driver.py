@@ -1,4 +1,4 @@
-"""The driver: from a graph in any source dialect to an ONNX graph at one opset, node by node.
+"""`Driver`: lowers a graph of any source dialect to an ONNX graph at one opset, node by node.
 
 A dialect declares its inputs and initializers and lowers one node (`source_dialect` for captured graphs,
 `conversion` for ONNX files). Everything else is the same for all dialects.
@@ -77,7 +77,7 @@ class Observation:
     def record(self, node: ir.Node, graph: ir.Graph, before: ir.Node | None) -> None:
         """Record that a source node was lowered to the nodes of a graph that follow `before`."""
         count = 0
-        # From the end, so that the cost is that of the new nodes and not of the whole graph.
+        # From the end, so that the time depends only on the number of new nodes.
         for new_node in reversed(graph):
             if new_node is before:
                 break
@@ -100,9 +100,9 @@ class Driver(abc.ABC, Generic[S]):
     """Lowers one graph to one opset.
 
     Attributes:
-        source: the model that is lowered; it is read, not changed.
-        opset: the opset that nodes are written for. It is below `declared_opset`, that of the file, where the
-            latter is newer than what opsetta was tested with.
+        source: the model to lower; it is not changed.
+        opset: the opset of the written nodes. It is lower than `declared_opset`, the opset of the file, if
+            that one is newer than those that opsetta was tested with.
         graph: the ONNX graph under construction; `construction` keeps its names, constants and limits, and
             `context` emits into it.
         names: the names that the ONNX graph uses.
@@ -112,7 +112,7 @@ class Driver(abc.ABC, Generic[S]):
             lowering makes.
         keeps_weights: whether the values of `state` keep their names and contents.
         is_frozen: whether `state` has constants of a graph, whose names do not stand for their contents.
-        level: of optimization.
+        level: the level of optimization.
         omitted_passes: the names of ONNX passes that do not run.
         observation: filled during the lowering; None records nothing.
         known_invalid: nodes that the source has at the same opset, and that are not valid there.
@@ -155,13 +155,13 @@ class Driver(abc.ABC, Generic[S]):
         """Return the outputs of the graph, after all nodes are lowered, and set `output_names`."""
 
     def location(self, node: ir.Node, scope: S) -> str:
-        """Where a node is, for messages."""
+        """Describe where a node is, for messages."""
         if node.name or not node.outputs:
             return node.name or "a node without outputs"
         return f"the node of '{node.outputs[0].name}'"
 
     def properties(self) -> dict[str, Any]:
-        """The properties of the model besides its graph."""
+        """Return the properties of the model besides its graph."""
         return {"producer_name": "opsetta"}
 
     @faults_reported("when it lowered the model")
@@ -181,7 +181,7 @@ class Driver(abc.ABC, Generic[S]):
         if not self.failed:
             for value in self.outputs(scope):
                 self.graph.outputs.append(self.construction.use(value))
-        # Also after failures: one error lists everything that the opset lacks.
+        # Also after failures, so that one error lists everything that the opset lacks.
         self._check_element_types()
         if self.failed:
             raise UnsupportedOperatorsError(self.opset, _group_failures(self._failures))
@@ -216,7 +216,7 @@ class Driver(abc.ABC, Generic[S]):
 
     @property
     def failed(self) -> bool:
-        """Whether anything found so far cannot be expressed at the opset."""
+        """Whether the opset cannot express something lowered so far."""
         return bool(self._failures)
 
     def nodes(self, nodes: Iterable[ir.Node], scope: S) -> None:
@@ -258,7 +258,7 @@ class Driver(abc.ABC, Generic[S]):
         self._failures.append(_Failure(name, location, str(error), error.first_opset, registered))
 
     def placeholders(self, node: ir.Node) -> list[Value]:
-        """Placeholders for the outputs of a refused node, so that the rest of the model is checked too."""
+        """Make values for the outputs of a refused node, so that the rest of the model is checked too."""
         return [ir.Value(name=v.name, type=v.type, shape=v.shape) for v in node.outputs]
 
     def is_registered(self, node: ir.Node) -> bool:
@@ -341,7 +341,7 @@ def _rename(value: Value, name: str) -> None:
 
 
 def first_opset_of_type(value_type: ir.TypeProtocol | None, opset: int) -> int | None:
-    """The first opset that has a type, if it is a sequence or optional type that the opset does not have."""
+    """Return the first opset with a sequence or optional type that this opset lacks; None for other types."""
     operator = None
     if type(value_type) is ir.TensorType:
         return None
@@ -355,10 +355,10 @@ def first_opset_of_type(value_type: ir.TypeProtocol | None, opset: int) -> int |
 
 
 def initializers_as_inputs(model: ir.Model, state: set[Value]) -> None:
-    """Make initializers inputs too, as IR versions below 4 demand.
+    """Make initializers inputs too, as IR versions below 4 require.
 
     A runtime does not treat an initializer that is also an input as constant, because callers may replace
-    it. So constants become Constant nodes where the opset's Constant takes their element type: below opset
+    it. So constants become Constant nodes if the opset's Constant supports their element type: below opset
     9, only floats.
 
     Args:
@@ -386,7 +386,7 @@ def may_be_constant_node(value: Value, opset: int) -> bool:
 
 
 def constant_node(name: str, tensor: ir.TensorProtocol | None) -> ir.Node:
-    """A Constant node whose output has a name."""
+    """Make a Constant node whose output has a name."""
     content = ir.Attr("value", ir.AttributeType.TENSOR, tensor)
     node = ir.Node("", "Constant", [], [content], num_outputs=1, name=f"{name}/Constant")
     node.outputs[0].name = name
@@ -397,7 +397,7 @@ def check_names(option: str, names: Sequence[str] | None) -> None:
     """Check the names that a user gives to inputs or outputs.
 
     Raises:
-        OpsettaError: they are not a list of different names.
+        OpsettaError: the argument is not a list of different names.
     """
     if names is None:
         return
@@ -411,7 +411,7 @@ def check_names(option: str, names: Sequence[str] | None) -> None:
 def complete_names(
     defaults: Sequence[str], requested_names: Sequence[str], option: str, reserved: Iterable[str | None] = ()
 ) -> list[str]:
-    """The given names, followed by defaults for the rest; all unique."""
+    """Return the requested names, followed by default names for the others; all are unique."""
     check_names(option, requested_names)
     if len(requested_names) > len(defaults):
         values = option.removesuffix("_names") + ("s" if len(defaults) != 1 else "")
@@ -429,10 +429,10 @@ def complete_names(
 
 
 def map_values(source_values: Iterable[Value | None], values: Mapping[Value, Value]) -> list[Value | None]:
-    """The ONNX values that stand for source values; a missing input, which is None, stays None.
+    """Return the ONNX values of source values; None, for an omitted input, stays None.
 
     Raises:
-        GraphError: one of them has no value yet.
+        GraphError: a source value has not been lowered yet.
     """
     try:
         return [None if value is None else values[value] for value in source_values]

@@ -19,11 +19,11 @@ IS_AVAILABLE = sys.platform.startswith("linux")
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What a fork may take.
+    """Limits on the resources of a fork.
 
     Attributes:
-        memory: bytes of address space, besides what this process has.
-        seconds: of processor time.
+        memory: bytes of address space, in addition to those of this process.
+        seconds: seconds of processor time.
     """
 
     memory: int
@@ -31,16 +31,17 @@ class Limits:
 
 
 def call_in_fork(function: Callable[[], bytes], seconds: float, limits: Limits | None = None) -> bytes | None:
-    """The result of a function that computes bytes from what is in memory, and changes nothing else.
+    """Call a function in a fork, and return the bytes that it returns.
 
-    A fork takes milliseconds, where a new process imports onnx for half a second.
+    A fork takes milliseconds, while a new process would import onnx for half a second.
 
     Args:
-        seconds: by the clock, after which the fork is ended.
-        limits: the fork is ended, or the function gets a MemoryError, where it takes more.
+        function: computes bytes from objects in memory; its other effects are lost.
+        seconds: the elapsed time after which the fork is killed.
+        limits: the limits on resources, beyond which the fork is killed or the function gets a MemoryError.
 
     Returns:
-        None if the function raises an error, crashes or takes too long.
+        The bytes; None if the function raises an error, crashes or takes too long.
     """
     receiving, sending = os.pipe()
     with warnings.catch_warnings():
@@ -77,7 +78,7 @@ def _run(function: Callable[[], bytes], sending: int, limits: Limits | None) -> 
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        # The C++ library prints why it ends the process.
+        # Hides what the C++ library prints when it ends the process.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
         if limits is not None:
             with open("/proc/self/statm") as file:
@@ -93,7 +94,7 @@ def _run(function: Callable[[], bytes], sending: int, limits: Limits | None) -> 
 
 
 def _read_all(receiving: int, deadline: float) -> bytes | None:
-    """All bytes up to the end of the stream; None if it does not end before the deadline."""
+    """Read all bytes up to the end of the stream; None if it does not end before the deadline."""
     chunks: list[bytes] = []
     while True:
         seconds_left = deadline - time.monotonic()

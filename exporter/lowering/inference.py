@@ -26,9 +26,9 @@ from .slice_dimensions import with_named_slices
 InferenceError = onnx.shape_inference.InferenceError
 
 _PROPORTION = 16
-"""Bytes of memory for each byte of the message; inferred shapes take as much as the nodes."""
+"""The bytes of memory allowed for each byte of the message; inferred shapes take as much as the nodes."""
 _ROUNDS = 3
-"""The most repetitions of inference, each with the ranks that follow from the results of the one before."""
+"""The most repetitions of inference, each with the ranks that follow from the previous results."""
 _SECONDS, _BYTES_IN_A_SECOND = 60, 100_000
 """A fork that infers is ended after this time, which is many times what inference takes."""
 _DIMENSION = 64
@@ -38,17 +38,16 @@ _DIMENSION = 64
 def infer_shapes(
     model: onnx.ModelProto, *, data_prop: bool = False, strict: bool = False, bounds: Bounds = BOUNDS
 ) -> onnx.ModelProto:
-    """The model with inferred types and shapes.
+    """Infer types and shapes; return a new model with them.
 
     Args:
-        model: without the contents of large tensors, which inference does not use.
+        model: the model, without the contents of large tensors, which inference does not use.
         data_prop: whether to propagate values of small integer tensors too, if that is cheap enough.
         strict: whether an invalid node is an error; otherwise its outputs get no types.
-        bounds: limits on memory and time; without limits, inference runs in this process.
+        bounds: the limits on memory and time; `TRUSTED` runs inference in this process without limits.
 
     Raises:
-        InferenceError: the model is invalid, or exceeds a bound.
-        ValueError: the same.
+        InferenceError, ValueError: the model is invalid, or exceeds a bound.
     """
     inferred = _infer(model, data_prop, strict, bounds)
     # A strict inference checks what the model itself states.
@@ -63,7 +62,7 @@ def infer_shapes(
 
 def _infer(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds) -> onnx.ModelProto:
     data = model.SerializeToString()
-    # The caller answers for the model, so inference may take what it takes.
+    # A trusted model needs no limits.
     if bounds is TRUSTED:
         return onnx.shape_inference.infer_shapes(data, data_prop=data_prop, strict_mode=strict)
     ranks = RankBounds(model)
@@ -110,12 +109,12 @@ def _infer_within(data: bytes, memory: int, data_prop: bool, strict: bool) -> on
 def _call_in_fork(
     infer: Callable[[], onnx.ModelProto], size: int, limits: forks.Limits | None = None
 ) -> onnx.ModelProto | None:
-    """What inference gives in a fork; None if it crashes or exceeds its limits.
+    """Run inference in a fork; None if it crashes or exceeds its limits.
 
     Args:
         infer: runs onnx's inference.
-        size: bytes of the message, to which the time by the clock is in proportion.
-        limits: of memory and processor time.
+        size: the bytes of the message; the allowed elapsed time is proportional.
+        limits: the limits on memory and processor time.
     """
     seconds = _SECONDS + size / _BYTES_IN_A_SECOND
 
@@ -163,10 +162,10 @@ def _propagates(op_type: str, version: int) -> bool:
 
 
 def _propagated_elements(model: onnx.ModelProto) -> int | None:
-    """An upper bound on the elements that data propagation makes, from the shapes inferred without it.
+    """Return an upper bound on the elements that data propagation makes; None if a length is not known yet.
 
-    Each one-dimensional operand counts with its length, and the result with the same. None if a length is not
-    known yet.
+    It follows from the shapes inferred without propagation: each operand of rank 1 counts with its length,
+    and the result with the same.
     """
     version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 1)
     graphs = list(with_subgraphs(model.graph))
@@ -194,7 +193,7 @@ def _typed_values(graph: onnx.GraphProto) -> Iterable[onnx.ValueInfoProto]:
 
 
 def _vector_length(value_type: onnx.TypeProto | None, is_fixed: bool) -> list[int] | None:
-    """The length of a one-dimensional value, empty for others; None if it may still be inferred."""
+    """Return [length] of a value of rank 1, [] for others; None if the length may still be inferred."""
     if value_type is None:
         return [] if is_fixed else None
     type_case = value_type.WhichOneof("value")

@@ -1,8 +1,8 @@
 """Recognises models for which onnx's shape inference may crash, loop or take much memory.
 
 onnx's inference trusts its input. In onnx 1.23 it never ends for `Einsum` with the equation "......->...",
-allocates `num_outputs` entries for `Split`, and reads through a null pointer where an input of `EyeLike` has
-no type. Such a model is inferred in a process of its own. Models that exporters write pass these checks.
+allocates `num_outputs` entries for `Split`, and reads through a null pointer if the input of `EyeLike` has no
+type. Such a model is inferred in a separate process. Models that exporters write pass these checks.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ class EndlessInference(ValueError):
 
 
 class _Form(NamedTuple):
-    """What a node of an operator version must have.
+    """The requirements of an operator version for its nodes.
 
     Attributes:
-        inputs, outputs: the least and the greatest number of each.
-        required_inputs: the number of leading inputs that have to be present.
-        required: names of attributes.
-        types: the type of each attribute.
+        inputs, outputs: the smallest and the largest number of each.
+        required_inputs: the number of leading inputs that must be present.
+        required: the names of required attributes.
+        types: the type of each attribute by name.
     """
 
     inputs: tuple[int, int]
@@ -51,7 +51,7 @@ class _Form(NamedTuple):
 
 
 def is_risky(model: onnx.ModelProto) -> bool:
-    """Whether a node does not have the form that its operator demands, or has numbers beyond 32 bits.
+    """Whether a node violates the requirements of its operator, or has numbers beyond 32 bits.
 
     Raises:
         EndlessInference: inference of a node would never end.
@@ -86,7 +86,7 @@ def _has_form(node: onnx.NodeProto, form: _Form) -> bool:
         name = attribute.name
         names.add(name)
         attribute_type = attribute.type
-        # The value of a reference comes from the function's caller, which nothing here knows.
+        # The value of a reference comes from the function's caller, which is unknown here.
         if attribute.ref_attr_name or form.types.get(name, attribute_type) != attribute_type:
             return False
         if attribute_type == onnx.AttributeProto.INT and not _is_expected(attribute, node):
@@ -105,7 +105,7 @@ def _is_expected(attribute: onnx.AttributeProto, node: onnx.NodeProto) -> bool:
 
 
 def is_equation(text: bytes) -> bool:
-    """Whether a text has the form of an equation of Einsum, which has one ellipsis in a term at most."""
+    """Whether a text is an equation of Einsum with at most one ellipsis in a term."""
     return _EQUATION.fullmatch(text.decode(errors="replace").replace(" ", "")) is not None
 
 

@@ -1,8 +1,8 @@
 """Recognises models in which onnx's shape inference may compute a negative size and then slice it.
 
-`Slice` ends the process for a negative size, and for a step backwards through a size of 0. A size is negative
-where a constant is, or a difference, or where a window is larger than the image. Most models with a `Slice`
-have none of these.
+onnx's inference of `Slice` ends the process for a negative size, and for a negative step through a size of 0.
+A size may be negative if it is a negative constant or a difference, or if a window is larger than the image.
+Most models with a `Slice` have none of these.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _WINDOWS = frozenset(
 _PROPAGATED = frozenset("Add Cast Concat Div Gather Identity Mul Reshape Slice Squeeze Unsqueeze".split())
 """Operators whose results inference computes from numbers; they are negative if an operand is."""
 _OF_FIRST = ("Gather", "Reshape", "Slice", "Squeeze", "Unsqueeze")
-"""Those whose further operands are positions, axes and shapes."""
+"""Operators whose further operands are positions, axes and shapes, so that only the first one counts."""
 _SIZED: dict[str, tuple[int, ...]] = {
     "AffineGrid": (1,),
     "BlackmanWindow": (0,),
@@ -44,7 +44,7 @@ _SIZED: dict[str, tuple[int, ...]] = {
     "TopK": (1,),
     "Upsample": (1,),
 }
-"""The operands whose numbers are, or become, sizes of the result; of Slice, the steps."""
+"""By operator, the positions of operands whose numbers become sizes of the result; of Slice, the steps."""
 _AXES = frozenset("axes axis ends k perm starts value value_int value_ints".split())
 """Attributes that may be negative without making a size negative."""
 _FEW = 64

@@ -1,7 +1,7 @@
-"""Opsets that the installed onnx knows and opsetta was not tested with.
+"""Writes opsets that the installed onnx knows, but opsetta was not tested with.
 
-A model is lowered to `MAXIMUM_OPSET`. If no operator of it has changed since, the same nodes are valid at the
-newer opset, and the model only declares it.
+A model is lowered to `MAXIMUM_OPSET`. If none of its operators has changed since, the same nodes are valid at
+the newer opset, and the model only declares it.
 """
 
 from __future__ import annotations

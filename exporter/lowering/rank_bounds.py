@@ -17,9 +17,9 @@ from onnx import numpy_helper
 from ..files.reading.subgraphs import subgraphs
 
 LARGEST_RANK = 1024
-"""The rank that onnx may infer from the length of a shape tensor that graphs or unusual operators return."""
+"""The assumed rank of a value whose shape tensor comes from a sub-graph or an unusual operator."""
 _RANK_OF_IMAGES = 5
-"""The rank that operators on images, windows and sequences may return for any input."""
+"""The assumed rank of the results of operators on images, windows and sequences."""
 _MAXIMUM = 2**40
 _SHAPE_ARITHMETIC = frozenset(
     "Abs Add Cast CastLike Ceil Div Equal Floor Greater Identity Less Max Min Mod Mul Neg Not Or And Pow "
@@ -29,14 +29,14 @@ _SHAPE_ARITHMETIC = frozenset(
 unless a rule says so.
 """
 _MAXIMUM_SHAPE_ELEMENTS = 64
-"""Integers of a constant that may be a shape."""
+"""The most integers of a constant that may be a shape."""
 _INTEGERS = (onnx.TensorProto.INT32, onnx.TensorProto.INT64)
 
 
 class RankBounds:
     """Bounds on the ranks of values, on their sizes, and on the integers in them, by name.
 
-    A name that occurs twice gets the greater bound.
+    A name that occurs twice gets the larger bound.
 
     Attributes:
         functions: whether the model has functions, which are not analysed.
@@ -82,15 +82,15 @@ class RankBounds:
             self._numbers[name] = max(number, self._numbers.get(name, 0))
 
     def rank(self, node: onnx.NodeProto, position: int) -> int:
-        """The bound of an input of a node."""
+        """Return the bound on the rank of an input of a node."""
         return self._ranks.get(node.input[position], 0) if position < len(node.input) else 0
 
     def length(self, node: onnx.NodeProto, position: int) -> int:
-        """The bound on the length of an input that is one-dimensional."""
+        """Return the bound on the length of an input of rank 1."""
         return self._lengths.get(node.input[position], 0) if position < len(node.input) else 0
 
     def number(self, node: onnx.NodeProto, position: int) -> int:
-        """The bound on the integers in an input, without their signs."""
+        """Return the bound on the absolute values of the integers in an input."""
         return self._numbers.get(node.input[position], 0) if position < len(node.input) else 0
 
     def _node(self, node: onnx.NodeProto) -> None:
@@ -120,7 +120,7 @@ class RankBounds:
                 self._put(name, max(rank, 0), length, number)
 
     def _result_number(self, node: onnx.NodeProto) -> int:
-        """The bound on the integers that data propagation finds in a result."""
+        """Return the bound on the integers that data propagation finds in a result."""
         numbers = [self._numbers.get(name, 0) for name in node.input]
         match node.op_type:
             case "Constant":
@@ -139,7 +139,7 @@ class RankBounds:
                 return _power(self.number(node, 0), self.length(node, 0))
             case "ReduceSum" | "CumSum":
                 return self.number(node, 0) * self.length(node, 0)
-            # The exponent is a number too, so no product of bounds holds.
+            # The bounds of base and exponent give no useful bound on a power.
             case "Pow":
                 return _MAXIMUM
         return max(numbers, default=0)
@@ -182,7 +182,7 @@ def _constant_number(attribute: onnx.AttributeProto) -> int:
 
 
 def _largest_number(tensor: onnx.TensorProto) -> int:
-    """The largest integer of a constant that may be a shape, without its sign; 0 for other constants."""
+    """Return the largest absolute value in a constant that may be a shape; 0 for other constants."""
     is_few = tensor.data_type in _INTEGERS and math.prod(tensor.dims) <= _MAXIMUM_SHAPE_ELEMENTS
     if not is_few or not (tensor.raw_data or tensor.int64_data or tensor.int32_data):
         return 0

@@ -1,7 +1,7 @@
 """Gives shape inference the ranks that follow from the lengths of computed shapes.
 
-onnx infers nothing for a Reshape whose target has sizes that it cannot compute, as in every transformer with
-dynamic sizes that torch.onnx wrote. The number of these sizes is the rank.
+onnx infers nothing for a Reshape to a shape that it cannot compute, as in every transformer with dynamic
+sizes that torch.onnx wrote. The length of this shape tensor is the rank.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from ...registration.inference.constant_integers import MAXIMUM_RANK
 
 
 def with_known_ranks(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx.ModelProto | None:
-    """A copy of a model that states ranks which its inference lacks; None if it lacks none of them.
+    """Return a copy of a model with ranks that inference did not find; None if there are none.
 
-    Sub-graphs are left out: before opset 11 such a Reshape hides that branches of an If have unequal ranks.
+    Skips sub-graphs: before opset 11 such a Reshape hides that the branches of an If have unequal ranks.
 
     Args:
         model: the model before inference.
@@ -34,7 +34,7 @@ def with_known_ranks(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx.
 
 
 def _missing_ranks(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
-    """The results of a graph whose rank follows from the length of a target, with as many unknown sizes."""
+    """Yield declarations, with unknown sizes, of results whose rank is the length of a Reshape's shape."""
     infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
     for node in graph.node:
         if node.op_type != "Reshape" or node.domain not in ("", "ai.onnx") or len(node.input) < 2:

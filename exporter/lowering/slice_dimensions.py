@@ -1,7 +1,7 @@
 """Corrects the shape inference of Slice 10 in ONNX files.
 
 onnx gives every unknown dimension of the output the name of the input's dimension, even if it is cut. It
-keeps names that the model states.
+keeps names that the model declares.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ..files.reading.subgraphs import with_subgraphs
 
 
 def with_named_slices(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx.ModelProto | None:
-    """A copy of a model that names the cut sizes of its slices; None if inference misnames none.
+    """Return a copy of a model that names the cut sizes of its slices; None if inference misnames none.
 
     Args:
         model: the model before inference.
@@ -44,7 +44,7 @@ def _pairs(
 
 
 def _name_cut_sizes(stated: onnx.GraphProto, inferred: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
-    """The outputs of a graph's slices, with an own name for each size that may be cut."""
+    """Yield declarations of the outputs of a graph's slices, with new names for sizes that may be cut."""
     stated_infos = {info.name: info for info in (*stated.value_info, *stated.output)}
     infos = {info.name: info for info in (*inferred.value_info, *inferred.output)}
     constants = {tensor.name: tensor for tensor in inferred.initializer}
@@ -77,7 +77,7 @@ def _name_cut_sizes(stated: onnx.GraphProto, inferred: onnx.GraphProto) -> Itera
 
 
 def _cut_axes(node: onnx.NodeProto, constants: dict[str, onnx.TensorProto], rank: int) -> list[int]:
-    """The dimensions that a slice cuts; all dimensions if its axes are unknown."""
+    """Return the dimensions that a slice cuts; all dimensions if its axes are unknown."""
     starts, axes = (_integers(constants.get(name)) for name in [*node.input, "", "", "", ""][1:4:2])
     if len(node.input) <= 3 or not node.input[3]:
         axes = None if starts is None else list(range(len(starts)))

@@ -1,4 +1,4 @@
-"""Captured graphs: source nodes, lowered through the registry or by torch's decompositions."""
+"""Lowers captured graphs: source nodes by the registry's symbolic functions, or torch's decompositions."""
 
 from __future__ import annotations
 
@@ -46,14 +46,15 @@ from .conversion.size import limits_of_source
 from .driver import Driver, LoweringScope, Observation, complete_names, map_values
 
 Decompose = Callable[[ir.Node, Callable[[ir.Node], bool]], "ir.Graph | None"]
-"""Decomposes a node into a source graph whose operators all satisfy the predicate; None if it cannot."""
+"""Takes a node and a predicate; decomposes the node into a source graph whose operators all satisfy the
+predicate, or returns None."""
 
 _Operator = tuple[str, SymbolicFunction | None, Sequence[OperandShape]]
 
 
 @dataclasses.dataclass
 class LoweredModel:
-    """A lowered model, and the ONNX value of every source value that has one."""
+    """A lowered model, and the ONNX value of each source value that has one."""
 
     model: ir.Model
     values: dict[Value, Value]
@@ -80,22 +81,22 @@ def lower(
     """Lower a source graph to ONNX at exactly `opset`. The source is read, not changed.
 
     Args:
-        source: a model whose graph holds source nodes, functional and with explicit promotion.
-        input_names: names for the graph inputs, in order; the source's own where they end.
-        output_names: likewise for the outputs.
-        default_output_names: the names of outputs without a given name; by default the source's.
+        source: a model whose graph has source nodes, without in-place operators and implicit promotion.
+        input_names: names for the first graph inputs; the others keep the source's names.
+        output_names: names for the first graph outputs.
+        default_output_names: names for the other outputs; by default the source's.
         decompose: returns a graph of other operators for an operator without a symbolic function.
-        keep: source values to add as further outputs, for comparing intermediate results.
-        level: of optimization, one of `passes.onnx_graph.levels.LEVELS`.
+        keep: source values to add as further outputs, to compare intermediate results.
+        level: the level of optimization, one of `passes.onnx_graph.levels.LEVELS`.
         omitted_passes: the names of ONNX passes that do not run.
-        kernels: operators that the consumer has kernels of, where onnxruntime may lack them.
+        kernels: operators for which the target has kernels, where onnxruntime may lack them.
         keeps_weights: whether weights keep their names and contents, as in a graph for training.
         observation: filled with the origins of the ONNX nodes.
-        bounds: what may be made of the graph.
+        bounds: the limits on the size of the result.
 
     Raises:
-        OpsetError: an opset that cannot be written.
-        UnsupportedOperatorsError: operators that cannot be expressed at this opset, all of them at once.
+        OpsetError: opsetta does not support the opset.
+        UnsupportedOperatorsError: the opset cannot express some operators; lists all of them.
     """
     driver = _SourceDriver(source, opset, registry, decompose)
     driver.given_inputs = input_names or []
@@ -115,13 +116,13 @@ def lower(
 
 @dataclasses.dataclass(frozen=True)
 class _SourceScope(LoweringScope):
-    """The values, and the module path of nodes that have none of their own."""
+    """The values of a graph, and the module path for nodes without one."""
 
     module: str = ""
 
 
 class _SourceDriver(Driver[_SourceScope]):
-    """Lowers captured graphs, whose nodes carry their arguments as `registration.arguments` says."""
+    """Lowers captured graphs, whose nodes hold their arguments as `registration.arguments` defines."""
 
     def __init__(self, source: ir.Model, opset: int, registry: Registry, decompose: Decompose | None):
         graph = ir.Graph([], [], nodes=[], opset_imports={"": check_opset(opset)}, name="main_graph")
@@ -140,13 +141,13 @@ class _SourceDriver(Driver[_SourceScope]):
         self._operators: dict[tuple[str, str, str], _Operator] = {}
 
     def properties(self) -> dict[str, object]:
-        """The conditions on inputs under which the model is valid."""
+        """Return the properties, with the conditions on inputs under which the model is valid as metadata."""
         metadata = self.source.metadata_props
         conditions = {key: metadata[key] for key in (DIMENSIONS, SPECIALIZATIONS) if key in metadata}
         return {**super().properties(), "metadata_props": conditions}
 
     def location(self, node: ir.Node, scope: _SourceScope) -> str:
-        """The path of the node's module."""
+        """Return the path of the node's module."""
         return node.metadata_props.get(MODULE) or scope.module
 
     def is_registered(self, node: ir.Node) -> bool:
@@ -154,7 +155,7 @@ class _SourceDriver(Driver[_SourceScope]):
         return self.registry.first_opset(qualified_name(node), node.overload) is not None
 
     def declare(self) -> _SourceScope:
-        """Inputs and initializers of the ONNX graph, under the names that the user will see."""
+        """Declare the inputs and initializers of the ONNX graph, under the names that the user will see."""
         names = complete_names(
             [v.name or "" for v in self.source.graph.inputs], self.given_inputs, "input_names"
         )
@@ -183,7 +184,7 @@ class _SourceDriver(Driver[_SourceScope]):
             return
         name = self.names.unique(value.name or "initializer")
         cast = operator_schema("Cast", self.opset)
-        # BFLOAT16 weights are stored wider where the opset cannot cast them.
+        # BFLOAT16 weights are stored as FLOAT if the opset cannot cast them.
         is_held = value.dtype == ir.DataType.BFLOAT16 and (
             cast is None or value.dtype not in cast.inputs[0].dtypes
         )
@@ -202,9 +203,9 @@ class _SourceDriver(Driver[_SourceScope]):
         self.state.add(copy)
 
     def lower_node(self, node: ir.Node, scope: _SourceScope) -> Sequence[Value | None]:
-        """The results of a symbolic function, or of torch's decomposition of the operator."""
+        """Lower a node by its symbolic function, or by torch's decomposition of the operator."""
         module, values = self.location(node, scope), scope.values
-        # One refused list would otherwise be reported once for each of its readers.
+        # Otherwise a refused list would be reported again for each of its readers.
         refused = self._refused_lists
         if refused and any(values.get(value) in refused for value in node.inputs if value is not None):
             return self.placeholders(node)
@@ -245,7 +246,7 @@ class _SourceDriver(Driver[_SourceScope]):
         return self._check_types(node, self._check_results(node, symbolic, result), module)
 
     def placeholders(self, node: ir.Node) -> list[Value]:
-        """Placeholders for the outputs of a refused node. Readers of a refused list are not reported."""
+        """Make values for the outputs of a refused node. Readers of a refused list are not reported."""
         placeholders = super().placeholders(node)
         self._refused_lists.update(value for value in placeholders if isinstance(value.type, ir.SequenceType))
         return placeholders
@@ -281,9 +282,9 @@ class _SourceDriver(Driver[_SourceScope]):
         return self._operator(node)[1] is not None
 
     def _operator(self, node: ir.Node) -> _Operator:
-        """The name of a node's operator, its symbolic function, and its operands with stated shapes.
+        """Return a node's operator name, its symbolic function, and its operands with declared shapes.
 
-        They are looked up once for each operator.
+        These are looked up only once for each operator.
         """
         operator = node.domain, node.op_type, node.overload
         entry = self._operators.get(operator)
@@ -294,11 +295,11 @@ class _SourceDriver(Driver[_SourceScope]):
         return entry
 
     def _check_results(self, node: ir.Node, symbolic: SymbolicFunction, result: object) -> list[object]:
-        """The results of a symbolic function, one item for each output of the node.
+        """Return the results of a symbolic function, one item for each output of the node.
 
         Raises:
-            ResultError: it returned too much, or something that is not a value.
-            UnsupportedError: it returns no value for an output that is used.
+            ResultError: the function returned too many items, or something that is not a value.
+            UnsupportedError: the function returned no value for an output that is used.
         """
         outputs = node.outputs
         results = results_of(symbolic, result, len(outputs))
@@ -308,7 +309,7 @@ class _SourceDriver(Driver[_SourceScope]):
         return results
 
     def _check_types(self, node: ir.Node, results: Sequence[object], module: str) -> Sequence[Value | None]:
-        """The results as values, checked against the element types and shapes of the source."""
+        """Convert the results to values, and check them against the source's element types and shapes."""
         values: list[Value | None] = []
         for expected, item in zip(node.outputs, results, strict=True):
             if item is None:
@@ -338,12 +339,12 @@ class _SourceDriver(Driver[_SourceScope]):
         return values
 
     def _set_shape(self, value: Value, expected_shape: ir.Shape) -> None:
-        """Set the shape that the source promises; a value of an enclosing graph keeps its shape."""
+        """Set the shape that the source declares; a value of an enclosing graph keeps its shape."""
         maker, graph_value = value.producer(), value
         if maker is None:
             graph_value = holder_of(value) or value
             maker = graph_value.producer()
-        # What a block learns of an outer value need not hold outside of it.
+        # A shape that holds in a block need not hold for an outer value elsewhere.
         if maker is None or maker.graph is not self.construction.graph:
             return
         inferred = value.shape
@@ -358,7 +359,7 @@ class _SourceDriver(Driver[_SourceScope]):
             graph_value.shape = value.shape
 
     def outputs(self, scope: _SourceScope) -> Sequence[Value]:
-        """The outputs of the model, and the values that are kept."""
+        """Return the outputs of the model, followed by the values to keep."""
         source_outputs = list(self.source.graph.outputs)
         inputs = {value.name for value in self.graph.inputs}
         clash = next((name for name in self.given_outputs if name in inputs), None)
@@ -373,7 +374,7 @@ class _SourceDriver(Driver[_SourceScope]):
 
 
 def _widen_bfloat16(tensor: ir.TensorProtocol, name: str) -> ir.LazyTensor:
-    """A tensor of BFLOAT16 as FLOAT, made as it is read."""
+    """Convert a BFLOAT16 tensor to FLOAT when it is read."""
     return ir.LazyTensor(
         lambda: ir.Tensor(tensor.numpy().astype(np.float32), name=name),
         dtype=ir.DataType.FLOAT,
@@ -391,7 +392,7 @@ def _is_empty(value: Value) -> bool:
 
 
 def _with_inferred_sizes(inferred: ir.Shape | None, expected: ir.Shape) -> ir.Shape:
-    """The promised shape, with sizes that emission knows as numbers where the source has them symbolic."""
+    """Return the declared shape, with inferred numbers in place of symbolic sizes."""
     if inferred is None or len(inferred) != len(expected):
         return expected
     pairs = list(zip(inferred.dims, expected.dims, strict=True))

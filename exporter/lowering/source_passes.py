@@ -19,8 +19,8 @@ def run_source_passes(model: ir.Model, mutations: str) -> None:
     New values of inputs and buffers become its last outputs if `mutations` is `"outputs"`.
 
     Raises:
-        MutationError: inputs or buffers are written to, and `mutations` is `"error"`.
-        GraphError: an in-place operator that cannot be made functional.
+        MutationError: the model writes to inputs or buffers, and `mutations` is `"error"`.
+        GraphError: an in-place operator cannot be made functional.
         OpsettaError: a pass failed, which is a fault of opsetta.
     """
     with faults_of("RemoveInplace"):

@@ -1,4 +1,4 @@
-"""Converts calls of the user's model to graph inputs and graph outputs to results; runs the model eagerly."""
+"""Converts a call of the user's model to graph inputs, and graph outputs to its result; runs it eagerly."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ _NUMERIC = (torch.Tensor, np.ndarray, np.generic, int, float, complex)
 
 
 def flatten(interface: Interface, args: tuple[object, ...], kwargs: Mapping[str, object]) -> list[object]:
-    """The leaves of a call, in the order of the capture.
+    """Flatten the arguments of a call into leaves, in the order of the capture.
 
     Raises:
-        UsageError: the arguments are not those of the example, or differ in structure.
-        OpsettaError: a value is no tensor or number, or not the constant of the capture.
+        UsageError: the arguments have other names or another structure than the example.
+        OpsettaError: an input is not a tensor or number, or a constant differs from the capture's.
     """
     leaves = _leaves(interface, args, dict(kwargs))
     if leaves is None and interface.parameter_names:
-        # The same call may pass an argument by keyword instead of position.
+        # The call may pass by keyword what the example passed by position, or the reverse.
         moved_args, moved_kwargs = _rebind(interface, args, kwargs)
         leaves = _leaves(interface, moved_args, moved_kwargs)
     if leaves is None:
@@ -45,7 +45,7 @@ def flatten(interface: Interface, args: tuple[object, ...], kwargs: Mapping[str,
     for leaf, name, constant in zip(leaves, interface.inputs, interface.constants, strict=True):
         if name is not None and not isinstance(leaf, _NUMERIC):
             raise OpsettaError(f"input '{name}' must be a tensor or a number, not {type(leaf).__name__}")
-        # Comparing tensors would give a tensor, and an unused tensor has no constant to compare with.
+        # Tensors are skipped: an unused tensor has no constant, and comparing tensors gives a tensor.
         if name is None and not isinstance(leaf, torch.Tensor) and leaf != constant:
             raise OpsettaError(
                 f"an argument is {leaf!r}, but the model was captured with the constant {constant!r} "
@@ -55,14 +55,14 @@ def flatten(interface: Interface, args: tuple[object, ...], kwargs: Mapping[str,
 
 
 def input_values(interface: Interface, names: Sequence[str], leaves: Sequence[object]) -> dict[str, object]:
-    """The leaves of a call that are graph inputs, by input name."""
+    """Return the leaves of a call that are graph inputs, by input name."""
     values = [leaf for leaf, name in zip(leaves, interface.inputs, strict=True) if name is not None]
     return dict(zip(names, values, strict=True))
 
 
 def _leaves(interface: Interface, args: tuple[object, ...], kwargs: dict[str, object]) -> list[object] | None:
     specification = interface.input_specification
-    # torch's pytree keeps the order of keyword arguments, but callers may pass them in another one.
+    # pytree keeps the order of keyword arguments, and callers may pass them in any order.
     order = specification.children()[1].context
     if isinstance(order, list) and set(order) == set(kwargs):
         kwargs = {name: kwargs[name] for name in order}
@@ -89,7 +89,7 @@ def _rebind(
 def _describe_differences(
     interface: Interface, args: tuple[object, ...], kwargs: dict[str, object]
 ) -> Iterator[str]:
-    """What a call has that the example's call has not, and the reverse, by the names of the parameters."""
+    """Yield descriptions of how the arguments of a call differ from the example's, by parameter name."""
     names = interface.parameter_names
     positional, keywords = interface.input_specification.children()
     expected = {
@@ -111,7 +111,7 @@ def _describe_differences(
 
 
 def _name_arguments(names: Sequence[str], values: Sequence[Value]) -> dict[str, Value]:
-    """Positional values by the names of their parameters, or by their numbers."""
+    """Map positional values to the names of their parameters; further ones to their numbers from 1 on."""
     return {
         names[index] if index < len(names) else f"{index + 1}": value for index, value in enumerate(values)
     }
@@ -127,7 +127,7 @@ def _describe_structure(structure: pytree.TreeSpec) -> str:
 
 
 def restore(interface: Interface, results: Sequence[torch.Tensor]) -> Any:
-    """Put the graph's outputs into the structure of the model's result."""
+    """Convert the graph's outputs to the model's result: its structure, Python numbers and constants."""
     converted: list[object] = list(results)
     for position in interface.numbers:
         number = results[position]
@@ -150,12 +150,12 @@ def run_eager(
     """Run the model in PyTorch on copies of its arguments and of the buffers that it writes to.
 
     Returns:
-        Its results in the order of the graph's outputs, then the new values of mutated buffers and inputs.
+        The results in the order of the graph's outputs, then the new values of mutated buffers and inputs.
 
     Raises:
         OpsettaError: the model itself fails on these arguments, or returns another number of values.
     """
-    # A model may write to its arguments, and the graph runs on the same ones.
+    # Copied, because a model may write to its arguments, and the graph runs on them too.
     args, keywords = pytree.tree_map(_copy_tensor, (args, dict(kwargs)))
     leaves = pytree.tree_flatten((args, keywords))[0]
     with blame_model():
@@ -178,7 +178,7 @@ def run_eager(
 
 @contextlib.contextmanager
 def blame_model() -> Iterator[None]:
-    """Convert an exception of the user's model to an error that names the model as its cause.
+    """Convert exceptions of the user's model within the context to an error that blames the model.
 
     Raises:
         OpsettaError: the model failed.
@@ -198,12 +198,12 @@ def blame_model() -> Iterator[None]:
 def call_model(
     module: Callable[..., object], mutated: Sequence[str], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[object, dict[str, torch.Tensor]]:
-    """The model's result, and copies of the state that it wrote to; the model itself is not changed."""
+    """Call a model without changing it; return its result, and the state that it wrote to by name."""
     try:
         with torch.no_grad():
             return _call_once(module, mutated, args, kwargs)
     except RuntimeError as error:
-        # A model that computes gradients may rely on autograd, which is on unless something switches it off.
+        # A model that computes gradients may need autograd, so it is tried again with autograd.
         try:
             with torch.enable_grad():
                 result, state = pytree.tree_map_only(
@@ -222,11 +222,11 @@ def _call_once(
     if not isinstance(module, torch.nn.Module):
         with without_fused_attention(), Preserved(module):
             return module(*args, **kwargs), {}
-    # The graph's initializers share the model's memory, so a write to a buffer would change them too.
+    # Copied, because the graph's initializers share memory with the model's buffers.
     state = _copy_state(module, mutated)
     called, prefix = module, ""
     if isinstance(module, torch.nn.DataParallel):
-        # functional_call refuses the wrapper, which puts "module." before the names of the state.
+        # functional_call does not accept the wrapper, which prefixes the names of the state by "module.".
         called, prefix = module.module, "module."
     inner = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     with without_fused_attention(), Preserved(module), gradients_kept(module):
@@ -239,16 +239,16 @@ def _call_script(
     args: tuple[object, ...],
     kwargs: dict[str, object],
 ) -> tuple[object, dict[str, torch.Tensor]]:
-    """Call a TorchScript module, which cannot be called with other state, and restore its state."""
+    """Call a TorchScript module and restore its state; `functional_call` does not support such modules."""
     with preserve_state(module, frozenset(mutated)):
-        # A result may be a view of state that is restored afterwards.
+        # Copied, because a result may be a view of state that is restored afterwards.
         result = pytree.tree_map(_copy_tensor, module(*args, **kwargs))
         tensors = tensors_of(module)
         return result, {name: tensors[name].detach().clone() for name in mutated if name in tensors}
 
 
 def _copy_state(module: torch.nn.Module, mutated: Sequence[str]) -> dict[str, torch.Tensor]:
-    """Copies of the buffers, and of the parameters that the model writes to."""
+    """Copy the buffers, and the parameters that the model writes to."""
     state = {name: buffer.clone() for name, buffer in module.named_buffers()}
     for name, parameter in module.named_parameters():
         if name in mutated:

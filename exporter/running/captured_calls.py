@@ -1,4 +1,4 @@
-"""`CapturedCalls`: calls of a captured PyTorch model, to run it in eager PyTorch beside its ONNX models."""
+"""`CapturedCalls`: runs a captured model in eager PyTorch, to compare with its ONNX models."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..captured_graph.capture import Capture, Interface
 
 
 class CapturedCalls:
-    """The arguments of calls of a captured model, and its results in eager PyTorch.
+    """Prepares the arguments of calls of a captured model, and runs it in eager PyTorch.
 
     Attributes:
         capture: the captured model.
@@ -24,7 +24,7 @@ class CapturedCalls:
 
     @property
     def interface(self) -> Interface:
-        """The interface with torch's tree structures, which the interface of a file does not have."""
+        """The interface with torch's pytree structures; a file has only descriptions of them."""
         from .torch_structures import callable_interface
 
         if self._interface is None:
@@ -33,7 +33,7 @@ class CapturedCalls:
 
     @property
     def obstacle(self) -> str:
-        """The reason why there is no PyTorch model to compare with; empty if there is one."""
+        """The reason why there is no PyTorch model to compare with; "" if there is one."""
         if self.capture.interface.input_specification is None:
             return (
                 "this program has no PyTorch model to compare with: call it, and compare the results yourself"
@@ -43,10 +43,10 @@ class CapturedCalls:
         return ""
 
     def check_comparable(self) -> None:
-        """Refuse to compare a model from a file of another framework.
+        """Refuse a program from a file of another framework, which has no PyTorch model.
 
         Raises:
-            OpsettaError: there is no PyTorch model.
+            OpsettaError: the program has no PyTorch model.
         """
         if self.capture.interface.input_specification is None:
             raise OpsettaError(self.obstacle)
@@ -54,10 +54,10 @@ class CapturedCalls:
     def arguments(
         self, args: tuple[object, ...] | None, kwargs: Mapping[str, object] | None
     ) -> tuple[tuple[object, ...], dict[str, object]]:
-        """The arguments of a call; by default the example of the capture.
+        """Return the arguments of a call as (tuple, dict); by default the example of the capture.
 
         Raises:
-            OpsettaError: none are given, and there is no example.
+            OpsettaError: no arguments are passed, and there is no example.
         """
         if args is None and kwargs is None:
             if self.capture.example is None:
@@ -71,10 +71,10 @@ class CapturedCalls:
     def input_values(
         self, names: Sequence[str], args: tuple[object, ...], kwargs: Mapping[str, object]
     ) -> tuple[list[object], dict[str, object]]:
-        """The flat arguments of a call, and those that are graph inputs, by the names of the inputs.
+        """Return the flattened arguments of a call, and those of them that are graph inputs, by input name.
 
         Raises:
-            OpsettaError: they do not have the structure of the example.
+            OpsettaError: the arguments do not have the structure of the example.
         """
         from . import calls
 
@@ -82,10 +82,10 @@ class CapturedCalls:
         return leaves, calls.input_values(self.interface, names, leaves)
 
     def eager_results(self, args: tuple[object, ...], kwargs: Mapping[str, object]) -> list[object]:
-        """The results of the model in eager PyTorch, in the order of the graph's outputs.
+        """Run the model in eager PyTorch; return its results in the order of the graph's outputs.
 
         Raises:
-            OpsettaError: there is no model, or it fails on the arguments.
+            OpsettaError: there is no model, or the model fails on the arguments.
         """
         from . import calls
 
@@ -104,8 +104,8 @@ class CapturedCalls:
             self.eager_results(*self.capture.example)
         except OpsettaError as error:
             cause = error.__cause__
-            # Without a cause, the model ran, and its results cannot be compared. Where an operator has no
-            # kernel for this device, the model may run on another one.
+            # Without a cause, the model ran but its results cannot be compared. "Could not run" means that
+            # an operator has no kernel for this device; the model may run on another device.
             if cause is not None and not str(cause).startswith("Could not run"):
                 raise CaptureError(
                     "the model fails in PyTorch itself on the example arguments\n"
@@ -114,12 +114,12 @@ class CapturedCalls:
                 ) from cause
 
     def _weights(self) -> contextlib.AbstractContextManager[None]:
-        """The model with its weights, while it runs."""
+        """Attach the model's weights from files within the context, if they are in files."""
         stored = self.capture.weights
         return contextlib.nullcontext() if stored is None else stored.attach(convert_all=True)
 
     def module(self) -> Callable[..., object]:
-        """The user's model, or the module of its ExportedProgram.
+        """Return the user's model, or the module of the captured ExportedProgram.
 
         Raises:
             OpsettaError: there is no model.

@@ -12,16 +12,14 @@ from .input_sizes import shape_of, sizes_of_session
 
 @functools.cache
 def checked_session_class() -> type:
-    """The class `CheckedSession`. A function, because onnxruntime is imported at first use only."""
+    """Make the class `CheckedSession`, in a function to import onnxruntime only at the first use."""
     import onnxruntime
 
     class CheckedSession(onnxruntime.InferenceSession):  # type: ignore[misc]
         """A session whose `run`, `run_async` and `run_with_ort_values` check the sizes of inputs first.
 
-        Sizes of an IOBinding are not checked.
-
-        Raises:
-            DimensionError: in these methods; the model is not valid for a size.
+        These methods raise DimensionError if the model is not valid for a size. Sizes of an IOBinding are not
+        checked.
         """
 
         def __init__(self, *args: object, **kwargs: object) -> None:
@@ -51,7 +49,7 @@ def checked_session_class() -> type:
 
         def _check(self, feed: object) -> None:
             inputs = self._model_inputs
-            # onnxruntime refuses other names and values itself.
+            # onnxruntime itself refuses missing or wrong inputs.
             if isinstance(feed, Mapping) and feed.keys() >= set(inputs.names):
                 inputs.check_sizes({name: _shape(feed[name]) for name in inputs.names})
 
@@ -59,7 +57,7 @@ def checked_session_class() -> type:
 
 
 def _shape(value: object) -> Sequence[int] | None:
-    """The shape of an array, a nested list or an onnxruntime value; None for what has none."""
+    """Return the shape of an array, a nested list or an onnxruntime tensor; None for other values."""
     if isinstance(value, (list, tuple)):
         try:
             return np.shape(value)

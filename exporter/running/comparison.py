@@ -21,16 +21,17 @@ from .random_inputs import random_inputs
 from .session import OpenSession, as_python, open_session, session_options
 
 _HEAD = 512
-"""Bytes that tell a binary file from a text."""
+"""How many bytes are read to tell a binary file from a text."""
 
 
 @dataclasses.dataclass(frozen=True)
 class OutputDifference:
-    """The largest differences of one output over all seeds; they are None if shapes or types differ.
+    """The largest differences of one output over all seeds.
 
     Attributes:
         name: the output's name in the first file.
-        reason: why there are no numbers.
+        absolute, relative: the differences; None if shapes or types differ.
+        reason: why the differences are None.
     """
 
     name: str
@@ -41,12 +42,12 @@ class OutputDifference:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """Two files side by side.
+    """The result of comparing two files.
 
     Attributes:
-        files: what `files.summary` says of each.
-        latency: medians in milliseconds of each file, by "all" and "none" for onnxruntime's optimizations.
-        outputs: the differences by output, in order.
+        files: the description of each file by `files.summary`.
+        latency: the median of each file in milliseconds, by onnxruntime's optimizations: "all" or "none".
+        outputs: the differences of each output, in order.
     """
 
     files: tuple[dict[str, Any], dict[str, Any]]
@@ -68,8 +69,8 @@ def compare_files(
     Sessions have one thread. Runs of both files alternate, so that changes of the machine's load affect both.
 
     Args:
-        runs: measured runs of each file at each level; 0 measures nothing.
-        seeds: one random input for each.
+        runs: the number of measured runs of each file at each level; 0 measures nothing.
+        seeds: the seeds of the random inputs.
         dimensions: sizes of named dimensions; for others, 2 or the next size for which the first file is
             valid.
         trusted: see `opsetta.load`.
@@ -99,7 +100,7 @@ def compare_files(
     outputs: tuple[OutputDifference, ...] = ()
     for level in ("all", "none"):
         sessions = [_session(model, path, level) for model, path in zip(models, paths, strict=True)]
-        # Results are compared once, as users run the files.
+        # Results are compared only with optimizations, because users run the files so.
         if level == "all":
             outputs = _differences(sessions, feeds)
         if runs:
@@ -108,7 +109,7 @@ def compare_files(
 
 
 def _match_inputs(files: tuple[dict[str, Any], dict[str, Any]], paths: tuple[str, str]) -> dict[str, str]:
-    """The names of the second file's inputs by those of the first."""
+    """Map the names of the first file's inputs to those of the second: by name, else in order."""
     first_names, second_names = ([entry["name"] for entry in file["inputs"]] for file in files)
     for side in ("inputs", "outputs"):
         a, b = (len(file[side]) for file in files)
@@ -124,7 +125,7 @@ def _match_inputs(files: tuple[dict[str, Any], dict[str, Any]], paths: tuple[str
 
 
 def _loadable(path: str, trusted: bool) -> str | bytes:
-    """The path of a binary file; the contents of a text, which onnxruntime does not read, as a binary."""
+    """Return the path of a binary file; the binary message of a text file, which onnxruntime cannot read."""
     with open_regular(path) as file:
         if form_of(file.read(_HEAD)) == "binary":
             return path
@@ -133,7 +134,7 @@ def _loadable(path: str, trusted: bool) -> str | bytes:
 
 
 def _session(model: str | bytes, path: str, level: str) -> OpenSession:
-    # Threads would make latencies depend on the load of the machine.
+    # One thread, because latencies with more would depend on the load of the machine.
     options = session_options(threads=1)
     import onnxruntime
 
@@ -143,11 +144,11 @@ def _session(model: str | bytes, path: str, level: str) -> OpenSession:
 
 
 Feeds = tuple[Mapping[str, object], Mapping[str, object]]
-"""The same values as inputs of both files."""
+"""The same values by the input names of both files."""
 
 
 def _medians(sessions: Sequence[OpenSession], feeds: Feeds, runs: int) -> tuple[float, float]:
-    """The medians of alternating runs in milliseconds; the first run of each is not counted."""
+    """Return the medians of alternating runs in milliseconds; the first run of each is not counted."""
     seconds: tuple[list[float], list[float]] = ([], [])
     for run in range(runs + 1):
         for session, feed, durations in zip(sessions, feeds, seconds, strict=True):
@@ -185,7 +186,7 @@ def _larger_difference(before: OutputDifference | None, after: OutputDifference)
 
 
 def _difference(name: str, a: object, b: object) -> OutputDifference:
-    """The differences of two results; equal infinities and NaN are no difference."""
+    """Compute the differences of two results; equal infinities, or NaN in both, are no difference."""
     if not isinstance(a, np.ndarray) or not isinstance(b, np.ndarray):
         is_equal = type(a) is type(b) and str(a) == str(b)
         return (
@@ -204,7 +205,7 @@ def _difference(name: str, a: object, b: object) -> OutputDifference:
     equal = (first == second) | (np.isnan(first) & np.isnan(second))
     with np.errstate(invalid="ignore", divide="ignore"):
         absolute = np.where(equal, 0.0, np.abs(first - second))
-        # Divide by a positive number even where the first file has 0.
+        # The maximum avoids a division by 0.
         relative = np.where(equal, 0.0, absolute / np.maximum(np.abs(first), np.finfo(np.float32).tiny))
     absolute, relative = (np.where(np.isnan(x), np.inf, x) for x in (absolute, relative))
     return OutputDifference(name, float(absolute.max(initial=0.0)), float(relative.max(initial=0.0)))

@@ -30,9 +30,9 @@ def verify_file(
 ) -> VerificationReport:
     """Run a file in onnxruntime and its model in PyTorch, and compare the results.
 
-    If all keyword arguments have names of inputs, the tensors go to the inputs by name, else in order. The
-    file's outputs are the flattened result, in order. Further outputs (new values of buffers) are not
-    compared.
+    Keyword arguments are matched to inputs by name if all of them are tensors with names of inputs; else all
+    tensors are matched in order. The file's outputs must be the flattened result, in order. Further outputs
+    (new values of buffers) are not compared.
 
     Args:
         trusted: see `opsetta.load`.
@@ -60,7 +60,7 @@ def eager_results(
     args: tuple[object, ...],
     kwargs: Mapping[str, object],
 ) -> list[object]:
-    """The flattened result of a PyTorch model on copies of its arguments.
+    """Run a PyTorch model on copies of its arguments, and return the flattened result without None.
 
     Raises:
         OpsettaError: the model itself fails on these arguments.
@@ -79,7 +79,7 @@ def eager_results(
 def _values_by_name(
     names: list[str], args: tuple[object, ...], kwargs: Mapping[str, object]
 ) -> dict[str, object]:
-    """The leaves of the call by the file's input names."""
+    """Match the leaves of a call to the file's input names; see `verify_file`."""
     by_name = {name: value for name, value in kwargs.items() if name in names}
     if len(by_name) == len(kwargs) and all(isinstance(value, torch.Tensor) for value in by_name.values()):
         unbound_names = [name for name in names if name not in by_name]
@@ -88,7 +88,7 @@ def _values_by_name(
         by_name, unbound_names, leaves = {}, names, pytree.tree_leaves((args, dict(kwargs)))
     tensors: list[object] = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
     if len(tensors) != len(unbound_names):
-        # Python numbers are inputs if they were captured as dynamic.
+        # Python numbers may be inputs too, if they were captured as dynamic.
         tensors = [leaf for leaf in leaves if isinstance(leaf, (torch.Tensor, int, float))]
     if len(tensors) != len(unbound_names):
         raise OpsettaError(

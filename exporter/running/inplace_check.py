@@ -1,9 +1,9 @@
 """Proves that the in-place annotations of a file are safe, or lists the unsafe ones with reasons.
 
-The model is run on an abstract memory. Every value is in a block; every operator puts its outputs into new
-blocks, into blocks of its inputs (views, values passed by reference), or into the block that its annotation
-names. Writing to a block overwrites every other value in it, and an overwritten value must never be read.
-Using every annotation is the worst case: a runtime that ignores some shares less memory.
+The model is simulated on abstract memory blocks. Every operator puts its outputs into new blocks, into blocks
+of its inputs (views, values passed by reference), or into the block that its annotation names. Writing to a
+block overwrites every other value in it, and an overwritten value must never be read. The simulation uses
+every annotation, which is the worst case: a runtime that ignores some shares less memory.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from ..lowering.inference import InferenceError, infer_shapes
 
 _PAIR = re.compile(r"(0|[1-9][0-9]{0,8}):(0|[1-9][0-9]{0,8})")
 _LARGE = 1024
-"""Initializers of at least this many bytes do not determine shapes."""
+"""Larger initializers (in bytes) are dropped before shape inference, because they determine no shapes."""
 
 _Graph = onnx.GraphProto | onnx.FunctionProto
 
@@ -48,7 +48,7 @@ def check_inplace(
         The number of annotations.
 
     Raises:
-        AnnotationError: annotations are unsafe, unproven, or malformed; lists all of them.
+        AnnotationError: annotations are unsafe, unproven, or malformed; the error lists all of them.
         ModelFileError: the file cannot be read, or its graph is malformed: a value is undefined or defined
             twice, or sizes and types contradict each other.
     """
@@ -59,7 +59,7 @@ def check_inplace(
         proto = ir.to_proto(model)
     else:
         proto = onnx.ModelProto()
-        # Inference and the removal of weights would change the caller's message.
+        # Copied, because inference and the removal of weights would change the caller's message.
         proto.CopyFrom(model)
     if not any(_annotations(node) for graph in all_graphs(proto) for node in graph.node):
         return 0
@@ -78,7 +78,7 @@ def _annotations(node: onnx.NodeProto) -> list[tuple[str, str]]:
 
 
 def _with_types(model: onnx.ModelProto, bounds: Bounds) -> onnx.ModelProto:
-    """The model with inferred types, without the contents of its weights."""
+    """Infer the types of a model, after removing the contents of its large weights."""
     for graph in all_graphs(model):
         for tensor in graph.initializer if isinstance(graph, onnx.GraphProto) else ():
             if tensor.ByteSize() > _LARGE:
@@ -89,14 +89,14 @@ def _with_types(model: onnx.ModelProto, bounds: Bounds) -> onnx.ModelProto:
     try:
         return infer_shapes(model, strict=True, bounds=bounds)
     except (InferenceError, ValueError) as error:
-        # An error about the graph itself is more helpful.
+        # The simulation may raise an error that names the malformed value, which is more helpful.
         _Simulation(model).run()
         raise ModelFileError(f"the model is not valid: {' '.join(str(error).split())}") from None
 
 
 @dataclasses.dataclass(eq=False)
 class _Annotation:
-    """One annotated node, and the reason why its annotation is unsafe, if known."""
+    """An annotated node, and the reason why its annotation is unsafe; "" if none was found."""
 
     node: str
     text: str
@@ -114,10 +114,10 @@ class _MemoryBlock:
     """A piece of memory.
 
     Attributes:
-        depth: the depth of the outermost graph that it belongs to.
-        protection: the reason why it must not be written, or None.
-        values: the values in it that have not been overwritten.
-        merged: the block that represents both, if this one may be the same memory.
+        depth: the nesting depth of the outermost graph that uses the block.
+        protection: the reason why the block must not be written; "" if it may.
+        values: the values in the block that have not been overwritten.
+        merged: the block that represents both, because this one may be the same memory; None if not merged.
     """
 
     depth: int
@@ -128,7 +128,7 @@ class _MemoryBlock:
 
 @dataclasses.dataclass(eq=False)
 class _Value:
-    """A value: its name, its stated type, and the annotation that overwrote it, if any."""
+    """A value: its name, declared type, block, and the annotation that overwrote it, if any."""
 
     name: str
     type: onnx.TypeProto | None
@@ -139,7 +139,7 @@ class _Value:
     def block(self) -> _MemoryBlock:
         block = self.stored_block
         while block.merged is not None:
-            # Shortens the path for later look-ups, which makes many merges nearly linear.
+            # Path compression (union-find): keeps many merges nearly linear.
             if block.merged.merged is not None:
                 block.merged = block.merged.merged
             block = block.merged
@@ -169,7 +169,7 @@ def _names(values: Iterable[onnx.ValueInfoProto | str]) -> list[str]:
 
 
 def _constants(graph: _Graph) -> dict[str, onnx.TypeProto]:
-    """The initializers of a graph, with their types."""
+    """Return the types of a graph's initializers by name."""
     if isinstance(graph, onnx.FunctionProto):
         return {}
     dense = {t.name: onnx.helper.make_tensor_type_proto(t.data_type, t.dims) for t in graph.initializer}
@@ -178,7 +178,7 @@ def _constants(graph: _Graph) -> dict[str, onnx.TypeProto]:
 
 
 def _types(graph: _Graph) -> dict[str, onnx.TypeProto]:
-    """The stated types of a graph's own values."""
+    """Return the declared types of a graph's values by name, without those of enclosing graphs."""
     stated = [*graph.value_info]
     if isinstance(graph, onnx.GraphProto):
         stated += [*graph.input, *graph.output]
@@ -190,7 +190,7 @@ def _label(node: onnx.NodeProto) -> str:
 
 
 def _parse_pairs(texts: list[str]) -> tuple[list[tuple[int, int]], str]:
-    """The pairs of output and input in an annotation, or a message if it is malformed."""
+    """Parse the (output, input) pairs of an annotation; the second item is a message if it is malformed."""
     if len(texts) > 1:
         return [], "it occurs twice"
     matches = [_PAIR.fullmatch(pair_text) for pair_text in texts[0].split(",")]
@@ -218,7 +218,7 @@ def _merge(values: Sequence[_Value | None], depth: int) -> None:
     blocks = list({id(v.block): v.block for v in values if v is not None}.values())
     if not blocks:
         return
-    # Moving the smaller lists into the largest keeps the total time near linear.
+    # Union by size: moving smaller lists into the largest keeps the total time near linear.
     blocks.sort(key=lambda block: -len(block.values))
     first = blocks[0]
     for block in blocks[1:]:
@@ -229,7 +229,7 @@ def _merge(values: Sequence[_Value | None], depth: int) -> None:
 
 
 class _Simulation:
-    """A run of a model on an abstract memory."""
+    """Simulates a model on abstract memory blocks."""
 
     def __init__(self, model: onnx.ModelProto):
         self._model = model
@@ -244,7 +244,7 @@ class _Simulation:
         return len(self._annotations)
 
     def run(self) -> list[_Annotation]:
-        """Run the model; return every annotation in the order of the file."""
+        """Simulate the model; return every annotation in the order of the file."""
         for body in (self._model.graph, *self._model.functions):
             imports = self._model.opset_import if isinstance(body, onnx.GraphProto) else body.opset_import
             self._opset = next((e.version for e in imports if e.domain in ("", "ai.onnx")), 0)
@@ -254,10 +254,10 @@ class _Simulation:
     def _run_graph(
         self, graph: _Graph, actuals: Sequence[_Value | None]
     ) -> tuple[list[_Value], list[_Value]]:
-        """Run a graph or a function; return its inputs and outputs.
+        """Simulate a graph or a function; return its inputs and outputs.
 
         Args:
-            actuals: the values bound to its inputs, by position; other inputs belong to the caller.
+            actuals: the values bound to its inputs, by position; None for an input that gets new values.
         """
         types = _types(graph)
         scope: dict[str, _Value] = {}
@@ -309,7 +309,7 @@ class _Simulation:
         return node.domain in domains and (node.domain, node.op_type) not in self._functions
 
     def _place(self, node: onnx.NodeProto, inputs: list[_Value | None], outputs: list[_Value]) -> None:
-        """Run the node's sub-graphs, and put its outputs into blocks of its inputs that they may share."""
+        """Simulate a node's sub-graphs, and put its outputs into the blocks of inputs that they may share."""
         depth, name = len(self._scopes), node.op_type
         blocks = subgraphs(node)
         if self._is_standard(node) and name in memory_sharing.CONTROL_FLOW:
@@ -342,7 +342,7 @@ class _Simulation:
     def _apply_annotation(
         self, node: onnx.NodeProto, inputs: list[_Value | None], outputs: list[_Value]
     ) -> None:
-        """Check a node's annotation as far as this node decides, and apply it."""
+        """Check a node's annotation as far as this node can tell, and overwrite the named inputs."""
         entries = _annotations(node)
         texts = [text for key, text in entries if key == MAY_OVERWRITE]
         if any(text != "true" for key, text in entries if key == INPLACE):
@@ -373,7 +373,7 @@ class _Simulation:
         inputs: list[_Value | None],
         outputs: list[_Value],
     ) -> str:
-        """The reason why an output must not overwrite an input even if nothing reads the input later."""
+        """Return why an output must not overwrite an input even if nothing reads it later; "" if it may."""
         value = inputs[position]
         assert value is not None
         if self._opset < memory_sharing.FIRST_OPSET:
@@ -383,7 +383,7 @@ class _Simulation:
         if not self._is_standard(node, ("", "ai.onnx")) or output != 0 or position not in positions:
             return f"{node.op_type} is not known to write output {output} over input {position}"
         other_inputs = {i: v for i, v in enumerate(inputs) if v is not None and v is not value}
-        # A kernel that writes one element before it reads another would read what it wrote.
+        # A kernel that writes some elements before it reads others would read its own results.
         is_read_twice = sum(v is value for v in inputs) > 1 and not memory_sharing.allows_twice(node.op_type)
         if is_read_twice or any(v.block is value.block for v in other_inputs.values()):
             return f"another input may lie in the memory of '{value.name}'"
@@ -397,7 +397,7 @@ class _Simulation:
             return f"it is not proven that '{value.name}' has the size of '{result.name}'"
         if value.block.protection:
             return f"'{value.name}' is, or may share memory with, {value.block.protection}"
-        # A body runs again, or not at all, and the outer graph reads the value afterwards.
+        # A body may run again or not at all, and outer graphs may read the value afterwards.
         if value.block.depth < len(self._scopes):
             return f"'{value.name}' is, or may share memory with, a value of an outer graph"
         return ""

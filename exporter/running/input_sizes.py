@@ -1,6 +1,6 @@
 """`InputSizes`: the sizes for which a model is valid, and the check of a call's shapes.
 
-Imports neither onnx nor onnx-ir, so that a session opens with onnxruntime alone.
+Imports neither onnx nor onnx-ir, so that a session needs only onnxruntime.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 PRODUCER = "opsetta"
 TENSOR = re.compile(r"tensor\((\w+)\)")
-"""The type of a tensor by onnxruntime's name."""
+"""Matches onnxruntime's name of a tensor type, such as `tensor(float16)`."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,11 +29,12 @@ class DeclaredInput:
     """An input as a model declares it.
 
     Attributes:
-        name: its name.
-        dtype: its element type; None if it is unknown, or if the input is no tensor.
-        shape: sizes, names of dimensions or expressions of them, or None; None if the rank is unknown.
-        is_tensor: whether it is a tensor, not a sequence, map or optional.
-        is_optional: whether the model has a value for it.
+        name: the name of the input.
+        dtype: the element type; None if it is unknown, or if the input is not a tensor.
+        shape: for each axis its size, the name or expression of a dimension, or None if unknown; None if the
+            rank is unknown.
+        is_tensor: whether the input is a tensor, not a sequence, map or optional.
+        is_optional: whether a caller may omit the input, because the model has a default value.
     """
 
     name: str
@@ -46,14 +47,13 @@ class DeclaredInput:
 class InputSizes:
     """The inputs of a model, and the sizes for which it is valid.
 
-    Equal names of dimensions must have equal sizes, and `2*n` must be twice `n`, only in models that opsetta
-    wrote. Other exporters write names that say less: optimum writes `past_sequence_length + 1` for a mask of
-    any length.
+    Only in models that opsetta wrote must dimensions with equal names have equal sizes, and `2*n` be twice
+    `n`. In other files names mean less: optimum writes `past_sequence_length + 1` for a mask of any length.
 
     Attributes:
         declared: the inputs by name, in order.
-        names: names of the inputs that a caller has to pass.
-        sizes: the check of sizes; None if sizes are restricted by the declared shapes only.
+        names: the names of the inputs that a caller must pass.
+        sizes: the check of sizes; None if only the declared numbers restrict sizes.
 
     Args:
         declared: the inputs in order.
@@ -70,7 +70,7 @@ class InputSizes:
         self.declared = {entry.name: entry for entry in declared}
         self.names = [entry.name for entry in declared if not entry.is_optional]
         self.sizes: SizeCheck | None = None
-        # See the class: equal names in files of other exporters need not mean equal sizes.
+        # In files of other exporters equal names need not mean equal sizes; see the class.
         if producer == PRODUCER or DIMENSIONS in metadata:
             checked = [entry for entry in declared if not entry.is_optional]
             self.sizes = SizeCheck([(entry.name, entry.shape or ()) for entry in checked], metadata)
@@ -79,10 +79,10 @@ class InputSizes:
         """Refuse shapes for which the model is not valid.
 
         Args:
-            shapes: by input name; None for an input that is no tensor.
+            shapes: the shapes by input name; None for an input that is not a tensor.
 
         Raises:
-            DimensionError: a size is not the declared one, or outside of its dimension's range.
+            DimensionError: a size differs from the declared one, or violates a restriction.
         """
         for name, shape in shapes.items():
             _check_shape(self.declared[name], shape)
@@ -91,7 +91,7 @@ class InputSizes:
 
 
 def sizes_of_session(session: onnxruntime.InferenceSession) -> InputSizes:
-    """The inputs of an `onnxruntime.InferenceSession`, without their element types."""
+    """Return the inputs of an `onnxruntime.InferenceSession`, without their element types."""
     declared = [
         DeclaredInput(entry.name, None, tuple(entry.shape) or None, TENSOR.fullmatch(entry.type) is not None)
         for entry in session.get_inputs()
@@ -101,7 +101,7 @@ def sizes_of_session(session: onnxruntime.InferenceSession) -> InputSizes:
 
 
 def shape_of(value: object) -> Sequence[int] | None:
-    """The shape of a value that `ModelInputs.feed` returned; None if it is no tensor."""
+    """Return the shape of a value that `ModelInputs.feed` returned; None if it is not a tensor."""
     import onnxruntime
 
     if isinstance(value, np.ndarray):
@@ -117,7 +117,7 @@ def _check_shape(declared: DeclaredInput, shape: Sequence[int] | None) -> None:
     remedy = ""
     if len(declared.shape) == len(shape):
         for dim, size in zip(declared.shape, shape, strict=True):
-            # A negative size in a file stands for an unknown one.
+            # A negative size in a file means unknown.
             if type(dim) is int and 0 <= dim != size:
                 break
         else:

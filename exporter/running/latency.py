@@ -1,4 +1,4 @@
-"""The time that a model takes to run in onnxruntime."""
+"""Measures the time that a model takes to run in onnxruntime."""
 
 from __future__ import annotations
 
@@ -15,9 +15,11 @@ _LEAST_RUNS = 3
 
 
 def median_seconds(model: ir.Model, feed: Mapping[str, object], runs: int, budget: float = math.inf) -> float:
-    """The median time of some runs on one thread; one more run comes first and is not counted.
+    """Return the median time in seconds of runs on one thread, after one run that is not counted.
 
     Args:
+        feed: the inputs by name.
+        runs: the number of measured runs.
         budget: seconds after which no further run begins, once three are done.
 
     Raises:

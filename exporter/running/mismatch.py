@@ -1,4 +1,4 @@
-"""Finds the first node outside tolerance: runs both sides once and compares intermediate results."""
+"""Finds the first node outside tolerance: runs PyTorch and ONNX once and compares intermediate results."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Mismatch:
     """The first source node whose result is outside tolerance.
 
     Attributes:
-        node: name of the source node.
-        operator: qualified name with overload, `aten::conv2d.default`.
-        module: path of the user's module.
-        report: the error of its result.
+        node: the name of the source node.
+        operator: the qualified name of its operator with overload, `aten::conv2d.default`.
+        module: the path of the user's module that called it.
+        report: the error of the node's result.
     """
 
     node: str
@@ -43,7 +43,7 @@ class Mismatch:
 
 
 def comparable(source: ir.Model) -> list[ir.Value]:
-    """The tensors of a source graph that can become further outputs."""
+    """Return the tensors of a source graph that can be added as outputs to compare them."""
     return [
         value
         for node in source.graph
@@ -61,9 +61,9 @@ def locate(
     rtol: float | None,
     atol: float | None,
 ) -> Mismatch | None:
-    """The first mismatch of a lowered capture in the order of its source nodes, or None.
+    """Return the first mismatch of a lowered capture in the order of its source nodes, or None.
 
-    Arguments are those of `node_errors`.
+    The arguments are those of `node_errors`.
     """
     for node, _, report in node_errors(capture, model, compared_values, leaves, feed, rtol, atol):
         if not report.within_tolerance:
@@ -81,12 +81,12 @@ def node_errors(
     rtol: float | None = None,
     atol: float | None = None,
 ) -> Iterator[tuple[ir.Node, ir.Value, OutputReport]]:
-    """The errors of intermediate results, in the order of the source nodes.
+    """Compare intermediate results, in the order of the source nodes.
 
     Args:
-        model: the capture at an opset, with `compared_values` as its last outputs.
-        leaves: the flat arguments of the call.
-        feed: the same by the names of the model's inputs.
+        model: the lowered capture, with `compared_values` as its last outputs.
+        leaves: the flattened arguments of the call.
+        feed: the same arguments by the names of the model's inputs.
 
     Yields:
         The source node, its result in the source graph, and the error.
@@ -97,7 +97,7 @@ def node_errors(
         for value, result in pairs:
             if value not in actual or not isinstance(result, torch.Tensor):
                 continue
-            # Intermediate complex numbers are real pairs here, and are compared as such.
+            # The ONNX model has complex intermediate results as real pairs.
             result = torch_values.as_real(result)
             yield (
                 node,
@@ -109,7 +109,7 @@ def node_errors(
 def _eager_results(
     capture: Capture, leaves: Sequence[object]
 ) -> Iterator[tuple[ir.Node, Iterable[tuple[ir.Value, object]]]]:
-    """The results of a captured graph's nodes in PyTorch, in order."""
+    """Run a captured graph in PyTorch; yield each source node with pairs of (value, result)."""
     if capture.exported is None:
         # Without an ExportedProgram, run the source graph.
         input_leaves = [
@@ -122,14 +122,14 @@ def _eager_results(
         for node, results in source_execution.run(capture.source.graph, inputs):
             yield node, zip(node.outputs, results, strict=True)
         return
-    # The recorder follows the exported graph, whose nodes have other names than the source graph's.
+    # Results are mapped to source values, because the exported graph's nodes have other names.
     eager = dict(_recorded_results(capture, leaves))
     for node in capture.source.graph:
         yield node, [(value, eager[value]) for value in node.outputs if value in eager]
 
 
 class _ResultRecorder(torch.fx.Interpreter):
-    """Runs a captured graph and copies every result when it is made."""
+    """Runs a captured graph and copies every result at once, before a later node may write to it."""
 
     def __init__(self, module: torch.fx.GraphModule):
         super().__init__(module, garbage_collect_values=False)
@@ -151,7 +151,7 @@ def _recorded_results(capture: Capture, leaves: Sequence[object]) -> Iterator[tu
     inputs = []
     for specification in exported.graph_signature.input_specs:
         item = next(users) if specification.target is None else state[specification.target]
-        # In-place operators of the graph must not change the caller's tensors or the weights.
+        # Copied, because in-place operators of the graph would change the caller's tensors or the weights.
         inputs.append(item.detach().clone() if isinstance(item, torch.Tensor) else item)
     recorder = _ResultRecorder(exported.graph_module)
     with torch.no_grad():

@@ -1,7 +1,6 @@
 """`ModelInputs`: binds the arguments of a call to a model's inputs, converts and checks them.
 
-Everything that runs a file passes its arguments through here, so that the same arguments are accepted and
-refused everywhere.
+All code that runs a model uses this, so that the same arguments are accepted and refused everywhere.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 Feed: TypeAlias = dict[str, RuntimeValue]
-"""Checked values by input name, as onnxruntime takes them."""
+"""Checked values by input name, in the types that onnxruntime accepts."""
 _MOST_LISTED = 20
 
 
@@ -34,18 +33,18 @@ def inputs_of_model(
     values: Iterable[ir.Value] | None = None,
     metadata: Mapping[str, str] | None = None,
 ) -> ModelInputs:
-    """The inputs of a model in memory.
+    """Return the inputs of a model in memory.
 
     Args:
         values: the inputs that a caller feeds; by default all.
-        metadata: instead of the model's, that of the source graph that it was lowered from.
+        metadata: the metadata to use instead of the model's, such as that of its source graph.
     """
     carried = carried_by(model)
     stored = {*model.graph.initializers, *carried.inputs}
     declared = []
     for value in model.graph.inputs if values is None else values:
         name = value.name or ""
-        # Types that onnx-ir cannot represent are left out of the graph in memory.
+        # A type that onnx-ir cannot represent is kept in `carried.types`, and is not a tensor.
         is_tensor = isinstance(value.type, ir.TensorType) or (
             value.type is None and name not in carried.types
         )
@@ -56,7 +55,7 @@ def inputs_of_model(
 
 
 def inputs_of_message(model: onnx.ModelProto, omitted: Collection[str] = ()) -> ModelInputs:
-    """The inputs of a model file's message, without those of these names."""
+    """Return the inputs of a model message, without those named in `omitted`."""
     graph = model.graph
     stored = {tensor.name for tensor in graph.initializer}
     stored |= {tensor.values.name for tensor in graph.sparse_initializer}
@@ -79,13 +78,13 @@ def inputs_of_message(model: onnx.ModelProto, omitted: Collection[str] = ()) -> 
 
 
 def inputs_of_session(session: onnxruntime.InferenceSession) -> ModelInputs:
-    """The inputs of an `onnxruntime.InferenceSession`.
+    """Return the inputs of an `onnxruntime.InferenceSession`.
 
-    onnxruntime does not distinguish scalars from tensors of unknown rank.
+    Scalars count as tensors of unknown rank, because onnxruntime does not distinguish the two.
     """
     declared = []
     required = session.get_inputs()
-    # Inputs for which the model has values.
+    # Overridable initializers are inputs with a default value.
     for entry in (*required, *session.get_overridable_initializers()):
         is_tensor = TENSOR.fullmatch(entry.type) is not None
         dtype, shape = element_type_of(entry.type), tuple(entry.shape) or None
@@ -95,7 +94,7 @@ def inputs_of_session(session: onnxruntime.InferenceSession) -> ModelInputs:
 
 
 def element_type_of(name: str) -> ir.DataType | None:
-    """The element type of a type by onnxruntime's name, `tensor(float16)`; None for other types."""
+    """Return the element type of an onnxruntime type name, `tensor(float16)`; None for other types."""
     tensor = TENSOR.fullmatch(name)
     return None if tensor is None else ir.DataType.__members__.get(tensor[1].upper())
 
@@ -107,21 +106,22 @@ def _dims(shape: ir.Shape | None) -> tuple[int | str | None, ...] | None:
 
 
 class ModelInputs(InputSizes):
-    """The inputs of a model, which binds and converts the values of a call; see `InputSizes`."""
+    """The inputs of a model; binds, converts and checks the values of a call. See `InputSizes`."""
 
     @property
     def dimension_names(self) -> list[str]:
-        """The names of dimensions in the shapes of the inputs that a caller has to pass, in order."""
+        """The names of the dimensions of the inputs that a caller must pass, in order."""
         if self.sizes is not None:
             return list(self.sizes.dimensions)
         dims = [dim for name in self.names for dim in self.declared[name].shape or ()]
         return [dim for dim in dict.fromkeys(dims) if isinstance(dim, str)]
 
     def shapes_at(self, sizes: Mapping[str, int], unknown_size: int) -> dict[str, list[int]]:
-        """The shapes of the inputs that a caller has to pass, at sizes of the named dimensions.
+        """Return the shapes of the inputs that a caller must pass, for sizes of the named dimensions.
 
         Args:
-            unknown_size: that of dimensions without a name.
+            sizes: the sizes by dimension name.
+            unknown_size: the size for dimensions without a name.
         """
         shapes = {}
         for name in self.names:
@@ -133,7 +133,7 @@ class ModelInputs(InputSizes):
         return shapes
 
     def bind(self, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
-        """The arguments of a call by input name: positional ones in order, others by name.
+        """Map the arguments of a call to input names: positional ones in order, others by name.
 
         Raises:
             UsageError: an input is missing, passed twice, or unknown.
@@ -156,10 +156,13 @@ class ModelInputs(InputSizes):
         return dict(values)
 
     def feed(self, values: Mapping[str, object]) -> Feed:
-        """The values of a call for onnxruntime: `OrtValue`s, arrays of strings, and lists of sequences.
+        """Convert and check the values of a call for onnxruntime.
 
         Args:
             values: by input name: numpy arrays, torch tensors, numbers, nested lists, or onnxruntime values.
+
+        Returns:
+            By input name: `OrtValue`s, arrays of strings, and lists for sequences.
 
         Raises:
             UsageError: an input is missing or unknown, or has another element type.
@@ -169,7 +172,7 @@ class ModelInputs(InputSizes):
         if not isinstance(values, Mapping):
             raise UsageError(f"inputs must be a mapping from names to arrays, not {type(values).__name__}")
         need_onnxruntime()
-        # The usual call has exactly the declared inputs, and needs no list of problems.
+        # A call with exactly the declared inputs skips the search for problems.
         if values.keys() != self.declared.keys():
             self._complete(values)
         converted = {name: _convert_value(self.declared[name], value) for name, value in values.items()}
@@ -184,10 +187,10 @@ def is_torch_tensor(value: object) -> TypeGuard[torch.Tensor]:
 
 
 def _convert_value(declared: DeclaredInput, value: object) -> RuntimeValue:
-    """A value as onnxruntime takes it, of the declared element type.
+    """Convert a value for onnxruntime.
 
     Raises:
-        UsageError: it has another one, or is no tensor.
+        UsageError: the value has another element type than declared, or is not a tensor.
     """
     import onnxruntime
 
@@ -208,7 +211,7 @@ def _convert_value(declared: DeclaredInput, value: object) -> RuntimeValue:
     try:
         if array.dtype.kind in "biuf":
             return onnxruntime.OrtValue.ortvalue_from_numpy(array)
-        # numpy has no such element type: pass the bits, with the number that ONNX gives the type.
+        # numpy lacks this element type: pass the bits, with ONNX's number of the type.
         number = int(ir.DataType.from_numpy(array.dtype))
         return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
             array.view(f"u{array.dtype.itemsize}"), number
@@ -222,7 +225,7 @@ def _convert_value(declared: DeclaredInput, value: object) -> RuntimeValue:
 
 
 def _check_type(declared: DeclaredInput, name: str) -> None:
-    """Refuse an onnxruntime value of another element type, `tensor(float)`."""
+    """Refuse an onnxruntime value whose type name, such as `tensor(float)`, is not the declared one."""
     if declared.dtype is None or name == f"tensor({declared.dtype.name.lower()})":
         return
     dtype = element_type_of(name)
@@ -237,15 +240,15 @@ def _refuse_type(declared: DeclaredInput, text: str) -> None:
 
 
 def _type_text(dtype: ir.DataType) -> str:
-    """The name of an element type in numpy, `float32`."""
+    """Return numpy's name of an element type, `float32`."""
     return "string" if dtype == ir.DataType.STRING else str(dtype.numpy())
 
 
 def _array(declared: DeclaredInput, value: object) -> np.ndarray:
-    """An array of the declared element type.
+    """Convert a value to an array of the declared element type.
 
-    Numbers and lists are converted to that type if no value changes its kind: integers to floats, but not
-    floats to integers.
+    Numbers and lists are converted if the kind of number allows it: integers to floats, but not floats to
+    integers. Arrays must have the type.
     """
     is_untyped = isinstance(value, (bool, int, float, complex, list, tuple))
     declared_dtype = None if declared.dtype is None else declared.dtype.numpy()
@@ -254,7 +257,7 @@ def _array(declared: DeclaredInput, value: object) -> np.ndarray:
         if is_untyped and declared_dtype is not None and array.dtype != declared_dtype:
             if array.size and not _is_convertible(array.dtype, declared_dtype):
                 _refuse_type(declared, str(array.dtype))
-            # From the value itself: a detour over float64 would round large integers.
+            # Converted from the original value, because float64 in between would round large integers.
             array = np.asarray(value if array.size else array, declared_dtype, order="C")
     except (ValueError, TypeError, OverflowError, RuntimeError) as error:
         if isinstance(error, UsageError):
@@ -264,7 +267,7 @@ def _array(declared: DeclaredInput, value: object) -> np.ndarray:
             f"input '{declared.name}' cannot be made an array{text}: {' '.join(str(error).split())}"
         ) from error
     if array.dtype.kind == "c" and declared_dtype is not None and declared_dtype.kind == "f":
-        # Complex numbers are pairs of real numbers in ONNX.
+        # The ONNX model takes complex numbers as real pairs, [..., 2].
         array = array.view(f"f{array.dtype.itemsize // 2}").reshape(*array.shape, 2)
     if declared_dtype is not None and array.dtype != declared_dtype:
         _refuse_type(declared, str(array.dtype))
@@ -272,7 +275,7 @@ def _array(declared: DeclaredInput, value: object) -> np.ndarray:
 
 
 def _is_convertible(dtype: np.dtype, target: np.dtype) -> bool:
-    """Whether plain numbers of one type keep their meaning in another."""
+    """Whether numbers of one type may be converted to another: bool < int < float < complex."""
     if dtype.kind == "b":
         return True
     if dtype.kind in "iu":
@@ -281,7 +284,7 @@ def _is_convertible(dtype: np.dtype, target: np.dtype) -> bool:
 
 
 def _strings(declared: DeclaredInput, value: object) -> np.ndarray:
-    """An array of strings; onnxruntime would write other objects as text."""
+    """Convert to an array of strings; refuse other elements, which onnxruntime would format as text."""
     array = np.asarray(value, object)
     for element in array.flat:
         if not isinstance(element, str):
@@ -292,7 +295,7 @@ def _strings(declared: DeclaredInput, value: object) -> np.ndarray:
 
 
 def _convert_members(value: object) -> RuntimeValue:
-    """A sequence, map or optional, with torch tensors as arrays."""
+    """Convert the torch tensors in a sequence, map or optional to arrays."""
     if is_torch_tensor(value):
         from .torch_values import to_numpy
 

@@ -21,8 +21,8 @@ def compare_with_original(
 ) -> VerificationReport:
     """Run both models in onnxruntime on values by input name, and compare the results.
 
-    If the results differ and the original has QuantizeLinear nodes, it also runs without onnxruntime's
-    fusions of them: the fused kernels round in other places than the nodes do.
+    If the results differ and the original has QuantizeLinear nodes, it runs again without onnxruntime's
+    fusions of these nodes, because fused kernels round at other points than the nodes.
 
     Raises:
         VerificationError: an output is outside tolerance.

@@ -1,4 +1,4 @@
-"""Random values for the inputs of a model, of sizes for which it is valid."""
+"""Makes random values for the inputs of a model, of sizes for which the model is valid."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from .input_sizes import DeclaredInput
 from .model_inputs import ModelInputs
 
 _BOUND = 2
-"""Random integers are 0 or 1, which embeddings and masks take."""
+"""Random integers are less than this: 0 or 1, which are valid for embeddings and masks."""
 _WORDS = ("one", "two")
 _SIZE = 2
-"""The size tried first; sizes of 0 and 1 would hide errors of broadcasting."""
+"""The size to try first; sizes of 0 and 1 would hide broadcasting errors."""
 _LARGEST_SIZE = 128
 _SMALL_SIZES = (2, 4, 1, 3, 5, 6, 8, 10)
 _MOST_COMBINATIONS = 5000
@@ -26,10 +26,10 @@ _MOST_COMBINATIONS = 5000
 def random_inputs(
     inputs: ModelInputs, seed: int = 0, sizes: Mapping[str, int] | None = None
 ) -> dict[str, np.ndarray]:
-    """Random values by input name: normally distributed floats, integers of 0 and 1, random bools, words.
+    """Make random values by input name: normally distributed floats, integers 0 and 1, bools, words.
 
     Args:
-        sizes: sizes of named dimensions. Others are 2, or the next size for which the model is valid.
+        sizes: sizes of named dimensions; the others get 2, or the next size for which the model is valid.
 
     Raises:
         DimensionError: no such size is valid for all of these dimensions.
@@ -45,7 +45,7 @@ def random_inputs(
 
 
 def _valid_shapes(inputs: ModelInputs, sizes: Mapping[str, int]) -> dict[str, list[int]]:
-    """The shapes of the inputs at the first sizes of other dimensions for which the model is valid."""
+    """Return the shapes of the inputs for `sizes` and the first valid sizes of the other dimensions."""
     first_error = None
     for candidate in _candidate_sizes(inputs, [name for name in inputs.dimension_names if name not in sizes]):
         shapes = inputs.shapes_at({**candidate, **sizes}, _SIZE)
@@ -59,7 +59,7 @@ def _valid_shapes(inputs: ModelInputs, sizes: Mapping[str, int]) -> dict[str, li
 
 
 def _candidate_sizes(inputs: ModelInputs, names: list[str]) -> Iterator[dict[str, int]]:
-    """Sizes to try for dimensions: first the same size for all, within their bounds, then combinations."""
+    """Yield sizes to try for dimensions: first one size for all, within their bounds, then combinations."""
     dimensions = {} if inputs.sizes is None else inputs.sizes.dimensions
     bounds = {name: dimensions.get(name, Dimension(name)) for name in names}
 
@@ -67,7 +67,7 @@ def _candidate_sizes(inputs: ModelInputs, names: list[str]) -> Iterator[dict[str
         maximum = bounds[name].maximum
         return max(bounds[name].minimum, size if maximum is None else min(maximum, size))
 
-    # Most models take one size for all; combinations are tried only after that.
+    # For most models one size for all dimensions is valid.
     for size in (_SIZE, *range(1, _LARGEST_SIZE + 1)):
         yield {name: clamp(name, size) for name in names}
     # Conditions such as `height == 2*width` need different sizes.

@@ -1,6 +1,6 @@
-"""`Runner`: runs a model with arguments that are bound, converted and checked, and compares its results.
+"""`Runner`: binds, converts and checks the arguments of a model, runs it, and compares its results.
 
-Whatever runs a whole model runs it through this class, so that the same arguments are accepted and refused
+All code that runs a whole model uses this class, so that the same arguments are accepted and refused
 everywhere.
 """
 
@@ -58,15 +58,15 @@ class Runner:
         complex_outputs: Sequence[int] = (),
         runtime: str = "onnxruntime",
     ) -> Runner:
-        """A runner of a model in memory, whose session is opened at the first run.
+        """Make a runner of a model in memory; its session is opened at the first run.
 
         Args:
-            values, metadata: as for `inputs_of_model`.
-            threads: as for `session_options`.
-            runtime: what runs it, a name in `RUNTIMES`.
+            values, metadata: see `inputs_of_model`.
+            threads: see `session_options`.
+            runtime: the runtime, a name in `RUNTIMES`.
 
         Raises:
-            UsageError: there is no such runtime.
+            UsageError: the runtime is unknown.
             DimensionError: the metadata does not have the documented form.
         """
         names = [value.name or "" for value in model.graph.outputs]
@@ -80,10 +80,11 @@ class Runner:
         inputs: ModelInputs | None = None,
         providers: Providers = CPU,
     ) -> Runner:
-        """A runner of a file.
+        """Make a runner of a file.
 
         Args:
-            inputs: by default those of its session, which cannot tell scalars from tensors of unknown rank.
+            inputs: the inputs of the model; by default the session's, which cannot tell scalars from tensors
+                of unknown rank.
 
         Raises:
             InferenceError: onnxruntime is not installed, or refuses the file.
@@ -121,13 +122,13 @@ class Runner:
         return results
 
     def call(self, args: Sequence[object], kwargs: Mapping[str, object]) -> Any:
-        """Run the model on arguments in the order of the inputs, or by the inputs' names.
+        """Run the model on arguments in the order of the inputs, or by input name.
 
         Returns:
-            The output, or a tuple of several: torch tensors if an argument is one, else numpy arrays.
+            The output, or a tuple of several: torch tensors if an argument is a torch tensor, else arrays.
         """
         results = self.run(self.inputs.bind(args, kwargs))
-        # The caller gets the kind of arrays that the caller passed.
+        # Torch tensors in, torch tensors out.
         if any(map(is_torch_tensor, (*args, *kwargs.values()))):
             from .torch_values import to_torch
 
@@ -149,11 +150,12 @@ class Runner:
         """Run the model as `run_unchecked` does, and compare its outputs with the expected ones.
 
         Args:
-            has_further_outputs: whether the model may have more outputs than are expected, in the end.
+            expected_by: the name of the expected results for the report.
+            has_further_outputs: whether the model may have more outputs after the expected ones.
 
         Raises:
             OpsettaError: the model has another number of outputs.
-            VerificationError: an output is outside tolerance; the message has the worst one.
+            VerificationError: an output is outside tolerance; the message names the worst one.
         """
         actual = self.tensors(feed) if self._complex_outputs else [as_python(v) for v in self._execute(feed)]
         count = len(expected)

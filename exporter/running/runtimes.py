@@ -18,16 +18,16 @@ Execute = Callable[[Feed], list[RuntimeValue]]
 def runner_in(
     runtime: str, model: ir.Model, providers: Providers = CPU, *, threads: int | None = None
 ) -> Execute:
-    """A function that runs a model in a runtime; the model is loaded at the first call.
+    """Return a function that runs a model in a runtime; the model is loaded at the first call.
+
+    The function raises InferenceError if the runtime is not installed, or cannot load or run the model.
 
     Args:
         runtime: a name in `RUNTIMES`.
-        providers, threads: as for `Session`, for onnxruntime alone.
+        providers, threads: see `Session`; used only by onnxruntime.
 
     Raises:
-        UsageError: there is no such runtime.
-        InferenceError: in the first call, the runtime is not installed, or refuses the model; in any call,
-            it cannot run it.
+        UsageError: the runtime is unknown.
     """
     if runtime == "onnxruntime":
         return Session(model, providers, threads=threads).run
@@ -40,7 +40,7 @@ def runner_in(
             return _OTHER_RUNTIMES[runtime](stored)
 
     def execute(feed: Feed) -> list[RuntimeValue]:
-        # Runtimes have error classes of their own, and Python's for operators that they lack.
+        # Every runtime has its own error classes, and some raise Python's for missing operators.
         try:
             return open_once()({name: as_python(value) for name, value in feed.items()})
         except InferenceError:
@@ -65,7 +65,7 @@ def _open_openvino(stored: bytes | str) -> Execute:
     except ImportError as error:
         raise InferenceError("running a model in OpenVINO needs it: pip install openvino") from error
     core = openvino.Core()
-    # By default OpenVINO computes in the fastest type of the processor, which may be half precision.
+    # By default OpenVINO computes in the processor's fastest type, which may be half precision.
     settings = {"EXECUTION_MODE_HINT": "ACCURACY", "INFERENCE_PRECISION_HINT": "f32"}
     compiled = core.compile_model(core.read_model(stored), "CPU", settings)
 

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     import onnxruntime
 
 RuntimeValue: TypeAlias = "onnxruntime.OrtValue | np.ndarray | list[object] | dict[object, object]"
-"""An input or output of onnxruntime: `OrtValue`s for tensors of numbers, arrays of strings, lists, dicts."""
+"""An input or output of onnxruntime: `OrtValue` for a tensor of numbers, array of strings, list or dict."""
 Providers: TypeAlias = "Sequence[str | tuple[str, dict[str, object]]]"
 """Execution providers of onnxruntime, some with their options."""
 CPU: Providers = ("CPUExecutionProvider",)
 _SMALL_MODEL = 1 << 18
-"""Bytes up to which one thread runs a model: creating a pool of threads takes longer than such a run."""
+"""Models up to this many bytes run on one thread, because creating a thread pool takes longer than a run."""
 
 
 class OpenSession:
@@ -32,21 +32,21 @@ class OpenSession:
 
     Attributes:
         session: the `onnxruntime.InferenceSession`.
-        output_names: names of its outputs, in order.
+        output_names: the names of the model's outputs, in order.
     """
 
     def __init__(self, session: onnxruntime.InferenceSession, title: str = "the model"):
         """Read the declarations of the outputs.
 
         Args:
-            title: what an error calls the model.
+            title: the name of the model in error messages.
         """
         self.session = session
         self._title = title
         outputs = session.get_outputs()
         self.output_names = [output.name for output in outputs]
         types = [item.type for item in (*outputs, *session.get_inputs())]
-        # `run_with_ort_values` takes tensors of numbers only.
+        # `run_with_ort_values` accepts only tensors of numbers.
         self._has_only_numbers = all(
             type_name.startswith("tensor(") and type_name != "tensor(string)" for type_name in types
         )
@@ -54,7 +54,7 @@ class OpenSession:
     def run(self, inputs: Mapping[str, RuntimeValue]) -> list[RuntimeValue]:
         """Run the model and return its outputs, in the order of the graph.
 
-        Tensors of numbers are OrtValues, which are not copied; others are arrays, lists and dicts.
+        Tensors of numbers are returned as OrtValues, without a copy; others as arrays, lists and dicts.
 
         Args:
             inputs: numpy arrays, or OrtValues, by name.
@@ -83,9 +83,9 @@ class Session:
     """An onnxruntime session of a model, created at the first use.
 
     Args:
-        threads: how many a run uses; by default one for a small model, else as many as onnxruntime chooses.
+        threads: the number of threads; by default 1 for a small model, else onnxruntime's choice.
         fuses_quantization: whether onnxruntime may fuse QuantizeLinear and DequantizeLinear with the
-            operators between them. The fused kernels round in other places.
+            operators between them. The fused kernels round at other points.
 
     Raises:
         InferenceError: onnxruntime is not installed, or refuses the model or its inputs.
@@ -115,7 +115,7 @@ class Session:
         with stored_model(self._model) as stored:
             is_small = isinstance(stored, bytes) and len(stored) < _SMALL_MODEL
             options = session_options(1 if is_small and self._threads is None else self._threads)
-            # Few runs follow here: threads that wait for the next one busily would only take time from torch.
+            # Threads that spin while waiting for the next run would take time from torch.
             options.add_session_config_entry("session.intra_op.allow_spinning", "0")
             if not self._fuses_quantization:
                 options.add_session_config_entry("session.disable_quant_qdq", "1")
@@ -124,8 +124,8 @@ class Session:
 
 @contextlib.contextmanager
 def stored_model(model: ir.Model) -> Iterator[bytes | str]:
-    """A model as one message, or the path of a temporary file if it exceeds one."""
-    # Opening a file needs onnxruntime alone; onnx and onnx-ir take longer to import.
+    """Yield a model as the bytes of one message, or as the path of a temporary file if it is too large."""
+    # Imported here, because opening an existing file needs neither onnx nor onnx-ir.
     from ..files import writing
 
     payload = writing.to_bytes(model)
@@ -140,7 +140,7 @@ def stored_model(model: ir.Model) -> Iterator[bytes | str]:
 
 
 def need_onnxruntime() -> None:
-    """Import onnxruntime, for a caller that uses it next.
+    """Check that onnxruntime can be imported.
 
     Raises:
         InferenceError: onnxruntime is not installed.
@@ -152,10 +152,10 @@ def need_onnxruntime() -> None:
 
 
 def session_options(threads: int | None = None) -> onnxruntime.SessionOptions:
-    """New `onnxruntime.SessionOptions` that print nothing: errors come back as exceptions.
+    """Make `onnxruntime.SessionOptions` that print nothing; errors are raised as exceptions.
 
     Args:
-        threads: how many a run uses; by default as many as onnxruntime chooses.
+        threads: the number of threads; by default onnxruntime's choice.
 
     Raises:
         InferenceError: onnxruntime is not installed.
@@ -166,7 +166,7 @@ def session_options(threads: int | None = None) -> onnxruntime.SessionOptions:
     options = onnxruntime.SessionOptions()
     # Errors are raised; anything printed would disturb the output of commands.
     options.log_severity_level = 4
-    # By default onnxruntime quantizes what products with dequantized weights read, which the file does not.
+    # Level 1 is float32: by default onnxruntime also quantizes the input of a product with quantized weights.
     options.add_session_config_entry("session.qdq_matmulnbits_accuracy_level", "1")
     if threads is not None:
         options.intra_op_num_threads = options.inter_op_num_threads = threads
@@ -180,12 +180,13 @@ def open_session(
     options: onnxruntime.SessionOptions | None = None,
     session_class: type | None = None,
 ) -> onnxruntime.InferenceSession:
-    """An `onnxruntime.InferenceSession` of the bytes of a model, or of a file.
+    """Open an `onnxruntime.InferenceSession` of a model's bytes or of a file.
 
     Args:
-        title: what an error calls the model.
-        options: by default `session_options()`.
-        session_class: by default `onnxruntime.InferenceSession`; or a subclass.
+        model: the bytes, or the path of the file.
+        title: the name of the model in error messages.
+        options: the session options; by default `session_options()`.
+        session_class: a subclass to use instead of `onnxruntime.InferenceSession`.
 
     Raises:
         InferenceError: onnxruntime is not installed, or refuses the model.
@@ -200,14 +201,14 @@ def open_session(
 
 
 def as_python(value: RuntimeValue) -> Any:
-    """Convert a result of `Session.run` to a numpy array; lists and dicts stay; bfloat16 uses ml_dtypes."""
+    """Convert a result of `Session.run` to a numpy array (bfloat16 by ml_dtypes); lists and dicts stay."""
     if isinstance(value, (np.ndarray, list, dict)):
         return value
     if value.data_type() != "tensor(bfloat16)":
         return value.numpy()
     import ml_dtypes
 
-    # onnxruntime converts no element types that numpy lacks.
+    # onnxruntime cannot convert bfloat16, which numpy lacks, so the memory is read directly.
     shape = value.shape()
     count = math.prod(shape)
     if not count:

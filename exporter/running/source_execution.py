@@ -17,7 +17,7 @@ from ...registration.arguments import arguments, overloaded_name
 from ..torch_boundary.operators.overloads import OpOverload, by_name, operator_of, schema_of
 
 Environment = dict[ir.Value, Any]
-"""Tensors and Python numbers by their value in the graph."""
+"""The tensors and Python numbers of graph values."""
 
 _SYMBOLIC: dict[str, Callable[..., object]] = {
     "and": lambda a, b: a and b,
@@ -29,20 +29,20 @@ _SYMBOLIC: dict[str, Callable[..., object]] = {
     "floor": math.floor,
     "ceil": math.ceil,
     "trunc": math.trunc,
-    # The sizes of a call are checked before the graph runs.
+    # Nothing to do: sizes are checked before the graph runs.
     "require": lambda value, condition, text: value,
 }
-"""Functions whose name differs from that in the modules `operator` and `builtins`, or is missing there."""
+"""Functions of the `sym` dialect that `operator` and `builtins` lack, or have under another name."""
 
 
 def run(graph: ir.Graph, inputs: Mapping[ir.Value, object]) -> Iterator[tuple[ir.Node, list[object]]]:
-    """Run a graph's nodes in order; yield each with its current results.
+    """Run a graph's nodes in order; yield each node with its results, to which later nodes may write.
 
     Args:
-        inputs: values of the graph's inputs, which are not written to.
+        inputs: the values of the graph's inputs.
 
     Raises:
-        OpsettaError: PyTorch cannot run a node by itself, or refuses it.
+        OpsettaError: PyTorch has no function for a node, or the function fails.
     """
     environment: Environment = dict(inputs)
     for value in graph.initializers.values():
@@ -61,7 +61,7 @@ def _tensor(constant: ir.TensorProtocol) -> torch.Tensor:
     dtype = tensor_adapters.to_torch_dtype(constant.dtype)
     if not constant.nbytes:
         return torch.empty(tuple(constant.shape.numpy()), dtype=dtype)
-    # torch warns of read-only memory, so it gets a copy.
+    # Copied, because torch warns about read-only memory.
     return torch.frombuffer(bytearray(constant.tobytes()), dtype=dtype).reshape(constant.shape.numpy())
 
 
@@ -103,7 +103,7 @@ def _run_block(graph: ir.Graph, environment: Environment) -> list[Any]:
 
 def _run_loop(body: ir.Graph, node_arguments: Mapping[str, Any], environment: Environment) -> list[Any]:
     carried: list[Any] = node_arguments["carried"]
-    # prim::Loop tests the condition of the call before the first iteration.
+    # Like prim::Loop, test the condition before the first iteration.
     condition, iteration = bool(node_arguments["condition"]), 0
     while condition and iteration < node_arguments["max_trip_count"]:
         environment.update(zip(body.inputs, [iteration, *carried], strict=True))
@@ -113,11 +113,11 @@ def _run_loop(body: ir.Graph, node_arguments: Mapping[str, Any], environment: En
 
 
 def _function(node: ir.Node) -> Callable[..., object] | None:
-    """The function that computes a node from arguments by name."""
+    """Return the function that computes a node from arguments by name; None if there is none."""
     if node.domain == "sym":
         name = node.op_type
         function = _SYMBOLIC.get(name) or getattr(operator, name, None) or getattr(builtins, name, None)
-        # Functions of Python take their operands by position.
+        # Python's functions take their operands by position.
         return None if function is None else lambda **operands: function(*operands.values())
     if node.domain == "prim" and node.op_type == "Constant":
         return lambda value: value
@@ -127,13 +127,13 @@ def _function(node: ir.Node) -> Callable[..., object] | None:
     if overload is None:
         return None
     if node.domain == "aten" and node.op_type == "view" and "size" in arguments(node):
-        # A pass may have recomputed the tensor in another memory layout.
+        # `view` may fail, because a pass may have recomputed the tensor in another memory layout.
         return lambda self, size: self.reshape(size)
     return _accepting_numbers(overload)
 
 
 def _accepting_numbers(overload: OpOverload) -> Callable[..., object]:
-    """An operator called with arguments by name, where numbers may replace tensors."""
+    """Wrap an operator to take arguments by name, and Python numbers in place of tensors."""
     tensors = {a.name for a in schema_of(overload).arguments if str(a.type) == "Tensor"}
     run = by_name(overload)
 

@@ -1,7 +1,7 @@
-"""Converts tree structures of a source file to torch's pytree, for calls.
+"""Converts the tree structures in a source file to torch's pytree structures, for calls.
 
-A file names classes, but none is imported or registered because of it: a container is built only if this
-process registered its class with torch's pytree. Others become a dict or tuple.
+No class that a file names is imported or registered: a container is built only if this process has registered
+its class with torch's pytree. Other containers become a dict or tuple.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _FACTORIES = ("list", "dict", "tuple", "int", "float", "str", "bool", "set")
 
 
 def callable_interface(interface: Interface) -> Interface:
-    """The interface with torch's tree structures instead of those of a file.
+    """Return the interface with torch's pytree structures in place of a file's descriptions.
 
     Warns: UserWarning: a class is not registered in this process, and becomes a dict or tuple.
 
@@ -53,10 +53,10 @@ def callable_interface(interface: Interface) -> Interface:
 
 
 def _check_containers(specification: pytree.TreeSpec) -> None:
-    """Make the containers of a structure once, because each class has rules of its own for its context.
+    """Build the containers of a structure once as a test, because each class has rules for its context.
 
     Raises:
-        ValueError: they have other members than the structure.
+        ValueError: the containers have another number of members than the structure.
     """
     count = specification.num_leaves
     # The context of a container comes from the file, so it may contradict the number of members.
@@ -81,7 +81,7 @@ def _specification(item: TreeStructure | pytree.TreeSpec | None, unknown: list[s
 
 
 def _container(item: TreeStructure) -> tuple[type, object] | None:
-    """The registered class of a container and its context; None if one is unknown."""
+    """Return the registered class of a container and its context; None if either is unknown."""
     registered_classes = {
         f"{container_class.__module__}.{container_class.__qualname__}": container_class
         for container_class in pytree.SUPPORTED_NODES
@@ -96,7 +96,7 @@ def _container(item: TreeStructure) -> tuple[type, object] | None:
 
 
 def _plain(item: TreeStructure) -> tuple[type, object]:
-    """A dict if the container stores names of its children, else a tuple."""
+    """Return (dict, names) if the container stores names of its children, else (tuple, None)."""
     context = item.context
     for names in (context, context[0] if isinstance(context, (list, tuple)) and context else None):
         if not isinstance(names, (list, tuple)) or not len(names) == len(item.children) > 0:
@@ -117,10 +117,10 @@ def _context(stored_context: object, container: TreeStructure) -> object:
 
 
 def _type(name: str, container: TreeStructure) -> type:
-    """A class in a container's context: an imported namedtuple, or the factory of a defaultdict.
+    """Return a class in a container's context: an imported namedtuple, or the factory of a defaultdict.
 
     Raises:
-        LookupError: the name refers to anything else.
+        LookupError: the name refers to something else.
     """
     module, _, qualified = name.rpartition(".")
     if container.type == "collections.defaultdict":
@@ -135,10 +135,10 @@ def _type(name: str, container: TreeStructure) -> type:
 
 
 def _imported_class(name: str) -> type | None:
-    """The class of a module that this process has imported, or None."""
+    """Return a class by its qualified name if this process has imported its module, or None."""
     segments = name.split(".")
     for count in range(len(segments) - 1, 0, -1):
-        # Only imported modules: a file must not make this process import, and so run, code.
+        # Only imported modules are searched: a file must not make this process import, and so run, code.
         module = sys.modules.get(".".join(segments[:count]))
         if module is None:
             continue
@@ -157,7 +157,7 @@ def _is_namedtuple(candidate: type, children: int) -> bool:
         issubclass(candidate, tuple)
         and isinstance(fields, tuple)
         and len(fields) == children
-        # A subclass with a constructor of its own would run code for a file's values.
+        # The constructor of a subclass would run code on a file's values.
         and str(getattr(candidate.__new__, "__module__", "")).startswith("namedtuple_")
         and candidate.__init__ is object.__init__
     )

@@ -19,7 +19,7 @@ def check_data(name: str, tensor: torch.Tensor) -> None:
     """Refuse a tensor that cannot be an input of a model.
 
     Raises:
-        UsageError: it is sparse, nested, quantized, or has no data.
+        UsageError: the tensor is sparse, nested, quantized, or has no data.
     """
     refused, reason = unsupported_type(tensor), without_data(tensor)
     if refused is not None:
@@ -29,9 +29,9 @@ def check_data(name: str, tensor: torch.Tensor) -> None:
 
 
 def to_ortvalue(leaf: torch.Tensor | float) -> onnxruntime.OrtValue:
-    """A tensor or Python number as an onnxruntime value; element types that numpy lacks use DLPack.
+    """Convert a tensor or Python number to an onnxruntime value; bfloat16, which numpy lacks, by DLPack.
 
-    Complex numbers become real pairs in a last dimension of two.
+    Complex numbers become real pairs, [..., 2].
     """
     import onnxruntime
 
@@ -46,16 +46,19 @@ def to_ortvalue(leaf: torch.Tensor | float) -> onnxruntime.OrtValue:
 
 
 def to_torch(value: onnxruntime.OrtValue) -> torch.Tensor:
-    """An onnxruntime tensor as a torch tensor."""
+    """Convert an onnxruntime tensor to a torch tensor."""
     if value.data_type() == "tensor(bfloat16)":
         return torch.from_dlpack(value).clone()  # type: ignore[attr-defined]
     array = np.array(value.numpy())
-    # numpy has two unsigned 64-bit types; torch accepts only the one that onnxruntime does not return.
+    # numpy has two unsigned 64-bit types, and torch does not accept the one that onnxruntime returns.
     return torch.from_numpy(array.view(np.uint64) if array.dtype == np.uint64 else array)
 
 
 def to_numpy(tensor: torch.Tensor) -> np.ndarray:
-    """A torch tensor as a numpy array, also autograd's zeros without memory; bfloat16 uses ml_dtypes."""
+    """Convert a torch tensor to a numpy array, including autograd's zeros without memory.
+
+    bfloat16 becomes the type of ml_dtypes.
+    """
     if tensor.dtype == torch.bfloat16:
         plain = tensor.detach().cpu().resolve_neg().contiguous()
         return plain.view(torch.int16).numpy().view(ml_dtypes.bfloat16)
@@ -63,10 +66,10 @@ def to_numpy(tensor: torch.Tensor) -> np.ndarray:
 
 
 def as_complex(pairs: torch.Tensor) -> torch.Tensor:
-    """Real pairs, [..., 2], as complex numbers."""
+    """Convert real pairs, [..., 2], to complex numbers."""
     return torch.complex(pairs[..., 0], pairs[..., 1])
 
 
 def as_real(item: torch.Tensor) -> torch.Tensor:
-    """Complex numbers as real pairs, [..., 2]; other tensors unchanged."""
+    """Convert complex numbers to real pairs, [..., 2]; return other tensors unchanged."""
     return torch.view_as_real(item.resolve_conj()) if item.is_complex() else item

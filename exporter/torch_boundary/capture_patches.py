@@ -1,4 +1,4 @@
-"""The patches of torch for a capture, without those that need names which this torch version lacks.
+"""Collects the patches of torch for a capture; skips patches that need names this torch version lacks.
 
 A replacement is imported only after a probe for the names that it needs.
 """
@@ -35,13 +35,13 @@ def for_capture(
     recorded: bool = False,
     dimensions: Mapping[tuple[int, int], Dimension],
 ) -> Patches:
-    """The patches for a capture by torch.export, or for a recording.
+    """Return the patches for a capture by torch.export, or for a recording, in the order to enter them.
 
     Args:
         strict: whether TorchDynamo traces.
         gradients: whether the model runs with autograd; torch.export records where it switches that off.
         recorded: whether a `GraphRecorder` captures, which redirects calls by `redirection`.
-        dimensions: the named dimensions, by the position of a leaf of the call, and the axis.
+        dimensions: the named dimensions, by (index of the tensor among the flattened arguments, axis).
     """
     from torch._dynamo import config
 
@@ -104,10 +104,10 @@ def for_capture(
 
 @contextlib.contextmanager
 def under_capture_patches(packs: bool) -> Iterator[None]:
-    """Patches under which a model on fake tensors takes the captured path.
+    """Apply patches under which a model that runs on fake tensors takes the same branches as in a capture.
 
     Args:
-        packs: whether it packs sequences.
+        packs: whether the model packs sequences (`torch.nn.utils.rnn`).
     """
     packed = _recurrent(redirects=True) if packs else []
     with contextlib.ExitStack() as stack:
@@ -134,7 +134,7 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def for_script() -> Iterator[None]:
-    """Patches under which operators of a script give fake tensors the shapes and types of real results."""
+    """Apply patches under which a script's operators give fake tensors the shapes and types of real ones."""
     if not probe.has(probe.SHAPE_KERNELS):
         yield
         return
@@ -147,7 +147,7 @@ def for_script() -> Iterator[None]:
 
 
 def restore_operators(module: torch.nn.Module) -> None:
-    """Replace the stand-in operators in a captured module of graphs by ATen's, in place."""
+    """Replace the stand-in operators in a captured graph module by ATen's operators, in place."""
     if probe.has(probe.RECURRENT):
         from .replacements.kernels import recurrent
 
@@ -155,7 +155,7 @@ def restore_operators(module: torch.nn.Module) -> None:
 
 
 def original_operator(target: Function) -> Function:
-    """ATen's operator for a stand-in operator of a capture; other functions are returned as they are."""
+    """Return ATen's operator for a stand-in operator of a capture; return other functions unchanged."""
     if not probe.has(probe.RECURRENT):
         return target
     from .replacements.kernels import recurrent
@@ -164,7 +164,7 @@ def original_operator(target: Function) -> Function:
 
 
 def redirection() -> Callable[[Function, Args, Kwargs], Function]:
-    """A function that takes a call, and returns the function to run instead, or the same one."""
+    """Return a callable `(func, args, kwargs)` that returns the function to run: another one, or `func`."""
     if not probe.has(probe.RECURRENT):
         return lambda func, args, kwargs: func
     from .replacements.kernels import recurrent
@@ -194,10 +194,10 @@ def _recurrent(redirects: bool) -> Patches:
 
 
 def _shapes(losses: bool) -> Patches:
-    """Shape-only kernels.
+    """Return patches with kernels that compute only the shapes of results.
 
     Args:
-        losses: also those of connectionist temporal classification.
+        losses: whether to include the kernels of `ctc_loss`.
     """
     if not probe.has(probe.SHAPE_KERNELS):
         return []
@@ -222,7 +222,7 @@ def _shapes(losses: bool) -> Patches:
 
 
 def _conversions() -> Patches:
-    """What converts modules with fake weights."""
+    """Return the patch for modules that convert (`.to`, `.half`) while their weights are fake tensors."""
     if not probe.has(probe.MODULE_CONVERSIONS):
         return []
     from .replacements.models import module_conversions

@@ -22,26 +22,26 @@ _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 
 def is_without_data(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is fake, or wraps others, so that it has no data of its own."""
+    """Whether a tensor holds no data itself, because it is fake or wraps other tensors."""
     if type(tensor) in _PLAIN:
         return False
     return is_traceable_wrapper_subclass(tensor) or isinstance(tensor, (FakeTensor, FunctionalTensor))
 
 
 def unwrap_batches(tensor: torch.Tensor) -> torch.Tensor:
-    """The tensor within those that `vmap` makes; other tensors as they are."""
+    """Return the tensor inside the wrappers that `vmap` adds; return other tensors unchanged."""
     while is_batchedtensor(tensor):
         tensor = get_unwrapped(tensor)
     return tensor
 
 
 def batch_level(tensor: torch.Tensor) -> int:
-    """The level of the innermost `vmap` that made a tensor; 0 for other tensors."""
+    """Return the level of the innermost `vmap` that wraps a tensor; 0 if none does."""
     return maybe_get_level(tensor) if is_batchedtensor(tensor) else 0
 
 
 def storage_of(tensor: object) -> int | None:
-    """A key for the storage of a tensor, equal for tensors that share memory; None without a storage.
+    """Return a key that is equal for tensors that share a storage; None for a value without one.
 
     Within `vmap`, the storage is that of the batched tensor.
     """
@@ -53,7 +53,7 @@ def storage_of(tensor: object) -> int | None:
 
 
 def mode_of(tensors: Sequence[object]) -> FakeTensorMode:
-    """The fake mode of the fake tensors among some tensors; a new one if there are none."""
+    """Return the fake mode of the fake tensors in `tensors`; a new mode if none of them is fake."""
     modes = {item.fake_mode for item in tensors if isinstance(item, FakeTensor)}
     return modes.pop() if modes else FakeTensorMode()
 

@@ -46,7 +46,7 @@ _instructions_of = functools.lru_cache(maxsize=256)(_Instructions)
 
 
 def is_irrelevant(frame: types.FrameType) -> bool:
-    """Whether code does the same for both outcomes of the condition whose truth it is asking for.
+    """Whether code does the same for both outcomes of the condition that it is testing.
 
     Args:
         frame: a frame whose current instruction tests a condition.
@@ -72,7 +72,7 @@ def _is_same(first: State, second: State) -> bool:
 
 
 def _states(instructions: _Instructions, state: State, frame: types.FrameType) -> Iterator[State]:
-    """The states from one on, up to the first instruction that is not evaluated."""
+    """Yield the states after each instruction from `state` on, until one cannot be evaluated."""
     for _ in range(_MOST_INSTRUCTIONS):
         try:
             state = _next_state(instructions, state, frame)
@@ -82,7 +82,7 @@ def _states(instructions: _Instructions, state: State, frame: types.FrameType) -
 
 
 def _operation(instruction: dis.Instruction) -> str:
-    """The name of an operation, which in 3.11 contains the direction of a jump."""
+    """Return the name of an operation without the direction of a jump, which Python 3.11 adds."""
     return instruction.opname.replace("JUMP_FORWARD_IF", "JUMP_IF")
 
 
@@ -135,10 +135,10 @@ def _next_state(instructions: _Instructions, state: State, frame: types.FrameTyp
 
 
 def _member(module: object, name: str) -> object:
-    """A member of a module; reading an attribute of another object may run code.
+    """Return a member of a module; reading an attribute of any other object may run code.
 
     Raises:
-        _Undecided: it is no module, or has no such member.
+        _Undecided: the object is not a module, or has no such member.
     """
     if type(module) is not types.ModuleType or name not in vars(module):
         raise _Undecided
@@ -149,7 +149,7 @@ def _answer(function: object) -> object:
     """The result of a function without arguments that only asks torch whether it compiles.
 
     Raises:
-        _Undecided: it is another function.
+        _Undecided: the function may do something else.
     """
     if not isinstance(function, types.FunctionType):
         raise _Undecided

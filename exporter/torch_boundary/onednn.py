@@ -17,7 +17,7 @@ from ...registration import PrepackUnavailable
 from .probe import PREPACKING, missing
 
 ALIGNMENT = 64
-"""Bytes that oneDNN aligns memory to; torch aligns its own to as many."""
+"""oneDNN aligns memory to this many bytes, and so does torch."""
 _LIBRARY = "libtorch_cpu.so"
 _SYMBOLS = (
     "aoti_torch_create_tensor_from_blob_v2",
@@ -28,12 +28,12 @@ _SYMBOLS = (
     "aoti_torch_layout__mkldnn",
 )
 GROUPS_BYTES = 4
-"""torch appends the number of groups to oneDNN's descriptor."""
+"""The size in bytes of the number of groups, which torch appends to oneDNN's descriptor."""
 
 
 @functools.cache
 def library() -> ctypes.CDLL:
-    """The library of torch, whose C interface makes a tensor of packed bytes.
+    """Load torch's library, whose C interface makes a tensor from packed bytes.
 
     Raises:
         PrepackUnavailable: this platform or torch lacks what is needed; the message names it.
@@ -72,12 +72,12 @@ def version() -> str:
 
 @contextlib.contextmanager
 def _packing(weight: torch.Tensor) -> Iterator[None]:
-    """Packs a weight within the context.
+    """Translate the errors of packing a weight within the context.
 
     Raises:
         PrepackUnavailable: there is no oneDNN, or it cannot pack such a weight on this processor.
     """
-    # Says what is lacking, before torch's own error about an unknown operator.
+    # Raises an error that names what is missing; torch's error would only name an unknown operator.
     library()
     try:
         yield
@@ -117,7 +117,7 @@ def pack_convolution(
 
 
 def descriptor_blob(packed: torch.Tensor) -> tuple[bytes, int]:
-    """The blob of a packed tensor's layout, and its number of groups."""
+    """Return oneDNN's descriptor of a packed tensor as bytes, and the number of groups."""
     blob = bytes(torch.ops.mkldnn._get_mkldnn_serialized_md(packed).tolist())
     return blob[:-GROUPS_BYTES], int.from_bytes(blob[-GROUPS_BYTES:], sys.byteorder)
 
@@ -133,10 +133,10 @@ def packed_bytes(packed: torch.Tensor) -> torch.Tensor:
 def tensor_of(
     content: torch.Tensor, shape: Sequence[int], dtype: str, blob: bytes, groups: int
 ) -> torch.Tensor:
-    """A packed tensor over the bytes of another one, which it does not keep alive.
+    """Make a packed tensor that uses the memory of `content`; the caller must keep `content` alive.
 
     Args:
-        blob: a descriptor that oneDNN of the same version made; others are not safe.
+        blob: a descriptor made by the same version of oneDNN; any other may crash the process.
     """
     torch_library = library()
     strides = [1] * len(shape)
@@ -182,7 +182,7 @@ def convolution(
     dilation: Sequence[int],
     groups: int,
 ) -> torch.Tensor:
-    """`torch.nn.functional.conv2d` with a packed weight."""
+    """`torch.nn.functional.conv2d` or `conv3d` with a packed weight."""
     result: torch.Tensor = torch.ops.mkldnn._convolution_pointwise(
         x, packed, bias, list(padding), list(stride), list(dilation), groups, "none", [], ""
     )

@@ -23,7 +23,7 @@ def exporting() -> Iterator[None]:
         return
     from torch.onnx._internal.exporter import _flags
 
-    # An export within torch.onnx's own has set the flag already.
+    # torch.onnx has already set the flag if this export runs inside one of its own.
     before = _flags._is_onnx_exporting
     _flags._is_onnx_exporting = True
     try:
@@ -47,7 +47,7 @@ def registered_functions() -> list[tuple[str, int, Callable[..., object]]]:
 
 
 def modules_of_symbolic_functions(name: str) -> list[types.ModuleType]:
-    """The modules `torch.onnx.<name>`: the public one, and the one that defines its members.
+    """Return the modules of `torch.onnx.<name>`: the public one, and the one that defines its members.
 
     `from torch.onnx import symbolic_helper` returns one or the other, by what was imported before.
     """

@@ -16,11 +16,11 @@ from ...registration.warning import warn
 
 @dataclasses.dataclass(frozen=True)
 class Feature:
-    """A part of the exporter.
+    """A part of the exporter that needs private names of torch.
 
     Attributes:
         purpose: what the part does, for messages.
-        names: the private names of torch that it uses, as `module:attribute.attribute`, or a module alone.
+        names: the private names, as `module:attribute.attribute`, or a module alone.
     """
 
     purpose: str
@@ -333,7 +333,7 @@ def _exists(name: str) -> bool:
 
 
 def _import_error(module: str) -> str:
-    """The error of importing a module of torch; empty if it can be imported, or does not exist."""
+    """Return the error of importing a module of torch; "" if the import succeeds or the module is absent."""
     try:
         importlib.import_module(module)
     except ImportError as error:

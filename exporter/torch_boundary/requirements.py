@@ -1,4 +1,4 @@
-"""Checks optional packages, and says what to install if one is missing or has a wrong version."""
+"""Checks that PyTorch is installed and usable; the error says what to install."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ def need_torch(doing: str) -> None:
     """Import torch, and check that it has the names for calling a model.
 
     Args:
-        doing: what needs it, for the message.
+        doing: the action that needs torch, such as "exporting a model"; begins the message.
 
     Raises:
         OpsettaError: torch is not installed or cannot be used.

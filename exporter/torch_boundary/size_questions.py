@@ -1,7 +1,7 @@
-"""Records the conditions on sizes that the user's code tests, also those that torch answers without a guard.
+"""Records the conditions on sizes that the user's code tests, including those that get no guard from torch.
 
-torch assumes that no dynamic size is 0 or 1. A condition that is then true for all sizes, such as
-`height * width >= 4`, leaves no record.
+torch assumes that no dynamic size is 0 or 1. It answers a condition that is then true for all sizes, such as
+`height * width >= 4`, without a guard.
 """
 
 from __future__ import annotations
@@ -41,23 +41,23 @@ _ASKING = tuple(
         "torch_boundary/size_texts.py",
     )
 )
-"""The files whose functions stand between a line of the user's code and the environment."""
+"""Files whose frames lie between the user's line and the evaluation of a condition; they are skipped."""
 _GENERATED = ("<frozen", "<eval_with_key", "<@beartype")
 _ATTRIBUTE = "_opsetta_questions"
 _TRUTH_OF_CONDITION = torch.SymBool.__bool__.__code__
 _TRUSTED: list[tuple[str, str]] = []
-"""Folders of packages whose form for a size of 1 computes what the general form does, and the dimension."""
+"""(package folder, dimension) pairs: the package's branch for size 1 computes the same as the general one."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Question:
-    """A condition on sizes that the user's code tested, or the value of a number that it computed from sizes.
+    """A test of a condition on sizes in the user's code, or a conversion of a size to a number or text.
 
     Attributes:
-        answer: the truth of the condition at capture.
+        answer: whether the condition was true at capture.
         file, line: the position in the user's code; empty and 0 if unknown.
-        is_number: whether the code converted a size to a number.
-        is_text: whether the code made a text of a size, on which nothing may depend.
+        is_number: whether the code converted a size to a Python number.
+        is_text: whether the code formatted a size as text; the result may not depend on this.
     """
 
     answer: bool
@@ -68,13 +68,13 @@ class Question:
 
 
 def questions_of(environment: ShapeEnv) -> dict[sympy.Basic, Question]:
-    """The questions that a `ShapeEnv` has answered, by sympy's condition."""
+    """Return the recorded questions of a `ShapeEnv` by condition; new entries are recorded in this dict."""
     questions: dict[sympy.Basic, Question] = vars(environment).setdefault(_ATTRIBUTE, {})
     return questions
 
 
 def user_frame() -> FrameType | None:
-    """The frame of the user's code that asks about a size now; None if a kernel of torch does."""
+    """Return the frame of the user's code that asks about a size now; None if torch itself asks."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.endswith(_ASKING):
         frame = frame.f_back
@@ -84,7 +84,7 @@ def user_frame() -> FrameType | None:
 
 
 def tested_condition() -> FrameType | None:
-    """The frame of the user's code that tests a symbolic condition now; None if no code does."""
+    """Return the frame of the user's code that tests a symbolic condition by `if`, `and` or `or`, or None."""
     frame: FrameType | None = sys._getframe(1)
     called: FrameType | None = None
     while frame is not None and frame.f_code.co_filename.endswith(_ASKING):
@@ -94,14 +94,14 @@ def tested_condition() -> FrameType | None:
 
 
 def note(environment: ShapeEnv, node: SymNode, answer: bool | int | float) -> None:
-    """Keep the condition of a symbolic boolean, or the value of a number, if the user's code asked for it.
+    """Record a condition, or a size that became a number, if the user's code asked for the answer.
 
-    A condition whose outcome changes nothing is not kept.
+    A condition whose outcome changes nothing is not recorded.
     """
     questions = questions_of(environment)
     frame: FrameType | None = sys._getframe(1)
     called: FrameType | None = None
-    # Skip the frames of torch and of this package that evaluate the condition.
+    # These frames of torch and of this package only evaluate the condition.
     while frame is not None and frame.f_code.co_filename.endswith(_ASKING):
         called, frame = frame, frame.f_back
     file = "" if frame is None else frame.f_code.co_filename
@@ -121,7 +121,7 @@ def note(environment: ShapeEnv, node: SymNode, answer: bool | int | float) -> No
 
 
 def _asks_for_one(condition: sympy.Basic, environment: ShapeEnv) -> bool:
-    """Whether a condition compares a dynamic size itself with 1, not a number computed from sizes."""
+    """Whether a condition compares a dynamic size with 1, and not an expression of sizes."""
     is_comparison = isinstance(condition, (sympy.Eq, sympy.Ne)) and sympy.S.One in condition.args
     return is_comparison and any(
         side.is_Symbol and side not in definitions_of(environment) for side in condition.args
@@ -130,14 +130,14 @@ def _asks_for_one(condition: sympy.Basic, environment: ShapeEnv) -> bool:
 
 @contextlib.contextmanager
 def trust_forms_for_one(package: ModuleType, dimension: str) -> Iterator[None]:
-    """Within the context, a package's form for a dimension of size 1 is not compared with the general one.
+    """Trust, within the context, that a package's branch for a size of 1 computes what the general one does.
 
-    A model that decodes one token after the other has a form for one token and another one for several. Both
-    compute the same with different operators, so that a comparison of the operators would refuse the size 1.
+    A model that decodes token by token has a branch for one token and another for several. Both compute the
+    same by different operators, so comparing the operators would refuse the size 1.
 
     Args:
-        package: whose conditions that compare a size with 1 are not kept.
-        dimension: its name.
+        package: the package; conditions in its code that compare a size with 1 are not recorded.
+        dimension: the name of the dimension.
     """
     _TRUSTED.append((os.path.dirname(str(package.__file__)) + os.sep, dimension))
     try:
@@ -147,13 +147,13 @@ def trust_forms_for_one(package: ModuleType, dimension: str) -> Iterator[None]:
 
 
 def trusts_form_for_one(dimension: str) -> bool:
-    """Whether the form of the model for a dimension of size 1 is not compared with the general one."""
+    """Whether `trust_forms_for_one` is active for a dimension."""
     return any(trusted_dimension == dimension for _, trusted_dimension in _TRUSTED)
 
 
 @contextlib.contextmanager
 def record_questions() -> Iterator[None]:
-    """Record the conditions that the user's code tests in torch's own environments, within the context."""
+    """Record the questions that the user's code asks of any `ShapeEnv`, within the context."""
     original = ShapeEnv.evaluate_sym_node
 
     def evaluate_sym_node(

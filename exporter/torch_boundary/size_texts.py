@@ -1,8 +1,8 @@
-"""Gives dynamic sizes the text of the example's numbers, where the user's code makes a text of them.
+"""Formats dynamic sizes as the example's numbers when the user's code makes text of them.
 
 torch writes a symbolic size as `s77`, so `f"{height}x{width}" == "24x24"` would never be true, and
-`len(str(height))` would be that of the symbol. Most texts are messages and change nothing. A text is
-recorded as a question that the trials at other sizes violate, which shows whether something depends on it.
+`len(str(height))` would be the length of the symbol. Most texts are messages and change nothing. Each is
+recorded as a question: later trials at other sizes show whether the result depends on it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from .size_questions import Question, questions_of, user_frame
 
 
 def _number_of_text(size: torch.SymInt | torch.SymFloat) -> int | float | None:
-    """The example's number, if the user's code makes a text of a size; records that it does."""
+    """Return the example's number if the user's code formats a size, and record it; None for other code."""
     node = size.node
     frame = user_frame() if node.has_hint() else None
     if frame is None:
@@ -27,7 +27,7 @@ def _number_of_text(size: torch.SymInt | torch.SymFloat) -> int | float | None:
     expression = node.expr
     conditions: list[sympy.Basic] = [sympy.Eq(expression, number)]
     if isinstance(number, int) and number >= 0:
-        # The last ones are tried first: if the length alone matters, all sizes of that length stay.
+        # The last conditions are tried first: if only the length matters, all sizes of that length stay.
         digits = len(str(number))
         conditions.append(sympy.Lt(expression, 10**digits))
         if digits > 1:
@@ -42,7 +42,7 @@ def _number_of_text(size: torch.SymInt | torch.SymFloat) -> int | float | None:
 
 @contextlib.contextmanager
 def use_example_texts() -> Iterator[None]:
-    """Write symbolic sizes as the example's numbers within the context, for the user's code only."""
+    """Format symbolic sizes as the example's numbers within the context, in the user's code only."""
     with contextlib.ExitStack() as patches:
         for number_type in (torch.SymInt, torch.SymFloat):
             patches.enter_context(replace_attribute(number_type, "__repr__", _represent))

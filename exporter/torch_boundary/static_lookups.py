@@ -1,9 +1,9 @@
 """Reads objects of any class without running code of that class.
 
-A walk over modules, closures and attributes meets objects of other people's code: modules that import at the
-first access, proxies of what does not exist, classes whose metaclass raises. `isinstance` asks such an object
-for its `__class__`, `vars` for its `__dict__`, and a set of types asks its metaclass for a hash.
-The functions here ask only Python itself.
+A walk over modules, closures and attributes meets objects of foreign code: modules that import others at the
+first access, proxies of missing objects, classes whose metaclass raises. `isinstance` reads the `__class__`
+of such an object, `vars` its `__dict__`, and a set of types calls `__hash__` of its metaclass. The functions
+here use only C-level lookups.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _METHODS = (staticmethod, classmethod)
 
 
 def is_instance(item: object, classes: type | tuple[type, ...]) -> bool:
-    """Whether the type of an object is one of some classes, or below one."""
+    """Whether the type of an object is one of some classes or a subclass; does not read `__class__`."""
     return issubclass(type(item), classes)
 
 
 class ClassSet(Generic[Instance]):
-    """Classes that are compared by identity, because the hash of a class is code of its metaclass.
+    """A set of classes that compares by identity, because hashing a class runs code of its metaclass.
 
-    A walk over a model looks at each attribute of each module. No Python code runs for one of them here.
+    Filters items in C, without a Python call per item: a walk over a model looks at every attribute.
 
     Args:
         classes: the classes.
@@ -41,39 +41,39 @@ class ClassSet(Generic[Instance]):
         self._others = dict.fromkeys(map(id, classes), False)
 
     def only(self, items: Collection[Any]) -> Iterator[Instance]:
-        """The items that are instances of these classes themselves, not of classes below them."""
+        """Return the items whose class is in the set; instances of subclasses do not count."""
         return itertools.compress(items, map(self._others.__contains__, map(id, map(type, items))))
 
     def without(self, items: Collection[Item], values: Collection[object] | None = None) -> Iterator[Item]:
-        """The items that are instances of other classes.
+        """Return the items whose class is not in the set.
 
         Args:
-            values: the objects whose classes decide, one for each item; by default the items.
+            values: the objects whose classes decide, one for each item; by default the items themselves.
         """
         classes = map(type, items if values is None else values)
         return itertools.compress(items, map(self._others.get, map(id, classes), itertools.repeat(True)))
 
 
 def bases_of(cls: type) -> tuple[type, ...]:
-    """A class and those above it, in the order of method resolution."""
+    """Return the method resolution order of a class: the class, then its bases."""
     bases: tuple[type, ...] = _MRO.__get__(cls)
     return bases
 
 
 def class_attributes(cls: type) -> Mapping[str, Any]:
-    """The attributes that a class itself defines."""
+    """Return the attributes that a class defines, without inherited ones."""
     attributes: Mapping[str, Any] = _CLASS_ATTRIBUTES.__get__(cls)
     return attributes
 
 
 def module_attributes(module: types.ModuleType) -> dict[str, Any]:
-    """The names in a module that exist now."""
+    """Return the `__dict__` of a module; lazy attributes that were not read yet are missing."""
     attributes: dict[str, Any] = _MODULE_ATTRIBUTES.__get__(module)
     return attributes
 
 
 def instance_attributes(item: object) -> dict[str, object] | None:
-    """The dict of an object's attributes; None if it has none, or if its class computes it."""
+    """Return an object's `__dict__`; None if it has none, or if its class computes it."""
     for base in bases_of(type(item)):
         descriptor = class_attributes(base).get("__dict__")
         if descriptor is not None:
@@ -85,7 +85,7 @@ def instance_attributes(item: object) -> dict[str, object] | None:
 
 
 def defining_module(item: object) -> str:
-    """The name of the module that defines a class, function or cached function; empty if it has none."""
+    """Return the name of the module that defines a class, function or cached function; "" if unknown."""
     name: object
     if type(item) is types.FunctionType:
         name = item.__module__
@@ -97,13 +97,13 @@ def defining_module(item: object) -> str:
 
 
 def module_name(module: types.ModuleType) -> str:
-    """The name of a module; empty if it has none."""
+    """Return the name of a module; "" if it has none."""
     name = module_attributes(module).get("__name__")
     return name if type(name) is str else ""
 
 
 def underlying_function(member: object) -> object:
-    """The function of a static or class method; other attributes of a class are returned as they are."""
+    """Return the function of a static or class method; return other attributes of a class unchanged."""
     member_class = type(member)
     if issubclass(member_class, _METHODS):
         method = staticmethod if issubclass(member_class, staticmethod) else classmethod
@@ -112,6 +112,6 @@ def underlying_function(member: object) -> object:
 
 
 def is_of_user(module: str) -> bool:
-    """Whether a Python module, by its name, belongs to the user or to a model library."""
+    """Whether the module of a name is neither torch's nor the standard library's."""
     package = module.partition(".")[0]
     return package not in sys.stdlib_module_names and package not in ("torch", "builtins")

@@ -1,4 +1,4 @@
-"""The symbolic numbers of torch's C++ code and tracers: operations and their recording."""
+"""Operations on torch's symbolic numbers: their names, expressions, recording and comparisons."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Size = int | torch.SymInt
 OPERATIONS: Sequence[str] = tuple(
     name for name in _sym_node.magic_methods if name not in ("round", "sym_int")
 )
-"""Torch's operations on symbolic numbers, by the names of torch's table. `round` has a separate argument."""
+"""The names of torch's operations on symbolic numbers. `round` is missing, as it takes a plain argument."""
 BINARY = frozenset(OPERATIONS) - _sym_node.unary_methods - {"sym_ite"}
 """The operations with two operands."""
 _ALWAYS = (
@@ -50,7 +50,7 @@ _ALWAYS = (
 
 
 def example_sizes(environment: object) -> dict[sympy.Symbol, sympy.Integer]:
-    """The size that each symbol of a `ShapeEnv` has in the example call."""
+    """Return the size of each symbol of a `ShapeEnv` in the example call."""
     # In torch 2.10 the attribute is called `var_to_val`.
     attributes = vars(environment)
     name = "backed_var_to_val" if "backed_var_to_val" in attributes else "var_to_val"
@@ -59,17 +59,17 @@ def example_sizes(environment: object) -> dict[sympy.Symbol, sympy.Integer]:
 
 
 def method_name(operation: str) -> str:
-    """The name of an operation's method on `SymNode`."""
+    """Return the name of an operation's method on `SymNode`."""
     return f"{operation}_" if operation in ("and", "or") else operation
 
 
 def operator_of(operation: str) -> Callable[..., object]:
-    """The function that computes an operation on Python's numbers."""
+    """Return the function that computes an operation on Python numbers."""
     return _sym_node.method_to_operator(operation)
 
 
 def result_type(operation: str, operands: Sequence[_sym_node.SymNode]) -> type:
-    """The Python type of an operation's result."""
+    """Return the Python type of an operation's result."""
     for names, result_class in _ALWAYS:
         if operation in names:
             return result_class
@@ -80,36 +80,36 @@ def result_type(operation: str, operands: Sequence[_sym_node.SymNode]) -> type:
 
 
 def apply_operation(operation: str, expressions: Sequence[sympy.Basic]) -> sympy.Basic:
-    """The expression of an operation's result."""
+    """Return the expression of an operation's result."""
     if (
         operation in _COMPARISONS
         and any(map(is_unbacked, expressions))
         and any(e.is_number for e in expressions)
     ):
-        # sympy would try to decide the comparison, which takes long and fails: these symbols have no bounds.
+        # sympy would try for long to decide the comparison, in vain: these symbols have no bounds.
         return _COMPARISONS[operation](*expressions, evaluate=False)
     functions: Any = _sym_node.magic_methods
     return functions[operation](*expressions)
 
 
 def base_two_logarithm(number: Number) -> Any:
-    """`math.log2` of a symbolic number."""
+    """Compute `math.log2` of a symbolic number."""
     return operator_of("sym_log2")(number)
 
 
 def is_recorded() -> bool:
-    """Whether a recorder of operators is active, which must see each operation on symbolic numbers."""
+    """Whether a recorder or tracer is active, which must see each operation on symbolic numbers."""
     return _PRE_DISPATCH_MODES.get(0) is not None or torch._C._get_dispatch_mode(_PROXY_MODE) is not None
 
 
 def compute_order(tensor: object, *args: Any, **kwargs: Any) -> bool:
-    """Compute whether a tensor is contiguous, hiding the comparisons of sizes from a recorder.
+    """Make torch compute and cache whether a tensor is contiguous, without recording the size comparisons.
 
     Args:
-        args, kwargs: those of `torch.Tensor.is_contiguous`.
+        args, kwargs: the arguments of `torch.Tensor.is_contiguous`.
 
     Returns:
-        Whether the order is known; False if it depends on numbers that are read from tensors.
+        Whether torch could decide; False if the answer depends on numbers that are read from tensors.
     """
     if not isinstance(tensor, FakeTensor) or not tensor._has_symbolic_sizes_strides:
         return True
@@ -125,7 +125,7 @@ def compute_order(tensor: object, *args: Any, **kwargs: Any) -> bool:
 
 
 def record_operation(operation: str, operands: Sequence[Any], result: Any) -> Any:
-    """The result of an operation as the active recorder knows it; the recorder makes a node of its graph."""
+    """Record an operation as a node of the active recorder's graph, and return the number of this node."""
     numbers = tuple(map(_sym_node.wrap_node, operands))
     # As in torch's tracer, multiplication by 1 makes no node; testing the type first adds no guard.
     if operation == "mul":
@@ -141,18 +141,18 @@ def record_operation(operation: str, operands: Sequence[Any], result: Any) -> An
 
 
 def is_unbacked(expression: sympy.Basic) -> bool:
-    """Whether an expression is a symbol for an integer that depends on data."""
+    """Whether an expression is a single symbol for an integer that depends on data."""
     return bool(expression.is_symbol) and symbol_is_type(expression, SymT.UNBACKED_INT)
 
 
 def identity(number: Number) -> object:
-    """A key that is the same for equal symbolic numbers of one environment."""
+    """Return a key for a symbolic number; copies of one number in an environment have the same key."""
     node = number.node
     return getattr(node, "original", node)
 
 
 def canonical_form(number: Number) -> object:
-    """A key that is the same for symbolic numbers of one environment whose polynomials are equal."""
+    """Return a key that is the same for the symbolic numbers of an environment with equal polynomials."""
     node = identity(number)
     return getattr(node, "canonical", node)
 
@@ -165,19 +165,19 @@ def holds_always(condition: bool | torch.SymBool) -> bool:
 
 
 def axes_by_stride(tensor: torch.Tensor) -> list[int] | None:
-    """The axes from the one with the largest stride in the example; None if a stride has no example."""
+    """Return the axes by descending stride in the example; None if a stride is unknown in the example."""
     strides = [stride.node.hint if isinstance(stride, torch.SymInt) else stride for stride in tensor.stride()]
     return None if None in strides else sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
 
 
 def order_in_storage(tensor: torch.Tensor, *, from_begin: bool) -> list[int] | None:
-    """The order of axes in which a tensor of symbolic sizes is contiguous, whatever the sizes are.
+    """Return the order of axes in which a tensor of symbolic sizes is contiguous for all sizes.
 
     Args:
-        from_begin: the tensor must also begin where its storage does.
+        from_begin: whether the tensor must also begin where its storage does.
 
     Returns:
-        The axes from the outermost; None if there is no such order, or it is not known.
+        The axes from outermost to innermost; None if there is no such order, or it cannot be proved.
     """
     if from_begin and not holds_always(tensor.storage_offset() == 0):
         return None
@@ -201,9 +201,9 @@ def decide_condition(condition: bool | torch.SymBool) -> bool | None:
 
 
 def exceeds(size: Size, number: int) -> bool:
-    """Whether a size is known to be larger than a number, whatever the sizes of the inputs are.
+    """Whether a size is known to be larger than a number for all sizes of the inputs.
 
-    The node of a size keeps the answer: layouts ask it for each axis, and torch makes a condition each time.
+    The size's node caches the answer: layouts ask for each axis, and torch makes a condition each time.
     """
     if isinstance(size, int):
         return size > number
@@ -218,12 +218,12 @@ def exceeds(size: Size, number: int) -> bool:
 
 
 def as_integer(number: torch.SymInt | torch.SymFloat) -> Size | None:
-    """The result of `int(number)` for a symbolic number, as a symbolic integer.
+    """Compute `int(number)` of a symbolic number as a symbolic integer.
 
     Returns:
-        A symbolic integer itself. For a number that is not negative, and is an exact fraction or a quotient
-        of two, such as `n * 0.25` or `b * h * w / (h * w / 8)`, a quotient of integers. For another float of
-        sizes the truncated float. None for a number that depends on data.
+        The number itself if it is an integer. A floor quotient of integers for an exact fraction that is not
+        negative, or a quotient of two, such as `n * 0.25` or `b * h * w / (h * w / 8)`. The truncated float
+        for other floats of sizes. None for a float that depends on data.
     """
     if isinstance(number, torch.SymInt):
         return number
@@ -235,7 +235,7 @@ def as_integer(number: torch.SymInt | torch.SymFloat) -> Size | None:
 
 
 def _exact_quotient(number: torch.SymFloat) -> Size | None:
-    """The result of `int(number)` as a quotient of integers, if rounding never changes it."""
+    """Compute `int(number)` as a floor quotient of integers; None if float rounding may change the result."""
     fraction: tuple[Size, Size] | None = _exact_fraction(number.node)
     if fraction is None:
         name, *operands = getattr(number.node, "operation", None) or ("",)
@@ -256,7 +256,7 @@ _LARGEST_DENOMINATOR = 1 << 20
 
 
 def _exact_fraction(node: _sym_node.SymNode) -> tuple[Size, int] | None:
-    """The integer, and the power of 2 by which it is divided, that a float is exactly; None for others.
+    """Return (numerator, denominator) of a float that is exactly a fraction with a power of 2 below, or None.
 
     Sums, differences and products of such floats are exact, too, while they are below 2**53.
     """
@@ -297,10 +297,10 @@ def _exact_fraction(node: _sym_node.SymNode) -> tuple[Size, int] | None:
 
 
 def number_hash(number: torch.SymInt) -> int:
-    """The hash of a symbolic integer; stands in for `SymInt.__hash__`.
+    """Replace `SymInt.__hash__`.
 
-    A number that was read from a tensor has the hash of its value, for which the environment is asked. Other
-    numbers have none, as in torch: a library such as einops keeps no results by them.
+    A number that was read from a tensor has the hash of its value, which the environment supplies. Other
+    numbers are not hashable, as in torch: so a library such as einops caches no results by them.
     """
     node = number.node
     symbols = getattr(node.expr, "free_symbols", ())

@@ -1,4 +1,4 @@
-"""The functions and symbols of torch's symbolic sizes, and sums and products of floats."""
+"""Expressions and symbols for torch's symbolic sizes; float and integer arithmetic that rounds as Python."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from torch.utils._sympy.value_ranges import ValueRanges as ValueRanges
 from ...registration import CaptureError
 
 check: Callable[..., None] = torch._check
-"""Tells torch.export the range of a number; an error where the condition is false."""
+"""Tells torch.export a condition on sizes; raises an error if the condition is false."""
 CHECK = f"torch.{check.__name__}"
 """The name of that function, for messages."""
 
@@ -41,7 +41,7 @@ _PYTHON_FUNCTIONS: dict[str, Callable[[float, float], float]] = {
 
 
 class _FloatOperation(sympy.Function):  # type: ignore[misc]
-    """An operation on two floats that sympy keeps as it is unless both are numbers."""
+    """An operation on two floats that sympy evaluates only if both are numbers."""
 
     is_real = True
     # torch's analyses of expressions find their rule for a function by this name.
@@ -49,33 +49,33 @@ class _FloatOperation(sympy.Function):  # type: ignore[misc]
 
     @classmethod
     def eval(cls, first: sympy.Expr, second: sympy.Expr) -> sympy.Float | None:
-        """The result for two numbers; None for other terms."""
-        # None makes sympy keep the call as it is.
+        """Compute the result for two numbers; return None for other terms."""
+        # None makes sympy keep the call unevaluated.
         if first.is_Number and second.is_Number:
             return sympy.Float(_PYTHON_FUNCTIONS[cls._torch_handler_name](float(first), float(second)))
         return None
 
 
 class FloatSum(_FloatOperation):
-    """The sum of two floats, as Python rounds it: sympy would reorder the terms of nested sums."""
+    """The sum of two floats, rounded as in Python; a sympy sum would reorder the terms of nested sums."""
 
     _torch_handler_name = "add"
 
 
 class FloatProduct(_FloatOperation):
-    """The product of two floats, as Python rounds it: sympy would multiply constants of nested products."""
+    """The product of two floats, rounded as in Python; sympy would join the constants of nested products."""
 
     _torch_handler_name = "mul"
 
 
 class FloatFloorDiv(_FloatOperation):
-    """The quotient of two floats, rounded down as by Python: torch would join the divisors of nested ones."""
+    """The floor quotient of two floats, as in Python; torch would join the divisors of nested quotients."""
 
     _torch_handler_name = "floordiv"
 
 
 def _remainder(dividend: object, divisor: object) -> object:
-    # torch takes all remainders for integers, and so answers `n % 2.5 == 0.5` without a guard.
+    # torch assumes that all remainders are integers, and so answers `n % 2.5 == 0.5` without a guard.
     raise CaptureError(
         "a remainder of floats (%) that depends on a dynamic size is not supported: use integers, or make "
         "the dimension static"
@@ -83,7 +83,7 @@ def _remainder(dividend: object, divisor: object) -> object:
 
 
 def _difference(minuend: sympy.Expr, subtrahend: sympy.Expr) -> sympy.Expr:
-    # The negative of a float is exact.
+    # Negating a float is exact.
     return FloatSum(minuend, -subtrahend)
 
 
@@ -94,14 +94,14 @@ FLOAT_ARITHMETIC: dict[str, Callable[[object, object], object]] = {
     "int_floordiv": FloatFloorDiv,
     "mod": _remainder,
 }
-"""The expressions of torch's operations on symbolic numbers, if one of the operands is a float."""
+"""By operation of torch, a function that makes its expression if one of the operands is a float."""
 
 
 def floor_quotient(dividend: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr:
-    """The quotient of two integers, rounded down as by Python, for a divisor of any sign.
+    """Return the floor quotient of two integers, as in Python, for a divisor of any sign.
 
-    torch's FloorDiv joins the divisors of nested quotients: `n // 2 // -2` becomes `n // -4`, which differs
-    where n is 5. That is right for a positive second divisor only.
+    torch's FloorDiv joins the divisors of nested quotients, which is right only for positive second divisors:
+    `n // 2 // -2` becomes `n // -4`, which differs for n = 5.
     """
     if divisor.is_negative:
         return FloorDiv(-dividend, -divisor)
@@ -112,10 +112,10 @@ def floor_quotient(dividend: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr:
 
 
 def remainder(dividend: sympy.Expr, divisor: sympy.Expr) -> sympy.Expr:
-    """The remainder of two integers with the divisor's sign, as Python's.
+    """Return the remainder of two integers with the divisor's sign, as in Python.
 
-    torch's PythonMod takes any dividend below the divisor for its own remainder, a negative one included:
-    `(-n - 5) % -3` becomes `-n - 5`.
+    torch's PythonMod returns any dividend below the divisor unchanged, even a negative one: `(-n - 5) % -3`
+    becomes `-n - 5`.
     """
     if divisor.is_negative:
         return -remainder(-dividend, -divisor)
@@ -128,20 +128,20 @@ INTEGER_DIVISION: dict[str, Callable[[sympy.Expr, sympy.Expr], sympy.Expr]] = {
     "int_floordiv": floor_quotient,
     "mod": remainder,
 }
-"""The expressions of torch's divisions of two symbolic integers."""
+"""By operation of torch, a function that makes its expression if both operands are integers."""
 
 
 ROUNDINGS = (TruncToInt, FloorToInt, CeilToInt, RoundToInt)
-"""The functions of sympy that round a float to an integer."""
+"""The sympy functions of torch that round a float to an integer."""
 
 
 def new_symbol(
     environment: ShapeEnv, name: str, size: int, bounds: ValueRanges[sympy.Expr] | None = None
 ) -> sympy.Symbol:
-    """A new symbol for a size.
+    """Create a symbol for a size.
 
     Args:
-        size: in the example.
+        size: the size in the example.
         bounds: the smallest and the largest size; by default torch assumes that it is at least 2.
     """
     from torch._dynamo.source import ConstantSource
@@ -157,6 +157,6 @@ def new_symbol(
 
 
 def definitions_of(environment: object) -> dict[sympy.Symbol, sympy.Expr]:
-    """The expressions that symbols stand for which are no sizes of inputs; see `SizeEnvironment`."""
+    """Return the expression of each symbol that is not the size of an input; see `SizeEnvironment`."""
     definitions: dict[sympy.Symbol, sympy.Expr] = getattr(environment, "definitions", {})
     return definitions

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import torch
 
 _WITHOUT_EFFECT = frozenset("foreach fused capturable initial_lr min_lr max_lr".split())
-"""Options of implementations, and what schedulers note: no result depends on them."""
+"""Options that do not change results: choices of an implementation, and notes of schedulers."""
 _CYCLED = frozenset("base_momentum max_momentum".split())
 """What schedulers note that also change the momentum."""
 _RULES: Mapping[str, type[UpdateRule]] = {

@@ -19,7 +19,7 @@ from .updates import GroupUpdates
 State: TypeAlias = Mapping[str, Value]
 """The state of a parameter by torch's names."""
 Updated: TypeAlias = tuple[Value, dict[str, Value]]
-"""The new value of a parameter, and those of its state by torch's names."""
+"""The new value of a parameter, and the new values of its state by torch's names."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +166,7 @@ class Asgd(UpdateRule):
             excess = write.clamp(write.sub(write.count, self.t0), 1.0, None)
             return write.unary("reciprocal", excess)
 
-        # The state keeps scalars in its own element type, which need not be that of the parameter.
+        # Scalars of the state may have another element type than the parameter.
         eta = write.share_scalar("eta", state["eta"].dtype, next_length)
         mu = write.share_scalar("mu", state["mu"].dtype, next_weight)
         return parameter, {"eta": eta, "mu": mu, "ax": average}

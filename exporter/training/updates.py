@@ -81,7 +81,7 @@ class UpdateBuilder:
         return self._build.emit(f"aten::{name}", arguments, "Scalar", dtype=DataType.BOOL, shape=value.shape)
 
     def where(self, condition: Value, value: Value, other: Value | float) -> Value:
-        """The value where the condition is true, else the other one."""
+        """Select the first value where the condition is true, else the second."""
         overload = "self" if isinstance(other, Value) else "ScalarOther"
         arguments = {"condition": condition, "self": value, "other": other}
         return self._build.emit("aten::where", arguments, overload, like=value)

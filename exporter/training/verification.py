@@ -70,12 +70,12 @@ def verify_steps(
 
 
 class _Eager:
-    """A copy of the model, and torch's optimizers of its groups."""
+    """A copy of the model, with torch's optimizers of its parameter groups."""
 
     def __init__(self, trial: Trial):
         module = trial.module
         self._signature, self._call = trial.signature, trial.call
-        # Training changes the model: the user's own stays as it is.
+        # Copied, because training would change the user's model.
         self._module = LossModule(*copy.deepcopy((module.model, module.loss)), module.targets)
         self._tensors = _tensors_of(self._module.model)
         inner = self._module.loss

@@ -1,4 +1,4 @@
-"""`prim::If` in a graph whose in-place operators are being rewritten.
+"""Rewrites `prim::If` in a graph whose in-place operators are being replaced.
 
 A write inside a branch to an outer tensor becomes an output of the node. If one or both branches return an
 outer tensor, the condition selects the location of the result. If this selection needs storages, conditions
@@ -115,7 +115,7 @@ class _Exporter:
         self._storages: dict[Storage, Whole] = {}
         self._values: dict[Value, Value] = {}
         self._inner: list[BlockScope] = []
-        """This scope and those around it, up to the body of the innermost loop."""
+        """The branch's scope and the enclosing scopes, up to the body of the innermost loop."""
         for scope in memory.scope:
             self._inner.append(scope)
             if scope.loop is not None:
@@ -171,7 +171,7 @@ class _Exporter:
         return exclusive
 
     def _new_storage(self, index: int, replaced_storages: set[Storage]) -> Whole:
-        """A new storage whose initial value is the node's output at `index`."""
+        """Make a storage whose initial value is the node's output at `index`."""
         memory, output = self._memory, self._node.outputs[index]
         tensor = memory.tensors.get(output)
         if tensor is None:

@@ -1,4 +1,4 @@
-"""Locations: where a tensor is in memory during the in-place pass; each can be loaded and stored.
+"""Locations of tensors in memory during the in-place pass; each can be loaded and stored.
 
 A location is a whole storage, a view of another location, one of two locations selected by a condition, or
 elements of a storage at computed positions.
@@ -21,10 +21,10 @@ from .views import ViewStep
 
 
 class Location(abc.ABC):
-    """Where a tensor is in memory.
+    """The position of a tensor in memory.
 
     Attributes:
-        storages: the storages that it may be in, without duplicates.
+        storages: the storages that may hold the tensor, without duplicates.
     """
 
     __slots__ = ("storages",)
@@ -94,7 +94,7 @@ class Derived(Location):
 
 
 class View(Location):
-    """A view of another location. Its value is cached until the memory of the other one is written."""
+    """A view of another location, `parent`. Its value is cached until the memory of the parent is written."""
 
     __slots__ = ("parent", "step")
 
@@ -123,7 +123,7 @@ class View(Location):
         return value
 
     def store(self, memory: Memory, new: Value) -> None:
-        """Make `new` the current value here, and update the locations that this one is a view of."""
+        """Make `new` the current value of the view, and write it back to its parents."""
         location: Location = self
         written: list[tuple[View, Value]] = []
         while isinstance(location, View):
@@ -161,7 +161,7 @@ class ConditionalLocation(Derived):
                 like = _shaped_like(memory, location)
                 if like is None:
                     location.store(memory, new)
-                # A value of another shape cannot have been written here, so this branch never runs.
+                # A value of another shape cannot be written here, so this branch never runs.
                 elif not shapes_differ(new, like):
                     # The value has the sizes of this location only if the branch runs.
                     sized = memory.build.reshape(new, like) if sizes_of(like) is not None else new
@@ -232,7 +232,7 @@ class Elements(Derived):
 
 
 class Undecided(Location):
-    """A location that may be a view or a copy of another one. A write to one makes the other unknown."""
+    """A location of which it is unknown whether it is a view or a copy: a write to it spoils its parent."""
 
     __slots__ = ("_storage", "_valid_since", "description", "parent")
 
@@ -267,7 +267,7 @@ class Undecided(Location):
 
 
 def flatten(build: SourceBuilder, value: Value) -> Value:
-    """A value reshaped to one dimension."""
+    """Reshape a value to one dimension."""
     if value.shape is not None and len(value.shape) == 1:
         return value
     sizes = sizes_of(value)
@@ -316,7 +316,7 @@ def join(memory: Memory, node: ir.Node, scopes: list[BlockScope]) -> None:
 
 
 def positions_of(memory: Memory, location: Location) -> Value:
-    """The positions of a location's elements in its storage."""
+    """Compute the row-major positions of a location's elements in its storage."""
     if isinstance(location, Whole):
         return memory.build.positions(memory.current(location.storage))
     if isinstance(location, View):

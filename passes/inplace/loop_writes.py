@@ -1,4 +1,4 @@
-"""`prim::Loop` in a graph whose in-place operators are being rewritten.
+"""Rewrites `prim::Loop` in a graph whose in-place operators are being replaced.
 
 Each outer storage that the body writes becomes a carried value. A carried tensor is
 
@@ -48,9 +48,9 @@ class _CarriedTensor:
         first, formal, result, output: its initial value, body input, body output and node output.
         flows: the sources of its result, and whether each is unchanged.
         new: the sources that the body creates.
-        storages: the outer storages that it may be in.
-        slots: the variables whose memory from an earlier iteration it may use; itself last.
-        private: whether no other variable may share its memory from an earlier iteration.
+        storages: the outer storages that may hold the tensor.
+        slots: the variables whose memory from an earlier iteration this one may use; itself last.
+        private: whether no other variable may share this one's memory from an earlier iteration.
     """
 
     index: int
@@ -357,7 +357,7 @@ class _LoopRewriter:
         return truth
 
     def _positions(self, variable: _CarriedTensor, location: Location) -> Value:
-        """Positions in an outer storage, or in new memory whose initial value is the variable's."""
+        """Compute positions in an outer storage, or in new memory whose initial value is the variable's."""
         if not variable.private:
             return positions_of(self._memory, location)
 

@@ -125,14 +125,14 @@ def _replace_output(node: ir.Node, output: Value, by: Value) -> None:
 
 
 def _redirect(value: Value, by: Value) -> None:
-    # The mark says which input or buffer an output updates.
+    # The replacement takes over the mark that tells which input or buffer an output updates.
     if MUTATES in value.metadata_props:
         by.metadata_props[MUTATES] = value.metadata_props.pop(MUTATES)
     value.replace_all_uses_with(by, replace_graph_outputs=True)
 
 
 def _with_outputs(node: ir.Node, output_indices: Sequence[int], block_indices: Sequence[int]) -> ir.Node:
-    """The node with only some of its outputs.
+    """Return the node with only some of its outputs, a new one unless all stay.
 
     Args:
         output_indices: positions of the outputs that stay.

@@ -100,7 +100,7 @@ class _Functionalizer:
         self._build.before(node)
         memory.node = node
         if is_loop(node):
-            # Its own inputs are refreshed when the carried values are known.
+            # The loop's own inputs are refreshed later, when the carried values are known.
             rewrite_loop(memory, node, self._visit_graph)
             return
         if is_branch(node):
@@ -220,7 +220,7 @@ class _Functionalizer:
         self._view_nodes.append(node)
 
     def _copy(self, node: ir.Node, value: Value) -> None:
-        """`copy_`: the new value is the source, cast and broadcast."""
+        """Rewrite `copy_`: the new value of the tensor is the source, cast and broadcast."""
         current = arguments(node)
         source = current[table.COPIES[node.op_type, node.overload]]
         tensor = self._memory.tensor(value)
@@ -323,7 +323,7 @@ def _check_mutations(aliases: Aliases, mutations: str) -> None:
 
 
 def _named_writer(node: ir.Node) -> ir.Node:
-    """The node to name for a write: another library's operator whose new value a `copy_` node writes."""
+    """Return the node to name for a write: for `copy_`, the other library's operator that made the value."""
     source = arguments(node).get("src") if node.op_type == "copy_" else None
     producer = source.producer() if isinstance(source, Value) else None
     return node if producer is None or producer.domain == "aten" else producer
@@ -349,13 +349,13 @@ class RemoveInplace(ir.passes.InPlacePass):
         """Rewrite the model's graph in place.
 
         Raises:
-            MutationError: an input, parameter or buffer is written to, and `mutations` is `"error"`.
-            GraphError: an operator or a view that cannot be first_inserted functional.
+            MutationError: the model writes to an input, parameter or buffer, and `mutations` is `"error"`.
+            GraphError: an operator or a view cannot be made functional.
         """
         graph = model.graph
         if not writes_anything(graph):
             return ir.passes.PassResult(model, False)
-        # Copies to the device that the model is on anyway would otherwise count as writes to buffers.
+        # Otherwise a copy of a buffer into itself (`.to` its own device) would count as a write.
         if remove_self_copies(graph) and not writes_anything(graph):
             return ir.passes.PassResult(model, True)
         aliases = Aliases(graph, keep_statistics=self.mutations == "drop")

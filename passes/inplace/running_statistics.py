@@ -1,4 +1,4 @@
-"""Updates of `running_mean` and `running_var` in training, as functional source nodes.
+"""Writes updates of `running_mean` and `running_var` in training as functional source nodes.
 
 From aten/src/ATen/native/Normalization.cpp: the new statistic is (1 - momentum) * old + momentum * batch,
 with the unbiased variance; instance_norm averages the statistics of its instances over the batch.
@@ -17,7 +17,7 @@ from ..source_builder import SourceBuilder, where
 
 
 def _batch_statistic(build: SourceBuilder, node: ir.Node, name: str, values: Value) -> Value:
-    """The mean or the unbiased variance of a batch, per channel."""
+    """Compute the mean or the unbiased variance of a batch, per channel."""
     assert values.shape is not None
     per_instance = node.op_type == "instance_norm"
     if len(values.shape) < 2:
@@ -42,7 +42,7 @@ def _batch_statistic(build: SourceBuilder, node: ir.Node, name: str, values: Val
 def updated_statistics(
     build: SourceBuilder, node: ir.Node, arguments: Mapping[str, Any]
 ) -> Iterator[tuple[str, Value]]:
-    """The new value of each running statistic of a normalization in training.
+    """Yield the name and new value of each running statistic of a normalization in training.
 
     Raises:
         GraphError: the rank of the input is unknown.
@@ -52,7 +52,7 @@ def updated_statistics(
         raise GraphError(
             f"{where(node)}: the rank of its input must be known to update the running statistics"
         )
-    # The operators of cuDNN and MIOpen name it like their libraries do.
+    # The operators of cuDNN and MIOpen call it `exponential_average_factor`, like their libraries.
     momentum = arguments["momentum" if "momentum" in arguments else "exponential_average_factor"]
     for name in ("running_mean", "running_var"):
         old = arguments.get(name)

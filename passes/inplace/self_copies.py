@@ -29,7 +29,7 @@ def remove_self_copies(graph: ir.Graph) -> bool:
 
 
 def _identity_source(value: Value) -> Value:
-    """The first value that is the same tensor, or has the same elements in the same order, through views."""
+    """Follow views that keep all elements in order back to the first value with the same elements."""
     node = value.producer()
     while node is not None and may_be_view(node):
         node_arguments = arguments(node)

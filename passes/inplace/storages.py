@@ -64,11 +64,11 @@ class Storage:
     """Memory that tensors share.
 
     Attributes:
-        initial: its value before any write.
-        home: the scope in whose graph it was created.
-        roots: its possible owners, see `Aliases`.
-        list_node: the node that put one of its tensors into a list or read one from it; later writes are
-            refused.
+        initial: the value before any write.
+        home: the scope in whose graph the storage was created.
+        roots: the possible owners of the memory, see `Aliases`.
+        list_node: the node that put one of the storage's tensors into a list or read one from it; later
+            writes are refused.
     """
 
     __slots__ = ("home", "initial", "list_node", "roots")
@@ -99,12 +99,12 @@ class Memory:
 
     def tick(self) -> int:
         """Return a new version number, greater than all others."""
-        # Versions order the writes of all scopes, so that stale caches can be told.
+        # Versions order the writes of all scopes, so that stale cached values can be recognized.
         self._clock += 1
         return self._clock
 
     def block(self, graph: ir.Graph) -> BlockScope:
-        """A scope for a branch, inside the current one."""
+        """Make a scope for a branch, inside the current scope."""
         return BlockScope(graph, self.scope)
 
     @contextlib.contextmanager
@@ -123,7 +123,7 @@ class Memory:
             yield
 
     def entry(self, storage: Storage, scope: BlockScope | None = None) -> tuple[Value, int, str | None]:
-        """The current value of a storage, its version, and the reason if it cannot be read."""
+        """Return the current value of a storage, its version, and the reason if it is unreadable, or None."""
         scope = scope or self.scope
         entry = scope.entries.get(storage)
         if entry is not None:
@@ -176,7 +176,7 @@ class Memory:
         """Write a whole storage.
 
         Raises:
-            GraphError: it must not be written here.
+            GraphError: the storage must not be written here.
         """
         self.check_writable(storage)
         self.scope.entries[storage] = value, self.tick(), None

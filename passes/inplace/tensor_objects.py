@@ -14,8 +14,8 @@ class TensorObject:
     """A tensor object; several values may refer to it, as in `y = x.relu_()`, where `y` is `x`.
 
     Attributes:
-        location: where it is in memory.
-        home: the scope that created it.
+        location: the location of the tensor in memory.
+        home: the scope that created the tensor.
         crossed: whether values outside of a branch or loop may refer to the same tensor.
     """
 

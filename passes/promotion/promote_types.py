@@ -31,11 +31,11 @@ from ...registration.promotion import is_integral
 from ..source_builder import SourceBuilder
 from .rules import RULES, Promotion, Rule, compute_dtype, has_computed_type, integers_become, members, rule_of
 
-# Float operands of one type promote nothing in these operators.
+# In these operators, float operands of one type need no promotion.
 _UNCHANGED_BY_EQUAL_FLOATS = (Promotion.TOGETHER, Promotion.FLOAT, Promotion.SELF, Promotion.COMPARISON)
 _DEFERRABLE = (Promotion.TOGETHER, Promotion.FLOAT, Promotion.COMPARISON, Promotion.SEARCH, Promotion.SUM)
 _MEAN = 1
-"""The `reduction` of ATen's losses that takes the mean: their default. 0 is none, 2 the sum."""
+"""The `reduction` of ATen's losses that takes the mean, their default; 0 means none, 2 the sum."""
 
 Casts = MutableMapping[tuple[Value, DataType], Value]
 
@@ -115,7 +115,7 @@ class _Promoter:
             self._change_arguments(node, node_arguments, changed)
         elif rule.promotion in _DEFERRABLE:
             tensors = [operand for operand in members(rule, node_arguments) if isinstance(operand, Value)]
-            # The tensor that decides needs no promotion.
+            # `computed` already has the type to which the others are promoted.
             if any(operand is not computed for operand in tensors):
                 self._defer_promotion(node, rule, node_arguments)
         if type_source is not None and computed is not type_source and computed != type_source.dtype:
@@ -152,7 +152,7 @@ class _Promoter:
             self._modified = True
 
     def _cast(self, operand: object, dtype: DataType) -> Any:
-        """An argument cast to an element type, if necessary."""
+        """Cast an argument, or the members of a list, to an element type, if necessary."""
         if isinstance(operand, list):
             converted = [self._cast(member, dtype) for member in operand]
             return converted if any(a is not b for a, b in zip(converted, operand, strict=True)) else operand
@@ -164,7 +164,7 @@ class _Promoter:
         return cast
 
     def _convert_to_type_of(self, operand: object, destination: Value) -> Any:
-        """The written value, converted to the unknown element type of its destination."""
+        """Convert the written value to the unknown element type of its destination."""
         if not isinstance(operand, Value) or operand is destination:
             return operand
         producer = operand.producer()
@@ -256,7 +256,7 @@ def _takes_tensor(node: ir.Node) -> bool:
 
 
 def _wrap_integer(operand: object, dtype: DataType) -> Any:
-    """A Python number as an operand; it wraps around outside of the integer range, as in ATen's cast."""
+    """Wrap a Python integer around outside of the range of an integer type, as ATen's cast does."""
     if type(operand) is not int or dtype not in INTEGERS:
         return operand
     low, high = limits(dtype)
@@ -264,7 +264,7 @@ def _wrap_integer(operand: object, dtype: DataType) -> Any:
 
 
 def _truncate_number(operand: object, dtype: DataType) -> Any:
-    """A Python number converted to an element type that others decide; ATen truncates fractions."""
+    """Convert a Python number to an element type that other operands decide; ATen truncates fractions."""
     if isinstance(operand, float) and math.isfinite(operand):
         return bool(operand) if dtype == DataType.BOOL else int(operand) if is_integral(dtype) else operand
     return operand

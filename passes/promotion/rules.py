@@ -44,7 +44,7 @@ class Rule(NamedTuple):
     Attributes:
         operands: names of the arguments that decide the element type.
         followers: names of the arguments that are cast to this type but do not decide it.
-        uniform: whether zero-dim tensors count as much as other tensors.
+        uniform: whether tensors of rank 0 count as much as other tensors.
         result: the argument whose element type each element of the result has, before a `reduction`; None if
             the result has the element type that the operator computes in.
     """
@@ -147,7 +147,7 @@ RULES = {name: rule for names, rule in _ENTRIES for name in names.split()}
 
 
 def rule_of(name: str, arguments: Mapping[str, object]) -> Rule | None:
-    """The rule of an ATen operator, by its name without the domain; None if it does not promote."""
+    """Return the rule of an ATen operator by its name without the domain; None if it does not promote."""
     rule = RULES.get(name)
     if rule is not None and rule.promotion is Promotion.FLOAT and arguments.get("rounding_mode") is not None:
         # `div` with a rounding mode returns integers for integers.
@@ -161,7 +161,7 @@ def has_computed_type(rule: Rule) -> bool:
 
 
 def members(rule: Rule, arguments: Mapping[str, object]) -> list[Any]:
-    """The operands that decide, with lists of tensors flattened."""
+    """Return the operands that decide the element type, with lists of tensors flattened."""
     return list(_members(rule, arguments))
 
 
@@ -175,14 +175,14 @@ def _members(rule: Rule, arguments: Mapping[str, object]) -> Iterator[Any]:
 
 
 def integers_become(rule: Rule) -> DataType | None:
-    """The element type in which an operator computes integers and BOOL."""
+    """Return the element type to which an operator promotes integers and BOOL; None if they stay."""
     return {Promotion.FLOAT: DEFAULT_FLOAT, Promotion.SUM: DataType.INT64}.get(rule.promotion)
 
 
 def compute_dtype(
     rule: Rule, arguments: Mapping[str, object], expected: DataType | None = None
 ) -> DataType | Value | None:
-    """The element type that an operator computes in.
+    """Determine the element type that an operator computes in.
 
     Args:
         expected: the known type of the result; it decides if ranks or types are unknown.
@@ -198,7 +198,7 @@ def compute_dtype(
     tensor = arguments.get("self")
     if rule.promotion is Promotion.SELF:
         return (
-            # Of an unknown type, the value itself stands for it: lowering casts to the type that it then has.
+            # A value of unknown type represents its type, to which lowering casts.
             tensor if isinstance(tensor, Value) and tensor.dtype is None else getattr(tensor, "dtype", None)
         )
     requested_dtype = arguments.get("dtype")
@@ -207,7 +207,7 @@ def compute_dtype(
     if rule.promotion is Promotion.CAST:
         return tensor.dtype if isinstance(tensor, Value) else None
     items = members(rule, arguments)
-    # Complex numbers and None have no place in the table of real types.
+    # The table of types has no complex numbers and no None.
     if not items or not all(isinstance(item, (Value, bool, int, float)) for item in items):
         return None
     operands = [operand(item, uniform=rule.uniform) for item in items]
@@ -215,7 +215,7 @@ def compute_dtype(
 
 
 def output_dtype(name: str, arguments: Mapping[str, object]) -> DataType | None:
-    """The element type of an ATen operator's result, or None if no rule gives it."""
+    """Return the element type of an ATen operator's result; None if no rule gives it."""
     rule = rule_of(name, arguments)
     if rule is None:
         return None

@@ -13,7 +13,7 @@ from .implied_arguments import ImpliedArgument
 
 
 class Lookup(Protocol):
-    """The interface of `Registry` that they use."""
+    """The interface of `Registry` that these modules use."""
 
     def first_opset_where(self, name: str, after: int, accepts: Callable[[Any], bool]) -> int | None:
         """See `Registry.first_opset_where`."""

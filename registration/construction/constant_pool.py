@@ -12,7 +12,7 @@ from .. import dtypes
 
 
 def to_array(value: object, dtype: DataType | None = None) -> np.ndarray:
-    """A numpy array of a Python number, a nested list of numbers, or an array."""
+    """Convert a Python number, a nested list of numbers, or an array to a numpy array."""
     if dtype is not None:
         if dtype in dtypes.FLOATS or isinstance(value, np.ndarray):
             return np.asarray(value, dtype=dtype.numpy())
@@ -28,7 +28,7 @@ def to_array(value: object, dtype: DataType | None = None) -> np.ndarray:
 
 
 def _tensor(array: np.ndarray) -> ir.TensorProtocol:
-    """A tensor of an array; strings are objects, bytes or str of numpy."""
+    """Convert an array to a tensor; string arrays may have the dtype object, bytes or str."""
     if array.dtype.kind in "OSU":
         strings = [item if isinstance(item, bytes) else str(item).encode() for item in array.reshape(-1)]
         return ir.StringTensor(strings, shape=ir.Shape(array.shape))
@@ -52,7 +52,7 @@ class ConstantPool:
         self._keys: set[Value] = set()
 
     def make(self, array: np.ndarray) -> Value:
-        """The value of a constant; equal contents give the same value."""
+        """Return the value of a constant; equal contents give the same value."""
         # Bytes, because NaN is not equal to itself, and 0.0 is equal to -0.0.
         # The bytes of an array of objects are addresses.
         content = repr(array.tolist()).encode() if array.dtype.kind in "OSU" else array.tobytes()

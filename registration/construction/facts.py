@@ -41,7 +41,7 @@ _NONE = Facts()
 
 
 def facts_of(value: Value) -> Facts:
-    """What is known of a value."""
+    """Return the facts known about a value."""
     # The dict itself: its wrapper takes ten times as long for a key that it does not have.
     facts: Facts = value.meta.data.get(_KEY, _NONE)
     return facts

@@ -29,7 +29,7 @@ class Names:
 
     @classmethod
     def of(cls, graph: ir.Graph) -> Names:
-        """The names that a graph and its sub-graphs use."""
+        """Make an object with the names that a graph and its sub-graphs use."""
         names = cls()
         names.take_all(graph)
         return names
@@ -48,7 +48,7 @@ class Names:
         return name in self._taken
 
     def unique(self, stem: str) -> str:
-        """The stem, or the stem with the lowest number that makes it unique."""
+        """Return and reserve the stem, or the stem with a number that makes it unique."""
         name = stem
         while name in self._taken:
             # Counting on from the last number makes many nodes of one name linear instead of quadratic.

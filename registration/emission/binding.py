@@ -53,7 +53,7 @@ _CONVERSIONS: dict[AttributeType, Callable[[Any], int | float]] = {
     AttributeType.FLOAT: float,
 }
 _EXACT = {AttributeType.INT: int, AttributeType.FLOAT: float, AttributeType.STRING: str}
-"""The Python types that are stored as they are."""
+"""The Python types that are stored without a conversion."""
 _EXACT_ELEMENTS = {_PLURAL[single]: frozenset({exact}) for single, exact in _EXACT.items()}
 _STRINGS = frozenset({AttributeType.STRING, AttributeType.STRINGS})
 _TENSOR = AttributeType.TENSOR
@@ -354,7 +354,7 @@ def _fold(
     attributes: Sequence[ir.Attr],
     types: Sequence[ir.TypeProtocol | None],
 ) -> list[Value] | None:
-    """The results of an operator on constants; None if it is not folded."""
+    """Compute the results of an operator on constants; None if it is not folded."""
     if op_type == "Shape" and not attributes:
         shape = inputs[0].shape if inputs[0] is not None else None
         if shape is not None and shape.is_static():

@@ -23,7 +23,7 @@ def element_count(tensor: ir.TensorProtocol) -> int:
 
 
 def packed_bytes(dtype: ir.DataType, count: int) -> int:
-    """The number of bytes of so many elements, which are no strings."""
+    """Return the number of bytes of a number of elements that are not strings."""
     # Elements of less than a byte are packed: only the whole is rounded up to bytes.
     return -(-count * dtype.bitwidth // 8)
 

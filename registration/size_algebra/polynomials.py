@@ -141,7 +141,7 @@ class Polynomial(Generic[Atom]):
         return Polynomial(terms)
 
     def value(self, values: Callable[[Atom], int]) -> int:
-        """The value for given values of the atoms."""
+        """Evaluate the polynomial for values of the atoms."""
         return sum(factor * math.prod(map(values, monomial)) for monomial, factor in self.terms.items())
 
     def bounds(self, ranges: Callable[[Atom], Bounds]) -> Bounds:

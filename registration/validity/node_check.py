@@ -38,7 +38,7 @@ _INTERNAL = "__"
 
 @dataclasses.dataclass(frozen=True)
 class _Attribute:
-    """What a version of an operator allows for an attribute; None is no restriction."""
+    """The values that a version of an operator allows for an attribute; None means no restriction."""
 
     type: AttributeType
     words: frozenset[str] | None

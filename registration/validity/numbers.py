@@ -1,4 +1,4 @@
-"""The least numbers that attributes may be: what the texts say of sizes, steps and counts."""
+"""The smallest values allowed for attributes that are sizes, steps or counts, by ONNX's documentation."""
 
 from __future__ import annotations
 

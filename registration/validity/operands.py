@@ -14,7 +14,7 @@ Dims = tuple[int | None, ...]
 
 
 def sizes_of(value: ir.Value | None) -> Dims | None:
-    """The sizes of a value, with None for those that are not known; None if its rank is not known."""
+    """Return the sizes of a value, with None for unknown sizes; None if the rank is unknown."""
     shape = None if value is None else value.shape
     if shape is None:
         return None
@@ -35,7 +35,7 @@ class Operands:
         return inputs[position] if position is not None and position < len(inputs) else None
 
     def sizes(self, name: str) -> Dims | None:
-        """The sizes of an input, with None for those that are not known; None if its rank is not known."""
+        """Return the sizes of an input, with None for unknown sizes; None if the rank is unknown."""
         return sizes_of(self.value(name))
 
     def size(self, name: str, axis: int) -> int | None:

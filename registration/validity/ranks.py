@@ -146,7 +146,7 @@ def rank_of(value: ir.Value | None) -> int | None:
 
 
 def rank_problem(node: ir.Node, schema: OperatorSchema) -> str | None:
-    """What is wrong with the ranks or the axes of a node; None if no problem is known."""
+    """Describe what is wrong with the ranks or the axes of a node; None if no problem is known."""
     inputs = node.inputs
     ranks = [rank_of(value) for value in inputs]
     for position, (lowest, highest) in RANKS.get(node.op_type, {}).items():

@@ -1,4 +1,4 @@
-"""What operators ask of the sizes of their inputs, where onnx does not look: their texts as rules.
+"""Rules for the sizes of inputs that ONNX's documentation states but onnx does not check.
 
 onnx's inference checks that operands broadcast and that matrices fit. It does not check the operands of most
 operators that have many, such as Attention. Sizes that are not known are not checked.

@@ -1,4 +1,4 @@
-"""Whether the element types of a node's values and attributes are those of its schema."""
+"""Checks that the schema allows the element types of a node's values and attributes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def element_type_name(number: int) -> str:
 
 
 def type_problem(node: ir.Node, schema: OperatorSchema, *, trusts_inputs: bool = False) -> str | None:
-    """What is wrong with the known element types of a node; None if no problem is known.
+    """Describe what is wrong with the known element types of a node; None if no problem is known.
 
     Args:
         trusts_inputs: whether a result is compared also with an input that is declared falsely.

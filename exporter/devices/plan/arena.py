@@ -22,9 +22,9 @@ _POISON = 0xFF
 def run_in_arena(plan: PlanFacts, inputs: Mapping[str, np.typing.ArrayLike]) -> list[np.ndarray]:
     """Run a planned model in a block of `plan.peak` bytes.
 
-    onnxruntime computes each node by itself, without optimizations. Every value is written to its offset and
-    read from there; whatever is not needed any more is overwritten with 0xFF bytes, so that a wrong lifetime
-    gives a wrong result. Views compute nothing. Sub-graphs run node by node in their workspaces.
+    onnxruntime computes each node separately, without optimizations. Every value is written to its offset and
+    read from there. A buffer that is not needed any more is overwritten with 0xFF bytes, so that a wrong
+    lifetime gives a wrong result. Views are only checked. Sub-graphs run node by node in their workspaces.
 
     Args:
         inputs: arrays by input name.
@@ -39,11 +39,10 @@ def run_in_arena(plan: PlanFacts, inputs: Mapping[str, np.typing.ArrayLike]) -> 
     """
     if plan.model is None or plan.peak is None:
         raise PlanError("running a plan needs its model and the sizes of all dimensions")
-    # A value that is read too late, or at a wrong offset, is then visibly wrong: 0xFF bytes are NaN as floats
-    # and -1 as integers.
+    # 0xFF bytes are NaN as floats and -1 as integers, so a read at a wrong time or offset is visibly wrong.
     memory = np.full(plan.peak, _POISON, np.uint8)
     frame = _Frame(plan, plan.model.graph, memory, _Kernels(plan.model))
-    # The plan has checked the sizes of its dimensions.
+    # Without the metadata: the plan has already checked the restrictions on its sizes.
     declared = inputs_of_model(plan.model, metadata={})
     for name in declared.names:
         if name not in inputs:
@@ -53,7 +52,7 @@ def run_in_arena(plan: PlanFacts, inputs: Mapping[str, np.typing.ArrayLike]) -> 
 
 
 class _Frame:
-    """A graph that runs in a block of memory: the whole model, or a sub-graph in its workspace."""
+    """Runs a graph in a block of memory: the whole model, or a sub-graph in its workspace."""
 
     def __init__(
         self,
@@ -78,7 +77,7 @@ class _Frame:
         self._ends = self._buffers_by_last_node()
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Copies of the outputs, for arrays of the inputs that have memory, in order."""
+        """Run the graph on one array per name in `input_names`; return copies of the outputs."""
         for name, array in zip(self.input_names, inputs, strict=True):
             self._write(name, array)
         for index, (node, planned) in enumerate(zip(self._graph, self._planned.nodes, strict=True)):
@@ -92,7 +91,7 @@ class _Frame:
 
     @property
     def input_names(self) -> list[str]:
-        """The names of the inputs that have memory."""
+        """The names of the inputs that have a buffer."""
         return [value.name or "" for value in self._graph.inputs if value.name in self._buffer_of]
 
     def read_value(self, name: str) -> np.ndarray:
@@ -108,7 +107,7 @@ class _Frame:
         return self._bytes(self._buffer_of[name])[:count].view(dtype).reshape(shape)
 
     def body(self, index: int, attribute: str) -> _Frame | None:
-        """The sub-graph of a node; None if it has no plan."""
+        """Return a frame for the sub-graph in an attribute of a node; None if it has no plan."""
         for body in self._planned.bodies:
             if (body.node, body.attribute) == (index, attribute) and body.peak is not None:
                 graph = self._graph[index].attributes[attribute].as_graph()
@@ -120,7 +119,7 @@ class _Frame:
         return None
 
     def _buffers_by_last_node(self) -> dict[int, list[PlannedBuffer]]:
-        """The buffers that nothing needs after a node; outputs stay."""
+        """Return, by node index, the buffers that are last used by the node; not those of outputs."""
         output_buffers = {
             self._buffer_of[value.name].name for value in self._graph.outputs if value.name in self._buffer_of
         }
@@ -150,10 +149,10 @@ class _Frame:
         self._shapes[name] = (array.dtype, array.shape)
 
     def _check_view(self, node: ir.Node) -> None:
-        """Note the shapes of results that are in memory already.
+        """Record the shapes of a view's results, which are in memory already.
 
         Raises:
-            PlanError: the bytes there are not those of the results.
+            PlanError: the bytes in memory differ from the results that onnxruntime computes.
         """
         results = self._outputs(node, {})
         named_outputs = [value.name for value in node.outputs if value.name]
@@ -176,7 +175,7 @@ class _Frame:
                 self._constants[value.name or ""] = array
 
     def _outputs(self, node: ir.Node, arrays: Mapping[str, np.ndarray]) -> list[np.ndarray]:
-        """Run one node on copies of its inputs."""
+        """Run a node on copies of its inputs; `arrays` overrides some of them by name."""
         names = dict.fromkeys(value.name or "" for value in reads(node))
         feed = {name: arrays[name] if name in arrays else self.read_value(name).copy() for name in names}
         weights = {name: feed.pop(name) for name in names if self._is_constant(name)}
@@ -189,7 +188,7 @@ class _Frame:
 
 
 class _Kernels:
-    """Sessions of single nodes, cached by node and input types."""
+    """Runs single nodes in onnxruntime; caches the sessions of nodes in sub-graphs."""
 
     def __init__(self, model: ir.Model):
         self._model = model
@@ -198,13 +197,13 @@ class _Kernels:
     def run(
         self, node: ir.Node, feed: Mapping[str, np.ndarray], weights: Mapping[str, np.ndarray]
     ) -> list[np.ndarray]:
-        """Run a node; weights stay initializers, because kernels choose other algorithms for them."""
+        """Run a node. Weights stay initializers, because kernels use other algorithms for constants."""
         types = tuple((name, array.dtype, array.shape) for name, array in feed.items())
         session = self._sessions.get((node, types))
         if session is None:
             session = _session(self._model, node, feed, weights)
             if node.graph is not self._model.graph:
-                # A node of the main graph runs once: only nodes of sub-graphs may run again.
+                # Only nodes of sub-graphs may run again.
                 self._sessions[node, types] = session
         results: list[np.ndarray] = session.run(None, dict(feed))
         return results
@@ -223,12 +222,12 @@ def _session(
         if value.name:
             graph.output.append(onnx.ValueInfoProto(name=value.name))
     imports = [onnx.helper.make_opsetid(domain, version) for domain, version in model.opset_imports.items()]
-    # onnxruntime may be older than the installed onnx, whose newest IR version it would refuse.
+    # An older onnxruntime refuses the newest IR version of the installed onnx.
     single = onnx.helper.make_model(graph, opset_imports=imports, ir_version=min(model.ir_version, 10))
     options = session_options()
     import onnxruntime
 
-    # The node runs as the plan has it; a fused or folded one would not show its memory.
+    # The node must run as planned, not fused or folded.
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     return open_session(single.SerializeToString(), f"node '{node.name}'", options=options)

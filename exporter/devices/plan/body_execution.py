@@ -13,28 +13,28 @@ from ....passes.onnx_graph.inplace.memory_sharing import STANDARD_DOMAINS
 
 
 class Frame(Protocol):
-    """A graph that runs in memory."""
+    """A graph that runs in a block of memory; see `arena._Frame`."""
 
     @property
     def input_names(self) -> list[str]:
-        """The names of the inputs that have memory."""
+        """The names of the inputs that have a buffer."""
 
     def run(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Copies of the outputs."""
+        """Run the graph and return copies of the outputs."""
 
     def read_value(self, name: str) -> np.ndarray:
         """Read a value of the graph, or of an enclosing one."""
 
     def body(self, index: int, attribute: str) -> Frame | None:
-        """The sub-graph of a node; None if it has no plan."""
+        """Return the sub-graph in an attribute of a node; None if it has no plan."""
 
 
 def run_bodies(node: ir.Node, index: int, frame: Frame) -> list[np.ndarray] | None:
-    """The outputs of a control flow node, by running its sub-graphs.
+    """Run the sub-graphs of a control flow node.
 
     Returns:
-        None if the node must run as a whole: it has no sub-graphs, one has no plan, or no iteration runs, so
-        that the element sizes of its empty results are unknown.
+        The outputs of the node. None if the node must run as a whole: it has no sub-graphs, one has no plan,
+        or no iteration runs, so that the shapes of its empty results are unknown.
     """
     if node.domain not in STANDARD_DOMAINS:
         return None
@@ -64,7 +64,7 @@ def _loop(node: ir.Node, body: Frame, inputs: Sequence[np.ndarray | None]) -> li
         for results, array in zip(scanned, outputs[1 + count :], strict=True):
             results.append(array)
     if scanned and not scanned[0]:
-        # Without an iteration, only onnxruntime's shape inference knows the shape of the empty scan outputs.
+        # Without an iteration, only onnxruntime's shape inference gives the shapes of the empty outputs.
         return None
     return [*carried, *map(np.stack, scanned)]
 
@@ -84,7 +84,7 @@ def _scan(node: ir.Node, body: Frame, inputs: Sequence[np.ndarray | None]) -> li
         states = outputs[:count]
         for steps, array in zip(results, outputs[count:], strict=True):
             steps.append(array)
-    # An empty sequence gives empty outputs, whose shapes only onnxruntime infers.
+    # For an empty sequence, only onnxruntime's shape inference gives the shapes of the empty outputs.
     if results and not results[0]:
         return None
     axes = node.attributes.get_ints("scan_output_axes", [0] * len(results))

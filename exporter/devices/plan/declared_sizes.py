@@ -1,4 +1,4 @@
-"""Compares the sizes that a file declares for results with those that its nodes compute."""
+"""Compares the sizes that a file declares for results with those that follow from its inputs."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from ...lowering.inference import InferenceError, infer_shapes
 def check_declared_sizes(
     model: ir.Model, declared: Mapping[str, ir.Shape | None], sizes: Mapping[str, int], bounds: Bounds
 ) -> None:
-    """Refuse a model whose declared sizes are not those that follow from its inputs and weights.
+    """Refuse a model whose declared sizes differ from the sizes inferred from its inputs and weights.
 
     A tool that edits the inputs of a file may leave the sizes of results as they were. Sizes that onnx cannot
     infer are not compared.
 
     Args:
-        model: with functions inlined.
-        declared: the shapes in the file by name, some of which the model has no more.
-        sizes: of symbolic dimensions.
-        bounds: limits on inference.
+        model: the model, with functions inlined.
+        declared: the shapes of results in the file by name; the model may lack some of these values now.
+        sizes: the sizes of symbolic dimensions.
+        bounds: the limits on inference.
 
     Raises:
         PlanError: a declared size differs, or the sizes of a node's operands contradict each other.
@@ -43,7 +43,7 @@ def check_declared_sizes(
                 _compare(value.name or "", shape, inferred_value.shape, sizes)
         if refused is None and _is_refused(inferred_node):
             refused = node
-    # Strict inference names the node itself, so one run serves for all nodes.
+    # The error of strict inference names the node, so one run is enough.
     if refused is not None:
         _check_operands(inferred, refused, bounds)
 
@@ -72,7 +72,7 @@ def _compare(name: str, declared: ir.Shape, computed: ir.Shape, sizes: Mapping[s
 
 
 def _is_refused(node: ir.Node) -> bool:
-    """Whether onnx infers nothing for an operator of its own, although all operands have sizes."""
+    """Whether onnx infers no shape for a standard operator although all operands have sizes."""
     return (
         node.domain in STANDARD_DOMAINS
         and all(value.shape is None for value in node.outputs)
@@ -84,7 +84,7 @@ def _is_refused(node: ir.Node) -> bool:
 
 
 def _check_operands(model: ir.Model, node: ir.Node, bounds: Bounds) -> None:
-    """Refuse a model that onnx's strict inference refuses; onnx infers some operators in no model."""
+    """Refuse a model that onnx's strict inference refuses; some operators onnx can never infer."""
     _forget_shapes(model)
     try:
         infer_shapes(message_without_weights(model), strict=True, bounds=bounds)

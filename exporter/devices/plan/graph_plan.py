@@ -1,7 +1,7 @@
-"""Plans one graph, and the sub-graphs of its nodes.
+"""Plans the memory of one graph, and of the sub-graphs of its nodes.
 
-The buffers of a sub-graph are in the workspace of its node: a buffer of the enclosing graph that lives while
-the node runs. The branches of an If share it.
+The buffers of a sub-graph are in the workspace of its node: a buffer of the enclosing graph that is alive
+while the node runs. The branches of an If share a workspace.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .value_bytes import Dimensions, Size, bytes_of
 
 _REPEATING = ("Loop", "Scan")
 _MOST_BYTES = 2**63 - 1
-"""The files of a plan, and offsets in C, have integers of 64 bits."""
+"""The largest sum of sizes, because plan files and C use signed 64-bit integers."""
 
 
 def plan_graph(
@@ -48,11 +48,11 @@ def plan_graph(
 
     Args:
         phases: the phase of each node, by name.
-        repeats: whether the graph runs several times, on its own results.
-        parts: which values may be parts of others; None if none may.
+        repeats: whether the graph runs several times on its own results, as the body of a Loop does.
+        parts: rules for values that may be stored as parts of others; None if none may.
 
     Raises:
-        PlanError: a value has no size that is known before the model runs, or the sum of sizes is too large.
+        PlanError: the size of a value is unknown before the model runs, or the sum of sizes is too large.
     """
     memory = buffers_of(graph, nodes, keeps_inputs=repeats, parts=parts)
     bodies = [
@@ -72,14 +72,14 @@ def plan_graph(
     peak = bound = None
     if len(intervals) == len(buffers) and all(b.unplanned or b.peak is not None for b in bodies):
         offsets = assign_offsets(intervals, alignment)
-        # Offsets are aligned, so a buffer takes whole units of the alignment.
+        # Offsets are aligned, so every size is rounded up to the alignment.
         rounded = [Interval(align(i.size, alignment), i.first, i.last) for i in intervals]
         peak = max((o + i.size for o, i in zip(offsets, rounded, strict=True)), default=0)
         if peak > _MOST_BYTES:
             raise PlanError(f"the values need {peak} bytes, more than a plan can state: {_MOST_BYTES}")
         bound = lower_bound(
             [
-                # A workspace may be planned worse than its sub-graph's own lower bound.
+                # The plan of a workspace may need more than the lower bound of its sub-graph.
                 interval._replace(size=workspaces[interval.first][1]) if b.kind == WORKSPACE else interval
                 for b, interval in zip(buffers, rounded, strict=True)
             ]
@@ -179,7 +179,7 @@ def _names(values: Sequence[ir.Value | None]) -> tuple[str, ...]:
 def _describe_buffers(
     graph: ir.Graph, memory: GraphBuffers, buffer: Buffer, dimensions: Dimensions
 ) -> tuple[PlannedBuffer, list[PlannedBuffer]]:
-    """A buffer without its offset, and the buffers that are parts of it, with their offsets in it."""
+    """Return the record of a buffer without an offset, and records of its parts with offsets inside it."""
     inputs, outputs = set(graph.inputs), set(graph.outputs)
     role = "input" if any(value in inputs for value in buffer.values) else "intermediate"
     if any(value in outputs for value in buffer.values) and role != "input":
@@ -189,12 +189,12 @@ def _describe_buffers(
     extents: dict[tuple[int, Size], list[ir.Value]] = {}
     for value in buffer.values:
         length = bytes_of(value, dimensions)
-        # Equal sizes may have different formulas; values that are parts have numbers.
+        # Equal sizes may be different formulas, so only numbers, which parts always have, are compared.
         extent = memory.offsets.get(value, 0), length if isinstance(length, int) else size
         extents.setdefault(extent, []).append(value)
     whole_values = extents.pop((0, size))
     whole = PlannedBuffer(whole_values[0].name or "", None, size, lifetime, _names(whole_values), role)
-    # A part has the lifetime of the whole: nothing may overwrite it before the whole is not needed.
+    # A part has the lifetime of the whole, because nothing may overwrite it while the whole is needed.
     pieces = [
         PlannedBuffer(values[0].name or "", offset, length, lifetime, _names(values), role, whole.name)
         for (offset, length), values in extents.items()
@@ -203,7 +203,7 @@ def _describe_buffers(
 
 
 def buffer_size(buffer: Buffer, memory: GraphBuffers, dimensions: Dimensions) -> Size:
-    """The bytes of a buffer, up to the end of its last value."""
+    """Return the bytes of a buffer up to the end of its last value; a formula if a size is one."""
     sizes = [bytes_of(value, dimensions) for value in buffer.values]
     ends = [
         memory.offsets.get(value, 0) + size

@@ -15,13 +15,13 @@ from .records import PlannedBuffer, PlannedGraph, PlannedMemory
 def distribute_buffers(
     planned: PlannedGraph, sizes: Mapping[str, int | None], alignment: int
 ) -> tuple[PlannedGraph, tuple[PlannedMemory, ...]]:
-    """A plan whose buffers are in several memories, and these.
+    """Return the plan with its buffers distributed among several memories, and these memories.
 
-    The block consists of the memories, one after the other. Buffers of sub-graphs are where their workspace
-    is.
+    The block consists of the memories, one after the other. Buffers of sub-graphs are in the memory of their
+    workspace.
 
     Args:
-        sizes: the bytes of each memory by name, the fastest first; None for any number.
+        sizes: the bytes of each memory by name, the fastest first; None for an unlimited one.
 
     Raises:
         PlanError: sizes are formulas, or the buffers do not fit.
@@ -67,14 +67,14 @@ def _bytes(buffer: PlannedBuffer) -> int:
 
 
 def _count_accesses(planned: PlannedGraph, wholes: list[PlannedBuffer]) -> list[int]:
-    """How often nodes read or write each buffer; views access nothing."""
+    """Count how often nodes read or write each buffer; views access nothing."""
     whole_of = {value: buffer.within or buffer.name for buffer in planned.buffers for value in buffer.values}
     counts: Counter[str] = Counter()
     for node in planned.nodes:
         if not node.view:
             values = (*node.inputs, *node.outputs, *node.captured)
             counts.update(whole_of[value] for value in values if value in whole_of)
-    # Nodes of sub-graphs access the workspace, in most cases many times.
+    # Each node of a sub-graph counts as one access to the workspace.
     for body in planned.bodies:
         if body.buffer is not None:
             counts[body.buffer] += len(body.nodes)

@@ -1,4 +1,4 @@
-"""The options of a plan."""
+"""Checks and converts the options of a plan."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from ..memory_amounts import ALIGNMENT, EXTRA_WORK, LOWEST, memory_amount
 
 @dataclasses.dataclass(frozen=True)
 class PlanOptions:
-    """The options of `OnnxModel.plan`, which describes them.
+    """The options of `PlannableModel.plan`, where they are documented.
 
     Raises:
-        UsageError: one has an unknown value or a wrong type.
+        UsageError: an option has an unknown value or a wrong type.
     """
 
     mode: str = "inference"
@@ -33,13 +33,13 @@ class PlanOptions:
     def __post_init__(self) -> None:
         if self.mode not in ("inference", "train"):
             raise UsageError(f"mode must be 'inference' or 'train', not {self.mode!r}")
-        # A power of two shares no bit with the next lower number.
+        # Only a power of two has no bit in common with the next lower number.
         alignment = self.alignment
         if not isinstance(alignment, int) or alignment < 1 or alignment & (alignment - 1):
             raise UsageError(f"alignment must be a power of two, not {alignment!r}")
         if isinstance(self.extra_work, bool) or not isinstance(self.extra_work, (int, float)):
             raise UsageError(f"extra_work must be a number, not {self.extra_work!r}")
-        # Also refuses NaN.
+        # Written with `not`, to refuse NaN too.
         if not self.extra_work >= 0:
             raise UsageError(f"extra_work must not be negative, but is {self.extra_work}")
         if self.memory_limit is not None and self.memory_limit != LOWEST:
@@ -52,14 +52,14 @@ class PlanOptions:
 
     @property
     def limit(self) -> int | None:
-        """The bytes that the values may take; 0 for as few as possible, None for any."""
+        """The most bytes that the values may take; 0 for as few as possible, None for no limit."""
         if self.memory_limit is None or self.memory_limit == LOWEST:
             return None if self.memory_limit is None else 0
         return memory_amount(self.memory_limit)
 
     @property
     def memory_sizes(self) -> dict[str, int | None]:
-        """The bytes of each memory by name; None for any number."""
+        """The bytes of each memory by name; None for an unlimited one."""
         return {
             name: None if size is None else memory_amount(size)
             for name, size in (self.memories or {}).items()
@@ -67,7 +67,7 @@ class PlanOptions:
 
     @property
     def tile_work(self) -> float | None:
-        """The operations that tiles may add, as a share of those of the model; None for no tiles."""
+        """The operations that tiles may add, as a share of the model's operations; None for no tiles."""
         return self.extra_work if self.tile else None
 
     @property

@@ -38,18 +38,18 @@ _INFERENCES = 5
 
 
 class Plan(PlanFacts):
-    """A plan, with its files; `PlanFacts` has its attributes."""
+    """A plan that can be saved; `PlanFacts` documents its attributes."""
 
     def to_json(self) -> str:
-        """The JSON form; `plan.schema.json` is its schema."""
+        """Write the plan as JSON; `plan.schema.json` is the schema."""
         return json_form.to_json(self)
 
     @classmethod
     def from_json(cls, text: str) -> Plan:
-        """The plan of a JSON form.
+        """Read a plan from JSON; it has no model.
 
         Raises:
-            PlanError: it does not have the documented form.
+            PlanError: the text does not match the documented schema.
         """
         return cls(**json_form.from_json(text))
 
@@ -59,14 +59,14 @@ class Plan(PlanFacts):
         """Write `plan.json`, its schema, a picture, the C forms, and the model with the plan as metadata.
 
         Args:
-            html: write `plan.html`, the picture with details on a page, too.
-            prefix: begins every name in `plan.h`; one for each plan in a program.
+            html: whether to also write `plan.html`, a page with the picture and details.
+            prefix: the beginning of every name in `plan.h`; must differ between the plans of a program.
 
         Raises:
-            UsageError: the prefix is no identifier of C.
+            UsageError: the prefix is not a C identifier.
             ModelFileError: the folder cannot be written.
         """
-        # Most plans are only looked at: what writes files is loaded by what is written.
+        # Imported here, because most plans are not saved.
         from .forms.saving import save_plan
 
         save_plan(self, folder, html=html, prefix=prefix)
@@ -149,8 +149,8 @@ class _Planner:
     """Plans a model in execution order.
 
     Attributes:
-        consumed: inputs that may be overwritten, with the outputs that are their next values; None if no node
-            overwrites an operand.
+        consumed: by name of an input that may be overwritten, the output that is its next value; None if no
+            node overwrites an operand.
     """
 
     options: PlanOptions
@@ -158,7 +158,7 @@ class _Planner:
     consumed: Mapping[str, str] | None
 
     def plan_within_limit(self, model: ir.Model) -> tuple[PlannedGraph, ir.Model, float]:
-        """The plan, the model whose nodes are split or run again, and the share of operations that this adds.
+        """Return the plan, the changed model (nodes split or run again), and the share of added operations.
 
         Raises:
             PlanError: the values do not fit into the limit.
@@ -180,7 +180,7 @@ class _Planner:
             if again.peak is not None and again.peak < best_peak:
                 planned, planned_model, share = again, again_model, changed_share + added
                 best_peak = again.peak
-            # Offsets may need more than the values that are alive at once: then aim lower.
+            # Placement may need more than the live values, so the next attempt aims lower.
             if target <= 0:
                 break
             target = max(0, target - (best_peak - limit))
@@ -192,7 +192,7 @@ class _Planner:
         return planned, planned_model, share
 
     def _plan(self, model: ir.Model) -> tuple[PlannedGraph, ir.Model, float]:
-        """Plan a model, after its nodes are split if the options say so."""
+        """Plan a model without a limit, after splitting nodes if the options say so; see above."""
         options, memory_model = self.options, self.memory_model
         share = 0.0
         if options.splits:
@@ -207,7 +207,7 @@ class _Planner:
         try:
             parts = memory_model.lay_out(graph).rules
         except PlanError:
-            # Sizes are formulas: every value has memory of its own.
+            # Sizes are formulas: no value is stored as a part of another.
             parts = None
         dimensions, alignment = memory_model.dimensions, memory_model.alignment
         return plan_graph(graph, list(graph), dimensions, alignment, phases, parts=parts), model, share
@@ -235,12 +235,12 @@ def _check_dimensions(model: ir.Model, sizes: Mapping[str, int] | None) -> Dimen
 
 
 def declared_shapes(model: ir.Model) -> dict[str, ir.Shape | None]:
-    """The shapes that a file declares for results by name; inference replaces some of them."""
+    """Return the declared shape of every result by name, before inference replaces some of them."""
     return {value.name or "": value.shape for node in model.graph for value in node.outputs}
 
 
 def sort_nodes(model: ir.Model) -> None:
-    """Bring the nodes of a model into execution order."""
+    """Sort the nodes of a model and its sub-graphs into execution order, if they are not sorted."""
     if any(execution_order(graph) != list(graph) for graph in graphs_of(model.graph)):
         model.graph.sort()
 
@@ -257,7 +257,7 @@ def _set_dimensions(model: ir.Model, sizes: Mapping[str, int]) -> None:
 
 
 def _name_nodes(graph: ir.Graph) -> None:
-    """Give every node a unique name, also in sub-graphs."""
+    """Give every node a unique name, including those in sub-graphs."""
     used_names: set[str] = set()
     for index, node in enumerate(every_node(graph)):
         if not node.name or node.name in used_names:
@@ -266,7 +266,7 @@ def _name_nodes(graph: ir.Graph) -> None:
 
 
 def _weights(graph: ir.Graph) -> Sequence[PlannedWeight]:
-    """The weights that nodes read; those of sub-graphs count as read by their node."""
+    """Return the weights that nodes read; a node counts as reading the weights of its sub-graphs."""
     spans: dict[ir.Value, list[int]] = {}
     for index, node in enumerate(graph):
         for value in (*reads(node), *_inner_initializers(node)):
@@ -285,7 +285,7 @@ def _weights(graph: ir.Graph) -> Sequence[PlannedWeight]:
 
 
 def _inner_initializers(node: ir.Node) -> list[ir.Value]:
-    """The initializers of the sub-graphs of a node."""
+    """Return the initializers of the sub-graphs of a node, including nested ones."""
     initializers: list[ir.Value] = []
     pending = blocks(node)
     while pending:

@@ -1,4 +1,4 @@
-"""`PlannableModel`: what all models with a memory plan share."""
+"""`PlannableModel`: the base class of models with a memory plan."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class PlannableModel:
-    """A model for which `plan` plans memory."""
+    """A model whose memory `plan` can plan."""
 
     model: ir.Model
     trusted: bool
@@ -37,40 +37,39 @@ class PlannableModel:
         memories: Mapping[str, int | str | None] | None = None,
         tile: bool = False,
     ) -> Plan:
-        """Plan execution order, lifetimes, results in place, and memory offsets; see docs/plan.md.
+        """Plan the execution order, lifetimes, in-place results and memory offsets; see docs/plan.md.
 
         Args:
             mode: `"inference"`, or `"train"` for a training graph, whose nodes have phases.
-            budget: bytes that values and weights may take; `Plan.fits` says whether they do.
+            budget: bytes that values and weights may take; `Plan.fits` tells whether they fit.
             dimensions: sizes of symbolic dimensions. Without them sizes stay formulas, and there are no
                 offsets.
-            alignment: a power of two that every offset is a multiple of.
-            in_place: whether nodes overwrite operands.
-            reorder: whether the order of nodes may change to need less memory; those of training graphs never
-                change, because their phases have an order.
-            states: inputs by the output that is their next value: a run may overwrite them. By default those
-                of a training graph.
-            split: whether nodes are split into parts if that needs less memory. By default those of an
-                inference model: a training step needs most memory for what it keeps, and the search takes
-                long.
+            alignment: a power of two; every offset is a multiple of it.
+            in_place: whether nodes may overwrite operands.
+            reorder: whether the order of nodes may change to need less memory. The order of a training graph
+                never changes, because its phases are ordered.
+            states: by output, the input whose next value it is: a run may overwrite this input. By default
+                the states of a training graph.
+            split: whether nodes may be split into parts to need less memory. By default only in inference
+                mode: a training step needs most memory for what it keeps, and the search takes long.
             memory_limit: bytes that the values may take, as a number or text (`"64MiB"`), or `"lowest"`.
-                Nodes run again shortly before late readers of their results until the limit is met.
-            extra_work: how many operations this or tiles may add, as a share of those of the model.
+                Until the limit is met, nodes run again shortly before late readers of their results.
+            extra_work: how many operations repeated nodes or tiles may add, as a share of the model's.
             memories: bytes of each memory of the device by name, the fastest first: `{"sram": "512KiB",
-                "dram": None}`. The last one may have any size. Buffers that nodes access often are in the
-                fast ones.
+                "dram": None}`. None for the last one means unlimited. Buffers that nodes access often are
+                placed in the fast memories.
             tile: whether convolutions and poolings may also be split into bands of rows. Neighbouring bands
                 compute some rows twice.
 
         Raises:
-            PlanError: a value has no size that is known before the model runs, or another one than the file
-                declares; the values do not fit into `memory_limit` or `memories`; or the model to train is
-                no training graph.
+            PlanError: the size of a value is unknown before the model runs, or differs from the file's
+                declaration; the values do not fit into `memory_limit` or `memories`; or the mode is
+                `"train"` and the model is not a training graph.
             DimensionError: the model is not valid for the sizes.
             GraphError: the model exceeds the bounds for models that are not `trusted`.
             UsageError: an argument has an unknown value or a wrong type.
         """
-        # Reading a model needs none of what a plan needs, which takes longer to import.
+        # Imported here, because models are often read without a plan.
         from .plan import make_plan
 
         options = PlanOptions(

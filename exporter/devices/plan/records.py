@@ -11,7 +11,7 @@ from ..memory_amounts import ALIGNMENT
 from .value_bytes import Size
 
 WORKSPACE = "workspace"
-"""The kind of a buffer that has the buffers of a node's sub-graphs."""
+"""The kind of a buffer that contains the buffers of a node's sub-graphs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -19,13 +19,13 @@ class PlannedNode:
     """A node in execution order.
 
     Attributes:
-        index: its position in the order.
+        index: the position of the node in the order.
         phase: `"forward"`; in training also `"calc_gradient"`, `"calc_derivative"`, `"apply_gradient"`.
-        inputs, outputs: names of values; an empty name stands for an omitted one.
-        in_place: per output that overwrites an input, the input's position.
-        view: whether the bytes of the outputs are there already, so that nothing needs to be computed: those
-            of input 0, parts of them, or the inputs of a Concat in order.
-        captured: names of values that its sub-graphs read from outside.
+        inputs, outputs: names of values; "" for an omitted one.
+        in_place: by position of an output that overwrites an input, the input's position.
+        view: whether the bytes of the outputs are in place already, so that nothing is computed: they are
+            input 0, parts of it, or the operands of a Concat in order.
+        captured: names of values that the node's sub-graphs read from outside.
     """
 
     index: int
@@ -46,14 +46,14 @@ class PlannedBuffer:
 
     Attributes:
         name: the name of the first value in it.
-        offset: bytes from the beginning of the block, of a body from the beginning of its workspace; None if
-            sizes are formulas.
+        offset: bytes from the beginning of the block, or for a sub-graph, of its workspace; None if sizes
+            are formulas.
         size: bytes, or a formula of dimensions.
         lifetime: the indices of the first and the last node that need it, both inclusive.
         values: the names of the values in it; none in a workspace.
         kind: `"input"`, `"output"`, `"intermediate"`, or `"workspace"` for memory of a node's sub-graphs.
-        within: the name of the buffer that this one is a part of; None if it is no part.
-        memory: the memory that it is in; None if the plan has only one, or in a sub-graph.
+        within: the name of the buffer of which this one is a part; None if it is not a part.
+        memory: the name of the memory with the buffer; None if the plan has one memory, or in a sub-graph.
     """
 
     name: str
@@ -77,12 +77,12 @@ class PlannedWeight:
 
 @dataclasses.dataclass(frozen=True)
 class PlannedMemory:
-    """A memory of the device, which is a range of the block.
+    """A memory of the device, which holds a range of the block.
 
     Attributes:
-        size: the bytes that it has; None for any number.
-        begin: the offset in the block where it begins.
-        peak: the bytes that the plan needs of it.
+        size: the bytes of the memory; None if unlimited.
+        begin: the offset in the block where the memory begins.
+        peak: the bytes of the memory that the plan needs.
     """
 
     name: str
@@ -96,8 +96,8 @@ class PlannedState:
     """An input that takes the value of an output in the next run.
 
     Attributes:
-        in_place: whether both are in one buffer, so that the value is there already. Otherwise the caller
-            copies it after the run.
+        in_place: whether input and output share a buffer. If not, the caller copies the output to the input
+            after the run.
     """
 
     input: str
@@ -111,10 +111,10 @@ class PlannedGraph:
 
     Attributes:
         nodes: in execution order.
-        buffers: the values besides weights, and workspaces, in the order of their first use.
-        bodies: the sub-graphs of its nodes.
-        peak: the bytes of all buffers; None if sizes are formulas.
-        lower_bound: the bytes that no placement can go below; None likewise.
+        buffers: the buffers of values (not of weights) and workspaces, in the order of their first use.
+        bodies: the sub-graphs of the nodes.
+        peak: the bytes of the block; None if sizes are formulas.
+        lower_bound: the fewest bytes that any placement needs; None if sizes are formulas.
     """
 
     nodes: tuple[PlannedNode, ...]
@@ -129,12 +129,12 @@ class PlannedBody(PlannedGraph):
     """A sub-graph of If, Loop or Scan.
 
     Attributes:
-        node: the index of the node.
-        attribute: the attribute of the node that has the sub-graph.
-        buffer: the name of the workspace that has its buffers, in the graph of the node; None without one.
-        inputs, outputs: names of values. Outputs without a buffer of the sub-graph are constants or values of
-            the graphs around it.
-        unplanned: why there are no buffers, if a size is unknown; else None.
+        node: the index of the node with the sub-graph.
+        attribute: the name of the node's attribute that holds the sub-graph.
+        buffer: the name of the workspace for the sub-graph, in the node's graph; None if it needs none.
+        inputs, outputs: names of values. An output without a buffer here is a constant or a value of an
+            enclosing graph.
+        unplanned: why the sub-graph has no buffers (a size is unknown); None if it has a plan.
     """
 
     node: int
@@ -151,15 +151,15 @@ class PlanFacts(PlannedGraph):
 
     Attributes:
         mode: `"inference"` or `"train"`.
-        weights: in the order of their first use.
-        alignment: what every offset is a multiple of, in bytes.
+        weights: the weights, in the order of their first use.
+        alignment: every offset is a multiple of this many bytes.
         budget: the bytes that the caller allows for block and weights, or None.
         dimensions: the sizes that the caller gave to symbolic dimensions.
         states: the inputs that take the values of outputs in the next run. A run may overwrite them.
         memories: the memories of the device, the fastest first; none if the block is one memory.
-        extra_work: the operations of nodes that run again for a memory limit, and of rows that two tiles
-            compute, as a share of all others.
-        model: the model that was planned, in execution order.
+        extra_work: the added operations of repeated nodes and of rows that two tiles compute, as a share of
+            the model's operations.
+        model: the planned model, in execution order; None for a plan that was read from a file.
     """
 
     mode: str
@@ -185,5 +185,5 @@ class PlanFacts(PlannedGraph):
         return self.peak + self.weight_bytes <= self.budget
 
     def buffer_of(self, value: str) -> PlannedBuffer | None:
-        """The buffer of a value by its name; weights and constants have none."""
+        """Return the buffer of a value by its name; None for weights and constants."""
         return next((buffer for buffer in self.buffers if value in buffer.values), None)

@@ -1,4 +1,4 @@
-"""State of a model: inputs that take the values of outputs in the next run, in the same memory."""
+"""Finds the states of a model: inputs that take the values of outputs in the next run."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from .records import PlannedBuffer, PlannedState
 
 
 def states_of(model: ir.Model, mode: str, states: Mapping[str, str] | None) -> dict[str, str]:
-    """The output that is the next value of each input with state.
+    """Return, for each input that is a state, the output that is its next value.
 
     Args:
-        mode: a training graph says itself what its state is.
-        states: inputs by output, as the caller gives them; None for those of a training graph.
+        mode: `"inference"` or `"train"`.
+        states: the caller's inputs by output; None for the states in the metadata of a training graph.
 
     Raises:
-        UsageError: there is no such input or output, or the two have different types or shapes.
+        UsageError: an input or output does not exist, or the two have different types or shapes.
         PlanError: the metadata of a training graph cannot be read.
     """
     if states is None:
@@ -48,7 +48,7 @@ def states_of(model: ir.Model, mode: str, states: Mapping[str, str] | None) -> d
 
 
 def planned_states(states: Mapping[str, str], buffers: tuple[PlannedBuffer, ...]) -> tuple[PlannedState, ...]:
-    """Whether the new value of each state is in the memory of the old one."""
+    """Return the record of each state, which tells whether its next value is in the same buffer."""
     buffer_of = {value: buffer.name for buffer in buffers for value in buffer.values}
     return tuple(
         PlannedState(name, output, name in buffer_of and buffer_of.get(output) == buffer_of[name])

@@ -1,4 +1,4 @@
-"""The bytes of values: numbers if the sizes of dimensions are known, else formulas."""
+"""Computes the bytes of values: numbers if the sizes of dimensions are known, else formulas."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ class Dimensions:
     """The symbolic dimensions of a model's inputs.
 
     Attributes:
-        sizes: those whose sizes the caller gave.
-        names: all of them; dimensions of other names depend on the data.
+        sizes: the sizes that the caller gave, by name.
+        names: the names of all dimensions of inputs; other names stand for sizes that depend on data.
     """
 
     sizes: Mapping[str, int]
     names: frozenset[str]
 
     def size(self, value: ir.Value, dim: Dim) -> Dim:
-        """The size of a dimension of a value, or the dimension itself if it is a formula.
+        """Return the size of a dimension of a value; the dimension itself if its size is a formula.
 
         Raises:
-            PlanError: it is not known before the model runs.
+            PlanError: the size is unknown before the model runs.
         """
         if isinstance(dim, int):
             return dim
@@ -50,17 +50,17 @@ class Dimensions:
         return size
 
     def _is_formula(self, text: str) -> bool:
-        # The longest first, because one name may be a part of another.
+        # Longest first, because one name may contain another.
         for name in sorted((name for name in self.names if name in text), key=len, reverse=True):
             text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "1", text)
         return evaluate(text, {}) is not None
 
 
 def bytes_of(value: ir.Value, dimensions: Dimensions) -> Size:
-    """The bytes of a tensor.
+    """Compute the bytes of a tensor, or a formula for them.
 
     Raises:
-        PlanError: its element type or a size is unknown, or it is not a tensor of numbers.
+        PlanError: the element type or a size is unknown, or the value is not a tensor of numbers.
     """
     value_type = value.type
     if value_type is not None and not isinstance(value_type, ir.TensorType):
@@ -75,16 +75,16 @@ def bytes_of(value: ir.Value, dimensions: Dimensions) -> Size:
     bits = value.dtype.bitwidth
     numbers = [dim for dim in value.shape if isinstance(dim, int)]
     if len(numbers) == len(value.shape):
-        # The usual case needs no formulas, which take much longer.
+        # The usual case, all sizes numbers, avoids slow formulas.
         return -(-math.prod(numbers) * bits // 8)
     count = SizePolynomial.of_number(1)
     for dim in value.shape:
         count = count * polynomial_of(dimensions.size(value, dim))
-        # A product of sums doubles its terms with each dimension.
+        # Each dimension that is a sum multiplies the number of terms.
         if len(count.terms) > _MOST_TERMS:
             raise PlanError(f"the size of '{value.name}' is a formula with too many terms")
     if count.number is not None:
-        # Elements of less than a byte are packed: only the whole tensor is rounded up to bytes.
+        # Elements smaller than a byte are packed, so the whole tensor is rounded up to bytes.
         return -(-count.number * bits // 8)
     if bits % 8 == 0:
         return text_of(count * SizePolynomial.of_number(bits // 8))

@@ -1,4 +1,4 @@
-"""The fingerprint of an environment: everything on which the format of packed weights depends."""
+"""Collects and compares environments: everything on which the format of packed weights depends."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from typing import Any
 import numpy as np
 
 Fingerprint = dict[str, Any]
-"""The fields of an environment by name: text, numbers, lists and dicts, as in JSON. None means unknown."""
+"""The fields of an environment by name, as JSON values; None means unknown."""
 
 LIMITS = ("ATEN_CPU_CAPABILITY", "DNNL_MAX_CPU_ISA", "ONEDNN_MAX_CPU_ISA", "ONEDNN_CPU_ISA_HINTS")
 """Environment variables that keep libraries from using instructions that the processor has."""
 
 PACKING_ENTRY = "session.disable_prepacking"
-"""The entry with which a session reads its weights where they are, and packs none."""
+"""The session entry that makes onnxruntime read weights as they are, without packing them."""
 
 SESSION_ENTRIES = (
     "mlas.enable_gemm_fastmath_arm64_bfloat16",
@@ -38,7 +38,7 @@ SESSION_ENTRIES = (
 """The configuration entries of a session that may change its graph or the format of its weights."""
 
 _ADVISORY = frozenset({"threads"})
-"""Fields that are noted, but do not keep packed weights from being used."""
+"""Fields that are recorded, but whose changes do not prevent the use of packed weights."""
 _CPUINFO = pathlib.Path("/proc/cpuinfo")
 _INSTRUCTION_SETS = {"processor_features", "processor_flags"}
 _USED_BY_KERNELS = re.compile(
@@ -50,7 +50,7 @@ _USED_BY_KERNELS = re.compile(
 )
 """The instruction sets for which onnxruntime's MLAS, oneDNN and ATen have kernels.
 
-Kernels and the versions of numpy list others, which no format of weights depends on.
+Linux kernels and versions of numpy also list others, on which no weight format depends.
 """
 
 
@@ -59,9 +59,9 @@ class Difference:
     """A field of the fingerprint that changed since the weights were packed.
 
     Attributes:
-        field: its name.
-        saved: its value there, or of a list what only that has.
-        here: likewise in this process.
+        field: the name of the field.
+        saved: the value when the weights were packed; for a list, only the items missing here.
+        here: the value in this process; for a list, only the items missing there.
     """
 
     field: str
@@ -73,7 +73,7 @@ class Difference:
 
 
 def machine() -> Fingerprint:
-    """The fields of this machine and process, whichever library packs the weights."""
+    """Return the fields of this machine and process that matter for every packing library."""
     return {
         "architecture": platform.machine() or None,
         "byte_order": sys.byteorder,
@@ -85,12 +85,12 @@ def machine() -> Fingerprint:
 
 
 def session(options: Any, providers: Sequence[object], level: str) -> Fingerprint:
-    """The fields of an onnxruntime session in this process.
+    """Return the fields of an onnxruntime session in this process.
 
     Args:
-        options: its `onnxruntime.SessionOptions`.
-        providers: its execution providers, names or pairs of a name and options.
-        level: its graph optimization level.
+        options: the `onnxruntime.SessionOptions` of the session.
+        providers: the execution providers, as names or pairs of a name and options.
+        level: the graph optimization level.
     """
     import onnxruntime
 
@@ -106,13 +106,13 @@ def session(options: Any, providers: Sequence[object], level: str) -> Fingerprin
 
 
 def differences(saved: Mapping[str, object], current: Mapping[str, object]) -> list[Difference]:
-    """The fields that differ or are unknown on either side, except advisory ones."""
+    """Return the fields that differ or are unknown in one of the environments, except advisory fields."""
     changed = []
     for field in [*current, *(name for name in saved if name not in current)]:
         before, after = saved.get(field), current.get(field)
         if field in _INSTRUCTION_SETS:
             before, after = _kernel_sets(before), _kernel_sets(after)
-        # An unknown field may differ, so it counts as different even from another unknown one.
+        # Unknown fields count as different, even if both are unknown.
         if field in _ADVISORY or (before == after and before is not None):
             continue
         changed.append(
@@ -122,14 +122,14 @@ def differences(saved: Mapping[str, object], current: Mapping[str, object]) -> l
 
 
 def _kernel_sets(names: object) -> object:
-    """The instruction sets of a list that kernels use; the whole list of an unknown architecture."""
+    """Return the instruction sets that kernels use; the whole list if none is known to be used."""
     if not isinstance(names, list):
         return names
     return [name for name in names if isinstance(name, str) and _USED_BY_KERNELS.match(name)] or names
 
 
 def advisory(saved: Mapping[str, object], current: Mapping[str, object]) -> list[Difference]:
-    """The advisory fields that differ."""
+    """Return the advisory fields that differ."""
     return [
         Difference(field, str(saved.get(field)), str(current.get(field)))
         for field in sorted(_ADVISORY)
@@ -138,8 +138,8 @@ def advisory(saved: Mapping[str, object], current: Mapping[str, object]) -> list
 
 
 def _features() -> list[str] | None:
-    """The instruction sets that the processor itself reports, emulated ones included; None if unknown."""
-    # numpy asks the processor, so an emulator's answer counts; NPY_DISABLE_CPU_FEATURES hides some.
+    """Return the instruction sets that the processor reports; None if unknown."""
+    # numpy asks the processor, so those of an emulator count; NPY_DISABLE_CPU_FEATURES hides some.
     umath = getattr(getattr(np, "_core", np), "_multiarray_umath", None)
     features = getattr(umath, "__cpu_features__", None)
     if not isinstance(features, dict):
@@ -148,7 +148,7 @@ def _features() -> list[str] | None:
 
 
 def _flags() -> list[str] | None:
-    """The processor's flags as Linux lists them; None elsewhere."""
+    """Return the processor's flags from /proc/cpuinfo; None on other systems than Linux."""
     try:
         text = _CPUINFO.read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -164,12 +164,12 @@ def _provider(provider: Any) -> list[Any]:
     if isinstance(provider, str):
         return [provider, {}]
     name, options = provider
-    # JSON has lists, not tuples, and onnxruntime reads all options as text.
+    # As after reading JSON: a list, not a tuple, and options as text, as onnxruntime reads them.
     return [name, {str(key): str(value) for key, value in sorted(options.items())}]
 
 
 def session_entries(options: Any) -> dict[str, str]:
-    """The entries of a session's options that differ from the default and change its graph or weights."""
+    """Return the entries of `SESSION_ENTRIES` that are set in a session's options."""
     entries = {}
     for key in SESSION_ENTRIES:
         try:
@@ -181,7 +181,7 @@ def session_entries(options: Any) -> dict[str, str]:
 
 
 def _describe_difference(field_value: object, counterpart: object) -> str:
-    """Format a value for a message; of a list, only the items that its counterpart lacks."""
+    """Format a value for a message; for a list of texts, only the items that its counterpart lacks."""
     if field_value is None:
         return "unknown"
     if (

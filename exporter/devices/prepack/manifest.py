@@ -1,4 +1,4 @@
-"""`prepack.json`: the environment of packed weights, and digests of every file of the folder."""
+"""Reads and writes `prepack.json`: the environment of packed weights, and the digests of all files."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MANIFEST = "prepack.json"
 VERIFIED = "prepack.verified.json"
 UNPACKED = "prepack.unpacked.json"
 C_HEADER = "opsetta_prepack.h"
-"""The check of a folder for programs in C, beside this module."""
+"""The C header, beside this module, with which programs in C check a folder."""
 FORMAT = 2
 LAYOUTS = ("portable", "native")
 VERIFICATIONS = ("full", "size")
@@ -27,12 +27,12 @@ PROVIDERS = ("CPUExecutionProvider",)
 
 @dataclasses.dataclass(frozen=True)
 class PrepackStatus:
-    """Whether a session uses packed weights, and the reason if it does not.
+    """Tells whether a session uses packed weights, and if not, why.
 
     Attributes:
-        used: whether it does.
+        used: whether the session uses packed weights.
         differences: the fields of the fingerprint that differ.
-        reason: why the plain weights are used; empty if the packed ones are.
+        reason: why the plain weights are used; "" if the packed ones are.
         notes: differences that do not matter for the results, such as the number of threads.
     """
 
@@ -47,13 +47,13 @@ class PrepackStatus:
 
 @dataclasses.dataclass(frozen=True)
 class Blob:
-    """One weight, packed or plain, as bytes of the data file of `model.prepacked.onnx`.
+    """The position of a weight, packed or plain, in the data file of `model.prepacked.onnx`.
 
     Attributes:
         weight: the name of the initializer.
-        kernel: the kernel that packed it and onnxruntime's hash of the result, `Gemm+1546…`; empty if the
-            weight is plain.
-        offset, size: its bytes.
+        kernel: the kernel that packed the weight and onnxruntime's hash of the result, `Gemm+1546…`; "" for
+            a plain weight.
+        offset, size: the position in the data file, in bytes.
     """
 
     weight: str
@@ -69,11 +69,11 @@ class Manifest:
 
     Attributes:
         fingerprint: the environment that packed the weights.
-        layout: `"portable"`, or `"native"` if the graph itself is laid out for one processor.
-        plain: the files of the portable model, without a data file that it shares with the packed graph.
-        packed: the graph with packed weights, and its data file.
+        layout: `"portable"`, or `"native"` if the graph itself is changed for one processor.
+        plain: the files of the portable model, except a data file that it shares with the packed model.
+        packed: the files of the model with packed weights: the graph, and its data file.
         blobs: the packed weights.
-        shared: the plain weights that the portable model reads from the data file of the packed graph.
+        shared: the plain weights that the portable model reads from the data file of the packed model.
     """
 
     fingerprint: Fingerprint
@@ -84,7 +84,7 @@ class Manifest:
     shared: tuple[Blob, ...] = ()
 
     def to_bytes(self) -> bytes:
-        """The JSON text, with a digest of the rest as its last member."""
+        """Write the manifest as signed JSON; see `sign_json`."""
         return sign_json({"format": FORMAT, **dataclasses.asdict(self)})
 
     @classmethod
@@ -92,7 +92,7 @@ class Manifest:
         """Read and check the manifest of a folder.
 
         Raises:
-            PrepackError: it is missing, damaged, or of a later format.
+            PrepackError: the manifest is missing, damaged, or of another format.
         """
         path = folder / MANIFEST
         try:
@@ -109,7 +109,7 @@ class Manifest:
         for name, records in ((PLAIN, plain), (PACKED, packed)):
             if name not in {record.name for record in records}:
                 raise PrepackError(f"'{path}' is damaged: it does not list '{name}'")
-        # The native layout changes the weights themselves, so it may have none that are packed.
+        # A native graph may have no packed weights, because its weights themselves are changed.
         if not blobs and manifest.layout == "portable":
             raise PrepackError(f"'{path}' is damaged: it lists no packed weights")
         return manifest
@@ -117,7 +117,7 @@ class Manifest:
     def damage(
         self, folder: pathlib.Path, verify: str, digest_of: Callable[[pathlib.Path], str] = file_digest
     ) -> str | None:
-        """Describe damage to the packed files and the affected weights; None if there is none.
+        """Describe damage to the packed files, with the affected weights; None if there is no damage.
 
         Raises:
             PrepackError: the damage affects weights that the portable model reads too.

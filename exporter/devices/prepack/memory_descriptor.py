@@ -1,8 +1,8 @@
-"""`MemoryDescriptor`: how oneDNN lays out a tensor in memory, as a value.
+"""`MemoryDescriptor`: oneDNN's layout of a tensor in memory, as a Python value.
 
-The blob is that of `dnnl_memory_desc_get_blob`: the image of oneDNN's own structure (oneDNN 3.x,
-`src/common/memory_desc.hpp`), which has neither a version nor a checksum, and whose unused bytes are
-arbitrary. Descriptors are handed to oneDNN of the version that made them, after all fields were checked.
+A blob has the format of `dnnl_memory_desc_get_blob`: the memory image of oneDNN's structure (oneDNN 3.x,
+`src/common/memory_desc.hpp`). It has neither a version nor a checksum, and its unused bytes are arbitrary.
+Descriptors are passed only to the oneDNN version that made them, after all fields were checked.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from ....registration import PrepackError
 
 _MAXIMUM_RANK = 12
 _BLOB = struct.Struct("<2i 12q i4x 12q 12q q i4x 12q i4x 12q 12q Q")
-"""Kind, rank, sizes, element type, padded sizes, offsets of the padding, offset, kind of the format,
-strides, number of blocks, their sizes and dimensions, and the flags of further properties."""
+"""Fields: kind, rank, sizes, element type, padded sizes, offsets of the padding, offset, kind of format,
+strides, number of blocks, sizes of blocks, dimensions of blocks, and flags of further properties."""
 _SIZE = 768
 _KIND, _BLOCKED = 1, 2
 _ELEMENT_TYPES = {1: ("float16", 2), 2: ("bfloat16", 2), 3: ("float32", 4)}
-"""Name and bytes of the element types, by oneDNN's number."""
+"""By oneDNN's number of an element type, its name and bytes."""
 _LARGEST = 2**48
 
 
 @dataclasses.dataclass(frozen=True)
 class MemoryDescriptor:
-    """The layout of a packed tensor; equal layouts are equal, whatever bytes their blobs leave unused.
+    """The layout of a packed tensor; the unused bytes of blobs do not matter for equality.
 
     Attributes:
-        shape: the sizes of the tensor; grouped convolutions have the groups first.
+        shape: the sizes of the tensor; the weights of grouped convolutions have the groups first.
         dtype: `"float32"`, `"bfloat16"` or `"float16"`.
-        padded_shape: the sizes in memory.
-        strides: elements between blocks, per dimension.
-        blocks: size and dimension of each inner block, outermost first.
+        padded_shape: the sizes in memory, with padding.
+        strides: for each dimension, the elements between blocks.
+        blocks: (size, dimension) of each inner block, outermost first.
     """
 
     shape: tuple[int, ...]
@@ -55,7 +55,7 @@ class MemoryDescriptor:
         return (last + math.prod(size for size, _ in self.blocks)) * items
 
     def to_blob(self) -> bytes:
-        """The image of oneDNN's structure, with zeros where it leaves bytes unused."""
+        """Return the image of oneDNN's structure, with zeros in unused bytes."""
         number = next(key for key, (name, _) in _ELEMENT_TYPES.items() if name == self.dtype)
         zeros = (0,) * _MAXIMUM_RANK
         values = (
@@ -73,15 +73,15 @@ class MemoryDescriptor:
             *_pad_to_maximum_rank(tuple(axis for _, axis in self.blocks)),
             0,
         )
-        # oneDNN's structure ends with fields for compensation, which are unused while the flags are 0.
+        # The structure ends with fields for compensation, which are unused because the flags are 0.
         return _BLOB.pack(*values).ljust(_SIZE, b"\0")
 
     @classmethod
     def from_blob(cls, blob: bytes) -> MemoryDescriptor:
-        """The descriptor of a blob from `to_blob` or `dnnl_memory_desc_get_blob`.
+        """Read a descriptor from a blob of `to_blob` or `dnnl_memory_desc_get_blob`.
 
         Raises:
-            PrepackError: it has another length, or is not the layout of a packed weight.
+            PrepackError: the blob has another length, or is not the layout of a packed weight.
         """
         if not isinstance(blob, (bytes, bytearray, memoryview)) or len(blob) != _SIZE:
             actual = f"{len(blob)} bytes" if hasattr(blob, "__len__") else type(blob).__name__
@@ -114,7 +114,7 @@ class MemoryDescriptor:
             return False
         if not all(0 < size < _LARGEST for size in (*self.shape, *self.padded_shape, *self.strides)):
             return False
-        # A blob from a file is not trusted: its strides decide which memory oneDNN reads.
+        # Blobs from files are not trusted, and the strides decide which memory oneDNN reads.
         if any(padded < size for size, padded in zip(self.shape, self.padded_shape, strict=True)):
             return False
         inner = [
@@ -132,7 +132,7 @@ def _pad_to_maximum_rank(values: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _split(values: list[int]) -> list[list[int]]:
-    """The fields of `_BLOB` after the rank."""
+    """Split the numbers of `_BLOB` after the rank into its fields."""
     fields, begin = [], 0
     for count in (12, 1, 12, 12, 2, 12, 1, 12, 12, 1):
         fields.append(values[begin : begin + count])

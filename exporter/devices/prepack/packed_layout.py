@@ -40,10 +40,10 @@ class PackedLayout:
         return (math.prod(sizes[:2]), *sizes[2:])
 
     def check_memory(self, content: torch.Tensor) -> torch.Tensor:
-        """The bytes of a contiguous tensor of rank 1, which must be as many as the layout needs.
+        """Return a tensor of rank 1 as bytes; its size must be the one that the layout needs.
 
         Raises:
-            PrepackError: they are more or fewer, or the descriptor does not have this number of groups.
+            PrepackError: the size differs, or the descriptor does not have this number of groups.
         """
         import torch
 
@@ -52,7 +52,7 @@ class PackedLayout:
         return content.contiguous().view(torch.uint8)
 
     def tensor_over(self, memory: torch.Tensor) -> torch.Tensor:
-        """A packed tensor over bytes that were checked, which it does not keep alive."""
+        """Make a packed tensor that uses checked memory; the caller must keep the memory alive."""
         from ...torch_boundary import onednn
 
         descriptor = self.descriptor
@@ -60,10 +60,10 @@ class PackedLayout:
 
 
 def packed_layout(packed: torch.Tensor) -> tuple[PackedLayout, torch.Tensor]:
-    """The layout of a tensor that oneDNN packed, and a copy of its bytes.
+    """Return the layout of a tensor that oneDNN packed, and a copy of its bytes.
 
     Raises:
-        PrepackError: oneDNN chose a layout that is not a tensor in blocks.
+        PrepackError: oneDNN chose a layout other than blocks.
     """
     from ...torch_boundary import onednn
 

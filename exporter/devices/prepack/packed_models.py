@@ -1,4 +1,4 @@
-"""`prepack`: packs the weights of a whole model for torch's oneDNN; the packed weights are its only ones."""
+"""`prepack`: packs the weights of a whole model for torch's oneDNN, and removes the plain weights."""
 
 from __future__ import annotations
 
@@ -15,23 +15,24 @@ if TYPE_CHECKING:
 def prepack(
     model: torch.nn.Module | torch.export.ExportedProgram, *, batch: int | None = None
 ) -> torch.nn.Module:
-    """Pack the weights of a model's layers for oneDNN, in place of the plain ones.
+    """Replace the weights of a model's layers by weights packed for oneDNN.
 
     `Linear`, `Conv1d`, `Conv2d` and `Conv3d` are replaced; subclasses of them, layers with hooks, padding
     modes other than zeros, and all other layers stay. The result is for inference: packed layers have no
-    gradients. It runs in eager mode, and `torch.compile`, `torch.export` and AOTInductor take it: for them a
-    packed weight is a buffer of bytes.
+    gradients. It runs in eager mode, and `torch.compile`, `torch.export` and AOTInductor support it: for them
+    a packed weight is a buffer of bytes.
 
     Args:
-        model: a module is changed in place; an exported program stays as it is. The layers are in FLOAT,
-            BFLOAT16 or FLOAT16 on the CPU.
-        batch: the rows of a linear layer's input that the layout is chosen for.
+        model: a module, which is changed in place; or an exported program, which is not changed. The layers
+            must be FLOAT, BFLOAT16 or FLOAT16 on the CPU.
+        batch: the number of rows of a linear layer's input for which to choose the layout.
 
     Returns:
-        The module, or if it is itself such a layer, the packed layer; the module of an exported program.
+        The module, or the packed layer if the module is itself such a layer; for an exported program, its
+        module with packed layers.
 
     Raises:
-        UsageError: the model is none of these, or is a scripted module.
+        UsageError: the model is neither, or is a scripted module.
         PrepackUnavailable: this platform, processor or torch lacks what is needed.
     """
     need_torch("packing weights with oneDNN")

@@ -1,4 +1,4 @@
-"""Layers with packed weights, and modules and graphs in which they replace the plain ones."""
+"""Layers with packed weights, and functions that put them into modules and graphs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class PackedLayer(torch.nn.Module):
     """A layer whose weight is packed; the weight is the buffer `packed`.
 
     Attributes:
-        layout: how the weight is packed, in the form that the operators take.
+        layout: the layout of the weight as text, as the operators take it.
     """
 
     packed: torch.Tensor
@@ -51,14 +51,14 @@ class PackedLayer(torch.nn.Module):
         return layout.tensor_over(layout.check_memory(self.packed)).to_dense()
 
     def get_extra_state(self) -> torch.Tensor:
-        """The layout as a tensor, which all formats of files can store."""
+        """Return the layout as a tensor, which every file format can store."""
         return torch.frombuffer(bytearray(self.layout.encode()), dtype=torch.uint8)
 
     def set_extra_state(self, state: torch.Tensor) -> None:
-        """Check the layout of a state that is loaded.
+        """Check the layout in a loaded state.
 
         Raises:
-            PrepackError: this process packs the weight in another way.
+            PrepackError: the layout differs from the one that oneDNN chose in this process.
         """
         layout = bytes(state.tolist()).decode(errors="replace")
         if layout != self.layout:
@@ -87,7 +87,7 @@ class PackedConvolution(PackedLayer):
         weight, stride, dilation = layer.weight.detach(), layer.stride, layer.dilation
         rank = len(padding)
         if rank == 1:
-            # torch packs no weights of one-dimensional convolutions, so these get a height of 1.
+            # torch cannot pack weights of one-dimensional convolutions, so these get a height of 1.
             weight, padding = weight.unsqueeze(2), (0, *padding)
             stride, dilation = (1, *stride), (1, *dilation)
         packed = onednn.pack_convolution(weight, padding, stride, dilation, layer.groups, None)
@@ -111,15 +111,15 @@ class PackedConvolution(PackedLayer):
 
 
 def pack_module(model: torch.nn.Module, batch: int | None) -> torch.nn.Module:
-    """Replace the layers of a module by packed ones."""
+    """Replace the layers of a module by packed ones; return the module, or the layer that replaces it."""
     paths: dict[torch.nn.Module, list[str]] = {}
     for path, layer in model.named_modules(remove_duplicate=False):
         paths.setdefault(layer, []).append(path)
-    # What this processor cannot pack is refused before a layer is replaced.
+    # Raises the error for a type that this processor cannot pack before any layer is replaced.
     for dtype in {layer.weight.dtype for layer in paths if _is_packable(layer)}:
         onednn.pack_linear(torch.zeros(1, 1, dtype=dtype), None)
     packed_model = model
-    # A reference to a layer would keep its plain weight in memory until all layers are packed.
+    # Deleted, because references to layers would keep all plain weights in memory until the end.
     path_groups = list(paths.values())
     del paths, layer
     for group in path_groups:
@@ -136,7 +136,7 @@ def pack_module(model: torch.nn.Module, batch: int | None) -> torch.nn.Module:
 
 
 def pack_graph(program: torch.export.ExportedProgram, batch: int | None) -> torch.fx.GraphModule:
-    """Return the graph of an exported program with packed layers where it multiplies by a weight."""
+    """Return the module of an exported program, with packed layers for `linear` and convolutions."""
     module = program.module()
     assert isinstance(module, torch.fx.GraphModule)
     graph = module.graph
@@ -155,7 +155,7 @@ def pack_graph(program: torch.export.ExportedProgram, batch: int | None) -> torc
         if node.op == "get_attr" and not node.users:
             graph.erase_node(node)
     read = {node.target for node in graph.nodes if node.op == "get_attr"}
-    # A plain weight that no node reads any more would be a second copy.
+    # Plain weights that no node reads any more would be second copies.
     for name, _ in list(module.named_parameters(remove_duplicate=False)):
         if name not in read and not name.startswith("packed_"):
             parent, _, leaf = name.rpartition(".")
@@ -165,7 +165,7 @@ def pack_graph(program: torch.export.ExportedProgram, batch: int | None) -> torc
 
 
 def _layer_of(module: torch.fx.GraphModule, node: torch.fx.Node) -> torch.nn.Module | None:
-    """The layer that a call computes, if its weight and bias are those of the program."""
+    """Make the layer that a call computes; None if its weight or bias is not a parameter of the program."""
     convolution = _CONVOLUTION_CALLS.get(node.target)
     if convolution is None and node.target != _LINEAR_CALL:
         return None
@@ -185,7 +185,7 @@ def _layer_of(module: torch.fx.GraphModule, node: torch.fx.Node) -> torch.nn.Mod
     else:
         outputs, inputs, *kernel = weight.shape
         sizes = {
-            # A list of one number is for all axes.
+            # A list of one number applies to all axes.
             name: tuple(value) * (len(kernel) if len(value) == 1 else 1)
             if isinstance(value, Sequence)
             else value
@@ -202,7 +202,7 @@ def _is_packable(layer: torch.nn.Module) -> TypeGuard[torch.nn.Linear | _Convolu
     weight = getattr(layer, "weight", None)
     if type(layer) not in (torch.nn.Linear, *_CONVOLUTIONS) or not isinstance(weight, torch.Tensor):
         return False
-    # Hooks belong to the object that they were registered with.
+    # Replacing the layer would lose its hooks.
     hooked = any(
         hooks
         for name, hooks in vars(layer).items()
@@ -217,7 +217,7 @@ def _is_packable(layer: torch.nn.Module) -> TypeGuard[torch.nn.Linear | _Convolu
 
 
 def _pack_layer(layer: torch.nn.Module, batch: int | None) -> PackedLayer | None:
-    """The packed layer; None if the layer stays as it is."""
+    """Return the packed layer; None if the layer cannot be packed and stays."""
     if not _is_packable(layer):
         return None
     if isinstance(layer, torch.nn.Linear):
@@ -228,7 +228,7 @@ def _pack_layer(layer: torch.nn.Module, batch: int | None) -> PackedLayer | None
 
 
 def _equal_padding(layer: _Convolution) -> list[int] | None:
-    """The zeros at both ends of each axis; None if the ends differ."""
+    """Return the padding of each axis; None if its two ends differ."""
     if layer.padding == "valid":
         return [0] * len(layer.kernel_size)
     if not isinstance(layer.padding, str):

@@ -25,17 +25,17 @@ _WEIGHT = "Tensor x, Tensor weight, Tensor? bias"
 
 
 def layout_text(layout: PackedLayout) -> str:
-    """The argument `layout` of the operators: the layout, and the oneDNN that its bytes are for."""
+    """Write the argument `layout` of the operators: the layout and the version of oneDNN, as JSON."""
     fields = dataclasses.asdict(layout.descriptor)
     return json.dumps({"onednn": onednn.version(), "groups": layout.groups, **fields})
 
 
 @functools.lru_cache(maxsize=4096)
 def read_layout(text: str) -> PackedLayout:
-    """The layout of a text from `layout_text`.
+    """Read a layout from a text of `layout_text`.
 
     Raises:
-        PrepackError: it is none, or is for another oneDNN.
+        PrepackError: the text is not valid, or is for another version of oneDNN.
     """
     try:
         fields = dict(parse_json(text.encode()))
@@ -44,7 +44,7 @@ def read_layout(text: str) -> PackedLayout:
             tuple(map(int, fields[name])) for name in ("shape", "padded_shape", "strides")
         )
         blocks = tuple((int(size), int(axis)) for size, axis in fields["blocks"])
-        # The blob's reader checks all fields: they decide which memory oneDNN reads.
+        # `from_blob` checks all fields, which decide which memory oneDNN reads.
         blob = MemoryDescriptor(shape, str(fields["dtype"]), padded, strides, blocks).to_blob()
         layout = PackedLayout(MemoryDescriptor.from_blob(blob), groups)
     except (ValueError, TypeError, LookupError, OverflowError, struct.error) as error:
@@ -57,7 +57,7 @@ def read_layout(text: str) -> PackedLayout:
 
 
 def _open_weight(x: torch.Tensor, weight: torch.Tensor, layout: str) -> torch.Tensor:
-    """The packed tensor over a weight's bytes, for an input of the same element type."""
+    """Make a packed tensor that uses a weight's bytes; check the element type and device of the input."""
     opened = read_layout(layout)
     if str(x.dtype).removeprefix("torch.") != opened.descriptor.dtype or x.device.type != "cpu":
         raise UsageError(
@@ -122,7 +122,7 @@ def _(
 
 
 def _memory_format(x: torch.Tensor) -> torch.memory_format:
-    """The format of a convolution's result: channels last if the input has it alone, else contiguous."""
+    """Return the format of a convolution's result: channels last only if the input is not contiguous."""
     last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(x.dim())
     if last is None or x.is_contiguous() or not x.is_contiguous(memory_format=last):
         return torch.contiguous_format

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 ON_MISMATCH = ("fallback", "error", "repack")
 MEMORY = ("auto", "fast", "low")
 _COMPARES_PACKED_WEIGHTS = (1, 32)
-"""The onnxruntime from which on it compares packed weights in a file with those that it would pack."""
+"""The first onnxruntime version that compares packed weights in a file with those that it would pack."""
 
 
 def load_session(
@@ -40,16 +40,16 @@ def load_session(
 
     Args:
         path: the folder, or the file.
-        memory: `"fast"` uses the packed weights of a folder, or has onnxruntime pack the plain ones. `"low"`
-            reads plain weights where they are, mapped if they are external data, and packs none: runs take
-            longer. `"auto"` uses packed weights if they are valid, else as `"low"`.
+        memory: `"fast"` uses the packed weights of a folder, or lets onnxruntime pack the plain ones. `"low"`
+            reads plain weights as they are, mapped if they are external data, without packing: runs take
+            longer. `"auto"` uses packed weights if they are valid, else behaves like `"low"`.
         providers: execution providers, as for `onnxruntime.InferenceSession`; by default the CPU's.
-        session_options: an `onnxruntime.SessionOptions`, which is not changed: for `"low"`, its entry
+        session_options: an `onnxruntime.SessionOptions`, which is not changed. For `"low"`, its entry
             `session.disable_prepacking` must be `"1"`.
-        on_mismatch: where the packed weights are not valid, `"fallback"` warns once and takes the plain
-            model, and `"error"` raises. `"repack"` packs the plain weights here and keeps them in the folder:
-            the first start in an environment takes longer, and later ones use them. Processes that start
-            together wait for the first one. If the folder cannot be written, it is as `"fallback"`.
+        on_mismatch: what to do if the packed weights are not valid. `"fallback"` warns once and uses the
+            plain model; `"error"` raises. `"repack"` packs the plain weights and stores them in the folder:
+            the first start in an environment takes longer, and later starts use them. Processes that start
+            together wait for the first one. If the folder cannot be written, it behaves like `"fallback"`.
         verify: `"size"` compares the sizes of files, and leaves it to onnxruntime to compare packed weights
             with those that it packs. `"full"` also compares the SHA-256 of every file of the folder, which
             takes about 1 s per GB, once until the file changes or the computer restarts. By default
@@ -97,7 +97,7 @@ def load_session(
     if status.used:
         try:
             return _open(model_path / PACKED, options, providers_used, status)
-        # onnxruntime itself may refuse what the fingerprint lets through; the plain model still runs.
+        # onnxruntime may refuse packed weights although the fingerprint matches; the plain model still runs.
         except InferenceError as error:
             status = PrepackStatus(False, reason=str(error))
     if memory != "low" and (on_mismatch != "repack" or status.reason != NOTHING_TO_PACK):
@@ -111,10 +111,10 @@ def load_session(
 
 
 def _check_options(options: object, memory: str) -> onnxruntime.SessionOptions:
-    """The caller's options, or new ones.
+    """Return the caller's options, or new ones.
 
     Raises:
-        UsageError: they are no `onnxruntime.SessionOptions`, or let onnxruntime pack weights with `"low"`.
+        UsageError: the options have a wrong type, or let onnxruntime pack weights although memory is `"low"`.
     """
     new_options = session_options()
     if options is None:
@@ -133,7 +133,7 @@ def _check_options(options: object, memory: str) -> onnxruntime.SessionOptions:
 def _unpacked_options(
     options: onnxruntime.SessionOptions | None,
 ) -> onnxruntime.SessionOptions:
-    """The caller's options unchanged, or new ones with which mapped weights stay where they are."""
+    """Return the caller's options unchanged, or new ones that disable packing, so weights stay mapped."""
     if options is not None:
         return options
     new_options = session_options()
@@ -163,7 +163,10 @@ def _repack(
     """Pack the weights of a folder for this environment, unless another process has just done so.
 
     Args:
-        status: the status before.
+        status: the status before packing.
+
+    Returns:
+        The status afterwards.
 
     Raises:
         PrepackError: the plain model is not the one that was saved.
@@ -199,7 +202,7 @@ def _status(
     verify: str,
     memory: str,
 ) -> PrepackStatus:
-    """Whether the packed weights of a folder are valid in this process.
+    """Determine whether the packed weights of a folder are valid in this process.
 
     Raises:
         PrepackError: the plain model is not the one that was saved.
@@ -211,12 +214,12 @@ def _status(
             raise PrepackError(f"'{folder}' is not a prepacked folder: it has no '{PLAIN}'") from error
         return PrepackStatus(False, reason=str(error))
     digest_of = VerifiedFiles(folder).digest_of
-    # Without an intact plain model there is nothing to fall back to.
+    # A damaged plain model is always an error, because it is the fallback.
     for record in manifest.plain:
         problem = record.problem(folder, verify, digest_of)
         if problem is not None:
             raise PrepackError(f"{problem}; '{MANIFEST}' describes another model: save it again")
-    # Damage to weights that both models read is an error wherever they are used.
+    # `damage` raises an error for weights that the plain model reads too.
     damage = manifest.damage(folder, verify, digest_of)
     if memory == "low":
         return PrepackStatus(False, reason="memory='low' uses the plain weights")
@@ -242,6 +245,6 @@ def _open(
 
 
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
-    """Refuse a value that is not allowed."""
+    """Raise UsageError if a value is not allowed; the message names the argument."""
     if value not in allowed:
         raise UsageError(f"{name} must be {' or '.join(map(repr, allowed))}, not {value!r}")

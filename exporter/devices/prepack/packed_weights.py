@@ -1,4 +1,4 @@
-"""Weights packed by torch's oneDNN, in a file that other processes can check and read."""
+"""Packs single weights by torch's oneDNN, and stores them in a file that other processes can check."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ if TYPE_CHECKING:
 
 _FORMAT = "opsetta packed weight 2"
 _LENGTH_BYTES = 8
-"""A safetensors file begins with the length of its header."""
+"""The bytes of the header's length, with which a safetensors file begins."""
 _KINDS = ("linear", "conv2d")
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
 @dataclasses.dataclass(frozen=True)
 class _Recipe:
-    """The layer that a weight is packed for.
+    """The layer for which a weight is packed.
 
     Attributes:
         kind: `"linear"` or `"conv2d"`.
-        batch: the rows of a linear layer's input that the layout is chosen for, or None.
+        batch: the number of rows of a linear layer's input for which to choose the layout, or None.
     """
 
     kind: str
@@ -64,19 +64,19 @@ class _Recipe:
 
 
 class PackedWeight:
-    """A weight in the layout that oneDNN chose on this machine, with its plain form.
+    """A plain weight, and the same weight in the layout that oneDNN chose on this machine.
 
     Attributes:
-        plain: the weight as it was given, a torch tensor.
+        plain: the plain weight, a torch tensor.
         packed: the packed torch tensor; its memory lives as long as this object.
-        prepack_status: whether the packed bytes of a file are used, and why not.
+        prepack_status: whether the packed bytes of a file are used, and if not, why.
     """
 
     def __init__(self, plain: torch.Tensor, recipe: _Recipe, layout: PackedLayout, memory: torch.Tensor):
         self.plain = plain
         self._recipe = recipe
         self._layout = layout
-        # The packed tensor only refers to these bytes.
+        # The packed tensor does not keep this memory alive.
         self._memory = memory
         self.packed = layout.tensor_over(memory)
         self.prepack_status = PrepackStatus(True)
@@ -98,7 +98,7 @@ class PackedWeight:
         )
 
     def save(self, path: str | bytes | os.PathLike[str]) -> None:
-        """Write plain and packed weight, layout, digests and the environment, as a safetensors file.
+        """Write the plain and packed weight, layout, digest and environment to a safetensors file.
 
         Raises:
             ModelFileError: the path cannot be written, or safetensors is not installed.
@@ -108,7 +108,7 @@ class PackedWeight:
         from ...torch_boundary import onednn
 
         tensors = {
-            # With the elements of the weight, the packed bytes are the first tensor of the file.
+            # With the weight's element type, safetensors stores the packed bytes first in the file.
             "packed": self._memory.view(self.plain.dtype),
             "descriptor": torch.frombuffer(bytearray(self.descriptor.to_blob()), dtype=torch.uint8),
             "plain": self.plain,
@@ -121,7 +121,7 @@ class PackedWeight:
         }
         content = memoryview(_safetensors().save(tensors, {**header, "sha256": _digest(header, tensors)}))
         end = _LENGTH_BYTES + int.from_bytes(content[:_LENGTH_BYTES], "little")
-        # The header may end with spaces: they align the mapped packed bytes for oneDNN.
+        # Spaces at the end of the header, which are allowed, align the mapped packed bytes for oneDNN.
         padded_end = align(end, onednn.ALIGNMENT)
         length = (padded_end - _LENGTH_BYTES).to_bytes(_LENGTH_BYTES, "little")
         start = [length, content[_LENGTH_BYTES:end], b" " * (padded_end - end)]
@@ -131,19 +131,19 @@ class PackedWeight:
     def load(
         cls, path: str | bytes | os.PathLike[str], *, on_mismatch: str = "fallback", verify: str = "full"
     ) -> PackedWeight:
-        """Read a file of `save`: the packed bytes are used where they are in the file, which is mapped.
+        """Read a file of `save`; it is memory-mapped, so the packed bytes are used without a copy.
 
-        If the environment is not that of the file, the plain weight is packed, with a warning.
+        If the environment differs from the file's, the plain weight is packed again, with a warning.
 
         Args:
             on_mismatch: in another environment, `"fallback"` packs the plain weight, and `"error"` raises.
             verify: `"full"` compares the SHA-256 of the contents, once until the file changes or the computer
-                restarts: a record is kept in the folder of the file. `"size"` compares sizes alone.
+                restarts; a record is stored in the folder of the file. `"size"` compares only sizes.
 
         Raises:
             ModelFileError: the file cannot be read, or is damaged.
             PrepackError: the environment differs, and `on_mismatch` is `"error"`.
-            PrepackUnavailable: there is no oneDNN here.
+            PrepackUnavailable: oneDNN is not available.
         """
         check_choice("on_mismatch", on_mismatch, ("fallback", "error"))
         check_choice("verify", verify, VERIFICATIONS)
@@ -188,7 +188,7 @@ def prepack_linear(weight: torch.Tensor, *, batch: int | None = None) -> PackedW
 
     Args:
         weight: [out, in], FLOAT, BFLOAT16 or FLOAT16.
-        batch: the rows of the input that the layout is chosen for; oneDNN has its own for 1.
+        batch: the number of input rows for which to choose the layout; oneDNN has a special one for 1.
 
     Raises:
         UsageError: the weight is not such a tensor.
@@ -211,7 +211,8 @@ def prepack_conv(
 
     Args:
         weight: [out, in / groups, height, width], FLOAT, BFLOAT16 or FLOAT16.
-        input_size: the input's [batch, in, height, width] that the layout is chosen for.
+        padding, stride, dilation, groups: the arguments of the convolution.
+        input_size: the input's [batch, in, height, width] for which to choose the layout.
 
     Raises:
         UsageError: the weight is not such a tensor.
@@ -258,13 +259,13 @@ def _fingerprint() -> Fingerprint:
 
 
 def _digest(header: Mapping[str, str], tensors: Mapping[str, torch.Tensor]) -> str:
-    """The SHA-256 of header and tensors."""
+    """Return the SHA-256 of header and tensors."""
     import torch
 
     sha256 = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(tensors):
         tensor = tensors[name]
-        # Bytes alone do not tell a tensor of another type or shape apart.
+        # Included, because tensors of other types or shapes may have the same bytes.
         sha256.update(f"{name} {tensor.dtype} {list(tensor.shape)}".encode())
         sha256.update(tensor.contiguous().view(torch.uint8).numpy().data)
     return sha256.hexdigest()
@@ -281,12 +282,12 @@ def _safetensors() -> Any:
 
 
 def _read_file(path: str, verify: str) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
-    """Header and tensors of a file, which is mapped, after their digest was compared."""
+    """Map a file, compare its digest, and return its header and tensors."""
     _safetensors()
     from safetensors import SafetensorError, safe_open
 
     try:
-        # safetensors would wait for a named pipe.
+        # Refuses a named pipe, on which safetensors would block.
         open_regular(path).close()
         with safe_open(path, "pt") as file:
             header = dict(file.metadata() or {})

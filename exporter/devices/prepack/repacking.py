@@ -1,4 +1,4 @@
-"""Packs the plain weights of a folder again where they are not packed for this environment."""
+"""Packs the plain weights of a folder again if its packed weights are not valid in this environment."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ def has_nothing_to_pack(folder: pathlib.Path, current: environment.Fingerprint) 
 
 @contextlib.contextmanager
 def lock_packing(folder: pathlib.Path) -> Iterator[None]:
-    """Let one process at a time pack the weights of a folder.
+    """Lock the packing of a folder's weights for this process, within the context.
 
     Raises:
         PrepackError: another process has been packing for ten minutes; or the model cannot be opened.
     """
     try:
-        # Not the folder: `load_session` locks that for moments, and others could not load meanwhile.
+        # Locks the model file, not the folder, which every `load_session` locks for a moment.
         descriptor = os.open(folder / PLAIN, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
     except OSError as error:
         raise PrepackError(f"'{folder / PLAIN}' cannot be opened: {error.strerror}") from error
     try:
-        # Without locks several processes may pack at once; the files of the last one stay.
+        # On a system without locks several processes may pack at once; the last one's files stay.
         if acquire(descriptor, wait=True, patience=_PATIENCE) is Lock.BUSY:
             raise PrepackError(f"another process packs the weights of '{folder}'")
         yield
@@ -57,15 +57,15 @@ def lock_packing(folder: pathlib.Path) -> Iterator[None]:
 
 
 def repack(folder: pathlib.Path, level: str) -> str | None:
-    """Pack the plain weights of a folder in this environment, and keep them in the folder.
+    """Pack the plain weights of a folder for this environment, and store them in the folder.
 
     Args:
         level: the graph optimization level of the sessions that will use them.
 
     Returns:
-        Why there are no packed weights now; None if there are.
+        The reason why there are no packed weights now; None if there are.
     """
-    # The process that loads a valid folder needs none of these, which take long to import.
+    # Imported here, because they take long to import and a valid folder needs none of them.
     from ...files.reading import ModelFolder, bounds_of, map_external_data, read_model, to_ir
     from .saving import save_prepacked
 
@@ -85,6 +85,6 @@ def repack(folder: pathlib.Path, level: str) -> str | None:
         return None
     fingerprint = environment.session(session_options(), PROVIDERS, level)
     with contextlib.suppress(OSError):
-        # Later starts then know that packing has no effect.
+        # The record tells later starts that packing has no effect.
         (folder / UNPACKED).write_bytes(sign_json({"format": _FORMAT, "fingerprint": fingerprint}))
     return NOTHING_TO_PACK

@@ -1,4 +1,4 @@
-"""Writes a prepacked folder: the portable model, and the one that onnxruntime optimized and packed."""
+"""Writes a prepacked folder: the portable model, and the model that onnxruntime optimized and packed."""
 
 from __future__ import annotations
 
@@ -79,22 +79,22 @@ def save_prepacked(
 ) -> None:
     """Write a model and its weights packed for this machine into a folder.
 
-    The files are complete before the first one enters the folder, and enter it together: of several
-    processes that save into one folder, the last one's files stay. If onnxruntime packs no weight, a warning
-    says so, and the folder has the portable model only.
+    All files are written elsewhere first, and moved into the folder together: if several processes save into
+    one folder, the last one's files stay. If onnxruntime packs no weight, a warning says so, and the folder
+    gets only the portable model.
 
     Args:
-        folder: the folder; it is made if it does not exist.
-        layout: `"portable"` packs the weights of matrix products. `"native"` also lays convolutions out for
-            the processor, and is used on processors with the same instructions only.
-        external_data: by default, the portable model reads its weights from the data file of the packed one.
-            False or the name of a data file gives it a copy of its own, as in `Program.save`.
+        folder: the folder; it is created if it does not exist.
+        layout: `"portable"` packs the weights of matrix products. `"native"` also changes the layout of
+            convolutions for the processor, and is used only on processors with the same instructions.
+        external_data: by default, the portable model reads its weights from the data file of the packed
+            model. False or the name of a data file gives it a separate copy, as in `Program.save`.
 
     Raises:
-        UsageError: an unknown layout.
+        UsageError: the layout is unknown.
         ModelFileError: the folder cannot be written.
         InferenceError: onnxruntime is not installed, or refuses the model.
-        PrepackError: the native layout is asked for where the processor's instructions are unknown.
+        PrepackError: the layout is `"native"`, but the processor's instructions are unknown.
     """
     if layout not in LAYOUTS:
         raise UsageError(f"layout must be 'portable' or 'native', not {layout!r}")
@@ -136,7 +136,7 @@ def save_prepacked(
 
 
 def write_header(folder: pathlib.Path) -> None:
-    """Write the check of a folder for programs in C into it.
+    """Write the C header that checks a folder into the folder.
 
     Raises:
         ModelFileError: the folder cannot be written.
@@ -172,14 +172,14 @@ def _is_packed(proto: onnx.ModelProto) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class _FileRange:
-    """Bytes of a file, with the interface of a tensor for `DataFile.append`."""
+    """A range of a file, with the methods of a tensor that `DataFile.append` needs."""
 
     path: pathlib.Path
     offset: int
     nbytes: int
 
     def tofile(self, file: IO[bytes]) -> None:
-        """Copy the bytes."""
+        """Copy the bytes to another file."""
         with open(self.path, "rb") as source:
             source.seek(self.offset)
             remaining = self.nbytes
@@ -198,7 +198,7 @@ def _stage(
         shares: whether the plain model reads its weights from the same data file.
 
     Returns:
-        The packed weights, and the plain ones that both models read.
+        The packed weights, and the plain weights that both models read.
     """
     data = raw / f"{PACKED}.data"
     blobs: list[Blob] = []
@@ -227,7 +227,7 @@ def _stage(
             size = int(facts["length"])
             with open(source, "rb") as file:
                 digest = blob_digest(file, offset, size)
-            # onnxruntime changes some weights when it fuses nodes; those are written again.
+            # Appended, if onnxruntime has changed the weight, as it does when it fuses nodes.
             if (size, digest) not in offsets:
                 offsets[size, digest] = output.append(_FileRange(source, offset, size))
             shared.append(Blob(tensor.name, "", offsets[size, digest], size, digest))
@@ -258,10 +258,10 @@ def _replace_files(staging: pathlib.Path, folder: pathlib.Path) -> None:
             # A data file with the caller's own name must not replace one of another model.
             check_data_name(resolve(folder / PLAIN), name)
     with lock_folder(folder):
-        # Without a manifest, readers take the plain model: no reader sees new files with old digests.
+        # Removed first: without a manifest readers use the plain model, and never new files with old digests.
         for name in (MANIFEST, VERIFIED, UNPACKED):
             (folder / name).unlink(missing_ok=True)
-        # Data files first: a graph never refers to a file that is not there yet.
+        # Data files first, so that a graph never refers to a missing file.
         for name in (*sorted(names - {PLAIN, PACKED, MANIFEST}), PACKED, PLAIN, MANIFEST):
             if name in names:
                 os.replace(staging / name, folder / name)
@@ -272,13 +272,13 @@ def _replace_files(staging: pathlib.Path, folder: pathlib.Path) -> None:
 
 
 def _external(proto: onnx.ModelProto) -> list[onnx.TensorProto]:
-    """The initializers in the data file, those of sub-graphs too."""
+    """Return the initializers in the data file, including those of sub-graphs."""
     graphs = with_subgraphs(proto.graph)
     return [tensor for graph in graphs for tensor in graph.initializer if tensor.external_data]
 
 
 def _files(folder: pathlib.Path, name: str, shared: Sequence[Blob] = ()) -> list[str]:
-    """A model's file, and the data files that it names, unless the packed model has them."""
+    """Return the names of a model's file and of its data files, unless these belong to the packed model."""
     if shared:
         return [name]
     proto = onnx.load(os.fspath(folder / name), load_external_data=False)

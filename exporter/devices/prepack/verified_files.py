@@ -1,4 +1,4 @@
-"""`VerifiedFiles`: a record of the files whose digests were computed since the computer started."""
+"""`VerifiedFiles`: caches the digests of files until the files change or the computer restarts."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from .manifest import VERIFIED
 
 _BOOT = pathlib.Path("/proc/sys/kernel/random/boot_id")
 _SETTLED = 2.0
-"""Seconds after which another change of a file surely gives it another time of modification."""
+"""After this many seconds, another change of a file is sure to change its modification time."""
 
 
 class VerifiedFiles:
-    """Digests of a folder's files, computed once as long as inode, size and time of modification stay.
+    """The digests of a folder's files; cached while inode, size and modification time stay the same.
 
-    A folder that cannot be written to has no record: its digests are computed each time.
+    In a folder that cannot be written, there is no cache and digests are computed each time.
     """
 
     def __init__(self, folder: pathlib.Path):
         self._path = folder / VERIFIED
         try:
-            # On a system without a boot identifier, a record is valid until the files change.
+            # Without a boot identifier, the cache is valid until the files change.
             self._boot = _BOOT.read_text().strip()
         except OSError:
             self._boot = ""
@@ -40,13 +40,13 @@ class VerifiedFiles:
                 self._digests = dict(record["files"])
 
     def digest_of(self, path: pathlib.Path, compute: Callable[[pathlib.Path], str] | None = None) -> str:
-        """The digest of a file of the folder, read from the record if the file did not change.
+        """Return the digest of a file of the folder, from the cache if the file did not change.
 
         Args:
             compute: computes the digest; by default the SHA-256 of all bytes.
 
         Raises:
-            OSError: it cannot be read.
+            OSError: the file cannot be read.
         """
         status = os.stat(path)
         identity = [status.st_ino, status.st_size, status.st_mtime_ns]
@@ -54,12 +54,12 @@ class VerifiedFiles:
             if recorded == identity:
                 return digest
         digest = (compute or file_digest)(path)
-        # A file that changes while it is read has another status afterwards.
+        # If the file changes while it is read, its status changes too, and the digest is not cached.
         after = os.stat(path)
         unchanged = identity == [after.st_ino, after.st_size, after.st_mtime_ns]
         if unchanged and time.time() - status.st_mtime > _SETTLED:
             self._digests = {**self._digests, digest: identity}
-            # Publishing needs onnx, which takes longer to import than a session takes to open.
+            # Imported here, because it imports onnx, which takes longer than opening a session.
             from ...files.publishing import publish
 
             text = json.dumps({"boot": self._boot, "files": self._digests}).encode()

@@ -11,7 +11,7 @@ from ....registration import PlanError
 from .segmentation import Sequential, blocks, split
 
 DEFAULT_LOOKAHEAD = 1
-"""Segments that are read ahead without a budget: the next one is read while one runs."""
+"""The number of segments to read ahead if there is no budget."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,17 +30,18 @@ class Lifetime:
 def activation_bytes(
     boundaries: Sequence[int], lifetimes: Mapping[str, Lifetime], sizes: Mapping[str, int]
 ) -> int:
-    """The largest sum of the bytes of values that are in memory at once.
+    """Return the largest sum of the bytes of values that are in memory at once.
 
-    A value that passes between segments stays until the last segment that reads it has run, and inputs and
+    A value that passes between segments stays until the last segment that reads it has run. Inputs and
     outputs stay until the end.
 
     Args:
-        boundaries: the begin of each segment, and the end of the last.
-        sizes: bytes of values; others are not counted.
+        boundaries: the first node of each segment, and the end of the last segment.
+        lifetimes: the lifetimes of values by name.
+        sizes: the bytes of values by name; other values are not counted.
     """
     count = boundaries[-1]
-    # Entry t + 1 is for the time of node t; inputs come at -1, and after the last node is `count`.
+    # Entry t + 1 belongs to node t: inputs begin at t = -1, and t = `count` is after the last node.
     changes = [0] * (count + 3)
     for name, size in sizes.items():
         first, last = lifetimes[name].first, lifetimes[name].last
@@ -60,9 +61,9 @@ class Cut:
     """A model cut into segments.
 
     Attributes:
-        boundaries: the begin of each segment, and the end of the last.
-        sizes: bytes of each segment's weights.
-        activations: bytes of activations, as far as sizes are known.
+        boundaries: the first node of each segment, and the end of the last segment.
+        sizes: the bytes of each segment's weights.
+        activations: the bytes of activations, as far as sizes are known.
     """
 
     boundaries: tuple[int, ...]
@@ -71,15 +72,15 @@ class Cut:
 
     @property
     def largest(self) -> int:
-        """Bytes of the largest segment."""
+        """The bytes of the largest segment."""
         return max(self.sizes, default=0)
 
     def least_budget(self, lookahead: int) -> int:
-        """The least budget with this lookahead."""
+        """Return the smallest budget for a lookahead."""
         return self.activations + self.largest * (lookahead + 1)
 
     def lookahead(self, budget: int, activations: int | None = None) -> int:
-        """The segments that fit into a budget beside the one that runs; -1 if not even that one fits."""
+        """Return how many segments fit into a budget besides the running one; -1 if that one does not fit."""
         used = self.activations if activations is None else activations
         if not self.largest:
             return len(self.sizes) - 1 if used <= budget else -1
@@ -89,13 +90,13 @@ class Cut:
 def cut(
     nodes: Sequential, activations: Callable[[Sequence[int]], int], budget: int | None, lookahead: int | None
 ) -> Cut:
-    """Cut a model between its blocks, and into smaller parts where the budget needs it.
+    """Cut a model between its blocks, and into smaller parts if the budget requires it.
 
-    Without a lookahead, there is room for the segment that runs and the next one, or for one alone if the
-    budget allows no more.
+    Without a lookahead, the running segment and the next one must fit, or only one if the budget is too small
+    for two.
 
     Raises:
-        PlanError: even single nodes do not fit into the budget; the message has the least one that does.
+        PlanError: even single nodes do not fit into the budget; the message has the smallest possible one.
     """
 
     def measure(boundaries: list[int]) -> Cut:
@@ -108,7 +109,7 @@ def cut(
         return first
     for ahead in [DEFAULT_LOOKAHEAD, 0] if lookahead is None else [lookahead]:
         chosen = first
-        # Each cut may add activations that pass between segments, so the capacity may shrink.
+        # A cut may add activations that pass between segments, so the capacity for weights may shrink.
         while chosen.lookahead(budget) < min(ahead, len(chosen.sizes) - 1):
             capacity = max(0, budget - chosen.activations) // (ahead + 1)
             finer = measure(split(nodes, chosen.boundaries, min(capacity, chosen.largest - 1)))

@@ -1,7 +1,7 @@
-"""A folder with a model whose weights are page-aligned, and an index of them.
+"""Writes and reads a folder for streaming: a model with page-aligned weights, and an index of them.
 
-`model.onnx` is a valid model with external data. `streaming.json` has the name, offset, size and SHA-256 of
-every weight in that data, in the order in which the model uses them.
+`model.onnx` is a valid model with external data. `streaming.json` lists the name, offset, size and SHA-256 of
+every weight in the data file, in the order of use.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ VERIFICATIONS = ("full", "size")
 
 @dataclasses.dataclass(frozen=True)
 class WeightRecord:
-    """A weight: its bytes in the data file, and their SHA-256."""
+    """A weight: its position in the data file in bytes, and the SHA-256 of its bytes."""
 
     name: str
     offset: int
@@ -39,7 +39,7 @@ class WeightRecord:
     sha256: str
 
     def is_valid(self) -> bool:
-        """Whether its fields are valid."""
+        """Whether the fields, which come from a file, have valid types and values."""
         numbers = [self.offset, self.size]
         return isinstance(self.name, str) and all(isinstance(n, int) and 0 <= n < 2**63 for n in numbers)
 
@@ -50,10 +50,10 @@ class Index:
 
     Attributes:
         model: the file of the graph.
-        data: the name of the data file; empty if there are no large weights.
-        size: its bytes.
-        alignment: what offsets of weights are multiples of.
-        weights: the large weights, in order of use.
+        data: the name of the data file; "" if there are no large weights.
+        size: the bytes of the data file.
+        alignment: offsets of weights are multiples of this many bytes.
+        weights: the large weights, in the order of use.
     """
 
     model: FileRecord
@@ -63,7 +63,7 @@ class Index:
     weights: tuple[WeightRecord, ...]
 
     def to_bytes(self) -> bytes:
-        """The JSON text, with a digest of the rest as its last member."""
+        """Write the index as signed JSON; see `sign_json`."""
         return sign_json({"format": FORMAT, **dataclasses.asdict(self)})
 
     @classmethod
@@ -71,7 +71,7 @@ class Index:
         """Read and check the index of a folder.
 
         Raises:
-            ModelFileError: it is missing, damaged, or of another format.
+            ModelFileError: the index is missing, damaged, or of another format.
         """
         path = folder / INDEX
         try:
@@ -88,7 +88,7 @@ class Index:
             ) from error
         except (ValueError, TypeError, LookupError) as error:
             raise ModelFileError(f"'{path}' is damaged: {error}") from error
-        # The index may be from elsewhere, and must not lead out of its folder.
+        # An untrusted index must not refer to files outside of its folder.
         if not is_beside(model) or (index.data and not is_beside(FileRecord(index.data, index.size, ""))):
             raise ModelFileError(f"'{path}' is damaged: it names files outside of the folder")
         return index
@@ -115,7 +115,7 @@ class Index:
             raise ModelFileError(f"{problem}: write the folder '{folder}' again")
 
     def _find_changed_weight(self, folder: pathlib.Path) -> str | None:
-        """A sentence about the first changed weight."""
+        """Describe the first weight whose contents changed; None if none did."""
         try:
             with open_regular(folder / self.data) as file:
                 for weight in self.weights:
@@ -131,8 +131,8 @@ def save_streaming(model: object, folder: str | bytes | os.PathLike[str]) -> Non
     """Write a model into a folder for streaming.
 
     Args:
-        model: a `Program`, an `OnnxModel`, or an `onnx_ir.Model`. It stays as it is.
-        folder: the folder; it is made if it does not exist.
+        model: a `Program`, an `OnnxModel`, or an `onnx_ir.Model`, which is not changed.
+        folder: the folder; it is created if it does not exist.
 
     Raises:
         UsageError: `model` or `folder` has a wrong type.
@@ -143,7 +143,7 @@ def save_streaming(model: object, folder: str | bytes | os.PathLike[str]) -> Non
         raise UsageError(f"folder must be a path, not {type(folder).__name__}")
     folder_path = folder_of(folder)
     try:
-        # Without an index, no reader takes the new weights for the old ones.
+        # The old index is removed first, so that no reader uses it with new weights.
         (folder_path / INDEX).unlink(missing_ok=True)
         writing.save(
             prepare_for_streaming(graph, stored=True), folder_path / MODEL, external_data=True, alignment=PAGE
@@ -157,10 +157,10 @@ def save_streaming(model: object, folder: str | bytes | os.PathLike[str]) -> Non
 
 
 def graph_of(model: object) -> ir.Model:
-    """Return the ONNX model of a program, or the caller's model.
+    """Return the ONNX model of a program, or the model itself.
 
     Raises:
-        UsageError: it has none.
+        UsageError: the object is neither.
     """
     onnx_model = getattr(model, "model", model)
     if not isinstance(onnx_model, ir.Model):

@@ -1,4 +1,4 @@
-"""Weights in memory-mapped files: read into memory ahead of their use, and released after it."""
+"""Weights in memory-mapped files, which are read into memory before their use, and released afterwards."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from .value_types import ValueType
 PAGE = 4096
 """The alignment of weights in a file that opsetta writes."""
 _UNABLE = (errno.EINVAL, errno.ENOSYS, errno.EAGAIN, errno.ENOMEM)
-"""Errors of madvise that do not concern the file: a system without the advice, or short of resources."""
+"""Errors of madvise for which reading page by page may still work: unknown advice, or a lack of resources."""
 
 
 class MappedWeight:
     """A weight in a memory-mapped file.
 
     Attributes:
-        name: the initializer.
-        type: its element type and shape.
-        nbytes: its bytes.
-        size: bytes of memory that it takes, in whole pages.
+        name: the name of the initializer.
+        type: the element type and shape.
+        nbytes: the bytes of the weight.
+        size: the bytes of memory that the weight takes, rounded up to whole pages.
     """
 
     def __init__(self, name: str, value_type: ValueType, data: np.ndarray):
@@ -40,10 +40,10 @@ class MappedWeight:
         self.type = value_type
         self._data = data
         self.nbytes = data.nbytes
-        # Weights of equal shapes have equal sizes, wherever they begin: equal blocks are cut alike.
+        # Independent of the offset, so that equal blocks of a model are cut alike.
         self.size = -(-data.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
         begin = int(data.ctypes.data)
-        # madvise takes whole pages only.
+        # madvise accepts only whole pages.
         self._begin = begin - begin % mmap.PAGESIZE
         self._length = begin + data.nbytes - self._begin
 
@@ -64,9 +64,9 @@ class MappedWeight:
         """Read the weight into memory.
 
         Raises:
-            ModelFileError: its file cannot be read, or became shorter.
+            ModelFileError: the file cannot be read, or became shorter.
         """
-        # Read-ahead begins for the whole range, before the pages are awaited one after the other.
+        # WILLNEED starts reading the whole range, before the pages are awaited one after the other.
         if advise(self._begin, self._length, WILLNEED) is None:
             self._touch()
             return
@@ -79,20 +79,20 @@ class MappedWeight:
             )
 
     def array(self) -> np.ndarray:
-        """A copy in memory."""
+        """Return a copy of the weight in memory."""
         dtype = ir.DataType(self.type.element_type).numpy()
         return np.array(self._data.view(dtype)).reshape([int(dim or 0) for dim in self.type.dims or ()])
 
     def write(self, content: np.ndarray) -> None:
-        """Replace the bytes of a weight in a file that is open for it."""
+        """Replace the bytes of a weight, whose file must be mapped for writing."""
         self._data[:] = content
 
     def release(self) -> None:
-        """Give the memory back to the system; the file keeps the weight."""
+        """Return the memory to the system; the file keeps the weight."""
         advise(self._begin, self._length, DONTNEED)
 
     def _touch(self) -> None:
-        """Read a byte of each page, for systems that cannot populate a mapping at once."""
+        """Read a byte of each page, on systems without POPULATE_READ."""
         int(self._data[:: mmap.PAGESIZE].max())
 
 
@@ -119,9 +119,9 @@ class ResidentWeights:
 
 
 def packed_array(data: np.ndarray, dims: Sequence[int]) -> np.ndarray:
-    """An array for onnxruntime over elements of less than a byte: of that shape, at the address of the data.
+    """Make an array with the shape and address of packed elements smaller than a byte, for onnxruntime.
 
-    Nobody may read its elements: as bytes, they would go beyond the data.
+    Its elements must not be read: they are bytes, so the array extends beyond the data.
     """
     strides = [1]
     for size in reversed(dims[1:]):

@@ -1,4 +1,4 @@
-"""Opens a model for streaming: its graph in memory, its large weights in memory-mapped files."""
+"""Opens a model for streaming: the graph in memory, the large weights in memory-mapped files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .segment_models import GraphParts
 from .value_types import ValueType, value_types
 
 _LARGE = 1 << 26
-"""Bytes of a file that must have weights in it."""
+"""A file of at least this many bytes must contain weights."""
 _REFUSED = 3
 _CHILD = """
 import json, sys
@@ -45,8 +45,8 @@ class OpenedModel:
     """A model whose large weights are in files.
 
     Attributes:
-        parts: its graph by parts.
-        weights: the large weights by name, in order of use.
+        parts: the parts of the graph.
+        weights: the large weights by name, in the order of use.
     """
 
     parts: GraphParts
@@ -60,7 +60,7 @@ def open_model(model: object, staging: pathlib.Path, verify: str, trusted: bool)
     `staging` first.
 
     Raises:
-        UsageError: `model` is none of these, or `verify` has an unknown value.
+        UsageError: `model` has another type, or `verify` has an unknown value.
         ModelFileError: a file cannot be read, or is damaged.
         InferenceError: onnxruntime is not installed, or refuses the model.
     """
@@ -83,17 +83,17 @@ def open_model(model: object, staging: pathlib.Path, verify: str, trusted: bool)
 
 
 def _rewrite_in_child_process(path: pathlib.Path, staging: pathlib.Path, trusted: bool) -> bool:
-    """Write a large file to a folder in another process, whose end frees the memory of the weights.
+    """Write a large file to a folder in a child process, whose exit frees the memory of the weights.
 
     Returns:
-        Whether it could; otherwise this process has to try.
+        Whether the child succeeded; otherwise this process must write the folder.
 
     Raises:
         ModelFileError: the file cannot be read or written.
     """
     if not sys.executable:
         return False
-    # The child must import the opsetta that runs here, wherever it is installed.
+    # `sys.path` is passed on, so that the child imports the same opsetta.
     arguments = [json.dumps(sys.path), str(path.absolute()), str(staging), str(int(trusted))]
     try:
         process = subprocess.run([sys.executable, "-c", _CHILD, *arguments], capture_output=True, check=False)
@@ -101,14 +101,14 @@ def _rewrite_in_child_process(path: pathlib.Path, staging: pathlib.Path, trusted
         return False
     if process.returncode == _REFUSED:
         raise ModelFileError(process.stdout.decode(errors="replace"))
-    # A child that was killed, as for its memory, leaves the work to this process.
+    # A child that was killed, for example for its memory, leaves the work to this process.
     return process.returncode == 0
 
 
 def _open_rewritten(model: object, staging: pathlib.Path) -> OpenedModel:
     with tempfile.TemporaryDirectory(dir=staging) as folder:
         save_streaming(model, folder)
-        # The mapping keeps the weights after their file is removed.
+        # The mapping keeps the weights after the temporary file is removed.
         return _open_folder(pathlib.Path(folder), "size", trusted=True)
 
 
@@ -124,7 +124,7 @@ def _open_folder(folder: pathlib.Path, verify: str, trusted: bool) -> OpenedMode
 
 
 def _open_mapped(model: ir.Model, folder: ModelFolder) -> OpenedModel | None:
-    """A prepared model over its external data; None if a large weight is not there, or not aligned."""
+    """Open a prepared model with mapped external data; None if a large weight is elsewhere or unaligned."""
     files = ExternalFiles(folder, lambda subject, path: None)
     initializers = model.graph.initializers
     weights = {}

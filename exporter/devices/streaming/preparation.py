@@ -1,4 +1,4 @@
-"""Prepares a model for streaming: all weights become initializers of the main graph, in order of use."""
+"""Prepares a model for streaming: all weights become initializers of the main graph, in the order of use."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from ....registration.arguments import every_node
 from ...files.reading.carried import attach, carried_by
 
 STREAMED_FROM = 1025
-"""Weights of at least this many bytes are streamed; smaller ones stay with the graph."""
+"""Weights of at least this many bytes are streamed; smaller weights stay with the graph."""
 _INITIALIZERS_ALONE = 4
 """The IR version from which initializers need not be inputs."""
 
 
 def prepare_for_streaming(model: ir.Model, *, stored: bool = False) -> ir.Model:
-    """A copy of a model with the same tensors, ready to be cut.
+    """Return a copy of a model that shares its tensors and is ready to be cut.
 
-    Constants and the initializers of sub-graphs become initializers of the main graph, which are no inputs;
-    nodes and initializers that nothing reads are removed.
+    Constants and the initializers of sub-graphs become initializers of the main graph, and initializers are
+    not inputs. Nodes and initializers that nothing reads are removed.
 
     Args:
-        stored: whether the weights will be written anew, and may get another layout.
+        stored: whether the weights will be written to a new file, so that they may be transposed.
     """
     copy = model.clone()
-    # Packed forms are valid for the original graph only, and training is not streamed.
+    # Packed weights are valid only for the original graph, and training information is not streamed.
     attach(copy, dataclasses.replace(carried_by(model), packed={}, training=[]))
     copy.ir_version = max(copy.ir_version, _INITIALIZERS_ALONE)
     passes: list[ir.passes.InPlacePass] = [
@@ -59,7 +59,7 @@ def _remove_unread(graph: ir.Graph) -> None:
 
     onnx-ir's pass also shortens the outputs of nodes; for that it loads the schemas of all operators.
     """
-    # From the end, so that what only removed nodes read is removed as well.
+    # In reverse order, because removing a node may leave its operands unread.
     for node in reversed(graph):
         if not any(value.uses() or value.is_graph_output() for value in node.outputs):
             graph.remove(node, safe=True)
@@ -78,8 +78,8 @@ def _transpose_weights(graph: ir.Graph) -> None:
         if source is None or tensor is None or not source.is_initializer() or not is_streamed(tensor):
             continue
         outward = any(value.is_graph_output() or value.is_graph_input() for value in (source, result))
-        # Other readers need the weight as it is, and elements of less than a byte cannot be transposed by
-        # bytes.
+        # Other readers need the untransposed weight, and elements smaller than a byte cannot be transposed
+        # as bytes.
         if outward or len(source.uses()) > 1 or tensor.dtype.bitwidth < 8:
             continue
         order = node.attributes.get_ints("perm", list(reversed(range(len(tensor.shape)))))
@@ -90,7 +90,7 @@ def _transpose_weights(graph: ir.Graph) -> None:
 
 
 def _transpose_lazily(tensor: ir.TensorProtocol, order: Sequence[int]) -> ir.LazyTensor:
-    """The transposed tensor, computed when it is written."""
+    """Return the transposed tensor, which is computed when it is written."""
     sizes = tensor.shape.numpy()
     shape = ir.Shape([sizes[axis] for axis in order])
 

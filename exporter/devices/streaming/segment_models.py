@@ -1,8 +1,8 @@
-"""Makes a model of each segment, whose large weights are inputs.
+"""Makes a model of each segment, with the large weights as inputs.
 
-Names are replaced in order of appearance, so that segments of equal structure become equal messages and
-share one onnxruntime session. Small constants stay in the message where all segments of a structure have the
-same; where they differ, they are inputs as well, but are not streamed.
+Values are renamed in order of appearance, so that segments of equal structure become equal messages and
+share one onnxruntime session. A small constant stays in the message if it is equal in all segments of a
+structure; otherwise it becomes an input too, but is not streamed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import onnx
 from .value_types import ValueType
 
 _SHAPING = frozenset({onnx.TensorProto.INT64, onnx.TensorProto.BOOL, onnx.TensorProto.STRING})
-"""Element types of constants that onnxruntime may need when it opens a model: shapes, axes, conditions."""
+"""Element types of constants that onnxruntime may need to open a model, such as shapes and axes."""
 Scope = collections.ChainMap[str, str]
 
 
@@ -27,7 +27,7 @@ class GraphParts:
 
     Attributes:
         proto: the model, for its nodes, functions and opsets.
-        reads: for each node the names that it and its sub-graphs read.
+        reads: for each node, the names that the node and its sub-graphs read.
         types: the types of inputs and results that are tensors of numbers.
         weights: the types of the large weights.
         constants: the other initializers.
@@ -44,7 +44,7 @@ class GraphParts:
     inputs: Mapping[str, onnx.ValueInfoProto]
 
     def declaration(self, name: str) -> onnx.ValueInfoProto:
-        """The declaration of a value as an input of a segment."""
+        """Return the declaration of a value as an input of a segment."""
         value_type = self.weights.get(name) or self.types.get(name)
         if name in self.inputs and (value_type is None or value_type.dims is None):
             return self.inputs[name]
@@ -57,14 +57,14 @@ class Segment:
     """A part of a model.
 
     Attributes:
-        index: its position in the order of execution.
-        nodes: the number of its nodes.
-        weight_bytes: bytes of memory that its large weights take.
-        values: names of the values that it reads, by the names in its session.
-        weights: likewise its large weights.
-        constants: likewise the constants that other segments of its session have with other contents.
-        outputs: names of the values that other segments or the caller read, in the order of its session.
-        session: the number of its session.
+        index: the position in the order of execution.
+        nodes: the number of nodes.
+        weight_bytes: the bytes of memory that the large weights take.
+        values: by name in the session, the name of each value that the segment reads.
+        weights: by name in the session, the name of each large weight.
+        constants: by name in the session, the name of each constant that differs between its segments.
+        outputs: names of the values that other segments or the caller read, in the session's order.
+        session: the number of the session.
     """
 
     index: int
@@ -78,7 +78,7 @@ class Segment:
 
 
 class SegmentModel:
-    """A segment with names by order of appearance, before it is compared with others."""
+    """The model of a segment, with values renamed in order of appearance."""
 
     def __init__(self, parts: GraphParts, nodes: Sequence[onnx.NodeProto], later_reads: frozenset[str]):
         """Build the model of some nodes.
@@ -119,14 +119,14 @@ class SegmentModel:
             self._add_input(name, parts.declaration(name))
 
     def key(self) -> tuple[bytes, tuple[object, ...]]:
-        """Equal for segments that can share a session."""
+        """Return a key that is equal for segments that can share a session."""
         constants = [self._parts.constants[name] for name in self.constants]
         types = tuple((tensor.data_type, *tensor.dims) for tensor in constants)
         model_names = tuple(map(self.names.__getitem__, (*self.constants, *self.values, *self.weights)))
         return self.proto.SerializeToString(deterministic=True), (len(self.weights), types, model_names)
 
     def contents(self) -> list[bytes]:
-        """The constants whose contents may differ between segments of this structure."""
+        """Return the serialized constants whose contents may differ between segments of this structure."""
         contents = []
         for name in self.constants:
             tensor = onnx.TensorProto()
@@ -136,11 +136,15 @@ class SegmentModel:
         return contents
 
     def original_names(self, names: Sequence[str]) -> dict[str, str]:
-        """Names of the original graph by those of the model."""
+        """Map names in this model to names in the original graph."""
         return {self.names[name]: name for name in names}
 
     def finish(self, is_fed: Sequence[bool]) -> bytes:
-        """The model, with the constants that are not fed in it."""
+        """Serialize the model; constants are inputs if they are fed, else initializers.
+
+        Args:
+            is_fed: for each constant, whether it is an input.
+        """
         for name, fed in zip(self.constants, is_fed, strict=True):
             if fed:
                 tensor = self._parts.constants[name]
@@ -155,7 +159,7 @@ class SegmentModel:
         tensor = self.proto.graph.initializer.add()
         tensor.CopyFrom(self._parts.constants[name])
         tensor.name = self.names[name]
-        # Documentation would tell equal segments apart.
+        # Equal segments may have different documentation.
         tensor.ClearField("doc_string")
 
     def _add_input(self, name: str, declaration: onnx.ValueInfoProto) -> None:
@@ -177,7 +181,7 @@ class SegmentModel:
     def _node(self, node: onnx.NodeProto, scope: Scope) -> onnx.NodeProto:
         renamed = onnx.NodeProto(op_type=node.op_type, domain=node.domain, overload=node.overload)
         renamed.input.extend(self._reference(name, scope) for name in node.input)
-        # Equal nodes must give equal bytes, in whatever order a tool wrote their attributes.
+        # Sorted, so that equal nodes give equal bytes for any order of attributes in the file.
         for attribute in sorted(node.attribute, key=lambda attribute: attribute.name):
             copy = renamed.attribute.add()
             copy.CopyFrom(attribute)
@@ -191,7 +195,7 @@ class SegmentModel:
         return renamed
 
     def _graph(self, graph: onnx.GraphProto, scope: Scope) -> onnx.GraphProto:
-        """A sub-graph, which reads values of the graphs around it by name."""
+        """Rename the values of a sub-graph, which may read values of enclosing graphs by name."""
         inner = scope.new_child()
         renamed = onnx.GraphProto(name="graph")
         for declared in graph.input:
@@ -213,7 +217,7 @@ class SegmentModel:
 def build_segments(
     models: Sequence[SegmentModel], weight_bytes: Sequence[int]
 ) -> tuple[list[Segment], list[bytes]]:
-    """The segments, and the model of each session that they share."""
+    """Return the segments, and the serialized model of each session that they share."""
     groups: dict[tuple[object, ...], list[int]] = {}
     for index, model in enumerate(models):
         groups.setdefault(model.key(), []).append(index)
@@ -221,8 +225,8 @@ def build_segments(
     sessions: list[bytes] = []
     for members in groups.values():
         contents = zip(*(models[index].contents() for index in members), strict=True)
-        # Constants that differ between segments of one session are fed; equal ones stay in it, where
-        # onnxruntime can fold them.
+        # Constants that differ between the segments of a session are fed. Equal ones stay in the model,
+        # where onnxruntime can fold them.
         is_fed = [len(set(variants)) > 1 for variants in contents]
         for index in members:
             model = models[index]

@@ -9,13 +9,13 @@ import math
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 _PERIODS = 32
-"""Lengths of a repeated block that are tried."""
+"""How many lengths of a repeated block to try."""
 _NEXT = 12
-"""For each node, the following nodes of its kind that may be its counterparts in the next block."""
+"""How many following nodes with an equal key may be a node's counterpart in the next block."""
 _PARTS = 16
-"""A model without repeated blocks is cut into about as many parts."""
+"""A model without repeated blocks is cut into about this many parts."""
 _MOST = 256
-"""Parts of less than this fraction of the weights are not worth a run of their own."""
+"""Blocks with less than 1/256 of the weights are merged, because each run has a fixed cost."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +23,10 @@ class Sequential:
     """The properties that cuts depend on: nodes in execution order, their weights, and live values.
 
     Attributes:
-        node_keys: for each node a key that is equal for nodes that differ in names and weights only.
-        weights: for each node the weights that it reads.
-        sizes: bytes of each weight.
-        widths: for each position, 0 before the first node, the number of live values; None if the
+        node_keys: for each node, a key that is equal for nodes that differ only in names and weights.
+        weights: for each node, the weights that it reads.
+        sizes: the bytes of each weight by name.
+        widths: for each position (0 is before the first node), the number of live values; None if the
             graph cannot be cut there.
     """
 
@@ -39,16 +39,16 @@ class Sequential:
         return len(self.node_keys)
 
     def size(self, start: int, stop: int) -> int:
-        """Bytes of the weights that nodes read, each counted once."""
+        """Return the bytes of the weights that nodes read, each counted once."""
         names = frozenset().union(*self.weights[start:stop])
         return sum(self.sizes[name] for name in names)
 
 
 def blocks(nodes: Sequential) -> list[int]:
-    """The cuts between the repeated blocks of a model, with its start and end.
+    """Return the cuts between the repeated blocks of a model, with its start and end.
 
-    Small blocks are merged. Other parts are cut if they are larger than the largest repeated block, or than a
-    sixteenth of the weights if there is none.
+    Small blocks are merged. Other parts are cut if they are larger than the largest repeated block, or if
+    there is none, than 1/16 of the weights.
     """
     finder = _Blocks(nodes)
     boundaries = {0, len(nodes)}
@@ -62,7 +62,7 @@ def blocks(nodes: Sequential) -> list[int]:
         if repetition is None:
             continue
         block = nodes.size(repetition[0], repetition[1])
-        # Each run has a fixed cost, so small blocks run together.
+        # Each run has a fixed cost, so several small blocks become one segment.
         together = -(-least // block) if block else len(repetition)
         merged = [*repetition[::together], repetition[-1]]
         boundaries.update(merged)
@@ -92,7 +92,7 @@ def _cuts(nodes: Sequential, start: int, stop: int, capacity: int) -> Iterator[i
 
 
 def _narrow(nodes: Sequential, start: int, stop: int) -> int | None:
-    """The narrowest cut with at least a quarter of the weights on each side, else the most balanced one."""
+    """Return the narrowest cut with at least 1/4 of the weights on each side, else the most balanced cut."""
     node_bytes = [sum(nodes.sizes[name] for name in names) for names in nodes.weights[start:stop]]
     total = sum(node_bytes)
     before = list(itertools.accumulate(node_bytes))
@@ -127,7 +127,7 @@ class _Blocks:
         for period in self._periods(start, stop):
             for first, last in self._runs(start, stop, period):
                 weights = self._bytes_before[last] - self._bytes_before[first]
-                # Of periods with the same weights the shortest one: a multiple of it repeats as well.
+                # The shortest of equally good periods, because its multiples repeat as well.
                 if (weights, -period) > best:
                     boundaries = self._align(first, last, period)
                     if boundaries is not None:
@@ -135,7 +135,7 @@ class _Blocks:
         return best_boundaries
 
     def _periods(self, start: int, stop: int) -> list[int]:
-        """Distances between nodes of a kind, those with the most weights first."""
+        """Return distances between nodes with equal keys, those with the most weights first."""
         votes: collections.Counter[int] = collections.Counter()
         latest: dict[Hashable, collections.deque[int]] = {}
         for index in range(start, stop):
@@ -148,7 +148,7 @@ class _Blocks:
         return [period for period, _ in votes.most_common(_PERIODS)]
 
     def _runs(self, start: int, stop: int, period: int) -> Iterator[tuple[int, int]]:
-        """The ranges in which each node equals the one a period later, including the last period."""
+        """Yield the ranges in which each node equals the one a period later, including the last period."""
         node_keys = self._nodes.node_keys
         first = start
         for index in range(start, stop - period + 1):
@@ -159,7 +159,7 @@ class _Blocks:
             first = index + 1
 
     def _align(self, first: int, last: int, period: int) -> range | None:
-        """The cuts, one period apart, with the fewest live values; at least two whole blocks."""
+        """Return the cuts, one period apart, with the fewest live values; None without two whole blocks."""
         best: tuple[float, int] | None = None
         best_boundaries = None
         for begin in range(first, min(first + period, last - 2 * period + 1)):

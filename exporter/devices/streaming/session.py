@@ -34,11 +34,11 @@ from .system_memory import trim
 
 @dataclasses.dataclass(frozen=True)
 class Event:
-    """A moment of a run.
+    """An event of a run.
 
     Attributes:
-        kind: `"load"` when a segment's weights begin to be read, `"loaded"` when they are in memory, `"run"`
-            and `"ran"` around its computation, `"release"` when its weights are given back.
+        kind: `"load"` when reading a segment's weights begins, `"loaded"` when they are in memory, `"run"`
+            and `"ran"` before and after its computation, `"release"` when its weights are released.
         segment: the number of the segment.
         seconds: the time since the run began.
     """
@@ -51,13 +51,13 @@ class Event:
 class StreamingSession:
     """A model that runs with the weights of `lookahead + 1` segments in memory.
 
-    Weights are read by a thread while earlier segments run, and given back after their segment has run.
+    A thread reads weights while earlier segments run. They are released after their segment has run.
 
     Attributes:
-        budget: bytes for weights and activations, or None.
-        segments: the parts of the model in the order of execution.
-        activations: bytes of activations that were counted, where sizes are known before a run.
-        events: what happened in the last run.
+        budget: the bytes for weights and activations, or None.
+        segments: the segments of the model in the order of execution.
+        activations: the bytes of activations whose sizes are known before a run.
+        events: the events of the last run.
     """
 
     def __init__(
@@ -77,20 +77,20 @@ class StreamingSession:
             model: a folder that `opsetta stream` or `save_streaming` wrote; the path of an ONNX file; a
                 `Program` or an `OnnxModel`. Weights that are not in external data are written to a temporary
                 folder first: make the folder beforehand if memory is short.
-            budget: bytes for weights and activations, or a text such as `"200MB"`. Segments that are too
-                large for it are cut further.
-            lookahead: segments that are read ahead of the one that runs. By default as many as the budget
-                allows, or 1 without a budget.
-            threads: threads that compute; by default onnxruntime's choice.
-            verify: of a folder, `"full"` compares the SHA-256 of every weight first, `"size"` sizes only.
-            trusted: lift the bounds on the size of the graph; see `opsetta.load`.
-            state: of a training graph in memory, an array for each input of its state. The state is then
-                streamed, too: runs read it from a temporary file, and write the new one there.
+            budget: bytes for weights and activations, as a number or a text such as `"200MB"`. Segments that
+                are too large for it are cut further.
+            lookahead: the number of segments to read ahead of the running one. By default as many as the
+                budget allows, or 1 without a budget.
+            threads: the number of threads that compute; by default onnxruntime's choice.
+            verify: for a folder, `"full"` compares the SHA-256 of every weight first, `"size"` only sizes.
+            trusted: whether to lift the bounds on the size of the graph; see `opsetta.load`.
+            state: for a training graph in memory, an array for each input that is state. The state is then
+                streamed too: runs read it from a temporary file, and write the new state there.
 
         Raises:
             UsageError: an argument has an unknown value or a wrong type.
             ModelFileError: a file cannot be read, or is not what was saved.
-            PlanError: the budget is too small; the message has the least one.
+            PlanError: the budget is too small; the message has the smallest possible budget.
             InferenceError: onnxruntime is not installed, or refuses the model.
         """
         self.budget = None if budget is None else memory_amount(budget)
@@ -101,7 +101,7 @@ class StreamingSession:
         with tempfile.TemporaryDirectory(prefix="opsetta-") as staging:
             opened = open_model(stateful.model, pathlib.Path(staging), verify, trusted)
         if state is None and any(entry.key == TRAINING for entry in opened.parts.proto.metadata_props):
-            # Only initializers are in files; the caller holds the inputs of a step in memory.
+            # Only initializers are streamed; the caller holds the inputs of a step in memory.
             warn(
                 "parameters and state of a training graph are inputs, and are not streamed without state=",
                 UserWarning,
@@ -128,7 +128,7 @@ class StreamingSession:
         self._last_reader = {name: part.index for part in segments for name in part.values.values()}
         self._inputs = inputs_of_message(opened.parts.proto, omitted=self._small_state)
         declared = inputs_of_message(opened.parts.proto).declared
-        # The conditions on sizes are about the inputs of the caller.
+        # Without metadata, because its conditions on sizes concern only the caller's inputs.
         self._state_inputs = ModelInputs([declared[name] for name in self._small_state], {})
         outputs = [info.name for info in opened.parts.proto.graph.output]
         self._kept = [name for name in outputs if name not in self._state.updates]
@@ -142,7 +142,7 @@ class StreamingSession:
 
     @property
     def lookahead(self) -> int:
-        """The segments that are read ahead, before the sizes of inputs are known."""
+        """The number of segments to read ahead, as computed before the sizes of inputs are known."""
         return self._lookahead(self._cut.activations)
 
     @property
@@ -190,7 +190,7 @@ class StreamingSession:
         return runner.arrays(inputs[0] if by_name else self._inputs.bind(inputs, {}))
 
     def _run_segments(self, feed: Feed) -> list[RuntimeValue]:
-        """Run all segments one after the other, with as many read ahead as fit inputs of these sizes."""
+        """Run all segments in order; read as many ahead as the budget allows for inputs of these sizes."""
         activations = self._activations(self._cut.boundaries, self._sizes_of_dimensions(feed))
         ahead = self._lookahead(activations)
         if ahead < 0:
@@ -211,7 +211,7 @@ class StreamingSession:
 
     @property
     def state(self) -> dict[str, np.ndarray]:
-        """Copies of the state in memory, by input name."""
+        """Copies of the current state, by input name."""
         streamed = {name: self._weights[name].array() for name in self._state.updates.values()}
         return {**streamed, **{name: array.copy() for name, array in self._small_state.items()}}
 
@@ -245,7 +245,7 @@ class StreamingSession:
         return min(most, self._requested_lookahead) if fitting >= min(most, self._requested_lookahead) else -1
 
     def _sizes_of_dimensions(self, feed: Feed) -> dict[str, int]:
-        """The sizes of the inputs' named dimensions, by the names that onnxruntime gives."""
+        """Return the sizes of the inputs' named dimensions, by onnxruntime's names."""
         sizes: dict[str, int] = {}
         for name, value in feed.items():
             declared, shape = self._parts.types.get(name), shape_of(value)
@@ -277,7 +277,7 @@ class _Run:
         self._loads: collections.deque[concurrent.futures.Future[None]] = collections.deque()
 
     def outputs(self) -> list[RuntimeValue]:
-        """Run all segments; release their weights whatever happens."""
+        """Run all segments and return the outputs; release the weights also after an error."""
         session, segments = self._session, self._session.segments
         done = 0
         try:
@@ -287,12 +287,12 @@ class _Run:
                 self._loads[0].result()
                 self._compute(segment)
                 self._release(segment)
-                # Results of different sizes would otherwise leave more and more gaps in the heap.
+                # Otherwise results of different sizes would leave more and more gaps in the heap.
                 trim()
                 self._loads.popleft()
                 done += 1
         finally:
-            # Wait for reads that were begun, so that no weight enters memory after its release.
+            # Waits for reads in progress, so that no weight enters memory after its release.
             for segment, load in zip(segments[done:], self._loads, strict=False):
                 load.cancel()
                 concurrent.futures.wait([load])
@@ -337,7 +337,7 @@ class _Run:
                 self._values.pop(real, None)
 
     def _output(self, name: str) -> RuntimeValue:
-        """An output, which may also be an input or a weight that no node changes."""
+        """Return an output, which may also be an input, a weight or a constant."""
         session = self._session
         if name in self._values:
             return self._values[name]
@@ -358,7 +358,7 @@ def run_streaming(
     verify: str = "full",
     trusted: bool = False,
 ) -> list[Any]:
-    """Run a model once with few of its weights in memory; see `StreamingSession`, which runs it repeatedly.
+    """Run a model once with few of its weights in memory; use `StreamingSession` to run it repeatedly.
 
     Args:
         inputs: arrays in the order of the inputs, or one mapping of arrays by name.
@@ -386,14 +386,14 @@ def _count(name: str, value: object, least: int) -> int | None:
 
 
 def _open(message: bytes, threads: int | None) -> OpenSession:
-    """A session that keeps no memory and no busy threads between runs."""
+    """Open a session that keeps no memory and no busy threads between runs."""
     options = session_options()
-    # An arena keeps the memory of a segment after its run, for each session.
+    # The arena of each session would keep the memory of its segment after the run.
     options.enable_cpu_mem_arena = False
     options.enable_mem_pattern = False
     options.intra_op_num_threads = threads or 0
     options.inter_op_num_threads = 1
-    # Waiting threads that spin would take the cores from the segment that runs.
+    # Spinning threads would take cores from the running segment.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
     # Packed copies of weights would stay in memory beside the mapped ones.
@@ -403,7 +403,7 @@ def _open(message: bytes, threads: int | None) -> OpenSession:
 
 
 def _constant(parts: GraphParts, name: str) -> RuntimeValue:
-    """A small initializer as an onnxruntime value; strings as an array."""
+    """Convert a small initializer to an onnxruntime value; strings to an array."""
     import onnxruntime
 
     tensor = ir.serde.TensorProtoTensor(parts.constants[name])
@@ -415,7 +415,7 @@ def _constant(parts: GraphParts, name: str) -> RuntimeValue:
         )
     array = np.array(tensor.numpy(), order="C")
     return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(
-        # onnxruntime takes no numpy arrays of ml_dtypes, such as bfloat16, so it gets their bits.
+        # onnxruntime does not accept arrays of ml_dtypes types, such as bfloat16: pass the bits.
         array.view(f"u{array.dtype.itemsize}"),
         int(tensor.dtype),
     )

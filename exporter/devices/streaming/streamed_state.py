@@ -1,7 +1,7 @@
-"""State that a run reads as weights and writes anew: the parameters and moments of a training graph.
+"""Streams the state of a training graph (parameters and moments), which each run reads and updates.
 
-Each run reads the old values from one part of a file, and writes the new ones to the other part. They change
-places after a run that succeeded, so a run that fails leaves the state as it was.
+Each run reads the old values from one part of a file, and writes the new values to the other part. The parts
+are swapped after a successful run, so a run that fails leaves the state unchanged.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ class StatefulModel:
 
 
 def state_as_weights(model: object, state: Mapping[str, object] | None) -> StatefulModel:
-    """A copy of a training graph whose large state is weights.
+    """Return a copy of a training graph in which inputs with large state are weights.
 
     Args:
-        state: an array for each input with state, which is read again when it is written; None for the model
-            as it is.
+        state: an array for each input that is state, read again when it is written to the file; None to
+            leave the model unchanged.
 
     Raises:
         UsageError: the model is a file; an array is missing, unknown, or has another element type or shape.
@@ -87,7 +87,7 @@ def state_as_weights(model: object, state: Mapping[str, object] | None) -> State
 
 
 def _lazy_tensor(state: Mapping[str, object], name: str) -> ir.LazyTensor:
-    """A value of a state that may be in a file, which is not kept in memory."""
+    """Return a state value as a tensor that is loaded when needed, because it may lie in a file."""
     tensor = ir.tensor(as_array(state[name]))
 
     def load() -> ir.TensorProtocol:
@@ -100,17 +100,18 @@ class StreamedState:
     """The values of weights that each run computes anew, in a temporary file.
 
     Attributes:
-        updates: the weight of each output that is its next value.
+        updates: by output, the weight whose next value it is.
     """
 
     def __init__(self, weights: dict[str, MappedWeight], updates: Mapping[str, str]):
         """Reserve the file.
 
         Args:
-            weights: by name; those of the state are replaced after each run.
+            weights: all weights by name; those of the state are replaced after each run.
+            updates: by output, the weight whose next value it is.
 
         Raises:
-            ModelFileError: the disk has not enough space.
+            ModelFileError: the disk does not have enough space.
         """
         self.updates = updates
         self._weights = weights
@@ -124,7 +125,7 @@ class StreamedState:
             return
         try:
             with tempfile.TemporaryFile(prefix="opsetta-") as file:
-                # Later a full disk would end the process.
+                # Space is reserved now, because a full disk would end the process at a later write.
                 if hasattr(os, "posix_fallocate"):
                     os.posix_fallocate(file.fileno(), 0, 2 * end)
                 else:
@@ -138,17 +139,17 @@ class StreamedState:
                 part[name] = MappedWeight(name, weight.type, mapped[first : first + weight.nbytes])
 
     def write(self, output: str, value: RuntimeValue) -> None:
-        """Store the next value of a weight, which this run still reads as it was."""
+        """Store the next value of a weight; the current run still reads the old value."""
         weight = self._next[0][self.updates[output]]
         weight.write(np.ascontiguousarray(as_python(value)).reshape(-1).view(np.uint8))
         weight.release()
         self._written[weight.name] = weight
 
     def advance(self) -> None:
-        """Let the next run read what this one wrote."""
+        """Make the next run read the values that this run wrote."""
         self._weights.update(self._written)
         self._next.reverse()
 
     def begin(self) -> None:
-        """Forget what a run wrote that has failed."""
+        """Discard the values that a failed run wrote."""
         self._written.clear()

@@ -1,4 +1,4 @@
-"""The structure of a main graph for segmentation: node types, lifetimes of values, weights of each node."""
+"""Analyzes a main graph for segmentation: node keys, lifetimes of values, weights of each node."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ class Structure:
 
     Attributes:
         nodes: the nodes.
-        lifetimes: of inputs and results, by name.
-        sequential: what a cut depends on.
+        lifetimes: the lifetimes of inputs and results, by name.
+        sequential: the properties on which cuts depend.
     """
 
     def __init__(self, parts: GraphParts, weight_bytes: Mapping[str, int], written: Collection[str] = ()):
         """Analyze a graph.
 
         Args:
-            written: outputs that are written to a file at once, and need no memory until the end.
+            written: outputs that are written to a file at once, so that they need no memory until the end.
         """
         self._written = frozenset(written)
         self.nodes: Sequence[onnx.NodeProto] = list(parts.proto.graph.node)
@@ -42,7 +42,7 @@ class Structure:
         self._outputs = frozenset(outputs)
 
     def read_from(self, position: int) -> frozenset[str]:
-        """Names that the nodes from a place on read, and the names of the outputs."""
+        """Return the names that nodes from `position` on read, and the names of the outputs."""
         read = (name for name, life in self.lifetimes.items() if life.last >= position)
         return self._written.union(read)
 
@@ -57,15 +57,15 @@ class Structure:
         return {name: Lifetime(first[name], last[name]) for name in first}
 
     def _widths(self, parts: GraphParts) -> list[int | None]:
-        """The live values at each cut; None if one of them is not a tensor of numbers."""
+        """Return the number of live values at each cut; None if one of them is not a tensor of numbers."""
         count = len(self.nodes)
         changes = [0] * (count + 2)
         barred = [0] * (count + 2)
         for name, life in self.lifetimes.items():
             if life.first < 0:
-                # The caller keeps inputs in any case.
+                # Inputs are in memory anyway, because the caller keeps them.
                 continue
-            # Sessions exchange tensors only: no cut may cross a sequence or a map.
+            # Sessions exchange only tensors, so no cut may cross a sequence or a map.
             passed = changes if name in parts.types else barred
             last = min(life.last, count)
             if last == count and name not in parts.types:
@@ -83,12 +83,12 @@ class Structure:
 
 
 def _node_key(node: onnx.NodeProto, parts: GraphParts) -> tuple[object, ...]:
-    """A key that is equal for nodes that differ only in names and in the contents of weights."""
+    """Return a key that is equal for nodes that differ only in names and in the contents of weights."""
     inputs = tuple(_input_key(name, parts) for name in node.input)
     attributes: list[tuple[str, object]] = []
     for attribute in node.attribute:
         if not (attribute.HasField("g") or attribute.graphs):
-            # Constants in attributes may be large, so keys have their digests.
+            # Digests, because constants in attributes may be large.
             attributes.append((attribute.name, _digest(attribute)))
         else:
             inner = tuple(

@@ -15,7 +15,7 @@ def advise(begin: int, size: int, advice: int) -> int | None:
     """Call madvise for a range of memory that begins at a page.
 
     Returns:
-        The number of its error, 0 for success, None on a system without it.
+        The error number, 0 for success, None on a system without madvise.
     """
     function = _function("madvise", ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     if function is None:
@@ -28,7 +28,7 @@ def advise(begin: int, size: int, advice: int) -> int | None:
 
 
 def trim() -> None:
-    """Give back free memory that the C library keeps between the blocks in use."""
+    """Return free memory that the C library keeps to the system."""
     function = _function("malloc_trim", ctypes.c_size_t)
     if function is not None:
         function(0)
@@ -36,7 +36,7 @@ def trim() -> None:
 
 @functools.cache
 def _function(name: str, *arguments: object) -> Any:
-    """A function of the C library, during which other threads run; None where there is none."""
+    """Return a function of the C library, which releases the GIL; None if the library lacks it."""
     try:
         function = getattr(ctypes.CDLL(None, use_errno=True), name)
     except (OSError, AttributeError, TypeError):

@@ -1,4 +1,4 @@
-"""The element types and sizes of a graph's values, as onnxruntime infers them."""
+"""Infers the element types and sizes of a graph's values by onnxruntime."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class ValueType:
 
     Attributes:
         element_type: a number of `onnx.TensorProto.DataType`.
-        dims: sizes, names of dimensions, or None; None if the rank is unknown. onnxruntime does not tell
-            scalars from values of unknown rank.
+        dims: for each axis its size, a dimension name, or None if unknown; None if the rank is unknown or 0,
+            which onnxruntime does not distinguish.
     """
 
     element_type: int
     dims: tuple[int | str | None, ...] | None
 
     def nbytes(self, dimensions: Mapping[str, int]) -> int | None:
-        """Its bytes; None if a size is unknown.
+        """Return the bytes of a tensor of this type; None if a size is unknown.
 
         Args:
-            dimensions: sizes by name.
+            dimensions: the sizes of dimensions by name.
         """
         if self.dims is None:
             return None
@@ -43,14 +43,14 @@ class ValueType:
         return packed_bytes(ir.DataType(self.element_type), math.prod(known_sizes))
 
     def value_info(self, name: str) -> onnx.ValueInfoProto:
-        """The declaration of a value of this type; names of dimensions are left out."""
-        # Names would have to agree between the segments of one session.
+        """Return the declaration of a value of this type, without dimension names."""
+        # Segments that share a session may have different dimension names.
         dims = None if self.dims is None else [dim if isinstance(dim, int) else None for dim in self.dims]
         return onnx.helper.make_tensor_value_info(name, self.element_type, dims)
 
 
 def value_types(proto: onnx.ModelProto, weights: Mapping[str, ValueType]) -> dict[str, ValueType]:
-    """The types of the main graph's inputs and results; those that are no tensors of numbers are left out.
+    """Return the types of the main graph's inputs and results that are tensors of numbers.
 
     Args:
         proto: the model without its large weights.
@@ -62,7 +62,7 @@ def value_types(proto: onnx.ModelProto, weights: Mapping[str, ValueType]) -> dic
     probe = onnx.ModelProto()
     probe.CopyFrom(proto)
     graph = probe.graph
-    # Types that a file states of intermediate values may be wrong; onnxruntime would keep them.
+    # Declared types of intermediate values are removed: they may be wrong, and onnxruntime would keep them.
     del graph.value_info[:]
     del graph.output[:]
     graph.input.extend(value_type.value_info(name) for name, value_type in weights.items())

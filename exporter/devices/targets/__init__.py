@@ -1,1 +1,1 @@
-"""Describes consumers of ONNX files, and writes and checks models for them."""
+"""Describes targets (runtimes and devices that read ONNX files), and writes and checks models for them."""

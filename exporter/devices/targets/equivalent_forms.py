@@ -1,4 +1,4 @@
-"""Chooses the forms of operators that a target takes in place of them at emission."""
+"""Replaces operators by equivalent forms that a target needs, while nodes are emitted."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from .target import Target
 
 
 def with_forms(registry: Registry, target: Target | None) -> Registry:
-    """A registry whose emission writes the forms of rules with `at_emission`; without these, the same.
+    """Return a registry that emits the forms of a target's rules with `at_emission`.
 
-    The first such rule of an operator applies.
+    Returns the same registry if there are no such rules. The first such rule of an operator applies.
     """
     rules = [rule for rule in target.forms if rule.at_emission] if target is not None else []
     if not rules:
@@ -30,7 +30,7 @@ def with_forms(registry: Registry, target: Target | None) -> Registry:
 
 
 def _form_or_operator(registry: Registry, op_type: str, form: SymbolicFunction) -> Any:
-    """A function that emits a form, or what is emitted otherwise where the form refuses its arguments."""
+    """Make a function that emits a form, or the operator itself if the form refuses the arguments."""
 
     def emit(g, *positional, **named):  # type: ignore[no-untyped-def]  # The form checks its arguments.
         try:

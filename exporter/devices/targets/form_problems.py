@@ -1,4 +1,4 @@
-"""Finds the nodes of which a target takes another form, and refuses this one or computes it wrongly."""
+"""Finds nodes that a target refuses or computes wrongly, but supports in another form."""
 
 from __future__ import annotations
 
@@ -17,21 +17,24 @@ from .target import Target
 
 
 def find_form_problems(model: ir.Model, target: Target) -> list[TargetProblem]:
-    """A problem for each node that a rule with an outcome is about. The model is not changed, and is valid.
+    """Return a problem for each node that matches a rule with an outcome; the model is not changed.
 
-    A node that a form refuses is none: the conditions of a rule may include nodes that need no other form.
+    A node that the form refuses is not a problem, because a rule may match nodes that need no other form.
+
+    Args:
+        model: a valid model.
     """
     operators = {node.op_type for node in every_node(model.graph) if not node.domain}
     rules = [rule for rule in target.forms if rule.operator in operators]
     if not any(rule.outcome for rule in rules):
         return []
-    # The importer of the forms needs the symbolic functions only for such rules.
+    # Imported here: only rules with an outcome need the symbolic functions.
     from .... import symbolics  # noqa: F401
 
-    # Files of other exporters may lack the shapes that the conditions are about.
+    # Files of other exporters may lack the shapes that conditions read.
     inferred = ShapeInferencePass()(model.clone()).model
     problems: dict[ir.Node, TargetProblem] = {}
-    # The conversion writes the form of the first rule that matches, with an outcome or without.
+    # A conversion uses the first rule that matches a node, with an outcome or without.
     first_forms: dict[ir.Node, str] = {}
     for rule in rules:
         for node in _nodes_of_rule(inferred, target, rule):
@@ -47,7 +50,7 @@ def find_form_problems(model: ir.Model, target: Target) -> list[TargetProblem]:
 
 
 def _nodes_of_rule(model: ir.Model, target: Target, rule: FormRule) -> list[ir.Node]:
-    """The nodes that a rule matches and that its form can write."""
+    """Return the nodes that a rule matches and its form can replace."""
     matches = _matcher(model, rule)
     nodes = [node for node in every_node(model.graph) if matches(node)]
     if not nodes or rule.form == STEPS:
@@ -57,7 +60,7 @@ def _nodes_of_rule(model: ir.Model, target: Target, rule: FormRule) -> list[ir.N
     ComposeOperators(target.operators.__contains__, default_registry, [rule], replaces_refused=False)(
         rewritten
     )
-    # The pass removes the nodes that it replaces from their graphs.
+    # The pass removes replaced nodes from their graphs.
     return [node for node, copy in zip(nodes, copies, strict=True) if copy.graph is None]
 
 

@@ -1,4 +1,4 @@
-"""Reads targets from TOML files: those of the package by name, others by path."""
+"""Reads targets from TOML files: the package's by name, others by path."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .versions import (
 
 _FOLDER = pathlib.Path(__file__).parent / "files"
 _OTHER_NAMES = {"litert": "tflite", "directml": "dml"}
-"""Further names of products."""
+"""Other names of targets, by which they are loaded too."""
 _CONVENTIONS = {
     "constants": ("initializers", "nodes"),
     "bool_constants": ("uint8", "int8", "int32", "int64", "float"),
@@ -53,12 +53,12 @@ def load_target(target: str | os.PathLike[str] | Target) -> Target:
     """Load a target by its name, or from a TOML file.
 
     Args:
-        target: a name such as `"rknn"`, or the path of a TOML file: a `PathLike`, or a string that ends in
-            `.toml`; with a version of the product behind @ if need be, `"opencv@4.5"`, and otherwise for the
-            newest version that was measured. A `Target` is returned as it is.
+        target: a name such as `"rknn"`, optionally with a version of the product, `"opencv@4.5"`; by default
+            the newest measured version. Or the path of a TOML file: a `PathLike`, or a string that ends in
+            `.toml`. A `Target` is returned unchanged.
 
     Raises:
-        UsageError: there is no such target or version, or its file is wrong; the message names the key.
+        UsageError: the target or version does not exist, or the file is wrong; the message names the key.
     """
     if isinstance(target, Target):
         return target
@@ -88,12 +88,13 @@ def resolve_target(
     """Resolve the opset and the target of an export.
 
     Args:
-        force: write the file also if the target does not support it or computes wrong results, with warnings.
+        force: whether to write the model, with warnings, even if the target does not support it or computes
+            wrong results.
 
     Raises:
-        OpsetError: an opset that opsetta does not write.
-        TargetError: an opset that the target does not take.
-        UsageError: there is no such target, or its file is wrong.
+        OpsetError: opsetta does not support the opset.
+        TargetError: the target does not support the opset.
+        UsageError: the target does not exist, or its file is wrong.
     """
     loaded = None if target is None else load_target(target)
     if loaded is not None and force:
@@ -105,7 +106,7 @@ def parse_target(name: str, text: str, version: str | None = None) -> Target:
     """Parse a target from the text of its file, for a version of the product or the newest one.
 
     Raises:
-        UsageError: the text is no TOML, a key is unknown or missing, a value is wrong, or the file does not
+        UsageError: the text is not TOML, a key is unknown or missing, a value is wrong, or the file does not
             describe the version.
     """
     try:
@@ -117,7 +118,7 @@ def parse_target(name: str, text: str, version: str | None = None) -> Target:
 
 
 def target_at(name: str, content: Mapping[str, Any], version: str | None) -> Target:
-    """The target that the content of a file describes, at a version or the newest one.
+    """Make a target from the content of its file, at a version or the newest one.
 
     Raises:
         UsageError: a value is wrong, or the file does not describe the version.
@@ -141,13 +142,13 @@ def target_at(name: str, content: Mapping[str, Any], version: str | None) -> Tar
 
 
 class _Reader:
-    """Reads one file, and names the file and the key in errors."""
+    """Reads the content of one file; errors name the file and the key."""
 
     def __init__(self, name: str):
         self.name = name
 
     def target(self, whole_content: Mapping[str, Any], version: str) -> Target:
-        """The target at a version, "" if the file has no versions."""
+        """Make the target at a version; "" if the file has no versions."""
         content = content_at(whole_content, version) if version else whole_content
         self.check_keys("", content, {*_keys(Target) - _NOT_IN_FILES, "versions"})
         title = (self.text(content, "title") or self.name).replace("{version}", version)
@@ -243,7 +244,7 @@ class _Reader:
         )
 
     def forms(self, key: str, entry: Any) -> list[FormRule]:
-        """The rules of an entry: one for each of its operators."""
+        """Return the rules of an entry, one for each of its operators."""
         operators = entry.get("operator") if isinstance(entry, dict) else None
         if not isinstance(operators, list):
             return [self.form(key, entry)]
@@ -388,7 +389,7 @@ class _Reader:
 
 
 class _VersionReader(_Reader):
-    """Checks what a file says about versions, and each version with its keys."""
+    """Checks the list of versions in a file, and the content at each version."""
 
     def check(self, content: Mapping[str, Any]) -> None:
         """Check the versions of a file.
@@ -429,7 +430,7 @@ def _element_types() -> frozenset[str]:
 
 @functools.cache
 def _operators() -> frozenset[str]:
-    """Every operator of the default domain at any opset."""
+    """Return the names of all operators of the default domain at any opset."""
     import onnx
 
     return frozenset(s.name for s in onnx.defs.get_all_schemas_with_history() if s.domain == "")
@@ -437,7 +438,7 @@ def _operators() -> frozenset[str]:
 
 @functools.cache
 def _attributes() -> frozenset[str]:
-    """Every attribute of every operator of the default domain, `Resize.mode`."""
+    """Return all attributes of the operators of the default domain, such as `Resize.mode`."""
     import onnx
 
     schemas = (s for s in onnx.defs.get_all_schemas_with_history() if s.domain == "")
@@ -446,7 +447,7 @@ def _attributes() -> frozenset[str]:
 
 @functools.cache
 def _optimization_passes() -> frozenset[str]:
-    """Every pass of the optimization."""
+    """Return the class names of all passes of the optimization."""
     from ....passes.onnx_graph.optimize import PASSES
 
     return frozenset(pass_type.__name__ for pass_type in PASSES)
@@ -454,8 +455,8 @@ def _optimization_passes() -> frozenset[str]:
 
 @functools.cache
 def _forms(operator: str) -> frozenset[str]:
-    """The forms of an operator that opsetta can write."""
-    # Only targets that name forms need the symbolic functions.
+    """Return the names of the forms of an operator that opsetta can write."""
+    # Imported here: only targets that name forms need the symbolic functions.
     from .... import symbolics  # noqa: F401
     from ....registration import default_registry
     from ....registration.functions.forms import form_names

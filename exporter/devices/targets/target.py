@@ -1,4 +1,4 @@
-"""`Target`: the description of one consumer of ONNX files."""
+"""`Target`: the description of a runtime or device that reads ONNX files."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Range:
     """Whole numbers from `minimum` to `maximum`, both included; None means no bound.
 
     Attributes:
-        default: the number to take where none is asked for.
+        default: the number to use if the caller requests none.
     """
 
     minimum: int | None = None
@@ -38,7 +38,7 @@ class Range:
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """The supported names: only those in `taken` if there are any, and none in `refused`."""
+    """The supported names: those in `taken`, or all if `taken` is empty, except those in `refused`."""
 
     taken: frozenset[str] = frozenset()
     refused: frozenset[str] = frozenset()
@@ -49,12 +49,12 @@ class Choice:
 
 @dataclasses.dataclass(frozen=True)
 class Restriction:
-    """The requirements of a target for the nodes of one operator; without any, no node of it is taken.
+    """The requirements of a target for the nodes of one operator; without any, no node is supported.
 
     Attributes:
         operator: the operator's name.
         attribute: the attribute that must have one of `values`.
-        values: integers, strings, or lists of them, as the attribute has.
+        values: the allowed values: integers, strings, or lists of them.
         outputs: the most outputs that may be used.
         constant_inputs: names of inputs, as in the operator's schema, that must be constants.
         ranks: the ranks that some inputs may have.
@@ -62,7 +62,7 @@ class Restriction:
         first_sizes: the sizes that the first dimension of the first input may have.
         even_inputs: names of inputs, as in the operator's schema, whose elements must be even if they are
             constants.
-        opsets: the opsets at which the operator is taken.
+        opsets: the opsets at which the operator is supported.
         outcome: what happens to other nodes: "refused", "wrong" results without an error, or "inexact"
             results that differ by one step, which is a warning.
     """
@@ -87,21 +87,21 @@ class Conventions:
     Attributes:
         constants: "initializers" for no Constant nodes, or "nodes" for Constant nodes in place of small
             initializers of integers and bools.
-        bool_constants: the element type that constants of bools are stored in, with a Cast behind them.
-        int64_constants: "int32" where the operator takes either.
-        resize: "sizes" or "scales", where shapes are static and the other says the same. Before
-            opset 11 there are only scales; a model that has them for a target of sizes is a warning.
+        bool_constants: the element type in which bool constants are stored, followed by a Cast.
+        int64_constants: "int32" to store constants in that type if the operator accepts both.
+        resize: "sizes" or "scales", written if shapes are static, so that both are equivalent. Before opset
+            11 there are only scales; a target that needs sizes then causes a warning.
         float_exponents: whether Pow needs an exponent of the type of its base.
-        explicit_attributes: attributes that are written also where they equal their default, `Resize.mode`.
+        explicit_attributes: attributes that are written even with their default value, such as `Resize.mode`.
         unshared_constants: operators whose nodes read initializers that no other node reads.
         gelu: "halves" if Gelu is written as `x * 0.5 * (1 + Erf(...))`.
         broadcasts: "ranks" if the operands of an arithmetic operator need the same rank, "none" if they need
             the shape of the result, where shapes are static; "vectors" if computed vectors need the rank.
         gemm_weights: "transposed" if Gemm needs a constant weight with `transB`.
         recurrent_outputs: "all" if LSTM, GRU and RNN need all of their outputs.
-        vector_inputs: "reshaped" if inputs of rank 1, which the target reads as columns, pass a Reshape.
-        omitted_passes: passes of the optimization whose graphs the target does not read.
-        kernels: operators that are written though onnxruntime has no kernel of them: `Attention` from opset
+        vector_inputs: "reshaped" to add a Reshape after inputs of rank 1, which the target reads as columns.
+        omitted_passes: passes of the optimization whose results the target cannot read.
+        kernels: operators that are written even if onnxruntime has no kernel for them: `Attention` from opset
             25 on, `LinearAttention`, `CausalConvWithState`, `Swish`, `SwiGLU`.
     """
 
@@ -123,12 +123,12 @@ class Conventions:
 
 @dataclasses.dataclass(frozen=True)
 class PreferredQuantization:
-    """How a consumer wants weights and activations quantized; None for what it leaves open.
+    """How a target needs weights and activations quantized; None means no preference.
 
     Attributes:
-        activations: their type, such as "uint8".
-        weights: their type.
-        symmetric: whether zero points of activations are in the middle of the type.
+        activations: the type of activations, such as "uint8".
+        weights: the type of weights.
+        symmetric: whether zero points of activations are in the middle of the type's range.
         per_channel: whether each output channel of a weight has its own scale.
     """
 
@@ -140,35 +140,35 @@ class PreferredQuantization:
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """The description of one consumer of ONNX files; docs/targets.md documents its file.
+    """The description of a runtime or device that reads ONNX files; docs/targets.md documents its TOML file.
 
     Attributes:
-        name: the name of its file, without the extension, and the version if one was asked for: `opencv@4.5`.
+        name: the name of the file without extension, with the version if one was requested: `opencv@4.5`.
         title: the product and its version.
-        sources: where the facts are from.
-        notes: what is known of it that is not checked, or not known.
-        opsets: the opsets of the default domain.
-        ir_versions: the versions of the file format.
-        operators: names of operators of the default domain.
-        domains: other domains whose operators it takes.
-        types: element types, by their ONNX names in lower case.
-        host_operators: operators that the target takes, and runs on the processor beside the accelerator.
-        accelerated_operators: operators that the accelerator runs, where all others run on the CPU beside
-            it; empty if that is not known.
-        finite_operators: operators whose results are right for finite numbers only.
-        measured_operators: operators whose results were right in every form that was run in the target.
+        sources: the sources of the facts.
+        notes: facts that are not checked, and open questions.
+        opsets: the supported opsets of the default domain.
+        ir_versions: the supported versions of the file format.
+        operators: the supported operators of the default domain.
+        domains: other domains whose operators are supported.
+        types: the supported element types, by their ONNX names in lower case.
+        host_operators: supported operators that run on the host's processor, not on the accelerator.
+        accelerated_operators: operators that run on the accelerator, while all others run on the host; empty
+            if unknown.
+        finite_operators: operators whose results are right only for finite numbers.
+        measured_operators: operators whose results were right in every test that was run in the target.
         static_shapes: whether every dimension of the inputs must be a number.
         read_inputs: whether a node must read every input of the model.
         external_data: whether weights may be in files beside the model.
-        maximum_bytes: the most that all weights may take.
-        restrictions: demands on single operators.
-        forms: the nodes that are written in another form.
-        conventions: how graphs are written for it.
-        quantization: how it wants weights and activations quantized.
+        maximum_bytes: the most bytes of all weights together.
+        restrictions: the requirements for single operators.
+        forms: rules for nodes that are replaced by an equivalent form.
+        conventions: how graphs must be written.
+        quantization: how weights and activations should be quantized.
         version: the version of the product: the requested one, or the newest that was measured; "" if the
             file names none.
-        measured_versions: the versions from which the facts are.
-        content: what the file says about all versions.
+        measured_versions: the versions with which the facts were measured.
+        content: the content of the file, for all versions.
         is_forced: whether problems are warnings instead of errors.
     """
 
@@ -200,13 +200,13 @@ class Target:
 
     @property
     def default_opset(self) -> int:
-        """The default opset for the target."""
+        """The opset to write by default: the target's, or opsetta's within the target's range."""
         low = max(self.opsets.minimum or MINIMUM_OPSET, MINIMUM_OPSET)
         high = min(self.opsets.maximum or MAXIMUM_OPSET, MAXIMUM_OPSET)
         return min(max(self.opsets.default or DEFAULT_OPSET, low), high)
 
     def runs_on_host(self, operator: str) -> bool:
-        """Whether an operator of the default domain runs on the processor beside the accelerator."""
+        """Whether an operator of the default domain runs on the host's processor, not on the accelerator."""
         is_accelerated = not self.accelerated_operators or operator in self.accelerated_operators
         return operator in self.host_operators or not is_accelerated
 
@@ -215,7 +215,7 @@ def check_saving(target: Target | None, external_data: object) -> None:
     """Refuse external data if the target does not support it.
 
     Raises:
-        TargetError: `external_data` is neither None nor False, and the target takes none.
+        TargetError: `external_data` is neither None nor False, and the target does not support it.
     """
     if target is not None and external_data not in (None, False) and not target.external_data:
         raise TargetError(
@@ -224,11 +224,11 @@ def check_saving(target: Target | None, external_data: object) -> None:
 
 
 def opset_for(opset: int | None, target: Target | None) -> int:
-    """The opset to write: the requested one, else the target's default, else opsetta's.
+    """Return the opset to write: the requested one, else the target's default, else opsetta's.
 
     Raises:
-        OpsetError: an opset that opsetta does not write.
-        TargetError: an opset that the target does not take.
+        OpsetError: opsetta does not support the opset.
+        TargetError: the target does not support the opset.
     """
     if opset is None:
         return DEFAULT_OPSET if target is None else target.default_opset

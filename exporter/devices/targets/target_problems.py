@@ -18,22 +18,21 @@ from .target import Restriction, Target
 _MOST_LISTED = 20
 _STANDARD = ("", "ai.onnx")
 INEXACT = "inexact"
-"""The outcome that is a warning: results are right for most numbers."""
+"""The outcome that is only a warning: results are right for most numbers."""
 _RECURRENT = {"GRU": 2, "LSTM": 3, "RNN": 2}
 _CONVENTIONAL = ("Constant", "Pow", *_RECURRENT)
-"""Operators whose nodes conventions of targets concern, besides those of explicit attributes."""
+"""Operators whose nodes conventions may concern, besides the operators of `explicit_attributes`."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ModelParts:
-    """The weights and nodes of a model, with their positions, grouped by what most problems depend on.
+    """The weights and nodes of a model with their positions, in groups that are checked only once.
 
     Attributes:
         weights: the initializers with contents, by element type.
-        weight_bytes: their bytes together.
-        external_names: the names of those in files beside the model.
-        nodes: the nodes by domain, operator and the element types of inner results; a target is asked once
-            for those of many layers.
+        weight_bytes: the bytes of these weights.
+        external_names: the names of the weights in files beside the model.
+        nodes: the nodes, by (domain, operator, element types of the results that are not outputs).
     """
 
     weights: Mapping[ir.DataType, Sequence[tuple[int, ir.Value]]]
@@ -43,7 +42,7 @@ class ModelParts:
 
     @classmethod
     def of(cls, model: ir.Model) -> ModelParts:
-        """The parts of a model."""
+        """Collect the parts of a model."""
         nodes: dict[tuple[str, str, tuple[ir.DataType, ...]], list[tuple[int, ir.Node]]] = {}
         all_nodes, graphs = walk_graphs(model.graph)
         for position, node in enumerate(all_nodes):
@@ -73,14 +72,14 @@ def check_model(
     is_file: bool = False,
     refused_forms: Mapping[str, Mapping[str, str]] | None = None,
 ) -> None:
-    """Check a model against a target, and warn of nodes that run beside its accelerator.
+    """Check a model against a target, and warn about nodes that do not run on its accelerator.
 
     Args:
-        is_file: as for `find_problems`.
-        refused_forms: the equivalent forms that were tried, and why they were not written, by operator.
+        is_file: see `find_problems`.
+        refused_forms: by operator, the equivalent forms that were tried, and why they were not written.
 
     Raises:
-        TargetError: lists everything that the target does not take, unless the target is forced.
+        TargetError: the target does not support the model and is not forced; lists all problems.
     """
     problems = [
         _with_forms(problem, (refused_forms or {}).get(problem.operator, {}))
@@ -111,7 +110,7 @@ def _with_forms(problem: TargetProblem, refused_forms: Mapping[str, str]) -> Tar
 
 
 def list_problems(problems: Sequence[TargetProblem]) -> str:
-    """A line for each of the first problems, and one that counts the others."""
+    """Return a line for each of the first problems, and a line that counts the others."""
     lines = [f"  - {problem}" for problem in problems[:_MOST_LISTED]]
     if len(problems) > _MOST_LISTED:
         lines.append(f"  - and {len(problems) - _MOST_LISTED} more")
@@ -119,7 +118,7 @@ def list_problems(problems: Sequence[TargetProblem]) -> str:
 
 
 def nodes_on_host(model: ir.Model, target: Target) -> list[TargetProblem]:
-    """The nodes that a target takes, and runs on the processor beside its accelerator."""
+    """Return the nodes that a target supports, but not on its accelerator."""
     return [
         _of_operator(node, "runs on the CPU")
         for node in every_node(model.graph)
@@ -128,7 +127,7 @@ def nodes_on_host(model: ir.Model, target: Target) -> list[TargetProblem]:
 
 
 def find_inexact_nodes(model: ir.Model, target: Target) -> list[TargetProblem]:
-    """The nodes that a target computes rightly for finite numbers only, or with a difference of one step."""
+    """Return the nodes whose results are right only for finite numbers, or differ by one step."""
     opset = model.graph.opset_imports.get("", model.graph.opset_imports.get("ai.onnx"))
     rules = [rule for rule in target.restrictions if rule.outcome == INEXACT]
     problems = []
@@ -163,9 +162,9 @@ def find_problems(
     """Return everything in a model that a target does not support; unknown types and sizes are not checked.
 
     Args:
-        is_file: whether the model is as a file has it, so that its external data is in files beside it.
-        invalid: the nodes that are not valid, if they are known.
-        parts: its parts, to check it against several targets.
+        is_file: whether the model was read from a file, so that its external data lies in other files.
+        invalid: the nodes that are not valid; by default they are searched.
+        parts: the parts of the model, to compute them once for several targets.
     """
     parts = ModelParts.of(model) if parts is None else parts
     problems = [*_of_model(model, target), *_of_interface(model.graph, target)]
@@ -235,10 +234,10 @@ def _of_interface(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:
 
 
 def _size_option(value: ir.Value) -> str:
-    """The option of `opsetta convert` that makes the sizes of an input numbers."""
+    """Return the option of `opsetta convert` that sets the sizes of an input."""
     names = [size.value for size in value.shape or () if not isinstance(size, int)]
     if None not in names and all(str(name).isidentifier() for name in names):
-        # The leading dimension is a batch in most models; the others have sizes that only the user knows.
+        # The first dimension is a batch in most models, so 1; only the user knows the other sizes.
         options = " ".join(f"--dim {name}={'…' if n else 1}" for n, name in enumerate(dict.fromkeys(names)))
         return f"set sizes, such as {options} or lower(dims=…)"
     sizes = ",".join(str(size) if isinstance(size, int) else "…" for size in value.shape or ())
@@ -271,7 +270,7 @@ def _of_weights(parts: ModelParts, target: Target, is_file: bool) -> Iterator[Ta
 def _of_types(
     domain: str, op_type: str, types: Iterable[ir.DataType], target: Target
 ) -> tuple[bool, list[str]]:
-    """Whether a target knows an operator; the unsupported parts of its nodes, to follow the node's name."""
+    """Return whether a target supports an operator, and the unsupported types, as ends of messages."""
     if domain not in _STANDARD:
         remedy = f"; {LAYOUT_REMEDY}" * (domain == LAYOUT_DOMAIN)
         return False, [] if domain in target.domains else [f"its domain is not supported{remedy}"]
@@ -322,7 +321,7 @@ def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iter
 def _named_inputs(
     node: ir.Node, schema: OperatorSchema | None, names: Sequence[str]
 ) -> list[ir.Value | None]:
-    """The inputs of a node by their names in the operator's schema; None for those that it does not have."""
+    """Return the inputs of a node by their names in the operator's schema; None for missing ones."""
     positions = [schema.input_index.get(name) if schema is not None else None for name in names]
     return [
         node.inputs[position] if position is not None and position < len(node.inputs) else None
@@ -336,7 +335,7 @@ def _of_conventions(node: ir.Node, target: Target) -> Iterator[str]:
         if conventions.constants == "initializers":
             yield "constants must be initializers: `opsetta convert --target` writes them so from opset 9 on"
         constant = node.attributes.get("value")
-        # `check` also reads files whose attributes have other types than the schema says.
+        # `check` also reads invalid files, in which attributes may have wrong types.
         is_bool = (
             constant is not None
             and constant.type == ir.AttributeType.TENSOR

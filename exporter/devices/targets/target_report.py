@@ -1,4 +1,4 @@
-"""What is known about a model in a target: problems, what was measured, and the versions that take it."""
+"""Reports on a model in a target: problems, measurements, and the versions that support the model."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from .versions import first_versions, other_target, version_key
 
 @dataclasses.dataclass(frozen=True)
 class TargetReport:
-    """What is known about a model in a target.
+    """The report on a model in a target.
 
     Attributes:
         problems: what the target refuses, or computes wrongly without an error.
-        inexact_nodes: the nodes that the target computes rightly for most numbers only.
-        host_nodes: the nodes that run on the processor beside the accelerator.
-        right_nodes: the number of nodes whose operators were right in every form that was run in the target.
+        inexact_nodes: the nodes whose results are right only for most numbers.
+        host_nodes: the nodes that run on the host's processor, not on the accelerator.
+        right_nodes: the number of nodes of `Target.measured_operators`.
         unmeasured: the number of other nodes, by operator; empty if the target's file lists no measurements.
         oldest_version: the oldest measured version without problems; "" if there is none, or if the file
-            describes one version only.
+            describes only one version.
     """
 
     problems: tuple[TargetProblem, ...]
@@ -38,7 +38,7 @@ class TargetReport:
     oldest_version: str
 
     def lines(self, target: Target) -> list[str]:
-        """Sentences about measurements and versions."""
+        """Return sentences about measurements and versions."""
         lines = []
         if target.measured_operators:
             total = self.right_nodes + sum(self.unmeasured.values())
@@ -59,11 +59,10 @@ class TargetReport:
 def report_on_target(
     model: ir.Model, target: Target, *, is_file: bool = False, invalid: Iterable[InvalidNode] | None = None
 ) -> TargetReport:
-    """What is known about a model in a target.
+    """Report on a model in a target.
 
     Args:
-        is_file: as for `find_problems`.
-        invalid: as for `find_problems`.
+        is_file, invalid: see `find_problems`.
     """
     invalid_nodes = None if invalid is None else list(invalid)
     parts = ModelParts.of(model)
@@ -94,7 +93,7 @@ def _oldest_version(
     invalid: Iterable[InvalidNode] | None,
     parts: ModelParts,
 ) -> str:
-    """The oldest measured version that has no problem with a model, as no version up to the target's has."""
+    """Return the oldest measured version from which on, up to the target's, no version has a problem."""
     oldest = ""
     for version in first_versions(target.content, target.measured_versions):
         if version_key(version) > version_key(target.version) or other_target(target.content, version):

@@ -1,10 +1,10 @@
-"""Versions of the product that a target describes, and what its file says about older ones.
+"""Computes the content of a target's file at a version of the product.
 
-A file describes the newest version that was measured. Each table of `versions` has bounds, `from` (included)
-and `below` (excluded), and the keys that differ within them: its tables are merged with those of the file,
-its rules of `forms` come before the other ones, and other values replace them. The tables apply in the order
-of the file. Names in `also_refused` are added to the refused operators. A table with the key `target` instead
-names the target that describes these versions.
+A file describes the newest measured version. Each table of `versions` has the bounds `from` (included) and
+`below` (excluded), and the keys that differ within them: its tables are merged into the file's, its rules of
+`forms` come before the file's, and other values replace the file's. The tables apply in the order of the
+file. Names in `also_refused` are added to the refused operators. A table with the key `target` names another
+target that describes these versions.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def is_version(text: object) -> bool:
 
 
 def version_key(version: str) -> VersionKey:
-    """A key that orders versions; "4.5" and "4.5.0" have the same."""
+    """Return a key that orders versions; "4.5" and "4.5.0" have the same key."""
     numbers = [int(number) for number in version.split(".")]
     while len(numbers) > 1 and not numbers[-1]:
         numbers.pop()
@@ -33,7 +33,7 @@ def version_key(version: str) -> VersionKey:
 
 
 def split_version(target: str) -> tuple[str, str | None]:
-    """The name or path of a target, and the version behind its last @ if there is one."""
+    """Split "name@version"; the version is None if there is none, or if the target is a path."""
     name, separator, version = target.rpartition("@")
     return (name, version) if separator and not target.endswith(".toml") else (target, None)
 
@@ -47,7 +47,7 @@ def applies(entry: Mapping[str, Any], version: str) -> bool:
 
 
 def content_at(content: Mapping[str, Any], version: str) -> dict[str, Any]:
-    """The content of a target's file with the keys of a version, without the tables of versions."""
+    """Return the content of a target's file at a version, without the key `versions`."""
     merged = {key: value for key, value in content.items() if key != "versions"}
     for entry in content.get("versions", ()):
         if "target" not in entry and applies(entry, version):
@@ -56,13 +56,13 @@ def content_at(content: Mapping[str, Any], version: str) -> dict[str, Any]:
 
 
 def other_target(content: Mapping[str, Any], version: str) -> str | None:
-    """The name of the target that describes a version, if it is not this one."""
+    """Return the name of another target that describes a version, or None."""
     entries = (entry for entry in content.get("versions", ()) if "target" in entry)
     return next((entry["target"] for entry in entries if applies(entry, version)), None)
 
 
 def first_versions(content: Mapping[str, Any], measured: Iterable[str]) -> list[str]:
-    """The first measured version of each span with the same facts, newest first."""
+    """Return the first measured version of each span of versions with equal content, newest first."""
     bounds = sorted(
         {
             version_key(entry[bound])

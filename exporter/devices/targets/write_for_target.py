@@ -1,4 +1,4 @@
-"""Rewrites a model by the conventions of a target, and refuses unsupported parts."""
+"""Rewrites a model by the conventions of a target, and raises an error for unsupported parts."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from .target import Conventions, Target
 from .target_problems import check_model, find_inexact_nodes, list_problems
 
 _MAXIMUM_ROUNDS = 3
-"""How often the rules of forms apply: a form may consist of operators that get a form themselves."""
+"""How often the rules of `forms` are applied, because a form may contain operators that have rules too."""
 
 
 def write_for(model: ir.Model, target: Target | None) -> None:
@@ -58,7 +58,7 @@ def write_for(model: ir.Model, target: Target | None) -> None:
     if target is None:
         return
     _warn_of_scales(model, target)
-    # Before forms replace the nodes.
+    # Searched before forms replace these nodes.
     inexact_nodes = find_inexact_nodes(model, target)
     if inexact_nodes:
         warn(
@@ -67,9 +67,9 @@ def write_for(model: ir.Model, target: Target | None) -> None:
         )
     shapes = [value.shape for node in model.graph for value in node.outputs]
     if target.forms and not all(shape is not None and shape.is_static() for shape in shapes):
-        # Forms need sizes, which emission leaves out where a Reshape has a -1.
+        # Forms need sizes, which emission does not know after a Reshape with -1.
         ShapeInferencePass()(model)
-    # First, because a form may leave out what makes a layer one that is unrolled.
+    # First, because a form may remove the properties by which a layer is chosen for unrolling.
     composed = _unroll(model, target)
     passes_of_forms = _form_passes(target)
     for _ in range(_MAXIMUM_ROUNDS):
@@ -87,7 +87,7 @@ def write_for(model: ir.Model, target: Target | None) -> None:
             FoldConstants(initializers),
             MergeShapeChains(initializers),
             JoinDirections(initializers),
-            # Reshapes to one shape that two forms write read initializers of their own.
+            # Two forms that write Reshapes to one shape create an initializer each.
             DeduplicateInitializersPass(),
             MergeEqualNodes(),
         ]
@@ -105,7 +105,7 @@ def write_for(model: ir.Model, target: Target | None) -> None:
 
 
 def _warn_of_scales(model: ir.Model, target: Target) -> None:
-    """Warn of images resized by scales, because the opset has no sizes, for a target that reads sizes."""
+    """Warn if a target needs Resize with sizes, but the opset supports only scales."""
     if target.conventions.resize != "sizes":
         return
     opset = model.opset_imports[""]
@@ -119,7 +119,7 @@ def _warn_of_scales(model: ir.Model, target: Target) -> None:
 
 
 def _form_passes(target: Target) -> list[ComposeOperators]:
-    """A pass for the first rule of every operator, one for the second, and so on; the last has no rules."""
+    """Return a pass for the first rules of all operators, one for the second, and so on, and one without."""
     rules: dict[str, list[FormRule]] = defaultdict(list)
     for rule in target.forms:
         if rule.form == STEPS:
@@ -129,7 +129,7 @@ def _form_passes(target: Target) -> list[ComposeOperators]:
     chosen = [[rule for rule in rules_of_round if rule is not None] for rules_of_round in rounds]
     is_taken = target.operators.__contains__
     emission = with_forms(default_registry, target)
-    # Operators that the target lacks get forms that no rule names only where no rule applies.
+    # The last pass gives unsupported operators any form that no rule names.
     return [
         ComposeOperators(
             is_taken, default_registry, rules_of_round, rules.keys(), not rules_of_round, emission
@@ -139,7 +139,10 @@ def _form_passes(target: Target) -> list[ComposeOperators]:
 
 
 def _unroll(model: ir.Model, target: Target) -> bool:
-    """Unroll recurrent layers that the target lacks or takes as steps, if it takes the operators of steps."""
+    """Unroll recurrent layers that the target lacks or needs as steps, if it supports the steps' operators.
+
+    Returns whether the model was changed.
+    """
     if not all(name in target.operators for name in OPERATORS_OF_STEPS):
         return False
     lacking = [name for name in ("GRU", "LSTM", "RNN") if name not in target.operators]
@@ -169,7 +172,7 @@ def _run(passes: Iterable[ir.passes.PassBase], model: ir.Model) -> bool:
 def _passes(model: ir.Model, conventions: Conventions) -> list[ir.passes.PassBase]:
     initializers = Initializers(model)
     passes: list[ir.passes.PassBase] = []
-    # Passes below read initializers only.
+    # Before the passes below, which read only initializers.
     if (
         conventions.constants == "initializers"
         or conventions.bool_constants

@@ -71,7 +71,7 @@ def collect(
 
 
 def nodes(graph: ir.Graph) -> Iterator[ir.Node]:
-    """The nodes of a graph and of its sub-graphs."""
+    """Yield the nodes of a graph and of its sub-graphs."""
     for node in graph:
         yield node
         for block in blocks(node):
@@ -111,7 +111,7 @@ def _make_function(name: str, graph: onnx.GraphProto) -> onnx.FunctionProto:
 
 
 def read_decompositions(functions: Iterable[onnx.FunctionProto]) -> Decompositions:
-    """Read what `write_decompositions` wrote.
+    """Read the decompositions that `write_decompositions` wrote.
 
     Raises:
         ModelFileError: a function is not a decomposition.

@@ -90,7 +90,7 @@ def write_interface(
 
 
 def read_interface(text: str) -> tuple[Interface, list[str], list[str] | None, list[str] | None]:
-    """Read what `write_interface` wrote; tree structures become `TreeStructure`."""
+    """Read an interface that `write_interface` wrote; tree structures become `TreeStructure`."""
     content = parse_json(text)
     _check(content)
     interface = Interface(
@@ -290,7 +290,7 @@ def _constant_of(item: object) -> Any:
         return [_constant_of(member) for member in item]
     if not isinstance(item, dict):
         return item
-    # An object has one key that says what it stands for; others are no constants.
+    # An encoded constant is an object with one key that names its type; other objects are not constants.
     [(key, inner)] = item.items()
     if key == "float":
         return float(inner)

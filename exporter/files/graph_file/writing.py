@@ -23,11 +23,11 @@ from .structures import write_interface
 from .weights import MODES, digests, initializers, store
 
 FORMATS = {"binary": (), "text": (".textproto", ".onnxtxt", ".pbtxt", ".prototxt"), "json": (".json",)}
-"""The forms of a file and their extensions."""
+"""The encodings of a file and their extensions."""
 
 
 def format_of(path: str | bytes | os.PathLike[str]) -> str:
-    """The form for a file with this name."""
+    """Return the encoding for a file with this name."""
     suffix = pathlib.Path(os.fsdecode(path)).suffix.lower()
     return next((name for name, suffixes in FORMATS.items() if suffix in suffixes), "binary")
 

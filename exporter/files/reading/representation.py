@@ -165,7 +165,7 @@ def _sort(model: ir.Model) -> None:
 
 
 def _complete(model: ir.Model, proto: onnx.ModelProto, files: ExternalFiles) -> None:
-    """Add what onnx-ir does not read: the folder of external data, the types of functions' inputs."""
+    """Add information that onnx-ir does not read: the folder of external data, types of functions' inputs."""
     for body in (model.graph, *(f.graph for f in model.functions.values())) if files.are_used else ():
         ir.external_data.set_base_dir(body, files.folder)
     for tensor in _tensors(a for f in model.functions.values() for a in f.attributes.values()):

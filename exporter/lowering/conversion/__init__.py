@@ -1,4 +1,4 @@
-"""Converts ONNX models between opsets: copies nodes that mean the same, and replaces the others."""
+"""Converts ONNX models between opsets: copies nodes with an unchanged meaning, and replaces the others."""
 
 from typing import TYPE_CHECKING
 
@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .conversion import convert
     from .preparation import source_of
 else:
-    # Whatever only looks at a file needs the preparation without the conversion, which imports all passes.
+    # Lazy, because reading a file needs only the preparation, and the conversion imports all passes.
     __getattr__, __dir__ = lazy_imports(
         __name__, {".conversion": ("convert",), ".preparation": ("source_of",)}
     )

@@ -1,4 +1,4 @@
-"""Reads a node's inputs and attributes as arguments by name, with the schema of its own opset."""
+"""Reads a node's inputs and attributes as arguments by name, with the schema of the file's opset."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ _MEANINGLESS = frozenset({"consumed_inputs"})
 def schema_of(
     op_type: str, opset: int, attribute_names: frozenset[str] = frozenset()
 ) -> OperatorSchema | None:
-    """The operator version for a file of this opset.
+    """Return the schema of an operator in a file of this opset; None if there is none.
 
-    For a removed operator, it is the last version that has the attributes, such as version 7 of Upsample for
-    `scales`. onnxruntime's optimizer writes some operators below the opset at which they begin, with the
-    meaning of their first version.
+    For a removed operator, this is the last version that has the attributes, such as version 7 of Upsample
+    for `scales`. For an operator that onnxruntime's optimizer writes below the opset that introduces it, it
+    is the first version.
     """
     version_at_opset = schemas.operator_schema(op_type, opset)
     if version_at_opset is not None:
@@ -51,7 +51,7 @@ def schema_of(
 
 
 def meaning_changes(registry: Registry) -> dict[str, list[int]]:
-    """The versions at which the meaning of operators changed: 13 for `before13::Softmax`."""
+    """Return, by operator, the versions at which its meaning changed: 13 for `before13::Softmax`."""
     table: dict[str, list[int]] = {}
     for name in registry.names("before"):
         match = _EARLIER_MEANING.fullmatch(name)
@@ -61,12 +61,12 @@ def meaning_changes(registry: Registry) -> dict[str, list[int]]:
 
 
 def meaning(changes: Sequence[int], version: int) -> int | None:
-    """The first change of meaning above a version; None if the version has the newest meaning."""
+    """Return the first change of meaning above a version; None if the version has the newest meaning."""
     return next((opset for opset in changes if opset > version), None)
 
 
 def attributes_by_name(schema: OperatorSchema, attributes: Mapping[str, ir.Attr]) -> dict[str, object]:
-    """The attributes as Python values, sub-graphs and tensors."""
+    """Return the attributes as Python values, sub-graphs and tensors, without meaningless old ones."""
     return {
         name: attribute.value
         for name, attribute in attributes.items()
@@ -75,7 +75,7 @@ def attributes_by_name(schema: OperatorSchema, attributes: Mapping[str, ir.Attr]
 
 
 def without_defaults(schema: OperatorSchema, attributes: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
-    """The attributes that differ from the default of their version."""
+    """Return the attributes that differ from the default of their version."""
     formals = schema.attributes
     return {
         name: attribute
@@ -87,10 +87,10 @@ def without_defaults(schema: OperatorSchema, attributes: Mapping[str, ir.Attr]) 
 def outputs_and_attributes(
     node: ir.Node, schema: OperatorSchema, attributes: Mapping[str, ir.Attr]
 ) -> tuple[int, Mapping[str, ir.Attr]]:
-    """How many results to emit for a node, and its attributes.
+    """Return how many results to emit for a node, and its attributes.
 
-    Below version 14, BatchNormalization with more than one result trains. Where nothing reads those results,
-    the attribute of version 6 says so.
+    Below version 14, BatchNormalization with more than one result trains. If nothing reads these results, it
+    gets one result, and version 6's attribute for inference.
     """
     outputs = [i for i, value in enumerate(node.outputs) if value.name]
     trains = schema.name == "BatchNormalization" and schema.since_version < 14 and len(outputs) > 1
@@ -100,14 +100,14 @@ def outputs_and_attributes(
 
 
 def complete_attributes(schema: OperatorSchema, attributes: Mapping[str, ir.Attr]) -> dict[str, ir.Attr]:
-    """The attributes, completed with defaults, for a body that refers to them."""
-    # References of a body need a value, which a call may omit.
+    """Return the attributes with defaults for omitted ones, to which a function body may refer."""
+    # A call may omit an attribute, but a reference in the body needs a value.
     formals = (a for a in schema.attributes.values() if a.default is not None)
     return {**{a.name: ir.Attr(a.name, a.type, a.default) for a in formals}, **attributes}
 
 
 def implied_arguments(registry: Registry, schema: OperatorSchema) -> dict[str, object]:
-    """The values that a version implies for arguments of later versions with another default."""
+    """Return the values that an old version implies for arguments that later versions added."""
     return {
         name: value
         for name, value in registry.implied_values(schema.name).items()
@@ -119,7 +119,7 @@ def implied_arguments(registry: Registry, schema: OperatorSchema) -> dict[str, o
 def with_defaults(
     registry: Registry, schema: OperatorSchema, named: Mapping[str, object], target: OperatorSchema | None
 ) -> dict[str, object]:
-    """The attributes, with omitted ones written out if the target has another default."""
+    """Return the attributes, with omitted ones written out if the target version has another default."""
     result = dict(named)
     implied_arguments = registry.implied_values(schema.name)
     for attribute in schema.attributes.values():
@@ -141,7 +141,7 @@ def with_defaults(
 def place_inputs(
     schema: OperatorSchema, target: OperatorSchema | None, inputs: Sequence[Value | None]
 ) -> tuple[list[Value | None], dict[str, Value]]:
-    """Inputs for emission: by position if the target has the input there, else by name."""
+    """Split inputs for emission: by position if the target version has the input there, else by name."""
     if target is None:
         return list(inputs), {}
     own_names = {parameter.name for parameter in schema.inputs}
@@ -161,7 +161,7 @@ def place_inputs(
         positional.append(None)
         if value is not None:
             named[parameter.name] = value
-    # Omitted inputs at the end are left out; a variadic input would count them.
+    # Drop omitted inputs at the end, except for a variadic input, which counts them.
     while positional and positional[-1] is None and (target.inputs and not target.inputs[-1].variadic):
         positional.pop()
     return positional, named
@@ -174,7 +174,7 @@ def may_copy(
     attributes: Mapping[str, ir.Attr],
     opset: int,
 ) -> bool:
-    """Whether a node means the same at the target opset, and onnx infers its sizes there."""
+    """Whether a node means the same at the target opset, and onnx infers the right sizes for it."""
     is_same_version = target is not None and target.since_version == schema.since_version
     return is_same_version and not may_miscount(schema.name, inputs, attributes, opset)
 
@@ -182,7 +182,7 @@ def may_copy(
 def resolve_references(
     attributes: Mapping[str, ir.Attr], call_attributes: Mapping[str, ir.Attr]
 ) -> dict[str, ir.Attr]:
-    """The attributes of a function's node, with references replaced by the values of the call."""
+    """Replace references in the attributes of a function's node by the values of the call."""
     result: dict[str, ir.Attr] = {}
     for name, attribute in attributes.items():
         if not attribute.is_ref():
@@ -197,7 +197,7 @@ def resolve_references(
 def node_message(
     op_type: str, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr], outputs: int
 ) -> bytes:
-    """A node for onnx's C++ functions that build its body; omitted inputs have no name."""
+    """Serialize a node for onnx's C++ functions that build its body; omitted inputs have no name."""
     message = onnx.NodeProto(op_type=op_type)
     message.input.extend("" if value is None else f"input_{i}" for i, value in enumerate(inputs))
     message.output.extend(f"output_{i}" for i in range(outputs))
@@ -207,10 +207,10 @@ def node_message(
 
 
 def type_message(value: Value | None) -> bytes:
-    """The type and known shape of an input; empty without an input.
+    """Serialize the type and known shape of an input; an empty message for an omitted input.
 
     Raises:
-        UnsupportedError: its element type is unknown.
+        UnsupportedError: the element type is unknown.
     """
     message = onnx.TypeProto()
     if value is None:
@@ -226,7 +226,7 @@ def type_message(value: Value | None) -> bytes:
 
 
 def type_text(value_type: ir.TypeProtocol | None) -> str:
-    """A type in the notation of schemas, `optional(seq(tensor(float)))`; empty if unknown."""
+    """Write a type in the notation of schemas, `optional(seq(tensor(float)))`; "" if unknown."""
     if isinstance(value_type, ir.OptionalType | ir.SequenceType):
         element_text = type_text(value_type.elem_type)
         container = "optional" if isinstance(value_type, ir.OptionalType) else "seq"
@@ -239,7 +239,7 @@ def type_text(value_type: ir.TypeProtocol | None) -> str:
 def refused_type(
     op_type: str, opset: int, inputs: Sequence[Value | None], outputs: Sequence[Value]
 ) -> str | None:
-    """The sequence or optional type that an operator of an opset does not take or return, if any."""
+    """Return the first sequence or optional type that an operator at an opset does not support, or None."""
     schema = onnx.defs.get_schema(op_type, opset, "")
     for values, formals in ((inputs, schema.inputs), (outputs, schema.outputs)):
         for index, value in enumerate(values):
@@ -259,7 +259,7 @@ def call_symbolic(
     named: Mapping[str, object],
     outputs: int,
 ) -> Sequence[Value]:
-    """The results of the function of a version of an operator, called with a node's arguments."""
+    """Call the symbolic function of an operator version with a node's arguments; return its results."""
     arguments = {**inputs_by_name(schema, inputs), **named}
     if "outputs" in symbolic.parameters:
         arguments["outputs"] = outputs

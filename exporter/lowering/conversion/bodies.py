@@ -1,4 +1,4 @@
-"""The function bodies in ONNX's schemas, which define operators by other operators."""
+"""Provides the function bodies in ONNX's schemas, which define operators by other operators."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ def body_of(
     attributes: Mapping[str, ir.Attr],
     outputs: int,
 ) -> Body | None:
-    """The function body of an operator: the newest one up to the target, else the oldest.
+    """Return an operator's function body, the newest up to the target, else the oldest; None without one.
 
     Raises:
-        UnsupportedError: the body depends on an element type that is unknown.
+        UnsupportedError: the body depends on an unknown element type.
     """
     # The stubs of onnx do not know what its schemas say of functions.
     # onnxruntime writes some operators below the opset at which they begin.
@@ -56,7 +56,7 @@ def body_of(
         onnx.FunctionProto.FromString(function_form) if isinstance(function_form, bytes) else function_form
     )
     computed_names = {name for node in function.node for name in node.output}
-    # The body need not compute outputs that the call does not use.
+    # A body may leave out outputs that the call does not use.
     output_names = [
         name if name in computed_names else function.output[0] for name in function.output[:outputs]
     ]

@@ -1,4 +1,4 @@
-"""Types of inputs and outputs of the sub-graphs of If, Loop and Scan that the file does not declare."""
+"""Derives undeclared types of the inputs and outputs of the sub-graphs of If, Loop and Scan."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx_ir import DataType, Value
 
 
 def formal_inputs(op_type: str, inputs: Sequence[Value | None], named: Mapping[str, Any]) -> list[Value]:
-    """Values with the types of a body's inputs, in order."""
+    """Return values with the types of the inputs of a body, in order."""
     if op_type == "Loop":
         number = Value(type=ir.TensorType(DataType.INT64), shape=ir.Shape([]))
         condition = Value(type=ir.TensorType(DataType.BOOL), shape=ir.Shape([]))

@@ -1,8 +1,8 @@
-"""Converts an If whose condition is known as the branch that it takes.
+"""Replaces an If whose condition is known by the branch that it takes.
 
 `passes/onnx_graph/constants/chosen_branches.py` does the same for conditions that become constant later.
-Here, shapes of what follows can still be inferred, so that a chain of such nodes dissolves, and opsets below
-11 need not hide the shapes of the branches from each other.
+During conversion, the shapes of later nodes can still be inferred, so that a chain of such nodes dissolves,
+and opsets below 11 need not hide the shapes of the branches.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from ....registration.inference.folding import MAXIMUM_ELEMENTS, evaluate
 from ....registration.schemas import operator_schema
 
 _DEPTH = 64
-"""How many operators may be between a constant or a size and a condition."""
+"""The most operators between a condition and the constants and sizes from which it is computed."""
 
 
 def chosen_branch(node: ir.Node, condition: Value | None) -> ir.Graph | None:
-    """The branch that an If takes; None if its condition is not known.
+    """Return the branch that an If takes; None for another node, or if the condition is unknown.
 
     Args:
-        node: the If, in the file.
-        condition: its condition, in the new graph.
+        node: the node in the file.
+        condition: the condition in the new graph.
     """
     if node.op_type != "If" or condition is None:
         return None
@@ -46,7 +46,7 @@ def _is_constant(value: Value | None) -> bool:
 
 
 def _contents(value: Value, contents: dict[Value, np.ndarray | None], depth: int) -> np.ndarray | None:
-    """The contents of a value that follows from constants and sizes; None if they do not give it."""
+    """Compute the contents of a value from constants and sizes; None if it depends on anything else."""
     if value in contents:
         return contents[value]
     array, node = None, value.producer()
@@ -77,7 +77,7 @@ def infer_shape(node: ir.Node, opset: int) -> None:
 
 
 class BranchNames:
-    """Makes the names of values in branches unique, where other graphs of the file have them too."""
+    """Makes names of values in branches unique, because other graphs of the file may use them too."""
 
     def __init__(self, source: ir.Graph, names: Names):
         self._source = source
@@ -85,7 +85,7 @@ class BranchNames:
         self._counts: Counter[str] | None = None
 
     def separate(self, moved: Iterable[Value]) -> None:
-        """Rename the values whose names occur several times."""
+        """Rename the moved values whose names occur several times in the file."""
         if self._counts is None:
             graphs = graphs_of(self._source)
             values = [[*graph.inputs, *graph.initializers.values()] for graph in graphs]

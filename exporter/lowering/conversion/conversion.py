@@ -1,4 +1,4 @@
-"""Conversion: from an ONNX graph at one opset to one at another, node by node.
+"""Converts an ONNX graph from one opset to another, node by node.
 
 A node whose operator has the same version at the target is copied. Any other is emitted by
 the names of its arguments, where its operator still means the same, or by a symbolic function:
@@ -59,7 +59,7 @@ from .written_shapes import WrittenShapes
 _MAXIMUM_REFUSED = 20
 """After so many refused nodes of one operator, its further nodes are refused without an attempt."""
 _TRUST_NAMES_OF_SIZES = ("ShareSizes", "BroadcastNamed", "GatherHeads")
-"""ONNX passes for models that opsetta captured: in a file, two sizes of one name may differ, and it runs."""
+"""Passes that do not run on files, because they need equal names to mean equal sizes."""
 
 
 @random_state_preserved()
@@ -80,14 +80,14 @@ def convert(
     Args:
         model: an ONNX model at any opset; nodes of `ai.onnx.ml` and of custom domains stay untouched.
         opset, registry: the opset to write, and symbolic functions other than the default ones.
-        level: of optimization; by default that of `DEFAULT_LEVEL`, and none for a model that has the opset.
+        level: the level of optimization; by default `DEFAULT_LEVEL`, or none for a model at this opset.
         keeps_weights: whether initializers keep their names and contents.
-        observation, omitted_passes: the origins of the new nodes, and ONNX passes that do not run.
-        kernels: operators that the consumer has kernels of, where onnxruntime may lack them.
+        observation, omitted_passes: filled with the origins of new nodes; names of passes to omit.
+        kernels: operators for which the target has kernels, where onnxruntime may lack them.
 
     Raises:
-        OpsetError: an opset that opsetta does not write.
-        UnsupportedOperatorsError: lists every operator that the opset cannot express.
+        OpsetError: opsetta does not support the opset.
+        UnsupportedOperatorsError: the opset cannot express some operators; lists all of them.
         InvalidNodesError: nodes of the model, or of the converted model, are not valid.
     """
     from .... import symbolics  # noqa: F401
@@ -96,7 +96,7 @@ def convert(
     load_entry_points()
     check_interface(model)
     limits, source_opset = limits_of(model, bounds), opset_of(model)
-    # Nothing is converted: the file's graph is copied with all that passes would change.
+    # Without a conversion the graph is copied unchanged, and no passes run.
     has_opset = source_opset == opset and level is None
     if source_opset is None or (has_opset and not rewrites_operators(model, registry, opset)):
         warn_of_invalid(invalid_nodes(model))
@@ -115,7 +115,7 @@ def convert(
 
 
 def _attach_carried(model: ir.Model, converted: ir.Model) -> ir.Model:
-    """The converted model with the parts of the source model, without weights packed for its graph."""
+    """Attach the source model's carried parts to the converted one, except weights packed for its graph."""
     attach(converted, dataclasses.replace(carried_by(model), packed={}))
     return converted
 
@@ -139,18 +139,18 @@ class Conversion(Driver[FileScope]):
         self._used_names: set[str] = set()
         self._hidden: dict[Value, ir.TensorProtocol] = {}
         self._branch_names = BranchNames(source.graph, self.names)
-        # The file states no shapes behind operators that ONNX does not have.
+        # Files lack shapes after operators that ONNX does not have.
         self._infers_shapes = self.construction.infers = rewrites_operators(source, registry, opset)
         self._shapes = shapes
 
     def properties(self) -> dict[str, object]:
-        """The properties of the file."""
+        """Return the properties of the file's model."""
         names = ("producer_name", "producer_version", "domain", "model_version", "doc_string")
         file_properties = {name: getattr(self.source, name) for name in names}
         return {**file_properties, "metadata_props": dict(self.source.metadata_props)}
 
     def declare(self) -> FileScope:
-        """Inputs and initializers under their own names; the names of the file are taken."""
+        """Declare inputs and initializers under their names in the file, and reserve all its names."""
         self.names.take_all(self.source.graph)
         scope = FileScope({}, opset_of(self.source) or self.opset)
         self._hidden = converted_constants.declare(self.source, self.graph, scope.values)
@@ -159,7 +159,7 @@ class Conversion(Driver[FileScope]):
         return scope
 
     def outputs(self, scope: FileScope) -> Sequence[Value]:
-        """The outputs of the file under their own names."""
+        """Return the outputs, under their names in the file."""
         self.output_names = [str(value.name) for value in self.source.graph.outputs]
         return [self._map_output(value, scope) for value in self.source.graph.outputs]
 
@@ -185,8 +185,8 @@ class Conversion(Driver[FileScope]):
         self._refused[node.op_type] += 1
 
     def lower_node(self, node: ir.Node, scope: FileScope) -> list[Value | None]:
-        """A copy of the node, or its replacement."""
-        # A model of a hundred thousand nodes would otherwise take minutes to be refused.
+        """Return the results of a copy of the node, or of its replacement."""
+        # Otherwise refusing a model of 100,000 nodes would take minutes.
         if scope.copies and self._refused[node.op_type] >= _MAXIMUM_REFUSED:
             raise UnsupportedError(
                 f"it was not tried, because {_MAXIMUM_REFUSED} nodes before it cannot be converted"
@@ -222,7 +222,7 @@ class Conversion(Driver[FileScope]):
     def _without_schema(
         self, node: ir.Node, attributes: Mapping[str, ir.Attr], scope: FileScope
     ) -> list[Value | None]:
-        """The results of the user's function for an operator that ONNX does not have; else a copy."""
+        """Lower an operator that ONNX does not have by the user's function; else copy it."""
         symbolic = foreign_function(node, self.registry, self.opset)
         if symbolic is not None:
             inputs = [self._map_value(value, scope) for value in node.inputs]
@@ -236,7 +236,7 @@ class Conversion(Driver[FileScope]):
         return list(copied.outputs)
 
     def _inputs(self, node: ir.Node, scope: FileScope) -> list[Value | None]:
-        """The new inputs of an ONNX node."""
+        """Return the new values of a node's inputs."""
         inputs = [self._map_value(value, scope) for value in node.inputs]
         return with_vectors(self.context, node.op_type, inputs) if node.op_type in VECTORS else inputs
 
@@ -245,7 +245,7 @@ class Conversion(Driver[FileScope]):
             return None
         new_value = scope.values.get(value)
         if new_value is None and not scope.copies:
-            # The IR library does not see the values of a function that its sub-graphs read.
+            # onnx-ir does not connect the values of a function to the sub-graphs that read them.
             new_value = next((inner for key, inner in scope.values.items() if key.name == value.name), None)
         if new_value is None and not scope.copies:
             raise UnsupportedError(f"its body reads '{value.name}' of the graph around it")
@@ -254,7 +254,7 @@ class Conversion(Driver[FileScope]):
         return new_value
 
     def _copy_node(self, node: ir.Node, attributes: Mapping[str, ir.Attr], scope: FileScope) -> ir.Node:
-        """The node itself, reading the new values; its sub-graphs are converted."""
+        """Copy a node so that it reads the new values; its sub-graphs are converted."""
         new_attributes = []
         standard = node.domain in ("", "ai.onnx")
         for name, attribute in attributes.items():
@@ -295,7 +295,7 @@ class Conversion(Driver[FileScope]):
     def _name_results(
         self, node: ir.Node, results: list[Value | None], before: ir.Node | None, scope: FileScope
     ) -> list[Value | None]:
-        """The results of the nodes after `before`, which replace a node of the file, under its names."""
+        """Give the nodes after `before`, which replace a node of the file, and their results its names."""
         if not scope.copies:
             return results
         pairs = zip(node.outputs, results, strict=False)
@@ -306,7 +306,7 @@ class Conversion(Driver[FileScope]):
         return results
 
     def _name_result(self, output: Value, result: Value) -> Value:
-        """A result with the name and shape of the replaced value, if this conversion made it."""
+        """Give a result the name and shape of the replaced value; a value named before is copied."""
         if output.dtype is not None and result.dtype is not None and output.dtype != result.dtype:
             raise UnsupportedError(
                 f"its replacement returns {result.dtype.name} as '{output.name}', which must be "
@@ -333,7 +333,7 @@ class Conversion(Driver[FileScope]):
         attributes: Mapping[str, ir.Attr],
         outputs: int,
     ) -> Sequence[Value]:
-        """Express an operator at the target: emitted, composed, or by its body."""
+        """Express an operator at the target opset: by emission, composition, or its function body."""
         try:
             return self._emit_at_target(schema, scope, inputs, attributes, outputs)
         except UnsupportedError as error:
@@ -403,7 +403,7 @@ class Conversion(Driver[FileScope]):
     def _expand_function(
         self, function: ir.Function, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
     ) -> list[Value | None]:
-        """Lower the nodes of a model's function instead of a call."""
+        """Lower the nodes of a model's function in place of a call."""
         defaults = {name: a for name, a in function.attributes.items() if a.value is not None}
         opset = function.opset_imports.get("", self.opset)
         return self._expand_graph(function.graph, opset, inputs, {**defaults, **attributes})
@@ -423,7 +423,7 @@ class Conversion(Driver[FileScope]):
         return [scope.values.get(value) for value in graph.outputs]
 
     def _convert_branch(self, branch: ir.Graph, outer: FileScope) -> list[Value | None]:
-        """Lower the nodes of the branch that an If takes, instead of the If."""
+        """Lower the nodes of the branch that an If takes, in place of the If."""
         self._infers_shapes, graph = True, self.construction.graph
         before = last_node(graph)
         values = ChainMap({}, *getattr(outer.values, "maps", [outer.values]))
@@ -438,7 +438,7 @@ class Conversion(Driver[FileScope]):
         """Convert a sub-graph; it may read values of the enclosing graphs.
 
         Args:
-            formal_values: values with the types of its inputs, for inputs without a declared type.
+            formal_values: values whose types are used for inputs without a declared type.
         """
         graph = ir.Graph([], [], nodes=[], name=block.name, doc_string=block.doc_string)
         values = ChainMap({}, *getattr(outer.values, "maps", [outer.values]))
@@ -475,7 +475,7 @@ class Conversion(Driver[FileScope]):
             values[value] = copy
 
     def _map_output(self, output: Value, scope: FileScope) -> Value:
-        """The new value of an output, with the type and shape that the file states where it has none."""
+        """Return the new value of an output; a missing type or shape is taken from the file."""
         value = self._map_value(output, scope)
         assert value is not None
         if value.type is None:
@@ -485,7 +485,7 @@ class Conversion(Driver[FileScope]):
         return value
 
     def _local_outputs(self, outputs: Sequence[Value], graph: ir.Graph, scope: FileScope) -> list[Value]:
-        """The outputs of a sub-graph under their own names; an Identity copies outer and repeated values."""
+        """Return a sub-graph's outputs under their names; an Identity copies outer or repeated values."""
         distinct_outputs: dict[Value, None] = {}
         for output in outputs:
             value = self.construction.use(self._map_output(output, scope))

@@ -24,7 +24,7 @@ _FOLDED_TYPES = frozenset(
 
 
 def initializer(value: Value, name: str) -> Value:
-    """A copy of an initializer under a name; the data is shared."""
+    """Copy an initializer under a name; the data is shared."""
     tensor = value.const_value
     assert tensor is not None
     if name != value.name:
@@ -38,13 +38,13 @@ def initializer(value: Value, name: str) -> Value:
 def declare(
     source: ir.Model, graph: ir.Graph, values: MutableMapping[Value, Value]
 ) -> dict[Value, ir.TensorProtocol]:
-    """Inputs and initializers of the new graph.
+    """Add the inputs and initializers of the source to the new graph.
 
-    A caller of the model may pass a value for an input with a default, so such an input is not a constant. IR
-    versions that require an input for every initializer are the exception: there it is a constant.
+    An input with a default is not a constant, because a caller may pass another value. In IR versions that
+    require an input for every initializer, it is a constant.
 
     Returns:
-        The defaults of the inputs that are not constants, which the caller restores at the end.
+        The defaults of the inputs that are not constants; the caller restores them at the end.
     """
     replaceable = source.ir_version >= FREE_INITIALIZERS
     hidden: dict[Value, ir.TensorProtocol] = {}
@@ -73,7 +73,7 @@ def declare(
 
 
 def constant_of(g: GraphContext, op_type: str, attributes: Mapping[str, ir.Attr]) -> Value | None:
-    """The value of a Constant node as a constant of the graph; None for any other node."""
+    """Return the value of a Constant node as a constant of the graph; None for any other node."""
     if op_type != "Constant" or len(attributes) != 1:
         return None
     [(name, attribute)] = attributes.items()
@@ -100,21 +100,21 @@ def constant_of(g: GraphContext, op_type: str, attributes: Mapping[str, ir.Attr]
 
 
 def owner(graph: ir.Graph, main: ir.Graph, opset: int) -> ir.Graph:
-    """The graph that holds a sub-graph's initializers: the main one where the format makes inputs of them.
+    """Return the graph that holds a sub-graph's initializers.
 
-    A branch of If has no inputs.
+    It is the main graph for old IR versions, in which initializers must be inputs: a branch has no inputs.
     """
     return graph if ir_version(opset) >= FREE_INITIALIZERS else main
 
 
 def localize(node: ir.Node, g: GraphContext, moved: Collection[Value]) -> None:
-    """Give the sub-graphs of a custom domain's node their own constants: its runtime may not see outer ones.
+    """Copy outer constants into the sub-graphs of a custom operator, whose runtime may not see outer ones.
 
     Args:
         moved: initializers of sub-graphs that the main graph holds; see `owner`.
 
     Raises:
-        UnsupportedError: the format has no constants of a sub-graph for an element type or a number.
+        UnsupportedError: the opset has no constants in sub-graphs of an element type or for a number.
     """
     for graph in blocks(node):
         copies: dict[Value, Value] = {}
@@ -128,7 +128,7 @@ def localize(node: ir.Node, g: GraphContext, moved: Collection[Value]) -> None:
 
 
 def _local(graph: ir.Graph, value: Value, g: GraphContext) -> Value:
-    """A copy of a constant in a sub-graph: an initializer, or nodes where the format makes those inputs."""
+    """Copy a constant into a sub-graph: as an initializer, or as nodes if initializers must be inputs."""
     content = value.const_value.numpy()  # type: ignore[union-attr]
     name = f"{value.name}_local"
     if ir_version(g.opset) >= FREE_INITIALIZERS:

@@ -21,11 +21,11 @@ _COUNTED_AXES: dict[str, dict[int, int | None]] = {
     "NonZero": {0: 1},
     "Unique": {0: None, 1: 0, 3: 0},
 }
-"""The axis whose size depends on the contents, by operator and output (None: that of the attribute)."""
+"""By operator and output, the axis whose size depends on contents; None means the attribute `axis`."""
 
 
 def forget_data_dependent_sizes(graph: ir.Graph) -> None:
-    """Remove the sizes declared for data-dependent results, and for all that is computed from them.
+    """Remove the sizes declared for data-dependent results, and for values computed from them.
 
     Ranks and names of dimensions stay; onnx's inference then supplies the sizes that follow from operators.
     """
@@ -40,7 +40,7 @@ def forget_data_dependent_sizes(graph: ir.Graph) -> None:
 
 
 def _collect(graph: ir.Graph, dependent: set[ir.Value]) -> bool:
-    """Add the values that depend on data-dependent sizes; whether the graph reads or computes one."""
+    """Add the values that depend on data-dependent sizes; return whether the graph reads or computes one."""
     contains_dependent = False
     for node in graph:
         inner_graphs = blocks(node)
@@ -87,7 +87,7 @@ def _forget_counted_axes(node: ir.Node, dependent: set[ir.Value]) -> None:
 
 
 def _miscounts_windows(node: ir.Node) -> bool:
-    """Whether the sizes declared for a pooling with `ceil_mode` are not those of its windows."""
+    """Whether the sizes declared for a pooling with `ceil_mode` differ from the number of its windows."""
     declared, value = node.outputs[0].shape if node.outputs else None, node.inputs[0] if node.inputs else None
     if "ceil_mode" not in node.attributes or declared is None or value is None or value.type is None:
         return False

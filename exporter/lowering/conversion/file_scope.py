@@ -17,8 +17,8 @@ class FileScope(LoweringScope):
     Attributes:
         opset: the opset of the nodes.
         attributes: the attributes of the enclosing function's call.
-        copies: whether names are the file's own, and nodes that mean the same are copied.
-        absent: names of the function's inputs that it was not given.
+        copies: whether the nodes are the file's, not a function body's: names are kept and nodes copied.
+        absent: names of the function's inputs that the call omits.
     """
 
     opset: int

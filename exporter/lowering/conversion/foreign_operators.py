@@ -1,4 +1,4 @@
-"""Lowers operators that ONNX does not have, with the user's symbolic functions."""
+"""Lowers operators that ONNX does not have by the user's symbolic functions."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ from ....registration.schemas import operator_schemas
 from ....registration.warning import warn
 
 WRITTEN_EARLY = frozenset({"LayerNormalization", "ThresholdedRelu"})
-"""Operators that onnxruntime's optimizer writes below the opset at which they begin."""
+"""Operators that onnxruntime's optimizer writes below the opset that introduces them."""
 LAYOUT_DOMAIN = "com.microsoft.nchwc"
 LAYOUT_REMEDY = (
     "its weights are in the memory layout of one machine's processor: optimize the file with "
     "ORT_ENABLE_EXTENDED instead of ORT_ENABLE_ALL"
 )
-"""The file does not tell the layout's block size, so that its weights cannot be converted."""
+"""The remedy in messages. Such weights cannot be converted, as the file lacks the layout's block size."""
 
 
 def has_versions(op_type: str) -> bool:
@@ -39,16 +39,16 @@ def has_versions(op_type: str) -> bool:
 
 
 def foreign_function(node: ir.Node, registry: Registry, opset: int) -> SymbolicFunction | None:
-    """The function that is registered for a node, as `com.example::Name`; in ONNX's domain `onnx::Name`."""
+    """Return the function registered for a node as `com.example::Name`, in ONNX's domain as `onnx::Name`."""
     if node.domain not in ("", "ai.onnx"):
         return registry.lookup(f"{node.domain}::{node.op_type}", node.overload, opset)
     return None if has_versions(node.op_type) else registry.lookup(f"onnx::{node.op_type}", "", opset)
 
 
 def rewrites_operators(model: ir.Model, registry: Registry | None, opset: int) -> bool:
-    """Whether nodes are rewritten even if the model has the opset.
+    """Whether the model has nodes that are rewritten even without a change of opset.
 
-    These have a registered function and no operator in ONNX, or onnxruntime's optimizer wrote them.
+    These are nodes with a registered function but no ONNX operator, and nodes in `WRITTEN_EARLY`.
     """
     functions = registry_or_default(registry)
     return any(
@@ -63,7 +63,7 @@ def rewrites_operators(model: ir.Model, registry: Registry | None, opset: int) -
 
 
 def with_standard_operators(registry: Registry, takes_scan: bool = True) -> Registry:
-    """A registry that also writes onnxruntime's own operators as operators of ONNX.
+    """Return a registry that also converts operators of onnxruntime's domain to ONNX operators.
 
     Functions that are registered for these operators keep their precedence.
 
@@ -84,7 +84,7 @@ def close_domain(model: ir.Model, *, warns: bool) -> None:
     """Remove the import of onnxruntime's domain if no node needs it.
 
     Args:
-        warns: whether to warn of operators that need it.
+        warns: whether to warn about operators that need it.
     """
     names = sorted({node.op_type for node in every_node(model.graph) if node.domain == MICROSOFT})
     if not names:
@@ -102,7 +102,7 @@ def call_foreign(
     inputs: Sequence[Value | None],
     attributes: Mapping[str, ir.Attr],
 ) -> list[Value | None]:
-    """The results of a function whose first parameters are the inputs; attributes go by their names.
+    """Call a function whose first parameters are the node's inputs; attributes are passed by name.
 
     A parameter that is a list of tensors gets all inputs from its position on.
 
@@ -120,7 +120,7 @@ def call_foreign(
     arguments = dict(inputs_by_name)
     for name, attribute in attributes.items():
         arguments[name] = list(attribute.value) if isinstance(attribute.value, tuple) else attribute.value
-    # The last outputs may be unused, and others have no name if the file leaves them out.
+    # Unused outputs may be missing at the end, or have no name.
     returned = as_list(symbolic(g, arguments))[: len(node.outputs)]
     results = results_of(symbolic, returned, len(node.outputs))
     for output, result in zip(node.outputs, results, strict=True):

@@ -1,4 +1,4 @@
-"""Shows onnx's inference the types and shapes of operators that it does not know.
+"""Replaces operators that onnx's inference does not know by ONNX operators with the same types and shapes.
 
 `onnxruntime.quantization` writes operators of onnxruntime for those that have no quantized form in ONNX, and
 onnx infers nothing for the scalers of `ai.onnx.ml`. In the message for inference, each becomes an operator of
@@ -31,7 +31,7 @@ _SUBSTITUTES: dict[str, dict[str, tuple[str, slice]]] = {
         "DequantizeLinear": ("DequantizeLinear", slice(3)),
     },
 }
-"""The operator with the same results in ONNX, and which inputs it reads, by domain and operator."""
+"""By domain and operator, the ONNX operator with the same types and shapes, and the inputs to keep."""
 _ATTRIBUTES: dict[str, list[onnx.AttributeProto]] = {
     "Add": [],
     # Scaler gives FLOAT for inputs of any type.
@@ -39,10 +39,10 @@ _ATTRIBUTES: dict[str, list[onnx.AttributeProto]] = {
     "Identity": [],
     "Mul": [],
 }
-"""The attributes of substitutes that do not have those of the node."""
+"""By substitute, the attributes that replace the node's."""
 
 _LARGEST_WINDOW = 2**30
-"""The largest kernel, stride, dilation or pad that is computed with: the padding must fit into an int64."""
+"""The largest kernel, stride, dilation or pad to compute with, so that the padding fits into an int64."""
 
 _COLUMNS = {
     "FeatureVectorizer": "inputdimensions",
@@ -51,11 +51,11 @@ _COLUMNS = {
     "SVMRegressor": "",
     "TreeEnsembleRegressor": "n_targets",
 }
-"""The attribute of operators of `ai.onnx.ml` with the number of columns of their result, 1 by default."""
+"""By operator of `ai.onnx.ml`, the attribute with the number of columns of its result, 1 by default."""
 
 
 def with_known_operators(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Replace the operators that onnx does not know, in a message that is only used for inference."""
+    """Replace the operators that onnx does not know, in place, in a message used only for inference."""
     function_names = {(function.domain, function.name) for function in model.functions}
     for graph in with_subgraphs(model.graph):
         declared_names = {info.name for info in (*graph.value_info, *graph.output)}
@@ -83,7 +83,7 @@ def with_known_operators(model: onnx.ModelProto) -> onnx.ModelProto:
 
 
 def round_down_windows(node: onnx.NodeProto) -> bool:
-    """Replace `ceil_mode` of a pooling by the pads with which rounding down counts the same windows.
+    """Replace `ceil_mode` of a pooling by pads that give the same number of windows when rounding down.
 
     Returns:
         Whether the node is such a pooling.
@@ -119,6 +119,6 @@ def _rows_of_floats(node: onnx.NodeProto) -> onnx.ValueInfoProto:
     for attribute in node.attribute:
         if attribute.name == _COLUMNS[node.op_type]:
             columns = sum(attribute.ints) if attribute.ints else attribute.i
-    # Where onnxruntime knows that sizes are equal, its Normalizer writes over its input, and loses the signs.
+    # No shape: with known equal sizes, onnxruntime's Normalizer overwrites its input and loses signs.
     shape = None if node.op_type == "Normalizer" else [None, columns]
     return onnx.helper.make_tensor_value_info(node.output[0], onnx.TensorProto.FLOAT, shape)

@@ -13,13 +13,13 @@ from ....registration.arguments import blocks
 from .binding import resolve_references
 
 MAXIMUM_NODES = 1_000_000
-"""Bound on inlined nodes, which stops the inlining of recursive functions."""
+"""The most inlined nodes; stops the inlining of recursive functions."""
 _MAXIMUM_COPIES = 20_000_000
-"""Bound on copied inputs: onnx-ir copies all inputs of a node to replace one of them."""
+"""The most copied inputs, because onnx-ir copies all inputs of a node to replace one."""
 
 
 class _NumberedNames:
-    """Unique names: the name itself, or with the lowest free number from 2 on."""
+    """Makes unique names: the name itself, or with the lowest free number from 2 on."""
 
     def __init__(self) -> None:
         self.used: set[str] = set()
@@ -37,7 +37,7 @@ class _NumberedNames:
 def inline_functions(model: ir.Model) -> None:
     """Inline every function call, also in sub-graphs; the model has no functions afterwards.
 
-    onnx-ir's pass tries all numbers for a name from the first on, which is quadratic in the number of calls.
+    onnx-ir's pass takes time quadratic in the number of calls, because it tries all numbers for a name.
 
     Raises:
         GraphError: there are too many nodes, for instance because functions call each other.
@@ -75,7 +75,7 @@ class _Inlining:
                 self.graph(inner)
 
     def _body(self, function: ir.Function, call: ir.Node) -> tuple[list[ir.Node], list[Value]]:
-        """A copy of a function's nodes with the inputs of a call, and its results."""
+        """Copy a function's nodes with the inputs of a call; return the nodes and the results."""
         self._inlined_nodes += len(function)
         if self._inlined_nodes > MAXIMUM_NODES:
             raise GraphError(f"the model has more than {MAXIMUM_NODES} nodes when its functions are inlined")

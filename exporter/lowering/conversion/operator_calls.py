@@ -1,4 +1,4 @@
-"""ONNX operators that a PyTorch model calls by name, converted as the same node of an ONNX file is."""
+"""Converts ONNX operators that a PyTorch model calls by name, as nodes of an ONNX file are converted."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ DOMAINS = ("onnx", "onnx_symbolic")
 def convert_call(
     context: GraphContext, node: ir.Node, symbolic: SymbolicFunction, arguments: Mapping[str, object]
 ) -> list[Value | None] | None:
-    """Emit the operator of a call at its own opset into a graph apart, and convert this graph.
+    """Emit the operator of a call at the call's opset into a separate graph, and convert this graph.
 
     Args:
         context: emits the converted nodes; its opset lacks the operator.
         node: the source node.
         symbolic: the symbolic function of the node, which emits the operator.
-        arguments: its arguments.
+        arguments: the arguments of the symbolic function.
 
     Returns:
-        The results; None for an operator of another domain, or one that the opset has.
+        The results; None for an operator of another domain, or one that the opset supports.
 
     Raises:
         UnsupportedError: the operator cannot be converted either.
@@ -75,7 +75,7 @@ def convert_call(
 
 
 def _opset_of(node: ir.Node, arguments: Mapping[str, Any], target: int) -> int | None:
-    """The opset at which a call means its operator; None for another domain or an unknown operator."""
+    """Return the opset whose operator a call means; None for another domain or an unknown operator."""
     match = _OPERATOR.fullmatch(node.overload)
     if match is not None:
         return int(match[1])

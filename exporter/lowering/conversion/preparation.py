@@ -29,7 +29,7 @@ _NO_CONTENTS = ir.Tensor(np.empty(0, dtype=np.uint8))
 
 
 def source_of(model: ir.Model, bounds: Bounds) -> ir.Model:
-    """A copy of a model, prepared by `prepare_source`. The weights are shared with the model."""
+    """Return a copy of a model, prepared by `prepare_source`; the copy shares the weights."""
     source = copy_of(model)
     prepare_source(source, bounds)
     return source
@@ -42,8 +42,7 @@ def prepare_source(source: ir.Model, bounds: Bounds) -> None:
     file does not declare.
 
     Raises:
-        GraphError: the model imports no opset that is known, or is beyond the bounds with its functions
-            inlined.
+        GraphError: the model's opset is unknown, or the model exceeds the bounds after inlining.
     """
     version = opset_of(source)
     if version is not None and not 1 <= version <= onnx.defs.onnx_opset_version():
@@ -59,11 +58,11 @@ def prepare_source(source: ir.Model, bounds: Bounds) -> None:
 
 
 def check_interface(model: ir.Model) -> None:
-    """Refuse a model of which nothing would be left, or that no runtime loads.
+    """Refuse a model that computes nothing, or that no runtime can load.
 
     Raises:
-        GraphError: it has neither outputs nor nodes without outputs, such as a custom Print; or an input has
-            no type.
+        GraphError: the model has neither outputs nor nodes without outputs (such as a custom Print), or an
+            input has no type.
     """
     if not model.graph.outputs and all(node.outputs for node in model.graph):
         raise GraphError("the model has no outputs")
@@ -74,7 +73,7 @@ def check_interface(model: ir.Model) -> None:
 
 
 def copy_of(model: ir.Model) -> ir.Model:
-    """A copy of a model, with the same weights."""
+    """Copy a model; the copy shares the weights."""
     try:
         return model.clone()
     except RuntimeError:
@@ -83,7 +82,7 @@ def copy_of(model: ir.Model) -> ir.Model:
 
 
 def opset_of(model: ir.Model) -> int | None:
-    """The ONNX opset that a model imports; None if it imports none."""
+    """Return the ONNX opset that a model imports; None if it imports none."""
     imports = model.graph.opset_imports
     return imports.get("", imports.get("ai.onnx"))
 
@@ -96,7 +95,7 @@ def _may_inline(model: ir.Model) -> bool:
         for node in function
         for attribute in node.attributes.values()
     )
-    # The IR library loses what a sub-graph reads of the function around it.
+    # onnx-ir loses values of a function that its sub-graphs read.
     return not nested and all(
         imports.get(domain, version) == version
         for function in model.functions.values()
@@ -132,7 +131,7 @@ def _infer(model: ir.Model, bounds: Bounds) -> None:
 
 
 def _without_contents(tensor: ir.TensorProtocol) -> ir.LazyTensor:
-    """A tensor with the same element type and shape that is written without contents."""
+    """Make a tensor with the same element type and shape that is serialized without contents."""
     shape = ir.Shape(tensor.shape.numpy())
     return ir.LazyTensor(lambda: _NO_CONTENTS, dtype=tensor.dtype, shape=shape, name=tensor.name)
 
@@ -142,7 +141,7 @@ def _is_large(tensor: ir.TensorProtocol | None) -> TypeGuard[ir.TensorProtocol]:
 
 
 def message_without_weights(model: ir.Model) -> onnx.ModelProto:
-    """The model's message without the contents of its large tensors, in nodes and in graphs."""
+    """Serialize a model without the contents of its large tensors, in nodes and in graphs."""
     weights = [
         (value, tensor)
         for graph in graphs_of(model.graph)
@@ -173,7 +172,7 @@ def message_without_weights(model: ir.Model) -> onnx.ModelProto:
 
 
 def with_constants_inside(model: onnx.ModelProto) -> onnx.ModelProto:
-    """Give sub-graphs the sizes and axes that they read from the main graph.
+    """Copy the small integer constants that sub-graphs read from the main graph into them, in place.
 
     onnx's inference does not find the contents of outer constants.
     """
@@ -222,9 +221,9 @@ def _shape(value_type: onnx.TypeProto) -> ir.Shape | None:
 
 
 def with_contents(model: ir.Model) -> ir.Model:
-    """The model with the tensors of its nodes and sub-graphs in memory, wherever they were read from.
+    """Load external tensors of nodes and sub-graphs into memory, in place.
 
-    External data of the graph itself is left to the writer of the model, because it may be large.
+    External data of the main graph is left to the writer of the model, because it may be large.
     """
     for graph in graphs_of(model.graph)[1:]:
         for value in graph.initializers.values():

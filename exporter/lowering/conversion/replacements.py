@@ -1,4 +1,4 @@
-"""The nodes that replace a node of a file: finds them, and gives them what the node says of itself."""
+"""Finds the nodes that replace a node of a file, and gives them its name and metadata."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import onnx_ir as ir
 
 
 def last_node(graph: ir.Graph) -> ir.Node | None:
-    """The last node of a graph; None if it has none."""
+    """Return the last node of a graph; None if it has none."""
     return graph[-1] if len(graph) else None
 
 
 def nodes_after(graph: ir.Graph, before: ir.Node | None) -> list[ir.Node]:
-    """The nodes of a graph after one of them, in order; all of them after None."""
+    """Return the nodes of a graph after `before`, in order; all nodes if it is None."""
     nodes = list(itertools.takewhile(lambda node: node is not before, reversed(graph)))
     return nodes[::-1]
 
@@ -22,7 +22,7 @@ def describe(nodes: list[ir.Node], node: ir.Node, used_names: set[str]) -> None:
     """Give the nodes that replace a node its metadata, and the last one its name.
 
     Args:
-        used_names: names that nodes have been given; a name is given once.
+        used_names: the names given so far; each name is given only once.
     """
     if nodes and node.name and node.name not in used_names:
         used_names.add(node.name)

@@ -1,4 +1,4 @@
-"""Handles nodes of a file that are not valid at the file's own opset: warns of them, or refuses the file."""
+"""Handles nodes that are not valid at the file's opset: warns about them, or refuses the file."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .size import is_describable, limits_of
 
 
 def warn_of_invalid(nodes: Sequence[InvalidNode]) -> None:
-    """Warn of nodes that are written as the file has them."""
+    """Warn about invalid nodes that are written unchanged."""
     if not nodes:
         return
     count = "1 node of the file is" if len(nodes) == 1 else f"{len(nodes)} nodes of the file are"
@@ -27,10 +27,10 @@ def warn_of_invalid(nodes: Sequence[InvalidNode]) -> None:
 
 
 def check_source(source: ir.Model, source_opset: int, opset: int, registry: Registry) -> list[InvalidNode]:
-    """The invalid nodes of a file that are written as they are, with a warning.
+    """Return the invalid nodes of a file that are written unchanged, and warn about them.
 
-    These are all that cannot be read at the file's own opset, and at others those whose operator ONNX has at
-    no opset, without those that have a symbolic function.
+    If the opset stays, these are all nodes that cannot be read. For another opset, they are the nodes whose
+    operator ONNX has at no opset. Nodes with a symbolic function are not among them.
 
     Raises:
         InvalidNodesError: the meaning of invalid nodes at another opset is not known.
@@ -41,7 +41,7 @@ def check_source(source: ir.Model, source_opset: int, opset: int, registry: Regi
             invalid.append(node)
         elif has_versions(node.operator):
             invalid.append(node)
-            # Such as a removed operator, which has the meaning of its last version.
+            # For example a removed operator, which has the meaning of its last version.
             if schema_of(node.operator, source_opset) is not None:
                 readable.add(node)
         elif registry.lookup(f"onnx::{node.operator}", "", opset) is None:
@@ -60,13 +60,13 @@ def check_source(source: ir.Model, source_opset: int, opset: int, registry: Regi
 
 
 def invalid_nodes_of_file(model: ir.Model, bounds: Bounds) -> list[InvalidNode]:
-    """The nodes of a file's model that are not valid; onnx's inference supplies undeclared ranks and types.
+    """Return the invalid nodes of a file's model; onnx's inference supplies undeclared ranks and types.
 
     A model that is too large to convert, or has too many nodes for its size, is checked with its declared
     ones alone, with a warning.
 
     Raises:
-        GraphError: its opset is not known, or it exceeds the bounds with its functions inlined.
+        GraphError: the opset is unknown, or the model exceeds the bounds after inlining.
     """
     if opset_of(model) is None:
         return invalid_nodes(model)

@@ -1,6 +1,6 @@
-"""Makes vectors of sizes, bounds and axes that a file stores as scalars.
+"""Converts scalars to vectors where an operator needs a vector of sizes, bounds or axes.
 
-ONNX's checker does not look at the rank of such an input, and onnxruntime takes numbers for some of them.
+ONNX's checker does not check the rank of such inputs, and onnxruntime accepts scalars for some of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ....registration.validity.ranks import VECTORS
 
 
 def with_vectors(g: GraphContext, op_type: str, inputs: Sequence[Value | None]) -> list[Value | None]:
-    """The inputs of an operator; a scalar in place of a vector becomes a vector of one element."""
+    """Return the inputs of an operator; a scalar that should be a vector becomes a vector of one element."""
     result = list(inputs)
     for position in VECTORS.get(op_type, ()):
         value = inputs[position] if position < len(inputs) else None

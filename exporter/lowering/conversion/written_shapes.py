@@ -1,7 +1,7 @@
-"""Checks with onnx's strict inference that the shapes of a converted model do not contradict each other.
+"""Checks by onnx's strict inference that the shapes of a converted model do not contradict each other.
 
-A node that is copied is as valid as it was in the file. There are two ways in which a valid file becomes an
-invalid one:
+A copied node is as valid as it was in the file. There are two ways in which a valid file becomes an invalid
+model:
 
 1. The operands of a node do not fit each other, which onnx does not see for its operator, but does for the
    nodes that replace it. They are checked once for each combination of attributes and shapes, unless emission
@@ -35,24 +35,23 @@ from .binding import type_message
 from .preparation import copy_of, message_without_weights, with_constants_inside
 
 _FEW = 64
-"""Constants with more elements are no sizes or axes."""
+"""Constants with more elements are not sizes or axes."""
 _NODE = re.compile(r"\(op_type:(\w+)(?:, node name: ([^)]*))?\)")
 _MARK = re.compile(
     r"\[\w+Error\] |Inference error\(s\): |Graph attribute inferencing failed: |\(op_type:[^)]*\): "
 )
 
 _PROPAGATION_OF_MATRIX = re.compile(r"Invalid rank for (Add|Sub|Mul) broadcasting")
-"""onnx propagates small matrices of integers as vectors, which then do not broadcast."""
+"""An error to ignore: onnx propagates small integer matrices as vectors, which do not broadcast."""
 
 
 class WrittenShapes:
     """Checks the shapes of one conversion.
 
-    A node that is emitted under the name of its operator has the demands that it had in the file, and those
-    of some other operators have been checked in full.
+    Not checked are nodes that are emitted as the same operator, and operators whose operands emission checks.
 
     Attributes:
-        have_grown: whether a shape is known, or has sizes, that the file does not tell.
+        have_grown: whether a shape or size is known that the file does not tell.
     """
 
     def __init__(self, model: ir.Model, opset: int, bounds: Bounds):
@@ -65,7 +64,7 @@ class WrittenShapes:
         self.have_grown = False
 
     def compare(self, stated: ir.Shape | None, inferred: ir.Shape | None) -> None:
-        """Record whether the shape of a result says more than the file does, or something else."""
+        """Record whether an inferred shape tells more than the file does, or contradicts it."""
         if self.have_grown or inferred is None or stated is inferred:
             return
         if stated is None or len(stated) != len(inferred):
@@ -75,11 +74,11 @@ class WrittenShapes:
         self.have_grown = any(isinstance(new, int) and old != new for old, new in pairs)
 
     def watch(self, node: ir.Node, nodes: Iterable[ir.Node]) -> None:
-        """Record which new nodes have sizes or axes that the file computes and that may become constant.
+        """Record new nodes with computed sizes or axes that may become constant.
 
         Args:
             node: the node of the file.
-            nodes: its copy or its replacement.
+            nodes: the copy of the node, or the nodes that replace it.
         """
         if self.have_grown:
             return
@@ -93,14 +92,14 @@ class WrittenShapes:
                 if vector is not None and not _is_constant(vector):
                     self._watched.append((new, position))
                 elif new.op_type == node.op_type and stated is not None and not _is_constant(stated):
-                    # It is constant now, or an attribute.
+                    # The input has become constant, or an attribute.
                     self.have_grown = True
 
     def check_replacement(self, node: ir.Node, nodes: Sequence[ir.Node], results: Sequence[object]) -> None:
         """Check the nodes that replace one node of the file.
 
         Raises:
-            UnsupportedError: they do not take its operands, and the file is valid.
+            UnsupportedError: the nodes do not accept the operands, although the file is valid.
         """
         self.watch(node, nodes)
         is_same = len(nodes) == 1 and nodes[0].op_type == node.op_type
@@ -119,10 +118,10 @@ class WrittenShapes:
 
     @contextlib.contextmanager
     def faults_of_file(self, source_opset: int) -> Iterator[None]:
-        """Refuse the file, not the opset, where no opset expresses a node whose shapes contradict each other.
+        """Turn an UnsupportedOperatorsError within the context into InvalidNodesError if the file is invalid.
 
         Raises:
-            InvalidNodesError: instead of an `UnsupportedOperatorsError`; it has the reason of onnx.
+            InvalidNodesError: no opset can express a node, and onnx finds contradicting shapes in the file.
         """
         try:
             yield
@@ -160,7 +159,7 @@ class WrittenShapes:
             raise InvalidNodesError(text, [self._located(model, reason)])
 
     def _reason(self, message: onnx.ModelProto, data_prop: bool = False) -> str | None:
-        """Why strict inference refuses a model; None if it does not."""
+        """Return why strict inference refuses a model; None if it does not."""
         try:
             infer_shapes(message, data_prop=data_prop, strict=True, bounds=self._bounds)
         except (InferenceError, ValueError) as error:
@@ -170,15 +169,15 @@ class WrittenShapes:
         return None
 
     def _is_file_valid(self, data_prop: bool = False) -> bool:
-        """Whether strict inference takes the file as it is."""
+        """Whether strict inference accepts the file's model."""
         if data_prop not in self._file_is_valid:
             message = with_constants_inside(message_without_weights(copy_of(self._model)))
             self._file_is_valid[data_prop] = self._reason(message, data_prop) is None
         return self._file_is_valid[data_prop]
 
     def _located(self, model: ir.Model, reason: str) -> InvalidNode:
-        """The node that a message of onnx names, and the value of the file that it computes."""
-        # The nodes around the node come first.
+        """Return the node that onnx's message names, with the value of the file that it computes."""
+        # onnx lists enclosing nodes first.
         *_, (op_type, name) = [("model", ""), *_NODE.findall(_first_line(reason))]
         clause = _clause(reason)
         nodes = (node for node in every_node(model.graph) if node.op_type == op_type)
@@ -192,7 +191,7 @@ class WrittenShapes:
         return InvalidNode(clause, node.name or "", own, op_type, node.metadata_props.get(MODULE, ""))
 
     def _value_of_file(self, node: ir.Node) -> str:
-        """The name of the first value of the file that depends on a node's results; empty if none does."""
+        """Return the name of the nearest value of the file that depends on a node's results; "" if none."""
         names = {
             name
             for graph in graphs_of(self._model.graph)
@@ -212,7 +211,7 @@ class WrittenShapes:
 
 
 def _with_node_names(message: onnx.ModelProto) -> onnx.ModelProto:
-    """A message whose nodes all have names, which the errors of onnx contain."""
+    """Name all nodes of a message, because onnx's errors contain the names."""
     for graph in with_subgraphs(message.graph):
         for node in graph.node:
             node.name = node.name or (node.output[0] if node.output else "")
@@ -235,7 +234,7 @@ def _is_settled(values: Iterable[Value]) -> bool:
 
 
 def _name(size: int | ir.SymbolicDim) -> int | str | None:
-    """A size or its name; None if it is not known. onnx's inference numbers sizes that it does not know."""
+    """Return a size or its name; None if unknown, or if the name is a number of onnx's inference (unk__1)."""
     if isinstance(size, int):
         return size
     name = size.value
@@ -260,7 +259,7 @@ def _is_checked(node: ir.Node) -> bool:
 
 
 def _signature(node: ir.Node, nodes: Sequence[ir.Node]) -> tuple[object, ...]:
-    """What the shapes in a replacement follow from."""
+    """Return a key of everything that decides the shapes in a replacement."""
     inputs: list[object] = []
     for value in node.inputs:
         if value is None:
@@ -275,7 +274,7 @@ def _signature(node: ir.Node, nodes: Sequence[ir.Node]) -> tuple[object, ...]:
 
 
 def _sizes_in(tensor: ir.TensorProtocol) -> bytes | None:
-    """The contents of a constant that may be sizes or axes."""
+    """Return the contents of a constant that may be sizes or axes; None for another."""
     is_small = tensor.dtype in (ir.DataType.INT32, ir.DataType.INT64) and tensor.size <= _FEW
     return tensor.tobytes() if is_small else None
 
@@ -293,7 +292,7 @@ def _comparable(attribute: ir.Attr) -> object:
 def _fragment(
     node: ir.Node, nodes: Sequence[ir.Node], results: Sequence[object], opset: int
 ) -> onnx.ModelProto | None:
-    """A model of some nodes, whose inputs are what they read; None if it has inputs of unknown types."""
+    """Make a model of some nodes, with the values that they read as inputs; None if a type is unknown."""
     message = onnx.ModelProto(ir_version=10, opset_import=[onnx.helper.make_opsetid("", opset)])
     graph = message.graph
     graph.name = "replacement"
@@ -319,7 +318,7 @@ def _fragment(
 
 
 def _read(nodes: Iterable[ir.Node], inside: set[Value]) -> dict[Value, None]:
-    """The values that nodes and the graphs inside them read of what is around them."""
+    """Return the values that nodes and their sub-graphs read from outside, in order."""
     read: dict[Value, None] = {}
     for node in nodes:
         for value in node.inputs:
@@ -334,10 +333,10 @@ def _read(nodes: Iterable[ir.Node], inside: set[Value]) -> dict[Value, None]:
 
 
 def _first_line(reason: str) -> str:
-    """The first of the errors in a message of onnx."""
+    """Return the first error in a message of onnx."""
     return reason.strip().partition("\n")[0]
 
 
 def _clause(reason: str) -> str:
-    """The first error in a message of onnx, without its marks."""
+    """Return the first error in a message of onnx, without its markers, at most 200 characters."""
     return _MARK.sub("", " ".join(_first_line(reason).split())).strip()[:200]

@@ -108,12 +108,16 @@ def _check(cache: Cache, cache_utils: ModuleType) -> None:
 
 
 def _states(layer: object, name: str) -> dict[int, object]:
-    """The states of one kind that a layer has, by their number."""
+    """Return the states in the attribute `name` of a layer that are set, by their number."""
     return {i: state for i, state in getattr(layer, name, {}).items() if state is not None}
 
 
 def _flatten_layers(cache: Cache, cache_utils: ModuleType) -> tuple[list[object], Context]:
-    """Flatten a cache with extra layers: lists of tensors, and the class, window and states of each layer."""
+    """Flatten a cache with extra layers.
+
+    Returns:
+        The lists of tensors, and the context: the lists' names, and each layer's class, window and states.
+    """
     extensions = zip((_LINEAR, _INDEXER), _extra_layers(cache_utils), strict=False)
     names = [*_ATTENTION]
     for state_names, layer_class in extensions:
@@ -146,7 +150,7 @@ def _flatten_layers(cache: Cache, cache_utils: ModuleType) -> tuple[list[object]
 
 
 def _layers(cache_utils: ModuleType, children: dict[str, Any], layout: Any) -> Iterator[Layer]:
-    """The layers of a cache. Their states are copies, because a model writes to them and returns them."""
+    """Yield a cache's layers. Their states are copies, because a model writes to them and returns them."""
     tensors = {name: iter(children.get(name, ())) for name in (*_ATTENTION, *_LINEAR, *_INDEXER)}
     linear = cache_utils.LinearAttentionCacheLayerMixin
     for name, window, (has_keys, *linear_contents), *indexer in layout:
@@ -180,7 +184,7 @@ def _layers(cache_utils: ModuleType, children: dict[str, Any], layout: Any) -> I
 
 
 def _restore_indexer(layer: Layer, tensors: dict[str, Any]) -> None:
-    """Give a layer the keys and positions of its indexer."""
+    """Set the keys and positions of a layer's indexer."""
     keys = tensors.get("indexer_keys")
     if keys is not None and hasattr(keys, "dtype"):
         layer.update_indexer(keys)

@@ -14,7 +14,7 @@ from . import pytree
 
 
 def register_as_exporters_do(register: Callable[[], None]) -> None:
-    """Register caches, in the place of other registrations of the same classes.
+    """Register caches as transformers' exporters do; replaces other registrations of the same classes.
 
     Args:
         register: registers all caches that are not registered yet, by `transformers.exporters`.

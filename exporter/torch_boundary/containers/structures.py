@@ -15,7 +15,7 @@ from .caches import register_caches
 
 
 def _child_names(specification: pytree.TreeSpec) -> list[str]:
-    """Names of a tree node's children: keys, fields, or positions."""
+    """Return the names of a tree node's children: keys, fields, or positions."""
     count = specification.num_children
     node_type, context = specification.type, specification.context
     if (
@@ -52,10 +52,10 @@ def _paths(specification: pytree.TreeSpec, prefix: tuple[str, ...]) -> Iterator[
 
 
 def leaf_names(specification: pytree.TreeSpec, stem: str) -> list[str]:
-    """A unique name for each leaf of a result's structure.
+    """Return a unique name for each leaf of a result's structure.
 
-    The path of keys and positions, joined by underscores. A single leaf is named `stem`, and a path that
-    begins with a position is prefixed with it.
+    A name is the path of keys and positions, joined by underscores. A path that begins with a position gets
+    `stem` as a prefix, and a result without containers is named `stem`.
     """
     names: list[str] = []
     for path in _paths(specification, ()):
@@ -69,7 +69,7 @@ def leaf_names(specification: pytree.TreeSpec, stem: str) -> list[str]:
 
 
 def register_structures(*trees: object) -> None:
-    """Register containers with pytree that torch.export would refuse: dataclasses, caches of transformers.
+    """Register dataclasses and the caches of transformers with pytree, which torch.export would else refuse.
 
     torch.export accepts a container only if pytree can flatten it. A dataclass is flattened by its fields.
     """

@@ -25,7 +25,7 @@ def is_decomposable(operator: OpOverload) -> bool:
 
 
 def apply(operator: OpOverload, call: Mapping[str, object]) -> object:
-    """Call an operator with arguments by name; a composite one through its decomposing kernel."""
+    """Call an operator with arguments by name; a composite operator without a table entry is decomposed."""
     positional, named = bind_arguments(operator, call)
     if operator._can_decompose() and operator not in table():
         return operator.decompose(*positional, **named)

@@ -18,9 +18,9 @@ from .. import probe
 
 _NESTING: dict[object, int] = {_vmap_increment_nesting: 1, _vmap_decrement_nesting: -1}
 add_batch: Callable[[torch.Tensor, int, int], torch.Tensor] = _add_batch_dim
-"""Makes a tensor one of single samples: takes the tensor, the dimension of the samples, and the level."""
+"""Hides the batch dimension of a tensor from `vmap`: takes the tensor, that dimension, and the level."""
 remove_batch: Callable[[torch.Tensor, int, int, int], torch.Tensor] = _remove_batch_dim
-"""The tensor of all samples: takes a tensor, its level, the size of the batch, and the new dimension."""
+"""Undoes `add_batch`: takes a tensor, its level, the size of the batch, and where to put that dimension."""
 
 
 def vmap_nesting(target: object) -> int:
@@ -37,7 +37,7 @@ def is_transform(target: object) -> bool:
 
 
 def has_no_result(target: object) -> bool:
-    """Whether a function only prepares torch for what follows."""
+    """Whether a function only loads torch's decompositions, so that its call can be removed."""
     return target is lazy_load_decompositions
 
 

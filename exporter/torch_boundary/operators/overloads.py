@@ -15,7 +15,7 @@ from torch._ops import OpOverload as OpOverload
 from ....registration import Device, Layout, MemoryFormat
 
 MEMORY_REPLACING = frozenset({"aten::set_", "aten::resize_", "aten::resize_as_"})
-"""Operators that give their first argument other memory."""
+"""Operators that replace the memory of their first argument."""
 _ALIAS_SET = re.compile(r"\((\w+)!?(?: -> [^()]*)?\)")
 """An alias set in the text of a schema: `(a!)`, `(a)`, `(a -> *)`."""
 
@@ -30,7 +30,7 @@ Run = Callable[[OpOverload, Args, Kwargs], Any]
 
 
 def kernel_run(operator: OpOverload, args: Args, kwargs: Kwargs) -> Any:
-    """Call an operator by torch's own kernel."""
+    """Call an operator, which runs torch's kernel."""
     return operator(*args, **kwargs)
 
 
@@ -52,13 +52,13 @@ def written_arguments(schema: torch.FunctionSchema) -> list[str]:
 
 
 def returned_arguments(schema: torch.FunctionSchema) -> list[str | None]:
-    """For each result of an operator, the written argument that it is: `Tensor(a!) x` for `-> Tensor(a!)`."""
+    """For each result, the name of the written argument that it is: x in `(Tensor(a!) x) -> Tensor(a!)`."""
     pairs = zip(shared_arguments(schema), schema.returns, strict=True)
     return [name if _is_written(item) else None for name, item in pairs]
 
 
 def shared_arguments(schema: torch.FunctionSchema) -> list[str | None]:
-    """For each result of an operator, the argument with which it shares memory, as `Tensor(a) x`."""
+    """For each result, the name of the argument whose memory it shares, as `Tensor(a) x`; None if none."""
     formals, returns = schema.arguments, schema.returns
     aliases = [item.alias_info for item in (*formals, *returns)]
     # The alias set of a list belongs to its elements, and torch's objects do not give it.
@@ -94,7 +94,7 @@ def _promoted_dtypes(tensors: Sequence[torch.Tensor]) -> tuple[torch.dtype, torc
 
 
 def torch_argument(item: object) -> object:
-    """Convert a constant argument from its form on source nodes to torch's. Everything is on the CPU."""
+    """Convert a constant argument of a source node to torch's type. Every device becomes the CPU."""
     if isinstance(item, DataType):
         return tensor_adapters.to_torch_dtype(item)
     # Fake tensors of source values are on the CPU, whatever device the model was on.
@@ -118,7 +118,7 @@ def bind_arguments(
 
 
 def by_name(operator: OpOverload, run: Run = kernel_run) -> Function:
-    """The operator over arguments by name, as source nodes keep them.
+    """Wrap an operator so that it takes all arguments by name, as source nodes keep them.
 
     Args:
         run: calls the operator.

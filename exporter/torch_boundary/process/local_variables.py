@@ -1,4 +1,4 @@
-"""Assigns to a local variable of a function that runs, as a debugger does."""
+"""Assigns to a local variable of a running function, as a debugger does."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def close_vmaps() -> Iterator[None]:
 
 @contextlib.contextmanager
 def without_backends() -> Iterator[None]:
-    """Within the context, composite operators consist of those that do not depend on a library's kernels."""
+    """Disable oneDNN, NNPACK and cuDNN within the context, so that no operator decomposes into theirs."""
     backends = (torch.backends.mkldnn, torch.backends.nnpack, torch.backends.cudnn)
     enabled = [backend.set_flags(False) for backend in backends]
     try:
@@ -100,13 +100,13 @@ def torch_loggers() -> list[logging.Logger]:
 
 
 def set_levels(levels: Iterable[tuple[logging.Logger, int]]) -> None:
-    """Set the levels of loggers, with one call of `setLevel`, which visits every logger of the process."""
-    # Each call of `setLevel` takes time for every logger of the process.
+    """Set the levels of loggers with a single call of `setLevel`, which clears the caches of all loggers."""
+    # Each call of `setLevel` visits every logger of the process, so the levels are set directly.
     changed = [(logger, level) for logger, level in levels if logger.level != level]
     for logger, level in changed:
         logger.level = level
     if changed:
-        # Only `setLevel` clears the level caches, of all loggers at once.
+        # The one call clears the level caches of all loggers.
         logger.setLevel(level)
 
 
@@ -117,7 +117,7 @@ def has_compiled_code() -> bool:
 
 
 def _random_generators() -> Restore:
-    """The random generators of Python, numpy and torch; those of a device only if it is in use."""
+    """Save the random generators of Python, numpy and torch; those of a device only if it is in use."""
     python_state, numpy_state, torch_state = random.getstate(), np.random.get_state(), torch.get_rng_state()
     cuda_states = torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else None
     mps_state = torch.mps.get_rng_state() if torch.backends.mps.is_available() else None
@@ -144,7 +144,7 @@ def _autocast(device_type: str) -> Iterator[_Setting]:
 
 
 def _working_directory() -> str | None:
-    """The working directory; None where it was removed."""
+    """Return the working directory; None if it was removed."""
     try:
         return os.getcwd()
     except OSError:
@@ -209,7 +209,7 @@ def _environment() -> Restore:
 
 
 def _logging() -> Restore:
-    """Levels, handlers and filters of the root logger and of torch's loggers."""
+    """Save the levels, handlers and filters of the root logger and of torch's loggers."""
     logger_states = [
         (logger, logger.level, list(logger.handlers), list(logger.filters), logger.propagate, logger.disabled)
         for logger in (logging.root, *torch_loggers())

@@ -19,9 +19,9 @@ TRACER = "torch.export._trace"
 
 @contextlib.contextmanager
 def quiet() -> Iterator[None]:
-    """Suppress torch's logs and warnings, and the graphs that it prints of failed captures.
+    """Suppress torch's logs and warnings, and the graphs that torch prints when a capture fails.
 
-    Errors carry what the user needs. Other loggers and the model's own output are not suppressed.
+    Errors are not suppressed, nor are other loggers and the model's output.
     """
     with suppress_logs(), ignore_warnings():
         yield
@@ -37,7 +37,7 @@ def ignore_warnings() -> Iterator[None]:
 
 @contextlib.contextmanager
 def suppress_logs() -> Iterator[None]:
-    """Suppress torch's logs, and the graphs that it prints of failed captures."""
+    """Suppress torch's logs, and the graphs that torch prints when a capture fails."""
     # A logger without a level inherits that of `torch`, so only these need a level.
     levels = [
         (logger, logger.level)
@@ -62,4 +62,4 @@ def suppress_logs() -> Iterator[None]:
 
 
 def _print_nothing(*values: object, **options: object) -> None:
-    """Stands in for `print`."""
+    """Replace `print`: take its arguments and print nothing."""

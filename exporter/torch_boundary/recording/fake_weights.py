@@ -19,10 +19,10 @@ def replace_weights(
     """Replace every parameter and buffer of a model by a fake tensor; the caller restores the model.
 
     Args:
-        device: the device of all fake tensors; None is each tensor's own.
+        device: the device of all fake tensors; None keeps the device of each tensor.
 
     Returns:
-        The fake tensors by name; one tensor under several names is one fake tensor.
+        The fake tensors by name; a tensor with several names has one fake tensor.
     """
     named = {**tree.parameters, **tree.buffers}
     # A capture has function modes active, which would handle each read of a tensor's attribute.
@@ -40,13 +40,13 @@ def replace_weights(
 def replaced_state(
     tree: ModuleTree, fakes: Mapping[str, torch.Tensor], assigned: Container[int]
 ) -> list[str]:
-    """The names of parameters and buffers that the model has replaced, without writing to them.
+    """Return the names of parameters and buffers that the model replaced by other tensors.
 
     A buffer that is None before the call counts too: there is no tensor to write to.
 
     Args:
-        fakes: what `replace_weights` returned. The buffers of submodules may be other tensors now.
-        assigned: the identities of tensors to whose `data` the model has assigned.
+        fakes: the fake tensors that `replace_weights` returned, by name.
+        assigned: the `id` of each tensor to whose `data` the model assigned.
     """
     reassigned = {
         name
@@ -58,10 +58,10 @@ def replaced_state(
 
 
 class FakeCopies:
-    """Makes fake tensors from meta tensors. The result equals that of `FakeTensor`, in a fifth of the time.
+    """Makes the same fake tensors from meta tensors as `FakeTensor` does, in a fifth of the time.
 
-    torch sets some twenty attributes of each new fake tensor, one by one. Those of all new fake tensors of a
-    mode and a device are equal.
+    torch sets some twenty attributes of each new fake tensor, one by one. They are equal for all new fake
+    tensors of a mode and a device, so they are copied from the first one.
 
     Args:
         mode: the mode of the fake tensors, in which reading their memory is an error.
@@ -74,7 +74,7 @@ class FakeCopies:
     def __call__(
         self, meta: torch.Tensor, device: torch.device, *, requires_grad: bool = False
     ) -> FakeTensor:
-        """A fake tensor with the sizes, strides and storage of a meta tensor."""
+        """Make a fake tensor with the sizes, strides and storage of a meta tensor."""
         attributes = self._attributes.get(device)
         if attributes is None:
             attributes = dict(vars(FakeTensor(self._mode, meta, device)))
@@ -88,14 +88,14 @@ class FakeCopies:
 
 
 class FakeWeights:
-    """Makes one fake tensor for each tensor.
+    """Makes fake tensors of weights; repeated calls with one tensor return the same fake tensor.
 
-    A tensor that is all of its storage needs only a meta tensor, which takes a fraction of the time that
-    torch takes to keep track of shared storages.
+    A tensor that fills its storage needs only a new meta tensor. torch's conversion, which keeps track of
+    shared storages, takes several times as long.
 
     Args:
-        tensors: all that will be replaced.
-        device: the device of all fake tensors; None is each tensor's own.
+        tensors: all tensors that will be replaced, to find those that share a storage.
+        device: the device of all fake tensors; None keeps the device of each tensor.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class FakeWeights:
         )
 
     def __call__(self, tensor: Any) -> Any:
-        """The fake tensor of a tensor; a fake tensor that was made here is returned as it is."""
+        """Return the fake tensor of a tensor; return a fake tensor that was made here unchanged."""
         if id(tensor) in self._replaced:
             return tensor
         fake = self._fakes.get(id(tensor))
@@ -154,10 +154,10 @@ class FakeWeights:
 
 
 class AssignedBuffers:
-    """The buffers of a model itself that are replaced within `record_assignments`, as torch.export sees them.
+    """Records the buffers of the root module that the model replaces, as torch.export sees them.
 
     Attributes:
-        values: the last value of each, in the order of the first assignments.
+        values: the last tensor assigned to each buffer, in the order of the first assignments.
     """
 
     def __init__(self, model: torch.nn.Module):
@@ -169,7 +169,7 @@ class AssignedBuffers:
         """Record the assignments within the context."""
 
         def note(module: torch.nn.Module, name: str, value: torch.Tensor) -> None:
-            # A module reached by several paths is called by stand-ins, which share its buffers.
+            # A module with several paths is called through stand-in modules, which share its buffers.
             if module._buffers is self._model._buffers:
                 self.values[name] = value
 

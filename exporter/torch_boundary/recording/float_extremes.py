@@ -15,10 +15,10 @@ from ..process.process_state import replace_attribute
 
 @contextlib.contextmanager
 def keep_extremes() -> Iterator[None]:
-    """Replace `min` and `max` within the context, which includes torch.export's replacement."""
+    """Replace `min` and `max` within the context, on top of torch.export's own replacement."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(non_strict_utils._override_builtin_ops())
-        # After torch's own replacement, which these call for integers.
+        # Entered after torch's replacement, because these call torch's for integers.
         for name, symbolic in (("min", torch.sym_min), ("max", torch.sym_max)):
             original = getattr(builtins, name)
             stack.enter_context(

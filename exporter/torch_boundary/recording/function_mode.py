@@ -26,11 +26,11 @@ from .gradients import OF_GRADIENTS, Differentiates, check_function
 
 _ATEN = torch.ops.aten
 _UNRECORDED = frozenset({data_attribute.READ, torch.Tensor.numpy, torch.Tensor.__array__})
-"""Functions that read a tensor without an operator that a recording could see."""
+"""Functions that read a tensor without running an operator, so a recording would miss them."""
 _NUMBERS = frozenset({torch.Tensor.__int__, torch.Tensor.__index__, torch.Tensor.__float__})
-"""Functions that must return a Python number, which no symbol can be."""
+"""Functions that must return a Python number; a symbol is not accepted."""
 _OF_TENSORS = (types.MethodWrapperType, types.MethodDescriptorType)
-"""The types of a tensor's attributes and methods, but not of those with symbols, such as `__getitem__`."""
+"""The types of a tensor's attributes and methods, except those that take symbols, such as `__getitem__`."""
 _OF_ORDER = frozenset({torch.Tensor.contiguous, torch.Tensor.is_contiguous})
 _KERNELS = (types.BuiltinFunctionType, types.BuiltinMethodType)
 _CHANGED = proxy_tensor._side_effectful_need_to_be_preserved_pre_dispatch  # type: ignore[attr-defined]
@@ -51,16 +51,16 @@ Redirect = Callable[[Function, Args, Kwargs], Function]
 
 @runtime_checkable
 class DynamicNumbers(Protocol):
-    """Numbers whose count depends on dynamic sizes."""
+    """A list of numbers whose length depends on dynamic sizes."""
 
     def make_tensor(self) -> torch.Tensor:
-        """The tensor of the numbers."""
+        """Return a tensor of the numbers."""
 
 
 def is_unchanged(func: object) -> bool:
-    """Whether torch's modes call a function as it is, whatever its arguments.
+    """Whether torch's modes call a function unchanged, whatever its arguments.
 
-    To find this out for each call, they search lists of functions, which takes longer than most calls.
+    The modes search lists of functions at each call, which takes longer than most calls.
     """
     # Their kernels read values or fix sizes, see `_recordable`.
     if func in _REPLACED:
@@ -75,8 +75,8 @@ def is_unchanged(func: object) -> bool:
 class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchTorchFunctionMode):
     """Combines the two function modes of torch.export, and adds what a recording needs.
 
-    Raises `Differentiates` where a model computes gradients that the recording does not show, and
-    `OtherGradients` where no recording does.
+    Raises `Differentiates` if a model computes gradients that this recording does not show, and
+    `OtherGradients` if it computes gradients that no recording can show.
 
     Each mode takes time for each call of a function, and for each attribute of a tensor that a model reads.
     torch takes this mode off while TorchDynamo traces, because it is one that records before dispatch.
@@ -85,13 +85,14 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         tracer: torch's tracer.
         redirect: takes a call, and returns the function to call instead, or the same one.
         elements_of: finds the elements of a fake tensor that a model converts to an array; None to refuse it.
-        assign: lets a tensor be a value that a model assigns to its `data`.
+        assign: takes a tensor and the value that a model assigns to its `data`; makes the assignment.
         differentiates: whether the recording shows the operators of gradients.
 
     Attributes:
         needs_number: whether a tensor is being converted to a number of Python's.
         replaced_calls: for each call of a function that may fix a size, the one called instead, or None.
-        slices_of: what one of `_OF_SLICES` gives of a tensor along an axis of dynamic size; None for others.
+        slices_of: takes a function of `_OF_SLICES` and its arguments; returns its result for a tensor whose
+            sliced axis has a dynamic size, None for other tensors.
     """
 
     def __init__(
@@ -114,7 +115,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         self.slices_of: Callable[..., Any] = lambda *args, **kwargs: None
 
     def _override(self, func: Any, args: Args, kwargs: Kwargs) -> Call:
-        """The function to call, and its arguments; torch's mode calls it."""
+        """Return the function to call, and its arguments; torch's mode then makes the call."""
         if func in _UNRECORDED and isinstance(args[0], FakeTensor):
             return self._replace_unrecorded(func, args, kwargs)
         if func in _OF_SLICES:
@@ -162,14 +163,14 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
         return PreDispatchTorchFunctionMode.__torch_function__, (self, func, (), args, kwargs), {}
 
     def _run_within(self, func: Function, args: Args, kwargs: Kwargs) -> object:
-        """Call a function whose own calls come to this mode, which is off while it handles one."""
+        """Call a function with this mode on, so that it sees the inner calls; `_override` runs without it."""
         with self:
             return func(*args, **kwargs)
 
     def _convert_to_number(
         self, func: Callable[[torch.Tensor], int | float], tensor: torch.Tensor
     ) -> int | float:
-        """Convert a tensor to a number of Python's."""
+        """Convert a tensor to a Python number by `func`, for example `Tensor.__int__`."""
         self.needs_number = True
         try:
             return func(tensor)
@@ -190,7 +191,7 @@ class FunctionMode(non_strict_utils._NonStrictTorchFunctionHandler, PreDispatchT
 
 
 def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
-    """A replacement for a function that would read values or fix sizes; other functions as they are."""
+    """Return a replacement for a function that would read values or fix sizes; else the function itself."""
     if func in _FROM_DATA and args and isinstance(args[0], DynamicNumbers):
         return _tensor_of_numbers
     if func in _BY_INDEX and _has_numbers(args[1]):
@@ -225,7 +226,7 @@ def _tensor_of_numbers(
 
 
 def _has_sizes(data: object) -> bool:
-    """Whether data is a size, or nested lists of sizes or of scalars, which `torch.as_tensor` would read."""
+    """Whether data holds sizes or tensors of one element, whose values `torch.as_tensor` would read."""
     if not isinstance(data, (list, tuple, *_SIZES)):
         return False
     return _holds_scalars(data) or any(isinstance(item, _SIZES) for item in pytree.tree_leaves(data))
@@ -234,12 +235,12 @@ def _has_sizes(data: object) -> bool:
 def _tensor_of_sizes(
     data: object, dtype: torch.dtype | None = None, device: torch.device | str | None = None
 ) -> object:
-    """`torch.as_tensor` of sizes, as torch.export records `torch.tensor` of one."""
+    """Replace `torch.as_tensor` of sizes by the operators that torch.export records for `torch.tensor`."""
     return _refs.tensor(data, dtype=dtype, device=device)
 
 
 def _has_numbers(index: object) -> bool:
-    """Whether an index has a list of as many numbers as a dynamic size."""
+    """Whether an index contains a list whose length depends on a dynamic size."""
     parts = index if type(index) is tuple else (index,)
     # The protocol's own check is slow, and most calls index with these.
     return any(
@@ -250,14 +251,14 @@ def _has_numbers(index: object) -> bool:
 
 
 def _by_numbers(func: Function, tensor: torch.Tensor, index: object, *value: object) -> object:
-    """Index with a list of as many numbers as a dynamic size."""
+    """Index with a list whose length depends on a dynamic size, converted to a tensor."""
     parts = index if isinstance(index, tuple) else (index,)
     indices = tuple(part.make_tensor() if isinstance(part, DynamicNumbers) else part for part in parts)
     return func(tensor, indices, *value)
 
 
 def _by_condition(func: Function, tensor: torch.Tensor, condition: torch.Tensor, *value: object) -> object:
-    """Index with a single truth value, which PyTorch would read: all of a tensor, or nothing of it."""
+    """Index with a mask of rank 0, which PyTorch would read: it selects the whole tensor or nothing."""
     return func(tensor.unsqueeze(0), condition.unsqueeze(0), *value)
 
 
@@ -268,26 +269,26 @@ def _by_default_generator(func: Function, *args: object, generator: None, **kwar
 
 
 def _equal(input: torch.Tensor, other: torch.Tensor) -> object:
-    """`torch.equal` by operators; its result depends on values unless the sizes differ."""
+    """Compute `torch.equal` by operators; the result depends on values unless the sizes differ."""
     return input.shape == other.shape and (input == other).all().item()
 
 
 def _narrow(input: torch.Tensor, dim: int, start: object, length: object) -> torch.Tensor:
-    """`torch.narrow`; a start or length that is a tensor is read, as PyTorch does unseen."""
+    """`torch.narrow`, with a recorded `item` for a start or length that is a tensor."""
     first, count = (item.item() if isinstance(item, torch.Tensor) else item for item in (start, length))
     result: torch.Tensor = torch.ops.aten.narrow(input, dim, first, count)
     return result
 
 
 def _einsum(*args: object) -> torch.Tensor:
-    """`torch.einsum`, from left to right for dynamic sizes: opt_einsum, where installed, would fix them."""
+    """`torch.einsum`, from left to right for dynamic sizes, which opt_einsum, if installed, would fix."""
     is_dynamic = any(isinstance(item, FakeTensor) and item._has_symbolic_sizes_strides for item in args)
     with einsum_paths.flags(enabled=False) if is_dynamic else contextlib.nullcontext():
         return torch.functional.einsum(*args)
 
 
 def _holds_scalars(data: object) -> bool:
-    """Whether nested lists hold tensors of one element, whose values `torch.tensor` would read."""
+    """Whether data is a list whose tensors have one element each, which `torch.tensor` would read."""
     if not isinstance(data, (list, tuple)):
         return False
     tensors = [item for item in pytree.tree_leaves(data) if isinstance(item, FakeTensor)]

@@ -35,7 +35,7 @@ class OtherGradients(CaptureError):
 
 @contextlib.contextmanager
 def enable_gradients() -> Iterator[None]:
-    """Autograd, with ATen's own recurrent layers, and attention whose operators have gradients themselves."""
+    """Enable autograd, ATen's recurrent layers instead of oneDNN's, and attention by matrix products."""
     with (
         torch.enable_grad(),
         # oneDNN's recurrent layers have a backward of their own, which ONNX has no operator for.
@@ -46,7 +46,7 @@ def enable_gradients() -> Iterator[None]:
 
 
 def hides_operators(func: OpOverload, args: Sequence[object], kwargs: Kwargs | None) -> bool:
-    """Whether autograd would keep results of operators that this one runs, and that no recording sees."""
+    """Whether autograd may save results of the operators inside this one, which a recording would miss."""
     if not (torch.is_grad_enabled() and _is_composite(func)):
         return False
     leaves = pytree.tree_leaves((args, kwargs or {}))
@@ -86,7 +86,7 @@ def _refusal(method: str) -> str:
 
 
 def parts_of(func: OpOverload) -> Callable[..., object]:
-    """A function that runs the operators of a composite one, so that a recording sees their gradients."""
+    """Return a function that runs a composite operator's parts, so that a recording sees their gradients."""
     return _PARTS.get(func, func.decompose)
 
 
@@ -98,9 +98,9 @@ def _distances(
 
 
 def _triangular(matrix: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The diagonal of the upper triangular factor, and the sign of the permutation of rows."""
+    """Return the diagonal of the upper triangular factor, and the sign (1 or -1) of the row permutation."""
     factors, pivots = torch.linalg.lu_factor(matrix)
-    # LAPACK's pivots count from 1; each that is not its own row exchanges two rows.
+    # LAPACK's pivots count from 1; a pivot that differs from its row number exchanges two rows.
     rows = torch.arange(1, matrix.shape[-1] + 1, dtype=pivots.dtype)
     return factors.diagonal(dim1=-2, dim2=-1), 1 - 2 * ((pivots != rows).sum(-1) % 2).to(matrix.dtype)
 
@@ -133,11 +133,11 @@ _PARTS: dict[OpOverload, Callable[..., object]] = {
 
 @dataclasses.dataclass(eq=False)
 class InnerCall:
-    """A call of an operator within another one, whose result autograd may keep.
+    """A call of an operator within another operator, whose result autograd may save.
 
     Attributes:
         result: the tensor that it returned.
-        args: the arguments; a tensor is its node, or the inner call that returned it.
+        args: the arguments, (positional, by name); each tensor is replaced by its node or its `InnerCall`.
         before: the node of the outer operator.
     """
 
@@ -150,7 +150,7 @@ class InnerCall:
 class SavedResults(TorchDispatchMode):
     """Results that autograd may save for a backward: of operators, and of the operators that run within them.
 
-    Autograd returns a result as another tensor. Before an operator in place it copies the tensor.
+    Autograd hands a saved result back as another tensor object with the same memory.
 
     Args:
         node_of: finds the node of a tensor.
@@ -179,7 +179,7 @@ class SavedResults(TorchDispatchMode):
         return self._inner.get(id(tensor), tensor) if node is None else node
 
     def finish(self, node: torch.fx.Node) -> None:
-        """Set the node of the outer operator that has just run."""
+        """Set the outer node of the inner calls that were recorded since the last `finish`."""
         for call in self._last:
             call.before = node
         self._last.clear()
@@ -189,11 +189,11 @@ class SavedResults(TorchDispatchMode):
         self._by_storage.setdefault(storage_of(tensor), []).append((tensor, node))
 
     def inner_call(self, tensor: torch.Tensor) -> InnerCall | None:
-        """The inner call that returned a tensor."""
+        """Return the inner call whose result is this tensor object; None if there is none."""
         return self._inner.get(id(tensor))
 
     def node_of(self, tensor: torch.Tensor) -> torch.fx.Node | None:
-        """The node of the result with the memory and the layout of a tensor."""
+        """Return the node of the kept result with a tensor's memory, element type and layout, or None."""
         for result, node in self._by_storage.get(storage_of(tensor), ()):
             if (
                 result.dtype == tensor.dtype

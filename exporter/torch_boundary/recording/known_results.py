@@ -1,7 +1,7 @@
-"""Element types, sizes and strides of results, kept for the next call of an operator with like arguments.
+"""Caches the element types, sizes and strides of results for later calls with equal argument layouts.
 
-A fake tensor runs a composite operator such as `linear` as all its parts. Most calls of a model repeat an
-earlier one, in another layer.
+On fake tensors a composite operator such as `linear` runs all its parts, which is slow. Most calls of a
+model repeat an earlier one, in another layer.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from .layouts.layout import LAYOUT, forget_layout, holds_with_guard, layout_of
 
 Key = tuple[object, ...]
 _Results = tuple[type | None, Sequence[TensorLayout | int]]
-"""What an operator returns: the class of the container, None for a single tensor; and for each tensor its
-layout, or the position of the argument that is returned."""
+"""The results of an operator: the class of their container (None for a single tensor), and for each tensor
+its layout, or the position of the argument that is returned."""
 
 _inside_recordings: dict[Key, _Results | None] = {}
 """The results of operators on tensors with fixed sizes; None for calls that must run. They depend on the key
-alone, so they hold in each recording of the process, as torch's own cache of fake tensors does."""
+alone, so all recordings of the process share them, as they share torch's own cache of fake tensors."""
 _outside_recordings: dict[Key, _Results | None] = {}
-"""The results outside of recordings, where dropout in evaluation mode returns its argument, not a copy."""
+"""The same outside of recordings; apart, because there dropout in evaluation mode returns its argument."""
 _MOST_RESULTS = 5_000
 """The largest number of cached results; a full cache is emptied."""
 
 
 class KnownResults:
-    """The results of operators of ATen that write to nothing but the tensor that they return.
+    """Runs operators, and caches the results of ATen's operators that write at most to their result.
 
     Args:
         mode: the mode of the fake tensors.
@@ -55,7 +55,7 @@ class KnownResults:
         self._examples: dict[TensorLayout, tuple[torch.Tensor, Size]] = {}
 
     def run(self, func: OpOverload, args: Args, kwargs: Kwargs | None) -> Any:
-        """Call an operator, or make tensors like the results of an earlier call with like arguments."""
+        """Return the results of an operator: new fake tensors if the cache knows them, else by calling it."""
         name, writes = _rules(func)
         call_key = None if writes is None else _key(name, args, kwargs)
         if call_key is None:
@@ -76,7 +76,7 @@ class KnownResults:
         if layout is not None and (not is_symbolic or self._has_room((None, [layout]), args)):
             cache[key] = results = None, [layout]
             return self._make_results(results, args, writes)
-        # In-place operators that change the layout of their argument must not be cached.
+        # In-place operators that change the layout or memory of their argument must not be cached.
         before = _state(args[0]) if writes else None
         result = func(*args, **kwargs) if kwargs else func(*args)
         is_cacheable = not writes or (result is args[0] and _state(result) == before)
@@ -89,10 +89,10 @@ class KnownResults:
     def make_created(
         self, func: OpOverload, args: Args, kwargs: Kwargs | None
     ) -> tuple[torch.Tensor, torch.Tensor] | None:
-        """Two tensors in one memory, like the result of an earlier call of a function that creates a tensor.
+        """Make two tensors that share memory, with the layout of an earlier result of a creating function.
 
-        Such a function returns a copy of a tensor to which something else refers, so a recording keeps the
-        other one. None if there is no earlier call with like arguments.
+        A recording returns one to the model and keeps the other, as torch does for functions such as `zeros`.
+        None if neither an earlier call nor a rule tells the layout.
         """
         name, writes = _rules(func)
         call_key = _key(name, args, kwargs) if writes is False else None
@@ -125,7 +125,7 @@ class KnownResults:
             )
 
     def _has_room(self, results: _Results, args: Args) -> bool:
-        """Whether views fit into the storage of the first argument for all sizes.
+        """Whether the cached views fit into the storage of the first argument for all sizes.
 
         Otherwise, as for an input that is a view of a larger tensor, making one would add a guard.
         """
@@ -154,11 +154,11 @@ class KnownResults:
             return container_class([self._result(item, args) for item in items])
 
     def _result(self, item: TensorLayout | int, args: Args) -> torch.Tensor:
-        """An argument, or a new fake tensor."""
+        """Return the argument at a position, or a new fake tensor with a layout."""
         return args[item] if isinstance(item, int) else self._tensor(item, args)
 
     def _tensor(self, layout: TensorLayout, args: Args) -> torch.Tensor:
-        """A fake tensor with a layout."""
+        """Make a fake tensor with a layout, and attach the layout to it."""
         memory = self._memory(layout, args)
         fake = self._fake(memory, layout.device)
         attributes = vars(fake)
@@ -167,7 +167,7 @@ class KnownResults:
         return fake
 
     def _memory(self, layout: TensorLayout, args: Args) -> torch.Tensor:
-        """A meta tensor with a layout."""
+        """Make a meta tensor with a layout: a view of the first argument if it has an offset."""
         if layout.offset is None:
             return self._new(layout)
         storage = args[0].untyped_storage()
@@ -184,7 +184,7 @@ class KnownResults:
         return result
 
     def _new(self, layout: TensorLayout) -> torch.Tensor:
-        """A meta tensor with a storage of its own."""
+        """Make a meta tensor with a new storage."""
         if not layout.is_symbolic:
             return torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device=_META)
         example = self._examples.get(layout)
@@ -204,7 +204,7 @@ class KnownResults:
 
 _META = torch.device("meta")
 _MEMORY = "opsetta_memory"
-"""The name of an attribute of fake tensors. It holds a meta tensor that has the same storage."""
+"""The attribute of fake tensors that holds a meta tensor with the same storage."""
 _PYTHON = (
     DispatchKeySet(DispatchKey.Python).add(DispatchKey.PythonTLSSnapshot).add(DispatchKey.PythonDispatcher)
 )
@@ -212,7 +212,7 @@ _PYTHON = (
 
 
 def _end(layout: TensorLayout) -> Size:
-    """The end of a view in its storage, in bytes."""
+    """Return the offset in bytes at which a view ends in its storage."""
     last: Size = 0 if layout.offset is None else layout.offset
     for size, stride in zip(layout.shape, layout.stride, strict=True):
         last = last + (size - 1) * stride
@@ -226,8 +226,8 @@ def _keep(cache: dict[Key, _Results | None], key: Key, results: _Results | None)
 
 
 def _key(name: str, args: Args, kwargs: Kwargs | None) -> tuple[Key, bool] | None:
-    """A key for the layouts of results, and whether it has symbolic sizes; None if no key is enough."""
-    # With gradients a result may need one; autocast changes element types. Neither is part of the key.
+    """Return a cache key for a call, and whether it has symbolic sizes; None if no key can describe it."""
+    # With gradients enabled a result may require them; autocast changes element types. Keys contain neither.
     if torch.is_grad_enabled() or torch._C._is_any_autocast_enabled():
         return None
     parts: list[object] = [name, torch.get_default_dtype()]
@@ -241,9 +241,9 @@ def _key(name: str, args: Args, kwargs: Kwargs | None) -> tuple[Key, bool] | Non
 
 @functools.cache
 def _rules(func: OpOverload) -> tuple[str, bool | None]:
-    """The name of an operator, and whether it writes its result to its first argument, which it returns.
+    """Return an operator's name, and whether it works in place: writes to its first argument and returns it.
 
-    None for an operator that does anything else than to compute its results, or to write them there.
+    The second item is None for an operator that may do anything besides computing its results.
     """
     schema, name = func._schema, func.name()
     # An operator of another library may do anything, whatever its schema says.
@@ -259,7 +259,7 @@ def _rules(func: OpOverload) -> tuple[str, bool | None]:
 
 
 def _attention_kernels() -> tuple[bool, ...]:
-    """Which kernels of attention may run; the strides of the result depend on it."""
+    """Return which attention kernels are enabled; the strides of the result depend on them."""
     cuda = torch.backends.cuda
     return cuda.flash_sdp_enabled(), cuda.mem_efficient_sdp_enabled(), cuda.math_sdp_enabled()
 
@@ -268,11 +268,11 @@ _SETTINGS: dict[str, Callable[[], object]] = {
     "aten::scaled_dot_product_attention": _attention_kernels,
     "aten::conv2d": lambda: torch.backends.mkldnn.enabled,
 }
-"""Settings of torch on which layouts depend, by operator."""
+"""By operator, a function that reads the settings of torch on which the result's layout depends."""
 
 
 def _state(tensor: torch.Tensor) -> Key:
-    """The layout and the memory of a tensor."""
+    """Return a value that changes if an operator replaces a tensor's memory or changes its layout."""
     return tensor.untyped_storage()._cdata, _read_layout(tensor)
 
 
@@ -284,10 +284,10 @@ def _forget_layouts(args: Args, kwargs: Kwargs | None) -> None:
 
 
 def _describe(items: Sequence[Any], parts: list[object]) -> bool | None:
-    """Append what determines the layouts of results to a key; None if a key cannot express it.
+    """Append to a key what the layouts of results depend on.
 
     Returns:
-        Whether a symbolic size is part of it.
+        Whether an item has a symbolic size; None if a key cannot describe an item.
     """
     is_symbolic: bool | None = False
     for item in items:
@@ -325,9 +325,9 @@ def _layout_key(tensor: torch.Tensor) -> Key | None:
 
 
 def _read_layout(tensor: torch.Tensor) -> Key | None:
-    """Whether a tensor has symbolic sizes, and what else determines the layouts of results.
+    """Return a tensor's part of a key: whether it has symbolic sizes, then element type, device and layout.
 
-    None if other properties matter than element type, device, sizes and strides.
+    None for a tensor with other properties that matter, such as a sparse or conjugated one.
     """
     # A conjugated or negated tensor has the sizes and strides of a plain one.
     if tensor.layout != torch.strided or tensor.is_conj() or tensor.is_neg():
@@ -344,10 +344,10 @@ _PLAIN = frozenset({bool, int, float, str, torch.dtype, torch.device, torch.layo
 
 
 def _describe_results(result: Any, args: Args, kwargs: Kwargs | None, is_symbolic: bool) -> _Results | None:
-    """Describe what an operator returned; None for a result that is no argument, view or whole storage.
+    """Describe an operator's results; None if one is not an argument, a view of the first, or a new tensor.
 
     Args:
-        is_symbolic: whether an argument has a symbolic size, so that results may have one.
+        is_symbolic: whether an argument has a symbolic size; if not, a result with one is not described.
     """
     container_class = None if isinstance(result, torch.Tensor) else type(result)
     tensors = [result] if container_class is None else result
@@ -380,7 +380,7 @@ def _describe_results(result: Any, args: Args, kwargs: Kwargs | None, is_symboli
 
 
 def _is_new(tensor: torch.Tensor, storages: set[int]) -> bool:
-    """Whether a tensor has all elements of a storage, which no argument shares."""
+    """Whether a tensor fills its storage, and no argument or earlier result shares that storage."""
     storage = tensor.untyped_storage()
     is_all = storage.nbytes() == tensor.numel() * tensor.element_size()
     begins_it = tensor.storage_offset() == 0

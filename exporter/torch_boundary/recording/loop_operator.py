@@ -13,14 +13,14 @@ from ..operators.overloads import HigherOrderOperator
 
 COND: Any = torch.ops.higher_order.cond
 RECORDED_SIDE = "recorded_side"
-"""The key in the metadata of a `cond` of a loop's body: the side of its condition that stands for all."""
+"""A key in the metadata of a `cond` in a loop's body: the outcome to run if the condition is not a bool."""
 
 
 class _RecordedSides(torch.fx.Interpreter):
-    """Runs a loop's body, on the recorded side of each condition whose value is unknown."""
+    """Runs a loop's body; where a condition's value is unknown, runs the branch that was recorded."""
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        """Run a node."""
+        """Run a node; for a `cond` with a recorded outcome, run the branch of that outcome."""
         if n.target is not COND or RECORDED_SIDE not in n.meta:
             return super().run_node(n)
         (condition, first, second, operands), _ = self.fetch_args_kwargs_from_env(n)
@@ -32,7 +32,7 @@ class _Shapes(_RecordedSides):
     """Runs a loop's body once to learn the shapes of its results; lists that it reads may be empty."""
 
     def run_node(self, n: torch.fx.Node) -> Any:
-        """Run a node. Reading from an empty list gives a tensor with arbitrary values."""
+        """Run a node; `select` from an empty tensor gives a tensor with arbitrary values."""
         if n.target is torch.ops.aten.select.int:
             (tensor, axis, *_), _ = self.fetch_args_kwargs_from_env(n)
             if tensor.shape[axis] == 0:
@@ -46,7 +46,7 @@ class _RangeLoop(HigherOrderOperator):
 
     `body_fn` takes the carried values, the index and the additional inputs. It returns the carried values of
     the next iteration, and values to stack. The results are the last carried values, and the stacked ones.
-    `index` has the first index as its only member, as the other operands of `body_fn` are lists too.
+    `index` is a list of one number, the first index, because the other operands of `body_fn` are lists too.
     """
 
     def __init__(self) -> None:
@@ -82,7 +82,7 @@ class _RangeLoop(HigherOrderOperator):
         assert isinstance(returned, (list, tuple))
         has_rows = len(returned) > len(init)
         if not rows and has_rows:
-            # The shapes of no rows are those of the iteration that is recorded apart, before these.
+            # The iteration before the first one, which is recorded apart, gives the shapes.
             previous = _Shapes(body_fn).run(*carried, index[0] - step, *additional_inputs)
             return [*carried, *(result.unsqueeze(0)[:0] for result in previous[len(init) :])]
         return [*carried, *(torch.stack(list(column)) for column in zip(*rows, strict=True))]

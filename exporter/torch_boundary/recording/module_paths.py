@@ -12,10 +12,10 @@ from ..process.process_state import replace_attribute
 from ..state.module_tree import ModuleTree
 
 Stack = dict[str, tuple[str, object]]
-"""torch's form of the running modules: (path, class) by key, outermost first."""
+"""The running modules in the type of torch's `nn_module_stack`: (path, class) by key, outermost first."""
 ROOT = "_export_root"
 _OPAQUE = (torch.fx.GraphModule, torch.jit.ScriptModule)
-"""Modules whose paths are not followed."""
+"""Classes of modules whose calls are not tracked."""
 
 
 class Root(torch.nn.Module):
@@ -43,7 +43,7 @@ class Root(torch.nn.Module):
 
 
 class ModulePaths:
-    """The path of the module that runs.
+    """Tracks the path of the innermost running module.
 
     Args:
         tracer: torch's tracer of a `Root`.
@@ -60,15 +60,15 @@ class ModulePaths:
 
     @property
     def current(self) -> Stack:
-        """Only the innermost module: later steps read no other."""
+        """The innermost running module; the outer ones are left out, because no later step reads them."""
         return self._stacks[-1]
 
     @contextlib.contextmanager
     def follow_modules(self) -> Iterator[None]:
         """Track the calls of modules within the context."""
-        # Forward hooks for all modules would run before the module's own hooks, whose operators would then
-        # have the path of the caller. Python visits all subclasses when `__call__` of a class is set: those
-        # of `torch.nn.Module` are thousands, those of the model's own classes few.
+        # `__call__` is patched, because global forward hooks run before a module's hooks, whose operators
+        # would then get the path of the caller. Only the model's classes are patched: setting an attribute
+        # visits all subclasses, and `torch.nn.Module` has thousands.
         with contextlib.ExitStack() as stack:
             for module_class, call in self._calls.items():
                 stack.enter_context(replace_attribute(module_class, "__call__", self._follow_calls(call)))
@@ -76,7 +76,7 @@ class ModulePaths:
             yield
 
     def _follow_calls(self, call: Callable[..., object]) -> Callable[..., object]:
-        """Wrap a class's `__call__` to track the module."""
+        """Wrap the `__call__` of a class so that it tracks the called module."""
         paths = self
 
         def followed_call(module: torch.nn.Module, *args: object, **kwargs: object) -> object:
@@ -100,7 +100,7 @@ class ModulePaths:
         entry = (path, type(module))
         stack: dict[str, tuple[str, type]] = self._tracer.module_stack
         key = path
-        # The same module may be running already, further out.
+        # The same module may already be running in an outer call.
         while key in stack:
             key += "@"
         stack[key] = entry
@@ -112,14 +112,14 @@ class ModulePaths:
             stack.pop(key, None)
 
     def _path(self, module: torch.nn.Module) -> str | None:
-        """The path of a module; None if it is not one of the model's."""
+        """Return the path of a module; None if it is not part of the model or is not tracked."""
         if self._tracer.enable_attr_proxy and module in self._tracer.proxy_paths:
             return None if isinstance(module, _OPAQUE) else _within(self._tracer.proxy_paths[module])
         return self._paths.get(id(module))
 
     @contextlib.contextmanager
     def _attributes(self) -> Iterator[None]:
-        """Give modules that are reached by several paths the path by which they are reached."""
+        """Make an attribute access return modules that know the path by which they were reached."""
         if not self._tracer.enable_attr_proxy:
             yield
             return
@@ -135,5 +135,5 @@ class ModulePaths:
 
 
 def _within(path: str) -> str:
-    """A path below the model from one below its `Root`."""
+    """Convert a path below `Root` to one below the model."""
     return path.removeprefix(ROOT).removeprefix(".")

@@ -29,8 +29,8 @@ def observe_operators(
     """Call a function for each operator of a model, as a direct capture records them.
 
     Args:
-        call: calls an operator with its arguments, and returns its result. Operators that run within it are
-            not observed.
+        call: takes an operator, its positional and keyword arguments, calls it, and returns the result.
+            Operators that run meanwhile are not observed.
     """
     state, mode = mode_stack_state_for_pre_dispatch(), _Observer(call)
     find: Callable[..., object] = OpOverload._get_dispatch
@@ -70,7 +70,7 @@ def observe_operators(
 
 
 class _Observer(proxy_tensor.ProxyTorchDispatchMode):
-    """Takes the position of the mode of torch's tracer, so that torch disables it in the same situations."""
+    """Poses as the mode of torch's tracer, so that torch disables it in the same situations."""
 
     def __init__(self, call: Callable[[OpOverload, Args, dict[str, Any]], object]):
         super().__init__(None, "real", pre_dispatch=True)  # type: ignore[arg-type]

@@ -23,7 +23,7 @@ _MOST_VALUES = 16
 _MOST_NODES = 200
 _LARGEST_CONSTANT = 1 << 16
 _BITS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-"""Integers of as many bytes as an element."""
+"""The integer type with the same number of bytes as an element."""
 _FILLED = {"zeros": 0, "new_zeros": 0, "zeros_like": 0, "ones": 1, "new_ones": 1, "ones_like": 1}
 _FILLED_BY_ARGUMENT = frozenset({"full", "new_full", "full_like"})
 _MOVED = frozenset(
@@ -31,11 +31,11 @@ _MOVED = frozenset(
     "index_select lift_fresh lift_fresh_copy narrow permute repeat reshape roll select slice split "
     "split_with_sizes squeeze t tile transpose unbind unflatten unsqueeze view view_as".split()
 )
-"""Operators whose results have no other elements than their first argument."""
+"""Operators whose results contain only elements of their first argument."""
 _CONVERTED = frozenset({"to", "_to_copy", "type_as"})
 _JOINED = frozenset({"cat", "concat", "stack"})
 _OVERWRITING = {"copy_": "src", "fill_": "value", "index_put_": "values", "masked_fill_": "value"}
-"""Operators that replace elements, and their argument that has the new ones."""
+"""Operators that replace elements, and the name of the argument with the new elements."""
 _COMPOSED_OF_POINTWISE = frozenset({"__and__", "__or__", "__xor__", "where"})
 _ABOVE = frozenset({"ge", "gt"})
 _READ = frozenset({"item", "_local_scalar_dense"})
@@ -48,11 +48,11 @@ class NotKnown(Exception):
 def only_value(
     node: torch.fx.Node, root: torch.nn.Module, writers: Callable[[torch.fx.Node], Sequence[torch.fx.Node]]
 ) -> bool | int | float:
-    """The number that a node reads from a tensor, if it is the same for all sizes and inputs.
+    """Return the number that a node reads from a tensor, if it is the same for all sizes and inputs.
 
     Args:
-        node: the recorded reading.
-        root: has the constants that `get_attr` nodes name.
+        node: the recorded call of `item` or `_local_scalar_dense`.
+        root: the module whose attributes the `get_attr` nodes name.
         writers: finds the recorded calls that write to the memory of a node's tensors.
 
     Raises:
@@ -74,7 +74,11 @@ class _PossibleElements:
         self._known: dict[torch.fx.Node, torch.Tensor] = {}
 
     def of(self, item: object) -> torch.Tensor:
-        """A vector of the values that the elements of a node's tensors may have."""
+        """Return a vector of the distinct values that the elements of a node's tensors may have.
+
+        Raises:
+            NotKnown: they depend on an input, an unsupported operator, or are too many.
+        """
         if not isinstance(item, torch.fx.Node):
             raise NotKnown("not a tensor")
         if item not in self._known:
@@ -124,7 +128,7 @@ class _PossibleElements:
         raise NotKnown(name)
 
     def _written_elements(self, node: torch.fx.Node) -> torch.Tensor:
-        """The elements that a call may write."""
+        """Return the values that a call may write into its first argument."""
         name = _name(node) if isinstance(node.target, OpOverload) else str(node.target)
         if name not in _OVERWRITING or _argument(node, "accumulate"):
             raise NotKnown(name)
@@ -150,7 +154,7 @@ class _PossibleElements:
         return torch.cat([self.of(node.args[0]), padding])
 
     def _reduce_truth(self, node: torch.fx.Node) -> torch.Tensor:
-        """The results of `any` and `all`; for an empty tensor they are False and True."""
+        """Return the possible results of `any` or `all`; of an empty tensor they are False and True."""
         results = self.of(node.args[0]).bool()
         of_none = _name(node) == "all"
         count = node.args[0].meta["val"].numel()  # type: ignore[union-attr]
@@ -160,7 +164,7 @@ class _PossibleElements:
         return results
 
     def _lowest(self, node: object) -> int | None:
-        """The least position in a tensor of positions, `arange(n) + k`; None for another tensor."""
+        """Return the smallest element of a tensor of positions, `arange(n) + k`; None for another tensor."""
         offset = 0
         while isinstance(node, torch.fx.Node) and isinstance(node.target, OpOverload):
             if self._writers(node) or node.meta["val"].dtype != torch.int64:
@@ -177,14 +181,14 @@ class _PossibleElements:
         return None
 
     def _above(self, node: torch.fx.Node) -> torch.Tensor:
-        """The results of a comparison of positions with a number."""
+        """Return the possible results of comparing positions with a number by `ge` or `gt`."""
         lowest, threshold = self._lowest(node.args[0]), _number(node.args[1])
         assert lowest is not None
         holds = lowest >= threshold if _name(node) == "ge" else lowest > threshold
         return torch.tensor([True] if holds else [True, False])
 
     def _pointwise(self, node: torch.fx.Node, dtype: torch.dtype) -> torch.Tensor:
-        """The results of an operator for all combinations of the elements of its tensors."""
+        """Return the results of an operator for all combinations of its operands' possible elements."""
         if torch.Tag.nondeterministic_seeded in node.target.tags:  # type: ignore[union-attr]
             raise NotKnown("chance")
         operands = node.all_input_nodes
@@ -214,7 +218,7 @@ class _PossibleElements:
 
 
 def _constant(tensor: object) -> torch.Tensor:
-    """The elements of a tensor that the model holds."""
+    """Return the elements of a constant of the model as a vector."""
     if not isinstance(tensor, torch.Tensor) or is_without_data(tensor) or tensor.is_meta:
         raise NotKnown("a constant without data")
     # Finding the distinct values sorts all elements.
@@ -224,7 +228,7 @@ def _constant(tensor: object) -> torch.Tensor:
 
 
 def _distinct(values: torch.Tensor) -> torch.Tensor:
-    """The values without repetitions; 0.0 and -0.0 are two."""
+    """Return the distinct values; 0.0 and -0.0 differ."""
     bits = _BITS.get(values.element_size())
     if bits is None or values.is_complex() or values.isnan().any():
         raise NotKnown("complex numbers, or NaN")
@@ -239,7 +243,7 @@ def _name(node: torch.fx.Node) -> str:
 
 
 def _argument(node: torch.fx.Node, name: str) -> Any:
-    """The argument of a call; None if it has none of that name."""
+    """Return an argument of a call by its name in the schema; None if the call leaves it out."""
     formals = schema_of(node.target).arguments  # type: ignore[arg-type]
     named = {formal.name: argument for formal, argument in zip(formals, node.args, strict=False)}
     return (named | node.kwargs).get(name)

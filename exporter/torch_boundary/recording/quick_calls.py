@@ -1,4 +1,4 @@
-"""Calls operators on fake tensors, without running kernels whose result layouts are cached."""
+"""Calls operators on fake tensors, but skips the kernel if the layout of its result is cached."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from ..operators.overloads import Run
 
 
 def quick_run(mode: FakeTensorMode) -> Run | None:
-    """A function that calls operators, but makes the result itself where it knows its sizes and strides.
+    """Return a function that calls operators, and skips the kernel if it knows the layout of the result.
 
-    None for a release of torch without the names that this needs.
+    None if this release of torch lacks the private names that this needs.
     """
     if not probe.has(probe.DIRECT_CAPTURE):
         return None

@@ -32,21 +32,21 @@ Ranges = dict[sympy.Symbol, "ValueRanges[sympy.Expr]"]
 
 
 class _GraphHolder(torch.fx.GraphModule):
-    """Holds a graph for torch's passes, which never run it."""
+    """Wraps a graph for torch's passes, which do not run it, so no code is generated."""
 
     def recompile(self) -> Any:
-        """Write no code."""
+        """Do nothing: torch would generate Python code here."""
 
 
 class FixedSizes:
-    """Every size of an input is a number; a size that depends on values becomes a symbol.
+    """Makes fake inputs whose sizes are numbers; only sizes that depend on data become symbols.
 
     Args:
-        environment: makes the symbols, and records what is known about them.
+        environment: torch's environment that creates the symbols and keeps their ranges and guards.
 
     Attributes:
         mode: the mode of the fake tensors.
-        device: the device of arguments without data, on which the model's weights count as well; None if
+        device: the device of the fake arguments, which is then assumed for the model's weights too; None if
             all arguments have data.
     """
 
@@ -67,9 +67,9 @@ class FixedSizes:
     def _on_devices(
         self, args: tuple[object, ...], kwargs: Mapping[str, object], make_fakes: Callable[[Call], Call]
     ) -> Call:
-        """The fake tensors of a call, where arguments without data keep their device.
+        """Make the fake tensors of a call; arguments that are fake already keep their device.
 
-        Those belong to another mode, so `make_fakes` gets meta tensors instead of them.
+        These belong to another fake mode, so `make_fakes` gets meta tensors in their place.
         """
         leaves, structure = pytree.tree_flatten((args, dict(kwargs)))
         devices = {i: leaf.device for i, leaf in enumerate(leaves) if isinstance(leaf, FakeTensor)}
@@ -136,7 +136,7 @@ class _Constraints(DimConstraints):
     def prettify_results(
         self, original_signature: Any, dynamic_shapes: Any, constraint_violation_error: object, *args: Any
     ) -> str:
-        """The message of an error, which is empty if there is none."""
+        """Return the error message; "" if there is no violation."""
         if self._is_unsolved:
             if not constraint_violation_error:
                 return ""
@@ -145,12 +145,12 @@ class _Constraints(DimConstraints):
 
 
 class DynamicSizes(FixedSizes):
-    """Dynamic sizes are symbols, constrained as torch.export constrains them.
+    """Makes fake inputs whose dynamic sizes are symbols, constrained as torch.export constrains them.
 
     Args:
-        environment: makes the symbols, and records what is known about them.
+        environment: torch's environment that creates the symbols and keeps their ranges and guards.
         model: the model, for the names of its parameters.
-        dynamic_shapes: the dynamic sizes in torch.export's form, by parameter.
+        dynamic_shapes: the argument of torch.export with this name.
     """
 
     def __init__(
@@ -171,7 +171,7 @@ class DynamicSizes(FixedSizes):
         return self._on_devices(args, kwargs, self._make_fakes)
 
     def _make_fakes(self, call: Call) -> Call:
-        """The fake tensors of a call, with a symbol for each dynamic size."""
+        """Make the fake tensors of a call, with a symbol for each dynamic size."""
         with tracing(TracingContext(self.mode)):
             fake_inputs = non_strict_utils.make_fake_inputs(self._model, *call, self._dynamic_shapes)
         _, fake_args, fake_kwargs, self._equalities, self._signature, self._dynamic_shapes = fake_inputs
@@ -186,7 +186,7 @@ class DynamicSizes(FixedSizes):
         module = _GraphHolder(root, graph)
         environment = self.mode.shape_env
         assert environment is not None
-        # torch solves no equalities of rounded numbers. The search for size limits reads these guards.
+        # torch cannot solve equalities of rounded numbers. The search for size limits reads these guards.
         rounded = definitions_of(environment)
         guards = [guard for guard in environment.guards if guard.expr.free_symbols.isdisjoint(rounded)]
         with (

@@ -1,8 +1,8 @@
 """Records the operators that a model runs on fake tensors, as torch.export does before its clean-up passes.
 
-torch's own tracer records rare calls: higher-order operators, `vmap`, switches of autocast
-and gradients, values read from constants, symbolic sizes. Plain operators, which are nearly all of a model,
-are recorded directly, because torch's bookkeeping takes longer than running them.
+torch's tracer records the rare calls: higher-order operators, `vmap`, switches of autocast and gradients,
+values read from constants, symbolic sizes. Plain operators, nearly all of a model, are recorded directly,
+because torch's bookkeeping takes longer than running them.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ READS_OF_NUMBERS = frozenset(
 
 
 class _Holder(torch.nn.Module):
-    """Holds the tensors and sub-graphs that `get_attr` nodes name.
+    """The module whose attributes are the tensors and sub-graphs that `get_attr` nodes name.
 
     torch reads these two attributes at each change of a node; class attributes avoid `Module.__getattr__`.
     """
@@ -79,23 +79,24 @@ class _NeedsTorchTracer(Exception):
 
 
 class GraphRecorder:
-    """Records into a graph what a model runs within `running`.
+    """Records into a graph the operators that a model runs within `running`.
 
     Args:
-        tree: the model's parts; the caller has replaced its parameters and buffers by fake tensors.
+        tree: the model's modules and tensors; its parameters and buffers are fake tensors already.
         mode: the mode of the fake tensors.
-        source_lines: record the stack of each call.
-        gradients: the model computes gradients, whose operators are recorded too.
+        source_lines: whether to record the Python stack of each call.
+        gradients: whether to record the operators of gradients that the model computes.
 
     Attributes:
         graph: the recorded graph; the caller adds placeholders first, and the output last.
         root: holds the constants and sub-graphs that `get_attr` nodes name.
-        constant_of: finds the number in a tensor, by its node; None if it is no constant of the model.
-        number_of_sizes: finds the symbolic number in a tensor that is computed from sizes; None for others.
-        elements_of: finds the elements of a tensor that the model converts to an array; None to refuse it.
-        join_results: records a call that stacks or concatenates results of iterations; None for others.
-        slices_of: what a function gives of a tensor along an axis of dynamic size.
-        assigned: the tensors to whose `data` the model has assigned, by identity.
+        constant_of: takes the node of a tensor; returns its number, None if it is no constant of the model.
+        number_of_sizes: takes the node of a tensor; returns its number if it is computed from sizes, or None.
+        elements_of: takes a tensor that the model converts to an array; returns the array, None to refuse.
+        join_results: takes a call of `stack` or `cat`; returns its result if the tensors come from a
+            recorded loop, else None.
+        slices_of: see `FunctionMode`.
+        assigned: the tensors to whose `data` the model assigned, by `id`.
     """
 
     def __init__(
@@ -157,12 +158,12 @@ class GraphRecorder:
 
     @property
     def replaced_calls(self) -> list[Callable[..., Any] | None]:
-        """For each call of a function that may fix a size, the one called instead, or None."""
+        """For each call of a function that may fix a size, the function called instead, or None."""
         return self._functions.replaced_calls
 
     @contextlib.contextmanager
     def _modes(self) -> Iterator[None]:
-        """The modes of torch.export around a model."""
+        """Enter the modes and patches under which torch.export runs a model."""
         with contextlib.ExitStack() as stack:
             enter: Callable[[contextlib.AbstractContextManager[object]], object] = stack.enter_context
             enter(self._fake_mode)
@@ -202,7 +203,7 @@ class GraphRecorder:
         return find_function
 
     def _record_alone(self, func: OpOverload, /, *args: object, **kwargs: Kwargs | None) -> object:
-        """Record a call if no other mode is active. The mode is off meanwhile, to record no inner calls."""
+        """Record a call; only this recorder's mode is active, and off meanwhile, to skip inner calls."""
         state, mode = self._modes_before_dispatch, self._maker.proxy_mode
         state.set(0, None)
         set_included(DispatchKey.PreDispatch, False)
@@ -213,10 +214,10 @@ class GraphRecorder:
             set_included(DispatchKey.PreDispatch, True)
 
     def run(self, leaves: Sequence[object], structure: pytree.TreeSpec) -> object:
-        """Run the model on the leaves of a call `(args, kwargs)`, whose nodes the caller has bound.
+        """Run the model on the flattened call `(args, kwargs)`, whose leaves the caller has bound to nodes.
 
-        Its containers are built here, because that may run operators too. The caller restores the garbage
-        collector's setting.
+        The containers are built here, because building them may run operators. Switches off the garbage
+        collector, which the caller restores. Returns the model's result.
         """
         # The objects of a recording live until its end, so collecting garbage is slow and frees nothing.
         gc.disable()
@@ -235,7 +236,7 @@ class GraphRecorder:
             )
 
     def node_of(self, item: Any) -> Any:
-        """The node or constant of a leaf of the model's result."""
+        """Return the node of a leaf of the model's result; constants have none and are returned."""
         with proxy_tensor.disable_proxy_modes_tracing():
             if type(item) in _PLAIN:
                 self._node_of(item)
@@ -243,7 +244,7 @@ class GraphRecorder:
             return self._tracer.create_arg(proxy)
 
     def empty(self, shape: Any, dtype: torch.dtype, device: torch.device | None = None) -> torch.Tensor:
-        """A fake tensor, made without a node."""
+        """Make an uninitialized fake tensor without recording a node."""
         with proxy_tensor.disable_proxy_modes_tracing(), self._fake_mode:
             return torch.empty(tuple(shape), dtype=dtype, device=device)
 
@@ -299,9 +300,9 @@ class GraphRecorder:
     def _call(
         self, func: OpOverload, args: Args, kwargs: dict[str, Any], name: str, result: object
     ) -> torch.fx.Node:
-        """A node for a call."""
+        """Add a node for a call to the graph."""
         node = self.graph.create_node("call_function", func, (), {}, name)
-        # `create_node` would walk the arguments to warn of symbolic numbers; there are none here.
+        # Set afterwards, because `create_node` would search the arguments for symbolic numbers.
         node._update_args_kwargs(args, kwargs)
         node.meta["nn_module_stack"] = self._paths.current
         node.meta["val"] = result
@@ -310,23 +311,23 @@ class GraphRecorder:
         return node
 
     def _traits(self, func: OpOverload) -> tuple[bool, bool, str]:
-        """Whether torch must record an operator, whether it creates a tensor, and the stem of node names."""
+        """Return (whether torch's tracer must record an operator, whether it creates a tensor, node name)."""
         schema = func._schema
         is_rare = not _RARE_TAGS.isdisjoint(func.tags) or schema.name in _RARE
-        # A function that creates a tensor copies one that a recording refers to; a method does not.
+        # Functions that create tensors return a copy and need a second tensor; methods such as `to` do not.
         is_method = schema.name.startswith(("aten::to", "aten::new_"))
         creates = not is_method and any(argument.name == "pin_memory" for argument in schema.arguments)
         return is_rare, creates, self.graph._target_to_str(func.overloadpacket.__name__)
 
     def _may_take_constants(self, func: OpOverload, args: Args, kwargs: Kwargs | None) -> bool:
-        """Whether a call takes constants along with other tensors, or moves them, so that its result is none.
+        """Whether a call's result is no constant although it takes constants: with others, or to move them.
 
-        A cache of keys and values joins an empty constant and the first keys in each layer.
+        For example, each layer of a key-value cache joins an empty constant and the first keys.
         """
         if func._schema.is_mutable:
             return False
         leaves = pytree.tree_leaves((args, kwargs or {}))
-        # torch would compute a moved constant on its new device, which the machine may lack.
+        # torch's tracer would move the constant to the new device, which this machine may lack.
         is_moved = any(isinstance(leaf, torch.device) and leaf.type != "cpu" for leaf in leaves)
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         constants = [self._nodes.constant_of(tensor) for tensor in tensors if type(tensor) in _PLAIN]
@@ -341,13 +342,13 @@ class GraphRecorder:
     def _arguments(
         self, args: Args, kwargs: Kwargs | None, takes_constants: bool = False
     ) -> tuple[tuple[object, ...], dict[str, object]]:
-        """The arguments of a node for those of a call."""
+        """Convert the arguments of a call to arguments of a node."""
         node_args = tuple([self._argument(item, takes_constants) for item in args])
         named = kwargs.items() if kwargs else ()
         return node_args, {key: self._argument(item, takes_constants) for key, item in named}
 
     def _argument(self, item: Any, takes_constants: bool) -> Any:
-        """The argument of a node for an argument of a call."""
+        """Convert an argument of a call to that of a node; raises _NeedsTorchTracer if a tensor has none."""
         item_class = type(item)
         if item_class in _VALUES:
             return item
@@ -369,7 +370,7 @@ class GraphRecorder:
         return item
 
     def _node_of(self, tensor: torch.Tensor) -> torch.fx.Node | None:
-        """The node of a tensor; a new `detach` node for a tensor that autograd made of a recorded one."""
+        """Return the node of a tensor, or None; adds a node for a result that autograd saved before."""
         node = self._nodes.node_of(tensor)
         if node is not None or tensor in self._nodes:
             return node
@@ -386,7 +387,7 @@ class GraphRecorder:
         return node
 
     def _node_of_inner(self, call: InnerCall) -> torch.fx.Node:
-        """A node for an inner call, inserted before the outer node, which may write to its arguments."""
+        """Insert a node for an inner call before the outer node, which may write to the same arguments."""
         args, kwargs = pytree.tree_map_only(InnerCall, self._node_of_inner, call.args)
         node = self._nodes.node_of(call.result)
         if node is None:
@@ -397,7 +398,7 @@ class GraphRecorder:
 
     @contextlib.contextmanager
     def _record_inner(self) -> Iterator[None]:
-        """Record the operators that another one runs."""
+        """Record the operators that run within an operator, in the context."""
         state, mode = self._modes_before_dispatch, self._maker.proxy_mode
         state.set(0, mode)
         set_included(DispatchKey.PreDispatch, True)
@@ -444,7 +445,7 @@ class GraphRecorder:
         proxy_tensor.set_proxy_slot(tensor, tracer, proxy_tensor._ProxyTensor(proxy, constant))
 
     def _record_by_tracer(self, func: OpOverload, types: object, args: Args, kwargs: Kwargs | None) -> object:
-        """Record a call as torch does."""
+        """Record a call by torch's tracer; a number that can be computed is returned without a node."""
         if torch.Tag.inplace_view in func.tags:
             self._keep_shape(args[0])
         if func in READS_OF_NUMBERS:
@@ -454,7 +455,7 @@ class GraphRecorder:
         return self._torch_dispatch(func, types, args, kwargs)
 
     def _number_in(self, tensor: torch.Tensor) -> object:
-        """The number in a tensor, if it is a constant of the model or computed from sizes; else None."""
+        """Return the number in a tensor if it is a constant or computed from sizes; else None."""
         node = self._nodes.node_of(tensor)
         if node is None:
             return None
@@ -481,7 +482,7 @@ class GraphRecorder:
         self._nodes.keep(tensor, node)
 
     def _keep_shape(self, tensor: torch.Tensor) -> None:
-        """Copy a tensor into the metadata of its nodes before an operator changes its shape in place."""
+        """Store a copy of a tensor in the metadata of its nodes before an operator changes its shape."""
         for node in self._nodes.nodes_of(tensor):
             if node.meta.get("val") is tensor:
                 node.meta["val"] = proxy_tensor.snapshot_fake(tensor)
@@ -494,5 +495,5 @@ def _is_before_dispatch(key: DispatchKey) -> bool:
 
 
 def _has_positions(indices: Sequence[torch.Tensor | None]) -> bool:
-    """Whether indices are positions. The size of a result that masks select depends on their values."""
+    """Whether all indices are positions; with masks, the size of the result would depend on their values."""
     return all(index is None or index.dtype in (torch.int64, torch.int32) for index in indices)

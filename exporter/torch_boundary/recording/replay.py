@@ -29,7 +29,7 @@ _OF_SHAPE = frozenset(
 _SIZES = frozenset(f"aten::sym_{name}" for name in ("numel", "size", "storage_offset", "stride"))
 Convert = Callable[[torch.Tensor], object]
 Storage = int | torch.fx.node.Target
-"""The key of a storage, or the name of a constant."""
+"""The key of a storage, or for a constant the name in its `get_attr` node."""
 
 
 class NotReplayable(Exception):
@@ -41,10 +41,10 @@ class Replay:
 
     Args:
         graph: the graph with its placeholders; its nodes are in the order in which they ran.
-        root: has what its `get_attr` nodes name.
-        weights: the real tensors of its first placeholders.
-        inputs: the leaves of the example, for the other placeholders.
-        size_of: finds a symbolic number that depends on weights alone; raises NotReplayable for others.
+        root: the module whose attributes the `get_attr` nodes name.
+        weights: the real tensors for the first placeholders.
+        inputs: the flattened example arguments, for the other placeholders.
+        size_of: returns the value of a symbolic size that only weights decide; else raises NotReplayable.
     """
 
     def __init__(
@@ -68,13 +68,13 @@ class Replay:
 
     @functools.cached_property
     def _positions(self) -> dict[torch.fx.Node, int]:
-        """The placeholders; the graph has all of them before the first other node."""
+        """The position of each placeholder; the graph has all of them before the first other node."""
         placeholders = (node for node in self._graph.nodes if node.op == "placeholder")
         return {node: position for position, node in enumerate(placeholders)}
 
     @functools.cached_property
     def _parameter_storages(self) -> set[Storage]:
-        """The storages of parameters, to which nothing may write."""
+        """The storages of parameters; a replayed call must not write to them."""
         pairs = zip(self._positions, self._weights, strict=False)
         return _storages_of(node for node, item in pairs if isinstance(item, torch.nn.Parameter))
 
@@ -83,13 +83,13 @@ class Replay:
         self._thread.shutdown()
 
     def of_weights(self, node: torch.fx.Node, convert: Convert | None = None) -> Any:
-        """The value of a node that depends on weights and constants alone.
+        """Return the value of a node that depends on weights and constants alone.
 
         Args:
-            convert: converts it in the thread, where tensors have elements.
+            convert: converts the value in the replay's thread, where no mode is active.
 
         Raises:
-            NotReplayable: it depends on an input, on a dynamic size, or on chance.
+            NotReplayable: the value depends on an input, a dynamic size or random numbers.
         """
         # Fresh copies, because the calls of an earlier replay may have written to theirs.
         self._copies = {}
@@ -104,10 +104,10 @@ class Replay:
         return self._convert_in_thread(sizes[node], convert)
 
     def of_any_size(self, node: torch.fx.Node) -> bool | int | float:
-        """The number that a node reads from a tensor, if it is the same for all sizes and inputs.
+        """Return the number that a node reads from a tensor, if it is the same for all sizes and inputs.
 
         Raises:
-            NotReplayable: it may depend on them.
+            NotReplayable: the number may depend on sizes or inputs.
         """
 
         @functools.cache
@@ -127,10 +127,10 @@ class Replay:
             raise NotReplayable(str(error)) from None
 
     def of_example(self, node: torch.fx.Node, convert: Convert | None = None) -> Any:
-        """The value of a node for the example; runs all nodes up to the last, each once.
+        """Return the value of a node for the example; runs all new nodes of the graph, each only once.
 
         Args:
-            convert: converts it in the thread, where tensors have elements.
+            convert: converts the value in the replay's thread, where no mode is active.
 
         Raises:
             NotReplayable: an input has no data.
@@ -145,7 +145,7 @@ class Replay:
         return self._convert_in_thread(self._values[node], convert)
 
     def is_written_to(self, node: torch.fx.Node, nodes: Set[torch.fx.Node]) -> bool:
-        """Whether other nodes than those that compute a value write to it, or to what it is computed from."""
+        """Whether a node not in `nodes` writes to the value of `node`, or to what it is computed from."""
         return any(
             written_storages(dependency) for dependency in self._slice(node) if dependency not in nodes
         )
@@ -154,7 +154,7 @@ class Replay:
         return value if convert is None else self._thread.submit(convert, value).result()
 
     def _slice(self, node: torch.fx.Node) -> list[torch.fx.Node]:
-        """The nodes on which a value depends, in order: operands, and what wrote to them before."""
+        """Return the nodes on which a value depends, in order: operands, and calls that wrote to them."""
         needed, storages, dependencies = {node}, _storages(node), []
         is_reached = False
         # Backwards, so that every consumer is seen before its operands.
@@ -208,7 +208,7 @@ class Replay:
             return torch.empty(tuple(fake.shape), dtype=fake.dtype)
 
         args, kwargs = torch.fx.map_arg((node.args, node.kwargs), value_of)
-        # The replay runs on the CPU, which takes no memory of a GPU, and needs none.
+        # The replay runs on the CPU, so it needs no GPU and no memory of one.
         args, kwargs = pytree.tree_map_only(torch.device, lambda device: _CPU, (args, kwargs))
         assert callable(node.target), "only a call has no value yet"
         function = original_operator(node.target)
@@ -217,7 +217,7 @@ class Replay:
         return function(*args, **kwargs)
 
     def _writable_copy(self, node: torch.fx.Node, item: object) -> object:
-        """A copy of a weight or input that calls may write to; copies share memory where the originals do."""
+        """Copy a weight or input, which calls may write to; copies share memory if the originals do."""
         if not isinstance(item, torch.Tensor):
             return item
         if is_without_data(item) or item.device.type == "meta":
@@ -242,7 +242,7 @@ _CPU = torch.device("cpu")
 
 
 def _storages(node: torch.fx.Node) -> set[Storage]:
-    """Keys of the storages of a node's results; the key of a constant is its name."""
+    """Return the keys of the storages of a node's results; the key of a constant is its name."""
     if node.op == "get_attr":
         return {node.target}
     keys = (storage_of(leaf) for leaf in pytree.tree_leaves(node.meta.get("val")))
@@ -250,20 +250,20 @@ def _storages(node: torch.fx.Node) -> set[Storage]:
 
 
 def variable_in_loop(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy of the value that a variable has before an iteration or after it; a target for graph nodes only.
+    """The target of graph nodes that stand for a loop variable before or after an iteration; never computed.
 
     Raises:
-        NotReplayable: always, since the copy stands for the values before all iterations.
+        NotReplayable: always, because the value differs between iterations.
     """
     raise NotReplayable("it depends on the iterations of a loop")
 
 
 def written_storages(node: torch.fx.Node) -> set[Storage]:
-    """The storages that a call writes to."""
+    """Return the storages that a call writes to."""
     if node.op != "call_function" or node.target is variable_in_loop:
         return set()
     if not isinstance(node.target, OpOverload):
-        # What a higher-order operator runs may write to its operands.
+        # A higher-order operator's functions may write to its operands.
         return set() if _is_arithmetic(node.target) else _storages_of(node.all_input_nodes)
     schema = schema_of(node.target)
     storages: set[Storage] = set()
@@ -277,7 +277,7 @@ def written_storages(node: torch.fx.Node) -> set[Storage]:
 
 
 def _written_constants(node: torch.fx.Node) -> set[Storage]:
-    """The names of the constants whose views a call writes to."""
+    """Return the name of the constant that a call writes to through a view, if any."""
     base: Any = node
     while isinstance(base, torch.fx.Node) and base.op == "call_function" and base.args:
         base = base.args[0]

@@ -18,10 +18,10 @@ _ATEN = torch.ops.aten
 
 
 class SizeNodes(proxy_tensor._SymNodeDict):
-    """Maps symbolic numbers to nodes, which are made when they are read; torch's tracer uses it.
+    """Maps symbolic numbers to nodes, which are made at the first read; torch's `symnode_tracker`.
 
-    One number may be a size of several tensors, a stride, and the result of arithmetic. As with torch.export,
-    the first size or result represents it; a stride, element count or offset only if there is neither.
+    One number may be a size of several tensors, a stride, and the result of arithmetic. As in torch.export,
+    its node reads the first such size or result; a stride, element count or offset only if there is neither.
 
     Args:
         tracer: torch's tracer.
@@ -34,7 +34,7 @@ class SizeNodes(proxy_tensor._SymNodeDict):
         self._tracked: dict[int, TensorLayout] = {}
 
     def get(self, key: Any, default: Any = None) -> Any:
-        """The thunk that creates the number's node when it is first read."""
+        """Return the thunk that creates the node of a number at the first read; `default` if it has none."""
         thunk = self.sym_node_dict.get(key.node)
         return self._of_layouts.get(key.node, default) if thunk is None else thunk
 
@@ -50,7 +50,7 @@ class SizeNodes(proxy_tensor._SymNodeDict):
             if isinstance(size, torch.SymInt) and size not in self:
                 thunk = self._make_thunk(size, _ATEN.sym_size.int, proxy, axis)
                 proxy_tensor.set_proxy_slot(size, self._tracer, thunk)
-        # Kept apart: a size or result that is recorded later takes their place.
+        # Kept apart, because a size or result that is recorded later takes precedence.
         for axis, stride in enumerate(tensor.stride()):
             if isinstance(stride, torch.SymInt) and stride not in self:
                 self._of_layouts.setdefault(

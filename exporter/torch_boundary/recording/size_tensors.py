@@ -1,4 +1,4 @@
-"""The number in a tensor that recorded calls compute from sizes: `torch.div(x.shape[1], 4).item()`.
+"""Finds the number in a tensor that recorded calls compute from sizes: `torch.div(x.shape[1], 4).item()`.
 
 The computation is repeated on Python's numbers, symbolic ones included, so that the number stays known as an
 expression of the sizes. Only arithmetic of integers is repeated, which is exact, and quotients that are
@@ -24,7 +24,7 @@ from .replay import NotReplayable
 
 _INTEGERS = (torch.int64, torch.int32)
 _LONGEST = 64
-"""Elements of a tensor at most; the shape of a tensor has fewer."""
+"""The largest number of elements of a constant, and of nodes that wait; a shape has fewer elements."""
 
 
 class Quotient:
@@ -45,7 +45,7 @@ class Quotient:
         return self.__add__(other * -1)
 
     def __mul__(self, other: object) -> Quotient:
-        # `alpha` of a sum.
+        # A sum multiplies by its argument `alpha`, which is 1 by default.
         if type(other) is int and other == 1:
             return self
         raise NotReplayable("a quotient is multiplied before it is rounded")
@@ -53,26 +53,26 @@ class Quotient:
     __rmul__ = __mul__
 
     def floor(self) -> Any:
-        """The largest integer that is not above it."""
+        """The quotient rounded down."""
         return self._dividend // self._divisor
 
     def ceil(self) -> Any:
-        """The smallest integer that is not below it."""
+        """The quotient rounded up."""
         return (self._dividend + (self._divisor - 1)) // self._divisor
 
 
 def number_in(
     node: torch.fx.Node, root: torch.nn.Module, elements_of: Callable[[torch.fx.Node], object]
 ) -> tuple[Size | torch.SymBool, set[torch.fx.Node]]:
-    """The number or truth value in a tensor that is computed from sizes, and the nodes that compute it.
+    """Return the number or bool in a tensor that is computed from sizes, and the nodes that compute it.
 
     Args:
         node: the tensor's node.
-        root: has what `get_attr` nodes name.
-        elements_of: finds the elements of a weight; raises NotReplayable for an input.
+        root: the module whose attributes the `get_attr` nodes name.
+        elements_of: takes the node of a weight and returns its elements; raises NotReplayable for an input.
 
     Raises:
-        NotReplayable: it is computed from something else, or by other operators.
+        NotReplayable: the number depends on something else, or on an operator that is not repeated here.
     """
     values: dict[torch.fx.Node, np.ndarray] = {}
     waiting = [node]
@@ -90,7 +90,7 @@ def number_in(
     elements = values[node]
     if elements.size != 1 or isinstance(elements.item(), Quotient):
         raise NotReplayable("it is not one integer")
-    # What depends on weights alone is read from them when the program runs.
+    # A number that depends on weights alone is read from them when the program runs.
     if any(item.op == "placeholder" for item in values) and not any(map(_is_number, values)):
         raise NotReplayable("it depends on no size")
     return elements.item(), set(values)
@@ -106,7 +106,7 @@ def _value(
     root: torch.nn.Module,
     elements_of: Callable[[torch.fx.Node], object],
 ) -> np.ndarray:
-    """The elements of a node, as an array of Python's numbers."""
+    """Compute the elements of a node as an object array of Python numbers."""
     example = node.meta.get("val")
     if _is_number(node):
         return _array(example)
@@ -150,14 +150,14 @@ def _array(item: object) -> np.ndarray:
 
 
 def _constant(tensor: torch.Tensor) -> object:
-    """The elements of a real tensor that the model holds."""
+    """Return the elements of a constant of the model as nested lists."""
     if is_without_data(tensor) or tensor.is_meta or tensor.numel() > _LONGEST:
         raise NotReplayable("it depends on a large tensor")
     return tensor.tolist()
 
 
 def _divide(self: Any, other: Any, rounding_mode: str | None = None) -> object:
-    """Division by a positive number; if it is rounded, where both ways to round agree."""
+    """Divide by positive numbers; truncation is allowed only if it equals floor division."""
     if not all(type(divisor) is int and divisor > 0 for divisor in _array(other).reshape(-1)):
         raise NotReplayable("the divisor may be 0 or less")
     if rounding_mode is None:
@@ -169,7 +169,7 @@ def _divide(self: Any, other: Any, rounding_mode: str | None = None) -> object:
 
 
 def _round(self: np.ndarray, method: str) -> object:
-    """The elements, rounded by a method of `Quotient`; integers as they are."""
+    """Round the elements by a method of `Quotient`; integers stay unchanged."""
     return np.frompyfunc(lambda item: getattr(item, method)() if isinstance(item, Quotient) else item, 1, 1)(
         self
     )
@@ -215,13 +215,13 @@ _FUNCTIONS: dict[str, Callable[..., object]] = {
     "aten::sub": lambda self, other, alpha=1: self - alpha * other,
     "aten::to": lambda self, other=None: self,
 }
-"""The operators on arrays of Python's numbers, by the names of their schemas."""
+"""By schema name, a function that computes the operator on object arrays of Python numbers."""
 _COMPARISONS = {
     f"aten::{name}": functools.partial(_compare, comparison=getattr(operator, name))
     for name in "eq ne lt le gt ge".split()
 }
 _RATIONAL = frozenset({"aten::div", "aten::add", "aten::sub", "aten::ceil", "aten::floor"})
-"""Operators whose result may be a quotient, or a rounded one, which is a float, too."""
+"""Operators whose result may be a float: a quotient, or a quotient that was rounded."""
 _FLOATS = (torch.float32, torch.float64)
 _OF_STORAGE = frozenset({"dtype", "device", "layout", "pin_memory", "non_blocking", "copy", "memory_format"})
-"""Arguments that do not change the elements: all tensors have integers."""
+"""Arguments that are ignored, because they do not change elements that are integers."""

@@ -11,8 +11,8 @@ from torch.utils.weak import TensorWeakRef
 class TensorNodes:
     """Maps tensors, by identity, to nodes; torch's tracer uses it as its `tensor_tracker`.
 
-    A tensor that `keep` maps stays alive, so that no other gets its identity. Others are referred to weakly:
-    the functions that create tensors return a copy of a tensor to which there is another reference.
+    A tensor that `keep` maps stays alive, so that no other tensor gets its `id`. Tensors that torch's tracer
+    maps are referred to weakly.
     """
 
     def __init__(self, tracer: PythonKeyTracer):
@@ -32,12 +32,12 @@ class TensorNodes:
         self._strong_entries[key] = (tensor, node)
 
     def nodes_of(self, tensor: torch.Tensor) -> list[torch.fx.Node]:
-        """All nodes of a kept tensor: operators in place give it a new one each time."""
+        """Return all nodes of a kept tensor, oldest first; each in-place operator adds one."""
         entry = self._strong_entries.get(id(tensor))
         return [] if entry is None else [*self._earlier_nodes.get(id(tensor), ()), entry[1]]
 
     def node_of(self, tensor: torch.Tensor) -> torch.fx.Node | None:
-        """The node of a tensor; None if there is none, or for a constant with a known value."""
+        """Return the node of a tensor; None if it has none or is a constant with a known value."""
         key = id(tensor)
         entry = self._strong_entries.get(key)
         if entry is not None:
@@ -50,7 +50,7 @@ class TensorNodes:
         return weak_entry[1]
 
     def constant_of(self, tensor: torch.Tensor) -> torch.fx.Node | None:
-        """The node of a constant with a known value; None for other tensors."""
+        """Return the node of a constant with a known value; None for other tensors."""
         weak_entry = None if id(tensor) in self._strong_entries else self._weak_entries.get(id(tensor))
         return (
             None
@@ -59,7 +59,7 @@ class TensorNodes:
         )
 
     def get(self, tensor: torch.Tensor, default: _ProxyTensor | None = None) -> _ProxyTensor | None:
-        """The tensor's proxy, as torch's tracer keeps it."""
+        """Return the tensor's proxy in the type that torch's tracer stores; `default` if it has none."""
         key = id(tensor)
         entry = self._strong_entries.get(key)
         if entry is not None:

@@ -16,7 +16,7 @@ Operation = Callable[[SymNode, SymNode], SymNode]
 
 @contextlib.contextmanager
 def keep_order() -> Iterator[None]:
-    """Within the context, torch does not reorder sums and products of floats, nor join negative divisors."""
+    """Keep torch from reordering sums and products of floats, and from joining negative divisors."""
     with contextlib.ExitStack() as stack:
         for name in FLOAT_ARITHMETIC:
             original = getattr(SymNode, f"_{name}")
@@ -25,10 +25,11 @@ def keep_order() -> Iterator[None]:
 
 
 def _make_method(name: str, original: Operation) -> Operation:
-    """The method of a symbolic number for a sum, difference, product, quotient or remainder.
+    """Make a `SymNode` method that computes a sum, difference, product, quotient or remainder as Python does.
 
     Args:
-        original: torch's method.
+        name: the operation in torch's table, such as `int_floordiv`.
+        original: torch's method, called for all other operands.
     """
     operator = method_to_operator(name)
 
@@ -42,7 +43,7 @@ def _make_method(name: str, original: Operation) -> Operation:
         expressions = FLOAT_ARITHMETIC if result_type is float else INTEGER_DIVISION
         if name not in expressions or bool in operand_types:
             return original(self, operand)
-        # torch is right about divisors that are not negative, and knows their ranges besides.
+        # For divisors that are not negative torch computes the same, and also finds the range of the result.
         if result_type is int and (
             operand.expr.is_nonnegative or (name == "mod" and not operand.expr.is_negative)
         ):

@@ -1,4 +1,4 @@
-"""Tells torch what the caller says about dimensions: their ranges, and which are the same."""
+"""Tells torch the ranges of the caller's named dimensions, and which dimensions are equal."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from ..symbolic_sizes import ValueRanges, int_oo
 
 @contextlib.contextmanager
 def declare_symbols(dimensions: Mapping[tuple[int, int], Dimension]) -> Iterator[None]:
-    """Within the context, captures without TorchDynamo know the names and ranges of dimensions.
+    """Declare the names and ranges of dimensions to captures without TorchDynamo, within the context.
 
-    The dimensions of one name have one symbol. By default torch makes two symbols one when the model compares
-    them. Until then it records assumptions about both, each of which takes milliseconds.
+    Dimensions with the same name get the same symbol from the start. By default torch unites two symbols when
+    the model compares them, and until then records assumptions about both, milliseconds for each.
 
     Args:
-        dimensions: by the position of a leaf of the call `(args, kwargs)`, and the axis. Dimensions of one
-            name have one size in the example.
+        dimensions: the dimensions, by (index of the tensor in the flattened call `(args, kwargs)`, axis).
+            Dimensions with the same name have the same size in the example.
     """
     make = non_strict_utils.make_fake_inputs
 
@@ -63,12 +63,12 @@ def _declare(
 
 
 def has_range(dimension: Dimension) -> bool:
-    """Whether a dimension has a range that torch, which assumes that sizes are at least 2, does not know."""
+    """Whether a dimension's range is narrower than torch's default, which is every size from 2 on."""
     return dimension.minimum > 2 or dimension.maximum is not None
 
 
 def _narrow(environment: ShapeEnv, symbol: sympy.Symbol, dimension: Dimension) -> None:
-    """Narrow the range of a symbol. The size of the capture, which may not be the example's, stays in it."""
+    """Narrow the range of a symbol; the size used for capture, which may be outside, stays in the range."""
     size = int(example_sizes(environment)[symbol])
     upper = int_oo if dimension.maximum is None else max(dimension.maximum, size)
     environment._update_var_to_range(symbol, ValueRanges(min(dimension.minimum, size), upper))

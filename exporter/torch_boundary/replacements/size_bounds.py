@@ -16,12 +16,12 @@ from ..process.process_state import replace_attribute
 
 _MOST_PARTS = 1 << 14
 Bound = Any
-"""What an analysis computes of an expression, such as its range of values."""
+"""The result of an analysis of an expression, such as its range of values."""
 
 
 @contextlib.contextmanager
 def shared_parts() -> Iterator[None]:
-    """Within the context, each distinct sub-expression is bounded and expanded once."""
+    """Compute the bounds and the expansion of each distinct sub-expression only once, within the context."""
     # A size limit, because expressions stay in the cache until the end of the capture.
     expand = functools.lru_cache(_MOST_PARTS)(symbolic_shapes._fast_expand)
     with (
@@ -39,7 +39,7 @@ def _interpret(
     index_dtype: torch.dtype = torch.int64,
     missing_handler: Callable[[sympy.Symbol], Bound] | None = None,
 ) -> Bound:
-    """The result of torch's `sympy_interp`, whose arguments these are."""
+    """Replace torch's `sympy_interp`: same arguments and result, but each sub-expression is computed once."""
     results: dict[sympy.Basic, Bound] = {}
 
     def result_of(part: sympy.Basic) -> Bound:

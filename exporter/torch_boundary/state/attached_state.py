@@ -1,4 +1,4 @@
-"""Replaces parameters and buffers of a model temporarily, and locates the tensors of a checkpoint file."""
+"""Temporarily replaces parameters and buffers of a model, and locates the tensors in a checkpoint file."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ class Holder:
     """An entry of a module's `_parameters` or `_buffers`.
 
     Attributes:
-        name: the qualified name, `layers.0.weight`; a shared module has one entry for each of its names.
-        registered: the dict of the module that holds the tensor.
+        name: the qualified name, such as `layers.0.weight`; a shared module has an entry for each name.
+        registered: the `_parameters` or `_buffers` of the module.
         key: the key in that dict.
         module: the module.
-        is_buffer: whether it is a buffer.
-        persistent: whether the state_dict has it.
+        is_buffer: whether the tensor is a buffer.
+        persistent: whether the state_dict contains the tensor.
     """
 
     name: str
@@ -46,7 +46,7 @@ class Holder:
 
 
 def holders(model: torch.nn.Module) -> list[Holder]:
-    """Every entry of a parameter or buffer in a model; a tied tensor has several.
+    """Return the entry of every parameter and buffer in a model; a tied tensor has several.
 
     TorchScript modules keep their tensors elsewhere and have no entries.
     """
@@ -69,7 +69,7 @@ def attach_tensors(replacements: Mapping[int, torch.Tensor], model: torch.nn.Mod
     """Replace parameters and buffers of a model within the context.
 
     Args:
-        replacements: the new tensors, by the `id` of those that they replace.
+        replacements: the new tensors, by the `id` of the tensor to replace; others stay.
     """
     originals = [(holder, holder.tensor) for holder in holders(model)]
     attached_tensors: dict[int, torch.Tensor] = {}
@@ -88,7 +88,7 @@ def attach_tensors(replacements: Mapping[int, torch.Tensor], model: torch.nn.Mod
 
 
 def _as_parameter(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-    """A new tensor as a parameter, with the old one's own attributes, if the old one is a parameter."""
+    """Make the new tensor a parameter if the old one is, and copy the old one's Python attributes to it."""
     replacement = new
     if isinstance(old, torch.nn.Parameter):
         replacement = torch.nn.Parameter(new, requires_grad=old.requires_grad)
@@ -102,7 +102,7 @@ def _as_parameter(old: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
 def tensor_over_buffer(
     contents: bytes | bytearray | memoryview | np.ndarray, dtype: torch.dtype, shape: tuple[int, ...]
 ) -> torch.Tensor:
-    """A tensor over the bytes of a buffer, which may be read-only: no forward writes to it."""
+    """Make a tensor that uses the memory of a buffer, which may be read-only; nothing may write to it."""
     # `frombuffer` refuses an empty buffer.
     if 0 in shape:
         return torch.empty(shape, dtype=dtype)
@@ -118,19 +118,19 @@ class Placeholders:
         self._mode = FakeTensorMode()
 
     def __call__(self, dtype: torch.dtype, shape: tuple[int, ...]) -> torch.Tensor:
-        """A tensor without contents."""
+        """Make a fake tensor."""
         with self._mode:
             return torch.empty(shape, dtype=dtype)
 
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointTensor:
-    """Where a tensor lies in a checkpoint file of torch.save.
+    """The position of a tensor in a checkpoint file of torch.save.
 
     Attributes:
-        dtype, shape, strides: those of the tensor; strides in elements.
-        offset: the offset of its first element in the file, in bytes.
-        end: the end of its last element in the file; the offset if it is empty.
+        dtype, shape, strides: of the tensor; strides count elements.
+        offset: the offset of the first element in the file, in bytes.
+        end: the offset after the last element; equals `offset` if the tensor is empty.
     """
 
     dtype: torch.dtype
@@ -141,10 +141,10 @@ class CheckpointTensor:
 
 
 def checkpoint_tensors(path: str | os.PathLike[str]) -> Mapping[Any, object]:
-    """The contents of a checkpoint, with a `CheckpointTensor` for each tensor; no tensor is read.
+    """Return the dict in a checkpoint, with a `CheckpointTensor` for each dense tensor; reads no elements.
 
     Raises:
-        ValueError: torch cannot read it, or only by running code from it.
+        ValueError: torch cannot read the file without running code from it, or it holds no dict.
     """
     probe.require(probe.CHECKPOINTS)
     try:

@@ -13,10 +13,16 @@ from .written_state import written_tensors
 
 
 def computed_buffers(model: torch.nn.Module, lacking: Sequence[Holder]) -> dict[int, torch.Tensor]:
-    """The contents of buffers that a model of transformers initializes by itself, by the `id` of each.
+    """Compute the buffers that a model of transformers initializes itself.
 
-    `PreTrainedModel._init_weights` sets them after from_pretrained has loaded a checkpoint. It runs twice,
-    on different contents: a buffer counts as computed if both runs give the same.
+    `PreTrainedModel._init_weights` sets them when `from_pretrained` has loaded a checkpoint. It runs twice
+    here, on different contents: a buffer counts as computed if both runs give the same elements.
+
+    Args:
+        lacking: the buffers that the checkpoint lacks.
+
+    Returns:
+        The new tensors, by the `id` of the buffer. Buffers that are not computed are left out.
     """
     library = sys.modules.get("transformers")
     if library is None or not lacking:
@@ -64,7 +70,7 @@ def changes_stored_weights(model: torch.nn.Module, names: Iterable[str]) -> bool
 
 
 def _owner(name: str, owners: dict[str, torch.nn.Module]) -> torch.nn.Module | None:
-    """The innermost model of transformers that has a buffer."""
+    """Return the innermost model of transformers that contains the buffer of a qualified name, or None."""
     path = name
     while path:
         path = path.rpartition(".")[0]
@@ -74,7 +80,7 @@ def _owner(name: str, owners: dict[str, torch.nn.Module]) -> torch.nn.Module | N
 
 
 def _initialize_buffers(owner: torch.nn.Module, group: Sequence[Holder], fill: int) -> list[torch.Tensor]:
-    """The buffers of a module after they are initialized; the module is not changed."""
+    """Initialize copies of a module's buffers, filled with a number before; the module is not changed."""
     before = [holder.tensor for holder in group]
     buffers = [torch.full(tensor.shape, fill, dtype=tensor.dtype) for tensor in before]
     try:

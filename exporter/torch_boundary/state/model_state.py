@@ -41,9 +41,9 @@ _PYTHONS_OWN = frozenset(
         "annotations dataclass_fields static_attributes slots match_args firstlineno orig_bases".split(),
     )
 )
-"""Attributes of a class in which Python keeps how the class was written; running a model changes none."""
+"""Attributes that Python sets when a class is defined; running a model changes none of them."""
 _FEW = 4
-"""Members of a container that are looked at one by one."""
+"""Containers with at most this many members put all of them into the queue, without a filter."""
 _MODULE_ATTRIBUTES: types.GetSetDescriptorType = vars(torch.nn.Module)["__dict__"]
 """Reads the `__dict__` of a module without `__getattribute__` of its class."""
 _TENSOR_ATTRIBUTES: types.GetSetDescriptorType = vars(torch.Tensor)["__dict__"]
@@ -52,17 +52,17 @@ _OPAQUE = (torch.Tensor, type, types.ModuleType, types.FunctionType, types.Built
 
 
 class Preserved:
-    """A context that restores modules, and the objects in them, at its end: their attributes and members.
+    """A context that restores the attributes and members of modules, and of the objects in them, at its end.
 
-    Covers each module's attributes (flags, parameters, buffers, hooks), and lists, dicts, sets, arrays of
-    numpy, random generators, variables of closures and objects of the user's classes in them, at any depth,
-    and the attributes of these classes. New attributes on tensors are removed. A capture replaces a
-    model's parameters and buffers by fake tensors, but writes to other tensors directly, so their elements
-    are restored too: tensors in plain attributes or members, and buffers of a module that a function uses
-    through its closure or globals.
+    Covers each module's attributes (flags, parameters, buffers, hooks), and the lists, dicts, sets, numpy
+    arrays, random generators, closure variables and objects of the user's classes in them, at any depth, and
+    the attributes of these classes. New attributes on tensors are removed. A capture replaces a model's
+    parameters and buffers by fake tensors, but writes to other tensors directly, so their elements are
+    restored too: tensors in plain attributes or members, and buffers of a module that a function uses through
+    its closure or globals.
 
-    It restores the state of the time when it was made, and may be entered several times. No code of the
-    objects that are visited runs.
+    Restores the state at its construction, and may be entered several times. Runs no code of the visited
+    objects.
 
     Args:
         roots: modules, functions, and arguments of a call.
@@ -95,7 +95,7 @@ class Preserved:
             ):
                 refill(attributes, contents)
         for container, members in self._built_in:
-            # Nearly all of them hold the parameters, buffers or submodules of a module, and are unchanged.
+            # A fast check: most are tables of parameters, buffers or submodules, and unchanged.
             if not (
                 isinstance(container, dict) and isinstance(members, dict) and is_same_dict(container, members)
             ):
@@ -119,7 +119,7 @@ class Preserved:
 
 
 def _uncopied_tensors(reachable: _Reachable, roots: tuple[object, ...]) -> list[torch.Tensor]:
-    """The tensors that a capture does not copy, except parameters, which no forward writes to."""
+    """Return the tensors that a capture does not copy, except parameters, which no forward writes to."""
     if not reachable.tensors:
         return []
     copied_ids = {id(leaf) for leaf in pytree.tree_leaves(roots)}
@@ -146,17 +146,17 @@ def _has_elements(tensor: torch.Tensor) -> bool:
 
 
 class _Reachable:
-    """The mutable objects below some roots.
+    """Collects the mutable objects that are reachable from some roots, each once.
 
     Attributes:
-        objects: those with attributes, each once, with the dict of their attributes.
-        built_in: the containers of Python itself with members, each once.
-        containers: objects of classes below Python's containers, each once.
-        empty: containers without members. A module has about ten, for its hooks.
-        classes: the user's classes of the objects and their bases, each once.
-        values: objects with other state: see `mutable_values`.
+        objects: the objects with attributes, each with the dict of its attributes.
+        built_in: the Python containers (not of subclasses) that have members.
+        containers: the objects of subclasses of Python's containers.
+        empty: the containers without members. A module has about ten, for its hooks.
+        classes: the classes of the objects, and their bases, that belong to the user.
+        values: the objects with other state: see `mutable_values`.
         tensors: the tensors among the objects, without plain parameters.
-        scripted: the state of the TorchScript modules that are in no other one.
+        scripted: the state of the TorchScript modules that are reached from Python.
     """
 
     def __init__(self, roots: tuple[object, ...]):
@@ -181,8 +181,8 @@ class _Reachable:
                 self._visit(item)
 
     def _wait_for(self, items: Iterable[object]) -> None:
-        # Most attributes of most modules are numbers and empty containers. A loop is faster here than
-        # iterators of `itertools`, which need several passes.
+        # Most attributes are numbers and empty containers. One loop is faster here than `itertools`, which
+        # needs several passes.
         keep_empty, wait = self.empty.append, self._waiting.append
         for item in items:
             # By `id`, because the hash of a class is code of its metaclass.
@@ -197,7 +197,7 @@ class _Reachable:
         if cls is torch.nn.Parameter:
             self._keep_attributes(item)
         elif cls is tuple:
-            # Most tuples are arguments of convolutions and pooling: a few numbers.
+            # Most tuples are arguments of convolutions and pooling, a few numbers, which are dropped.
             self._wait_for(item)
         elif type(cls) is type and cls in BUILT_IN:
             self.built_in.append(item)
@@ -205,20 +205,20 @@ class _Reachable:
             if len(item) > _FEW:
                 self._wait_for(members)
             else:
-                # The parameters, buffers or submodules of a module: `_wait_for` would keep nearly all.
+                # Mostly parameters, buffers or submodules, nearly all of which `_wait_for` would keep.
                 self._waiting += members
         elif issubclass(cls, torch.Tensor):
             if self._keep_attributes(item) and cls is not torch.nn.Parameter:
                 self.tensors.append(item)
         elif issubclass(cls, torch.nn.Module):
             self._keep_module(item)
-        # A class below `tuple` may define its own `__iter__`.
+        # A subclass of `tuple` may define `__iter__`, which must not run.
         elif issubclass(cls, tuple):
             self._wait_for(tuple.__iter__(item))
         elif cls is types.MethodType:
             self._waiting.append(item.__self__)
         elif cls is types.FunctionType:
-            # Functions of torch and the standard library refer to their packages' globals, which are many.
+            # Functions of torch and the standard library are skipped, because their globals are many.
             if is_of_user(defining_module(item)):
                 self.values += item.__closure__ or ()
                 self._wait_for(referenced_objects(item))
@@ -241,7 +241,7 @@ class _Reachable:
         self._wait_for(slot_values(item))
 
     def _keep_classes(self, item: object) -> None:
-        """Keep the attributes of an object's classes, and the containers among them."""
+        """Keep the user's classes of an object, and visit the containers among the class attributes."""
         if id(type(item)) in self._seen_classes:
             return
         for cls in bases_of(type(item)):
@@ -268,7 +268,7 @@ class _Reachable:
         if attributes is None:
             return False
         if is_plain and not attributes:
-            # Nearly all weights and buffers. Their class does not change, as that of a lazy parameter does.
+            # Nearly all weights and buffers. Unlike a lazy parameter, they do not change their class.
             self.empty.append(attributes)
         else:
             self.objects.append((tensor, attributes))
@@ -290,13 +290,13 @@ class _Reachable:
 
 
 def referenced_objects(function: types.FunctionType) -> Iterator[object]:
-    """The objects in a function's closure and defaults, and the globals that it names."""
+    """Yield the objects in a function's closure and defaults, and the globals that its code names."""
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):
             yield cell.cell_contents
     yield from function.__defaults__ or ()
     yield from (function.__kwdefaults__ or {}).values()
-    # The globals may be of a class below `dict`.
+    # The globals may be of a subclass of `dict`, whose `get` must not run.
     read: Callable[[dict[str, object], str], object] = dict.get
     yield from (read(function.__globals__, name) for name in function.__code__.co_names)
 
@@ -307,7 +307,7 @@ def _is_plain(item: object) -> bool:
 
 
 def _restore_class(cls: type, contents: Mapping[str, object]) -> None:
-    """Restore the attributes of a class, except those that Python and libraries keep there for themselves."""
+    """Restore the attributes of a class, except internal ones (`__x__`, `_abc_x`)."""
     current = dict(class_attributes(cls))
     if is_same_dict(current, contents):
         return

@@ -1,4 +1,4 @@
-"""The parts of a model, found by one walk over its modules."""
+"""Collects the modules, parameters, buffers and attributes of a model in one walk."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import torch
 from ..static_lookups import ClassSet
 
 _PLAIN_TYPES = ClassSet((bool, int, float, str, tuple, list, dict, collections.OrderedDict, set, type(None)))
-"""Types of attributes that are neither tensors nor objects of TorchScript, to tell most of them quickly."""
+"""Types of attributes that hold no tensor to list here; they skip a slower check."""
 _TENSOR_TYPES = (torch.Tensor, torch.ScriptObject)
 
 
 def modules_of(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The modules of a model, each once, in the order of `model.modules()`.
+    """Return the modules of a model, each once, in the order of `model.modules()`.
 
-    That method is a generator in a generator for each level of nesting, which takes several times as long.
+    `model.modules()` nests a generator for each level of modules and takes several times as long.
     """
     modules: dict[int, torch.nn.Module] = {}
     waiting: list[torch.nn.Module | None] = [model]
@@ -32,7 +32,7 @@ def modules_of(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
-    """The parameters and buffers of a module itself."""
+    """Return the parameters and buffers of a module, without those of its submodules."""
     return [
         tensor
         for table in (module._parameters, module._buffers)
@@ -42,13 +42,13 @@ def tensors_of(module: torch.nn.Module) -> list[torch.Tensor]:
 
 
 def scripted_tensors(model: torch.nn.Module) -> list[torch.Tensor]:
-    """The parameters and buffers of the modules of TorchScript in a model."""
+    """Return the parameters and buffers of the TorchScript modules in a model."""
     modules = [module for module in modules_of(model) if isinstance(module, torch.jit.ScriptModule)]
     return [tensor for module in modules for tensor in tensors_of(module)]
 
 
 class ModuleTree:
-    """The modules of a model with their tensors. A shared one is listed under each of its names.
+    """The modules and tensors of a model; a shared module or tensor is listed under each of its names.
 
     One walk finds everything; torch's `named_parameters`, `named_buffers` and others walk once each.
 
@@ -59,10 +59,10 @@ class ModuleTree:
         modules: the modules by path.
         parameters: the parameters by name.
         buffers: the buffers by name.
-        holders: the dict that holds each buffer, and its key there, by name.
-        absent: the dict of each buffer that is None, and its key there, by name.
+        holders: for each buffer by name, the `_buffers` dict that holds it, and its key there.
+        absent: the same for each buffer that is None.
         transient: the names of buffers that are not part of the state_dict.
-        attributes: tensors and objects of TorchScript that are plain attributes, by name.
+        attributes: tensors and TorchScript objects in plain attributes, by name.
     """
 
     def __init__(self, model: torch.nn.Module):
@@ -90,7 +90,7 @@ class ModuleTree:
                 self.holders[prefix + name] = (buffers, name)
         self.transient.update(prefix + name for name in module._non_persistent_buffers_set)
         attributes = vars(module)
-        # Modules, parameters and hooks stand in dicts, so nearly all other attributes are plain.
+        # Submodules, parameters and hooks are kept in dicts, so nearly all attributes have a plain type.
         for name, item in _PLAIN_TYPES.without(attributes.items(), attributes.values()):
             if issubclass(type(item), _TENSOR_TYPES):
                 self.attributes[prefix + name] = item
@@ -102,8 +102,8 @@ class ModuleTree:
 def replace_tensors(model: torch.nn.Module, named: Mapping[str, torch.Tensor]) -> None:
     """Replace all parameters and buffers of a model; the types of the new tensors are not checked.
 
-    Modules of TorchScript keep their tensors: such a write reaches the C++ module of the user's model,
-    which nothing restores.
+    TorchScript modules are skipped: a write would reach the C++ module of the user's model, which nothing
+    restores.
 
     Args:
         named: the new tensors, by the names of the parameters and buffers.

@@ -1,7 +1,7 @@
 """Copies and restores the state of single objects: containers, slots, arrays, random generators, closures.
 
-Like `static_lookups`, nothing here runs code of the objects' classes: a class below `dict` may refuse, log or
-convert what is written to it, so that members are read and written by the methods of Python's own classes.
+Like `static_lookups`, nothing here runs code of the objects' classes: a subclass of `dict` may refuse, log or
+convert a write, so members are read and written by the methods of `dict`, `list` and so on.
 """
 
 from __future__ import annotations
@@ -25,32 +25,32 @@ Restore = Callable[[], None]
 Key = TypeVar("Key")
 State = TypeVar("State")
 _CONTAINERS: tuple[type, ...] = (collections.OrderedDict, dict, list, set, collections.deque)
-"""Python's containers; `OrderedDict` has an order of its own besides that of `dict`."""
+"""Python's containers. `OrderedDict` comes before `dict`, because it keeps a second record of the order."""
 Members = dict[Any, Any] | list[Any] | set[Any] | collections.deque[Any]
-"""A container of Python itself, or a list of what is in a container of a class below."""
+"""The members of a container: a Python container of the same class, or a list for a subclass."""
 BUILT_IN = frozenset({*_CONTAINERS, collections.defaultdict})
 """The classes of most containers. Look up only classes of the metaclass `type`, see `is_built_in`."""
 _ABSENT = object()
 
 
 def is_built_in(item: object) -> TypeGuard[Members]:
-    """Whether an object is a container of Python itself, rather than of a class below one.
+    """Whether an object is a Python container, and not of a subclass.
 
-    The hash of a class is code of its metaclass, so no class of another metaclass than `type` is looked up.
+    Hashing a class runs code of its metaclass, so only classes with the metaclass `type` are looked up.
     """
     cls = type(item)
     return type(cls) is type and cls in BUILT_IN
 
 
 def container_class(item: object) -> type | None:
-    """The class of Python whose methods read and write the members of an object; None without members."""
+    """Return the Python container class whose methods read and write an object's members, or None."""
     if not issubclass(type(item), _CONTAINERS):
         return None
     return next(cls for cls in _CONTAINERS if is_instance(item, cls))
 
 
 def copied_members(container: object) -> Members:
-    """The members of a container, for `refill`: a copy of a container of Python, else a list."""
+    """Copy the members of a container for `refill`: a copy of a Python container, a list for a subclass."""
     if is_built_in(container):
         return container.copy()
     cls: Any = container_class(container)
@@ -58,7 +58,7 @@ def copied_members(container: object) -> Members:
 
 
 def members_of(container: object) -> Iterable[object]:
-    """The objects in a container; those of a dict of Python without the keys."""
+    """Return the objects in a container: the values of a plain dict, keys and values of a subclass."""
     if is_built_in(container):
         return container.values() if isinstance(container, dict) else container
     cls: Any = container_class(container)
@@ -71,7 +71,7 @@ def refill(container: object, members: Members) -> None:
     """Restore the members of a container, unless they are unchanged: the same objects in the same order.
 
     Args:
-        members: what `copied_members` returned.
+        members: the result of `copied_members`.
     """
     if _is_unchanged(container, members):
         return
@@ -80,7 +80,7 @@ def refill(container: object, members: Members) -> None:
     cls.clear(container)
     if issubclass(cls, dict):
         for key, value in members.items() if isinstance(members, dict) else members:
-            # `OrderedDict.update` calls the method of the object's class.
+            # Not by `OrderedDict.update`, which calls `__setitem__` of the object's class.
             cls.__setitem__(container, key, value)
     elif cls is set:
         update: Callable[..., None] = set.update
@@ -98,13 +98,13 @@ def _is_unchanged(container: object, members: Members) -> bool:
     if isinstance(current, dict) and isinstance(members, dict):
         return is_same_dict(current, members)
     if issubclass(container_class(container) or list, dict):
-        # The pairs of keys and values are new objects.
+        # The pairs are new tuples, so their keys and values are compared.
         return all(map(operator.is_, itertools.chain(*current), itertools.chain(*members)))
     return all(map(operator.is_, current, members))
 
 
 def is_same_dict(now: Mapping[Key, object], before: Mapping[Key, object]) -> bool:
-    """Whether a dict of Python itself has the keys and values of another one, the same objects in order."""
+    """Whether two plain dicts have the same key and value objects in the same order."""
     return (
         len(now) == len(before)
         and all(map(operator.is_, now.values(), before.values()))
@@ -113,18 +113,18 @@ def is_same_dict(now: Mapping[Key, object], before: Mapping[Key, object]) -> boo
 
 
 def slot_values(item: object) -> list[object]:
-    """The values in the slots of an object."""
+    """Return the values in the slots of an object, without empty slots."""
     values = [_slot_value(slot, item) for slot in _slots(item)]
     return [value for value in values if value is not _ABSENT]
 
 
 def has_state(item: object) -> bool:
-    """Whether an object of the standard library or torch is a random generator, or has state of its own."""
+    """Whether an object is a `random.Random`, `torch.Generator` or `threading.local`."""
     return is_instance(item, (random.Random, torch.Generator, threading.local))
 
 
 def keep_value(item: Any) -> Iterator[Restore]:
-    """Functions that restore the state of an object: slots, elements, a random generator, a variable."""
+    """Yield functions that restore an object: its slots, elements, generator state or closure variable."""
     item_class = type(item)
     if item_class is types.CellType:
         yield _keep_cell(item)
@@ -141,7 +141,7 @@ def keep_value(item: Any) -> Iterator[Restore]:
     elif item_class is torch.Generator:
         yield _set_later(item.set_state, item.get_state())
     elif is_instance(item, threading.local):
-        # The attributes in this thread, whatever the object's class says.
+        # This thread's attributes, read without the object's `__getattribute__`.
         attributes = threading.local.__getattribute__(item, "__dict__")
         members = copied_members(attributes)
         yield lambda: refill(attributes, members)
@@ -179,7 +179,7 @@ def _keep_array(array: np.ndarray) -> Restore:
     before = array.copy()
 
     def restore() -> None:
-        # Elements that are objects are not compared, which would run their code.
+        # Comparing elements that are Python objects would run their code.
         if before.dtype.hasobject or not np.array_equal(array, before):
             array[...] = before
 
@@ -207,7 +207,7 @@ def _slot_value(slot: types.MemberDescriptorType, item: object) -> object:
 
 
 def _slots(item: object) -> list[types.MemberDescriptorType]:
-    """The slots that the classes of an object define in Python."""
+    """Return the slots that the `__slots__` of an object's classes define."""
     return [
         member
         for cls in bases_of(type(item))

@@ -32,14 +32,14 @@ _NESTED = (*_CONTAINERS, tuple)
 _MEMBERS = (torch.Tensor, *_NESTED)
 _PLAIN_CONTAINERS = frozenset(_NESTED)
 _WITHOUT_MEMBERS = frozenset({bool, int, float, complex, str, bytes, type(None), types.FunctionType})
-"""Classes of most members of containers and classes. Look up only classes of the metaclass `type`, because
-the hash of a class is code of its metaclass."""
+"""Classes of objects without members. Look up only classes with the metaclass `type`, because hashing a class
+runs code of its metaclass."""
 _SMALL = 16
-"""A larger container counts as unchanged while its length is the same, because searching it takes long."""
+"""A larger container of unchanged length is assumed unchanged, because searching it takes long."""
 _CACHE: type[functools._lru_cache_wrapper[object]] = type(functools.lru_cache(lambda: None))
 _DEFINED = (type, types.FunctionType, _CACHE)
 _WITHOUT_TENSORS = frozenset("builtins google numpy onnx onnx_ir onnxruntime scipy sympy torch".split())
-"""Packages besides the standard library whose code remembers no tensor of a model."""
+"""Packages, besides the standard library, whose code is not searched: it stores no tensors of a model."""
 _OURS = __name__.removesuffix("torch_boundary.state.remembered_tensors")
 
 
@@ -47,10 +47,10 @@ class _Memory(NamedTuple):
     """The caches and containers of a Python module.
 
     Attributes:
-        size: the number of names in the module, when it was searched.
-        caches: the functions with a cache, those in its classes too.
+        size: the number of names in the module at the time of the search.
+        caches: the functions with `functools.lru_cache`, including methods.
         containers: the dicts, lists and sets that may be caches.
-        used_modules: the names of other modules whose code it uses.
+        used_modules: the names of the other modules whose code this module uses.
     """
 
     size: int
@@ -60,18 +60,18 @@ class _Memory(NamedTuple):
 
 
 _memories: dict[int, tuple[weakref.ref[types.ModuleType], _Memory]] = {}
-"""By `id` of the module: hashing a module may run code of another library."""
+"""The results of searches, by the `id` of the module: hashing a module may run code of another library."""
 
 
 class _Walk(NamedTuple):
-    """The result of a walk from module to module, which is hundreds of modules long for many models.
+    """The result of a walk over the Python modules that a model's code uses, often hundreds.
 
     Attributes:
-        names: of the modules.
-        modules: the modules, by weak references.
-        sizes: the number of names in each module, when it was searched.
-        memories: of the modules.
-        missing: the names that belonged to no module.
+        names: the names of the modules.
+        modules: weak references to the modules.
+        sizes: the number of names in each module at the time of the search.
+        memories: the caches and containers of each module.
+        missing: names that are not in `sys.modules`.
     """
 
     names: list[str]
@@ -81,7 +81,7 @@ class _Walk(NamedTuple):
     missing: list[str]
 
     def is_current(self) -> bool:
-        """Whether another walk would find the same: no module is new or was replaced or has more names."""
+        """Whether a new walk would give the same: no module was added or replaced or got other names."""
         modules = [module for module in (reference() for reference in self.modules) if module is not None]
         # By identity, because comparing modules may run code of another library.
         return (
@@ -94,20 +94,19 @@ class _Walk(NamedTuple):
 
 _MOST_WALKS = 8
 _walks: dict[tuple[frozenset[str], frozenset[str]], _Walk] = {}
-"""By the names of a model's own modules, and of the modules whose code these use."""
+"""The last walks, by (names of the modules of the model's classes, names of the modules these use)."""
 
 
 class RememberedTensors:
-    """Caches outside a model in which its code may store tensors, with their state when this was made.
+    """Removes fake tensors that a model's code stored outside the model since this was made.
 
-    These are caches of functions; dicts, lists and sets of modules and classes; and names in the modules and
-    classes of the model itself. `Preserved` restores the objects that the model itself refers to.
+    Searches function caches; dicts, lists and sets in modules and classes; and names in the modules and
+    classes of the model. `Preserved` restores the objects that the model itself refers to.
 
-    No code of the objects that are visited runs: a module may import others at the first access to it, and a
-    proxy may raise.
+    Runs no code of the visited objects: a module may import others when it is read, and a proxy may raise.
 
     Args:
-        model: a module, or an object whose `forward` is a function.
+        model: a `torch.nn.Module`, or an object whose attribute `forward` is a function.
     """
 
     def __init__(self, model: object):
@@ -123,10 +122,10 @@ class RememberedTensors:
         self._owners = [(owner, dict(_attributes(owner))) for owner in (*classes, *modules)]
 
     def forget_fakes(self) -> bool:
-        """Clear caches with fake tensors, remove members that hold them, and restore names.
+        """Clear caches that hold fake tensors, remove container members that do, and restore names.
 
         Returns:
-            Whether there was a fake tensor.
+            Whether a fake tensor was found.
         """
         has_fakes = False
         # An unchanged number of misses means that nothing was added to the cache.
@@ -153,18 +152,18 @@ class RememberedTensors:
 
 
 def _module(name: str) -> types.ModuleType | None:
-    """The module of a name, if it has been imported. Some libraries put other objects there."""
+    """Return an imported module by name, or None; some libraries put other objects into `sys.modules`."""
     module = sys.modules.get(name)
     return module if issubclass(type(module), types.ModuleType) else None
 
 
 def _attributes(owner: Any) -> Mapping[str, object]:
-    """The names of a class or module."""
+    """Return the attributes of a class or module."""
     return class_attributes(owner) if is_instance(owner, type) else module_attributes(owner)
 
 
 def _restore_name(owner: Any, name: str, before: Mapping[str, object]) -> None:
-    """Restore a name of a class or module, without code of its metaclass or class."""
+    """Restore an attribute of a class or module without running code of its metaclass or class."""
     if not is_instance(owner, type):
         attributes = module_attributes(owner)
         if name in before:
@@ -178,7 +177,7 @@ def _restore_name(owner: Any, name: str, before: Mapping[str, object]) -> None:
 
 
 def _classes(model: object) -> list[type]:
-    """The classes of a model's parts, and their bases, except PyTorch's."""
+    """Return the classes of a model's modules, and their bases, except those of excluded packages."""
     modules = modules_of(model) if isinstance(model, torch.nn.Module) else [model]
     module_classes = list(map(type, modules))
     # By identity, because the hash of a class is code of its metaclass.
@@ -194,9 +193,9 @@ def _is_searched(name: str) -> bool:
 
 
 def _collect_memories(names: set[str]) -> list[_Memory]:
-    """The caches of modules, and of the modules whose code they use.
+    """Return the caches and containers of modules, and of the modules whose code they use.
 
-    The modules of the model itself are searched again: a notebook defines functions anew.
+    The modules in `names`, which define the model, are always searched again: a notebook redefines functions.
     """
     memories = [_search_module(module) for module in map(_module, names) if module is not None]
     used_modules = frozenset(itertools.chain.from_iterable(memory.used_modules for memory in memories))
@@ -210,7 +209,7 @@ def _collect_memories(names: set[str]) -> list[_Memory]:
 
 
 def _walk_modules(excluded: set[str], used_modules: frozenset[str]) -> _Walk:
-    """Search modules, and those whose code they use, except some."""
+    """Search modules, and the modules whose code they use, except `excluded`."""
     waiting, seen = list(used_modules - excluded), excluded | used_modules
     walk = _Walk([], [], [], [], [])
     while waiting:
@@ -232,7 +231,7 @@ def _walk_modules(excluded: set[str], used_modules: frozenset[str]) -> _Walk:
 
 
 def _find_memory(module: types.ModuleType) -> _Memory | None:
-    """The result of an earlier search of a module; None if names were added to the module since."""
+    """Return the result of an earlier search of a module; None if its number of names has changed."""
     reference, memory = _memories.get(id(module), (None, None))
     if reference is None or memory is None or reference() is not module:
         return None
@@ -273,7 +272,7 @@ def _note(memory: _Memory, value: Any) -> None:
 
 
 def _members(item: Any) -> Iterable[object]:
-    """The members of a container, by the methods of Python's own classes."""
+    """Return the members of a container (values of a dict) without running code of a subclass."""
     kind = type(item)
     if type(kind) is type and kind in _PLAIN_CONTAINERS:
         return item.values() if kind is dict else item  # type: ignore[no-any-return]
@@ -285,7 +284,7 @@ def _members(item: Any) -> Iterable[object]:
 
 
 def _has_fake(items: Iterable[object], depth: int = 3) -> bool:
-    """Whether a fake tensor is among some objects, or in containers among them."""
+    """Whether a fake tensor is among the items, or in containers among them up to `depth` levels deep."""
     for item in items:
         item_class = type(item)
         if type(item_class) is type:

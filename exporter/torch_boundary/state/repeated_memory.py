@@ -13,14 +13,14 @@ from ..fake_tensors import FakeTensor
 
 
 class RepeatedMemory:
-    """Adds up the bytes of tensors beyond those of their memory."""
+    """Adds up by how many bytes tensors exceed the storages that they share."""
 
     def __init__(self) -> None:
         self._bytes = 0
         self._storages: set[int] = set()
 
     def add(self, name: str, tensor: torch.Tensor) -> None:
-        """Count a tensor.
+        """Add a tensor.
 
         Raises:
             CaptureError: all tensors together repeat too many bytes.
@@ -29,7 +29,7 @@ class RepeatedMemory:
             return
         storage = tensor.untyped_storage()
         self._bytes += tensor.numel() * tensor.element_size()
-        # Each storage is counted once, so only what repeats it remains.
+        # A storage is subtracted once, so only the repeated bytes remain.
         if storage._cdata not in self._storages:
             self._storages.add(storage._cdata)
             self._bytes -= storage.nbytes()

@@ -1,4 +1,4 @@
-"""Loads programs of `torch.export.save`, also those of a GPU on a machine without one."""
+"""Loads programs of `torch.export.save`, also GPU programs on a machine without a GPU."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _CPU = torch.device("cpu")
 
 
 def load_program(path: str) -> torch.export.ExportedProgram:
-    """Load a program; on a machine without an accelerator, its tensors lie on the CPU.
+    """Load a program; without an accelerator, all its tensors are loaded to the CPU.
 
-    Its graph keeps the device of its capture, on which autocast depends. `torch.export.load` has no
+    The graph keeps the device of its capture, on which autocast depends. `torch.export.load` has no
     `map_location`, and fails for tensors of a device that the machine lacks.
     """
     # torch logs the traceback of its first attempt before it tries the format of older releases.

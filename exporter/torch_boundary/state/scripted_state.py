@@ -1,4 +1,4 @@
-"""Saves and restores the state of a TorchScript module, which cannot be called with other state."""
+"""Saves and restores a TorchScript module's state, which unlike a Python module's cannot be replaced."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from .. import torchscript
 from .repeated_memory import RepeatedMemory
 
 _WITH_FUNCTIONS = ("prim::fork", "prim::awaitable", "prim::Closure")
-"""Kinds of nodes that hold a function, as a graph in the attribute `Subgraph`."""
+"""Kinds of nodes whose attribute `Subgraph` holds a function as a graph."""
 _PLAIN = (bool, int, float, complex, str, enum.Enum, type(None))
 
 
 def tensors_of(module: torch.jit.ScriptModule) -> dict[str, torch.Tensor]:
-    """Every tensor in a module, by its path: `layers.0.weight`, or `memory.1` in a list."""
+    """Return every tensor in a module by path: `layers.0.weight`, or `memory.1` in a list."""
     leaves = [
         leaf for path, owner, name in _attributes(module) for leaf in _leaves(path, owner.getattr(name))
     ]
@@ -26,14 +26,14 @@ def tensors_of(module: torch.jit.ScriptModule) -> dict[str, torch.Tensor]:
 
 
 class ScriptedState:
-    """The attributes of a TorchScript module, and the contents of its tensors, as they are now.
+    """Saves the attributes of a TorchScript module, and the contents of its tensors.
 
     Args:
-        module: the module; those in it are covered too.
+        module: the module; its submodules are included.
         written: paths of the parameters that a call writes to; the others are assumed not to change.
 
     Attributes:
-        tensors: the tensors in it.
+        tensors: the tensors in the module.
     """
 
     def __init__(self, module: torch.jit.ScriptModule, written: frozenset[str] = frozenset()):
@@ -56,7 +56,7 @@ class ScriptedState:
         ]
 
     def restore(self) -> None:
-        """Write back what has changed since."""
+        """Restore the attributes and tensors that have changed since."""
         for tensor, before, version in self._contents:
             if _version(tensor) != version or not (
                 tensor.layout == torch.strided and torch.equal(tensor.detach(), before)
@@ -82,7 +82,7 @@ def preserve_state(module: torch.jit.ScriptModule, written: frozenset[str] = fro
 
 
 def _version(tensor: torch.Tensor) -> int | None:
-    """How often a tensor was written to; None if torch does not count that."""
+    """Return how often a tensor was written to; None for an inference tensor, which has no such count."""
     return None if tensor.is_inference() else tensor._version
 
 
@@ -93,9 +93,9 @@ def _modules(handle: object, path: str) -> Iterator[tuple[str, Any]]:
 
 
 def _attributes(module: torch.jit.ScriptModule) -> list[tuple[str, Any, str]]:
-    """(path, owner, name) of each tensor and other attribute of a module and of those in it.
+    """Return (path, owner, name) of each attribute of a module and its submodules; owner is a handle.
 
-    TorchScript lists parameters and buffers; other attributes are found in the methods and hooks.
+    TorchScript lists only parameters and buffers; other attributes are found in the methods and hooks.
     """
     owners = list(_modules(torchscript.handle_of(module), ""))
     names: dict[str, None] = {"training": None}
@@ -115,7 +115,7 @@ def _attributes(module: torch.jit.ScriptModule) -> list[tuple[str, Any, str]]:
 
 
 def _names(graph: Any) -> Iterator[str]:
-    """The names of the module attributes that a graph reads or writes, in its blocks and functions too."""
+    """Yield the names of the attributes that a graph, its blocks and its functions read or write."""
     for operator_name in ("prim::GetAttr", "prim::SetAttr"):
         for node in graph.findAllNodes(operator_name):
             yield node.s("name")
@@ -125,7 +125,7 @@ def _names(graph: Any) -> Iterator[str]:
 
 
 def _leaves(path: str, item: object) -> list[tuple[str, object]]:
-    """The items in an attribute by path; an empty container has its own path."""
+    """Return (path, item) of the items in nested containers; an empty container counts as an item."""
     members: Iterable[tuple[object, object]] = ()
     if isinstance(item, (list, tuple)):
         members = enumerate(item)
@@ -136,14 +136,14 @@ def _leaves(path: str, item: object) -> list[tuple[str, object]]:
 
 
 def _are_unchanged(before: list[tuple[str, object]], current: list[tuple[str, object]]) -> bool:
-    """Whether an attribute is unchanged; assumed for items that cannot be compared."""
+    """Whether the items of an attribute are unchanged; items that cannot be compared count as unchanged."""
     if [path for path, _ in before] != [path for path, _ in current]:
         return False
     return all(_is_unchanged(old, new) for (_, old), (_, new) in zip(before, current, strict=True))
 
 
 def _is_unchanged(old: object, new: object) -> bool:
-    # Their elements are restored separately.
+    # The elements of tensors are restored separately.
     if isinstance(old, torch.Tensor) or isinstance(new, torch.Tensor):
         return old is new
     # The last condition is for NaN, which differs from itself.

@@ -1,4 +1,4 @@
-"""Keeps the values of a model's parameters and buffers while it runs on them."""
+"""Restores the values and gradients of a model's parameters and buffers after it has run on them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from .module_tree import modules_of, tensors_of
 
 @contextlib.contextmanager
 def gradients_kept(model: object) -> Iterator[None]:
-    """Restore the gradients of a model's parameters, and whether they need one, at the end.
+    """Restore `grad` and `requires_grad` of a model's parameters at the end.
 
-    Within the context they have no gradient, because a model may zero or add to one in place.
+    Within the context `grad` is None, because a model may write to it in place.
     """
     modules = modules_of(model) if isinstance(model, torch.nn.Module) else []
     parameters = [item for module in modules for item in module._parameters.values() if item is not None]
@@ -36,16 +36,16 @@ def gradients_kept(model: object) -> Iterator[None]:
 
 @contextlib.contextmanager
 def values_kept(model: object, run: Callable[[], object]) -> Iterator[frozenset[str]]:
-    """Restore the values of a model's parameters and buffers at the end; only written tensors are copied.
+    """Restore the values of a model's parameters and buffers at the end; copies only written tensors.
 
-    In training mode, kernels of normalizations write to buffers without saying so: buffers are copied then.
+    In training mode all buffers are copied, because normalizations write to them undeclared.
 
     Args:
-        run: calls the model, before the context begins, to find out where it writes. Nothing may watch the
-            operators of a trace: torch would not record convolutions, for example.
+        run: calls the model. It runs once before the context begins, to find out where the model writes; the
+            trace itself must not be watched, or torch would not record convolutions, for example.
 
     Yields:
-        The names of the operators of other libraries that write to an argument.
+        The names of operators outside of torch that wrote to an argument.
     """
     modules = modules_of(model) if isinstance(model, torch.nn.Module) else []
     tensors = [tensor for module in modules for tensor in tensors_of(module)]
@@ -58,7 +58,7 @@ def values_kept(model: object, run: Callable[[], object]) -> Iterator[frozenset[
 
     def restore() -> None:
         for tensor, data in original_data:
-            # The model assigned to `data`, which copying values back would not undo.
+            # The model assigned to `data`: copying values back would not undo that.
             if storage_of(tensor) != storage_of(data):
                 tensor.data = data
         for tensor, values, version in writes.saved.values():
@@ -86,8 +86,8 @@ class _Writes(TorchDispatchMode):
     """Copies tensors before operators write to their storages.
 
     Attributes:
-        saved: by `id`, tensors with their values and versions.
-        foreign_operators: the names of operators of other libraries that wrote to an argument.
+        saved: by `id`, each tensor with a copy of its values and its version counter.
+        foreign_operators: the names of operators outside of torch that wrote to an argument.
     """
 
     def __init__(self, tensors: list[torch.Tensor]):
@@ -101,7 +101,7 @@ class _Writes(TorchDispatchMode):
                 self._watched.setdefault(storage, []).append(tensor)
 
     def keep(self, tensor: torch.Tensor) -> None:
-        """Keep the values of a tensor."""
+        """Copy the values of a tensor, unless this was done before."""
         if id(tensor) not in self.saved:
             self.saved[id(tensor)] = tensor, tensor.detach().clone(), tensor._version
 

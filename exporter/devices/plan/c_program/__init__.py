@@ -1,1 +1,1 @@
-"""Programs in C: the runtime, and the form in which it reads the nodes of a model."""
+"""Programs in C: the runtime, and the conversion of a model's nodes to those of the runtime."""

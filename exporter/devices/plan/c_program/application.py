@@ -15,7 +15,7 @@ SOURCES = (
     *("elementwise.c", "matrices.c", "movement.c", "planes.c", "recurrent.c"),
     *("reductions.c", "windows.c"),
 )
-# -mprefer-vector-width is of x86 only. C99 alone would forbid to add and multiply in one instruction.
+# Only x86 has -mprefer-vector-width. -std=c99 alone forbids fused multiply-add, so -ffp-contract allows it.
 _MAKEFILE = """CFLAGS ?= -O3 -march=native -ffp-contract=fast \\
 \t$(shell $(CC) -mprefer-vector-width=512 -E -x c /dev/null >/dev/null 2>&1 && echo -mprefer-vector-width=512)
 app: $(wildcard *.c *.h)
@@ -27,8 +27,7 @@ def build_application(plan: PlanFacts, folder: str | bytes | os.PathLike[str]) -
     """Write `model.plan`, `model.weights`, the runtime, a program for it and a makefile.
 
     Raises:
-        PlanError: the plan has no sizes, or the runtime lacks operators of the model, or forms of them; lists
-            all.
+        PlanError: the plan has no sizes, or the runtime does not support all nodes; the message lists them.
         ModelFileError: the folder cannot be written.
     """
     plan_bytes, weights = device_form(plan)

@@ -35,9 +35,9 @@ STORED_TYPES: Mapping[ir.DataType, type[np.generic]] = {
     ir.DataType.FLOAT16: np.float32,
     ir.DataType.BFLOAT16: np.float32,
 }
-"""The types in which constants of other types are stored, because the runtime lacks those."""
+"""By element type that the runtime lacks, the type in which its constants are stored."""
 _EXCHANGED = {"Greater": "Less", "GreaterOrEqual": "LessOrEqual"}
-"""What an operator is with its operands exchanged."""
+"""By operator, the equivalent one with exchanged operands."""
 REDUCTIONS = {
     "ReduceL1": (0, 1, 0),
     "ReduceL2": (0, 2, 2),
@@ -52,9 +52,9 @@ REDUCTIONS = {
     "GlobalAveragePool": (0, 0, 1),
     "GlobalMaxPool": (1, 0, 0),
 }
-"""Three numbers of the runtime: what combines the elements (sum, maximum, minimum, product), what is done to
-each before (nothing, absolute value, square, exponential), and to the result (nothing, mean, root,
-logarithm)."""
+"""Three numbers for the runtime's Reduce: how to combine elements (0 sum, 1 maximum, 2 minimum, 3 product),
+what to apply to each element before (0 nothing, 1 absolute value, 2 square, 3 exponential), and to the result
+(0 nothing, 1 mean, 2 square root, 3 logarithm)."""
 
 
 def _unary(node: OnnxNode) -> Nodes:
@@ -79,7 +79,7 @@ def _unary(node: OnnxNode) -> Nodes:
 def elementwise(
     op_type: str, source: Operand, result: Operand, alpha: float = 0.0, beta: float = 0.0
 ) -> Nodes:
-    """The node of an elementwise operator with one operand; alpha and beta are its parameters."""
+    """Emit an elementwise operator with one operand; alpha and beta are its parameters."""
     yield DeviceNode(op_type, [source], [result], bits_of(alpha, beta))
 
 
@@ -126,7 +126,7 @@ def _variadic(node: OnnxNode) -> Nodes:
 
 
 def _stored_operands(node: OnnxNode) -> list[Operand]:
-    """The operands, with constants of types that the runtime lacks in those that hold their numbers."""
+    """Return the operands; constants are converted by `STORED_TYPES` if the runtime lacks their type."""
     operands: list[Operand] = list(node.inputs())
     for index, value in enumerate(node.inputs()):
         constant = node.constant(index)
@@ -161,11 +161,12 @@ def reduction(
     result: Operand,
     view: Sequence[int] | None = None,
 ) -> Nodes:
-    """A reduction over some axes.
+    """Emit a reduction over some axes.
 
     Args:
-        numbers: as in `REDUCTIONS`.
-        view: other sizes with which the operand is seen.
+        numbers: the numbers of the operator, see `REDUCTIONS`.
+        axes: the axes to reduce, counted from 0.
+        view: the shape to use for the operand; by default its own.
     """
     shape = node.shape(source) if view is None else view
     strides = strides_of(shape)
@@ -197,7 +198,7 @@ def _reduction_of_nothing(numbers: tuple[int, int, int], result: ir.Value) -> fl
 
 
 def _search(node: OnnxNode) -> Nodes:
-    """ArgMax, ArgMin and TopK."""
+    """Emit ArgMax, ArgMin or TopK, all as the runtime's TopK."""
     shape = node.shape(node.source())
     is_single = node.op_type != "TopK"
     axis = node.axis(len(shape), default=0 if is_single else -1)
@@ -210,7 +211,7 @@ def _search(node: OnnxNode) -> Nodes:
 
 
 def _cumulative_sum(node: OnnxNode) -> Nodes:
-    """Each sum is that of the element before it and one more element."""
+    """Emit CumSum: copy the first elements, then add to each sum the next element."""
     source, result, shape = node.source(), node.output, node.shape(node.source())
     constant = node.constant(1)
     assert constant is not None
@@ -219,7 +220,7 @@ def _cumulative_sum(node: OnnxNode) -> Nodes:
     size, step, first = shape[axis], strides[axis], 0
     if node.integer("reverse"):
         step, first = -step, (size - 1) * step
-    # The axis comes before others whose elements are independent of one another.
+    # The summed axis is walked last, because its steps depend on one another.
     batch_axes = [index for index in range(len(shape)) if index != axis]
     sizes, steps = [shape[index] for index in batch_axes], [strides[index] for index in batch_axes]
     start: Operand = constant_like(source, 0) if is_exclusive else source
@@ -262,7 +263,7 @@ def _quantize(node: OnnxNode) -> Nodes:
 
 
 def _dynamic_quantize(node: OnnxNode) -> Nodes:
-    """The scale covers all elements and 0."""
+    """Emit DynamicQuantizeLinear, whose range always includes 0."""
     source, zero = node.source(), np.zeros((), np.float32)
     shape = node.shape(source)
     low, high = (Scratch(ir.DataType.FLOAT, []) for _ in range(2))
@@ -307,7 +308,10 @@ def _source_positions(node: OnnxNode, size: int, result: int, factor: float) -> 
 
 
 def _neighbours(node: OnnxNode, positions: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """For each position along an axis, the source elements that it is a weighted sum of, and the weights."""
+    """Return, for each position along an axis, the indices of its source elements and their weights.
+
+    Both are [positions, count]; the weights are None for single elements.
+    """
     base = np.floor(positions)
     if node.text("mode") == "nearest":
         nearest = {
@@ -357,4 +361,4 @@ FORMS: Mapping[str, Callable[[OnnxNode], Nodes]] = {
     "DynamicQuantizeLinear": _dynamic_quantize,
     "Resize": _resize,
 }
-"""How each operator becomes nodes of the runtime."""
+"""By ONNX operator, the function that emits nodes of the runtime for it."""

@@ -28,10 +28,11 @@ from .device_products import zeros
 
 
 def _layout(shape: Sequence[int], heads: int) -> tuple[int, int, int, list[int]]:
-    """Heads, rows and their width, and the steps along batches, heads and rows.
+    """Return (heads, rows, width, steps along the batch, heads and rows) of a tensor.
 
     Args:
         shape: [batch, heads, rows, width] or [batch, rows, heads * width].
+        heads: the number of heads for a shape of three sizes.
     """
     if len(shape) == 4:
         return shape[1], shape[2], shape[3], strides_of(shape)[:3]
@@ -40,7 +41,7 @@ def _layout(shape: Sequence[int], heads: int) -> tuple[int, int, int, list[int]]
 
 
 def _attention(node: OnnxNode) -> Nodes:
-    """One head after the other, so that the scores of one need memory only."""
+    """Emit attention for one head after the other, so that only one head's scores need memory."""
     query, key, value = (node.input(index) for index in range(3))
     mask, key_heads = node.input(3), node.integer("kv_num_heads", 1)
     batch = node.shape(query)[0]
@@ -77,7 +78,7 @@ def _attention(node: OnnxNode) -> Nodes:
         if mask is not None and not is_added:
             yield _select(own_mask, scores)
         if is_causal:
-            # Its element depends on key - query only.
+            # An element depends only on key - query, so one row of the mask holds all of them.
             triangle = np.arange(1 - queries, keys) <= 0
             yield _select(Strided(triangle, [-1, 1], queries - 1), scores)
         yield from normalize_exponentials(node, scores, 1, scores, mask is not None)
@@ -86,19 +87,19 @@ def _attention(node: OnnxNode) -> Nodes:
 
 
 def _origins(*starts: int) -> list[int]:
-    """The walk over a single matrix of the result and of both operands, which begin at `starts`."""
+    """Return the walk over one matrix each of the result and both operands, which begin at `starts`."""
     return walk_numbers([], *((start, []) for start in starts))
 
 
 def _select(mask: Strided, scores: Scratch) -> DeviceNode:
-    """Scores that a mask excludes become -inf."""
+    """Make a node that sets the scores that a mask excludes to -inf."""
     score_steps = 0, strides_of(scores.shape)
     walk = walk_numbers(scores.shape, score_steps, (mask.start, mask.steps), score_steps, (0, [0, 0]))
     return DeviceNode("Where", [mask.operand, scores, np.array(-np.inf, np.float32)], [scores], walk)
 
 
 def _rotary(node: OnnxNode) -> Nodes:
-    """Rotates pairs of elements by angles, which are selected by position or one for each row."""
+    """Emit RotaryEmbedding: rotate pairs of elements by angles, selected by position or one per row."""
     source, result, positions = node.source(), node.output, node.input(3)
     batch = node.shape(source)[0]
     heads, rows, width, steps = _layout(node.shape(source), node.integer("num_heads", 1))
@@ -128,4 +129,4 @@ def _rotary(node: OnnxNode) -> Nodes:
 
 
 FORMS: Mapping[str, Callable[[OnnxNode], Nodes]] = {"Attention": _attention, "RotaryEmbedding": _rotary}
-"""How each operator becomes nodes of the runtime."""
+"""By ONNX operator, the function that emits nodes of the runtime for it."""

@@ -1,4 +1,4 @@
-"""Operators that move elements, as copies at fixed steps, and as copies of what indices select."""
+"""Emits operators that move elements: as copies at fixed steps, or as copies that indices select."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _expand(node: OnnxNode) -> Nodes:
 
 
 def _known_result(node: OnnxNode) -> Nodes:
-    """ConstantOfShape, Shape and Size, whose results are known with the sizes."""
+    """Emit ConstantOfShape, Shape or Size, whose results are constants because all sizes are known."""
     after = node.shape(node.output)
     if node.op_type == "ConstantOfShape":
         value = node.attribute("value")
@@ -80,7 +80,7 @@ def _depth_to_space(node: OnnxNode) -> Nodes:
     before, channels = node.shape(node.source()), node.shape(node.output)[1]
     block = node.integer("blocksize", 1)
     batch, depth, row, column = strides_of(before)
-    # The channel has the position in the block before or after the channel of the result.
+    # In a channel's number, the position in the block comes before (DCR) or after (CRD) the result's channel.
     is_inner = node.text("mode") == "CRD"
     channel = depth * block * block if is_inner else depth
     inner = depth if is_inner else depth * channels
@@ -136,7 +136,7 @@ def _pad(node: OnnxNode) -> Nodes:
         value = node.input(2)
         fill = constant_like(node.output, 0) if value is None else value
         yield from copy(fill, node.output, after, [0] * len(after))
-        # What is inside of both, for paddings may be negative.
+        # The part that is inside both tensors, because paddings may be negative.
         firsts = [max(0, begin) for begin in begins]
         ends = [min(size, begin + length) for size, begin, length in zip(after, begins, before, strict=True)]
         shape = [max(0, end - first) for first, end in zip(firsts, ends, strict=True)]
@@ -164,7 +164,12 @@ def _pad(node: OnnxNode) -> Nodes:
 
 
 def resample(node: OnnxNode, axes: Sequence[tuple[np.ndarray, np.ndarray | None]]) -> Nodes:
-    """A result whose elements are weighted sums along each axis; without weights, single elements."""
+    """Emit a result whose elements are weighted sums of source elements along each axis.
+
+    Args:
+        axes: for each axis, the source indices [size of the result, count], and their weights; None for
+            weights selects single elements.
+    """
     before, after = node.shape(node.source()), node.shape(node.output)
     if not math.prod(after):
         return
@@ -224,13 +229,14 @@ def _selection(
     base: Sequence[int],
     index: Sequence[int],
 ) -> Nodes:
-    """Blocks that indices select: gathered ones, or those of a copy to which updates are scattered.
+    """Gather blocks of the data that indices select, or scatter updates to such blocks of a copy.
 
     Args:
-        shape: how many blocks there are, along some axes.
-        axes: the size and the step of each axis that an index selects from.
-        base: the steps, along `shape`, of the blocks without their indices.
-        index: likewise of the indices.
+        shape: the number of blocks along each axis.
+        block: the number of elements of a block.
+        axes: the size and the step of each data axis that an index selects from.
+        base: the step between blocks in the data along each axis of `shape`, without the index.
+        index: the step between indices along each axis of `shape`.
     """
     data, indices = node.source(), node.input(1)
     inputs: list[ir.Value | None] = [data, indices]
@@ -258,7 +264,7 @@ def _where(node: OnnxNode) -> Nodes:
 
 
 def _triangle(node: OnnxNode) -> Nodes:
-    """Trilu selects by a mask whose element depends on column - row only."""
+    """Emit Trilu by a mask; its element depends only on column - row, so it is stored as one row."""
     shape, diagonal = node.shape(node.output), node.constant(1)
     rows, columns = shape[-2:]
     distances = np.arange(1 - rows, columns) - (0 if diagonal is None else int(diagonal.reshape(())))
@@ -271,7 +277,7 @@ def _triangle(node: OnnxNode) -> Nodes:
 
 
 def _one_hot(node: OnnxNode) -> Nodes:
-    """Compares the indices with the numbers of the classes; negative ones count from the end."""
+    """Emit OneHot: compare the indices with the class numbers; negative indices count from the end."""
     shape, strides = node.shape(node.output), strides_of(node.shape(node.source()))
     axis = node.axis(len(shape), default=-1)
     whole, scalar = strides_of(shape), [0] * len(shape)
@@ -313,4 +319,4 @@ FORMS: Mapping[str, Callable[[OnnxNode], Nodes]] = {
     "Trilu": _triangle,
     "Where": _where,
 }
-"""How each operator becomes nodes of the runtime."""
+"""By ONNX operator, the function that emits nodes of the runtime for it."""

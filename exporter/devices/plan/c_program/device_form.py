@@ -1,4 +1,4 @@
-"""`model.plan` and `model.weights`: a whole model for a device, which the runtime in C runs.
+"""Writes `model.plan` and `model.weights`: a whole model for a device, which the runtime in C runs.
 
 Everything is little-endian. `model.plan` has a head of 64 bytes: the magic `OPDV`; then as 32-bit numbers the
 format (4), the numbers of values, nodes, inputs, outputs and pool entries, and the bytes of the text; then as
@@ -39,15 +39,15 @@ _VALUE = struct.Struct("<4I2Q")
 _NODE = struct.Struct("<7I")
 _OMITTED, _ARENA, _WEIGHTS = range(3)
 _LOWEST_OPSET = 13
-"""From here on the operators of the runtime have one meaning: Softmax reduces one axis, for example."""
+"""The lowest supported opset; before it operators have other meanings: Softmax flattens its input."""
 
 
 def device_form(plan: PlanFacts) -> tuple[bytes, bytes]:
-    """The contents of `model.plan` and `model.weights`.
+    """Return the contents of `model.plan` and `model.weights`.
 
     Raises:
-        PlanError: the plan has no model or formulas instead of sizes; the opset is below 13; the runtime
-            lacks operators of the model; or a sub-graph has sizes that are not known.
+        PlanError: the plan has no model, or formulas instead of sizes; the opset is below 13; the runtime
+            lacks operators of the model; or the sizes of a sub-graph are unknown.
     """
     if plan.model is None:
         raise PlanError("a device needs a plan with its model")
@@ -67,11 +67,11 @@ def device_form(plan: PlanFacts) -> tuple[bytes, bytes]:
 
 
 class _Writer:
-    """The parts of a plan for a device."""
+    """Collects the parts of `model.plan` and `model.weights`."""
 
     def __init__(self, plan: PlanFacts, graph: ir.Graph, opset: int):
         self._plan, self._graph, self._opset = plan, graph, opset
-        # Without names, a size that is a formula is refused.
+        # The empty set of names makes a size that is a formula an error.
         self._dimensions = Dimensions(plan.dimensions, frozenset())
         self._pool: list[int] = []
         self._text = bytearray(b"\0")
@@ -84,12 +84,12 @@ class _Writer:
         self._nodes: list[bytes] = []
         self._constants: dict[tuple[str, bytes], int] = {}
         self._scratch: dict[Scratch, int] = {}
-        # The scratch values of one node of the model are where those of others are, at the end of the arena.
+        # The scratch values of all nodes of the model share the same memory at the end of the arena.
         self._shared_offsets: dict[Scratch, int] = {}
         self._shared_size = 0
 
     def write(self) -> tuple[bytes, bytes]:
-        """Both files."""
+        """Return the contents of both files."""
         self._locate_buffers(self._graph, self._plan, 0)
         check_nodes(self._onnx_nodes(self._graph, self._plan), self._opset)
         main_count = len(self._write_nodes(self._graph, self._plan))
@@ -122,7 +122,7 @@ class _Writer:
         return b"".join([head, pool, *self._values, *self._nodes, ends, self._text]), bytes(self._weights)
 
     def _check_last_memory(self) -> None:
-        """Refuse a plan whose last memory has no room for what the runtime needs beside the plan."""
+        """Refuse a plan whose last memory has no room for the runtime's memory after the planned buffers."""
         if self._plan.memories:
             last = self._plan.memories[-1]
             needed = self._arena - last.begin
@@ -133,7 +133,7 @@ class _Writer:
                 )
 
     def _locate_buffers(self, graph: ir.Graph, planned: PlannedGraph, base: int) -> None:
-        """Set where the values of a graph and of its sub-graphs are, relative to the arena."""
+        """Set the arena offsets of the values of a graph and its sub-graphs; `base` is the graph's offset."""
         offsets = {name: base + (buffer.offset or 0) for buffer in planned.buffers for name in buffer.values}
         for value in (*graph.inputs, *(value for node in graph for value in node.outputs)):
             if value.name in offsets:
@@ -159,17 +159,17 @@ class _Writer:
             self._locate_buffers(block, body, workspaces.get(body.node, 0))
 
     def _computing_nodes(self, graph: ir.Graph, planned: PlannedGraph) -> Iterator[tuple[ir.Node, int]]:
-        """The nodes that compute something, with their positions: no views, and no constants."""
+        """Yield the nodes that compute something (no views or constants), with their positions."""
         for index, (node, planned_node) in enumerate(zip(graph, planned.nodes, strict=True)):
             source = node.inputs[0] if planned_node.view else None
             if source is not None and node.outputs[0] not in self._locations:
-                # The result of a view of a constant is where the constant is.
+                # A view of a constant has the location of the constant.
                 self._locations[node.outputs[0]] = self._locate(source)
             if not planned_node.view and (node.op_type != "Constant" or node.domain not in ("", "ai.onnx")):
                 yield node, index
 
     def _onnx_nodes(self, graph: ir.Graph, planned: PlannedGraph) -> Iterator[ir.Node]:
-        """The nodes that compute something, of sub-graphs too."""
+        """Yield the nodes that compute something, including those of sub-graphs."""
         for node, index in self._computing_nodes(graph, planned):
             yield node
             for body in planned.bodies:
@@ -177,10 +177,10 @@ class _Writer:
                     yield from self._onnx_nodes(node.attributes[body.attribute].as_graph(), body)
 
     def _write_nodes(self, graph: ir.Graph, planned: PlannedGraph, nodes: Sequence[DeviceNode] = ()) -> range:
-        """Write the nodes of a graph and `nodes`, and behind them those of sub-graphs.
+        """Write the nodes of a graph, then `nodes`, then the nodes of sub-graphs.
 
         Returns:
-            The positions of the first ones.
+            The positions of the nodes of the graph and of `nodes`.
         """
         ordered: list[tuple[DeviceNode, ir.Node | None, Sequence[PlannedBody]]] = []
         for node, index in self._computing_nodes(graph, planned):
@@ -202,7 +202,7 @@ class _Writer:
         self._nodes += [b""] * len(ordered)
         for position, (item, owner, planned_bodies) in enumerate(ordered, first):
             numbers: list[int] = []
-            # The runtime has the branch for false first.
+            # The runtime expects "else_branch" before "then_branch".
             for body in sorted(planned_bodies, key=lambda body: body.attribute):
                 assert owner is not None
                 block = owner.attributes[body.attribute].as_graph()
@@ -219,7 +219,7 @@ class _Writer:
         return range(first, first + len(ordered))
 
     def _locate_scratch(self, nodes: Sequence[DeviceNode]) -> None:
-        """Set where the scratch values of one node of the model are in the shared memory."""
+        """Set the offsets in the shared memory of the scratch values of one node of the model."""
         size = 0
         for operand in (operand for node in nodes for operand in (*node.inputs, *node.outputs)):
             if isinstance(operand, Scratch) and operand not in self._shared_offsets:
@@ -232,7 +232,7 @@ class _Writer:
         return copy(source, result, [math.prod(shape)], [1])
 
     def _loop(self, node: ir.Node) -> tuple[list[DeviceNode], DeviceNode, list[DeviceNode]]:
-        """Copies of operands to the inputs of the body; a Loop; and copies of these inputs to its results."""
+        """Return copies of operands to the body's inputs, the Loop, and copies of these to its results."""
         block = node.attributes["body"].as_graph()
         carried = list(block.inputs)[2:]
         before = [
@@ -249,13 +249,13 @@ class _Writer:
         counts = [self._sizes(value)[0] for value in node.outputs[len(carried) :] if value.name]
         condition: ir.Value | Scratch = block.outputs[0]
         if self._locate(block.outputs[0]) in map(self._locate, carried):
-            # The next iteration's input overwrites it.
+            # The copy to the next iteration's input would overwrite the condition.
             condition = Scratch(ir.DataType.BOOL, [])
         inputs = [*node.inputs[:2], condition]
         return before, DeviceNode("Loop", inputs, block.inputs[:2], [*counts, -1][:1]), after
 
     def _next_inputs(self, node: ir.Node, block: ir.Graph, loop: DeviceNode) -> list[DeviceNode]:
-        """Copies of the results of a body to its inputs, and to the results that iterations add to."""
+        """Return copies of a body's results to its inputs, and to the rows of the stacked results."""
         counter, carried = block.inputs[0], list(block.inputs)[2:]
         results = list(block.outputs)[1 : 1 + len(carried)]
         inputs = {self._locate(value): value for value in carried}
@@ -265,7 +265,7 @@ class _Writer:
         for result, target in zip(results, carried, strict=True):
             source: ir.Value | Scratch = result
             if inputs.get(self._locate(result), target) is not target:
-                # Another input of the body, which is overwritten, too.
+                # The result is another input of the body, which is itself overwritten: copy it first.
                 source = Scratch(result.dtype or ir.DataType.UNDEFINED, self._sizes(result))
                 copies += self._copy(result, source)
             sources.append(source)
@@ -296,7 +296,7 @@ class _Writer:
         )
 
     def _operand(self, operand: Operand) -> int:
-        """The index of an operand, which is added at its first use; 0 for an omitted one."""
+        """Return the index of an operand, which is added at its first use; 0 for an omitted one."""
         if operand is None:
             return 0
         if isinstance(operand, ir.Value):
@@ -334,7 +334,7 @@ class _Writer:
         return self._locate(operand) == self._locate(result)
 
     def _index(self, value: ir.Value) -> int:
-        """The index of a value, which is added at its first use."""
+        """Return the index of a value, which is added at its first use."""
         if value not in self._indices:
             size, sizes = bytes_of(value, self._dimensions), self._sizes(value)
             location, offset = self._locate(value)
@@ -343,7 +343,7 @@ class _Writer:
         return self._indices[value]
 
     def _locate(self, value: ir.Value) -> tuple[int, int]:
-        """Where a value is: in the arena or the weights, and its offset."""
+        """Return `_ARENA` or `_WEIGHTS` for a value, and its offset there."""
         if value not in self._locations:
             tensor = get_const_tensor(value)
             if tensor is None:

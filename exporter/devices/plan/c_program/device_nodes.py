@@ -1,4 +1,4 @@
-"""The nodes that the runtime in C runs, and what their forms read from nodes of ONNX."""
+"""The nodes that the runtime in C runs, and a reader of ONNX nodes from which they are emitted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .....registration.schemas import operator_schema
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Scratch:
-    """A value in memory above the planned arena, which the forms of one node share."""
+    """A temporary value after the planned arena, in memory that all nodes of the model share."""
 
     dtype: ir.DataType
     shape: Sequence[int]
@@ -30,12 +30,12 @@ class Scratch:
 
 
 Operand: TypeAlias = "ir.Value | Scratch | np.ndarray | None"
-"""A value of the model, one beside it, a constant, or nothing."""
+"""A value of the model, a temporary value, a constant, or an omitted operand."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Strided:
-    """The elements of an operand at fixed steps along some axes."""
+    """The elements of an operand at fixed steps along some axes, from the element `start` on."""
 
     operand: Operand
     steps: Sequence[int]
@@ -44,7 +44,7 @@ class Strided:
 
 @dataclasses.dataclass(frozen=True)
 class DeviceNode:
-    """A node of the runtime; its kernel says what the numbers are."""
+    """A node of the runtime; the meaning of `numbers` is documented at the kernel in C."""
 
     op_type: str
     inputs: Sequence[Operand]
@@ -56,7 +56,13 @@ Nodes: TypeAlias = Iterator[DeviceNode]
 
 
 class OnnxNode:
-    """A node of ONNX, whose sizes are known."""
+    """Reads the operands, sizes and attributes of an ONNX node whose sizes are all known.
+
+    Args:
+        opset: the opset of the model, for defaults of attributes.
+        sizes: returns the sizes of a value.
+        shares: whether an operand and a result are at the same offset in memory.
+    """
 
     def __init__(
         self,
@@ -75,33 +81,33 @@ class OnnxNode:
         return self.outputs[0]
 
     def input(self, index: int) -> ir.Value | None:
-        """An operand; None if it is omitted."""
+        """Return an operand by position; None if it is omitted."""
         return self._node.inputs[index] if index < len(self._node.inputs) else None
 
     def inputs(self) -> list[ir.Value]:
-        """The operands that are not omitted."""
+        """Return the operands that are not omitted."""
         return [value for value in self._node.inputs if value is not None]
 
     def source(self) -> ir.Value:
-        """The first operand."""
+        """Return the first operand."""
         value = self._node.inputs[0]
         assert value is not None
         return value
 
     def constant(self, index: int) -> np.ndarray | None:
-        """An operand that is known; None if it is omitted."""
+        """Return the elements of a constant operand; None if it is omitted or not constant."""
         value = self.input(index)
         tensor = None if value is None else get_const_tensor(value)
         return None if tensor is None else tensor.numpy()
 
     def shape(self, operand: Operand) -> list[int]:
-        """The sizes of an operand."""
+        """Return the sizes of an operand; raise PlanError if it is omitted."""
         if operand is None:
             raise PlanError(f"{self.op_type} needs an operand that '{self._node.name}' omits")
         return self._sizes(operand) if isinstance(operand, ir.Value) else list(operand.shape)
 
     def attribute(self, name: str) -> object:
-        """The value of an attribute, or the default of ONNX."""
+        """Return the value of an attribute, or ONNX's default; None if there is neither."""
         attribute = self._node.attributes.get(name)
         if attribute is not None:
             return attribute.value
@@ -109,58 +115,61 @@ class OnnxNode:
         return None if formal is None else formal.default
 
     def integer(self, name: str, default: int = 0) -> int:
-        """An integer attribute; `default` if ONNX has none."""
+        """Return an integer attribute; `default` if ONNX has no default."""
         value = self.attribute(name)
         return value if isinstance(value, int) else default
 
     def real(self, name: str, default: float = 0.0) -> float:
-        """A number of an attribute; `default` if ONNX has none."""
+        """Return a number attribute as a float; `default` if ONNX has no default."""
         value = self.attribute(name)
         return float(value) if isinstance(value, (int, float)) else default
 
     def text(self, name: str) -> str:
-        """A text of an attribute; the first of several."""
+        """Return a text attribute; the first text of a list."""
         value = self.attribute(name)
         first = value[0] if isinstance(value, (list, tuple)) and value else value
         return first.decode() if isinstance(first, bytes) else str(first)
 
     def integers(self, name: str, default: Sequence[int]) -> list[int]:
-        """Integers of an attribute."""
+        """Return an attribute with a list of integers; `default` if it is missing or empty."""
         value = self.attribute(name)
         return [int(item) for item in value] if isinstance(value, (list, tuple)) and value else list(default)
 
     def axis(self, rank: int, name: str = "axis", default: int = 0) -> int:
-        """An axis from the front."""
+        """Return an axis attribute as an axis from 0 on."""
         axis = self.integer(name, default)
         return axis + rank if axis < 0 else axis
 
     def shares_memory(self, operand: Operand, result: Operand) -> bool:
-        """Whether writing a result changes an operand."""
+        """Whether an operand and a result are in the same memory, so that writing changes the operand."""
         return (
             isinstance(operand, ir.Value) and isinstance(result, ir.Value) and self._shares(operand, result)
         )
 
 
 def bits_of(*numbers: float) -> list[int]:
-    """Real numbers as the runtime reads them: the bits of float64."""
+    """Return real numbers as the runtime reads them: the bits of float64 as integers."""
     return list(struct.unpack(f"<{len(numbers)}q", struct.pack(f"<{len(numbers)}d", *numbers)))
 
 
 def strides_of(shape: Sequence[int], step: int = 1) -> list[int]:
-    """How far apart the elements along each axis are, if those of the last axis are `step` apart."""
+    """Return the strides of a contiguous tensor whose elements are `step` apart."""
     return [step * math.prod(shape[axis + 1 :]) for axis in range(len(shape))]
 
 
 def broadcast_steps(shape: Sequence[int], result: Sequence[int]) -> list[int]:
-    """The steps of an operand along the axes of a result."""
+    """Return the steps of a broadcast operand along the axes of a result; 0 along repeated axes."""
     steps = [0 if size == 1 else step for size, step in zip(shape, strides_of(shape), strict=True)]
     return [0] * (len(result) - len(shape)) + steps
 
 
 def walk_numbers(shape: Sequence[int], *operands: tuple[int, Sequence[int]]) -> list[int]:
-    """The numbers of a walk: of each operand the first element and the steps.
+    """Return a walk for the runtime: rank, sizes, then the first element and the steps of each operand.
 
-    Axes that all operands step over evenly are one, and those of size 1 are none.
+    Adjacent axes are merged if all operands step over them evenly; axes of size 1 are dropped.
+
+    Args:
+        operands: the first element and the steps along `shape` of each operand.
     """
     axes: list[tuple[int, tuple[int, ...]]] = []
     for size, *steps in zip(shape, *(steps for _, steps in operands), strict=True):
@@ -180,7 +189,7 @@ def walk_numbers(shape: Sequence[int], *operands: tuple[int, Sequence[int]]) -> 
 def copy(
     source: Operand, result: Operand, shape: Sequence[int], steps: Sequence[int], start: int = 0
 ) -> Nodes:
-    """A copy into a whole result, seen with a shape, of elements at fixed steps."""
+    """Emit a copy of elements at fixed steps along `shape` into a whole result."""
     return copy_part(source, result, shape, (0, strides_of(shape)), (start, steps))
 
 
@@ -191,13 +200,13 @@ def copy_part(
     target: tuple[int, Sequence[int]],
     origin: tuple[int, Sequence[int]],
 ) -> Nodes:
-    """Copies elements that lie at fixed distances to places at other fixed distances."""
+    """Emit a copy along `shape` from the (first element, steps) of `origin` to those of `target`."""
     if math.prod(shape):
         yield DeviceNode("Copy", [source], [result], walk_numbers(shape, target, origin))
 
 
 def binary(node: OnnxNode, op_type: str, first: Operand, second: Operand, result: Operand) -> Nodes:
-    """An elementwise operator with two operands, which are broadcast."""
+    """Emit an elementwise operator with two operands, which are broadcast."""
     shape = node.shape(result)
     first_elements, second_elements = (
         Strided(operand, broadcast_steps(node.shape(operand), shape)) for operand in (first, second)
@@ -208,16 +217,16 @@ def binary(node: OnnxNode, op_type: str, first: Operand, second: Operand, result
 def strided_binary(
     op_type: str, shape: Sequence[int], first: Strided, second: Strided, result: Strided
 ) -> Nodes:
-    """An elementwise operator of elements at fixed steps along the axes of a shape."""
+    """Emit an elementwise operator with two operands at fixed steps along the axes of a shape."""
     if math.prod(shape):
         walk = walk_numbers(shape, *((item.start, item.steps) for item in (result, first, second)))
         yield DeviceNode(op_type, [first.operand, second.operand], [result.operand], walk)
 
 
 def chain(node: OnnxNode, op_type: str, operands: Sequence[Operand], result: Operand) -> Nodes:
-    """A sum or another operator of any number of operands, one after the other.
+    """Emit a sum, or another binary operator, over any number of operands, one after the other.
 
-    An operand whose memory the result has comes first.
+    An operand that shares its memory with the result comes first.
     """
     first, *summands = sorted(operands, key=lambda operand: not node.shares_memory(operand, result))
     for index, operand in enumerate(summands):
@@ -232,11 +241,11 @@ def chain(node: OnnxNode, op_type: str, operands: Sequence[Operand], result: Ope
 
 
 def constant_like(value: ir.Value, number: float) -> np.ndarray:
-    """A number of the element type of a value."""
+    """Return a number as an array of rank 0 with the element type of a value."""
     assert value.dtype is not None
     return np.array(number, value.dtype.numpy())
 
 
 def line_numbers(shape: Sequence[int], axis: int) -> list[int]:
-    """The lines along an axis: how many are outside, their elements, and how many are next to one another."""
+    """Return the sizes [before the axis, of the axis, after the axis], each multiplied together."""
     return [math.prod(shape[:axis]), shape[axis], math.prod(shape[axis + 1 :])]

@@ -1,1 +1,1 @@
-"""The forms in which a plan is written: JSON, tables in C, metadata, a picture."""
+"""Writes a plan as JSON, as tables in C, as metadata, or as a picture."""

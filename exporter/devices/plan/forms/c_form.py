@@ -1,4 +1,4 @@
-"""A plan for engines in C: a header with tables, and the same tables as a flat binary.
+"""Writes a plan for engines in C: a header with tables, and the same tables as a flat binary.
 
 Every name in the header begins with a prefix, so that a program may include the headers of several plans.
 
@@ -61,24 +61,24 @@ enum {{ {macro}_NODE_COUNT = {nodes}, {macro}_BUFFER_COUNT = {buffers}, {macro}_
 
 
 def check_prefix(prefix: object) -> None:
-    """Refuse a prefix with which names are no identifiers of C."""
+    """Raise UsageError for a prefix with which names are not C identifiers."""
     if not isinstance(prefix, str) or _IDENTIFIER.fullmatch(prefix) is None:
         raise UsageError(f"prefix must be a letter, then letters, digits and underscores, not {prefix!r}")
 
 
 def header(plan: PlanFacts, prefix: str = PREFIX) -> str:
-    """The C header.
+    """Return the text of the C header.
 
     Args:
-        prefix: begins every name; macros have it in capital letters.
+        prefix: the beginning of every name; macros have it in capital letters.
 
     Raises:
         PlanError: sizes are formulas.
-        UsageError: the prefix is no identifier of C.
+        UsageError: the prefix is not a C identifier.
     """
     check_prefix(prefix)
     tables = binary(plan)
-    # Operators and names of nodes are not in the binary.
+    # The digest also covers operators and names of nodes, which the binary lacks.
     texts = "\0".join(text for node in plan.nodes for text in (node.op_type, node.name))
     digest = hashlib.sha256(tables + texts.encode()).hexdigest()[:8]
     lines = [
@@ -118,7 +118,7 @@ def header(plan: PlanFacts, prefix: str = PREFIX) -> str:
 
 
 def binary(plan: PlanFacts) -> bytes:
-    """The flat binary.
+    """Return the plan as a flat binary.
 
     Raises:
         PlanError: sizes are formulas.
@@ -138,7 +138,7 @@ def binary(plan: PlanFacts) -> bytes:
 
 
 def _positions(plan: PlanFacts) -> list[tuple[int, int]]:
-    """The offset of each buffer in its memory, and the index of that."""
+    """Return, for each buffer, its offset in its memory and the index of the memory."""
     begins = {memory.name: (memory.begin, index) for index, memory in enumerate(plan.memories)}
     positions = []
     for buffer in plan.buffers:
@@ -155,13 +155,13 @@ def _check(plan: PlanFacts) -> None:
 
 
 def _outputs(plan: PlanFacts) -> list[list[int]]:
-    """The index of the buffer of each output of each node."""
+    """Return, for each node, the index of the buffer of each output; `_NONE` without a buffer."""
     index_of = {value: index for index, buffer in enumerate(plan.buffers) for value in buffer.values}
     return [[index_of.get(name, _NONE) for name in node.outputs] for node in plan.nodes]
 
 
 def _quote(text: str) -> str:
-    """A C string literal."""
+    """Write a text as a C string literal."""
     return (
         '"'
         + "".join(

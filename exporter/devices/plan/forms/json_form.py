@@ -1,4 +1,4 @@
-"""`plan.json`, the JSON form of a plan, and its schema."""
+"""Writes and reads `plan.json`, a plan as JSON, and provides its schema."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ SCHEMA = "plan.schema.json"
 
 
 def schema() -> str:
-    """The JSON schema of the form (JSON Schema 2020-12)."""
+    """Return the JSON schema of `plan.json` (JSON Schema 2020-12)."""
     return importlib.resources.files(__package__).joinpath(SCHEMA).read_text(encoding="utf-8")
 
 
 def to_json(plan: PlanFacts) -> str:
-    """The JSON form of a plan."""
+    """Write a plan as JSON."""
     return json.dumps(
         {
             "format": FORMAT,
@@ -103,10 +103,10 @@ def _graph_form(graph: PlannedGraph) -> dict[str, object]:
 
 
 def from_json(text: str) -> dict[str, Any]:
-    """The fields of the plan of a JSON form.
+    """Read the fields of a `Plan` from JSON.
 
     Raises:
-        PlanError: it does not have the documented form.
+        PlanError: the text does not match the documented schema.
     """
     try:
         form = parse_json(text.encode())

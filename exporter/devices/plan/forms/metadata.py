@@ -1,4 +1,4 @@
-"""A plan as metadata of its model; `docs/plan.md` describes the keys."""
+"""Writes a plan into the metadata of its model; `docs/plan.md` describes the keys."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from ..records import WORKSPACE, PlanFacts, PlannedBuffer, PlannedGraph
 
 
 def annotate(plan: PlanFacts) -> ir.Model:
-    """The planned model with the plan in the metadata of its nodes.
+    """Write a plan into the metadata of its model and the model's nodes, and return the model.
 
     Raises:
         PlanError: the plan was read from a file and has no model.
@@ -86,7 +86,7 @@ def _fact(buffer: PlannedBuffer) -> dict[str, object]:
 
 
 def _facts(buffers: list[PlannedBuffer | None]) -> dict[str, list[object]]:
-    """Per key, an entry for each output; null for those without memory."""
+    """Return, for each metadata key, a list with an entry per output; None for outputs without a buffer."""
     return {
         PLAN_BUFFER: [None if buffer is None else buffer.name for buffer in buffers],
         PLAN_OFFSET: [None if buffer is None else buffer.offset for buffer in buffers],

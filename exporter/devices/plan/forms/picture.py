@@ -1,4 +1,4 @@
-"""A plan as a picture: offsets against execution order, results in place, the budget."""
+"""Draws a plan: offsets against execution order, results in place, the budget."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ text { font: 12px system-ui, sans-serif; fill: var(--text, #333); }
 
 
 def svg(plan: PlanFacts) -> str:
-    """The picture: one rectangle per buffer, from its first to its last node, at its offset.
+    """Draw one rectangle per buffer, from its first to its last node, at its offset; return the SVG text.
 
     A vertical line in a rectangle is a node that overwrites its operand in place. Buffers whose sizes are
-    formulas have no place; the picture says how many there are.
+    formulas are not drawn; the picture says how many there are.
     """
     steps = max(1, len(plan.nodes))
     top = max(plan.peak or 0, _drawn_budget(plan) or 0, 1)
@@ -48,7 +48,7 @@ def _title(plan: PlanFacts) -> str:
 
 
 def _drawn_budget(plan: PlanFacts) -> int | None:
-    """The budget for the block without the weights, if it is at most twice the peak."""
+    """Return the budget minus the weights, if it is positive and at most twice the peak; else None."""
     if plan.budget is None or plan.peak is None:
         return None
     block_budget = plan.budget - plan.weight_bytes
@@ -69,7 +69,7 @@ def _rectangle(buffer: PlannedBuffer, x_unit: float, y_unit: float) -> str:
 
 
 def _chains(plan: PlanFacts, x_unit: float, y_unit: float) -> list[str]:
-    """Draw a line at each node that overwrites an operand."""
+    """Draw a line at each node that overwrites its first operand."""
     buffer_of = {value: buffer for buffer in plan.buffers for value in buffer.values}
     lines = []
     for node in plan.nodes:
@@ -155,7 +155,7 @@ $bodies
 
 
 def html(plan: PlanFacts) -> str:
-    """The picture and a table of the buffers on a page that needs no network."""
+    """Return an HTML page with the picture and a table of the buffers; it loads nothing from the network."""
     rows = []
     for buffer in sorted(plan.buffers, key=lambda b: -b.size if isinstance(b.size, int) else 0):
         size = format_bytes(buffer.size) if isinstance(buffer.size, int) else buffer.size
@@ -171,7 +171,7 @@ def html(plan: PlanFacts) -> str:
 
 
 def _bodies(plan: PlanFacts) -> str:
-    """A table of the sub-graphs, with those inside of them."""
+    """Return an HTML table of the sub-graphs, including nested ones; "" if there are none."""
     rows = []
     pending = [(plan.nodes[body.node].name, body) for body in plan.bodies]
     while pending:
@@ -189,7 +189,7 @@ def _bodies(plan: PlanFacts) -> str:
 
 
 def summary(plan: PlanFacts) -> str:
-    """The plan in a sentence or two."""
+    """Describe the plan in a sentence or two."""
     in_place = sum(bool(node.in_place) for node in plan.nodes)
     views = sum(node.view for node in plan.nodes)
     text = f"{len(plan.nodes)} nodes ({in_place} in place, {views} views), {_title(plan)}"

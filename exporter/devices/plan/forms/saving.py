@@ -19,7 +19,7 @@ def save_plan(
     """Write a plan's files; see `Plan.save`.
 
     Raises:
-        UsageError: the prefix is no identifier of C.
+        UsageError: the prefix is not a C identifier.
         ModelFileError: the folder cannot be written.
     """
     c_form.check_prefix(prefix)
@@ -41,5 +41,5 @@ def save_plan(
 
 
 def write_file(path: pathlib.Path, content: bytes) -> None:
-    """Write a file, which appears whole or not at all."""
+    """Write a file atomically: it appears completely or not at all."""
     publish(path, lambda file, _: file.write(content))

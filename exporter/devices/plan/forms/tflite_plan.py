@@ -2,7 +2,7 @@
 
 TensorFlow Lite Micro plans the memory of tensors when a model starts, unless the file has a plan. It reads
 one from the metadata `OfflineMemoryAllocation`: the offset of each tensor in its arena, or -1 for a tensor
-that it places itself, as it does with the scratch memory of its kernels.
+that TensorFlow Lite Micro places at the start, as it does with the scratch memory of its kernels.
 
 Sources: `memory_management.md` and `micro_allocation_info.cc` of https://github.com/tensorflow/tflite-micro
 for the format and for lifetimes; `schema.fbs` of TensorFlow Lite for the numbers of fields and of types.
@@ -33,9 +33,9 @@ _IDENTIFIER = b"TFL3"
 _FORMAT = 1
 _AT_RUNTIME = -1
 _ALIGNMENT = 16
-"""What offsets are multiples of: `MicroArenaBufferAlignment`."""
+"""Offsets are multiples of this many bytes, `MicroArenaBufferAlignment` of TensorFlow Lite Micro."""
 _LARGEST_FILE = 2**31 - 1
-# The numbers of fields in the schema, by table.
+# The numbers of the fields in `schema.fbs`, grouped by table.
 _MODEL_FIELDS = 8
 _SUBGRAPHS, _BUFFERS, _MODEL_METADATA = 2, 4, 6
 _TENSORS, _INPUTS, _OUTPUTS, _OPERATORS = range(4)
@@ -54,8 +54,8 @@ _TYPE_BYTES = {
     }.items()
     for number in numbers
 }
-"""Bytes of an element by the number of its type; strings, resources and variants have none. TensorFlow Lite
-Micro has an integer of four bits in each byte."""
+"""The bytes of an element, by the number of its type; strings, resources and variants are missing. TensorFlow
+Lite Micro stores one 4-bit integer in each byte."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +63,9 @@ class TflitePlan:
     """The memory plan of a `.tflite` file.
 
     Attributes:
-        offsets: for each tensor its first byte in the arena's head; -1 for weights, variables, and tensors
-            that no operator uses.
-        peak: the bytes that the tensors need.
+        offsets: for each tensor, its offset in the arena's head; -1 for weights, variables, and tensors that
+            no operator uses.
+        peak: the bytes that the tensors need together.
         lower_bound: the largest total size of the tensors that are alive at one operator.
     """
 
@@ -75,10 +75,10 @@ class TflitePlan:
 
 
 def plan_tflite(model: str | os.PathLike[str], output: str | os.PathLike[str]) -> TflitePlan:
-    """Write a `.tflite` file again with a memory plan for TensorFlow Lite Micro.
+    """Write a copy of a `.tflite` file with a memory plan for TensorFlow Lite Micro.
 
-    The plan is the metadata `OfflineMemoryAllocation`, which replaces one that is there. All else stays as it
-    is, byte for byte.
+    The plan is the metadata `OfflineMemoryAllocation`; it replaces an existing one. Everything else stays the
+    same, byte for byte.
 
     Args:
         model: the file. It must have one sub-graph, and sizes for all dimensions.
@@ -108,7 +108,7 @@ def plan_tflite(model: str | os.PathLike[str], output: str | os.PathLike[str]) -
 
 
 class _Table:
-    """A table of a flatbuffer, whose fields are read by their numbers in the schema."""
+    """Reads the fields of a flatbuffer table by their numbers in the schema."""
 
     def __init__(self, table: Table):
         self._table = table
@@ -122,28 +122,28 @@ class _Table:
 
     @property
     def content(self) -> bytes:
-        """The whole file."""
+        """The bytes of the whole file."""
         content: bytes = self._table.Bytes
         return content
 
     @property
     def position(self) -> int:
-        """The first byte of the table in the file."""
+        """The offset of the table in the file."""
         position: int = self._table.Pos
         return position
 
     def field(self, number: int) -> int | None:
-        """The first byte of a field in the file; None if the table does not have it."""
+        """Return the offset of a field in the file; None if the table does not have the field."""
         offset = self._table.Offset(4 + 2 * number)
         return self._table.Pos + offset if offset else None
 
     def integer(self, number: int, size: int) -> int:
-        """A number of some bytes; 0 if the table does not have it."""
+        """Read an unsigned integer field of `size` bytes; 0 if the table does not have it."""
         begin = self.field(number)
         return 0 if begin is None else int.from_bytes(self.content[begin : begin + size], "little")
 
     def vector(self, number: int, dtype: str) -> np.ndarray:
-        """The elements of a vector or text; none if the table does not have it."""
+        """Read the elements of a vector or text field; an empty array if the table does not have it."""
         begin = self.target_position(number)
         if begin is None:
             return np.zeros(0, dtype)
@@ -151,7 +151,7 @@ class _Table:
         return np.frombuffer(self.content, dtype, int(count), begin + 4)
 
     def tables(self, number: int) -> list[_Table]:
-        """The tables of a vector."""
+        """Return the tables in a vector field."""
         from flatbuffers.table import Table
 
         first = (self.target_position(number) or 0) + 4
@@ -161,7 +161,7 @@ class _Table:
         ]
 
     def target_position(self, number: int) -> int | None:
-        """The first byte of the table, vector or text of a field."""
+        """Return the offset in the file of the table, vector or text to which a field refers, or None."""
         begin = self.field(number)
         return None if begin is None else self._table.Indirect(begin)
 
@@ -169,8 +169,8 @@ class _Table:
 def _plan_tensors(tflite: _Table) -> TflitePlan:
     """Plan the tensors of the only sub-graph.
 
-    An operator's results are alive from it on, inputs from the first operator on, and outputs until the last
-    one.
+    Results are alive from their operator on, the graph's inputs from the first operator on, and its outputs
+    until the last operator.
     """
     graphs, buffers = tflite.tables(_SUBGRAPHS), tflite.tables(_BUFFERS)
     if len(graphs) != 1:
@@ -202,7 +202,7 @@ def _plan_tensors(tflite: _Table) -> TflitePlan:
 
 
 def _lifetimes(graph: _Table, operators: Sequence[_Table]) -> dict[int, tuple[int, int]]:
-    """The first and the last operator that need each tensor."""
+    """Return, by tensor index, the positions of the first and last operator that need the tensor."""
     first = dict.fromkeys(graph.vector(_INPUTS, "<i4").tolist(), 0)
     last = dict(first)
     for position, operator in enumerate(operators):
@@ -219,7 +219,7 @@ def _lifetimes(graph: _Table, operators: Sequence[_Table]) -> dict[int, tuple[in
 
 
 def _tensor_bytes(tensor: _Table) -> int | None:
-    """The bytes of a tensor; None if TensorFlow Lite Micro knows them only when it runs."""
+    """Return the bytes of a tensor; None for a type whose size is known only at run time."""
     shape = tensor.vector(_SHAPE, "<i4").tolist()
     if any(size < 0 for size in shape):
         name = tensor.vector(_NAME, "<u1").tobytes().decode()
@@ -229,9 +229,9 @@ def _tensor_bytes(tensor: _Table) -> int | None:
 
 
 def _with_plan(tflite: _Table, plan: TflitePlan) -> bytes:
-    """The bytes of a file with a plan: a new root table, followed by the whole old file.
+    """Return the bytes of a file with a plan: a new root table, followed by the whole old file.
 
-    References in a flatbuffer are distances to bytes further on, so the new tables can refer to the old ones.
+    References in a flatbuffer point forward, so the new tables can refer to the old ones.
     """
     from flatbuffers import Builder
 

@@ -1,1 +1,1 @@
-"""Changes of a model that need less memory: other orders, nodes in parts, and nodes that run twice."""
+"""Changes a model so that it needs less memory: reorders, splits or repeats nodes."""

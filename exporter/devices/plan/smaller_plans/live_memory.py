@@ -1,4 +1,4 @@
-"""The bytes that the nodes of a graph need at once, and the choice of values that are parts of others."""
+"""Computes the bytes that are alive at each node, and chooses values that are stored as parts of others."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ..records import WORKSPACE
 from ..value_bytes import Dimensions, bytes_of
 
 _MOST_TRIALS = 40
-"""Parts that are copied on trial, because a copy may need less memory than a whole that lives longer."""
+"""The most parts to try as copies, because a copy may need less memory than a whole that lives longer."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,8 +24,9 @@ class MemoryLayout:
     """The buffers of a graph.
 
     Attributes:
-        rules: which values may be parts of others.
-        profile: the bytes that are needed at each node.
+        rules: the rules for values that are stored as parts of others.
+        memory: the buffers.
+        profile: the bytes that are alive at each node.
     """
 
     rules: PartRules
@@ -35,12 +36,12 @@ class MemoryLayout:
 
 @dataclasses.dataclass(frozen=True)
 class MemoryModel:
-    """What the memory of a graph depends on, besides its nodes.
+    """Computes the memory of a graph from its nodes and these settings.
 
     Attributes:
-        workspaces: the bytes that the sub-graphs of nodes need, by the name of the node.
+        workspaces: by name of a node, the bytes that its sub-graphs need.
         protected: names of inputs that no node may overwrite.
-        next_values: outputs by the names of the other inputs, which take them in the next run.
+        next_values: by name of each other input, the output whose value it takes in the next run.
     """
 
     dimensions: Dimensions
@@ -53,10 +54,10 @@ class MemoryModel:
     def of_graph(
         cls, graph: ir.Graph, dimensions: Dimensions, alignment: int, consumed: Mapping[str, str]
     ) -> MemoryModel:
-        """The model of a graph in execution order.
+        """Make the memory model of a graph whose nodes are in execution order.
 
         Args:
-            consumed: inputs that may be overwritten, with the outputs that are their next values.
+            consumed: by name of an input that may be overwritten, the output that is its next value.
         """
         workspaces: dict[str, int] = {}
         nodes = list(graph)
@@ -71,7 +72,7 @@ class MemoryModel:
         return cls(dimensions, alignment, workspaces, protected, consumed)
 
     def size(self, value: ir.Value) -> int | None:
-        """The bytes of a value; None if they are not a number."""
+        """Return the bytes of a value; None if the size is a formula or unknown."""
         try:
             size = bytes_of(value, self.dimensions)
         except PlanError:
@@ -79,7 +80,7 @@ class MemoryModel:
         return size if isinstance(size, int) else None
 
     def profile(self, graph: ir.Graph) -> list[int]:
-        """The bytes that are needed at each node.
+        """Return the bytes that are alive at each node.
 
         Raises:
             PlanError: a size is a formula.
@@ -87,12 +88,12 @@ class MemoryModel:
         return self.lay_out(graph).profile
 
     def states_in_place(self, layout: MemoryLayout) -> int:
-        """The number of inputs whose next values are computed in their memory."""
+        """Count the inputs whose next values are computed in the inputs' own buffers."""
         of = {value.name: buffer for value, buffer in layout.memory.of.items()}
         return sum(name in of and of.get(output) is of[name] for name, output in self.next_values.items())
 
     def intervals(self, memory: GraphBuffers) -> list[Interval]:
-        """The bytes and lifetimes of all buffers and workspaces.
+        """Return the bytes and lifetimes of all buffers and workspaces.
 
         Raises:
             PlanError: a size is a formula.
@@ -110,9 +111,10 @@ class MemoryModel:
         return intervals
 
     def lay_out(self, graph: ir.Graph) -> MemoryLayout:
-        """The buffers of a graph in execution order, with values as parts of others where that needs less.
+        """Choose buffers for a graph; values become parts of others only if that needs less memory.
 
-        A piece keeps the whole alive, and memory for all operands of a Concat is needed from the first on.
+        It may need more: a part keeps the whole alive, and a Concat needs its result's memory from the first
+        operand on.
 
         Raises:
             PlanError: a size is a formula.
@@ -146,7 +148,7 @@ class MemoryModel:
 
 
 def live_profile(intervals: Sequence[Interval], count: int) -> list[int]:
-    """The bytes that are needed at each of a number of nodes."""
+    """Return the bytes that are alive at each of `count` nodes."""
     changes = [0] * (count + 1)
     for size, first, last in intervals:
         changes[first] += size
@@ -159,7 +161,7 @@ def live_profile(intervals: Sequence[Interval], count: int) -> list[int]:
 
 
 def _sharing_nodes(memory: GraphBuffers, step: int, rules: PartRules) -> list[ir.Node]:
-    """The nodes whose values are parts in a buffer that is alive at a node."""
+    """Return the nodes whose values are parts of a buffer that is alive at node `step`."""
     return [
         node
         for node in memory.views

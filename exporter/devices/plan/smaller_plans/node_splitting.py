@@ -1,8 +1,8 @@
 """Splits nodes into parts that run one after the other, so that a plan needs less memory.
 
-A convolution can compute some of its channels, and a matrix product some of its rows. The values between
-nodes that run on parts have only the size of a part. Where the parts of a value are contiguous, they stand in
-the memory of the whole, so that a Slice or Concat computes nothing.
+A convolution can compute some of its channels, and a matrix product some of its rows. Values between nodes
+that run on parts have only the size of a part. If the parts of a value are contiguous, they are stored in the
+memory of the whole, so that a Slice or Concat computes nothing.
 """
 
 from __future__ import annotations
@@ -25,27 +25,27 @@ from .live_memory import MemoryModel
 
 _MOST_ROUNDS = 60
 _MOST_TRIALS = 4
-"""Splits that are tried for one node."""
+"""The most splits to try for one node."""
 _RESHAPING = ("Reshape", "Flatten", "Squeeze", "Unsqueeze")
 
 
 def split_nodes(
     model: ir.Model, memory_model: MemoryModel, consumed: Mapping[str, str] | None, most_work: float | None
 ) -> tuple[ir.Model, float]:
-    """A model whose nodes are split where that lowers the memory of its plan, or the model itself.
+    """Split nodes of a model if that lowers the peak of its plan.
 
-    The parts of a node compute the same elements from the same operands. Nodes are split only if sizes are
-    numbers, and as long as the peak gets lower; a training graph keeps its phases.
+    The parts of a node compute the same elements from the same operands. Nodes are split only if all sizes
+    are numbers, and as long as the peak falls; a training graph keeps its phases.
 
     Args:
-        model: in execution order, with in-place annotations.
-        consumed: inputs that may be overwritten, with the outputs that are their next values; None if no node
-            overwrites an operand.
-        most_work: the most operations that parts with common rows may add, as a share of those of the model;
-            None if parts may have no common rows.
+        model: the model, in execution order, with in-place annotations.
+        consumed: by name of an input that may be overwritten, the output that is its next value; None if no
+            node overwrites an operand.
+        most_work: the most operations that overlapping parts may add, as a share of the model's operations;
+            None if parts may not overlap.
 
     Returns:
-        The model, and the operations that it adds, as a share.
+        A changed copy, or the model itself; and the added operations, as a share of the model's.
     """
     work = sum(map(work_of, model.graph))
     added, best_added = 0, 0
@@ -59,7 +59,7 @@ def split_nodes(
     for _ in range(_MOST_ROUNDS):
         profile = layout.profile
         peak = max(profile)
-        # Several nodes may need as much: until all of them are split, the peak stays.
+        # Several nodes may reach the same peak, which falls only when all of them are split.
         if peak < best_peak:
             best, best_peak, best_added = model, peak, added
         search = RegionSearch(
@@ -81,7 +81,7 @@ def split_nodes(
                     if (annotation := chosen.get(node.name or "")) is not None:
                         node.metadata_props[MAY_OVERWRITE] = annotation
             changed_layout = memory_model.lay_out(changed.graph)
-            # A split must not move the new value of a state out of the memory of the old one.
+            # A split must not move the next value of a state out of the state's buffer.
             keeps_states = not memory_model.next_values or (
                 memory_model.states_in_place(changed_layout) >= memory_model.states_in_place(layout)
             )
@@ -111,7 +111,7 @@ class _Rewriter:
         self._phase = self._nodes[self._positions[0]].metadata_props.get(PLAN_PHASE)
 
     def rewrite(self) -> tuple[ir.Model, dict[str, str]]:
-        """The model, and the annotations of its new nodes that overwrite an operand."""
+        """Return the changed model, and the in-place annotations of the new nodes by name."""
         region = set(self._positions)
         start = self._positions[0]
         hoisted = [self._nodes[i] for i in range(start, self._end + 1) if i not in region]
@@ -131,7 +131,7 @@ class _Rewriter:
         return self._model, self._preferences
 
     def _replace(self, results: Mapping[ir.Value, ir.Value]) -> None:
-        """Replace the results of the region by those of their parts, under the same names."""
+        """Replace the results of the region by the joined results, which take over their names."""
         for value, whole in results.items():
             name, value.name = value.name, self._unused_name(f"{value.name}/whole")
             whole.name = name
@@ -144,7 +144,7 @@ class _Rewriter:
                     self._graph.outputs[index] = whole
 
     def _copy_part(self, number: int) -> dict[ir.Value, ir.Value]:
-        """What part `number` of the region contributes to its results, by these."""
+        """Add the nodes of part `number`; return, by result of the region, the part's contribution to it."""
         results: dict[ir.Value, ir.Value] = {}
         shares: dict[ir.Value, ir.Value] = {}
         for position in self._positions:
@@ -172,7 +172,7 @@ class _Rewriter:
     def _copy_node(
         self, node: ir.Node, inputs: list[ir.Value | None], position: int, number: int
     ) -> ir.Value:
-        """The result of part `number` of a node."""
+        """Add part `number` of a node, and return its result."""
         [value] = node.outputs
         axis = self._split.region.axes[self._search.value_at(position)]
         begin, end = self._part_range(position, number)
@@ -233,7 +233,7 @@ class _Rewriter:
         return value
 
     def _cut_part(self, value: ir.Value, part: ir.Value, elements: tuple[int, int], number: int) -> ir.Value:
-        """Some elements of part `number` of a result in the region."""
+        """Return the elements `[begin, end)` of a result of the region, cut from part `number`."""
         producer = value.producer()
         assert producer is not None
         position = self._position_of[producer]
@@ -242,11 +242,11 @@ class _Rewriter:
         return self._cut(part, axis, elements[0] - first, elements[1] - first, number)
 
     def _part_range(self, position: int, number: int) -> tuple[int, int]:
-        """What part `number` of a node computes of its result."""
+        """Return the range of elements of its result that part `number` of a node computes."""
         return self._split.ranges.computed[self._search.value_at(position)][number]
 
     def _operand_piece(self, value: ir.Value, axis: int, number: int, needed: tuple[int, int]) -> ir.Value:
-        """A part of an operand from outside: of a weight, or a Slice."""
+        """Return a range of an operand from outside the region: of a weight, or by a Slice."""
         key = value, axis, *needed
         if key not in self._pieces:
             is_weight = value.is_initializer() and value not in self._graph.inputs
@@ -255,7 +255,7 @@ class _Rewriter:
         return self._pieces[key]
 
     def _cut(self, value: ir.Value, axis: int, begin: int, end: int, number: int) -> ir.Value:
-        """A Slice of a value, or the value if that is all of it."""
+        """Add a Slice of a value; return the value itself if the range is all of it."""
         shape = list(sizes_of(value) or ())
         if (begin, end) == (0, shape[axis]):
             return value
@@ -276,7 +276,7 @@ class _Rewriter:
             ranges = [slice(begin, end) if a == axis else slice(None) for a in range(len(shape))]
             return ir.Tensor(np.ascontiguousarray(whole.numpy()[tuple(ranges)]), dtype=whole.dtype, name=name)
 
-        # The weight may be in a file: its parts are read when they are needed.
+        # Lazy, because the weight may be in a file.
         tensor = ir.LazyTensor(cut, dtype=whole.dtype, shape=ir.Shape(shape), name=name)
         return self._add_initializer(tensor, name)
 
@@ -295,7 +295,7 @@ class _Rewriter:
         return value
 
     def _join(self, position: int, parts: Sequence[ir.Value]) -> ir.Value:
-        """The result of a node, of all parts."""
+        """Add a Concat of the parts of a node's result."""
         [value] = self._nodes[position].outputs
         axis = self._split.region.axes[self._search.value_at(position)]
         return self._add_node(

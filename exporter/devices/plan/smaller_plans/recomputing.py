@@ -1,4 +1,4 @@
-"""Runs nodes again shortly before late readers, so that the plan of a model needs few enough bytes."""
+"""Runs nodes again shortly before late readers of their results, so that a plan meets a memory limit."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ def recompute_nodes(
     limit: int,
     most_work: float,
 ) -> tuple[ir.Model, float]:
-    """A model whose plan needs at most a number of bytes, and the operations that it adds, as a share.
+    """Repeat nodes of a model so that its plan needs at most `limit` bytes, or as few as the search finds.
 
-    The model has the results of the given one, bit for bit. Nodes run in the phase of the reader for which
-    they run again. If no such model is known, the plan needs as little as possible.
+    The results stay the same, bit for bit. A repeated node runs in the phase of its reader.
 
     Args:
-        model: in execution order, with in-place annotations.
-        consumed: inputs that may be overwritten, with the outputs that are their next values; None if no node
-            overwrites an operand.
-        most_work: the most operations that further runs may add, as a share of those of the model.
+        model: the model, in execution order, with in-place annotations.
+        consumed: by name of an input that may be overwritten, the output that is its next value; None if no
+            node overwrites an operand.
+        most_work: the most operations that repeated nodes may add, as a share of the model's operations.
+
+    Returns:
+        A changed copy, or the model itself; and the added operations, as a share of the model's.
 
     Raises:
         PlanError: a size is a formula.
@@ -46,7 +48,7 @@ def recompute_nodes(
     _rewrite(changed.graph, recompute(problem, limit, int(most_work * work)), values)
     if consumed is not None:
         annotate_inplace(changed, consumed)
-    # A reader of an old state must not move its new value out of that memory.
+    # A repeated reader of a state must not move the state's next value out of its buffer.
     before, after = (memory_model.lay_out(graph) for graph in (model.graph, changed.graph))
     if memory_model.states_in_place(after) < memory_model.states_in_place(before):
         return model, 0.0
@@ -56,13 +58,13 @@ def recompute_nodes(
 def _problem(
     graph: ir.Graph, memory_model: MemoryModel, consumed: Mapping[str, str] | None
 ) -> tuple[EffectGraph, list[ir.Value]]:
-    """The nodes and values of a graph for `recompute`, and its values by number.
+    """Describe a graph for `recompute`; return the description, and the values by number.
 
     Raises:
         PlanError: a size is a formula.
     """
     nodes = list(graph)
-    # Values in one buffer only because a node overwrites the other are separate here: the search decides.
+    # Values that share a buffer only by an in-place result count separately: the search decides about them.
     memory = buffers_of(graph, nodes, overwrites=False)
     intervals = memory_model.intervals(memory)
     size_of = {id(buffer): interval.size for buffer, interval in zip(memory.buffers, intervals, strict=False)}
@@ -100,7 +102,7 @@ def _problem(
 
 
 def _rewrite(graph: ir.Graph, executions: Sequence[Execution], values: Sequence[ir.Value]) -> None:
-    """Replace the nodes of a graph by executions of them."""
+    """Replace the nodes of a graph by the sequence of executions, some of which repeat a node."""
     nodes = list(graph)
     numbers = {value: number for number, value in enumerate(values)}
     names = {value.name or "" for node in every_node(graph) for value in node.outputs}
@@ -117,8 +119,8 @@ def _rewrite(graph: ir.Graph, executions: Sequence[Execution], values: Sequence[
         ]
         outputs = [value for value in node.outputs if value in numbers]
         run = node
-        # The node itself is the first run, even where that comes later than in the model.
-        # Copies of it are the others.
+        # The first execution of a node is the node itself, even if it is later than in the model.
+        # Further executions are copies.
         if execution.operation in executed:
             run = _copy_node(node, inputs, names, node_names)
         else:
@@ -147,7 +149,7 @@ def _rewrite(graph: ir.Graph, executions: Sequence[Execution], values: Sequence[
 def _copy_node(
     node: ir.Node, inputs: Sequence[ir.Value | None], names: set[str], node_names: set[str]
 ) -> ir.Node:
-    """A further run of a node."""
+    """Copy a node to run it again, with unique names."""
     run = ir.Node(
         node.domain,
         node.op_type,
@@ -164,7 +166,7 @@ def _copy_node(
 
 
 def _unused_name(name: str, names: set[str]) -> str:
-    """The name of a further run, or of a result of it."""
+    """Return an unused name for a copied node or its result, and add it to `names`."""
     candidate = next(text for number in itertools.count(2) if (text := f"{name}/run_{number}") not in names)
     names.add(candidate)
     return candidate

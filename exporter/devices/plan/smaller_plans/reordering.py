@@ -21,14 +21,14 @@ from .live_memory import MemoryModel
 def reorder_for_memory(
     model: ir.Model, memory_model: MemoryModel, consumed: Mapping[str, str] | None
 ) -> None:
-    """Sort the nodes of a model's main graph anew if that lowers the memory of its plan.
+    """Reorder the nodes of a model's main graph, in place, if that lowers the memory of its plan.
 
-    Without numbers for all sizes the order stays.
+    The order stays unless all sizes are numbers.
 
     Args:
-        model: in execution order, with in-place annotations, which are written again.
-        consumed: inputs that may be overwritten, with the outputs that are their next values; None if no node
-            overwrites an operand.
+        model: the model, in execution order, with in-place annotations, which are written again.
+        consumed: by name of an input that may be overwritten, the output that is its next value; None if no
+            node overwrites an operand.
     """
     graph = model.graph
     nodes = list(graph)
@@ -44,14 +44,14 @@ def reorder_for_memory(
     before = memory_model.profile(graph)
     _sort(graph, [nodes[number] for number in order])
     _annotate(model, consumed)
-    # The search knows in-place results only roughly.
+    # The search only estimates in-place results, so the new order may need more memory.
     if not is_lower(memory_model.profile(graph), before):
         _sort(graph, nodes)
         _annotate(model, consumed)
 
 
 def _annotate(model: ir.Model, consumed: Mapping[str, str] | None) -> None:
-    """Annotate the nodes for their order, unless no node overwrites an operand."""
+    """Write in-place annotations for the current order of nodes, unless `consumed` is None."""
     if consumed is not None:
         annotate_inplace(model, consumed)
 
@@ -65,12 +65,12 @@ def _sort(graph: ir.Graph, nodes: Sequence[ir.Node]) -> None:
 def _problem(
     graph: ir.Graph, nodes: Sequence[ir.Node], memory_model: MemoryModel
 ) -> tuple[list[Step], list[int], frozenset[int], frozenset[int]]:
-    """The nodes and values of a graph for `find_order`.
+    """Describe a graph for `find_order`: steps, sizes, and the values alive at the beginning and at the end.
 
     Raises:
         PlanError: a size is a formula.
     """
-    # Values in one buffer only because a node overwrites the other are separate here: the order decides.
+    # Values that share a buffer only by an in-place result count separately: the order decides about them.
     memory = buffers_of(graph, nodes, overwrites=False)
     buffers = {id(buffer): number for number, buffer in enumerate(memory.buffers)}
     workspaces, dimensions = memory_model.workspaces, memory_model.dimensions
@@ -104,7 +104,7 @@ def _problem(
 
 
 def overwritable_operands(node: ir.Node, graph: ir.Graph, dimensions: Dimensions) -> list[ir.Value]:
-    """The operands that output 0 of a node may overwrite if nothing reads them later."""
+    """Return the operands that output 0 of a node may overwrite if nothing reads them later."""
     opset = graph.opset_imports.get("", 0)
     if node.domain not in memory_sharing.STANDARD_DOMAINS or not node.outputs or not node.outputs[0].name:
         return []

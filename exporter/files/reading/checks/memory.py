@@ -11,7 +11,7 @@ from ..bounds import BOUNDS, REMEDY, Bounds
 from ..subgraphs import with_subgraphs
 
 PROPORTION = 3
-"""Bytes that a model may take for each byte of its file."""
+"""The bytes of memory that a model may take for each byte of its file."""
 _NODE = 1_200
 """Bytes of a node, in the message and in onnx-ir."""
 _INPUT, _OUTPUT = 150, 450

@@ -1,4 +1,4 @@
-"""Checks sparse tensors, and makes dense ones of those in constants."""
+"""Checks sparse tensors, and converts sparse constants to dense ones."""
 
 from __future__ import annotations
 

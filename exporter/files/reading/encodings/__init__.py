@@ -1,1 +1,1 @@
-"""The forms of a file: binary protobuf, text and JSON, parsed within bounds."""
+"""Parses the encodings of a model file (binary protobuf, text and JSON) within bounds."""

@@ -233,7 +233,7 @@ def may_be_model(head: bytes, size: int) -> bool:
 
 
 def varint(data: bytes | memoryview, position: int, end: int) -> tuple[int, int]:
-    """A number in base 128 and its end; -1 if it does not end."""
+    """Read a number in base 128; return it and the position after it, which is -1 if it does not end."""
     if position < end and data[position] < 0x80:
         return data[position], position + 1
     number = shift = 0

@@ -22,7 +22,7 @@ PackedEntries = dict[str, dict[str, list[tuple[str, np.ndarray]]]]
 
 
 def is_entry(value: str) -> bool:
-    """Whether the value of an entry has onnxruntime's form."""
+    """Whether the value of an entry has the format that onnxruntime writes."""
     return _ENTRY.fullmatch(value) is not None
 
 

@@ -22,7 +22,7 @@ _ACCESSORS = frozenset(
     }
 )
 _PROFILER = "profiler"
-"""The namespace of the operators that mark the regions of a profile."""
+"""The namespace of the operators by which `torch.profiler` marks regions."""
 
 
 def remove_dead_nodes(graph: torch.fx.Graph) -> None:

@@ -16,7 +16,7 @@ class Constants:
     """The tensors in plain attributes of a model's modules.
 
     Args:
-        tree: the model's parts, found before it runs.
+        tree: the modules, parameters, buffers and attributes of the model, collected before it runs.
 
     Attributes:
         lifted: after `lift`, the constants by name.
@@ -30,15 +30,15 @@ class Constants:
         """Replace `get_attr` nodes of tensors by placeholders before those of the call.
 
         Args:
-            root: has what the nodes name.
-            signature: its `input_specs` get an entry for each constant.
+            root: the module whose attributes the `get_attr` nodes name.
+            signature: the graph's signature; each constant is added to its `input_specs`.
         """
         if any(node.op == "get_attr" for node in graph.nodes):
             module: Any = root
             self.lifted = lift_constants_pass(module, signature, self._attribute_names())
 
     def _attribute_names(self) -> ConstantAttrMap:
-        """The names of the tensors, in torch's form."""
+        """Return the names of the tensors as the map that torch's pass takes."""
         names = ConstantAttrMap()
         weights = {*map(id, self._tree.parameters.values()), *map(id, self._tree.buffers.values())}
         for name, item in self._tree.attributes.items():

@@ -15,9 +15,12 @@ _EXIT = torch.amp.autocast_mode._exit_autocast
 
 
 def without_regions(graph: torch.fx.Graph, root: torch.nn.Module) -> tuple[torch.fx.Graph, torch.nn.Module]:
-    """Remove switches of gradient mode, and turn each region under autocast into a node with a sub-graph.
+    """Remove switches of gradient mode, and turn each autocast region into a node with a sub-graph.
 
-    Regions where autocast is disabled, of a graph where it is never enabled, are left as they are.
+    If no region enables autocast, only the nodes that enter and leave regions are removed.
+
+    Returns:
+        The graph, and the module that holds its sub-graphs and attributes.
     """
     entered = []
     for node in list(graph.nodes):

@@ -1,4 +1,4 @@
-"""Normalizations, products, reductions, and joined tensors."""
+"""Layouts of the results of normalizations, products, reductions, `cat`, indexing and attention."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _addmm(bias: torch.Tensor, x: object, right: object) -> TensorLayout | None:
 
 
 def _matmul(x: torch.Tensor, right: object) -> TensorLayout | None:
-    """Products of two stacks of matrices without broadcasting."""
+    """The layout of the product of two stacks of matrices without broadcasting."""
     if not is_fake(right) or not 3 <= x.dim() == right.dim() <= 4 or x.dtype != right.dtype:
         return None
     is_known = x.dtype.is_floating_point and x.device == right.device
@@ -106,7 +106,7 @@ def _roll(
 def _contiguous(
     x: torch.Tensor, memory_format: torch.memory_format = torch.contiguous_format
 ) -> TensorLayout | None:
-    """A copy, if the argument is not contiguous for any sizes."""
+    """The layout of the copy of an argument that is not contiguous for any sizes; else None."""
     strides = contiguous_strides(x.shape)
     if strides is None or memory_format != torch.contiguous_format:
         return None
@@ -138,7 +138,7 @@ def _reduce(
 
 
 def _index(x: torch.Tensor, indices: Sequence[object]) -> TensorLayout | None:
-    """Positions along the first axes."""
+    """The layout of indexing by tensors of positions along the first axes."""
     if not are_fakes(indices) or any(index.dtype != torch.int64 for index in indices):
         return None
     if (
@@ -162,9 +162,9 @@ def _attention(
     scale: float | None = None,
     enable_gqa: bool = False,
 ) -> TensorLayout | None:
-    """By the fused kernel for the CPU, whose result is in the order of the query."""
+    """The layout that the flash kernel for the CPU gives: the axes in the query's order of strides."""
     tensors = [query, key, value]
-    # Only the flash kernel for the CPU is described below.
+    # Other kernels give other strides.
     if dropout or enable_gqa or not torch.backends.cuda.flash_sdp_enabled():
         return None
     if not are_fakes(tensors) or not all(
@@ -191,7 +191,7 @@ def _attention(
 
 
 def _order_of_strides(x: torch.Tensor) -> list[int] | None:
-    """The axes from the one with the largest stride; None if that depends on the sizes."""
+    """Return the axes by descending stride; None if the order depends on the sizes."""
     order, strides = axes_by_stride(x), x.stride()
     if order is None:
         return None
@@ -251,7 +251,7 @@ def _is_skipped(x: torch.Tensor) -> bool:
 
 
 def _is_joined_contiguously(x: torch.Tensor) -> bool:
-    """Whether a tensor has elements, and its channels are not innermost, which joined tensors would keep."""
+    """Whether a tensor is never empty and not channels last, a format that the result of `cat` would keep."""
     if not all(map(is_positive, x.shape)):
         return False
     return x.dim() not in (4, 5) or decide_condition(x.shape[1] * x.stride()[1] > x.stride()[-1]) is True

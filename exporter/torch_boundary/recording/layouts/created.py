@@ -1,4 +1,4 @@
-"""Tensors that functions without a tensor among their arguments create."""
+"""Layouts of tensors that functions such as `zeros` create, which take no tensor."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from .layout import Rule, Size, TensorLayout, contiguous_strides, is_positive
 
 
 def _range(*ends: object, **options: Any) -> TensorLayout | None:
-    """Integers up to a symbolic end, or between two ends with at least one symbol."""
+    """The layout of `arange` up to an integer end, or between two; ends may be symbolic."""
     if not _are_sizes(ends):
         return None
     length = ends[0] if len(ends) == 1 else ends[1] - ends[0]
@@ -24,8 +24,8 @@ def _are_sizes(items: tuple[object, ...]) -> TypeGuard[tuple[Size, ...]]:
 
 
 def _fill(size: Sequence[Size], *value: object, **options: Any) -> TensorLayout | None:
-    """Tensors of zeros or ones, or of a value with an explicit element type."""
-    # Without one, the element type of `full` is that of its value.
+    """The layout of `zeros`, `ones`, or `full` with an explicit element type."""
+    # Without a `dtype`, the element type of `full` depends on its value.
     if value and options.get("dtype") is None:
         return None
     return _new(size, torch.get_default_dtype(), **options)

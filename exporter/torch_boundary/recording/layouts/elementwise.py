@@ -1,4 +1,4 @@
-"""Operators whose result has an element for each element of its broadcast arguments."""
+"""Layouts of the results of elementwise operators, whose arguments are broadcast."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _OF_FLOATS = (
 )
 """Operators of one tensor of floats, whose other arguments are numbers."""
 _OF_NUMBERS = "abs neg"
-"""Operators of one tensor, which give integers for integers."""
+"""Operators of one tensor that keep its element type, integers included."""
 _ARITHMETIC = (
     "add.Tensor div.Tensor floor_divide max.other maximum min.other minimum mul.Tensor remainder.Scalar "
     "remainder.Tensor sub.Tensor"
@@ -56,7 +56,7 @@ def _convert(
     copy: bool = False,
     memory_format: torch.memory_format | None = None,
 ) -> TensorLayout | None:
-    # A tensor that has the element type is returned itself.
+    # A tensor that already has the element type may be returned itself.
     if dtype == x.dtype or x.dtype.is_complex or memory_format not in (None, torch.preserve_format):
         return None
     return broadcast(dtype, x)
@@ -129,7 +129,10 @@ def _masked_fill(x: torch.Tensor, mask: object, value: object) -> TensorLayout |
 
 
 def broadcast(dtype: torch.dtype, *tensors: torch.Tensor) -> TensorLayout | None:
-    """A new tensor, whose strides have the order of those of the arguments."""
+    """The layout of an elementwise result: its strides have the order of the arguments' strides.
+
+    None if the shape or the order depends on the sizes.
+    """
     first = tensors[0]
     shape: Sequence[Size] | None = first.shape
     for tensor in tensors[1:]:
@@ -178,7 +181,10 @@ def _broadcast_strides(tensor: torch.Tensor, shape: Sequence[Size]) -> Sequence[
 def _compare_axes(
     shape: Sequence[Size], strides: Sequence[Sequence[Size]], first: int, second: int
 ) -> int | None:
-    """1 if two axes are swapped, -1 if they keep their order, 0 if undecided; None if sizes decide."""
+    """Compare two axes as ATen does: 1 to swap them, -1 to keep the order, 0 if no tensor decides.
+
+    None if the answer depends on the sizes.
+    """
     for tensor_strides in strides:
         a, b = tensor_strides[first], tensor_strides[second]
         if is_same(a, 0) or is_same(b, 0):
@@ -195,7 +201,7 @@ def _compare_axes(
 
 
 def _shape(sizes: Sequence[Size], second_sizes: Sequence[Size]) -> Sequence[Size] | None:
-    """The broadcast shape; None if sizes may be 1, or differ."""
+    """Return the broadcast shape; None if it depends on whether a symbolic size is 1 or equals another."""
     rank = max(len(sizes), len(second_sizes))
     shape = []
     for size, second_size in zip(

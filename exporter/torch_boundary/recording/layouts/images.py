@@ -1,4 +1,4 @@
-"""Convolutions of images and sequences, pooling, padding and resizing."""
+"""Layouts of the results of convolutions, pooling, padding and resizing."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _transposed_convolution(
     steps, pads, added, spreads = (_per_axis(option, x.dim() - 2) for option in options)
     if not steps or not pads or not added or not spreads or weight.shape[0] % groups:
         return None
-    # torch refuses to add as much to the result as the stride and the dilation.
+    # torch requires each number of `output_padding` to be less than the stride or the dilation.
     if min(*steps, *spreads) < 1 or min(*pads, *added) < 0 or not all(map(is_positive, x.shape[2:])):
         return None
     if any(more >= max(step, spread) for step, more, spread in zip(steps, added, spreads, strict=True)):
@@ -77,7 +77,7 @@ def _transposed_convolution(
 
 
 def _is_convolvable(x: torch.Tensor, weight: torch.Tensor, bias: Weight, channels: Sequence[Size]) -> bool:
-    """Whether a convolution with `channels` channels in its result takes these tensors."""
+    """Whether these tensors fit a convolution with `channels` output channels, as far as this can tell."""
     # An input without a batch has one axis fewer than the weight.
     if weight.dim() != x.dim() or not x.dtype.is_floating_point or not is_contiguous(weight):
         return False
@@ -117,7 +117,7 @@ def _pool(
 def _windows(
     sizes: Sequence[Size], kernels: Sequence[int], stride: object, padding: object, dilation: object
 ) -> list[Size] | None:
-    """How many windows there are along each axis; None where an option is not known, or none fits."""
+    """Return the number of windows along each axis; None if an option is symbolic or no window may fit."""
     steps, pads, spreads = (_per_axis(option, len(sizes)) for option in (stride, padding, dilation))
     if not steps or not pads or not spreads or min(*steps, *spreads) < 1 or min(pads) < 0:
         return None
@@ -133,7 +133,7 @@ def _windows(
 
 
 def _per_axis(option: object, rank: int) -> Sequence[int] | None:
-    """An option for each axis; None if it is not a number for each or for all."""
+    """Return one number per axis from a list of `rank` numbers or a single one; None for anything else."""
     if not isinstance(option, (list, tuple)) or not are_fixed(option):
         return None
     return list(option) * rank if len(option) == 1 else option if len(option) == rank else None
@@ -148,7 +148,7 @@ def _adaptive_average_pool(x: torch.Tensor, output_size: Sequence[Size]) -> Tens
 def _pad(
     x: torch.Tensor, pad: Sequence[Size], mode: str = "constant", value: object = None
 ) -> TensorLayout | None:
-    """The result of padding with a number; None for negative padding, which removes elements."""
+    """The layout after padding with a number; None for negative padding, which removes elements."""
     if mode != "constant" or not are_fixed(pad) or min(pad, default=0) < 0 or len(pad) % 2:
         return None
     if len(pad) > 2 * x.dim() or not is_contiguous(x):
@@ -161,7 +161,7 @@ def _pad(
 
 
 def _resize(x: torch.Tensor, output_size: Sequence[Size] | None, *options: object) -> TensorLayout | None:
-    """The result of resizing images to a height and width, or by integers."""
+    """The layout of images that are resized to a height and width, or by integer factors."""
     if x.dim() != 4 or not x.dtype.is_floating_point or not all(map(is_positive, x.shape[1:])):
         return None
     scales = options[-1]
@@ -177,7 +177,7 @@ def _resize(x: torch.Tensor, output_size: Sequence[Size] | None, *options: objec
 
 
 def _keep_memory_format(x: torch.Tensor, shape: Sequence[Size]) -> TensorLayout | None:
-    """The layout of a new tensor that has the memory format of the argument: contiguous, or channels last."""
+    """The layout of a new tensor in the memory format of the argument: contiguous, or channels last."""
     if is_contiguous(x):
         return new_layout(x, shape)
     # The rules below are those of the kernels for the CPU.

@@ -1,6 +1,6 @@
-"""Layouts of results that follow from the layouts of arguments.
+"""Finds the layouts of results from the layouts of arguments, by the rule of each operator.
 
-A kernel of a fake tensor finds the same by comparing symbolic sizes and strides, which takes milliseconds.
+The kernels of fake tensors give the same layouts, but comparing symbolic sizes takes them milliseconds.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ RULES: dict[str, Rule] = {
     **views.RULES,
 }
 _WITH_NAMES = frozenset({"aten::cumsum", "aten::scaled_dot_product_attention"})
-"""Operators whose rule takes arguments by name."""
+"""Operators whose rule also takes arguments by name."""
 
 
 def known_layout(func: OpOverload, args: Args, kwargs: Kwargs | None = None) -> TensorLayout | None:
-    """The layout of an operator's only result; None if the operator's kernel must find it."""
+    """Return the layout of an operator's only result; None if no rule applies and the kernel must run."""
     return _layout_by_rule(func.name(), args, kwargs)
 
 
 def keeps_layout(func: OpOverload, args: Args, kwargs: Kwargs | None = None) -> bool:
-    """Whether an operator that writes its result to its first argument keeps its layout for all sizes.
+    """Whether an in-place operator leaves the layout of its first argument unchanged for all sizes.
 
-    It does if the operator that returns its result has a result of the same layout.
+    It does if the out-of-place operator (`add` for `add_`) has a result of the same layout.
     """
     name, _, overload = func.name().partition(".")
     functional_name = name.removesuffix("_") + (overload and f".{overload}")
@@ -52,6 +52,6 @@ def _layout_by_rule(name: str, args: Args, kwargs: Kwargs | None) -> TensorLayou
 
 
 def created_layout(func: OpOverload, args: Args, kwargs: Kwargs | None = None) -> TensorLayout | None:
-    """The layout of a tensor that a function creates; None if the operator's kernel must find it."""
+    """Return the layout of a tensor that an operator creates; None if no rule applies."""
     rule = created.RULES.get(func.name())
     return None if rule is None else rule(*args, **(kwargs or {}))

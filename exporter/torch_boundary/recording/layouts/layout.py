@@ -17,10 +17,11 @@ from ...symbolic_numbers import canonical_form, decide_condition, exceeds
 # By identity, because layouts are keys of caches, and comparing symbolic sizes is slow.
 @dataclasses.dataclass(eq=False)
 class TensorLayout:
-    """A result: a new tensor, or, with an offset in its storage, a view of the operator's first argument.
+    """The layout of a result: a new tensor, or a view of the operator's first argument.
 
     Attributes:
-        is_whole: whether a view has all elements of the argument, so that it is in the storage as well.
+        offset: for a view, the position of its first element in the storage; None for a new tensor.
+        is_whole: whether a view has all elements of the argument, so that it fits into the same storage.
         cache_key: the part of a `KnownResults` key for tensors of this layout; None until one is used.
     """
 
@@ -41,13 +42,13 @@ class TensorLayout:
 Weight = torch.Tensor | None
 """An optional argument of an operator."""
 Rule = Callable[..., TensorLayout | None]
-"""The layout of an operator's result by its arguments; None for calls that its kernel must decide."""
+"""Takes an operator's arguments; returns the layout of its result, or None if its kernel must run."""
 LAYOUT = "opsetta_layout"
-"""The name of an attribute of fake tensors. It holds the layout that a recording gave the tensor."""
+"""The attribute of fake tensors that holds the layout that a recording gave the tensor."""
 
 
 def layout_of(tensor: torch.Tensor) -> TensorLayout | None:
-    """The layout that a recording gave a fake tensor, one object for all tensors of it; None for others."""
+    """Return the layout with which a recording made a fake tensor; None for other tensors."""
     return vars(tensor).get(LAYOUT)
 
 
@@ -59,7 +60,7 @@ def forget_layout(tensor: torch.Tensor) -> None:
 def new_layout(
     like: torch.Tensor, shape: Sequence[Size], dtype: torch.dtype | None = None
 ) -> TensorLayout | None:
-    """A new contiguous tensor; None if a size may be 0, for which torch has special strides."""
+    """The layout of a new contiguous tensor; None if a size may be 0, for which torch has special strides."""
     stride = contiguous_strides(shape)
     return None if stride is None else TensorLayout(dtype or like.dtype, shape, stride, like.device)
 
@@ -67,13 +68,13 @@ def new_layout(
 def view_layout(
     base: torch.Tensor, shape: Sequence[Size], stride: Sequence[Size], offset: Size | None = None
 ) -> TensorLayout:
-    """A view of a tensor, by default from its first element on."""
+    """The layout of a view of a tensor, by default from its first element on."""
     start = base.storage_offset() if offset is None else offset
     return TensorLayout(base.dtype, tuple(shape), tuple(stride), base.device, start)
 
 
 def contiguous_strides(shape: Sequence[Size]) -> tuple[Size, ...] | None:
-    """The strides of a new tensor; None if a size may be 0."""
+    """Return the strides of a new contiguous tensor; None if a size may be 0."""
     strides: list[Size] = [1]
     for size in reversed(shape[1:]):
         if not is_positive(size):
@@ -83,10 +84,10 @@ def contiguous_strides(shape: Sequence[Size]) -> tuple[Size, ...] | None:
 
 
 def is_contiguous(tensor: torch.Tensor, *, but_single: bool = False) -> bool:
-    """Whether a tensor has the strides of a new one for all sizes, and elements.
+    """Whether a tensor is never empty, and has the strides of a new contiguous tensor for all sizes.
 
     Args:
-        but_single: whether the stride of an axis with one element may be any.
+        but_single: whether to ignore the stride of an axis whose size is the number 1.
     """
     strides = contiguous_strides(tensor.shape)
     if strides is None or not but_single:
@@ -98,7 +99,7 @@ def is_contiguous(tensor: torch.Tensor, *, but_single: bool = False) -> bool:
 
 
 def is_fake(item: object) -> TypeGuard[FakeTensor]:
-    """Whether an argument is a fake tensor, rather than one of a class below."""
+    """Whether an argument is a fake tensor, and not of a subclass."""
     return type(item) is FakeTensor
 
 
@@ -123,7 +124,7 @@ def has_single(sizes: Sequence[Size]) -> bool:
 
 
 def holds_with_guard(condition: bool | torch.SymBool) -> bool:
-    """Whether a condition on sizes is true; if it is so for the example only, a guard records it."""
+    """Whether a condition on sizes is true; if only the example decides it, true adds a guard."""
     answer = decide_condition(condition)
     # Only a symbolic condition is undecided.
     is_true_in_example = answer is None and isinstance(condition, torch.SymBool) and condition.node.hint
@@ -131,7 +132,7 @@ def holds_with_guard(condition: bool | torch.SymBool) -> bool:
 
 
 def is_same(size: Size, second: Size) -> bool:
-    """Whether two sizes have the same polynomial, so that no guard is needed."""
+    """Whether two sizes are equal for all inputs, by their polynomials; adds no guard."""
     if isinstance(size, int) or isinstance(second, int):
         return isinstance(size, int) and isinstance(second, int) and size == second
     return canonical_form(size) is canonical_form(second)
@@ -146,23 +147,23 @@ def is_made_same(size: Size, second: Size) -> bool:
 
 
 def are_same(sizes: Sequence[Size], second_sizes: Sequence[Size]) -> bool:
-    """Whether two shapes have the same polynomials."""
+    """Whether two shapes are equal for all inputs, by their polynomials; adds no guard."""
     return len(sizes) == len(second_sizes) and all(map(is_same, sizes, second_sizes))
 
 
 def are_fixed(sizes: Sequence[Size]) -> TypeGuard[Sequence[int]]:
-    """Whether all sizes are Python's integers."""
+    """Whether all sizes are Python integers, not symbols."""
     return all(type(size) is int for size in sizes)
 
 
 def number(size: Size) -> Size:
-    """A size, as Python's integer if it is the same for all sizes of the inputs."""
+    """Return a size, as a Python integer if torch knows that it is constant."""
     fixed = size.node.maybe_as_int() if isinstance(size, torch.SymInt) else None
     return size if fixed is None else fixed
 
 
 def has_shape(x: torch.Tensor, sizes: Sequence[Size], *weights: torch.Tensor | None) -> bool:
-    """Whether all given weights have a fixed shape, and the element type and device of the first argument."""
+    """Whether all weights have the fixed shape `sizes` and the element type and device of `x`; skips None."""
     return are_fixed(sizes) and all(
         weight is None
         or (weight.dtype == x.dtype and weight.device == x.device and are_same(weight.shape, sizes))
@@ -179,6 +180,10 @@ def product(sizes: Sequence[Size]) -> Size:
 
 
 def axis_of(tensor: torch.Tensor, dim: object, more: int = 0) -> int | None:
-    """The axis that a dimension names, from the end if it is negative; None if there is no such axis."""
+    """Return a dimension as an axis from 0 on; None if there is no such axis.
+
+    Args:
+        more: how many axes the result has in addition, as `unsqueeze` has 1.
+    """
     rank = tensor.dim() + more
     return dim % rank if type(dim) is int and rank and -rank <= dim < rank else None

@@ -1,4 +1,4 @@
-"""Views: results that share the memory of the first argument."""
+"""Layouts of views: results that share the memory of the first argument."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from .layout import (
 )
 
 _END = (1 << 63) - 1
-"""The end of a slice that goes to the end of the axis."""
+"""The `end` by which torch marks a slice up to the end of the axis."""
 
 
 def _permute(x: torch.Tensor, dims: Sequence[int]) -> TensorLayout | None:
     axes = [axis_of(x, dim) for dim in dims]
-    # Repeated or absent axes are an error of the kernel.
+    # The kernel raises the error for repeated or missing axes.
     if sorted(axis for axis in axes if axis is not None) != list(range(x.dim())):
         return None
     return view_layout(x, [x.shape[axis] for axis in axes], [x.stride()[axis] for axis in axes])  # type: ignore[index]
@@ -62,7 +62,7 @@ def _unsqueeze(x: torch.Tensor, dim: int) -> TensorLayout | None:
 
 def _select(x: torch.Tensor, dim: int, index: object) -> TensorLayout | None:
     axis = axis_of(x, dim)
-    # A symbolic position may be outside for some sizes.
+    # A symbolic index may be out of range for some sizes.
     if axis is None or type(index) is not int:
         return None
     size = x.shape[axis]
@@ -82,7 +82,7 @@ def _slice(
     if axis is None or type(step) is not int or step < 1:
         return None
     size = x.shape[axis]
-    # The truth of a start that is read from a tensor is not known.
+    # A symbolic start may come from a tensor, and then `not start` below has no answer.
     if isinstance(start, torch.SymInt):
         return None
     if isinstance(end, torch.SymInt):
@@ -102,7 +102,7 @@ def _slice(
 
 
 def _first_elements(x: torch.Tensor, axis: int, count: Size) -> TensorLayout | None:
-    """A slice of the first elements of an axis; adds the kernel's guard that the axis is long enough."""
+    """The layout of `x[:count]` along an axis; adds the kernel's guard that the axis is long enough."""
     if not is_positive(count) or not holds_with_guard(count <= x.shape[axis]):
         return None
     return view_layout(x, [*x.shape[:axis], count, *x.shape[axis + 1 :]], x.stride())
@@ -128,10 +128,10 @@ VIEWS_OF_SIZE = frozenset({torch.ops.aten.view.default, torch.ops.aten.reshape.d
 
 
 def with_resolved_size(args: Args) -> Args:
-    """The arguments of a view, of which -1 is replaced where it follows although another size may be 0.
+    """Return the arguments of a view, with -1 replaced where torch would divide by a size that may be 0.
 
-    In `rows.view(len(rows), -1)` it is the product of the other sizes of `rows`, also if there are no rows.
-    torch would divide by the number of rows.
+    In `rows.view(len(rows), -1)`, where the number of rows depends on data, -1 becomes the product of the
+    other sizes of `rows`.
     """
     x, size, *_ = args
     unknown = [axis for axis, item in enumerate(size) if type(item) is int and item == -1]
@@ -151,7 +151,7 @@ def with_resolved_size(args: Args) -> Args:
 
 
 def _shape_of_view(x: torch.Tensor, size: Sequence[Size]) -> list[Size] | None:
-    """The shape that a view asks for, with -1 replaced; None if it may not fit."""
+    """Return the shape of a view, with -1 replaced; None if the number of elements may not match."""
     unknown = [axis for axis, item in enumerate(size) if type(item) is int and item == -1]
     fixed_sizes = [item for axis, item in enumerate(size) if axis not in unknown]
     if len(unknown) > 1 or not all(holds_with_guard(item > 0) for item in (*fixed_sizes, *x.shape)):
@@ -160,7 +160,7 @@ def _shape_of_view(x: torch.Tensor, size: Sequence[Size]) -> list[Size] | None:
     total, fixed_total = product(x.shape), product(fixed_sizes)
     if unknown:
         shape[unknown[0]] = number(total // fixed_total)
-    # Without a guard here, the kernel would look for other forms of the sizes, such as `h // (h // 4)`.
+    # Without this guard the kernel would compute the sizes as other expressions, such as `h // (h // 4)`.
     fits = is_same(product(shape), total) or holds_with_guard(
         operator.mod(total, fixed_total) == 0 if unknown else product(shape) == total
     )
@@ -168,14 +168,14 @@ def _shape_of_view(x: torch.Tensor, size: Sequence[Size]) -> list[Size] | None:
 
 
 def _view(x: torch.Tensor, size: Sequence[Size]) -> TensorLayout | None:
-    """A view; None also where the memory does not allow it, for the kernel to refuse it."""
+    """The layout of `view`; None also if the strides do not allow a view: the kernel raises the error."""
     shape = _shape_of_view(x, size)
     stride = None if shape is None else _strides_of_view(x, shape)
     return _whole_view(x, shape, stride) if shape is not None and stride else None
 
 
 def _reshape(x: torch.Tensor, shape: Sequence[Size]) -> TensorLayout | None:
-    """A view, or a copy where the memory does not allow it."""
+    """The layout of `reshape`: a view, or a copy if the strides do not allow a view."""
     view_shape = _shape_of_view(x, shape)
     stride = None if view_shape is None else _strides_of_view(x, view_shape)
     if view_shape is None or stride is None:
@@ -188,9 +188,9 @@ def _whole_view(x: torch.Tensor, shape: Sequence[Size], stride: Sequence[Size]) 
 
 
 def _strides_of_view(x: torch.Tensor, shape: Sequence[Size]) -> Sequence[Size] | None:
-    """The strides of a view of a tensor in another shape.
+    """Return the strides of a view of `x` with another shape.
 
-    Empty if no strides give such a view; None if the symbolic sizes decide whether they do.
+    Empty if no such view exists, so that `reshape` copies; None if that depends on the symbolic sizes.
     """
     if x.dim() == 0 or not shape:
         return None
@@ -216,7 +216,7 @@ def _strides_of_view(x: torch.Tensor, shape: Sequence[Size]) -> Sequence[Size] |
 
 
 def _multiply(consumed: Size, size: Size, count: Size) -> Size:
-    """The product of two sizes, simplified to the count if equal: `2 * (n // 2)` is n for an even n."""
+    """Return `size * consumed`, as `count` if a guard makes them equal: `2 * (n // 2)` is n for an even n."""
     combined = size * consumed
     if type(size) is int or is_same(combined, count) or not is_same(number(count // consumed), size):
         return combined
@@ -224,9 +224,9 @@ def _multiply(consumed: Size, size: Size, count: Size) -> Size:
 
 
 def _contiguous_blocks(x: torch.Tensor) -> Iterator[tuple[Size | None, Size]]:
-    """The element count and stride of each block of axes that are contiguous together, innermost first.
+    """Yield the element count and stride of each block of axes that are contiguous together, innermost first.
 
-    The number is None if these axes are not the same for all sizes near the example's.
+    The count is None, and the last, if the sizes decide which axes form the block.
     """
     sizes, strides = x.shape, x.stride()
     count, step = sizes[-1], strides[-1]

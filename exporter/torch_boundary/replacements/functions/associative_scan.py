@@ -27,7 +27,7 @@ _torch: Any = importlib.import_module("torch._higher_order_ops.associative_scan"
 
 @contextlib.contextmanager
 def as_operator(*, strict: bool) -> Iterator[None]:
-    """Make `associative_scan` call its operator also in the mode "generic", within the context.
+    """Make `associative_scan` call its operator within the context, also in the mode "generic".
 
     Args:
         strict: whether TorchDynamo traces the model; it cannot trace into a `vmap`, so nothing is patched.
@@ -62,7 +62,7 @@ def _run(function: Callable[..., Leaves], leaves: Leaves) -> Leaves:
 
 
 def _slice_function(operator: functools.partial[Leaves]) -> functools.partial[Leaves] | None:
-    """The function of slices behind the function of stacks that `vmap` made; None if it cannot be found."""
+    """Return the user's function of slices, which torch has wrapped by `vmap`; None if it is not found."""
     stacked = getattr(operator, "keywords", {}).get("combine_fn")
     if not inspect.isfunction(stacked):
         return None

@@ -1,6 +1,6 @@
-"""Operators within `vmap` over a batch of dynamic size.
+"""Replaces operators within a `vmap` over a batch of dynamic size.
 
-For them, torch's batching rules read the size of the batch as a number, which would fix it.
+torch's batching rules for them read the size of the batch as a number, which would fix it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TRACED = frozenset(
 
 
 def has_dynamic_batch(args: Args) -> bool:
-    """Whether `vmap` made one of the tensors of a call over a batch of dynamic size."""
+    """Whether a tensor of a call is batched by `vmap` and has a dynamic size."""
     for tensor in pytree.tree_leaves(args):
         inner = unwrap_batches(tensor) if isinstance(tensor, torch.Tensor) else tensor
         if inner is not tensor and not all(isinstance(size, int) for size in inner.shape):
@@ -38,7 +38,7 @@ def has_dynamic_batch(args: Args) -> bool:
 
 
 def substitute_of(func: Function, args: Args) -> Function | None:
-    """The function to call within `vmap` in place of another, or None."""
+    """Return the function to call in place of `func` within `vmap`; None to call `func` itself."""
     rule = RULES.get(func)
     substitute = _SUBSTITUTES.get(func) if rule is None else functools.partial(run_rule, rule, func)
     return substitute if substitute is not None and has_dynamic_batch(args) else None
@@ -50,7 +50,7 @@ def consists_of_operators(func: Function, args: Args) -> bool:
 
 
 def join(tensors: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
-    """`torch.cat` by `stack` of blocks of equal size."""
+    """Compute `torch.cat` by stacking blocks of equal size."""
     rank = tensors[0].dim()
     axis = dim % rank if rank else 0
     lengths = [tensor.shape[axis] if tensor.dim() == rank > 0 else 0 for tensor in tensors]
@@ -68,14 +68,14 @@ def join(tensors: Sequence[torch.Tensor], dim: int = 0) -> torch.Tensor:
 
 
 def solve(matrix: torch.Tensor, right: torch.Tensor, *, left: bool = True) -> torch.Tensor:
-    """`torch.linalg.solve` by the inverse, whose rule keeps the size dynamic."""
+    """Compute `torch.linalg.solve` by the inverse, whose batching rule keeps the size dynamic."""
     inverse = torch.linalg.inv(matrix)
     result: torch.Tensor = inverse @ right if left else right @ inverse
     return result
 
 
 def _select_backward(grad: torch.Tensor, input_sizes: Sequence[int], dim: int, index: int) -> torch.Tensor:
-    """Gradients of `select`: those of its slice, with zeros around them."""
+    """Compute the gradients of `select`: the incoming ones, padded with zeros along the axis."""
     axis = dim % len(input_sizes)
     start = index if index >= 0 else index + input_sizes[axis]
     return _pad(grad.unsqueeze(axis), axis, start, input_sizes[axis])
@@ -84,7 +84,7 @@ def _select_backward(grad: torch.Tensor, input_sizes: Sequence[int], dim: int, i
 def _slice_backward(
     grad: torch.Tensor, input_sizes: Sequence[int], dim: int, start: int, end: int, step: int
 ) -> object:
-    """Gradients of `slice`, with zeros around them."""
+    """Compute the gradients of `slice`: the incoming ones, padded with zeros along the axis."""
     axis = dim % len(input_sizes)
     if step != 1:
         # Zeros between the gradients, up to the last of them.
@@ -97,7 +97,7 @@ def _slice_backward(
 def _value_selecting_reduction_backward(
     grad: torch.Tensor, dim: int, indices: torch.Tensor, sizes: Sequence[int], keepdim: bool
 ) -> torch.Tensor:
-    """Gradients of `max`, `sort` and their relatives: zeros, but at the selected positions."""
+    """Compute the gradients of operators such as `max` and `sort`: zero except at the selected positions."""
     if sizes and not keepdim:
         grad, indices = grad.unsqueeze(dim), indices.unsqueeze(dim)
     return grad.new_zeros(sizes).scatter(dim, indices, grad)
@@ -113,7 +113,7 @@ def _trilinear(
     sumdim: Sequence[int],
     unroll_dim: int = 1,
 ) -> torch.Tensor:
-    """The product of which `bilinear` consists: that of tensors with dimensions of size 1 at `expand`."""
+    """Multiply three tensors, with dimensions of size 1 inserted at `expand1` to `expand3`, and sum."""
     factors = []
     for factor, dims in ((i1, expand1), (i2, expand2), (i3, expand3)):
         for dim in sorted(dims):
@@ -151,7 +151,7 @@ DECOMPOSITIONS: dict[OpOverload, Function] = {
     _ATEN._trilinear.default: _trilinear,
     _ATEN.value_selecting_reduction_backward.default: _value_selecting_reduction_backward,
 }
-"""Operators to trace as others, whose rules keep the size dynamic."""
+"""By operator, a function of operators whose batching rules keep the size dynamic."""
 _SUBSTITUTES: dict[object, Function] = {
     torch.cat: join,
     torch.concat: join,
@@ -159,4 +159,4 @@ _SUBSTITUTES: dict[object, Function] = {
     _ATEN.cat.default: join,
     torch.linalg.solve: solve,
 }
-"""By function, the one to call in its place."""
+"""By function, the function to call in its place."""

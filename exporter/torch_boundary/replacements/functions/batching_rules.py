@@ -25,13 +25,13 @@ Rule = Callable[..., Any]
 
 
 class Batch:
-    """The samples of the innermost `vmap` that made one of the tensors of a call.
+    """The batch of the innermost `vmap` among the tensors of a call.
 
     Args:
         tensors: the tensors of the call.
 
     Attributes:
-        size: how many samples there are.
+        size: the number of samples.
     """
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
@@ -44,14 +44,14 @@ class Batch:
         return tensor is not None and batch_level(tensor) == self._level
 
     def front(self, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor of all samples, with the batch as its first dimension."""
+        """Return the plain tensor of all samples, with the batch as its first dimension."""
         if self.has(tensor):
             result: torch.Tensor = remove_batch(tensor, self._level, 1, 0)
             return result
         return tensor.unsqueeze(0).expand(self.size, *tensor.shape)
 
     def wrap(self, results: object) -> object:
-        """Results whose first dimension is the batch, as tensors of single samples."""
+        """Make the first dimension of each result a batch of this `vmap`, as its function expects."""
         return pytree.tree_map_only(torch.Tensor, lambda item: add_batch(item, 0, self._level), results)
 
 
@@ -73,7 +73,7 @@ def run_rule(rule: Rule, func: object, *args: Any, **kwargs: Any) -> object:
 
 
 def _along(batch: Batch, func: OpOverload, self: torch.Tensor, dim: int, *args: Any, **kwargs: Any) -> object:
-    """Operators along a dimension, whose tensors have equally many dimensions."""
+    """Apply an operator along a dimension, such as `gather`, whose tensors have the same rank."""
     if self.dim() == 0:
         # A dimension of size 1 stands for the missing one.
         companions = pytree.tree_map_only(torch.Tensor, lambda item: batch.front(item).unsqueeze(-1), args)
@@ -99,7 +99,7 @@ def _index_select(
         return NotImplemented
     if not batch.has(index):
         return func(batch.front(self), axis, index)
-    # Each sample has positions of its own, which apply to all other dimensions.
+    # Positions differ between samples: `gather` takes them, expanded over all other dimensions.
     positions = batch.front(index)
     samples = batch.front(self)
     trailing = [1] * (-axis - 1)
@@ -143,7 +143,7 @@ def _index_put(
         return func(targets, [None, *indices], updates, accumulate)
     if first:
         return NotImplemented
-    # With the number of the sample as another index, the indices are next to each other as before.
+    # The sample number becomes the first index, next to the others, so the result keeps its order of axes.
     numbers = torch.arange(batch.size, device=self.device).reshape([-1] + [1] * rank)
     aligned = [
         _align(batch.front(index), rank + 1) if batch.has(index) else index.unsqueeze(0) if rank else index
@@ -164,12 +164,16 @@ def _embedding(
 
 
 def _align(tensor: torch.Tensor, rank: int) -> torch.Tensor:
-    """A tensor of samples with dimensions of size 1 after the batch, so that it broadcasts to a rank."""
+    """Insert dimensions of size 1 after the batch, so that a tensor of samples has `rank` dimensions."""
     return tensor.reshape([tensor.shape[0]] + [1] * (rank - tensor.dim()) + list(tensor.shape[1:]))
 
 
 def _spatial(dimensions: int, batch: Batch, func: OpOverload, *args: Any, **kwargs: Any) -> object:
-    """Operators on images: the samples join the dimension of the batch that the operator has itself."""
+    """Apply an operator on images with the samples joined to the operator's own batch dimension.
+
+    Args:
+        dimensions: the number of spatial dimensions.
+    """
     image = next(item for item in args if isinstance(item, torch.Tensor))
     rank = image.dim()
     if rank != dimensions + 2:
@@ -179,7 +183,7 @@ def _spatial(dimensions: int, batch: Batch, func: OpOverload, *args: Any, **kwar
     for item in args:
         if isinstance(item, torch.Tensor):
             joined.append(batch.front(item).flatten(0, 1))
-        # Gradients of resampling take the shape of their result.
+        # The gradient operators of resampling take the shape of their result as an argument.
         elif isinstance(item, (list, tuple)) and len(item) == rank:
             joined.append([batch.size * item[0], *item[1:]])
         else:
@@ -208,7 +212,7 @@ def _convolution(
         return func(images, weight, bias, *options).unflatten(0, (batch.size, count))
     if transposed or weight.dim() > 4:
         return NotImplemented
-    # Each sample has weights of its own: products of their matrices with the windows of the images.
+    # Weights differ between samples: multiply them, as matrices, by the windows of the images.
     settings = (dilation, padding, stride)
     columns = _windows(images, weight.shape[2:], *settings)
     columns = columns.reshape(batch.size, count, groups, -1, columns.shape[-1])
@@ -224,7 +228,7 @@ def _convolution(
 
 
 def _windows(images: torch.Tensor, kernel: Sequence[int], *settings: Sequence[int]) -> torch.Tensor:
-    """The windows of images or signals that a convolution multiplies, as columns."""
+    """Return the windows that a convolution reads from images or signals, as columns (`im2col`)."""
     shape = images.shape if len(kernel) == 2 else [*images.shape[:2], 1, images.shape[2]]
     columns: torch.Tensor = _ATEN.im2col.default(images.reshape(shape), *_planar(kernel, *settings))
     return columns
@@ -233,7 +237,7 @@ def _windows(images: torch.Tensor, kernel: Sequence[int], *settings: Sequence[in
 def _planar(
     kernel: Sequence[int], dilation: Sequence[int], padding: Sequence[int], stride: Sequence[int]
 ) -> list[list[int]]:
-    """Settings of a convolution over signals for images of height 1."""
+    """Return the settings of a convolution for images; signals become images of height 1."""
     is_signal = len(kernel) == 1
     return [
         [*([height] if is_signal else []), *numbers]
@@ -293,7 +297,7 @@ _OF_IMAGES = {
     3: "_adaptive_avg_pool3d avg_pool3d max_pool3d_with_indices reflection_pad3d replication_pad3d "
     "upsample_nearest3d upsample_trilinear3d",
 }
-"""Operators on images, by how many dimensions the images have; their gradients are named after them."""
+"""Operators on images, by the number of spatial dimensions; gradients add `_backward` to the name."""
 
 RULES: dict[object, Rule] = {
     _ATEN.embedding.default: _embedding,
@@ -316,4 +320,4 @@ RULES: dict[object, Rule] = {
         if hasattr(_ATEN, name + ending)
     },
 }
-"""By operator, how to compute it for a batch of dynamic size."""
+"""By operator, the rule that computes it for a batch of dynamic size."""

@@ -18,9 +18,9 @@ _ON_PARAMETERS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 
 @contextlib.contextmanager
 def refuse_custom_gradients() -> Iterator[None]:
-    """Raise an error where a model uses them within the context.
+    """Raise an error if a model uses them within the context.
 
-    `Function.apply`, which a model may hold as a bound method, calls that of its base class.
+    `apply` of the base class is patched, because a model may hold `Function.apply` as a bound method.
     """
     base: Any = _SingleLevelFunction
     base.apply = classmethod(_apply)
@@ -35,7 +35,7 @@ def check_hooks(model: torch.nn.Module) -> None:
     """Refuse a model with hooks on its gradients.
 
     Raises:
-        CaptureError: a module or a parameter has one.
+        CaptureError: a module or a parameter has such a hook.
     """
     for owner, items, names in (
         ("module", model.named_modules(), _ON_MODULES),

@@ -17,12 +17,12 @@ WRITE: Callable[[torch.Tensor, torch.Tensor], None] = torch.Tensor.data.__set__ 
 
 @contextlib.contextmanager
 def intercept(assign: Callable[[torch.Tensor, torch.Tensor], None]) -> Iterator[None]:
-    """Read `data` by the operator `detach`, whose result is the same tensor for a forward without gradients.
+    """Make reads of `data` run the operator `detach`, which gives the same tensor if no gradients follow.
 
-    A TorchFunctionMode would do it too, but a trace's warnings would then name its line, not the user's.
+    A TorchFunctionMode could do it too, but warnings of a trace would name its line, not the user's.
 
     Args:
-        assign: is called with a tensor and the value that a model assigns to its `data`, in this thread.
+        assign: called for assignments in this thread, with the tensor and the value for its `data`.
     """
     # The patch is global; other threads must see the original attribute.
     thread = threading.get_ident()

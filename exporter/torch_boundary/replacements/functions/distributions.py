@@ -1,4 +1,4 @@
-"""Distributions of `torch.distributions` without the checks of their arguments in a capture.
+"""Leaves out the argument checks of `torch.distributions` in a capture.
 
 The checks are branches on values that only raise errors. `python -O` leaves them out like `assert`; a capture
 leaves both out.
@@ -15,8 +15,8 @@ from torch.distributions import Distribution
 @contextlib.contextmanager
 def skip_validation() -> Iterator[None]:
     """Leave out the checks within the context, except those that the model asks for with `validate_args`."""
-    # There is a public function that sets the default, but none that reads it. It is restored as it was,
-    # because `torch.compile` sets it to False for the whole process.
+    # Private, because torch has a public function only to set the default. The value found here is restored:
+    # it is not always True, because `torch.compile` sets it to False for the whole process.
     default = Distribution._validate_args
     Distribution.set_default_validate_args(False)
     try:

@@ -39,7 +39,7 @@ def _linspace(
     device: torch.device | str | None = None,
     requires_grad: bool = False,
 ) -> torch.Tensor:
-    """Floats at equal distances, computed from both ends as in PyTorch; each argument may be a tensor."""
+    """`torch.linspace`, computed from both ends as in PyTorch; `start`, `end` and `steps` may be tensors."""
     dtype = dtype or torch.get_default_dtype()
     steps = steps.item() if isinstance(steps, torch.Tensor) else steps
     first, last = (
@@ -62,10 +62,10 @@ def _has_dynamic_size(theta: torch.Tensor, size: Sequence[object], align_corners
 def _affine_grid(
     theta: torch.Tensor, size: Sequence[int | torch.SymInt], align_corners: bool | None = None
 ) -> torch.Tensor:
-    """The positions of an image's or a volume's elements, from -1 to 1, under an affine map for each item.
+    """`affine_grid`: the positions of the elements of images or volumes under the affine maps `theta`.
 
-    Without `align_corners`, -1 and 1 are the outer edges of the first and the last element, not their
-    centres. An only element is at 0.
+    Positions run from -1 to 1: the centres of the first and last element with `align_corners`, else their
+    outer edges. A single element is at 0. Returns `[N, (D,) H, W, 2 or 3]`.
     """
     spatial = size[2:]
     axes = []
@@ -97,9 +97,9 @@ def _istft(
     length: Any = None,
     return_complex: bool = False,
 ) -> torch.Tensor:
-    """The signal of a spectrum, cut off at a length or followed by zeros up to it, as in PyTorch.
+    """`torch.istft` with a `length`: the signal is cut off, or padded with zeros, to this length.
 
-    With a given length, the last half frame, which torch cuts off otherwise, stays part of the signal.
+    The last half frame, which torch cuts off if there is no `length`, stays part of the signal.
     """
     options = window, False, normalized, onesided, None, return_complex
     signal = torch.istft(input, n_fft, hop_length, win_length, *options)
@@ -117,7 +117,7 @@ def _has_dynamic_exponents(
 
 
 def _logspace(start: Any, end: Any, steps: Any, base: float = 10.0, **options: Any) -> torch.Tensor:
-    """Powers of a base whose exponents have equal distances."""
+    """`torch.logspace`: the powers of a base, with exponents from `_linspace`."""
     return torch.pow(base, _linspace(start, end, steps, **options))
 
 
@@ -127,7 +127,7 @@ def _has_dynamic_classes(input: torch.Tensor, num_classes: object = -1) -> bool:
 
 
 def _one_hot(input: torch.Tensor, num_classes: Any) -> torch.Tensor:
-    """1 at the position of each class, and 0 elsewhere, along a new last axis."""
+    """`one_hot`: 1 at the position of each class and 0 elsewhere, along a new last axis."""
     return (input.unsqueeze(-1) == torch.arange(num_classes, device=input.device)).to(torch.int64)
 
 
@@ -137,13 +137,13 @@ def _has_dynamic_triangle(row: object, col: object, offset: object = 0, **option
 
 
 def _tril_indices(row: Any, col: Any, offset: Any = 0, **options: Any) -> torch.Tensor:
-    """The rows and columns of the elements of a matrix on and below a diagonal, row by row."""
+    """`torch.tril_indices`: the rows and columns `[2, count]` of the elements on and below a diagonal."""
     return _indices(row, col, torch.Tensor.tril, offset, _count_below(row, col, offset), **options)
 
 
 def _triu_indices(row: Any, col: Any, offset: Any = 0, **options: Any) -> torch.Tensor:
-    """The rows and columns of the elements of a matrix on and above a diagonal, row by row."""
-    # The matrix of opposite order has as many elements below its diagonal.
+    """`torch.triu_indices`: the rows and columns `[2, count]` of the elements on and above a diagonal."""
+    # The transposed matrix has as many elements on and below the opposite diagonal.
     return _indices(row, col, torch.Tensor.triu, offset, _count_below(col, row, -offset), **options)
 
 
@@ -164,8 +164,8 @@ def _indices(
 
 
 def _count_below(row: Any, col: Any, offset: Any) -> Any:
-    """The number of elements of a matrix on and below a diagonal: a triangle, and rows that are full."""
-    # The triangle of `length + offset` rows exceeds the matrix by one above the diagonal, and one below.
+    """Return the number of elements of a matrix on and below a diagonal."""
+    # A triangle of `row + offset` rows, minus its parts right of and above the matrix, plus their overlap.
     full = _triangle(_non_negative(row + offset))
     return (
         full
@@ -191,7 +191,7 @@ def _has_dynamic_window(window_length: object, *args: Any, **options: Any) -> bo
 
 
 def _cosine_window(*coefficients: float) -> Callable[..., torch.Tensor]:
-    """A window that is a sum of cosines of whole periods, with the coefficients of 0, 1 ... periods."""
+    """Make a window function: a sum of cosines with 0, 1, ... periods, weighted by the coefficients."""
 
     def window(window_length: Any, periodic: bool = True, **options: Any) -> torch.Tensor:
         phase = _phase(window_length, periodic, **options) * (2 * math.pi)
@@ -210,14 +210,14 @@ def _hamming_window(
 
 
 def _bartlett_window(window_length: Any, periodic: bool = True, **options: Any) -> torch.Tensor:
-    """A window that rises to 1 in the middle, and falls again."""
+    """`torch.bartlett_window`: rises to 1 in the middle, and falls again."""
     return _of_any_length(1 - (2 * _phase(window_length, periodic, **options) - 1).abs(), window_length)
 
 
 def _kaiser_window(
     window_length: Any, periodic: bool = True, beta: float = 12.0, **options: Any
 ) -> torch.Tensor:
-    """A window whose elements are Bessel functions of their distance from the middle, in a half circle."""
+    """`torch.kaiser_window`: i0(beta * sqrt(1 - x^2)) / i0(beta), for x from -1 to 1."""
     height = (1 - (2 * _phase(window_length, periodic, **options) - 1).square()).clamp(min=0).sqrt()
     scale = torch.special.i0(torch.full((), float(beta), dtype=height.dtype, device=height.device))
     return _of_any_length(torch.special.i0(height * beta) / scale, window_length)
@@ -230,7 +230,7 @@ def _phase(
     device: torch.device | str | None = None,
     requires_grad: bool = False,
 ) -> torch.Tensor:
-    """The position of each element, from 0 to 1, which is the last one or, if periodic, the one after it."""
+    """Return the positions of the elements; 1 is the last element or, if periodic, the one after it."""
     positions = torch.arange(length, device=device).to(dtype or torch.get_default_dtype())
     last: Any = length if periodic else torch.sym_max(length - 1, 1)
     result: torch.Tensor = positions / last
@@ -238,18 +238,18 @@ def _phase(
 
 
 def _of_any_length(window: torch.Tensor, length: Any) -> torch.Tensor:
-    """A window, whose element is 1 if there is only one."""
+    """Return a window, but 1 for the element of a window of length 1."""
     is_longer: Any = torch.sym_min(length - 1, 1)
     result: torch.Tensor = window * is_longer + (1 - is_longer)
     return result
 
 
-# Models of ultralytics call this private function. In a torch without it none can, so nothing depends on it.
+# Models of ultralytics call this private function. Older or newer torch may lack it; then no model calls it.
 _SHAPE_AS_TENSOR = vars(torch).get("_shape_as_tensor")
 
 
 def _shape_as_tensor(input: torch.Tensor) -> torch.Tensor:
-    """The sizes of a tensor in a tensor."""
+    """Return the sizes of a tensor as an INT64 vector."""
     sizes = [torch.scalar_tensor(size, dtype=torch.int64) for size in input.shape]
     return torch.stack(sizes) if sizes else torch.zeros(0, dtype=torch.int64)
 
@@ -260,7 +260,7 @@ def _vander(x: torch.Tensor, N: int | None = None, increasing: bool = False) -> 
 
 
 def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = False) -> torch.Tensor:
-    """All combinations of elements, in order: those positions of a grid that increase along all axes."""
+    """`torch.combinations`: selects the positions of an r-dimensional grid that increase along the axes."""
     if input.dim() != 1 or r < 1:
         return torch.combinations(input, r, with_replacement)
     count: Any = input.shape[0]
@@ -270,7 +270,7 @@ def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = Fals
         first <= second if with_replacement else first < second for first, second in itertools.pairwise(grids)
     ]
     selected = functools.reduce(torch.logical_and, increases, torch.ones_like(grids[0], dtype=torch.bool))
-    # There are n * (n - 1) * ... / r! of them, or as many of n + r - 1 elements.
+    # There are n * (n - 1) * ... / r! combinations; with replacement, n * (n + 1) * ... / r!.
     factors = [count + i if with_replacement else count - i for i in range(r)]
     total = functools.reduce(operator.mul, factors) // math.factorial(r)
     indices = torch.nonzero_static(selected.flatten(), size=_non_negative(total)).squeeze(1)
@@ -278,7 +278,7 @@ def _combinations(input: torch.Tensor, r: int = 2, with_replacement: bool = Fals
 
 
 def _fill_diagonal(self: torch.Tensor, fill_value: float, wrap: bool = False) -> torch.Tensor:
-    """Fill the diagonal of a matrix, or that of a tensor whose sizes are equal, in place."""
+    """Fill the diagonal of a matrix, or of a tensor with equal sizes, in place; returns `self`."""
     check(self.dim() >= 2, lambda: "dimensions must larger than 1")
     if self.dim() == 2 and not wrap:
         self.diagonal().fill_(fill_value)
@@ -288,7 +288,7 @@ def _fill_diagonal(self: torch.Tensor, fill_value: float, wrap: bool = False) ->
             check(size == self.shape[0], lambda: "all dimensions of input must be of equal length")
     rows = torch.arange(self.shape[0], device=self.device)
     if self.dim() == 2:
-        # The diagonal begins again after each square, and one row that it leaves out.
+        # With `wrap`, the diagonal starts again after each square and one skipped row.
         rows = rows % (self.shape[1] + 1)
     on_diagonal = torch.ones((), dtype=torch.bool, device=self.device)
     for axis in range(1, self.dim()):
@@ -324,15 +324,15 @@ CHOICES: dict[object, Choice] = {
     torch.combinations: _if(lambda input, *options, **keywords: isinstance(input, FakeTensor), _combinations),
     torch.Tensor.fill_diagonal_: _if(lambda self, *options, **keywords: True, _fill_diagonal),
 }
-"""By torch's function: finds the function to call instead, if a call would fix a size."""
+"""By torch's function, a `Choice`: returns the function to call instead, if the call would fix a size."""
 
 
 class RepeatedReplacements(TorchFunctionMode):
-    """Makes a model on numbers call the functions that a capture with symbolic sizes called.
+    """Makes a model that runs on numbers call the same functions as its capture with symbolic sizes.
 
     Args:
-        replaced_calls: for each call of a function of `CHOICES` in the capture, the one that was called
-            instead, or None.
+        replaced_calls: for each call of a function of `CHOICES` in the capture, the function that was
+            called instead, or None.
     """
 
     def __init__(self, replaced_calls: Sequence[Function | None]):

@@ -1,4 +1,4 @@
-"""Pooling and windows whose lengths are computed from sizes: torch's operators take numbers alone."""
+"""Pooling and windows whose lengths are computed from sizes; torch's operators accept only numbers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Choice = Callable[..., Function | None]
 
 
 def _per_axis(sizes: Sizes, dimensions: int) -> list[Size]:
-    """One size per spatial axis; a single size applies to all of them."""
+    """Return one size per spatial axis; a single size applies to all axes."""
     if not isinstance(sizes, (list, tuple)):
         return [sizes] * dimensions  # type: ignore[list-item]
     return list(sizes) * dimensions if len(sizes) == 1 else list(sizes)
@@ -36,7 +36,7 @@ def _is_dynamic(*sizes: object) -> bool:
 
 
 def take_windows(tensor: torch.Tensor, axis: int, length: Any, step: Any, spacing: Any) -> torch.Tensor:
-    """The windows along an axis, as that axis and a new one behind it: `[..., count, length, ...]`."""
+    """Return the windows along an axis, which becomes two axes: `[..., count, length, ...]`."""
     check(step > 0, lambda: "the step between windows is not positive")
     reach = spacing * (length - 1) + 1
     check(reach <= tensor.shape[axis], lambda: "a window is longer than its axis")
@@ -49,13 +49,13 @@ def take_windows(tensor: torch.Tensor, axis: int, length: Any, step: Any, spacin
 
 
 class _DynamicPooling:
-    """A pooling in which some axes have windows of dynamic lengths or steps; the operator pools the others.
+    """Pools the axes whose windows have dynamic lengths or steps; torch's operator pools the other axes.
 
     Args:
-        pool: takes the input, the kernel, and options of the axes with numbers.
-        reduce: reduces some axes of a tensor, and keeps them as axes of size 1 or not.
-        fill: the value of padding.
-        takes_dilation: whether the operator has dilated windows.
+        pool: torch's operator: takes the input, kernel, stride and padding as numbers, and options.
+        reduce: takes a tensor, axes and `keepdim`; reduces these axes.
+        fill: takes a tensor; returns the value to pad it with.
+        takes_dilation: whether the operator takes the option `dilation`.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class _DynamicPooling:
 
 @dataclasses.dataclass(frozen=True)
 class _Window:
-    """The window of a pooling, by spatial axis."""
+    """The window of a pooling; each list has one number per spatial axis."""
 
     kernel: list[Size]
     stride: list[Size]
@@ -116,14 +116,14 @@ class _Window:
     def of(
         dimensions: int, kernel_size: Sizes, stride: Sizes | None, padding: Any, dilation: Sizes = 1
     ) -> _Window:
-        """The window of torch's arguments, where a stride that is left out is the kernel's size."""
+        """Make a window from torch's arguments; a missing stride is the size of the kernel."""
         kernel = _per_axis(kernel_size, dimensions)
         steps = kernel if stride is None or stride == [] else _per_axis(stride, dimensions)
         amounts: Any = _per_axis(padding, dimensions)
         return _Window(kernel, steps, amounts, _per_axis(dilation, dimensions))
 
     def dynamic_axes(self, input: torch.Tensor) -> _DynamicAxes:
-        """The axes of dynamic windows."""
+        """Return the spatial axes on which the window is dynamic."""
         first = input.dim() - len(self.kernel)
         sizes = zip(self.kernel, self.stride, self.dilation, strict=True)
         dynamic = [i for i, of_axis in enumerate(sizes) if _is_dynamic(*of_axis)]
@@ -139,14 +139,19 @@ class _Window:
 
 @dataclasses.dataclass(frozen=True)
 class _DynamicAxes:
-    """Spatial axes with dynamic windows: those that one window covers, and those along which it slides."""
+    """The spatial axes with dynamic windows, by number.
+
+    Attributes:
+        whole: the axes that one window covers completely.
+        sliding: the axes along which the window slides.
+    """
 
     whole: list[int]
     sliding: list[int]
 
     @property
     def all(self) -> list[int]:
-        """Both."""
+        """All these axes."""
         return [*self.whole, *self.sliding]
 
 
@@ -235,7 +240,7 @@ def _maximum(dimensions: int) -> Choice:
 
 
 def _maximum_with_indices(dimensions: int) -> Choice:
-    """The choice for the function that returns the indices, whatever its last argument says."""
+    """Make the choice for `max_pool*_with_indices`, which ignores its argument `return_indices`."""
     choose = _maximum(dimensions)
 
     def choose_with_indices(*args: Any, return_indices: bool = True, **options: Any) -> Function | None:
@@ -248,7 +253,7 @@ def _maximum_with_indices(dimensions: int) -> Choice:
 
 
 def _power_average(dimensions: int) -> Choice:
-    """The choice for pooling by the sum of powers: torch's function calls `avg_pool`."""
+    """Make the choice for `lp_pool*`, the root of a sum of powers: computed by `avg_pool`, as in torch."""
     choose_average = _average(dimensions)
 
     def choose(
@@ -286,7 +291,7 @@ def _choose_unfold(
 def _unfold(
     input: torch.Tensor, kernel_size: Sizes, dilation: Sizes = 1, padding: Any = 0, stride: Sizes = 1
 ) -> torch.Tensor:
-    """The windows of images `[N, C, H, W]` as columns `[N, C * kernel, positions]`."""
+    """`F.unfold`: the windows of images `[N, C, H, W]` as columns `[N, C * kernel, positions]`."""
     kernel, spacing, steps = (_per_axis(sizes, 2) for sizes in (kernel_size, dilation, stride))
     amounts: Any = _per_axis(padding, 2)
     height, width = amounts
@@ -327,4 +332,4 @@ CHOICES: dict[Any, Choice] = {
     F.unfold: _choose_unfold,
     torch.Tensor.unfold: _choose_slide,
 }
-"""By torch's function."""
+"""By torch's function, the choice of the function to call instead."""

@@ -1,8 +1,8 @@
-"""Gradients of `torch.func` in a capture: the operators that they run, recorded in their place.
+"""Computes gradients of `torch.func` in a capture by the plain operators that they run.
 
-`grad`, `vjp`, `jvp` and what torch builds of them (`jacrev`, `jacfwd`, `hessian`) wrap tensors, which a
-recording cannot follow. Here each of them is traced first on stand-ins, as `make_fx` does, and the traced
-operators run in its place. Within `vmap` they run on the batched tensors.
+`grad`, `vjp`, `jvp` and the functions built on them (`jacrev`, `jacfwd`, `hessian`) wrap tensors, which a
+recording cannot follow. Here a call is first traced on other fake tensors by `make_fx`, and then the traced
+operators run on the call's tensors. Within `vmap` they run on the batched tensors.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ Function = Callable[..., Any]
 
 
 class _Tracing:
-    """Runs functions by their traced operators; functions within a traced one are traced with it."""
+    """Traces a function and runs the traced operators; a nested call is part of the outer trace."""
 
     is_active = False
 
     def __call__(self, function: Function, *args: object, **kwargs: object) -> Any:
-        """What a function of tensors returns, computed by the operators that it runs."""
+        """Return the result of a function of tensors, computed by its traced operators."""
         leaves, structure = pytree.tree_flatten((args, kwargs))
         positions = [i for i, leaf in enumerate(leaves) if isinstance(leaf, torch.Tensor)]
         tensors: list[torch.Tensor] = [leaves[i] for i in positions]
@@ -66,7 +66,7 @@ run_traced = _Tracing()
 
 @contextlib.contextmanager
 def trace_gradients() -> Iterator[None]:
-    """Replace the functions on which those of `torch.func` are built, within the context."""
+    """Replace the private functions on which `grad`, `vjp` and `jvp` are built, within the context."""
     value_and_gradient: Function = eager_transforms.grad_and_value_impl
     vjp: Function = eager_transforms._vjp_with_argnums
     jvp: Function = eager_transforms._jvp_with_argnums
@@ -90,7 +90,7 @@ def trace_gradients() -> Iterator[None]:
         return (output[0], pull_back_at_primals, output[1]) if has_aux else (output, pull_back_at_primals)
 
     def push_in_reverse(func: Function, argnums: Any, has_aux: bool, primals: Any, tangents: Any) -> Any:
-        """The product of the Jacobian and tangents: the gradient of its product with any cotangents."""
+        """Compute `jvp` by two `vjp`: the map from c to J^T c is linear, and its `vjp` of t is J t."""
         output, *aux = func(*primals) if has_aux else (func(*primals),)
 
         def pull_back(cotangents: Any) -> Any:

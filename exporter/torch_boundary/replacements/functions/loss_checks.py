@@ -1,4 +1,4 @@
-"""Losses of torch that read values to check them, which a capture cannot do."""
+"""Removes checks of losses that read values, which a capture cannot do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of one number that Python code repeats as often as a symbolic size says, such as `[label] * n`."""
+"""Intercepts lists of one number that are multiplied by a symbolic size, such as `[label] * n`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ def repeat_by(make_list: Callable[[int | float, torch.SymInt], object]) -> Itera
     """Make the lists by a function within the context.
 
     Args:
-        make_list: takes the number and the size; None lets Python make the list, which fixes the size.
+        make_list: takes the number and the size, and returns the list; if it returns None, Python makes the
+            list, which fixes the size.
     """
 
     def make_product(multiply: Callable[..., object]) -> Callable[..., object]:
         def multiply_or_repeat(size: torch.SymInt, factor: object) -> object:
-            # Python asks the size first, because a list has no product but with integers.
+            # Python calls this method, because a list can be multiplied only by integers.
             is_list = type(factor) is list and len(factor) == 1 and type(factor[0]) in _NUMBERS
             repeated = make_list(factor[0], size) if is_list else None  # type: ignore[index]
             return multiply(size, factor) if repeated is None else repeated

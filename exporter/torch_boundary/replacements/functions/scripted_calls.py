@@ -1,8 +1,8 @@
-"""Calls of TorchScript functions with sizes, in a trace.
+"""Keeps sizes dynamic that a traced model passes to TorchScript functions.
 
 In a trace a size is a tensor. TorchScript converts it for a parameter that is a number, and the trace would
-then contain the number of the example. So the function is called by another one, which takes the tensor and
-converts it itself.
+then contain the number of the example. So the function is called through a scripted wrapper, which takes the
+tensor and converts it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _ScriptedCall = Callable[..., object]
 
 @contextlib.contextmanager
 def keep_sizes() -> Iterator[None]:
-    """Record the sizes that TorchScript functions take as numbers; refuse them in methods."""
+    """Record sizes that are passed to TorchScript functions as numbers; refuse them for methods."""
     function, method = torch.jit.ScriptFunction, torch.ScriptMethod
     with (
         replace_attribute(function, "__call__", _with_sizes(function.__call__, _call_function)),
@@ -35,7 +35,7 @@ def keep_sizes() -> Iterator[None]:
 
 
 def _with_sizes(original: _ScriptedCall, call_with_sizes: _ScriptedCall) -> _ScriptedCall:
-    """A scripted call, where `call_with_sizes` runs if an argument for a number has tensors."""
+    """Wrap a `__call__`: `call_with_sizes` runs if a parameter for numbers gets a tensor, else `original`."""
 
     # A partial object would not be bound to the function or method.
     @functools.wraps(original)
@@ -70,7 +70,7 @@ def _refuse_method(
 def _call_function(
     scripted: Any, named: Mapping[str, object], types: Mapping[str, str], sizes: set[str]
 ) -> object:
-    """Call a scripted function through one whose parameters for sizes are tensors."""
+    """Call a scripted function through a new one that takes the sizes as tensors."""
     parameters: list[str] = []
     arguments: list[str] = []
     values: list[object] = []
@@ -94,10 +94,10 @@ def _call_function(
 def _number_expression(
     name: str, value: object, type_name: str, add_parameter: Callable[[str, object], str]
 ) -> str:
-    """TorchScript that converts an argument with tensors to the numbers of its type.
+    """Return a TorchScript expression that converts an argument with tensors to a number or list of numbers.
 
     Args:
-        add_parameter: adds a parameter of a type with a value, and returns its name.
+        add_parameter: takes the type and value of a new parameter, and returns its name.
 
     Raises:
         CaptureError: the argument is neither a number nor a list of numbers.

@@ -1,4 +1,4 @@
-"""Assignments to parts of tensors at symbolic positions, which PyTorch refuses."""
+"""Assigns to parts of tensors at symbolic positions, which PyTorch refuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MASKS = (torch.bool, torch.uint8)
 
 
 def has_symbolic_index(index: object) -> bool:
-    """Whether an index selects by a symbolic number or an integer tensor of rank 0, which PyTorch reads."""
+    """Whether an index has a symbolic number, or an integer tensor of rank 0, which PyTorch would read."""
     items = index if isinstance(index, tuple) else (index,)
     scalars = [item for item in items if isinstance(item, FakeTensor) and item.dim() == 0]
     # Bytes and truth values are masks.
@@ -21,7 +21,7 @@ def has_symbolic_index(index: object) -> bool:
 
 
 def assign_item(tensor: torch.Tensor, index: object, value: Any) -> None:
-    """`tensor[index] = value`: selects at the symbolic positions, then assigns with the rest of the index."""
+    """Do `tensor[index] = value`: `select` at the symbolic positions, then assign by the other indices."""
     items = index if isinstance(index, tuple) else (index,)
     # How many axes each item selects from.
     counts = [

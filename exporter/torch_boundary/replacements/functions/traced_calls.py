@@ -1,4 +1,4 @@
-"""Functions of torch that a trace would record as constants, or not at all."""
+"""Replaces functions of torch that a trace would record as constants, or not at all."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def _refuse_method(tensor: torch.Tensor, name: str, *args: object) -> None:
 
 
 def _stack_sizes(torch_tensor: Callable[..., torch.Tensor], data: object, **options: object) -> torch.Tensor:
-    """Stack the sizes in the data, which are tensors in a trace: `torch.tensor` would return a constant.
+    """Replace `torch.tensor` of sizes, which are tensors in a trace, by `stack`; it would be a constant.
 
     Args:
-        torch_tensor: torch's own function.
+        torch_tensor: the original `torch.tensor`.
     """
     if not any(isinstance(leaf, torch.Tensor) for leaf in pytree.tree_leaves(data)):
         return torch_tensor(data, **options)

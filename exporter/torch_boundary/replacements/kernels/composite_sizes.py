@@ -21,14 +21,14 @@ def _max_pool1d(
     dilation: Sequence[int] = (1,),
     ceil_mode: bool = False,
 ) -> torch.Tensor:
-    """The pooling of an image of height 1."""
+    """Pool a signal as an image of height 1."""
     window = [1, *kernel_size], [1, *(stride or kernel_size)], [0, *padding], [1, *dilation]
     pooled: torch.Tensor = _ATEN.max_pool2d.default(self.unsqueeze(-2), *window, ceil_mode)
     return pooled.squeeze(-2)
 
 
 def _take_along_dim(self: torch.Tensor, indices: torch.Tensor, dim: int | None = None) -> torch.Tensor:
-    """`gather`, after the sizes other than the dimension's are broadcast."""
+    """Broadcast all sizes except that of `dim`, then `gather`."""
     if dim is None:
         return self.reshape(-1).gather(0, indices.reshape(-1))
     check(
@@ -57,7 +57,7 @@ def _istft(
     length: int | None = None,
     return_complex: bool = False,
 ) -> torch.Tensor:
-    """An empty signal: torch's kernel fails for fake tensors of a one-sided spectrum of odd `n_fft`."""
+    """Return a signal of the right shape; torch's kernel fails for fake one-sided spectra of odd `n_fft`."""
     hop = n_fft // 4 if hop_length is None else hop_length
     if length is None:
         length = n_fft + hop * (self.shape[-1] - 1) - (2 * (n_fft // 2) if center else 0)
@@ -65,7 +65,7 @@ def _istft(
 
 
 def _kron(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
-    """All products of an element of each, in blocks of the shape of `other`."""
+    """Compute the Kronecker product: a block of the shape of `other` for each element of `self`."""
     rank = max(self.dim(), other.dim())
     outer, inner = ([1] * (rank - item.dim()) + list(item.shape) for item in (self, other))
     blocks = self.reshape([size for length in outer for size in (length, 1)])
@@ -76,7 +76,7 @@ def _kron(self: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
 def _histogram(
     self: torch.Tensor, bins: int | torch.Tensor, *options: object, **keywords: object
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The counts and the edges of the bins."""
+    """Return tensors like the counts and the edges of the bins."""
     count = bins.shape[0] - 1 if isinstance(bins, torch.Tensor) else bins
     return self.new_empty(count), self.new_empty(count + 1)
 

@@ -1,4 +1,4 @@
-"""Shape-only kernels for fake quantization, which torch has none of for tensor scales and for channels."""
+"""Shape-only kernels for fake quantization with a tensor as scale or per channel, which torch lacks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from .shape_kernels import Shapes
 
 
 def _like_input(self: torch.Tensor, *_: object) -> tuple[torch.Tensor, torch.Tensor]:
-    """The shapes of the result and of the mask, which says what was in the range."""
+    """Return tensors like the result and like the mask of the elements inside the quantized range."""
     return torch.empty_like(self), torch.empty_like(self, dtype=torch.bool)
 
 

@@ -1,4 +1,4 @@
-"""Shape-only kernels for operators of GPUs that torch has none of; it would run them on the GPU instead."""
+"""Shape-only kernels for GPU operators for which torch has none; without them torch runs them on the GPU."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _make_grid(theta: Tensor, N: int, C: int, H: int, W: int) -> Tensor:
 
 
 def _step(input_gates: Tensor, hidden_gates: Tensor, hx: Tensor, *biases: Tensor) -> tuple[Tensor, Tensor]:
-    """The new state, and what the gradients need: five gates of each element."""
+    """Return tensors like the new state and like the workspace for gradients, five numbers per element."""
     return torch.empty_like(hx), hx.new_empty((hx.shape[0], 5 * hx.shape[1]))
 
 

@@ -1,4 +1,4 @@
-"""Shape-only kernels for hashes in torch.export, because torch's kernel fixes the operand's sizes."""
+"""A shape-only kernel for `hash_tensor` in torch.export, because torch's kernel fixes the operand's sizes."""
 
 from __future__ import annotations
 

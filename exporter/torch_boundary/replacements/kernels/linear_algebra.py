@@ -20,7 +20,7 @@ def _covariance_shape(
     fweights: torch.Tensor | None = None,
     aweights: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """A square matrix with a row for each variable, or a zero-dim tensor for one variable."""
+    """Return a square matrix with a row for each variable; a tensor of rank 0 for one variable."""
     dtype = self.dtype
     for weights in (fweights, aweights):
         dtype = dtype if weights is None else torch.promote_types(dtype, weights.dtype)
@@ -38,10 +38,10 @@ def _least_squares_shapes(
     rcond: float | None = None,
     driver: str | None = None,
 ) -> tuple[torch.Tensor, ...]:
-    """The result shapes of LAPACK's drivers for a matrix of full rank."""
-    # The default on the CPU.
+    """Return tensors like the solution, residuals, rank and singular values, for a matrix of full rank."""
+    # "gelsy" is the default on the CPU.
     driver = driver or "gelsy"
-    # torch.linalg's rule: a batch of vectors has the batch sizes and rows of the matrices.
+    # torch.linalg takes `b` as a batch of vectors if its sizes are the batch sizes and rows of the matrices.
     is_vector = b.dim() == 1 or (self.dim() - 1 == b.dim() and self.shape[:-1] == b.shape)
     right_side = b.unsqueeze(-1) if is_vector else b
     rows, columns = self.shape[-2:]
@@ -64,7 +64,7 @@ def _grouped_product_shape(
     bias: torch.Tensor | None = None,
     out_dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
-    """A matrix if one factor has a matrix for each group, else a matrix for each group."""
+    """Return a matrix if one factor is 2D and the other 3D, else a stack with a matrix for each group."""
     shape: tuple[int | torch.SymInt, ...] = (self.shape[-2], mat2.shape[-1])
     if self.dim() == mat2.dim():
         shape = (self.shape[0] if offs is None else offs.shape[0], *shape)

@@ -3,13 +3,13 @@
 torch.export runs a recurrent operator step by step to find the shapes of its results, which fixes the
 sequence length. During a capture, its kernels only compute shapes.
 
-It cannot run the operators of packed sequences, because their sizes depend on the values of the lengths. A
-mode of this thread redirects their calls to stand-ins with the same schemas in a separate namespace; in the
-captured program they become ATen's again. Data-dependent sizes are new symbols: the length of the longest
-sequence, and the number of elements of all sequences. The batch size is that of the padded tensor, which
-equals `batch_sizes[0]`.
+torch.export cannot run the operators of packed sequences, because their sizes depend on the values of the
+lengths. A mode of this thread redirects their calls to stand-ins with the same schemas in a separate
+namespace; `restore_operators` puts ATen's operators back into the captured program. Two sizes are new
+symbols: the length of the longest sequence, and the total number of elements. The batch size, which equals
+`batch_sizes[0]`, is taken from the padded tensor.
 
-Everything except that namespace is restored afterwards.
+Everything except the namespace is restored afterwards.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from .shape_kernels import in_place_of
 _NAMESPACE = "opsetta_capture"
 _LIBRARY = torch.library.Library(_NAMESPACE, "FRAGMENT")
 _ATEN: dict[Function, OpOverload] = {}
-"""The ATen operator of each stand-in."""
+"""By stand-in, the ATen operator that it replaces."""
 
 
 def _stand_in(operator: OpOverload, shapes: Function) -> OpOverload:
-    """Define the stand-in of an operator: its schema, with symbolic sizes for ints that are sizes."""
+    """Define the stand-in of an operator: its schema, with `SymInt total_length`, and a shape function."""
     schema = str(operator._schema).removeprefix("aten::").replace("int total_length", "SymInt total_length")
     _LIBRARY.define(schema)
     name = schema.partition("(")[0]
-    # A fake kernel is all that a stand-in has: it never runs on data.
+    # A fake kernel is enough, because a stand-in never runs on data.
     torch.library.register_fake(f"{_NAMESPACE}::{name}", shapes, lib=_LIBRARY)
     packet = getattr(getattr(torch.ops, _NAMESPACE), name.partition(".")[0])
     stand_in: OpOverload = getattr(packet, operator._overloadname)
@@ -55,13 +55,13 @@ def _pack_shapes(
     context = torch.library.get_ctx()
     length = input.shape[1 if batch_first else 0]
     longest, count = context.new_dynamic_size(min=1, max=_largest(length)), context.new_dynamic_size(min=1)
-    # Tells torch.export the relation, without which it could not decide comparisons of the two.
+    # Without this, torch.export could not decide comparisons of the two sizes.
     check(longest <= length)
     return input.new_empty(count, *input.shape[2:]), lengths.new_empty(longest)
 
 
 def _largest(size: int | torch.SymInt) -> int | None:
-    """The upper bound of a size, or None."""
+    """Return the upper bound of a size; None if it has none."""
     if isinstance(size, int):
         return size
     bound = size.node.shape_env.bound_sympy(size.node.expr).upper
@@ -79,7 +79,7 @@ def _pad_shapes(
 
 
 _batches: MutableMapping[torch.Tensor, Size] = WeakTensorKeyDictionary()
-"""The batch size for each `batch_sizes` tensor of a capture, and for its first element."""
+"""The batch size by `batch_sizes` tensor of a capture, and by the tensor of its first element."""
 
 _PACK = _stand_in(torch.ops.aten._pack_padded_sequence.default, _pack_shapes)
 _PAD = _stand_in(torch.ops.aten._pad_packed_sequence.default, _pad_shapes)
@@ -101,7 +101,7 @@ def _item(tensor: torch.Tensor, index: Any) -> torch.Tensor:
 
 
 def _zeros(*size: Any, **kwargs: Any) -> torch.Tensor:
-    """Zeros whose sizes may be elements of `batch_sizes`, which eager torch reads as numbers."""
+    """`torch.zeros`, whose sizes may be elements of `batch_sizes`, which eager torch reads as numbers."""
     sizes = kwargs.pop("size") if "size" in kwargs else size
     sizes = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], (tuple, list)) else sizes
     numbers = [
@@ -115,7 +115,7 @@ def _number(element: torch.Tensor) -> Any:
 
 
 def _redirect_if_packed(function: Function, stand_in: Function) -> Function:
-    """Redirect a call of torch's function, which takes packed and padded sequences."""
+    """Redirect calls of a torch function with packed sequences; calls with padded ones are not redirected."""
 
     def call(*args: object, **kwargs: object) -> object:
         # Packed calls have batch_sizes and states before the parameters, others only the states.
@@ -139,13 +139,13 @@ def _redirections() -> dict[Function, Function]:
 
 
 class Redirection:
-    """Redirects calls whose values torch.export would read."""
+    """Redirects calls that would read the values of lengths or batch sizes."""
 
     def __init__(self) -> None:
         self._table = _redirections()
 
     def __call__(self, func: Function, args: Args, kwargs: Kwargs) -> Function:
-        """The function to call instead of a function, or the same one."""
+        """Return the function to call in place of `func`, or `func` itself."""
         replacement = self._table.get(func)
         return func if replacement is None or not _takes_fake_tensor(func, args, kwargs) else replacement
 
@@ -177,7 +177,7 @@ def _takes_fake_tensor(func: Function, args: Args, named: Kwargs) -> bool:
 
 
 def _expected_hidden_size(original: Function) -> Function:
-    """`RNNBase.get_expected_hidden_size`, which reads the batch size out of `batch_sizes` as an int."""
+    """Wrap `RNNBase.get_expected_hidden_size`, which would read the batch size as a Python int."""
 
     def get_expected_hidden_size(
         self: torch.nn.RNNBase, input: torch.Tensor, batch_sizes: torch.Tensor | None
@@ -198,8 +198,8 @@ def by_shapes(redirects: bool = True) -> Iterator[None]:
     The captured program must go through `restore_operators` first.
 
     Args:
-        redirects: whether calls are redirected here. The recorder does it itself, and TorchDynamo does not
-            support packed sequences.
+        redirects: whether to redirect calls by a mode. Not for the recorder, which redirects them itself, nor
+            for TorchDynamo, which does not support packed sequences.
     """
     kernels = {getattr(torch.ops.aten, name).input: padded_shapes for name in OPERATORS}
     hidden_size = _expected_hidden_size(torch.nn.RNNBase.get_expected_hidden_size)
@@ -212,12 +212,12 @@ def by_shapes(redirects: bool = True) -> Iterator[None]:
 
 
 def original_operator(target: Function) -> Function:
-    """ATen's operator for a stand-in; other functions are returned as they are."""
+    """Return ATen's operator for a stand-in; return other functions unchanged."""
     return _ATEN.get(target, target)
 
 
 def restore_operators(module: torch.nn.Module) -> None:
-    """Replace stand-ins by ATen's operators, in place, also in sub-graphs."""
+    """Replace stand-ins by ATen's operators in the graphs of a module and its sub-modules, in place."""
     for inner in module.modules():
         graph = getattr(inner, "graph", None)
         if not isinstance(graph, torch.fx.Graph):

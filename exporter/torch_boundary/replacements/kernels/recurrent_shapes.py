@@ -10,7 +10,7 @@ OPERATORS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def shapes_of(name: str, overload: str) -> Callable[..., object] | None:
-    """The shape function of a recurrent operator; None for other operators."""
+    """Return the shape function of a recurrent operator; None for other operators."""
     if name.removeprefix("aten::") not in OPERATORS:
         return None
     shapes: dict[str, Callable[..., object]] = {"input": padded_shapes, "data": packed_shapes}
@@ -36,7 +36,7 @@ def padded_shapes(
     bidirectional: bool,
     batch_first: bool,
 ) -> tuple[torch.Tensor, ...]:
-    """Tensors like the results over padded sequences."""
+    """Return tensors like the results for padded sequences: the output, and the last states."""
     states = _states(hx)
     output = input.new_empty(*input.shape[:2], _features(states, bidirectional))
     return (output, *states)
@@ -53,6 +53,6 @@ def packed_shapes(
     train: bool,
     bidirectional: bool,
 ) -> tuple[torch.Tensor, ...]:
-    """Tensors like the results over packed sequences."""
+    """Return tensors like the results for packed sequences: the output, and the last states."""
     states = _states(hx)
     return (data.new_empty(data.shape[0], _features(states, bidirectional)), *states)

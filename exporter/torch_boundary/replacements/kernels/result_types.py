@@ -1,6 +1,6 @@
 """Corrects the element type of results whose kernel for fake tensors disagrees with the kernel for data.
 
-torch's shape-only kernels of a few operators give the promoted element type of all operands, while the
+For a few operators, torch's shape-only kernels give the promoted element type of all operands, and the
 kernels that compute give another one. A capture would record a type that the model does not return.
 """
 
@@ -26,12 +26,12 @@ def _type_of_input(self: torch.Tensor, *_: object, **__: object) -> torch.dtype:
 def _type_of_product(
     self: torch.Tensor, vec1: torch.Tensor, vec2: torch.Tensor, *_: object, **__: object
 ) -> torch.dtype:
-    """The promoted type, in which a zero-dim `self` counts as much as the vectors: it becomes a matrix."""
+    """Promote the types; a `self` of rank 0 counts as much as the vectors, because it is expanded first."""
     return torch.promote_types(torch.promote_types(self.dtype, vec1.dtype), vec2.dtype)
 
 
 def _type_of_quotient(self: torch.Tensor, other: torch.Tensor, **_: object) -> torch.dtype:
-    """The promoted type; the default one instead of integers."""
+    """Promote the types; integers become the default float type."""
     dtype = torch.result_type(self, other)
     return dtype if dtype.is_floating_point or dtype.is_complex else torch.get_default_dtype()
 
@@ -47,11 +47,11 @@ RESULT_TYPES: dict[OpOverload, Callable[..., torch.dtype]] = {
     _ATEN.ldexp.Tensor: _type_of_quotient,
     _ATEN.soft_margin_loss.default: _type_of_input,
 }
-"""The element type that the kernels for data give, as a function of the operator's arguments."""
+"""By operator, a function of its arguments that returns the element type that the kernels for data give."""
 
 
 def _converting(operator: OpOverload, function: Function) -> Function:
-    """A kernel that converts its result to the operator's type."""
+    """Wrap a kernel so that it converts its result to the element type of `RESULT_TYPES`."""
 
     def run(*args: object, **kwargs: object) -> object:
         result = function(*args, **kwargs)
@@ -63,7 +63,7 @@ def _converting(operator: OpOverload, function: Function) -> Function:
 
 @contextlib.contextmanager
 def corrected_types() -> Iterator[None]:
-    """Give results of `RESULT_TYPES` their types within the context."""
+    """Correct the element types of the results of the operators in `RESULT_TYPES` within the context."""
     is_running = was_used = False
 
     def run(mode: FakeTensorMode, func: OpOverload, *args: object, **kwargs: object) -> object:

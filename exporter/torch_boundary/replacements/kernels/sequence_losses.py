@@ -1,7 +1,7 @@
-"""Shape-only kernels for connectionist temporal classification in torch.export.
+"""Shape-only kernels for `ctc_loss` in torch.export.
 
-The kernel stores probabilities whose number depends on the lengths, so torch.export refuses it. It also
-converts lengths given as numbers to tensors, which torch.export cannot trace.
+torch's kernel stores probabilities whose number depends on the lengths, so torch.export refuses it. It also
+converts lengths that are numbers to tensors, which torch.export cannot trace.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from .shape_kernels import Shapes
 def _losses(
     log_probs: torch.Tensor, targets: torch.Tensor, *options: object, **named: object
 ) -> tuple[torch.Tensor, ...]:
-    """A loss for each sequence, and an empty tensor for gradients, which no model reads."""
+    """Return a loss for each sequence, and an empty tensor for the probabilities, which no model reads."""
     # [time, batch, classes], or [time, classes] without a batch.
     batch = log_probs.shape[1:2] if log_probs.dim() == 3 else ()
     return log_probs.new_empty(batch), log_probs.new_empty((0,))

@@ -22,7 +22,7 @@ class _ShapeKernel:
     """A shape-only kernel of a composite operator, used for fake tensors.
 
     Attributes:
-        original: the kernel that it replaces; None for the operator's C++ kernel.
+        original: the Python kernel that it replaces; None for the operator's C++ kernel.
         used: whether it was called.
     """
 
@@ -48,11 +48,11 @@ def in_place_of(
 ) -> Iterator[None]:
     """Use shape-only kernels for operators within the context.
 
-    A composite operator has kernels for fake tensors in one or two of torch's tables.
+    A composite operator is replaced in its `py_kernels` and, if it is there, in torch's decomposition table.
 
     Args:
-        composite: composite operators whose kernels read values.
-        non_composite: operators whose kernels torch.export would run on values, or refuse.
+        composite: by composite operator whose kernel reads values, the shape function to use.
+        non_composite: by operator whose kernel needs values or is refused by torch.export, the same.
     """
     composite_key = DispatchKey.CompositeImplicitAutograd
     table_entries: list[tuple[dict[Any, Any], Any, OpOverload]]

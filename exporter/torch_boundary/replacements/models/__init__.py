@@ -1,1 +1,1 @@
-"""Code of transformers, torchvision and modules of torch, in a form that a capture can record."""
+"""Replaces code of transformers, torchvision and torch's modules by code that a capture can record."""

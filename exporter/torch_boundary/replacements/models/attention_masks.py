@@ -1,8 +1,8 @@
-"""Attention masks of transformers that allow everything, which its models leave out in PyTorch.
+"""Leaves out attention masks of transformers that mask nothing, as its models do outside of an export.
 
-In an export transformers never tests a padding mask, as it would read its values, and makes the mask even
-where there is no padding. Some models then fail: Informer shortens its sequences between layers, but not the
-mask.
+In an export transformers does not test whether a padding mask masks anything, because that would read its
+values, and makes the mask even if there is none. Some models then fail: Informer shortens its sequences
+between layers, but not the mask.
 Semantics: `_ignore_bidirectional_mask_sdpa` in transformers/masking_utils.py.
 """
 
@@ -22,7 +22,7 @@ _TEST = "_ignore_bidirectional_mask_sdpa"
 
 @contextlib.contextmanager
 def without_full_masks() -> Iterator[None]:
-    """Leave out bidirectional masks without padding within the context, where transformers is imported."""
+    """Leave out bidirectional masks without padding within the context, if transformers is imported."""
     module = sys.modules.get(_MASKS)
     original: Callable[..., bool] | None = getattr(module, _TEST, None)
     if original is None:
@@ -33,7 +33,7 @@ def without_full_masks() -> Iterator[None]:
     def allows_everything(
         padding_mask: torch.Tensor | None, kv_length: int, local_attention_size: int | None = None
     ) -> bool:
-        # A window of attention would be compared with a dynamic length, which would become a branch.
+        # With a local attention size, it would have to be compared with a dynamic length: a branch.
         if padding_mask is None and local_attention_size is None:
             return True
         return answer(padding_mask, kv_length, local_attention_size)

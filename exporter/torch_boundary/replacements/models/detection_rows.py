@@ -1,4 +1,4 @@
-"""torchvision's loops over detections, for any number of them.
+"""Replaces torchvision's loops over detections by operators for any number of detections.
 
 Mask R-CNN and Keypoint R-CNN resize the mask or the heatmaps of each detection to the size of its box in a
 Python loop, which a capture cannot record for an unknown number of boxes. The functions here compute the same
@@ -20,13 +20,13 @@ from ...process.process_state import replace_attribute
 
 _ROI_HEADS = "torchvision.models.detection.roi_heads"
 _IMPORTING = (_ROI_HEADS, "torchvision.models.detection.transform")
-"""The modules in which these functions have names."""
+"""The modules that define or import the replaced functions."""
 _LIBRARY = torch.library.Library("opsetta", "FRAGMENT")
 _LIBRARY.define("heatmap_maxima(Tensor maps, Tensor sizes) -> (Tensor scores, Tensor positions)")
 
 
 def _heatmap_maxima(maps: torch.Tensor, sizes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """The largest value of each heatmap, resized by bicubic interpolation, and its position.
+    """Find the largest value of each heatmap after bicubic resizing, and its position.
 
     Args:
         maps: `[rows, channels, height, width]`.
@@ -54,9 +54,10 @@ torch.library.register_fake("opsetta::heatmap_maxima", _shapes_of_maxima, lib=_L
 def _paste_masks(
     masks: torch.Tensor, boxes: torch.Tensor, img_shape: tuple[int, int], padding: int = 1
 ) -> torch.Tensor:
-    """Masks `[rows, 1, size, size]` in the boxes `[rows, 4]` of an image, `[rows, 1, height, width]`.
+    """Paste masks `[rows, 1, size, size]` into boxes `[rows, 4]` of an image.
 
-    Bilinear interpolation is a product with a matrix of weights for each axis.
+    Bilinear interpolation is a product with a matrix of weights for each axis. Returns
+    `[rows, 1, height, width]`.
     """
     roi_heads: Any = sys.modules[_ROI_HEADS]
     padded, scale = roi_heads.expand_masks(masks, padding=padding)
@@ -69,11 +70,11 @@ def _paste_masks(
 
 
 def _weights(begin: torch.Tensor, last: torch.Tensor, size: int, masks: torch.Tensor) -> torch.Tensor:
-    """The weight of each pixel of a mask in each pixel of an image along one axis, `[rows, size, pixels]`.
+    """Return how much each mask pixel adds to each image pixel along one axis, `[rows, size, pixels]`.
 
     Args:
         begin, last: the first and last pixel of each box in the image, INT64 `[rows]`.
-        size: the size of the image.
+        size: the size of the image along this axis.
         masks: `[rows, 1, pixels, pixels]`.
     """
     pixels = masks.shape[-1]
@@ -86,7 +87,11 @@ def _weights(begin: torch.Tensor, last: torch.Tensor, size: int, masks: torch.Te
 
 
 def _keypoints(maps: torch.Tensor, rois: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Points `(x, y, 1)` in boxes `[rows, 4]`, `[rows, keypoints, 3]`, and scores `[rows, keypoints]`."""
+    """Find the keypoints in boxes `rois`, `[rows, 4]`.
+
+    Returns:
+        The points `(x, y, 1)`, `[rows, keypoints, 3]`, and their scores, `[rows, keypoints]`.
+    """
     lengths = (rois[:, 2:] - rois[:, :2]).clamp(min=1)
     rounded = lengths.ceil()
     sizes = rounded.to(torch.int64)
@@ -105,12 +110,12 @@ _FUNCTIONS = {"paste_masks_in_image": _paste_masks, "heatmaps_to_keypoints": _ke
 
 @contextlib.contextmanager
 def by_rows() -> Iterator[None]:
-    """Replace torchvision's functions within the context, where it is imported."""
+    """Replace torchvision's functions within the context, if torchvision is imported."""
     with contextlib.ExitStack() as stack:
         # The classes import the functions by name, so each module has its own reference.
         for module in filter(None, map(sys.modules.get, _IMPORTING)):
             for name, function in _FUNCTIONS.items():
-                # A user may have replaced the function.
+                # A function that the user has replaced stays.
                 if getattr(vars(module).get(name), "__module__", "") == _ROI_HEADS:
                     stack.enter_context(replace_attribute(module, name, function))
         yield

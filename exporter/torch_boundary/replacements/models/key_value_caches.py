@@ -1,4 +1,4 @@
-"""Writes to caches of keys and values as operators, whose semantics are those of ONNX and onnxruntime."""
+"""Operators that write to key-value caches, with the semantics of ONNX and onnxruntime."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import torch
 
 
 def _write_to_cache(past: torch.Tensor, update: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """The cache with new keys or values, as TensorScatter of ONNX writes them.
+    """Return a copy of the cache with new keys or values, as ONNX's TensorScatter writes them.
 
     Args:
         past: `[batch, heads, length, channels]`.
         update: `[batch, heads, tokens, channels]`.
-        positions: of the tokens, `[tokens]`, one after the other.
+        positions: the consecutive positions of the tokens, `[tokens]`.
     """
     return past.index_copy(2, positions, update)
 
@@ -27,7 +27,7 @@ torch.library.register_fake("opsetta::write_to_cache", _shape_of_cache, lib=_LIB
 
 
 def write_to_cache(past: torch.Tensor, update: torch.Tensor, positions: torch.Tensor) -> torch.Tensor:
-    """The operator of `_write_to_cache`."""
+    """Call the operator `opsetta::write_to_cache`; see `_write_to_cache`."""
     written: torch.Tensor = torch.ops.opsetta.write_to_cache(past, update, positions)
     return written
 
@@ -44,25 +44,25 @@ def _group_query_attention(
     window: int,
     softcap: float,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Causal attention to the past and the new tokens, and the cache with both.
+    """Compute causal attention to the past and the new tokens, and the cache with both.
 
-    The semantics are those of GroupQueryAttention (docs/ContribOperators.md of onnxruntime), for texts
+    The semantics are those of GroupQueryAttention (docs/ContribOperators.md of onnxruntime), for sequences
     without padding on the left.
 
     Args:
         query: `[batch, heads, tokens, channels]`.
         key: the new keys, `[batch, key heads, tokens, channels]`.
-        value: like `key`.
+        value: the new values, of the shape of `key`.
         past_key: `[batch, key heads, past, channels]`.
-        past_value: like `past_key`.
-        attention_mask: of the past and the tokens, `[batch, past + tokens]`.
-        head_sink: a further score of each head in the denominator of its softmax.
-        scale: of the scores.
-        window: the number of keys that a query attends to; -1 for all before it.
+        past_value: of the shape of `past_key`.
+        attention_mask: `[batch, past + tokens]`; read only by onnxruntime, and its shape by the fake kernel.
+        head_sink: for each head, one more score in the denominator of the softmax; None for none.
+        scale: the factor of the scores.
+        window: the number of keys that a query attends to, its own included; -1 for all.
         softcap: the limit of the scores; 0 for none.
 
     Returns:
-        The results of the heads, like `query`, and all keys and values.
+        The results of the heads, of the shape of `query`, and all keys and all values.
     """
     keys, values = torch.cat([past_key, key], dim=2), torch.cat([past_value, value], dim=2)
     groups = query.shape[1] // key.shape[1]
@@ -103,6 +103,6 @@ torch.library.register_fake("opsetta::group_query_attention", _shapes_of_attenti
 
 
 def group_query_attention(*arguments: object) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """The operator of `_group_query_attention`, with its arguments."""
+    """Call the operator `opsetta::group_query_attention`; see `_group_query_attention`."""
     output, keys, values = torch.ops.opsetta.group_query_attention(*arguments)
     return output, keys, values

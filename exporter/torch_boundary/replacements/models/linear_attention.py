@@ -1,6 +1,6 @@
 """Linear attention as one operator, `opsetta::linear_attention`, with its state as input and output.
 
-The gated delta rule, Mamba 2, lightning attention and mLSTM of transformers, for any number of tokens.
+Serves the gated delta rule, Mamba 2, lightning attention and mLSTM of transformers, for any token count.
 Semantics: `torch_recurrent_gated_delta_rule` in transformers/models/qwen3_next/modeling_qwen3_next.py,
 `mamba2_chunk_scan` in transformers/models/mamba2/modeling_mamba2.py, `MiniMaxLightningAttention` in
 transformers/models/minimax/modeling_minimax.py, and `mlstm_recurrent_sequence_native` in
@@ -24,15 +24,18 @@ def _run_recurrence(
     decay: torch.Tensor | None = None,
     beta: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The outputs of all tokens, of the shape of `value`, and the last state.
+    """Compute the outputs of all tokens and the last state, token by token.
 
     Args:
         query: of shape [batch, tokens, heads, key size].
-        key: like the query.
+        key: of the shape of `query`.
         value: of shape [batch, tokens, heads, value size].
         past_state: of shape [batch, heads, key size, value size]; zeros by default.
-        decay: its logarithm for each token and head, [batch, tokens, heads]; none by default.
-        beta: the rate of the delta rule, like the decay; by default keys and values are added.
+        decay: the logarithm of the state's decay, [batch, tokens, heads]; by default the state is kept.
+        beta: the rate of the delta rule, of the shape of `decay`; by default key * value is added.
+
+    Returns:
+        The outputs, of the shape of `value`, and the state, of the shape of `past_state`.
     """
     output = torch.empty_like(value)
     shape = (query.shape[0], *query.shape[2:], value.shape[3])
@@ -71,12 +74,12 @@ def compute_gated_delta_rule(
     output_final_state: bool = False,
     use_qk_l2norm_in_kernel: bool = False,
 ) -> tuple[torch.Tensor, torch.Tensor | None]:
-    """The function of transformers, with its arguments and results, by the operator."""
+    """Replace transformers' `torch_recurrent_gated_delta_rule`; same arguments and results."""
     dtype = query.dtype
-    # Several heads of values share one of queries and keys.
+    # Several value heads share one query and key head.
     repeats = value.shape[2] // key.shape[2]
     query, key, values, decay, beta = (tensor.float() for tensor in (query, key, value, g, beta))
-    # Queries and keys have the same sizes, so that the same operators serve both.
+    # Queries and keys have the same sizes, so they are normalized and repeated together.
     pairs = torch.cat((query, key), dim=2)
     if use_qk_l2norm_in_kernel:
         pairs = pairs * torch.rsqrt((pairs * pairs).sum(dim=-1, keepdim=True) + 1e-6)
@@ -102,9 +105,9 @@ def compute_mamba2_scan(
     dt_limit: tuple[float, float] = (0.0, float("inf")),
     return_final_states: bool = False,
 ) -> torch.Tensor | tuple[torch.Tensor, torch.Tensor]:
-    """The function of transformers, with its arguments and results, by the operator.
+    """Replace transformers' `mamba2_chunk_scan`; same arguments and results.
 
-    A token multiplies the state by exp(A dt), and adds dt x B^T to it; C reads it.
+    A token multiplies the state by exp(A dt) and adds dt x B^T to it. The output is the state times C.
     """
     if dt_bias is not None:
         dt = dt + dt_bias.to(dt.dtype)
@@ -131,12 +134,16 @@ def compute_lightning_attention(
     attention_mask: torch.Tensor | None,
     past_key_values: Any = None,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The forward of a `MiniMaxLightningAttention`, by the operator: each head has one constant decay.
+    """Replace the forward of `MiniMaxLightningAttention`, where each head has one constant decay.
 
     Args:
-        module: has the layers around the recurrence.
+        module: the attention module.
+        hidden_states: of shape [batch, tokens, hidden size].
         attention_mask: of shape [batch, tokens], 0 for padding.
-        past_key_values: the cache of the state, which is updated.
+        past_key_values: the cache that holds the state; it is updated.
+
+    Returns:
+        The output, of the shape of `hidden_states`, and the state.
     """
     batch, length = hidden_states.shape[:2]
     packed = module.act_fn(module.qkv_proj(hidden_states))
@@ -169,19 +176,26 @@ def compute_mlstm(
     eps: float = 1e-6,
     positions: Callable[[int], Iterable[int]] = range,
 ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """The mLSTM of xLSTM, with its arguments and results: both of its sums are one state of the operator.
+    """Replace transformers' mLSTM of xLSTM; the operator's state holds both the matrix and the normalizer.
 
-    The logarithm of a maximum keeps the exponential gates in range. Only this number needs a loop over the
-    tokens.
+    A running maximum of the gates' logarithms keeps the exponential gates in range. Only this maximum needs a
+    loop over the tokens.
 
     Args:
-        query: of shape [batch, heads, tokens, key size], as the keys; the values have another last size.
+        query: of shape [batch, heads, tokens, key size].
+        key: of the shape of `query`.
+        value: of shape [batch, heads, tokens, value size].
         igate: the logarithm of the input gate, of shape [batch, heads, tokens].
-        fgate: the forget gate before its sigmoid, like `igate`.
-        c_initial: of shape [batch, heads, key size, value size]; zeros by default, as the following ones.
-        n_initial: of shape [batch, heads, key size].
-        m_initial: of shape [batch, heads, 1].
-        positions: the positions of a number of tokens, as a loop that the capture records.
+        fgate: the forget gate before its sigmoid, of the shape of `igate`.
+        c_initial: the state's matrix, [batch, heads, key size, value size]; zeros by default.
+        n_initial: the state's normalizer, [batch, heads, key size]; zeros by default.
+        m_initial: the running maximum, [batch, heads, 1]; zeros by default.
+        eps: added to the denominator.
+        positions: takes a number of tokens; returns the positions to loop over, so that a capture can record
+            the loop.
+
+    Returns:
+        The output, [batch, heads, tokens, value size], and the new matrix, normalizer and maximum.
     """
     forget, entry = functional.logsigmoid(fgate).float(), igate.float()
     maximum = torch.zeros_like(entry[:, :, 0]) if m_initial is None else m_initial.float().squeeze(2)
@@ -191,7 +205,7 @@ def compute_mlstm(
         maxima.append(maximum)
     level = torch.stack(maxima, dim=2)
     decay = forget + torch.cat((earlier, level[:, :, :-1]), dim=2) - level
-    # A last column of ones sums the keys.
+    # A column of ones after the values makes the state's last column the sum of the keys.
     values = functional.pad(value.float(), (0, 1), value=1.0) * torch.exp(entry - level)[..., None]
     if c_initial is not None and n_initial is not None:
         state = torch.cat((c_initial, n_initial[..., None]), dim=3).float()

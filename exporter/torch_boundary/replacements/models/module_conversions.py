@@ -1,4 +1,4 @@
-"""Models that convert a part of themselves in `forward`: `self.router = self.router.to(torch.float32)`."""
+"""Supports models that convert a submodule in `forward`: `self.router = self.router.to(torch.float32)`."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ Convert = Callable[[torch.Tensor], torch.Tensor]
 
 @contextlib.contextmanager
 def of_fake_weights() -> Iterator[None]:
-    """Replace converted fake weights in the tables of their modules, which the capture restores.
+    """Make conversions of modules assign new fake weights to `_parameters`, which the capture restores.
 
-    torch swaps a fake weight with the result of its conversion, and fails because the capture refers to it.
+    torch would swap the contents of the old and the new weight, and fails because the capture refers to one.
     """
     original: Callable[..., torch.nn.Module] = torch.nn.Module._apply
 
@@ -32,7 +32,7 @@ def of_fake_weights() -> Iterator[None]:
         for table in tables:
             for name, tensor in table.items():
                 if tensor is not None:
-                    # As in torch, a weight has no history of operators.
+                    # As in torch, a converted weight is a leaf: autograd does not record the conversion.
                     with torch.no_grad():
                         table[name] = convert(tensor)
         return module

@@ -26,7 +26,7 @@ def _add_results(
     weights: torch.Tensor,
     functions: Sequence[Callable[[torch.Tensor], torch.Tensor]],
 ) -> torch.Tensor:
-    """The sum of the experts' results for their tokens.
+    """Add up the experts' weighted results for their tokens.
 
     Args:
         states: `[tokens, features]`.

@@ -12,7 +12,7 @@ from ...process.process_state import replace_attribute
 
 
 def _is_declared_causal(mask: object, is_causal: bool | None = None, size: int | None = None) -> bool:
-    """Trust the flag instead of testing the mask's values; the answer only selects a kernel."""
+    """Return the flag instead of testing the mask's values; the answer only selects a kernel."""
     return is_causal is True
 
 
@@ -20,8 +20,8 @@ def _is_declared_causal(mask: object, is_causal: bool | None = None, size: int |
 def without_fused_attention() -> Iterator[None]:
     """Make the modules run layer by layer within the context.
 
-    Their fused kernels, which eager PyTorch uses for some inputs, set padded positions to zero. The layers,
-    which are captured, do not.
+    The fused kernels, which eager PyTorch uses for some inputs, set padded positions to zero. The captured
+    layers do not.
     """
     enabled = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
