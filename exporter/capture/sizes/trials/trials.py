@@ -32,7 +32,7 @@ from ....torch_boundary.state.module_tree import modules_of, replace_tensors, sc
 from ....torch_boundary.state.mutable_values import is_same_dict
 from ....torch_boundary.static_lookups import ClassSet
 from ....torch_boundary.symbolic_numbers import Size
-from ...fx_import.captured_program import CapturedProgram
+from ...fx_import.captured_program import CapturedProgram, RecordedProgram
 from ...weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels, PromisedSizes, shapes_of
 from .graph_walk import EndsRun, GraphWalk, infers_sizes
@@ -79,6 +79,7 @@ class Tracer:
         has_rows: whether a size in the graph depends on data, as the number of rows of `x[mask]`.
         infers_sizes: whether the graph has views that torch refuses for tensors without elements.
         mutates: whether an operator of the graph writes to a tensor.
+        is_recorded: whether the graph is that of direct capture.
     """
 
     def __init__(
@@ -100,6 +101,7 @@ class Tracer:
             for target in targets
         )
         self._loop_nodes = [node for node in program.graph.nodes if str(node.target) == "range_loop"]
+        self.is_recorded = isinstance(program, RecordedProgram)
         self._environment = AnsweringEnvironment(getattr(program, "answers", {}))
         self._mode = FakeTensorMode(
             shape_env=self._environment, static_shapes=True, allow_non_fake_inputs=True
@@ -113,7 +115,9 @@ class Tracer:
             schema_of(operator).is_mutable and schema_of(operator).name not in _SAME_VALUE
             for operator in operators
         )
-        self._written = WrittenValues(program.graph if self.mutates else torch.fx.Graph())
+        self._written = WrittenValues(
+            program.graph if self.mutates else torch.fx.Graph(), program.graph_signature.user_inputs
+        )
         # Whether a reshape copies depends on sizes, and is irrelevant if nothing is written to, or if the
         # graph writes only to new tensors, and before they are copied.
         self._writes_before_copies = self.mutates and not self._written.copies
