@@ -231,10 +231,10 @@ class _Functionalizer:
         [storage, *_] = tensor.location.storages
         producer = storage.initial.producer()
         is_ordered = (
-            producer is not None and producer.domain == "aten" and producer.op_type in table.CONTIGUOUS
-        )
-        is_ordered = is_ordered and all(
-            arguments(maker).get("memory_format") is None for maker in (node, producer)
+            producer is not None
+            and producer.domain == "aten"
+            and producer.op_type in table.CONTIGUOUS
+            and all(arguments(maker).get("memory_format") is None for maker in (node, producer))
         )
         is_shared = storage.home is not self._memory.scope or any(
             other is not tensor and storage in other.location.storages

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import sympy
 import torch
 
-from ....registration import CaptureError
 from ...captured_graph.code_lines import shown_line
 from ...captured_graph.dimensions import SizeRestriction
 from ...torch_boundary.fake_tensors import FakeTensor
@@ -453,27 +452,12 @@ class Search:
 
     @functools.cached_property
     def _is_comparable(self) -> bool:
-        """Whether model and graph run the same operators at the example's own sizes.
-
-        They may differ there although the graph is right: torch.export decomposes operators, and direct
-        capture records a loop as one operator, and the tensor of a list of numbers as an `arange`. The
-        shapes of the results are the same in any case.
-
-        Raises:
-            CaptureError: a recording gives results of other shapes than the model.
-        """
+        """Whether model and graph run the same operators at the example's own sizes."""
         model, graph = self._base_traces
-        # On fake tensors a model or a graph may raise an exception, for example where it reads a value.
-        if model.error is not None or graph.error is not None:
-            return False
-        difference = _difference(model, graph)
-        if difference is not None and self._tracer.is_recorded and model.shapes != graph.shapes:
-            raise CaptureError(
-                f"at the sizes of the example, the model gives results of shapes {model.shapes}, but the "
-                f"capture recorded {graph.shapes}. Either its code does something else in each call, for "
-                "example by a counter or a random number, or this is a fault of opsetta"
-            )
-        return difference is None
+        is_same = model.error is None and _difference(model, graph) is None
+        if not is_same:
+            self._tracer.check_results(model, graph)
+        return is_same
 
     @functools.cached_property
     def _has_same_results(self) -> bool:
