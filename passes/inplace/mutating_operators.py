@@ -19,6 +19,10 @@ from ..source_builder import where
 
 METADATA = frozenset("unsqueeze_ squeeze_ transpose_ t_ swapaxes_ swapdims_".split())
 """Operators that change the metadata of a tensor object, not its storage."""
+RESIZES = ("resize_", "default")
+"""The operator that changes the size of a tensor, and keeps its first elements in memory."""
+CONTIGUOUS = frozenset("empty zeros ones full arange new_empty new_zeros new_ones new_full".split())
+"""Operators whose results have their elements in memory in the order of their indices."""
 IDLE = frozenset(("detach_", "requires_grad_"))
 """Operators without effect when there are no gradients."""
 COPIES = {("copy_", "default"): "src", ("copy_", ""): "src", ("fill_", "Tensor"): "value"}
@@ -26,7 +30,7 @@ COPIES = {("copy_", "default"): "src", ("copy_", ""): "src", ("fill_", "Tensor")
 ATTRIBUTE = ("copy_", "attribute")
 """The operator for an attribute that a script replaces; its shape and element type may change."""
 REFUSED = frozenset(
-    "set_ resize_ resize_as_ resize_as_sparse_ as_strided_ rename_ copy_sparse_to_sparse_ sparse_resize_ "
+    "set_ resize_as_ resize_as_sparse_ as_strided_ rename_ copy_sparse_to_sparse_ sparse_resize_ "
     "sparse_resize_and_clear_ rrelu_with_noise_ fill_diagonal_ geqrf_".split()
 )
 _REFUSED_PREFIXES = ("_foreach_", "_fused_", "_amp_", "_sobol_", "_no_grad_", "_fill_mem_eff_")

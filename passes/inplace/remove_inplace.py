@@ -192,6 +192,8 @@ class _Functionalizer:
             self._removable.append(node)
         elif name in table.METADATA:
             self._reinterpret(node, written[0])
+        elif (name, node.overload or "default") == table.RESIZES:
+            self._resize(node, written[0])
         elif (name, node.overload) in table.COPIES:
             self._copy(node, written[0])
         elif (name, node.overload) == table.ATTRIBUTE:
@@ -218,6 +220,32 @@ class _Functionalizer:
         self._memory.cache_value(tensor.location, node.outputs[0])
         self._memory.tensors[node.outputs[0]] = tensor
         self._view_nodes.append(node)
+
+    def _resize(self, node: ir.Node, value: Value) -> None:
+        """`x.resize_(sizes)`: the new value has the first elements of the old one, in the order of memory.
+
+        Raises:
+            GraphError: the order in memory is unknown, or other values refer to the memory.
+        """
+        tensor = self._memory.tensor(value)
+        [storage, *_] = tensor.location.storages
+        producer = storage.initial.producer()
+        is_ordered = (
+            producer is not None
+            and producer.domain == "aten"
+            and producer.op_type in table.CONTIGUOUS
+            and all(arguments(maker).get("memory_format") is None for maker in (node, producer))
+        )
+        is_shared = storage.home is not self._memory.scope or any(
+            other is not tensor and storage in other.location.storages
+            for other in self._memory.tensors.values()
+        )
+        if not isinstance(tensor.location, Whole) or not is_ordered or is_shared:
+            raise GraphError(
+                f"{where(node)}: resize_ needs a tensor that torch.empty, zeros, ones or full made, "
+                "without views, and outside of the branch or loop that resizes it; make a new tensor instead"
+            )
+        self._write(node, value)
 
     def _copy(self, node: ir.Node, value: Value) -> None:
         """Rewrite `copy_`: the new value of the tensor is the source, cast and broadcast."""

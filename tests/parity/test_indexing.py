@@ -69,6 +69,17 @@ READS = [
         ({1: "n", 2: "m"}, {0: "k"}),
         (floats(3, 7, 6), torch.tensor([1, 0])),
     ),
+    _dynamic(
+        "dimensions of size 1",
+        lambda x, i: (
+            x[:, None][i, i * 0],
+            x[:, None][i[:, None], torch.tensor([[[0]], [[-1]]])],
+            x[None][i * 0 - 1, i, :1],
+        ),
+        (X, ROWS),
+        ({1: "n", 2: "m"}, {0: "k"}),
+        (floats(3, 7, 6), torch.tensor([1, 0])),
+    ),
     Record(
         "embedding",
         lambda i, w: F.embedding(i, w, padding_idx=1),
@@ -547,3 +558,16 @@ def test_a_part_of_a_repeated_dimension_is_a_smaller_expand() -> None:
         dynamic_shapes=({2: "n"},),
     )
     assert {node.op_type for node in program.model.graph} <= {"Expand", "Squeeze", "Reshape"}
+
+
+def test_an_index_of_positions_at_themselves_is_no_operator() -> None:
+    """The mask of transformers' models for one text, if the batch is fixed."""
+
+    def mask(x: torch.Tensor) -> torch.Tensor:
+        positions = torch.arange(x.shape[1])[None]
+        rows = positions[torch.arange(1)[:, None], positions]
+        return x.masked_fill(positions[:, None] > rows[..., None], 0.0)
+
+    program = opsetta.export(mask, (floats(1, 5, 5),), opset=13, dynamic_shapes=({1: "n", 2: "n"},))
+    program.verify((floats(1, 3, 3),))
+    assert [node.op_type for node in program.model.graph].count("Gather") == 1  # of the size

@@ -10,6 +10,7 @@ import onnx_ir as ir
 import pytest
 import torch
 
+import opsetta
 from opsetta.passes import RemoveInplace, remove_inplace
 from opsetta.passes.inplace import mutating_operators as table
 from opsetta.registration import INPLACE, MUTATES, GraphError, MutationError, OpsettaError
@@ -47,6 +48,29 @@ def test_graph_without_writes_is_left_alone() -> None:
     nodes = list(model.graph)
     assert not RemoveInplace()(model).modified
     assert list(model.graph) == nodes
+
+
+@pytest.mark.parametrize("opset", [9, 13])
+def test_a_resized_tensor_keeps_its_first_elements(opset: int) -> None:
+    def fill(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        numbers, rows = torch.arange(8), torch.empty(0)
+        rows.resize_(x.shape[0], 2)
+        rows.copy_(x)
+        return numbers.resize_(2, 3), rows
+
+    program = opsetta.export(fill, (torch.randn(3, 2),), opset=opset, dynamic_shapes=({0: "n"},))
+    program.verify((torch.randn(7, 2),))
+
+
+def test_other_resized_tensors_are_refused() -> None:
+    """The order of their elements in memory is unknown, or a view refers to it."""
+    for made in ("clone", "view"):
+        recorder = Recorder()
+        x = _base(recorder, 2, 3) if made == "clone" else recorder.call("zeros", size=[2, 3])
+        view = recorder.call("view", self=x, size=[6])
+        resized = recorder.call("resize_", self=x, size=[2, 2])
+        with pytest.raises(GraphError, match="resize_ needs a tensor"):
+            remove_inplace(recorder.model(resized, *([view] if made == "view" else [])))
 
 
 def test_inplace_operator_becomes_its_twin_and_keeps_a_note() -> None:

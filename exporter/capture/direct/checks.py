@@ -124,6 +124,16 @@ def loop_at(frame: types.FrameType) -> ast.For | ast.While | None:
     return loops[0] if len(loops) == 1 else None
 
 
+def is_in_loop(code: types.CodeType, offset: int) -> bool:
+    """Whether the expression that runs at an offset is in the head or body of a `for` or `while`."""
+    line = next((line for start, end, line in code.co_lines() if start <= offset < end), None) or 0
+    # Outer statements come before inner ones.
+    statements = _statements_at(code, line)
+    functions = [node for node in statements if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    inner = statements[statements.index(functions[-1]) :] if functions else statements
+    return any(isinstance(node, (ast.For, ast.While)) for node in inner)
+
+
 def calls_function(name: str) -> bool:
     """Whether the model's code runs a statement that calls a function of this name."""
     frame = next(model_frames(sys._getframe(1)), None)

@@ -174,26 +174,38 @@ def _agreements(model: Any, traced: Any, call: tuple[tuple[object, ...], dict[st
     """The number of other inputs for which a trace agrees with the model; None if it differs for one."""
     count = 0
     for changed_call in _changed_calls(call):
-        args, kwargs = _clone_tensors(changed_call)
-        torch.manual_seed(0)
-        try:
-            expected = copy.deepcopy(model)(*args, **kwargs)
-        except Exception as error:
-            raise_fault(error, "when it ran the model in PyTorch")
-            # The model refuses these values, which does not count against the trace.
-            continue
-        args, kwargs = _clone_tensors(changed_call)
-        torch.manual_seed(0)
-        try:
-            actual = copy.deepcopy(traced)(*args, **kwargs)
-            torch.testing.assert_close(
-                pytree.tree_leaves(actual), pytree.tree_leaves(expected), equal_nan=True, check_stride=False
-            )
-        except Exception as error:
-            raise_fault(error, "when it ran a trace of the model")
+        answer = agrees(copy.deepcopy(model), copy.deepcopy(traced), changed_call)
+        if answer is False:
             return None
-        count += 1
+        # The model refuses some values, which does not count against the trace.
+        count += answer is True
     return count
+
+
+def agrees(
+    model: Callable[..., object],
+    program: Callable[..., object],
+    call: tuple[tuple[object, ...], Mapping[str, object]],
+) -> bool | None:
+    """Whether a TorchScript program of a model gives its results for a call; None if the model fails."""
+    args, kwargs = _clone_tensors(call)
+    torch.manual_seed(0)
+    try:
+        expected = model(*args, **kwargs)
+    except Exception as error:
+        raise_fault(error, "when it ran the model in PyTorch")
+        return None
+    args, kwargs = _clone_tensors(call)
+    torch.manual_seed(0)
+    try:
+        actual = program(*args, **kwargs)
+        torch.testing.assert_close(
+            pytree.tree_leaves(actual), pytree.tree_leaves(expected), equal_nan=True, check_stride=False
+        )
+    except Exception as error:
+        raise_fault(error, "when it ran TorchScript of the model")
+        return False
+    return True
 
 
 def _changed_calls(

@@ -36,10 +36,11 @@ from ..sizes.requests import dynamic_shapes as shapes
 from ..sizes.size_regions import SizeRegion, find_regions
 from .alternatives import Alternatives, Captures
 from .capture_call import Contexts, capture_call
-from .failures import explain, is_about_sizes
+from .failures import explain, is_about_sizes, is_of_loop
 from .joined_regions import join_regions
 from .program_limits import CaptureAtSizes, limits_of_sides
 from .recorded_sides import read_program
+from .scripted_loops import capture_scripted
 from .ways import Failures, capture_by
 
 
@@ -175,11 +176,19 @@ def _trace_or_explain(
     by: str,
     alternatives: Alternatives,
 ) -> Capture:
-    """A trace of a model that cannot be captured otherwise, if it has one.
+    """A script or a trace of a model that cannot be captured otherwise, if it has one.
 
     Raises:
         CaptureError: explains the failures of the other ways.
     """
+    direct = failures.errors.get("direct")
+    if by == "auto" and direct is not None and is_of_loop(direct):
+        try:
+            return capture_scripted(
+                model.forward if isinstance(model, _FunctionModule) else model, args, kwargs, options
+            )
+        except CaptureError as scripted:
+            failures.notes.append(f"TorchScript, which keeps loops, was tried: {scripted}")
     is_fixed = options.specialize and failures.reads_values
     if by == "auto" and (is_fixed or torchscript.has_scripted_parts(model)):
         try:

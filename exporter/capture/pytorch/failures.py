@@ -13,6 +13,8 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.static_lookups import is_instance
 from ...torch_boundary.symbolic_sizes import CHECK
 from ..direct.bytecode import catches, decides, is_assertion
+from ..direct.checks import is_in_loop
+from ..direct.refusals import LoopRefused
 from ..tensor_kinds import describe_devices
 from ..user_lines import CodeLine, instructions_of, origin_of, user_line_of
 
@@ -176,6 +178,14 @@ def reads_value(error: Exception) -> bool:
     return _failure_kind(error) in (_NUMBER, _DATA)
 
 
+def is_of_loop(error: Exception) -> bool:
+    """Whether the number of iterations of a Python loop, or what one does, depends on sizes or values."""
+    if isinstance(error, LoopRefused):
+        return True
+    calls = instructions_of(error) if reads_value(error) else []
+    return bool(calls) and is_in_loop(*calls[-1])
+
+
 def is_about_sizes(error: Exception) -> bool:
     """Whether the model fixes a size that the caller wants to be dynamic."""
     return _failure_kind(error) is _SIZES
@@ -231,7 +241,7 @@ def explain(
     way = next((way for way, way_error in errors.items() if way_error is error), by)
     subject = "direct capture" if way == "direct" else "torch.export"
     if isinstance(error, CaptureError):
-        return f"{subject} could not capture the model: {error}"
+        return "\n  - ".join([f"{subject} could not capture the model: {error}", *notes])
     failure = _failure_kind(error)
     user_line = user_line_of(error)
     # A model that fails in PyTorch as well needs another explanation than torch.export's. An operator must

@@ -454,7 +454,10 @@ class Search:
     def _is_comparable(self) -> bool:
         """Whether model and graph run the same operators at the example's own sizes."""
         model, graph = self._base_traces
-        return model.error is None and _difference(model, graph) is None
+        is_same = model.error is None and _difference(model, graph) is None
+        if not is_same:
+            self._tracer.check_results(model, graph)
+        return is_same
 
     @functools.cached_property
     def _has_same_results(self) -> bool:

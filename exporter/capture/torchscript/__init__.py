@@ -2,6 +2,7 @@
 
 from .capture_script import capture_torchscript as capture
 from .capture_script import is_torchscript
+from .carried_numbers import multiplies_numbers
 from .script_files import load
 from .scripted_parts import has_scripted_parts
 from .tracing import capture_trace
@@ -12,4 +13,5 @@ __all__ = [
     "has_scripted_parts",
     "is_torchscript",
     "load",
+    "multiplies_numbers",
 ]

@@ -103,12 +103,17 @@ class RecordedLoop:
         return *self.key, line, self.occurrences[line]
 
     def is_of_index(self, value: Any) -> bool:
-        """Whether a value is a number, or a tensor with a shape, that depends on the index."""
+        """Whether a value is a number, or a tensor with a shape, that depends on the iteration.
+
+        It may depend on the index, or on a number that the iteration reads from a tensor.
+        """
         sizes = value.shape if isinstance(value, torch.Tensor) else [value]
-        return any(
-            not self.own_symbols().isdisjoint(size.node.expr.free_symbols)
-            for size in sizes
-            if isinstance(size, torch.SymInt)
+        symbols = set().union(
+            *(size.node.expr.free_symbols for size in sizes if isinstance(size, torch.SymInt))
+        )
+        nodes = (node for iteration in self.iterations() for node in iteration) if symbols else ()
+        return not symbols.isdisjoint(self.own_symbols()) or any(
+            not symbols.isdisjoint(node.meta.get("unbacked_bindings") or ()) for node in nodes
         )
 
     def own_symbols(self) -> set[sympy.Symbol]:

@@ -14,6 +14,7 @@ import torch
 import torch.fx
 
 from .....passes.faults import raise_fault
+from .....registration import CaptureError
 from ....torch_boundary import probe
 from ....torch_boundary.containers import pytree
 from ....torch_boundary.fake_tensors import FakeTensorMode
@@ -32,7 +33,7 @@ from ....torch_boundary.state.module_tree import modules_of, replace_tensors, sc
 from ....torch_boundary.state.mutable_values import is_same_dict
 from ....torch_boundary.static_lookups import ClassSet
 from ....torch_boundary.symbolic_numbers import Size
-from ...fx_import.captured_program import CapturedProgram
+from ...fx_import.captured_program import CapturedProgram, RecordedProgram
 from ...weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels, PromisedSizes, shapes_of
 from .graph_walk import EndsRun, GraphWalk, infers_sizes
@@ -100,6 +101,7 @@ class Tracer:
             for target in targets
         )
         self._loop_nodes = [node for node in program.graph.nodes if str(node.target) == "range_loop"]
+        self._is_recorded = isinstance(program, RecordedProgram)
         self._environment = AnsweringEnvironment(getattr(program, "answers", {}))
         self._mode = FakeTensorMode(
             shape_env=self._environment, static_shapes=True, allow_non_fake_inputs=True
@@ -113,7 +115,9 @@ class Tracer:
             schema_of(operator).is_mutable and schema_of(operator).name not in _SAME_VALUE
             for operator in operators
         )
-        self._written = WrittenValues(program.graph if self.mutates else torch.fx.Graph())
+        self._written = WrittenValues(
+            program.graph if self.mutates else torch.fx.Graph(), program.graph_signature.user_inputs
+        )
         # Whether a reshape copies depends on sizes, and is irrelevant if nothing is written to, or if the
         # graph writes only to new tensors, and before they are copied.
         self._writes_before_copies = self.mutates and not self._written.copies
@@ -193,6 +197,24 @@ class Tracer:
         fails = model.error is not None or graph.error is not None
         is_run = bool(self._loop_nodes) and not isinstance(model.error, NotRun)
         return is_run and (fails or model.shapes != graph.shapes)
+
+    def check_results(self, model: Trace, graph: Trace) -> None:
+        """Compare the results of a graph that runs other operators than the model at the example's sizes.
+
+        The graph may be right: torch.export decomposes operators, and direct capture records a loop as one
+        operator, and the tensor of a list of numbers as an `arange`. The shapes of the results are the same
+        in any case, unless one of the runs raised an exception, for example where it reads a value.
+
+        Raises:
+            CaptureError: a recording gives results of other shapes.
+        """
+        is_run = model.error is None and graph.error is None
+        if self._is_recorded and is_run and model.shapes != graph.shapes:
+            raise CaptureError(
+                f"at the sizes of the example, the model gives results of shapes {model.shapes}, but the "
+                f"capture recorded {graph.shapes}. Either its code does something else in each call, for "
+                "example by a counter or a random number, or this is a fault of opsetta"
+            )
 
     def _same_calls(
         self, leaves: Callable[[], list[object]], sizes: PromisedSizes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import Any
 
 import torch.fx
@@ -20,19 +20,26 @@ _DROPOUTS = frozenset(f"aten::{name}_" for name in DROPOUTS)
 class WrittenValues:
     """Finds the values that may share memory with one to which an operator writes.
 
+    Args:
+        user_inputs: the names of the inputs of the call, which share no memory with others.
+
     Attributes:
         tensors: these values.
         copies: the calls among them to whose memory an operator writes later, so that it matters whether they
             copy.
     """
 
-    def __init__(self, graph: torch.fx.Graph):
+    def __init__(self, graph: torch.fx.Graph, user_inputs: Container[object] = ()):
         self._parents: dict[torch.fx.Node, torch.fx.Node] = {}
         writes: list[tuple[int, torch.fx.Node]] = []
-        inputs = [node for node in graph.nodes if node.op in ("placeholder", "get_attr")]
-        for node in inputs:
+        stored = [
+            node
+            for node in graph.nodes
+            if node.op in ("placeholder", "get_attr") and node.name not in user_inputs
+        ]
+        for node in stored:
             # Weights may be views of one tensor.
-            self._join(node, inputs[0])
+            self._join(node, stored[0])
         positions = {node: position for position, node in enumerate(graph.nodes)}
         for node, position in positions.items():
             if node.op == "call_function":

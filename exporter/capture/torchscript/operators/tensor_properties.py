@@ -29,6 +29,14 @@ def _require_tensor(machine: Interpreter, item: Item) -> Tensor:
     return fake
 
 
+@script("aten::resize_", "aten::resize_as_")
+def resize(machine: Interpreter, node: ScriptNode, *operands: Item) -> Results:
+    """Refuse to change the size of a tensor: a script may refer to it by other names."""
+    raise CaptureError(
+        f"{machine.place(node)} is not supported; make a new tensor, for example torch.zeros(...)"
+    )
+
+
 def size(machine: Interpreter, item: Item, dim: int) -> int | Value:
     """One size of a tensor: an int if it is known, else a symbolic one."""
     fake = machine.fake(item)

@@ -39,4 +39,9 @@ def assign_item(tensor: torch.Tensor, index: object, value: Any) -> None:
             continue
         axis += tensor.dim() - sum(counts) if item is Ellipsis else count
         remaining_items.append(item)
+    # A slice of a whole axis would be an operator, and a loop that writes to it would write no row.
+    while remaining_items and isinstance(last := remaining_items[-1], slice):
+        if not all(bound is None for bound in (last.start, last.stop, last.step)):
+            break
+        remaining_items.pop()
     view[tuple(remaining_items) or ...] = value

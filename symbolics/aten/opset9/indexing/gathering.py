@@ -116,19 +116,22 @@ def index(g: GraphContext, self: Value, indices: list[Value | None]) -> Value:
 
 
 def _index_repeated(g: GraphContext, data: Value, positions: dict[int, Value]) -> Value | None:
-    """The elements of the result of an Expand, read from its operand.
+    """The elements at several indices, some of which select in dimensions of equal elements; else None.
 
-    An index of a dimension that the Expand repeats selects equal elements, and adds only sizes to the result.
+    An index of a dimension of size 1, or of one that an Expand repeats, adds only sizes to the result.
     """
     node, dims = data.producer(), sorted(positions)
-    source = node.inputs[0] if node is not None and node.op_type == "Expand" and not node.domain else None
-    before, after = () if source is None else g.shape(source) or (), g.shape(data) or ()
-    if source is None or len(before) != len(after) or not are_adjacent(dims):
-        return None
-    repeated = [dim for dim, size in enumerate(before) if not same_size(size, after[dim])]
+    source, after = data, g.shape(data) or ()
+    if node is not None and node.op_type == "Expand" and not node.domain and node.inputs[0] is not None:
+        before = g.shape(node.inputs[0]) or ()
+        are_indexed = len(before) == len(after) and all(
+            dim in dims or same_size(size, after[dim]) for dim, size in enumerate(before)
+        )
+        # A dimension that is not indexed would stay repeated.
+        source = node.inputs[0] if are_indexed else data
+    repeated = [dim for dim, size in enumerate(g.shape(source) or ()) if size == 1 and dim in dims]
     kept = [dim for dim in dims if dim not in repeated]
-    # Only a size of 1 is repeated; a dimension that is not indexed would stay repeated.
-    if not repeated or not kept or any(before[dim] != 1 or dim not in dims for dim in repeated):
+    if not repeated or not kept or not are_adjacent(dims):
         return None
     sizes = broadcast_sizes(g, list(positions.values()))
     source_sizes = sizes_of(g, source)

@@ -165,6 +165,19 @@ def view_as(g: GraphContext, self: Value, other: Value) -> Value:
     return g.call("aten::reshape", self=self, shape=sizes_of(g, other))
 
 
+@onnx_symbolic("aten::resize")
+def resize(g: GraphContext, self: Value, size: list[int | Value]) -> Value:
+    """The first elements of a contiguous tensor; PyTorch leaves the others undefined, and here they are 0."""
+    zeros = g.call("aten::zeros", size=size, dtype=g.dtype(self))
+    dims = g.shape(self)
+    if dims is not None and 0 in dims:
+        return zeros
+    flat = [g.call("aten::reshape", self=value, shape=[-1]) for value in (self, zeros)]
+    joined = g.op("Concat", *flat, axis=0)
+    elements = g.call("aten::slice", self=joined, dim=0, start=0, end=g.size(flat[1], 0), step=1)
+    return g.call("aten::reshape", self=elements, shape=size)
+
+
 @onnx_symbolic("aten::flatten")
 def flatten(g: GraphContext, self: Value, start_dim: int = 0, end_dim: int = -1) -> Value:
     if g.rank(self) is None and end_dim == -1 and start_dim in (0, 1):

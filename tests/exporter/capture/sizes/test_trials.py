@@ -187,3 +187,12 @@ def test_what_a_trial_changes_in_a_module_is_restored(change: Callable[[Any], ob
         state.restore()
         assert list(module.sizes.items()) == [("first", 1), ("second", 2)]
         assert (module.empty, module.last_size, hasattr(module, "further_size")) == ({}, 0, False)
+
+
+def test_a_recording_that_differs_at_the_examples_sizes_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that does something else in each call cannot be compared at other sizes either."""
+    run, other = Tracer.run, Trace()
+    other.steps, other.shapes = [("another operator", ())], [(7,)]
+    monkeypatch.setattr(Tracer, "run", lambda *args, **kwargs: (run(*args, **kwargs)[0], other))
+    with pytest.raises(opsetta.CaptureError, match=r"recorded \[\(7,\)\]"):
+        opsetta.export(torch.nn.Linear(4, 4).eval(), (torch.ones(3, 4),), dynamic_shapes=({0: "rows"},))

@@ -59,3 +59,12 @@ def test_a_copy_matters_if_its_memory_is_written_later(
     module.forward = model  # type: ignore[method-assign]
     graph = torch.export.export(module, (torch.ones(2, 3),)).graph
     assert bool(WrittenValues(graph).copies) == matters
+
+
+def test_a_write_to_one_input_does_not_matter_for_a_copy_of_another() -> None:
+    module = torch.nn.Module()
+    module.forward = lambda x, y: y.relu_() + x[:1].contiguous()  # type: ignore[method-assign]
+    program = torch.export.export(module, (torch.ones(2, 3), torch.ones(2, 3)))
+    values = WrittenValues(program.graph, program.graph_signature.user_inputs)
+    assert not values.copies
+    assert {node.name for node in values.tensors} == {"y", "relu_"}

@@ -65,7 +65,7 @@ def test_loops_inside_of_loops(model: type[Cells]) -> None:
 @pytest.mark.parametrize(("model", "message"), [*REFUSED.items(), *nested_models.REFUSED.items()])
 def test_other_loops_are_refused(model: type[Cells], message: str) -> None:
     with pytest.raises(opsetta.CaptureError, match=message) as refusal:
-        _export(model, 13)
+        _export(model, 13, capture="direct")
     assert "_models.py" in str(refusal.value)
 
 
@@ -122,3 +122,21 @@ def test_a_buffer_that_a_loop_writes_to() -> None:
     program.verify((torch.randn(2, 9, 4),))
     with pytest.raises(opsetta.MutationError, match="state"):
         _export(State, 13)
+
+
+def test_a_written_row_is_a_result_of_the_iteration() -> None:
+    """The loop does not carry the whole tensor, nor copy it in each iteration."""
+
+    class Rows(Cells):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            rows, total = torch.zeros_like(x), x.new_zeros(x.shape[0], 4)
+            for t in range(x.shape[1]):
+                total = total * 0.5 + x[:, t]
+                rows[:, t, :] = total
+            return rows
+
+    program = _export(Rows, 13)
+    [loop] = [node for node in program.model.graph if node.op_type == "Loop"]
+    body = [node.op_type for node in loop.attributes["body"].as_graph()]
+    assert sorted(set(body) - {"Identity"}) == ["Add", "Gather", "Mul"]
+    program.verify((torch.randn(3, 5, 4),))

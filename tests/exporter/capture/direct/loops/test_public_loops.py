@@ -14,9 +14,10 @@ SHORTEST = {WindowedAudio: 3, WhileSteps: 2}
 """The shortest sequence of the models that do not take one step."""
 
 
-def _export(model: type[torch.nn.Module], opset: int) -> opsetta.Program:
+def _export(model: type[torch.nn.Module], opset: int, **options: object) -> opsetta.Program:
     dynamic = ({0: "batch", 1: "time"},)
-    return opsetta.export(model().eval(), (torch.randn(2, 7, 4),), opset=opset, dynamic_shapes=dynamic)
+    example = (torch.randn(2, 7, 4),)
+    return opsetta.export(model().eval(), example, opset=opset, dynamic_shapes=dynamic, **options)
 
 
 @pytest.mark.filterwarnings("ignore:the export is valid for")
@@ -32,5 +33,5 @@ def test_three_lengths_agree_with_eager(model: type[torch.nn.Module]) -> None:
 @pytest.mark.parametrize("model", REFUSED)
 def test_other_loops_are_refused_with_their_line(model: type[torch.nn.Module]) -> None:
     with pytest.raises(opsetta.CaptureError, match=REFUSED[model]) as refusal:
-        _export(model, 13)
+        _export(model, 13, capture="direct")
     assert "public_models.py" in str(refusal.value)
