@@ -214,4 +214,4 @@ def _load(path: pathlib.Path) -> None:
 
 
 WAYS = {"export": _export, "open_weights": _weights, "load": _load}
-IMPORTS = ("torch", "opsetta.exporter.entry", "opsetta.exporter.capture.torchscript.capture")
+IMPORTS = ("torch", "opsetta.exporter.export_model", "opsetta.exporter.capture.torchscript.capture_script")

@@ -51,7 +51,7 @@ from .file_scope import FileScope
 from .foreign_operators import call_foreign, foreign_function, has_versions, rewrites_operators
 from .preparation import check_interface, copy_of, opset_of, source_of, with_contents
 from .replacements import describe, last_node, nodes_after
-from .size import limits_of
+from .size import check_conversion_time, limits_of
 from .source_validity import check_source, warn_of_invalid
 from .vectors import with_vectors
 from .written_shapes import WrittenShapes
@@ -101,7 +101,7 @@ def convert(
     if source_opset is None or (has_opset and not rewrites_operators(model, registry, opset)):
         warn_of_invalid(invalid_nodes(model))
         return _attach_carried(model, with_contents(copy_of(model)))
-    limits.spend(0)  # Refused now, a model of very many nodes takes no time to be prepared.
+    check_conversion_time(model, limits, bounds)
     check_training(model, opset)
     source = source_of(model, bounds)
     shapes = WrittenShapes(model, opset, bounds)

@@ -122,6 +122,19 @@ def check_node_count(model: ir.Model, bounds: Bounds, factor: int, work: str) ->
         )
 
 
+def check_conversion_time(model: ir.Model, limits: Limits, bounds: Bounds) -> None:
+    """Refuse a model of so many nodes that its conversion takes long, before it is prepared.
+
+    Args:
+        limits: what `limits_of` returned for the model.
+
+    Raises:
+        GraphError: the model is not trusted, and has too many nodes.
+    """
+    limits.spend(0)
+    check_node_count(model, bounds, 1, "convert")
+
+
 def _weight_bytes(model: ir.Model) -> int:
     return sum(value.const_value.nbytes for value in model.graph.initializers.values() if value.const_value)
 
