@@ -59,7 +59,6 @@ class Restriction:
         constant_inputs: names of inputs, as in the operator's schema, that must be constants.
         ranks: the ranks that some inputs may have.
         ranked_inputs: the names of these inputs, as in the operator's schema; the first one by default.
-        first_sizes: the sizes that the first dimension of the first input may have.
         even_inputs: names of inputs, as in the operator's schema, whose elements must be even if they are
             constants.
         opsets: the opsets at which the operator is taken.
@@ -74,7 +73,6 @@ class Restriction:
     constant_inputs: tuple[str, ...] = ()
     ranks: Range = Range()
     ranked_inputs: tuple[str, ...] = ()
-    first_sizes: Range = Range()
     even_inputs: tuple[str, ...] = ()
     opsets: Range = Range()
     outcome: str = "refused"
@@ -156,6 +154,8 @@ class Target:
         accelerated_operators: operators that the accelerator runs, where all others run on the CPU beside
             it; empty if that is not known.
         finite_operators: operators whose results are right for finite numbers only.
+        batch_operators: operators from whose data the target removes the batch. It removes the same dimension
+            of values that are joined to such data, up to a Reshape, and computes the first element along it.
         measured_operators: operators whose results were right in every form that was run in the target.
         static_shapes: whether every dimension of the inputs must be a number.
         read_inputs: whether a node must read every input of the model.
@@ -184,6 +184,7 @@ class Target:
     host_operators: tuple[str, ...] = ()
     accelerated_operators: tuple[str, ...] = ()
     finite_operators: tuple[str, ...] = ()
+    batch_operators: tuple[str, ...] = ()
     measured_operators: tuple[str, ...] = ()
     static_shapes: bool = False
     read_inputs: bool = False

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
+from ....passes.realizers.batch_axes import find_batch_axes, sizes_along_batch
 from ....registration import MODULE, InvalidNode, TargetError, TargetProblem
 from ....registration.arguments import every_node, walk_graphs
 from ....registration.schemas import OperatorSchema, operator_schema
@@ -196,7 +197,8 @@ def find_problems(
                 of_nodes[position] += (
                     _of_operator(node, f"{prefix}{reason}", rule.outcome) for reason in reasons_of_rule
                 )
-    return [*problems, *(problem for position in sorted(of_nodes) for problem in of_nodes[position])]
+    problems += (problem for position in sorted(of_nodes) for problem in of_nodes[position])
+    return [*problems, *_of_batches(model.graph, target)]
 
 
 def _of_model(model: ir.Model, target: Target) -> Iterator[TargetProblem]:
@@ -208,6 +210,20 @@ def _of_model(model: ir.Model, target: Target) -> Iterator[TargetProblem]:
         )
     if model.ir_version not in target.ir_versions:
         yield TargetProblem(f"IR version {model.ir_version} is not supported, but {target.ir_versions}")
+
+
+def _of_batches(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:
+    """The nodes whose batch a target removes, and computes the first of several elements of it."""
+    if not target.batch_operators:
+        return
+    axes = find_batch_axes(graph, target.batch_operators)
+    for node in graph:
+        sizes = sizes_along_batch(node, axes)
+        # Behind the node that joins several elements to one batch, all nodes have them.
+        if sizes - {1} and (1 in sizes or node.op_type in target.batch_operators):
+            size = max(sizes)
+            reason = f"its results are wrong: the first of {size} elements is computed, as of a batch"
+            yield _of_operator(node, reason, "wrong")
 
 
 def _of_interface(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:
@@ -291,9 +307,6 @@ def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iter
     for data in _named_inputs(node, schema, ranked_names) if ranked_names else node.inputs[:1]:
         if data is not None and data.shape is not None and data.shape.rank() not in rule.ranks:
             yield f"data of rank {data.shape.rank()} are not supported, but of rank {rule.ranks}"
-    shape = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
-    if shape and isinstance(shape[0], int) and shape[0] not in rule.first_sizes:
-        yield f"a first dimension of {shape[0]} is not supported, but of {rule.first_sizes}"
     if opset is not None and opset not in rule.opsets:
         yield f"the operator is supported at opset {rule.opsets}, not at {opset}"
     if rule.attribute is not None:

@@ -309,16 +309,25 @@ def gather_as_copies(g: GraphContext, data: Value, indices: Value, axis: int = 0
 
 @onnx_symbolic("form::Gather.matrix_of_positions")
 def gather_by_matrix(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
-    """Positions as a matrix of one row, behind which a Reshape removes the row.
+    """A vector of positions as a matrix of one row, behind which a Reshape removes the row."""
+    if g.rank(indices) != 1:
+        raise g.refuse("the positions are no vector")
+    return _gather_one_row(g, data, indices, axis)
 
-    Positions in one column too: consumers take the rows of a matrix for images of a batch.
-    """
+
+@onnx_symbolic("form::Gather.one_row")
+def gather_by_one_row(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """Positions of several rows as a matrix of one row: consumers take rows for images of a batch."""
+    counts = _static_shape(g, indices)
+    if len(counts) < 2 or (len(counts) == 2 and counts[0] == 1):
+        raise g.refuse("the positions are a vector, or a matrix of one row")
+    return _gather_one_row(g, data, indices, axis)
+
+
+def _gather_one_row(g: GraphContext, data: Value, indices: Value, axis: int) -> Value:
     sizes, counts = _static_shape(g, data), _static_shape(g, indices)
-    is_column = len(counts) > 1 and counts[0] > 1 and counts[0] == math.prod(counts)
-    if len(counts) != 1 and not is_column:
-        raise g.refuse("the positions are no vector and no column")
     axis = g.axis(axis, len(sizes))
-    rows = g.op("Gather", data, g.op("Reshape", indices, [1, counts[0]]), axis=axis)
+    rows = g.op("Gather", data, g.op("Reshape", indices, [1, math.prod(counts)]), axis=axis)
     return g.op("Reshape", rows, [*sizes[:axis], *counts, *sizes[axis + 1 :]])
 
 
