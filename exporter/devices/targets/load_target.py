@@ -170,6 +170,7 @@ class _Reader:
                 self.one_of(key, name, _operators())
         fields["static_shapes"] = self.flag("static_shapes", content, False)
         fields["read_inputs"] = self.flag("read_inputs", content, False)
+        fields["computed_outputs"] = self.flag("computed_outputs", content, False)
         fields["external_data"] = self.flag("external_data", content, True)
         fields["maximum_bytes"] = self.number("maximum_bytes", content)
         fields["restrictions"] = tuple(

@@ -159,6 +159,7 @@ class Target:
         measured_operators: operators whose results were right in every form that was run in the target.
         static_shapes: whether every dimension of the inputs must be a number.
         read_inputs: whether a node must read every input of the model.
+        computed_outputs: whether a node must compute every output of the model from inputs.
         external_data: whether weights may be in files beside the model.
         maximum_bytes: the most that all weights may take.
         restrictions: demands on single operators.
@@ -188,6 +189,7 @@ class Target:
     measured_operators: tuple[str, ...] = ()
     static_shapes: bool = False
     read_inputs: bool = False
+    computed_outputs: bool = False
     external_data: bool = True
     maximum_bytes: int | None = None
     restrictions: tuple[Restriction, ...] = ()

@@ -234,6 +234,12 @@ def _of_interface(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:
     for value in graph.inputs if target.read_inputs else ():
         if not value.uses() and not value.is_graph_output():
             yield TargetProblem(f"input '{value.name}' is read by no node")
+    for value in graph.outputs if target.computed_outputs else ():
+        source = value
+        while (node := source.producer()) is not None and node.op_type == "Identity" and node.inputs[0]:
+            source = node.inputs[0]
+        if source.const_value is not None or (node is not None and node.op_type == "Constant"):
+            yield TargetProblem(f"output '{value.name}' is a constant")
     for value in graph.inputs if target.static_shapes else ():
         if value.const_value is not None:
             continue
