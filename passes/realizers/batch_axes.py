@@ -45,9 +45,9 @@ def find_batch_axes(nodes: Iterable[ir.Node], batch_operators: Collection[str]) 
         neighbours = [value.producer(), *(reader for reader, _ in value.uses())]
         for node in neighbours:
             if node is not None and node.op_type not in batch_operators:
-                for other, axis in _joined_values(node, value, axes[value]):
-                    if other is not None:
-                        mark(other, axis)
+                for joined_value, axis in _joined_values(node, value, axes[value]):
+                    if joined_value is not None:
+                        mark(joined_value, axis)
     return axes
 
 
@@ -82,7 +82,7 @@ def _joined_values(node: ir.Node, value: ir.Value, axis: int) -> Iterator[tuple[
         if all(_size(side, axis) == 1 for side in (node.inputs[0], node.outputs[0])):
             yield from ((side, axis) for side in (node.inputs[0], node.outputs[0]))
     else:
-        yield from ((other, axis) for other in values)
+        yield from ((joined_value, axis) for joined_value in values)
 
 
 def _is_vector(value: ir.Value) -> bool:

@@ -172,7 +172,8 @@ class _Reader:
         fields["read_inputs"] = self.flag("read_inputs", content, False)
         fields["computed_outputs"] = self.flag("computed_outputs", content, False)
         fields["external_data"] = self.flag("external_data", content, True)
-        fields["maximum_bytes"] = self.number("maximum_bytes", content)
+        for key in ("maximum_bytes", "maximum_dimensions"):
+            fields[key] = self.number(key, content)
         fields["restrictions"] = tuple(
             self.restriction(f"restrictions[{index}]", entry)
             for index, entry in enumerate(self.list("restrictions", content.get("restrictions", [])))

@@ -162,6 +162,7 @@ class Target:
         computed_outputs: whether a node must compute every output of the model from inputs.
         external_data: whether weights may be in files beside the model.
         maximum_bytes: the most that all weights may take.
+        maximum_dimensions: the most dimensions that a result may have, without a first one of size 1.
         restrictions: demands on single operators.
         forms: the nodes that are written in another form.
         conventions: how graphs are written for it.
@@ -192,6 +193,7 @@ class Target:
     computed_outputs: bool = False
     external_data: bool = True
     maximum_bytes: int | None = None
+    maximum_dimensions: int | None = None
     restrictions: tuple[Restriction, ...] = ()
     forms: tuple[FormRule, ...] = ()
     conventions: Conventions = Conventions()

@@ -198,7 +198,7 @@ def find_problems(
                     _of_operator(node, f"{prefix}{reason}", rule.outcome) for reason in reasons_of_rule
                 )
     problems += (problem for position in sorted(of_nodes) for problem in of_nodes[position])
-    return [*problems, *_of_batches(model.graph, target)]
+    return [*problems, *_of_dimensions(model.graph, target), *_of_batches(model.graph, target)]
 
 
 def _of_model(model: ir.Model, target: Target) -> Iterator[TargetProblem]:
@@ -210,6 +210,16 @@ def _of_model(model: ir.Model, target: Target) -> Iterator[TargetProblem]:
         )
     if model.ir_version not in target.ir_versions:
         yield TargetProblem(f"IR version {model.ir_version} is not supported, but {target.ir_versions}")
+
+
+def _of_dimensions(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:
+    """The nodes whose results have more dimensions than a target takes beside a first one of size 1."""
+    maximum = target.maximum_dimensions
+    for node in every_node(graph) if maximum is not None else ():
+        shapes = [value.shape for value in node.outputs if value.shape is not None]
+        counts = [len(shape) - (len(shape) > 0 and shape[0] == 1) for shape in shapes]
+        if max(counts, default=0) > maximum:
+            yield _of_operator(node, f"a result of {max(counts)} dimensions is not supported, but {maximum}")
 
 
 def _of_batches(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:

@@ -47,6 +47,6 @@ def scatter_into_part(
         others.append((side, g.op("Slice", part, starts=[count], ends=[size], axes=[side])))
         part = g.op("Slice", part, starts=[0], ends=[count], axes=[side])
     part = g.op("ScatterElements", part, indices, updates, axis=dim, **arguments)
-    for side, other in reversed(others):
-        part = g.op("Concat", part, other, axis=side)
+    for side, rest_of_data in reversed(others):
+        part = g.op("Concat", part, rest_of_data, axis=side)
     return part
