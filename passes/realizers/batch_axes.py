@@ -43,9 +43,9 @@ def find_batch_axes(nodes: Iterable[ir.Node], batch_operators: Collection[str]) 
     while pending:
         value = pending.pop()
         neighbours = [value.producer(), *(reader for reader, _ in value.uses())]
-        for node in neighbours:
-            if node is not None and node.op_type not in batch_operators:
-                for joined_value, axis in _joined_values(node, value, axes[value]):
+        for neighbour in neighbours:
+            if neighbour is not None and neighbour.op_type not in batch_operators:
+                for joined_value, axis in _joined_values(neighbour, value, axes[value]):
                     if joined_value is not None:
                         mark(joined_value, axis)
     return axes

@@ -215,7 +215,9 @@ def _of_model(model: ir.Model, target: Target) -> Iterator[TargetProblem]:
 def _of_dimensions(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:
     """The nodes whose results have more dimensions than a target takes beside a first one of size 1."""
     maximum = target.maximum_dimensions
-    for node in every_node(graph) if maximum is not None else ():
+    if maximum is None:
+        return
+    for node in every_node(graph):
         shapes = [value.shape for value in node.outputs if value.shape is not None]
         counts = [len(shape) - (len(shape) > 0 and shape[0] == 1) for shape in shapes]
         if max(counts, default=0) > maximum:

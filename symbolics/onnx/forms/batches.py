@@ -4,7 +4,7 @@ import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
 from .arithmetic import register_form_of_operands
-from .reductions_and_shapes import all_static, is_stored
+from .reductions_and_shapes import is_stored, static_shape
 
 
 def _emit_lifted(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
@@ -13,10 +13,7 @@ def _emit_lifted(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
     Such a consumer takes a dimension of every operand for the batch if it takes one of another operand for
     it. A Reshape that changes the size of that dimension separates the values.
     """
-    shapes = [g.shape(operand) for operand in operands]
-    if None in shapes or not all(shape and all_static(shape) for shape in shapes):
-        raise g.refuse("the sizes are not known")
-    sizes = [[size for size in shape or () if isinstance(size, int)] for shape in shapes]
+    sizes = [static_shape(g, operand) for operand in operands]
     rank = max(map(len, sizes))
     if op_type == "MatMul":
         if min(map(len, sizes)) < 2:
@@ -40,13 +37,10 @@ def lifted_concat(
     g: GraphContext, inputs: list[Value], axis: int, result_shape: list[int] | None = None
 ) -> Value:
     """Operands with a leading dimension of size 1, which the result loses, as in arithmetic."""
-    shapes = [g.shape(operand) for operand in inputs]
-    if result_shape is None or not all(shape and all_static(shape) for shape in shapes):
+    if result_shape is None:
         raise g.refuse("the sizes are not known")
     dim = g.axis(axis, len(result_shape))
-    lifted = [
-        g.op("Reshape", operand, [1, *(shape or ())]) for operand, shape in zip(inputs, shapes, strict=True)
-    ]
+    lifted = [g.op("Reshape", operand, [1, *static_shape(g, operand)]) for operand in inputs]
     return g.op("Reshape", g.op("Concat", *lifted, axis=dim + 1), result_shape)
 
 
@@ -55,8 +49,8 @@ def lifted_expand(
     g: GraphContext, input: Value, shape: Value, result_shape: list[int] | None = None
 ) -> Value:
     """Data with a leading dimension of size 1, which the result loses, as in arithmetic."""
-    sizes = g.shape(input)
-    if result_shape is None or not sizes or not all_static(sizes):
+    sizes = static_shape(g, input)
+    if result_shape is None:
         raise g.refuse("the sizes are not known")
     leading = [1] * (len(result_shape) + 1 - len(sizes))
     data = g.op("Reshape", input, [*leading, *sizes])

@@ -5,16 +5,14 @@ from typing import Any
 import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
-from .reductions_and_shapes import all_static
+from .reductions_and_shapes import static_shape
 
 
 def _smaller_sizes(g: GraphContext, data: Value, indices: Value, axis: int) -> dict[int, tuple[int, int]]:
     """The sizes of the indices and of the data along the axes beside `axis` where they differ."""
-    sizes, counts = g.shape(data), g.shape(indices)
-    if not sizes or not counts or not all_static(sizes) or not all_static(counts):
-        raise g.refuse("the sizes are not known")
+    sizes, counts = static_shape(g, data), static_shape(g, indices)
     differing = {
-        dim: (int(count), int(size))
+        dim: (count, size)
         for dim, (count, size) in enumerate(zip(counts, sizes, strict=True))
         if dim != axis and count != size
     }

@@ -10,7 +10,7 @@ from ....registration import GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
 from ...compositions.einsum import parse_equation
 from .padding import pad_spatial
-from .reductions_and_shapes import all_static
+from .reductions_and_shapes import all_static, static_shape
 
 
 @onnx_symbolic("form::Einsum.products")
@@ -250,7 +250,7 @@ def transposed_by_convolution(
     **arguments: Any,
 ) -> Value:
     """A convolution of the data with zeros between them, by the kernel in reverse."""
-    sizes, kernel = _static_sizes(g, X), _static_sizes(g, W)
+    sizes, kernel = static_shape(g, X), static_shape(g, W)
     spatial = len(sizes) - 2
     steps, strides, ends = (
         dilations or [1] * spatial,
@@ -285,10 +285,3 @@ def transposed_by_convolution(
         "Conv", data, weights, B, dilations=steps, group=group, pads=padding, kernel_shape=taps
     )
     return result
-
-
-def _static_sizes(g: GraphContext, value: Value) -> list[int]:
-    shape = g.shape(value)
-    if not shape or not all_static(shape):
-        raise g.refuse("the sizes are not known")
-    return [size for size in shape if isinstance(size, int)]

@@ -406,6 +406,14 @@ def is_stored(value: Value | None, depth: int = 8) -> bool:
     return all(is_stored(operand, depth - 1) for operand in producer.inputs)
 
 
+def static_shape(g: GraphContext, value: Value) -> list[int]:
+    """The sizes of a value; the form is refused if one is not known."""
+    shape = g.shape(value)
+    if shape is None or not all_static(shape):
+        raise g.refuse("the sizes must be known")
+    return [size for size in shape if isinstance(size, int)]
+
+
 def all_static(shape: Iterable[object]) -> bool:
     """Whether every size of a shape is a number above 0."""
     return all(isinstance(size, int) and size > 0 for size in shape)
