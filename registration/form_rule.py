@@ -29,6 +29,8 @@ class FormRule:
         before: operators, one of which must read the first output.
         before_attributes: the values that attributes of that reader must have, or their default.
         through: operators that may lie between the node and that reader; their other inputs are constants.
+        splits_batch: whether an operand or the first output must have several elements along the axis that
+            the target takes for the batch, because the value is joined to data of its `batch_operators`.
         at_output: whether the first output must be an output of the model.
         at_emission: whether the form is written already where the operator is emitted: before the graph is
             optimized, and at opsets that lack the operator. Such a rule has no conditions.
@@ -51,6 +53,7 @@ class FormRule:
     before_attributes: Mapping[str, tuple[object, ...]] = dataclasses.field(default_factory=dict)
     through: tuple[str, ...] = ()
     maximum_first_size: int | None = None
+    splits_batch: bool = False
     at_output: bool = False
     at_emission: bool = False
     outcome: str = ""

@@ -11,7 +11,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any
 
 import onnx_ir as ir
@@ -24,6 +24,7 @@ from ...registration.functions.forms import find_form, form_names
 from ...registration.opsets import MINIMUM_OPSET
 from ...registration.schemas import OperatorSchema, inputs_by_name
 from ..onnx_graph.node_pass import NodePass
+from .batch_axes import find_batch_axes
 from .form_matching import rule_matches
 from .rewriting import Rewriter
 
@@ -39,6 +40,7 @@ class ComposeOperators(NodePass):
         replaced: Collection[str] = (),
         replaces_refused: bool = True,
         emission: Registry | None = None,
+        batch_operators: Collection[str] = (),
     ):
         """Make the pass.
 
@@ -49,6 +51,7 @@ class ComposeOperators(NodePass):
             replaced: operators that a further pass may replace.
             replaces_refused: whether operators that are not taken get forms that no rule names.
             emission: emits the operators of forms; by default `registry`.
+            batch_operators: the operators whose data have a batch that the consumer removes.
         """
         super().__init__()
         self._is_taken = is_taken
@@ -62,12 +65,15 @@ class ComposeOperators(NodePass):
         self._names_of_forms: dict[str, list[str]] = {}
         self.refusals: dict[str, dict[str, str]] = {}
         """Why forms were not written, by operator and form."""
+        self._batch_operators = batch_operators
+        self._batch_axes: Mapping[ir.Value, int] = {}
         self._model: ir.Model | None = None
         self._rewriter: Rewriter | None = None
 
     def begin(self, model: ir.Model) -> bool:
         """Keep the model, for which a rewriter is made when a node needs it."""
         self._model, self._rewriter = model, None
+        self._batch_axes = find_batch_axes(model.graph, self._batch_operators)
         return True
 
     def rewrite(self, node: ir.Node) -> bool:
@@ -86,7 +92,7 @@ class ComposeOperators(NodePass):
         self, node: ir.Node, schema: OperatorSchema, rules: Iterable[FormRule], is_replaced: bool
     ) -> Iterator[tuple[str, SymbolicFunction]]:
         """The forms that may replace a node by their names, the preferred one first."""
-        names = [rule.form for rule in rules if rule_matches(rule, node, schema)]
+        names = [rule.form for rule in rules if rule_matches(rule, node, schema, self._batch_axes)]
         if is_replaced:
             if node.op_type not in self._names_of_forms:
                 self._names_of_forms[node.op_type] = form_names(self._registry, node.op_type)

@@ -8,10 +8,19 @@ import onnx_ir as ir
 
 from ...registration.form_rule import FormRule
 from ...registration.schemas import OperatorSchema, operator_schema
+from .batch_axes import sizes_along_batch
 
 
-def rule_matches(rule: FormRule, node: ir.Node, schema: OperatorSchema) -> bool:
-    """Whether a rule is about a node of its operator."""
+def rule_matches(
+    rule: FormRule, node: ir.Node, schema: OperatorSchema, batch_axes: Mapping[ir.Value, int] | None = None
+) -> bool:
+    """Whether a rule is about a node of its operator.
+
+    Args:
+        batch_axes: the axes that the consumer takes for the batch, for rules with `splits_batch`.
+    """
+    if rule.splits_batch and not sizes_along_batch(node, batch_axes or {}) - {1}:
+        return False
     first = node.inputs[0] if node.inputs else None
     if rule.ranks and (first is None or first.shape is None or len(first.shape) not in rule.ranks):
         return False

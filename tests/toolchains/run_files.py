@@ -45,7 +45,9 @@ def run(adapter, job: dict) -> dict:
     if len(results) != len(references):
         return {"error": f"{len(results)} outputs instead of {len(references)}"}
     outcomes = []
-    for result, reference in zip(results, references, strict=False):
+    # `zip` of Python 3.8, which old releases need, has no `strict`.
+    for number, reference in enumerate(references):
+        result = results[number]
         squeezed = [[size for size in array.shape if size != 1] for array in (result, reference)]
         if getattr(adapter, "DROPS_SIZES_OF_ONE", False) and squeezed[0] == squeezed[1]:
             result = result.reshape(reference.shape)

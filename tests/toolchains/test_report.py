@@ -1,5 +1,6 @@
 """The table's logic: outcomes of files, causes, and processes that die. No consumer is needed."""
 
+import ast
 import json
 import pathlib
 import sys
@@ -165,6 +166,17 @@ def test_every_consumer_has_a_page():
 def test_every_consumer_has_an_adapter():
     for consumer in CONSUMERS.values():
         assert "def run(job)" in (HERE / "adapters" / f"{consumer.adapter}.py").read_text()
+
+
+@pytest.mark.parametrize(
+    "path", [HERE / "run_files.py", *(HERE / "adapters").glob("*.py")], ids=lambda path: path.stem
+)
+def test_what_runs_beside_old_releases_suits_python_3_7(path):
+    tree = ast.parse(path.read_text(encoding="utf-8"), feature_version=(3, 7))
+    imports = [node.module for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert imports[:1] == ["__future__"]
+    calls = [node for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert not any(keyword.arg == "strict" for call in calls for keyword in call.keywords)
 
 
 def test_a_target_has_its_own_files_and_its_refusals_are_outcomes(tmp_path):

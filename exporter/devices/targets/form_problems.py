@@ -7,6 +7,7 @@ from collections.abc import Callable
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
+from ....passes.realizers.batch_axes import find_batch_axes
 from ....passes.realizers.compose_operators import ComposeOperators
 from ....passes.realizers.form_matching import rule_matches
 from ....registration import MODULE, TargetProblem, default_registry
@@ -51,24 +52,27 @@ def find_form_problems(model: ir.Model, target: Target) -> list[TargetProblem]:
 
 def _nodes_of_rule(model: ir.Model, target: Target, rule: FormRule) -> list[ir.Node]:
     """Return the nodes that a rule matches and its form can replace."""
-    matches = _matcher(model, rule)
+    matches = _matcher(model, target, rule)
     nodes = [node for node in every_node(model.graph) if matches(node)]
     if not nodes or rule.form == STEPS:
         return nodes
     rewritten = model.clone()
-    copies = [node for node in every_node(rewritten.graph) if _matcher(rewritten, rule)(node)]
-    ComposeOperators(target.operators.__contains__, default_registry, [rule], replaces_refused=False)(
-        rewritten
-    )
+    copies = [node for node in every_node(rewritten.graph) if _matcher(rewritten, target, rule)(node)]
+    compose = ComposeOperators(
+        target.operators.__contains__, default_registry, [rule], replaces_refused=False,
+        batch_operators=target.batch_operators,
+    )  # fmt: skip
+    compose(rewritten)
     # The pass removes replaced nodes from their graphs.
     return [node for node, copy in zip(nodes, copies, strict=True) if copy.graph is None]
 
 
-def _matcher(model: ir.Model, rule: FormRule) -> Callable[[ir.Node], bool]:
+def _matcher(model: ir.Model, target: Target, rule: FormRule) -> Callable[[ir.Node], bool]:
+    batch_axes = find_batch_axes(model.graph, target.batch_operators) if rule.splits_batch else {}
     schema = operator_schema(rule.operator, model.graph.opset_imports.get("", 0))
 
     def matches(node: ir.Node) -> bool:
         is_of_rule = node.op_type == rule.operator and not node.domain
-        return is_of_rule and schema is not None and rule_matches(rule, node, schema)
+        return is_of_rule and schema is not None and rule_matches(rule, node, schema, batch_axes)
 
     return matches

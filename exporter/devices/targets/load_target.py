@@ -39,6 +39,9 @@ _CONVENTIONS = {
     "vector_inputs": ("reshaped",),
 }
 
+_OPERATOR_LISTS = (
+    "accelerated_operators", "batch_operators", "finite_operators", "host_operators", "measured_operators",
+)  # fmt: skip
 _OUTCOMES = ("refused", "wrong", "inexact")
 _QUANTIZED_TYPES = ("int8", "uint8", "int16", "uint16")
 _NOT_IN_FILES = {"name", "version", "content", "is_forced"}
@@ -162,14 +165,16 @@ class _Reader:
         fields["operators"] = self.choice("operators", content, _operators())
         fields["types"] = self.choice("types", content, _element_types())
         fields["domains"] = self.texts("domains", content.get("domains", []))
-        for key in ("host_operators", "accelerated_operators", "finite_operators", "measured_operators"):
+        for key in _OPERATOR_LISTS:
             fields[key] = self.texts(key, content.get(key, []))
             for name in fields[key]:
                 self.one_of(key, name, _operators())
         fields["static_shapes"] = self.flag("static_shapes", content, False)
         fields["read_inputs"] = self.flag("read_inputs", content, False)
+        fields["computed_outputs"] = self.flag("computed_outputs", content, False)
         fields["external_data"] = self.flag("external_data", content, True)
-        fields["maximum_bytes"] = self.number("maximum_bytes", content)
+        for key in ("maximum_bytes", "maximum_dimensions"):
+            fields[key] = self.number(key, content)
         fields["restrictions"] = tuple(
             self.restriction(f"restrictions[{index}]", entry)
             for index, entry in enumerate(self.list("restrictions", content.get("restrictions", [])))
@@ -238,7 +243,6 @@ class _Reader:
             ranks=self.range("ranks", entry),
             ranked_inputs=self.texts(f"{key}.ranked_inputs", entry.get("ranked_inputs", [])),
             even_inputs=self.texts(f"{key}.even_inputs", entry.get("even_inputs", [])),
-            first_sizes=self.range("first_sizes", entry),
             opsets=self.range("opsets", entry),
             outcome=self.outcome(key, entry),
         )
@@ -298,7 +302,8 @@ class _Reader:
         rule = FormRule(
             operator, form, rows, outputs=outputs, ranks=tuple(ranks), at_emission=at_emission,
             maximum_first_size=self.number("maximum_first_size", entry),
-            at_output=self.flag("at_output", entry, False), before_attributes=before_rows,
+            at_output=self.flag("at_output", entry, False),
+            splits_batch=self.flag("splits_batch", entry, False), before_attributes=before_rows,
             outcome=self.outcome(key, entry) if "outcome" in entry else "", **names,
         )  # fmt: skip
         if at_emission and rule != FormRule(operator, form, at_emission=True):

@@ -59,7 +59,6 @@ class Restriction:
         constant_inputs: names of inputs, as in the operator's schema, that must be constants.
         ranks: the ranks that some inputs may have.
         ranked_inputs: the names of these inputs, as in the operator's schema; the first one by default.
-        first_sizes: the sizes that the first dimension of the first input may have.
         even_inputs: names of inputs, as in the operator's schema, whose elements must be even if they are
             constants.
         opsets: the opsets at which the operator is supported.
@@ -74,7 +73,6 @@ class Restriction:
     constant_inputs: tuple[str, ...] = ()
     ranks: Range = Range()
     ranked_inputs: tuple[str, ...] = ()
-    first_sizes: Range = Range()
     even_inputs: tuple[str, ...] = ()
     opsets: Range = Range()
     outcome: str = "refused"
@@ -156,11 +154,15 @@ class Target:
         accelerated_operators: operators that run on the accelerator, while all others run on the host; empty
             if unknown.
         finite_operators: operators whose results are right only for finite numbers.
+        batch_operators: operators from whose data the target removes the batch. It removes the same dimension
+            of values that are joined to such data, up to a Reshape, and computes the first element along it.
         measured_operators: operators whose results were right in every test that was run in the target.
         static_shapes: whether every dimension of the inputs must be a number.
         read_inputs: whether a node must read every input of the model.
+        computed_outputs: whether a node must compute every output of the model from inputs.
         external_data: whether weights may be in files beside the model.
         maximum_bytes: the most bytes of all weights together.
+        maximum_dimensions: the most dimensions that a result may have, without a first one of size 1.
         restrictions: the requirements for single operators.
         forms: rules for nodes that are replaced by an equivalent form.
         conventions: how graphs must be written.
@@ -184,11 +186,14 @@ class Target:
     host_operators: tuple[str, ...] = ()
     accelerated_operators: tuple[str, ...] = ()
     finite_operators: tuple[str, ...] = ()
+    batch_operators: tuple[str, ...] = ()
     measured_operators: tuple[str, ...] = ()
     static_shapes: bool = False
     read_inputs: bool = False
+    computed_outputs: bool = False
     external_data: bool = True
     maximum_bytes: int | None = None
+    maximum_dimensions: int | None = None
     restrictions: tuple[Restriction, ...] = ()
     forms: tuple[FormRule, ...] = ()
     conventions: Conventions = Conventions()

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
+from ....passes.realizers.batch_axes import find_batch_axes, sizes_along_batch
 from ....registration import MODULE, InvalidNode, TargetError, TargetProblem
 from ....registration.arguments import every_node, walk_graphs
 from ....registration.schemas import OperatorSchema, operator_schema
@@ -195,7 +196,8 @@ def find_problems(
                 of_nodes[position] += (
                     _of_operator(node, f"{prefix}{reason}", rule.outcome) for reason in reasons_of_rule
                 )
-    return [*problems, *(problem for position in sorted(of_nodes) for problem in of_nodes[position])]
+    problems += (problem for position in sorted(of_nodes) for problem in of_nodes[position])
+    return [*problems, *_of_dimensions(model.graph, target), *_of_batches(model.graph, target)]
 
 
 def _of_model(model: ir.Model, target: Target) -> Iterator[TargetProblem]:
@@ -209,6 +211,32 @@ def _of_model(model: ir.Model, target: Target) -> Iterator[TargetProblem]:
         yield TargetProblem(f"IR version {model.ir_version} is not supported, but {target.ir_versions}")
 
 
+def _of_dimensions(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:
+    """The nodes whose results have more dimensions than a target takes beside a first one of size 1."""
+    maximum = target.maximum_dimensions
+    if maximum is None:
+        return
+    for node in every_node(graph):
+        shapes = [value.shape for value in node.outputs if value.shape is not None]
+        counts = [len(shape) - (len(shape) > 0 and shape[0] == 1) for shape in shapes]
+        if max(counts, default=0) > maximum:
+            yield _of_operator(node, f"a result of {max(counts)} dimensions is not supported, but {maximum}")
+
+
+def _of_batches(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:
+    """The nodes whose batch a target removes, and computes the first of several elements of it."""
+    if not target.batch_operators:
+        return
+    axes = find_batch_axes(graph, target.batch_operators)
+    for node in graph:
+        sizes = sizes_along_batch(node, axes)
+        # Behind the node that joins several elements to one batch, all nodes have them.
+        if sizes - {1} and (1 in sizes or node.op_type in target.batch_operators):
+            size = max(sizes)
+            reason = f"its results are wrong: the first of {size} elements is computed, as of a batch"
+            yield _of_operator(node, reason, "wrong")
+
+
 def _of_interface(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:
     for role, values in (("input", graph.inputs), ("output", graph.outputs)):
         for value in values:
@@ -217,6 +245,12 @@ def _of_interface(graph: ir.Graph, target: Target) -> Iterator[TargetProblem]:
     for value in graph.inputs if target.read_inputs else ():
         if not value.uses() and not value.is_graph_output():
             yield TargetProblem(f"input '{value.name}' is read by no node")
+    for value in graph.outputs if target.computed_outputs else ():
+        source = value
+        while (node := source.producer()) is not None and node.op_type == "Identity" and node.inputs[0]:
+            source = node.inputs[0]
+        if source.const_value is not None or (node is not None and node.op_type == "Constant"):
+            yield TargetProblem(f"output '{value.name}' is a constant")
     for value in graph.inputs if target.static_shapes else ():
         if value.const_value is not None:
             continue
@@ -290,9 +324,6 @@ def _of_restriction(node: ir.Node, opset: int | None, rule: Restriction) -> Iter
     for data in _named_inputs(node, schema, ranked_names) if ranked_names else node.inputs[:1]:
         if data is not None and data.shape is not None and data.shape.rank() not in rule.ranks:
             yield f"data of rank {data.shape.rank()} are not supported, but of rank {rule.ranks}"
-    shape = node.inputs[0].shape if node.inputs and node.inputs[0] is not None else None
-    if shape and isinstance(shape[0], int) and shape[0] not in rule.first_sizes:
-        yield f"a first dimension of {shape[0]} is not supported, but of {rule.first_sizes}"
     if opset is not None and opset not in rule.opsets:
         yield f"the operator is supported at opset {rule.opsets}, not at {opset}"
     if rule.attribute is not None:

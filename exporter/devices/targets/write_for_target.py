@@ -65,10 +65,7 @@ def write_for(model: ir.Model, target: Target | None) -> None:
             f"target '{target.name}' does not compute all numbers exactly (nodes: {len(inexact_nodes)}):\n"
             f"{list_problems(inexact_nodes)}"
         )
-    shapes = [value.shape for node in model.graph for value in node.outputs]
-    if target.forms and not all(shape is not None and shape.is_static() for shape in shapes):
-        # Forms need sizes, which emission does not know after a Reshape with -1.
-        ShapeInferencePass()(model)
+    _infer_missing_shapes(model, target)
     # First, because a form may remove the properties by which a layer is chosen for unrolling.
     composed = _unroll(model, target)
     passes_of_forms = _form_passes(target)
@@ -76,6 +73,7 @@ def write_for(model: ir.Model, target: Target | None) -> None:
         if not _run(passes_of_forms, model):
             break
         composed = True
+        _infer_missing_shapes(model, target)
     if MICROSOFT in target.domains:
         _run([WriteMatMulNBits()], model)
     passes = _passes(model, target.conventions)
@@ -118,6 +116,13 @@ def _warn_of_scales(model: ir.Model, target: Target) -> None:
             )
 
 
+def _infer_missing_shapes(model: ir.Model, target: Target) -> None:
+    """Infer shapes for forms, which need sizes: emission leaves them out of recurrent layers and of a -1."""
+    shapes = [value.shape for node in model.graph for value in node.outputs]
+    if target.forms and not all(shape is not None and shape.is_static() for shape in shapes):
+        ShapeInferencePass()(model)
+
+
 def _form_passes(target: Target) -> list[ComposeOperators]:
     """Return a pass for the first rules of all operators, one for the second, and so on, and one without."""
     rules: dict[str, list[FormRule]] = defaultdict(list)
@@ -132,7 +137,13 @@ def _form_passes(target: Target) -> list[ComposeOperators]:
     # The last pass gives unsupported operators any form that no rule names.
     return [
         ComposeOperators(
-            is_taken, default_registry, rules_of_round, rules.keys(), not rules_of_round, emission
+            is_taken,
+            default_registry,
+            rules_of_round,
+            rules.keys(),
+            not rules_of_round,
+            emission,
+            target.batch_operators,
         )
         for rules_of_round in [*chosen, []]
     ]

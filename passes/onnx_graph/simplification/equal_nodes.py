@@ -103,6 +103,9 @@ def _merge(graph: ir.Graph, node: ir.Node, equal: ir.Node) -> None:
     for value, replacement in zip(node.outputs, equal.outputs, strict=True):
         if value.is_graph_output():
             _return(graph, value, replacement, node)
+        # The earlier node may be one of a form, whose shape is not inferred.
+        replacement.type = replacement.type or value.type
+        replacement.shape = value.shape if replacement.shape is None else replacement.shape
         value.replace_all_uses_with(replacement)
     graph.remove(node, safe=True)
 

@@ -341,11 +341,11 @@ def _emit_expanded(g: GraphContext, op_type: str, operands: list[Value]) -> Valu
 
 
 def _is_reshaped_matrix(g: GraphContext, operand: Value) -> bool:
-    """Whether the operand is a Reshape of a matrix, or is computed from one by operators of one operand."""
-    producer = operand.producer()
-    while producer is not None and producer.op_type != "Reshape" and len(producer.inputs) == 1:
+    """Whether the operand is a part of a matrix or a Reshape of one, or is computed from one element-wise."""
+    shaping, producer = ("Gather", "Reshape", "Squeeze"), operand.producer()
+    while producer is not None and producer.op_type not in shaping and len(producer.inputs) == 1:
         producer = producer.inputs[0].producer() if producer.inputs[0] is not None else None
-    source = producer.inputs[0] if producer is not None and producer.op_type == "Reshape" else None
+    source = producer.inputs[0] if producer is not None and producer.op_type in shaping else None
     return source is not None and g.rank(source) != 1
 
 

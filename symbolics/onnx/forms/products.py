@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -9,7 +10,7 @@ from ....registration import GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
 from ...compositions.einsum import parse_equation
 from .padding import pad_spatial
-from .reductions_and_shapes import all_static
+from .reductions_and_shapes import all_static, static_shape
 
 
 @onnx_symbolic("form::Einsum.products")
@@ -232,3 +233,55 @@ def gather_relative_positions(g: GraphContext, data: Value, indices: Value, axis
     flat = g.op("Slice", flat, starts=[start], ends=[start + length], axes=[len(leading)])
     shifted = g.op("Reshape", flat, [*leading, rows, count - 1])
     return g.op("Slice", shifted, starts=[0], ends=[columns], axes=[array.ndim - 1])
+
+
+@onnx_symbolic("form::ConvTranspose.convolution")
+def transposed_by_convolution(
+    g: GraphContext,
+    X: Value,
+    W: Value,
+    B: Value | None = None,
+    dilations: list[int] | None = None,
+    group: int = 1,
+    output_padding: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+    auto_pad: str = "NOTSET",
+    **arguments: Any,
+) -> Value:
+    """A convolution of the data with zeros between them, by the kernel in reverse."""
+    sizes, kernel = static_shape(g, X), static_shape(g, W)
+    spatial = len(sizes) - 2
+    steps, strides, ends = (
+        dilations or [1] * spatial,
+        strides or [1] * spatial,
+        output_padding or [0] * spatial,
+    )
+    pads = pads or [0] * 2 * spatial
+    reach = [step * (taps - 1) for step, taps in zip(steps, kernel[2:], strict=True)]
+    before = [reach[axis] - pads[axis] for axis in range(spatial)]
+    after = [reach[axis] - pads[axis + spatial] + ends[axis] for axis in range(spatial)]
+    if auto_pad != "NOTSET" or arguments.get("output_shape") or min(*before, *after) < 0:
+        raise g.refuse("the padding is not known, or cuts off more than the kernel reaches")
+    data = X
+    for axis, stride in enumerate(strides, 2):
+        if stride > 1:
+            lead, size, tail = math.prod(sizes[:axis]), sizes[axis], math.prod(sizes[axis + 1 :])
+            data = g.op("Reshape", data, [lead, size, 1, tail])
+            data = g.op("Pad", data, [0, 0, 0, 0, 0, 0, stride - 1, 0])
+            sizes[axis] = (size - 1) * stride + 1
+            data = g.op("Reshape", data, [lead, size * stride, tail])
+            data = g.op("Slice", data, starts=[0], ends=[sizes[axis]], axes=[1])
+            data = g.op("Reshape", data, sizes)
+    rows, columns, *taps = kernel
+    weights = g.op("Reshape", W, [group, rows // group, columns, *taps])
+    weights = g.op("Transpose", weights, perm=[0, 2, 1, *range(3, spatial + 3)])
+    weights = g.op("Reshape", weights, [group * columns, rows // group, *taps])
+    for axis, count in enumerate(taps, 2):
+        if count > 1:
+            weights = g.op("Gather", weights, np.arange(count - 1, -1, -1, dtype=np.int64), axis=axis)
+    padding = [*before, *after]
+    result: Value = g.op(
+        "Conv", data, weights, B, dilations=steps, group=group, pads=padding, kernel_shape=taps
+    )
+    return result

@@ -56,6 +56,19 @@ def squeeze_to_a_number(g: GraphContext, data: Value, axes: Value | list[int] | 
     return g.op("ReduceSum", data, axes=listed, keepdims=0)
 
 
+@onnx_symbolic("form::Gather.sum")
+def gather_a_number(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """One element of a vector as the sum of a slice, for consumers without tensors of rank 0."""
+    position = g.constant_value(indices)
+    if g.rank(data) != 1 or position is None or position.ndim or g.dtype(data) not in _MULTIPLIED:
+        raise g.refuse("the result is not a number, or is not of a type that is summed")
+    start = int(position)
+    # A Slice up to the end has no position behind the last element in counts from the end.
+    end = start + 1 if start != -1 else np.iinfo(np.int64).max
+    element = g.op("Slice", data, starts=[start], ends=[end], axes=[0])
+    return g.op("ReduceSum", element, axes=[0], keepdims=0)
+
+
 @onnx_symbolic("form::Gather.slices")
 def gather_slices(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """A Slice for each run of constant positions, and their concatenation."""
@@ -391,6 +404,14 @@ def is_stored(value: Value | None, depth: int = 8) -> bool:
     if producer is None or not depth:
         return False
     return all(is_stored(operand, depth - 1) for operand in producer.inputs)
+
+
+def static_shape(g: GraphContext, value: Value) -> list[int]:
+    """The sizes of a value; the form is refused if one is not known."""
+    shape = g.shape(value)
+    if shape is None or not all_static(shape):
+        raise g.refuse("the sizes must be known")
+    return [size for size in shape if isinstance(size, int)]
 
 
 def all_static(shape: Iterable[object]) -> bool:

@@ -9,14 +9,7 @@ import onnx_ir as ir
 from ....registration import GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
 from ..support import integers
-from .reductions_and_shapes import MAXIMUM_PARTS
-
-
-def _static_shape(g: GraphContext, value: Value) -> list[int]:
-    shape = g.shape(value)
-    if shape is None or not all(isinstance(size, int) for size in shape):
-        raise g.refuse("the sizes must be known")
-    return [size for size in shape if isinstance(size, int)]
+from .reductions_and_shapes import MAXIMUM_PARTS, static_shape
 
 
 @onnx_symbolic("form::Reshape.sizes")
@@ -37,7 +30,7 @@ def reshape_as_transpose(
     """A Reshape that moves dimensions of size 1, or also removes some, as Squeeze and Transpose."""
     if result_shape is None:
         raise g.refuse("the sizes must be known")
-    target, sizes = result_shape, _static_shape(g, data)
+    target, sizes = result_shape, static_shape(g, data)
     surplus = len(sizes) - len(target)
     units = [axis for axis, size in enumerate(sizes) if size == 1]
     if [size for size in sizes if size != 1] != [size for size in target if size != 1] or surplus < 0:
@@ -58,7 +51,7 @@ def transpose_blocks(g: GraphContext, data: Value, perm: list[int] | None = None
 
     A first dimension of size 1, a batch of one, stays first and is not counted.
     """
-    sizes = _static_shape(g, data)
+    sizes = static_shape(g, data)
     order = list(perm if perm is not None else reversed(range(len(sizes))))
     has_batch = sizes[0] == 1
     if len(sizes) - has_batch <= 4 and not (has_batch and order[0]):
@@ -87,7 +80,7 @@ def transpose_blocks(g: GraphContext, data: Value, perm: list[int] | None = None
 @onnx_symbolic("form::Transpose.first_dimension")
 def transpose_after_first_dimension(g: GraphContext, data: Value, perm: list[int] | None = None) -> Value:
     """A first dimension of size 1, a batch of one, stays first, and a Reshape moves it."""
-    sizes = _static_shape(g, data)
+    sizes = static_shape(g, data)
     order = list(perm if perm is not None else reversed(range(len(sizes))))
     if not sizes or sizes[0] != 1 or order[0] == 0:
         raise g.refuse("the first dimension is not of size 1, or stays where it is")
@@ -109,14 +102,14 @@ def split_earlier(
 
     Queries, keys and values of a linear layer are then parts of its result, not of a tensor of rank 5.
     """
-    sizes, parts = _static_shape(g, input), integers(g, split)
+    sizes, parts = static_shape(g, input), integers(g, split)
     axis = g.axis(axis, len(sizes))
     if parts is None:
         parts = [-(-sizes[axis] // outputs)] * outputs
     if sum(parts) != sizes[axis]:
         raise g.refuse("the sizes of the parts must be known")
     source, source_axis, factor, steps = _steps_before(g, input, axis)
-    base = _static_shape(g, source)
+    base = static_shape(g, source)
     results: list[Value] = g.op(
         "Split", source, [part * factor for part in parts], axis=source_axis, outputs=outputs
     )
@@ -146,9 +139,9 @@ def slice_earlier(
     source, source_axis, factor, earlier = _steps_before(g, data, axis)
     first, end = region.start * factor, region.stop * factor
     part: Value = g.op("Slice", source, starts=[first], ends=[end], axes=[source_axis])
-    base = _static_shape(g, source)
+    base = static_shape(g, source)
     part.shape = ir.Shape([*base[:source_axis], end - first, *base[source_axis + 1 :]])
-    return _repeat_steps(g, part, earlier, len(region), _static_shape(g, data)[axis])
+    return _repeat_steps(g, part, earlier, len(region), static_shape(g, data)[axis])
 
 
 @onnx_symbolic("form::Slice.merged_dimensions")
@@ -162,7 +155,7 @@ def slice_merged_dimensions(
 ) -> Value:
     """Slices along single axes, with the dimensions before and after each merged."""
     for axis, region in _regions(g, data, starts, ends, axes, steps).items():
-        sizes = _static_shape(g, data)
+        sizes = static_shape(g, data)
         if region.step != 1 or not region or len(sizes) < 5:
             raise g.refuse("it has steps or no elements, or few dimensions")
         first = 1 if sizes[0] == 1 else 0
@@ -189,7 +182,7 @@ def _steps_before(g: GraphContext, value: Value, axis: int) -> tuple[Value, int,
     total = 1
     while (step := _step_before(g, value, axis)) is not None:
         operand, perm, earlier_axis, factor = step
-        steps.append((perm, _static_shape(g, value), axis))
+        steps.append((perm, static_shape(g, value), axis))
         value, axis, total = operand, earlier_axis, total * factor
     if not steps:
         raise g.refuse("no Transpose or Reshape before it keeps the parts together")
@@ -217,7 +210,7 @@ def _step_before(g: GraphContext, value: Value, axis: int) -> tuple[Value, list[
     operand = producer.inputs[0] if producer is not None and producer.inputs else None
     if producer is None or operand is None or producer.domain:
         return None
-    before, after = _static_shape(g, operand), _static_shape(g, value)
+    before, after = static_shape(g, operand), static_shape(g, value)
     if producer.op_type == "Transpose":
         perm = list(producer.attributes.get_ints("perm") or reversed(range(len(before))))
         return operand, perm, perm[axis], 1
@@ -253,7 +246,7 @@ def concat_along_first_dimension(g: GraphContext, inputs: list[Value], axis: int
 @onnx_symbolic("form::Gather.slice")
 def gather_as_slice(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """Positions at equal distances as a Slice, and one position without a dimension also as a Squeeze."""
-    array, sizes = g.constant_value(indices), _static_shape(g, data)
+    array, sizes = g.constant_value(indices), static_shape(g, data)
     if array is None or array.ndim > 1 or not array.size:
         raise g.refuse("only constant positions in a row become a Slice")
     axis = g.axis(axis, len(sizes))
@@ -298,7 +291,7 @@ def gather_from_end(g: GraphContext, data: Value, indices: Value, axis: int = 0)
 @onnx_symbolic("form::Gather.copies")
 def gather_as_copies(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """Copies of a batch of one side by side, which become a batch by a Reshape."""
-    array, sizes = g.constant_value(indices), _static_shape(g, data)
+    array, sizes = g.constant_value(indices), static_shape(g, data)
     if array is None or array.ndim != 1 or not 1 < array.size <= MAXIMUM_PARTS or g.axis(axis, len(sizes)):
         raise g.refuse(f"only 2 to {MAXIMUM_PARTS} constant positions along the first dimension are copies")
     if sizes[0] != 1 or len(sizes) < 2:
@@ -309,23 +302,32 @@ def gather_as_copies(g: GraphContext, data: Value, indices: Value, axis: int = 0
 
 @onnx_symbolic("form::Gather.matrix_of_positions")
 def gather_by_matrix(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
-    """Positions as a matrix of one row, behind which a Reshape removes the row.
+    """A vector of positions as a matrix of one row, behind which a Reshape removes the row."""
+    if g.rank(indices) != 1:
+        raise g.refuse("the positions are no vector")
+    return _gather_one_row(g, data, indices, axis)
 
-    Positions in one column too: consumers take the rows of a matrix for images of a batch.
-    """
-    sizes, counts = _static_shape(g, data), _static_shape(g, indices)
-    is_column = len(counts) > 1 and counts[0] > 1 and counts[0] == math.prod(counts)
-    if len(counts) != 1 and not is_column:
-        raise g.refuse("the positions are no vector and no column")
+
+@onnx_symbolic("form::Gather.one_row")
+def gather_by_one_row(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
+    """Positions of several rows as a matrix of one row: consumers take rows for images of a batch."""
+    counts = static_shape(g, indices)
+    if len(counts) < 2 or (len(counts) == 2 and counts[0] == 1):
+        raise g.refuse("the positions are a vector, or a matrix of one row")
+    return _gather_one_row(g, data, indices, axis)
+
+
+def _gather_one_row(g: GraphContext, data: Value, indices: Value, axis: int) -> Value:
+    sizes, counts = static_shape(g, data), static_shape(g, indices)
     axis = g.axis(axis, len(sizes))
-    rows = g.op("Gather", data, g.op("Reshape", indices, [1, counts[0]]), axis=axis)
+    rows = g.op("Gather", data, g.op("Reshape", indices, [1, math.prod(counts)]), axis=axis)
     return g.op("Reshape", rows, [*sizes[:axis], *counts, *sizes[axis + 1 :]])
 
 
 @onnx_symbolic("form::SpaceToDepth.convolution")
 def space_to_depth(g: GraphContext, input: Value, blocksize: int) -> Value:
     """A convolution that copies each element of a block into a channel of its own."""
-    channels, area = _static_shape(g, input)[1], blocksize * blocksize
+    channels, area = static_shape(g, input)[1], blocksize * blocksize
     kernel = np.zeros((area * channels, channels, blocksize, blocksize), np.float32)
     for row, column, channel in itertools.product(range(blocksize), range(blocksize), range(channels)):
         kernel[(row * blocksize + column) * channels + channel, channel, row, column] = 1
@@ -336,7 +338,7 @@ def _regions(
     g: GraphContext, data: Value, starts: Value, ends: Value, axes: Value | None, steps: Value | None
 ) -> dict[int, range]:
     """The positions that a Slice of constants takes along each axis."""
-    sizes, numbers = _static_shape(g, data), []
+    sizes, numbers = static_shape(g, data), []
     for value in (starts, ends, axes, steps):
         array = None if value is None else g.constant_value(value)
         if value is not None and array is None:
@@ -407,7 +409,7 @@ def slice_as_runs(
     """Forward steps that divide a dimension: the first elements of runs, which join the next dimension."""
     regions = _regions(g, data, starts, ends, axes, steps)
     for axis, region in regions.items():
-        sizes, step = _static_shape(g, data), region.step
+        sizes, step = static_shape(g, data), region.step
         first, count = region.start, len(region)
         if step == 1 and count == sizes[axis]:
             continue
@@ -453,7 +455,7 @@ def _merged_shapes(g: GraphContext, *shapes: list[int]) -> list[list[int]]:
 
 
 def _align_shape(g: GraphContext, value: Value, rank: int) -> list[int]:
-    sizes = _static_shape(g, value)
+    sizes = static_shape(g, value)
     return [1] * (rank - len(sizes)) + sizes
 
 

@@ -3,6 +3,8 @@
 The command mnnconvert is not used: to report its usage it installs a package by the first pip on the path.
 """
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys

@@ -1,5 +1,7 @@
 """ncnn: the file is converted by pnnx with the inputs' shapes, and run in float32."""
 
+from __future__ import annotations
+
 import importlib.util
 import os
 import re

@@ -4,6 +4,8 @@ onnx2torch imports torchvision for NonMaxSuppression and RoiAlign. PyPI's build 
 a CPU build of torch, so an empty module takes its place.
 """
 
+from __future__ import annotations
+
 import sys
 import types
 

@@ -1,5 +1,7 @@
 """onnxruntime: a session on the CPU, with all optimizations."""
 
+from __future__ import annotations
+
 import numpy as np
 import onnxruntime
 

@@ -1,5 +1,7 @@
 """onnxslim: the file is slimmed, and the result run by onnxruntime."""
 
+from __future__ import annotations
+
 import os
 
 import numpy as np

@@ -1,5 +1,7 @@
 """OpenCV's module dnn, 4 and 5, on the CPU."""
 
+from __future__ import annotations
+
 import cv2
 import numpy as np
 

@@ -1,5 +1,7 @@
 """OpenVINO: the file is read and compiled for the CPU, in float32."""
 
+from __future__ import annotations
+
 import numpy as np
 
 

@@ -1,5 +1,7 @@
 """RKNN toolkit 2: the file is built for the RK3588 without quantization and run by the simulator."""
 
+from __future__ import annotations
+
 import numpy as np
 from rknn.api import RKNN
 

@@ -1,5 +1,7 @@
 """tract: inputs fixed to the example's, declutter and optimize."""
 
+from __future__ import annotations
+
 import numpy as np
 import tract
 

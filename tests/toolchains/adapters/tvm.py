@@ -1,5 +1,7 @@
 """TVM: Relax's ONNX frontend, legalized and compiled for LLVM, run by the virtual machine."""
 
+from __future__ import annotations
+
 import numpy as np
 import onnx
 import tvm

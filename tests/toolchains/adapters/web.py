@@ -1,5 +1,7 @@
 """onnxruntime-web: the WebAssembly build, in Node."""
 
+from __future__ import annotations
+
 import json
 import os
 import subprocess

@@ -92,6 +92,19 @@ RECORDS = {
         "Conv", (VOLUME[:, :, 0], VOLUME[0, :, :3, :2, :2]), (),
         {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2]},
     ),
+    "ConvTranspose.convolution": (
+        "ConvTranspose", (VOLUME[:, :2, 0], VOLUME[0, :2, :2, :2, :3]), (np.float32([1, 2, 3, 4]),),
+        {"group": 2, "dilations": [1, 2], "strides": [3, 1], "pads": [1, 0, 0, 2], "output_padding": [2, 0]},
+    ),
+    "GatherElements.equal_sizes": (
+        "GatherElements", (VOLUME[0, 0], integers(4, 2, 0, 1, 3, 2).reshape(2, 3, 1)), (), {"axis": 1},
+    ),
+    "ScatterElements.equal_sizes": (
+        "ScatterElements",
+        (VOLUME[0, 0], integers(4, 2, 0, 1, 3, 2).reshape(2, 3, 1), VOLUME[1, 0, :2, :3, :1]),
+        (), {"axis": 1},
+    ),
+    "Gather.sum": ("Gather", (FLOATS[0, 0],), (np.array(-1),)),
     "Gather.axis_from_end": ("Gather", (VOLUME,), (integers(2, 0, 1),), {"axis": 1}),
     "Celu.elu": ("Celu", (FLOATS,), (), {"alpha": 2.0}),
     "Mod.one_row": ("Mod", (FLOATS[0, 0],), (np.float32(1.5),), {"fmod": 1}),
@@ -156,7 +169,8 @@ COUNTS = {
     "LessOrEqual.expanded": 1, "MaxPool.separate_pad": 1, "AveragePool.uneven_pad": 1, "Conv.dense_kernel": 1,
     "ConvTranspose.dense_kernel": 1, "Gather.axis_from_end": 1, "Mod.one_row": 1, "Equal.one_row": 1,
     "Where.one_row": 1, "LayerNormalization.grouped_batches": 1, "ReduceMax.merged_axes": 1,
-    "ReduceSum.merged_axes": 1, "ReduceMean.merged_axes": 1,
+    "ReduceSum.merged_axes": 1, "ReduceMean.merged_axes": 1, "GatherElements.equal_sizes": 1,
+    "ScatterElements.equal_sizes": 1,
 }  # fmt: skip
 """How many nodes of the operator forms have that consist of it too."""
 

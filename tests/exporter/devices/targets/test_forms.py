@@ -94,8 +94,14 @@ CASES = [
     ("Add.unsqueezed", _of(lambda x: x.exp() + x.mean((0, 1)).tanh()), IMAGE, {"Unsqueeze"}),
     ("Pow.unsqueezed", _of(lambda x: x.exp() ** x.mean(0).tanh()), IMAGE, {"Unsqueeze"}),
     ("Max.unsqueezed", _of(lambda x: torch.maximum(x.mean((0, 1)).tanh(), x.exp())), IMAGE, {"Unsqueeze"}),
+    ("Add.lifted", _of(lambda x: x.exp() + x[:1].tanh()), IMAGE, {"Reshape"}),
+    ("MatMul.lifted", _of(lambda x: x @ x[0].exp().mT), ROWS, {"Reshape"}),
+    ("Concat.lifted", _of(lambda x: torch.cat([x.exp(), x[:1]])), ROWS, {"Reshape"}),
+    ("Expand.lifted", _of(lambda x: x[:1].exp().expand(3, 3, 9)), ROWS, {"Reshape"}),
     ("Mul.one_row", _of(lambda x: x.mean((0, 1)) * 2), ROWS, {"Reshape", "Mul"}),
     ("Min.one_row", _of(lambda x: torch.minimum(torch.arange(9), x.mean((0, 1)))), ROWS, {"Reshape", "Min"}),
+    ("Mul.one_row", _of(lambda x: x.exp()[0, 1] * x.exp()[1, 2]), ROWS, {"Reshape"}),
+    ("ReduceSum.merged_axes", _of(lambda x: x.exp().sum()), IMAGE, {"Reshape", "ReduceSum"}),
     ("Add.one_row", _of(lambda x: x.mean((0, 2)) + (x[0] @ torch.ones(9, 1)).reshape(-1)), ROWS, {"Reshape"}),
     ("Add.batch_first", _of(lambda x: x.exp() + x * 2 + torch.arange(3)), (5, 1, 3), {"Transpose"}),
     ("Tanh.batch_first", _of(torch.tanh), (5, 1, 3), {"Transpose"}),
@@ -200,6 +206,7 @@ _REPEATED = (
     "reshaped",
     "unsqueezed",
     "one_row",
+    "lifted",
 )
 """Forms that consist of the operator itself."""
 
@@ -236,10 +243,11 @@ def test_a_trimmed_kernel_meets_the_image(size, stride, dilation, kernel):
     assert list(convolution.inputs[1].shape)[2:] == kernel
 
 
-def test_rows_of_a_table_at_computed_positions_get_a_matrix_of_positions():
-    rule = '[[forms]]\noperator = "Gather"\ncomputed_inputs = ["indices"]\nform = "matrix_of_positions"'
+@pytest.mark.parametrize(("form", "positions"), [("matrix_of_positions", [3, 8]), ("one_row", [[3], [8]])])
+def test_rows_of_a_table_at_computed_positions_get_a_matrix_of_positions(form, positions):
+    rule = f'[[forms]]\noperator = "Gather"\ncomputed_inputs = ["indices"]\nform = "{form}"'
     program = opsetta.export(
-        nn.Embedding(9, 4).eval(), (torch.tensor([3, 8]),), opset=17, target=_target(rule)
+        nn.Embedding(9, 4).eval(), (torch.tensor(positions),), opset=17, target=_target(rule)
     )
     program.verify()
     assert [node.op_type for node in program.model.graph] == ["Reshape", "Gather", "Reshape"]
@@ -344,10 +352,11 @@ def test_opencv_adds_a_computed_vector_behind_a_gemm(rows, operators):
             "ncnn",
             lambda x: F.grid_sample(x, x[:, 0, :, :2, None].mT, align_corners=False),
             (2, 1, 4, 4),
-            "GridSample.*wrong: a first dimension of 2 is not supported, but of up to 1",
+            "GridSample.*wrong: the first of 2 elements is computed, as of a batch",
         ),
         ("openvino", lambda x: x.bfloat16().float(), ROWS, "Cast.*wrong: to=16"),
         ("opencv5", lambda x: torch.linalg.cholesky(x @ x.mT), (2, 3, 3), "Loop.*not supported"),
+        ("ncnn", lambda x: (x.exp(), torch.arange(3.0)), ROWS, "output 'output_1' is a constant"),
         ("opencv", lambda x: x.new_zeros(2), ROWS, "input 'inputs_0' is read by no node"),
         ("tract", lambda x: torch.linalg.cholesky(x @ x.mT), (2, 3, 3), "Loop.*not supported"),
         ("mnn", lambda x: F.max_pool3d(x, 2, return_indices=True)[1], (1, *IMAGE), "MaxPool.*wrong: data of"),
@@ -357,6 +366,36 @@ def test_what_a_program_computes_wrongly_is_an_error(name, function, shape, mess
     program = opsetta.export(_of(function), (torch.randn(shape),), opset=17)
     with pytest.raises(TargetError, match=message):
         program.lower(target=name)
+
+
+CONVOLUTION, TOKENS = nn.Conv2d(3, 4, 3), nn.Embedding(9, 4)
+IMAGES, POSITIONS = torch.randn(2, 3, 5, 5), torch.tensor([[[1, 8], [0, 3]]])
+
+
+@pytest.mark.parametrize(
+    ("function", "inputs", "wrong_nodes"),
+    [
+        (lambda m, x, y: m.layer(x) + m.layer(y), (IMAGES, IMAGES[:1]), {"Conv", "Add"}),
+        (lambda m, x, rows: m.layer(x).mean((2, 3)) @ rows, (IMAGES[:1], IMAGES[0, 0, :4]), {"MatMul"}),
+        (lambda m, x: m.layer(x).expand(3, -1, -1, -1).exp(), (IMAGES[:1],), {"Expand"}),
+        (lambda m, x: m.tokens(x), (POSITIONS,), {"Gather"}),
+        (lambda m, x: m.tokens(x), (POSITIONS[0, 0],), set()),
+    ],
+)
+def test_values_beside_a_batch_keep_their_first_dimension(function, inputs, wrong_nodes):
+    model = _Call(function, layer=CONVOLUTION, tokens=TOKENS).eval()
+    target = load_target("ncnn")
+    plain = opsetta.export(model, inputs, opset=17)
+    problems = report_on_target(plain.model, target).problems
+    assert {problem.operator for problem in problems if problem.outcome == "wrong"} == wrong_nodes
+    program = plain.lower(target=target)
+    program.verify()
+    assert not report_on_target(program.model, target).problems
+
+
+def test_outputs_of_merged_nodes_keep_their_shapes():
+    program = opsetta.export(nn.GRU(3, 4).eval(), (torch.randn(5, 1, 3),), target="opencv5")
+    assert [list(value.shape) for value in program.model.graph.outputs] == [[5, 1, 4], [1, 1, 4]]
 
 
 def test_an_input_keeps_its_shape_behind_a_form_that_leaves_a_node_out():
