@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .exporter.realizing import realize
     from .exporter.report.records import Report
     from .exporter.reporting import export_report
-    from .exporter.running.inplace_check import check_inplace
+    from .exporter.running.comparisons.inplace_check import check_inplace
     from .exporter.sweeps.run_sweep import SweepResults, sweep
     from .exporter.training import TrainingProgram, TrainingSession, export_training
     from .registration import (
@@ -158,7 +158,7 @@ _modules: dict[str, Collection[str]] = {
     ".exporter.realizing": ("realize",),
     ".exporter.report.records": ("Report",),
     ".exporter.reporting": ("export_report",),
-    ".exporter.running.inplace_check": ("check_inplace",),
+    ".exporter.running.comparisons.inplace_check": ("check_inplace",),
     ".exporter.sweeps.run_sweep": ("SweepResults", "sweep"),
     ".exporter.training": ("TrainingProgram", "TrainingSession", "export_training"),
 }

@@ -16,8 +16,8 @@ from .devices.targets.load_target import resolve_target
 from .devices.targets.target import Conventions, Target
 from .files.reading import Bounds
 from .lowering.conversion.conversion import convert
-from .lowering.conversion.foreign_operators import close_domain, with_standard_operators
-from .lowering.conversion.preparation import infer_missing_types
+from .lowering.conversion.file_nodes.foreign_operators import close_domain, with_standard_operators
+from .lowering.conversion.prepared_models.preparation import infer_missing_types
 from .lowering.conversion.size import check_node_count
 from .lowering.driver import Observation
 

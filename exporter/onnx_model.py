@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from .inspection.node_costs import ModelCosts
     from .lowering.driver import Observation
     from .report.records import Report
+    from .running.comparisons.verification import OutputReport, VerificationReport
     from .running.runner import Runner
-    from .running.verification import OutputReport, VerificationReport
 
 
 class OnnxModel(PlannableModel):
@@ -69,7 +69,7 @@ class OnnxModel(PlannableModel):
     @property
     def opset(self) -> int | None:
         """The opset of its ONNX operators; None if it has none."""
-        from .lowering.conversion.preparation import opset_of
+        from .lowering.conversion.prepared_models.preparation import opset_of
 
         return opset_of(self.model)
 
@@ -210,7 +210,7 @@ class OnnxModel(PlannableModel):
             UsageError: a field has an unknown value.
             GraphError: the model has no single image input, or no sizes to resize to.
         """
-        from ..passes.realizers.image_interface import AddPixelInput, PixelInput
+        from ..passes.realizers.model_interface.image_interface import AddPixelInput, PixelInput
         from .editing.rewrite import rewrite
 
         step = AddPixelInput(PixelInput(**pixels), registry_or_default(self.registry))
@@ -227,7 +227,7 @@ class OnnxModel(PlannableModel):
         Raises:
             UsageError, GraphError: the step is unknown, or does not fit the outputs or their names.
         """
-        from ..passes.realizers.image_interface import output_pass
+        from ..passes.realizers.model_interface.image_interface import output_pass
         from .editing.rewrite import rewrite
 
         steps = [output_pass(step, registry_or_default(self.registry), count, boxes)]
@@ -351,7 +351,7 @@ class OnnxModel(PlannableModel):
     def costs(self) -> ModelCosts:
         """Shapes, multiplications and weights of all nodes, and their sums."""
         from .inspection.node_costs import model_costs
-        from .lowering.conversion.preparation import source_of
+        from .lowering.conversion.prepared_models.preparation import source_of
 
         return model_costs(source_of(self.model, bounds_of(self.trusted)))
 
@@ -475,14 +475,14 @@ class OnnxModel(PlannableModel):
         inputs = self._runner.inputs
         values = inputs.bind(positional, kwargs or {})
         if model is not None:
-            from .running.file_verification import eager_results
+            from .running.comparisons.file_verification import eager_results
 
             expected = eager_results(model, positional, kwargs or {})
             return self._runner.verify(inputs.feed(values), expected, rtol, atol)
         if self.source is self.model:
             advice = "convert it with lower(opset), or pass a PyTorch model as model="
             raise OpsettaError(f"there is nothing to compare it with, the model was not converted: {advice}")
-        from .running.original_comparison import compare_with_original
+        from .running.comparisons.original_comparison import compare_with_original
 
         return compare_with_original(self._runner, self.source, values, rtol, atol)
 

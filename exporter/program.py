@@ -29,7 +29,7 @@ from .files.graph_file.graph_reader import SourceFile
 from .files.graph_file.writing import write_source
 from .files.reading import bounds_of
 from .files.reading.carried import serialize
-from .files.stored_types import cast_stored_weights
+from .files.weights.stored_types import cast_stored_weights
 from .lowering import source_dialect as lowering
 from .lowering.driver import Observation
 from .running.captured_calls import CapturedCalls
@@ -39,8 +39,8 @@ from .torch_boundary.requirements import need_torch
 
 if TYPE_CHECKING:
     from .report.records import Report
-    from .running.mismatch import Mismatch
-    from .running.verification import VerificationReport
+    from .running.comparisons.mismatch import Mismatch
+    from .running.comparisons.verification import VerificationReport
 
 
 class SourceModel:
@@ -468,7 +468,7 @@ class Program(PlannableModel):
         """
         self._calls.check_comparable()
         need_torch("comparing with eager PyTorch")
-        from .running import mismatch
+        from .running.comparisons import mismatch
         from .torch_boundary.boundary import boundary
 
         args, kwargs = self._calls.arguments(args, kwargs)

@@ -24,7 +24,7 @@ _FORKS.set_forkserver_preload(
         "opsetta.symbolics",
         "opsetta.exporter.export_model",
         "opsetta.exporter.capture.direct.recording",
-        "opsetta.exporter.running.verification",
+        "opsetta.exporter.running.comparisons.verification",
         "opsetta.exporter.torch_boundary.recording.recorder",
     ]
 )

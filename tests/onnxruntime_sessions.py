@@ -9,7 +9,7 @@ import onnx
 import onnx_ir as ir
 import onnxruntime
 
-from opsetta.exporter.running.session import session_options
+from opsetta.exporter.running.sessions.session import session_options
 
 
 def open_session(

@@ -12,7 +12,7 @@ from opsetta.exporter.capture.tensorflow.checkpoints.checksums import crc32c
 from opsetta.exporter.capture.tensorflow.checkpoints.slice_keys import slice_key
 from opsetta.exporter.capture.tensorflow.element_types import type_number
 from opsetta.exporter.capture.tensorflow.messages import message_type
-from opsetta.exporter.files.message import varint
+from opsetta.exporter.files.weights.message import varint
 
 MAGIC = bytes.fromhex("57fb808b247547db")
 NAMES = {

@@ -8,7 +8,7 @@ import onnx_ir as ir
 from ...passes.realizers.rewriting import constant_of
 from ...registration import GraphError, UsageError
 from ...registration.arguments import every_node
-from ..lowering.conversion.preparation import copy_of
+from ..lowering.conversion.prepared_models.preparation import copy_of
 from ..running.random_inputs import random_inputs
 from ..running.runner import Runner
 

@@ -15,7 +15,7 @@ from ..captured_graph.dimensions import read_restrictions, write_restrictions
 from ..captured_graph.size_expressions import evaluate
 from ..files.reading import Bounds
 from ..files.reading.carried import attach, carried_by
-from ..lowering.conversion.preparation import copy_of, message_without_weights, source_of
+from ..lowering.conversion.prepared_models.preparation import copy_of, message_without_weights, source_of
 from ..lowering.inference import InferenceError, infer_shapes
 from .batch import forget_shapes, make_batch_dynamic
 

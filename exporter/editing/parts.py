@@ -12,7 +12,7 @@ from ...registration import GraphError, Names, Registry, UsageError
 from ...registration.arguments import every_node, graphs_of
 from ..files.reading import BOUNDS, Bounds
 from ..lowering.conversion.conversion import convert
-from ..lowering.conversion.preparation import copy_of, opset_of, source_of
+from ..lowering.conversion.prepared_models.preparation import copy_of, opset_of, source_of
 from .interface import substitute_sizes
 
 

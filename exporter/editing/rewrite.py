@@ -8,15 +8,15 @@ import onnx_ir as ir
 
 from ...passes.faults import run_pass
 from ...passes.onnx_graph.inplace.annotations import annotate_inplace
-from ...passes.realizers.element_types import ConvertElementTypes
 from ...passes.realizers.rewriting import is_of_plan
+from ...passes.realizers.stored_values.element_types import ConvertElementTypes
 from ...registration import MAY_OVERWRITE, GraphError, UsageError
 from ...registration.arguments import every_node
 from ...registration.validity.node_check import check_nodes, invalid_nodes
 from ...registration.warning import warn
 from ..files.reading import bounds_of
 from ..files.reading.carried import carried_by
-from ..lowering.conversion.preparation import prepare_source, source_of
+from ..lowering.conversion.prepared_models.preparation import prepare_source, source_of
 from ..lowering.conversion.size import check_node_count
 from ..lowering.driver import FREE_INITIALIZERS, initializers_as_inputs
 

@@ -10,9 +10,9 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from ...registration import ModelFileError, UsageError
+from .output.output_paths import Target
 from .reading.names import listed, quoted
-from .stored_tensors import FileTensor, StoredFile
-from .targets import Target
+from .weights.stored_tensors import FileTensor, StoredFile
 
 MODES = ("copy", "reference")
 _REMEDY = "or save with weights='copy'"

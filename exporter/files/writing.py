@@ -11,12 +11,12 @@ from typing import IO, Any
 import onnx_ir as ir
 
 from ...registration import ModelFileError
-from .message import EXCLUSIVE, Message
-from .publishing import ALIGNMENT, DataFile, publish
+from .output.output_paths import Stream, reason, resolve
+from .output.publishing import ALIGNMENT, DataFile, publish
 from .reading.carried import carried_by, to_proto
 from .reading.external_data.prepacked import NATIVE_DOMAIN, format_entry
 from .referencing import Reference, check_mode, references
-from .targets import Stream, reason, resolve
+from .weights.message import EXCLUSIVE, Message
 
 INLINE_LIMIT = 2_000_000_000
 """Messages of at least this many bytes use external data; protobuf's own limit is 2 GiB."""

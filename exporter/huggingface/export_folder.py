@@ -13,8 +13,8 @@ from ...passes.quantization import scheme_of
 from ...registration import UsageError
 from ..devices.targets.load_target import resolve_target
 from ..devices.targets.target import Target
-from ..files.stored_types import BFLOAT16_CAST
-from ..files.targets import check_folder, folder_of
+from ..files.output.output_paths import check_folder, folder_of
+from ..files.weights.stored_types import BFLOAT16_CAST
 from ..torch_boundary.requirements import need_torch
 from .caches.cache_settings import DYNAMIC_FULL, CacheSettings
 from .exported_files import ExportedGraph, HuggingFaceExport

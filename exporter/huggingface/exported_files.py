@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ...passes.quantization import Error, Quantization
 
 if TYPE_CHECKING:
-    from ..running.verification import VerificationReport
+    from ..running.comparisons.verification import VerificationReport
 
 
 @dataclasses.dataclass(frozen=True)

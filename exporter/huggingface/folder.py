@@ -11,7 +11,7 @@ from typing import IO, Any
 
 from ...registration import ModelFileError
 from ...registration.json_text import parse_json
-from ..files.publishing import publish
+from ..files.output.publishing import publish
 from ..files.small_files import read_small, reason_of
 
 CONFIG = "config.json"

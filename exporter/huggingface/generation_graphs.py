@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from ...registration import ModelFileError, UsageError
 from ..running.runner import Runner
-from ..running.session import Providers
+from ..running.sessions.session import Providers
 from .audio_text import AUDIO_FILE, AUDIO_INPUTS
 from .caches.static_calls import StaticCalls, as_array
 from .folder import CONFIG, read_json

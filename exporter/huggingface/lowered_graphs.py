@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import torch
     from transformers import PretrainedConfig, PreTrainedModel
 
-    from ..running.verification import VerificationReport
+    from ..running.comparisons.verification import VerificationReport
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ..files.reading import Bounds
-from ..lowering.conversion.preparation import source_of
+from ..lowering.conversion.prepared_models.preparation import source_of
 
 _GRAPHS = (ir.AttributeType.GRAPH, ir.AttributeType.GRAPHS)
 _CONTEXT = 2

@@ -9,9 +9,9 @@ import onnx_ir as ir
 
 from ...registration import UsageError
 from ..files.reading import Bounds
-from ..lowering.conversion.preparation import source_of
+from ..lowering.conversion.prepared_models.preparation import source_of
+from ..running.comparisons.verification import TOLERANCES, OutputReport, compare
 from ..running.runner import Runner
-from ..running.verification import TOLERANCES, OutputReport, compare
 
 _FLOATS = {ir.DataType.FLOAT, ir.DataType.FLOAT16, ir.DataType.BFLOAT16, ir.DataType.DOUBLE}
 

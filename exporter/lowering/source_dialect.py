@@ -41,7 +41,7 @@ from ...registration.schemas import operator_schema
 from ..files.garbage_collection import rare_for
 from ..files.reading import TRUSTED, Bounds
 from ..torch_boundary.process.process_lock import random_state_preserved
-from .conversion import operator_calls
+from .conversion.file_nodes import operator_calls
 from .conversion.size import limits_of_source
 from .driver import Driver, LoweringScope, Observation, complete_names, map_values
 

@@ -8,7 +8,7 @@ import onnx_ir as ir
 
 from ...registration import OpsettaError, UnsupportedOperatorsError
 from ..lowering.driver import Observation
-from ..running.latency import median_seconds
+from ..running.sessions.latency import median_seconds
 from .pictures import origin_counts
 from .records import AtOpset
 

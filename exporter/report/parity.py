@@ -11,8 +11,8 @@ from ...registration import MODULE, OpsettaError
 from ...registration.arguments import overloaded_name
 from ...registration.inference.tensor_sizes import packed_bytes
 from ..running.captured_calls import CapturedCalls
+from ..running.comparisons.verification import TOLERANCES, OutputReport, compare_outputs
 from ..running.runner import Runner
-from ..running.verification import TOLERANCES, OutputReport, compare_outputs
 from .pictures import short, type_text
 from .records import Compared, Parity
 
@@ -38,7 +38,8 @@ def with_eager(
     """
     if calls.obstacle or calls.capture.example is None:
         return Parity("", note=calls.obstacle or "there are no example arguments to compare with")
-    from ..running import mismatch, torch_values
+    from ..running.comparisons import mismatch
+    from ..running.sessions import torch_values
     from ..torch_boundary.boundary import boundary
 
     args, kwargs = calls.capture.example

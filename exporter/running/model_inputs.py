@@ -17,7 +17,7 @@ from ...registration import UsageError
 from ..captured_graph.dimensions import evaluate
 from ..files.reading.carried import carried_by
 from .input_sizes import TENSOR, DeclaredInput, InputSizes, shape_of
-from .session import RuntimeValue, need_onnxruntime
+from .sessions.session import RuntimeValue, need_onnxruntime
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -197,7 +197,7 @@ def _convert_value(declared: DeclaredInput, value: object) -> RuntimeValue:
     if not declared.is_tensor:
         return _convert_members(value)
     if is_torch_tensor(value):
-        from . import torch_values
+        from .sessions import torch_values
 
         torch_values.check_data(declared.name, value)
         value = torch_values.to_ortvalue(value)
@@ -297,7 +297,7 @@ def _strings(declared: DeclaredInput, value: object) -> np.ndarray:
 def _convert_members(value: object) -> RuntimeValue:
     """Convert the torch tensors in a sequence, map or optional to arrays."""
     if is_torch_tensor(value):
-        from .torch_values import to_numpy
+        from .sessions.torch_values import to_numpy
 
         return to_numpy(value)
     if isinstance(value, (list, tuple)):

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 import onnx_ir as ir
 
 from ...registration import OpsettaError
-from . import verification
+from .comparisons import verification
 from .model_inputs import Feed, ModelInputs, inputs_of_model, inputs_of_session, is_torch_tensor
-from .runtimes import runner_in
-from .session import CPU, OpenSession, Providers, RuntimeValue, as_python, open_session
+from .sessions.runtimes import runner_in
+from .sessions.session import CPU, OpenSession, Providers, RuntimeValue, as_python, open_session
 
 if TYPE_CHECKING:
     import torch
@@ -114,7 +114,7 @@ class Runner:
 
     def tensors(self, feed: Feed) -> list[torch.Tensor]:
         """Run the model as `run_unchecked` does; return torch tensors, complex for complex outputs."""
-        from . import torch_values
+        from .sessions import torch_values
 
         results = [torch_values.to_torch(value) for value in self._execute(feed)]
         for position in self._complex_outputs:
@@ -130,7 +130,7 @@ class Runner:
         results = self.run(self.inputs.bind(args, kwargs))
         # Torch tensors in, torch tensors out.
         if any(map(is_torch_tensor, (*args, *kwargs.values()))):
-            from .torch_values import to_torch
+            from .sessions.torch_values import to_torch
 
             converted = [to_torch(value) if hasattr(value, "numpy") else value for value in results]
         else:

@@ -16,8 +16,8 @@ from ...registration import Registry, UsageError
 from ..captured_graph import dimensions as sizes
 from ..devices.targets.target import Target, opset_for
 from ..program import Program, SourceModel
+from ..running.comparisons.verification import VerificationReport
 from ..running.model_inputs import Feed
-from ..running.verification import VerificationReport
 from ..torch_boundary.requirements import need_torch
 from .gradient_changes import GradientOptions
 from .optimizers import Optimizer

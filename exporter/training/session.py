@@ -11,7 +11,7 @@ import numpy as np
 from ...registration import ModelFileError, UsageError
 from ..load_model import load
 from ..onnx_model import OnnxModel
-from ..running.verification import as_array
+from ..running.comparisons.verification import as_array
 from .program import TrainingProgram
 from .signature import Signature
 from .step_runner import LearningRates, StepRunner

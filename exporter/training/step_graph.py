@@ -9,7 +9,7 @@ import onnx_ir as ir
 from onnx_ir import DataType, Value
 
 from ...registration import KIND, MUTATES, CaptureError, Names
-from ..running.verification import as_array
+from ..running.comparisons.verification import as_array
 from .gradient_changes import GradientOptions, clip_gradients
 from .optimizers import Group, Optimizer
 from .signature import Signature

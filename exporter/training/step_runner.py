@@ -11,7 +11,7 @@ import onnx_ir as ir
 from ...registration import UsageError
 from ..running.model_inputs import Feed, inputs_of_model
 from ..running.runner import Runner
-from ..running.session import CPU, Providers, as_python
+from ..running.sessions.session import CPU, Providers, as_python
 from .signature import Signature
 
 LearningRates: TypeAlias = "float | Mapping[str, float] | None"

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 from ..capture.training_graph.loss_module import LossModule
+from ..running.comparisons.verification import VerificationReport, as_array, check
 from ..running.model_inputs import Feed
-from ..running.verification import VerificationReport, as_array, check
 from ..torch_boundary.boundary import boundary
 from ..torch_boundary.containers import pytree
 from .gradient_changes import GradientOptions

@@ -25,47 +25,47 @@ __all__ = [
 ]
 
 if TYPE_CHECKING:
-    from .activations import FuseActivations, SplitActivations
-    from .causal_convolutions import FuseCausalConvolutions
-    from .element_types import ConvertElementTypes
-    from .equalize_channels import EqualizeChannels
     from .fan_out import ExplicitFanOut
-    from .flatten import FlattenToReshape, ReshapeToFlatten
-    from .fold_batch_norm import FoldBatchNorm
-    from .layouts import ChannelsFirst, ChannelsLast
-    from .prefix_names import PrefixNames
-    from .slicing import SliceGraph, slice_graph
+    from .model_interface.layouts import ChannelsFirst, ChannelsLast
+    from .model_interface.prefix_names import PrefixNames
+    from .model_interface.slicing import SliceGraph, slice_graph
+    from .operators.activations import FuseActivations, SplitActivations
+    from .operators.causal_convolutions import FuseCausalConvolutions
+    from .operators.flatten import FlattenToReshape, ReshapeToFlatten
+    from .operators.unroll_loops import UnrollLoops
+    from .operators.unroll_recurrent import UnrollRecurrent
+    from .stored_values.element_types import ConvertElementTypes
+    from .stored_values.equalize_channels import EqualizeChannels
+    from .stored_values.fold_batch_norm import FoldBatchNorm
     from .strip_training import StripTraining
-    from .unroll_loops import UnrollLoops
-    from .unroll_recurrent import UnrollRecurrent
 else:
     __getattr__, __dir__ = lazy_imports(
         __name__,
         {
-            ".activations": (
+            ".operators.activations": (
                 "FuseActivations",
                 "SplitActivations",
             ),
-            ".causal_convolutions": ("FuseCausalConvolutions",),
-            ".element_types": ("ConvertElementTypes",),
-            ".equalize_channels": ("EqualizeChannels",),
+            ".operators.causal_convolutions": ("FuseCausalConvolutions",),
+            ".stored_values.element_types": ("ConvertElementTypes",),
+            ".stored_values.equalize_channels": ("EqualizeChannels",),
             ".fan_out": ("ExplicitFanOut",),
-            ".flatten": (
+            ".operators.flatten": (
                 "FlattenToReshape",
                 "ReshapeToFlatten",
             ),
-            ".fold_batch_norm": ("FoldBatchNorm",),
-            ".layouts": (
+            ".stored_values.fold_batch_norm": ("FoldBatchNorm",),
+            ".model_interface.layouts": (
                 "ChannelsFirst",
                 "ChannelsLast",
             ),
-            ".prefix_names": ("PrefixNames",),
-            ".slicing": (
+            ".model_interface.prefix_names": ("PrefixNames",),
+            ".model_interface.slicing": (
                 "SliceGraph",
                 "slice_graph",
             ),
             ".strip_training": ("StripTraining",),
-            ".unroll_loops": ("UnrollLoops",),
-            ".unroll_recurrent": ("UnrollRecurrent",),
+            ".operators.unroll_loops": ("UnrollLoops",),
+            ".operators.unroll_recurrent": ("UnrollRecurrent",),
         },
     )

@@ -6,7 +6,7 @@ import onnx_ir as ir
 import pytest
 
 import opsetta
-from opsetta.exporter.running.session import session_options
+from opsetta.exporter.running.sessions.session import session_options
 
 FILES = {
     "two inputs of one name": """(float[N] x, float[N] y) => (int64[1] a, int64[1] b) <int64[1] first = {0}> {

@@ -6,7 +6,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from opsetta.exporter.files.reading import BOUNDS
-from opsetta.exporter.lowering.conversion.preparation import source_of
+from opsetta.exporter.lowering.conversion.prepared_models.preparation import source_of
 
 from .test_conversion import converted, model, operators, run, value
 

@@ -457,7 +457,9 @@ def inferences(monkeypatch):
         models.append(model)
         return infer_shapes(model, **options)
 
-    monkeypatch.setattr("opsetta.exporter.lowering.conversion.preparation.infer_shapes", infer)
+    monkeypatch.setattr(
+        "opsetta.exporter.lowering.conversion.prepared_models.preparation.infer_shapes", infer
+    )
     monkeypatch.setattr("opsetta.exporter.lowering.conversion.written_shapes.infer_shapes", infer)
     return models
 

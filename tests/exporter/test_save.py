@@ -16,7 +16,7 @@ from torch import nn
 
 import opsetta
 from opsetta.exporter.files import writing
-from opsetta.exporter.files.message import Message
+from opsetta.exporter.files.weights.message import Message
 
 
 def program(opset: int = 18) -> opsetta.Program:

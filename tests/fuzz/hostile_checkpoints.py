@@ -17,7 +17,7 @@ from opsetta.exporter.capture.tensorflow.checkpoints.checksums import crc32c
 from opsetta.exporter.capture.tensorflow.checkpoints.slice_keys import slice_key
 from opsetta.exporter.capture.tensorflow.messages import message_type
 from opsetta.exporter.command_line.commands import freeze, inspection, weights
-from opsetta.exporter.files.message import varint
+from opsetta.exporter.files.weights.message import varint
 
 from .. import tensorflow_checkpoints as written
 from ..tensorflow_checkpoints import mask_checksum

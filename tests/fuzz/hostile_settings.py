@@ -302,4 +302,4 @@ def _read(path: pathlib.Path) -> None:
 
 
 WAYS = {"read": _read}
-IMPORTS = ("torch", "onnxruntime", "opsetta.exporter.running.session")
+IMPORTS = ("torch", "onnxruntime", "opsetta.exporter.running.sessions.session")

@@ -10,7 +10,7 @@ from onnx_ir import tensor_adapters
 
 import opsetta.symbolics  # noqa: F401
 from opsetta.exporter.lowering import source_dialect as lowering
-from opsetta.exporter.running.session import Session
+from opsetta.exporter.running.sessions.session import Session
 from opsetta.registration import UnsupportedOperatorsError, default_registry
 from opsetta.registration.arguments import source_node
 

@@ -8,7 +8,7 @@ from opsetta.passes.onnx_graph.fusions.gelu import OrderGelu
 from opsetta.passes.onnx_graph.optimize import optimize
 from opsetta.passes.onnx_graph.shapes.constant_gathers import SimplifyGathers
 from opsetta.passes.onnx_graph.simplification.nan_replacements import RemoveNaNReplacements
-from opsetta.passes.realizers.compose_operators import ComposeOperators
+from opsetta.passes.realizers.operators.compose_operators import ComposeOperators
 from opsetta.registration import default_registry
 
 from .graph_case import Case, numbers

@@ -14,7 +14,7 @@ from opsetta.passes.onnx_graph.constants.initializers import Initializers
 from opsetta.passes.onnx_graph.node_pass import NodePass, run_in_order
 from opsetta.passes.onnx_graph.optimize import _passes_of, optimize
 from opsetta.passes.realizers import UnrollLoops
-from opsetta.passes.realizers.compose_operators import ComposeOperators
+from opsetta.passes.realizers.operators.compose_operators import ComposeOperators
 from opsetta.registration import GraphError, OpsettaError
 
 REPORT = "This is a fault of opsetta: please report it"

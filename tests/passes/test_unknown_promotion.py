@@ -11,7 +11,7 @@ from onnx_ir import DataType
 
 import opsetta.symbolics  # noqa: F401
 from opsetta.exporter.lowering.source_dialect import lower
-from opsetta.exporter.running.session import Session
+from opsetta.exporter.running.sessions.session import Session
 from opsetta.passes import promote_types
 from opsetta.registration import (
     GraphContext,

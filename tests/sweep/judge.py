@@ -18,8 +18,8 @@ import opsetta
 from opsetta.exporter.capture.capture_options import CaptureOptions
 from opsetta.exporter.captured_graph.capture import Capture
 from opsetta.exporter.export_model import capture_model, lower_capture
-from opsetta.exporter.running.torch_values import as_real
-from opsetta.exporter.running.verification import compare
+from opsetta.exporter.running.comparisons.verification import compare
+from opsetta.exporter.running.sessions.torch_values import as_real
 from opsetta.registration.arguments import overloaded_name
 
 from .cases import SEED, Case

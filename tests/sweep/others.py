@@ -16,8 +16,8 @@ import onnxruntime
 import torch
 import torch.utils._pytree as pytree
 
-from opsetta.exporter.running.torch_values import to_ortvalue, to_torch
-from opsetta.exporter.running.verification import compare
+from opsetta.exporter.running.comparisons.verification import compare
+from opsetta.exporter.running.sessions.torch_values import to_ortvalue, to_torch
 
 from .cases import Case
 from .judge import PASSED, REFUSED, RUNTIME, WRONG, Outcome, described, eager, may_stand

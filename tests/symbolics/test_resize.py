@@ -11,7 +11,7 @@ import pytest
 from onnx import helper
 
 import opsetta
-from opsetta.exporter.running.session import Session
+from opsetta.exporter.running.sessions.session import Session
 
 
 def _model(

@@ -16,9 +16,9 @@ import torch
 
 from ...exporter.files import writing
 from ...exporter.program import Program
-from ...exporter.running import torch_values
 from ...exporter.running.model_inputs import ModelInputs, inputs_of_model
-from ...exporter.running.session import OpenSession, open_session
+from ...exporter.running.sessions import torch_values
+from ...exporter.running.sessions.session import OpenSession, open_session
 from ...registration import UsageError
 from ...registration.warning import warn
 from . import model_edits

@@ -20,7 +20,7 @@ from ..sizes import size_limits
 from ..sizes.conditions.branches import Branch
 from ..sizes.requests import dynamic_shapes as shapes
 from ..sizes.search import Search
-from ..sizes.trials.trials import Tracer
+from ..sizes.trials.size_trials import Tracer
 
 CaptureAtSizes = Callable[[list[object], Collection[str]], list[object] | None]
 """Captures a model with other leaves, and some dimensions static; returns the placeholders, or None."""

@@ -31,7 +31,7 @@ from .requests.example_sizes import leaf_at_sizes
 from .size_limits import SizeLimits, declared_range, environment_of, sizes_at, sums_of_symbols
 from .trials.neutral_calls import adds_neutral_call
 from .trials.operator_trace import Trace, line_of_guard
-from .trials.trials import NotRun, Tracer
+from .trials.size_trials import NotRun, Tracer
 
 _FURTHEST = 1 << 20
 _MOST_OF_TWO = 8

@@ -11,7 +11,7 @@ import torch
 
 from ....registration import ModelFileError
 from ...files.reading.names import quoted
-from ...files.stored_tensors import ConvertedTensor, are_equal
+from ...files.weights.stored_tensors import ConvertedTensor, are_equal
 from ...torch_boundary.fake_tensors import FakeTensor, is_without_data
 from ...torch_boundary.state.attached_state import Holder, holders
 from ...torch_boundary.state.computed_buffers import computed_buffers

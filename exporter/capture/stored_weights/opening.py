@@ -15,7 +15,7 @@ from ....registration import ModelFileError, UsageError
 from ...files.checkpoints.folder import read_checkpoint
 from ...files.reading.bounds import BOUNDS
 from ...files.reading.names import quoted
-from ...files.stored_tensors import FileTensor, StoredFile
+from ...files.weights.stored_tensors import FileTensor, StoredFile
 from ...files.zip_entries import oversized_entry
 
 if TYPE_CHECKING:

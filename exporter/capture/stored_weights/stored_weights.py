@@ -15,7 +15,7 @@ from ....registration.integer_tensors import BoundedTensor
 from ....registration.warning import warn
 from ...files.graph_file.weights import given_tensor
 from ...files.reading.names import listed, quoted
-from ...files.stored_tensors import FileTensor
+from ...files.weights.stored_tensors import FileTensor
 from ...torch_boundary.state.attached_state import Placeholders, attach_tensors, holders, tensor_over_buffer
 from ..tensor_kinds import without_data
 from .matching import Match, match

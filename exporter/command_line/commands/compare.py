@@ -18,7 +18,7 @@ from ..terminal.tables import MOST_SHOWN, more, print_json, row, shape_text, sho
 from .editing import load_onnx
 
 if TYPE_CHECKING:
-    from ...running.comparison import Comparison, OutputDifference
+    from ...running.comparisons.file_comparison import Comparison, OutputDifference
 
 _RUNS, _SEEDS = 20, 2
 
@@ -67,7 +67,7 @@ def compare(
 
     Both run in onnxruntime, on the same random inputs. With --layers, one file may run in two runtimes.
     """
-    from ...running.comparison import compare_files
+    from ...running.comparisons.file_comparison import compare_files
 
     try:
         sizes = parse_sizes(dimensions)

@@ -12,7 +12,7 @@ import typer
 from ....registration import UsageError
 from ....registration.opsets import OPSET_RANGE, check_opset
 from ...devices.memory_amounts import EXTRA_WORK, memory_amount
-from ...files.targets import check_folder, resolve
+from ...files.output.output_paths import check_folder, resolve
 from ..options import export as options
 from ..options.named_values import parse_sizes
 from ..terminal.output import say

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...devices.targets.target import Target
     from ...factories import Example
     from ...program import Program
-    from ...running.verification import VerificationReport
+    from ...running.comparisons.verification import VerificationReport
 
 
 def export(
@@ -162,7 +162,7 @@ def verify(
     need_torch("verifying")
     with quiet_stdout(), stages() as stage, torch_boundary(stage):
         example = load(factory, None, inputs)
-        from ...running.file_verification import verify_file
+        from ...running.comparisons.file_verification import verify_file
 
         stage("verifying")
         checked = verify_file(

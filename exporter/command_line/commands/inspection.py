@@ -84,7 +84,7 @@ def check(
 
 
 def _check_inplace(model: pathlib.Path, trusted: bool, as_json: bool) -> None:
-    from ...running.inplace_check import check_inplace
+    from ...running.comparisons.inplace_check import check_inplace
 
     count = 0
     unsafe: tuple[UnsafeAnnotation, ...] = ()
@@ -227,7 +227,7 @@ def _costs_and_totals(
     from ...devices.plan.plan import declared_shapes, make_plan, sort_nodes
     from ...files.reading import REMEDY, bounds_of
     from ...inspection.node_costs import model_costs
-    from ...lowering.conversion.preparation import prepare_source
+    from ...lowering.conversion.prepared_models.preparation import prepare_source
     from ...lowering.conversion.size import is_describable
 
     model = load_onnx(path, trusted)

@@ -11,7 +11,7 @@ import typer
 
 from ....passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ....registration import UsageError
-from ...files.targets import resolve
+from ...files.output.output_paths import resolve
 from ...torch_boundary.requirements import need_torch
 from ..options import export as options
 from ..options.user_code import capture_options, load, names, quiet_stdout, torch_boundary

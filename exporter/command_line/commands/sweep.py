@@ -12,7 +12,7 @@ import typer
 from ....passes.onnx_graph.levels import DEFAULT_LEVEL
 from ....registration import DEFAULT_OPSET, UsageError
 from ....registration.printable import printable
-from ...files.targets import resolve
+from ...files.output.output_paths import resolve
 from ...sweeps.engines.open_engine import LOCAL
 from ...sweeps.rows import NO_TARGET, OWN, Row, count_statuses
 from ..options import export as options

@@ -186,7 +186,7 @@ def _numpy_type(weight: Weight) -> np.dtype | None:
 
 
 def _write(file: IO[bytes], suffix: str, numeric_weights: Sequence[Weight], onnx_order: bool) -> None:
-    from ...files.tensor_files import NamedTensor, write_npz, write_safetensors
+    from ...files.weights.tensor_files import NamedTensor, write_npz, write_safetensors
 
     missing = [weight.name for weight in numeric_weights if weight.read is None or weight.shape is None]
     if missing:

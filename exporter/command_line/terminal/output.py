@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, Union, cast
 
 from ....registration import ModelFileError
 from ....registration.printable import printable
-from ...files.targets import Stream, Target, reason, resolve, write_into
+from ...files.output.output_paths import Stream, Target, reason, resolve, write_into
 
 if TYPE_CHECKING:
     from ...onnx_model import OnnxModel
@@ -40,7 +40,7 @@ class Written:
         if isinstance(target, Stream):
             self._write(cast("IO[bytes]", target))
         else:
-            from ...files.publishing import publish
+            from ...files.output.publishing import publish
 
             publish(target, lambda file, location: self._write(file))
 
@@ -99,7 +99,7 @@ class Output:
     @property
     def size(self) -> int:
         """The size of the file in bytes, with the data file that was written beside it."""
-        from ...files.data_names import data_bytes
+        from ...files.output.data_names import data_bytes
 
         return self._path.stat().st_size + data_bytes(self._path) if self._count is None else self._count
 

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from ....passes.planning.order import reads
 from ....registration import PlanError
 from ...running.model_inputs import inputs_of_model
-from ...running.session import open_session, session_options
+from ...running.sessions.session import open_session, session_options
 from .body_execution import run_bodies
 from .records import PlanFacts, PlannedBuffer, PlannedGraph
 

@@ -11,7 +11,11 @@ from ....registration import PlanError
 from ....registration.arguments import every_node, qualified_name
 from ...captured_graph.dimensions import evaluate
 from ...files.reading import Bounds
-from ...lowering.conversion.preparation import copy_of, message_without_weights, prepare_source
+from ...lowering.conversion.prepared_models.preparation import (
+    copy_of,
+    message_without_weights,
+    prepare_source,
+)
 from ...lowering.inference import InferenceError, infer_shapes
 
 

@@ -15,7 +15,7 @@ from ....registration import MAY_OVERWRITE, PLAN_PHASE, PlanError, UsageError
 from ....registration.arguments import blocks, every_node, graphs_of
 from ....registration.validity.node_check import check_structure
 from ...files.reading import TRUSTED, Bounds
-from ...lowering.conversion.preparation import copy_of, prepare_source
+from ...lowering.conversion.prepared_models.preparation import copy_of, prepare_source
 from ...lowering.conversion.size import check_node_count
 from ...running.model_inputs import inputs_of_model
 from ..memory_amounts import LOWEST

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from ....registration import InferenceError, PrepackError, UsageError
 from ....registration.warning import warn
-from ...files.locks import lock_folder
-from ...running.checked_session import checked_session_class
-from ...running.session import Providers, open_session, session_options
+from ...files.output.locks import lock_folder
+from ...running.sessions.checked_session import checked_session_class
+from ...running.sessions.session import Providers, open_session, session_options
 from . import environment
 from .manifest import MANIFEST, PACKED, PLAIN, PROVIDERS, VERIFICATIONS, Manifest, PrepackStatus
 from .repacking import NOTHING_TO_PACK, can_help, has_nothing_to_pack, lock_packing, repack

@@ -14,7 +14,7 @@ from ....passes.planning import align
 from ....registration import ModelFileError, PrepackError, UsageError
 from ....registration.json_text import parse_json
 from ....registration.warning import warn
-from ...files.publishing import publish
+from ...files.output.publishing import publish
 from ...files.small_files import open_regular, reason_of
 from ...torch_boundary.requirements import need_torch
 from . import environment

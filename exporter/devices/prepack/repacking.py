@@ -8,8 +8,8 @@ import pathlib
 from collections.abc import Iterator
 
 from ....registration import OpsettaError, PrepackError
-from ...files.locks import Lock, acquire, release
-from ...running.session import session_options
+from ...files.output.locks import Lock, acquire, release
+from ...running.sessions.session import session_options
 from ..file_records import read_signed, sign_json
 from . import environment
 from .manifest import MANIFEST, PLAIN, PROVIDERS, UNPACKED, Manifest

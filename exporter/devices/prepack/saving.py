@@ -17,15 +17,15 @@ from ....registration import ModelFileError, PrepackError, UsageError
 from ....registration.arguments import every_node
 from ....registration.warning import warn
 from ...files import writing
-from ...files.data_names import check_data_name
 from ...files.digests import blob_digest
 from ...files.garbage_collection import rare_collections
-from ...files.locks import lock_folder
-from ...files.publishing import DataFile, publish, remove_unnamed
+from ...files.output.data_names import check_data_name
+from ...files.output.locks import lock_folder
+from ...files.output.output_paths import folder_of, resolve, unwritable
+from ...files.output.publishing import DataFile, publish, remove_unnamed
 from ...files.reading.external_data.prepacked import NATIVE_DOMAIN, PREFIX, parse_entry
 from ...files.reading.subgraphs import with_subgraphs
-from ...files.targets import folder_of, resolve, unwritable
-from ...running.session import open_session, session_options
+from ...running.sessions.session import open_session, session_options
 from ..file_records import FileRecord
 from . import environment
 from .manifest import (

@@ -60,7 +60,7 @@ class VerifiedFiles:
         if unchanged and time.time() - status.st_mtime > _SETTLED:
             self._digests = {**self._digests, digest: identity}
             # Imported here, because it imports onnx, which takes longer than opening a session.
-            from ...files.publishing import publish
+            from ...files.output.publishing import publish
 
             text = json.dumps({"boot": self._boot, "files": self._digests}).encode()
             with contextlib.suppress(ModelFileError):

@@ -16,9 +16,9 @@ import onnx_ir as ir
 from ....registration import ModelFileError, UsageError
 from ...files import writing
 from ...files.digests import blob_digest
-from ...files.publishing import publish
+from ...files.output.output_paths import folder_of, unwritable
+from ...files.output.publishing import publish
 from ...files.small_files import open_regular
-from ...files.targets import folder_of, unwritable
 from ..file_records import FileRecord, is_beside, read_signed, sign_json
 from .mapped_weights import PAGE
 from .preparation import prepare_for_streaming

@@ -21,7 +21,7 @@ from ....registration.warning import warn
 from ...running.input_sizes import shape_of
 from ...running.model_inputs import Feed, ModelInputs, inputs_of_message
 from ...running.runner import Runner
-from ...running.session import OpenSession, RuntimeValue, as_python, open_session, session_options
+from ...running.sessions.session import OpenSession, RuntimeValue, as_python, open_session, session_options
 from ..memory_amounts import memory_amount
 from .budget import DEFAULT_LOOKAHEAD, activation_bytes, cut
 from .mapped_weights import MappedWeight, ResidentWeights, packed_array

@@ -16,8 +16,8 @@ import numpy as np
 import onnx_ir as ir
 
 from ....registration import ModelFileError, UsageError
-from ...running.session import RuntimeValue, as_python
-from ...running.verification import as_array
+from ...running.comparisons.verification import as_array
+from ...running.sessions.session import RuntimeValue, as_python
 from ..plan.states import states_of
 from .folder import graph_of
 from .mapped_weights import PAGE, MappedWeight

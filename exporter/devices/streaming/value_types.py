@@ -12,7 +12,7 @@ import onnx_ir as ir
 
 from ....registration.inference.tensor_sizes import packed_bytes
 from ...running.model_inputs import element_type_of
-from ...running.session import open_session, session_options
+from ...running.sessions.session import open_session, session_options
 
 
 @dataclasses.dataclass(frozen=True)

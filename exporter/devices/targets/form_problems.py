@@ -7,9 +7,9 @@ from collections.abc import Callable
 import onnx_ir as ir
 from onnx_ir.passes.common import ShapeInferencePass
 
-from ....passes.realizers.batch_axes import find_batch_axes
-from ....passes.realizers.compose_operators import ComposeOperators
-from ....passes.realizers.form_matching import rule_matches
+from ....passes.realizers.operators.batch_axes import find_batch_axes
+from ....passes.realizers.operators.compose_operators import ComposeOperators
+from ....passes.realizers.operators.form_matching import rule_matches
 from ....registration import MODULE, TargetProblem, default_registry
 from ....registration.arguments import every_node
 from ....registration.form_rule import STEPS, FormRule

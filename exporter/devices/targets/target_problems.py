@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import onnx_ir as ir
 
-from ....passes.realizers.batch_axes import find_batch_axes, sizes_along_batch
+from ....passes.realizers.operators.batch_axes import find_batch_axes, sizes_along_batch
 from ....registration import MODULE, InvalidNode, TargetError, TargetProblem
 from ....registration.arguments import every_node, walk_graphs
 from ....registration.schemas import OperatorSchema, operator_schema
 from ....registration.validity.node_check import invalid_nodes
 from ....registration.warning import warn
-from ...lowering.conversion.foreign_operators import LAYOUT_DOMAIN, LAYOUT_REMEDY
+from ...lowering.conversion.file_nodes.foreign_operators import LAYOUT_DOMAIN, LAYOUT_REMEDY
 from .target import Restriction, Target
 
 _MOST_LISTED = 20

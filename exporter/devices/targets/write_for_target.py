@@ -30,10 +30,10 @@ from ....passes.onnx_graph.simplification.exponents import AlignExponents
 from ....passes.onnx_graph.simplification.unused_nodes import RemoveUnused
 from ....passes.quantization.dequantized_products import WriteMatMulNBits
 from ....passes.quantization.forms import MICROSOFT
-from ....passes.realizers.causal_convolutions import CAUSAL_CONVOLUTION, FuseCausalConvolutions
-from ....passes.realizers.compose_operators import ComposeOperators
-from ....passes.realizers.form_matching import rule_matches
-from ....passes.realizers.unroll_recurrent import OPERATORS_OF_STEPS, UnrollRecurrent
+from ....passes.realizers.operators.causal_convolutions import CAUSAL_CONVOLUTION, FuseCausalConvolutions
+from ....passes.realizers.operators.compose_operators import ComposeOperators
+from ....passes.realizers.operators.form_matching import rule_matches
+from ....passes.realizers.operators.unroll_recurrent import OPERATORS_OF_STEPS, UnrollRecurrent
 from ....registration import default_registry
 from ....registration.arguments import every_node
 from ....registration.form_rule import STEPS, FormRule

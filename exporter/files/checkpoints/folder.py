@@ -12,7 +12,7 @@ from ....registration import ModelFileError
 from ..reading.external_data.files import ExternalFiles, ModelFolder, check_relative
 from ..reading.names import listed, quoted
 from ..small_files import read_small, reason_of
-from ..stored_tensors import StoredFile
+from ..weights.stored_tensors import StoredFile
 from .safetensors import is_safetensors, parse_object, read_safetensors
 
 Tensors = Mapping[str, ir.TensorProtocol]

@@ -15,8 +15,8 @@ from ....registration import ModelFileError
 from ....registration.json_text import parse_json
 from ..reading.names import quoted
 from ..small_files import MAXIMUM_BYTES
-from ..stored_tensors import FileTensor, StoredFile
-from ..tensor_files import SAFETENSORS_METADATA, SAFETENSORS_TYPES
+from ..weights.stored_tensors import FileTensor, StoredFile
+from ..weights.tensor_files import SAFETENSORS_METADATA, SAFETENSORS_TYPES
 
 _LENGTH = 8
 _FIELDS = {"dtype", "shape", "data_offsets"}

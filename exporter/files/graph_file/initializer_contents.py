@@ -13,8 +13,8 @@ from onnx_ir import serde
 from ....registration import ModelFileError
 from ....registration.inference.tensor_sizes import packed_bytes
 from ..reading.external_data.files import ExternalFiles
-from ..stored_tensors import tensor_over
-from ..tensor_writer import Bytes
+from ..weights.stored_tensors import tensor_over
+from ..weights.tensor_writer import Bytes
 from .layout import check_fields, naming
 
 EXTERNAL_FROM = 1025

@@ -14,13 +14,13 @@ import onnx
 import onnx_ir as ir
 
 from ....registration import KIND, PERSISTENT, ModelFileError
-from ..message import Initializer
-from ..publishing import DataFile
+from ..output.publishing import DataFile
 from ..reading import BOUNDS, Bounds, read_model
 from ..reading.bounds import REMEDY
 from ..reading.checks.memory import PROPORTION
 from ..reading.external_data.files import ExternalFiles, Folder
 from ..small_files import open_regular, reason_of
+from ..weights.message import Initializer
 from ..zip_entries import unpacked_size
 from .initializer_contents import (
     EXTERNAL_FROM,

@@ -12,9 +12,9 @@ from google.protobuf import json_format, text_format
 
 from ....registration import ModelFileError
 from ...captured_graph.capture import Capture
-from ..message import Initializer, Message
-from ..publishing import DataFile, publish
+from ..output.publishing import DataFile, publish
 from ..reading.encodings.text import BoundError, SyntaxFault, exact_largest_floats, parse
+from ..weights.message import Initializer, Message
 from ..writing import message_if_it_fits, write_to_object
 from .decompositions import Decompositions, write_decompositions
 from .graphs import GraphWriter

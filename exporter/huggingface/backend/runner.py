@@ -13,7 +13,7 @@ from ....registration import UsageError
 from ...onnx_model import OnnxModel
 from ...program import Program
 from ...running.runner import Runner
-from ...running.session import CPU, Providers
+from ...running.sessions.session import CPU, Providers
 from ...torch_boundary.containers.exporter_caches import register_as_exporters_do
 
 

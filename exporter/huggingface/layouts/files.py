@@ -8,7 +8,7 @@ from typing import IO
 
 import onnx_ir as ir
 
-from ...files.publishing import publish
+from ...files.output.publishing import publish
 from ...files.writing import INLINE_LIMIT
 from ...quantizing import initializer_bytes
 from ..folder import read_json

@@ -8,7 +8,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ....passes.realizers import PrefixNames
-from ...files.stored_tensors import are_equal
+from ...files.weights.stored_tensors import are_equal
 from ..graphs import CACHE, PRESENT
 
 MERGED_FILE = "decoder_model_merged.onnx"

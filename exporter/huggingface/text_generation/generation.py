@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from ....registration import ModelFileError, UsageError
-from ...running.session import CPU, Providers
+from ...running.sessions.session import CPU, Providers
 from ..audio_text import AUDIO_INPUTS
 from ..encoder_decoders import PATCHES
 from ..folder import folder_at, read_json

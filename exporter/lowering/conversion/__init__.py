@@ -6,7 +6,7 @@ from ....registration.lazy_imports import lazy_imports
 
 if TYPE_CHECKING:
     from .conversion import convert
-    from .preparation import source_of
+    from .prepared_models.preparation import source_of
 else:
     # Lazy, because reading a file needs only the preparation, and the conversion imports all passes.
     __getattr__, __dir__ = lazy_imports(

@@ -1,11 +1,8 @@
 """Converts an ONNX graph from one opset to another, node by node.
 
-A node whose operator has the same version at the target is copied. Any other is emitted by
-the names of its arguments, where its operator still means the same, or by a symbolic function:
-
-    before13::Softmax     Softmax of versions below 13, expressed with the newest operators
-
-or by the version ladder of `symbolics/onnx`, or by the body that ONNX gives the operator.
+A node whose operator has the same version at the target is copied. Any other is emitted by the names of its
+arguments, where its operator still means the same, or by a symbolic function (`before13::Softmax`), by the
+version ladder of `symbolics/onnx`, or by the body that ONNX gives the operator.
 """
 
 from __future__ import annotations
@@ -44,16 +41,18 @@ from ...files.reading import BOUNDS, Bounds
 from ...files.reading.carried import attach, carried_by, check_training
 from ...torch_boundary.process.process_lock import random_state_preserved
 from ..driver import Driver, Observation
-from . import binding, body_types, converted_constants
-from .bodies import body_of
+from . import converted_constants
 from .chosen_branches import BranchNames, chosen_branch, infer_shape
-from .file_scope import FileScope
-from .foreign_operators import call_foreign, foreign_function, has_versions, rewrites_operators
-from .preparation import check_interface, copy_of, opset_of, source_of, with_contents
-from .replacements import describe, last_node, nodes_after
+from .file_nodes import binding
+from .file_nodes.file_scope import FileScope
+from .file_nodes.foreign_operators import call_foreign, foreign_function, has_versions, rewrites_operators
+from .file_nodes.replacements import describe, last_node, nodes_after
+from .file_nodes.vectors import with_vectors
+from .prepared_models import body_types
+from .prepared_models.preparation import check_interface, copy_of, opset_of, source_of, with_contents
+from .prepared_models.schema_functions import body_of
 from .size import check_conversion_time, limits_of
 from .source_validity import check_source, warn_of_invalid
-from .vectors import with_vectors
 from .written_shapes import WrittenShapes
 
 _MAXIMUM_REFUSED = 20

@@ -11,9 +11,9 @@ from ....registration.errors import list_nodes
 from ....registration.validity.node_check import invalid_nodes
 from ....registration.warning import warn
 from ...files.reading import REMEDY, TRUSTED, Bounds
-from .binding import schema_of
-from .foreign_operators import has_versions
-from .preparation import opset_of, source_of
+from .file_nodes.binding import schema_of
+from .file_nodes.foreign_operators import has_versions
+from .prepared_models.preparation import opset_of, source_of
 from .size import is_describable, limits_of
 
 

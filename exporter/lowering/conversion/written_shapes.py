@@ -31,8 +31,8 @@ from ....registration.validity.sizes import COMPLETE
 from ...files.reading import Bounds
 from ...files.reading.subgraphs import with_subgraphs
 from ..inference import InferenceError, infer_shapes
-from .binding import type_message
-from .preparation import copy_of, message_without_weights, with_constants_inside
+from .file_nodes.binding import type_message
+from .prepared_models.preparation import copy_of, message_without_weights, with_constants_inside
 
 _FEW = 64
 """Constants with more elements are not sizes or axes."""

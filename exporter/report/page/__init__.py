@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from importlib import resources
 
 from ....registration.printable import printable
-from ...files.publishing import publish
+from ...files.output.publishing import publish
 
 _SCRIPTS = ("elements.js", "layout.js", "drawing.js", "graph.js", "plots.js", "sections.js", "page.js")
 

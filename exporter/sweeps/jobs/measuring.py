@@ -10,7 +10,7 @@ import onnx_ir as ir
 
 from ....registration import InferenceError, ModelFileError, OpsettaError, UsageError, VerificationError
 from ....registration.arguments import every_node
-from ...running.latency import median_seconds
+from ...running.sessions.latency import median_seconds
 from ..rows import DIFFERS, FAILED, MEMORY, NOT_RUN, REFUSED
 
 _LONGEST = 4000

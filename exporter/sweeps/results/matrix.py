@@ -8,7 +8,7 @@ import os
 import pathlib
 from collections.abc import Iterable, Sequence
 
-from ...files.publishing import publish
+from ...files.output.publishing import publish
 from ..rows import STATUSES, Row, count_statuses
 
 _TEMPLATE = pathlib.Path(__file__).with_name("matrix.html")

@@ -11,9 +11,9 @@ import types
 from collections.abc import Iterable
 
 from ....registration import ModelFileError, OpsettaError, UsageError
-from ...files import locks
-from ...files.publishing import publish
-from ...files.targets import resolve
+from ...files.output import locks
+from ...files.output.output_paths import resolve
+from ...files.output.publishing import publish
 from ..rows import COLUMNS, KEY, Key, Row
 
 PARQUET = ".parquet"

@@ -47,7 +47,7 @@ PLACES = {
     "end of a recording": "exporter.capture.direct.recording:_Recording._finish",
     "decision": "exporter.capture.pytorch.capture_model:placeholders",
     "sizes": "exporter.capture.pytorch.capture_model:limits_of_sides",
-    "trial": "exporter.capture.sizes.trials.trials:Tracer._call_model",
+    "trial": "exporter.capture.sizes.trials.size_trials:Tracer._call_model",
     "end of a node": "exporter.lowering.driver:record_inplace",
     "lowering": "exporter.lowering.driver:Driver._check_element_types",
     "names of dimensions": "exporter.capture.pytorch.capture_model:symbol_names",

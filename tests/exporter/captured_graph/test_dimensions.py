@@ -143,7 +143,7 @@ def test_restrictions_survive_files(tmp_path: pathlib.Path):
 
 
 def test_a_file_is_not_verified_at_sizes_that_it_does_not_hold_for(tmp_path: pathlib.Path):
-    from opsetta.exporter.running.file_verification import verify_file
+    from opsetta.exporter.running.comparisons.file_verification import verify_file
 
     program, _ = exported(branching, torch.ones(6, 2), dynamic_shapes=({0: "rows"},), narrow=True)
     path = tmp_path / "model.onnx"

@@ -21,7 +21,8 @@ import numpy as np
 sys.path.insert(0, str(pathlib.Path(__file__).parent))
 from pairs import listing, number_at, pair
 
-from opsetta.exporter.files import tensor_writer, writing
+from opsetta.exporter.files import writing
+from opsetta.exporter.files.weights import tensor_writer
 
 MODULES = {"posix", "nt", "fcntl", "mmap", "_io"}
 

@@ -18,9 +18,10 @@ import onnx_ir as ir
 import pytest
 
 import opsetta
-from opsetta.exporter.files import targets, writing
-from opsetta.exporter.files.targets import resolve, write_into
-from opsetta.exporter.files.tensor_writer import TensorWriter
+from opsetta.exporter.files import writing
+from opsetta.exporter.files.output import output_paths as targets
+from opsetta.exporter.files.output.output_paths import resolve, write_into
+from opsetta.exporter.files.weights.tensor_writer import TensorWriter
 
 from .pairs import listing, number_at, pair
 

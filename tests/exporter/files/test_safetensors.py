@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import opsetta
 from opsetta.exporter.files.checkpoints import safetensors
-from opsetta.exporter.files.stored_tensors import StoredFile
-from opsetta.exporter.files.tensor_files import NamedTensor, write_safetensors
+from opsetta.exporter.files.weights.stored_tensors import StoredFile
+from opsetta.exporter.files.weights.tensor_files import NamedTensor, write_safetensors
 
 
 def entry(begin=0, end=8, dtype="F32", shape=(2,)):

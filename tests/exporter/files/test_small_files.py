@@ -21,9 +21,9 @@ from opsetta.exporter.devices.plan.plan import Plan
 from opsetta.exporter.devices.prepack.manifest import Manifest
 from opsetta.exporter.devices.streaming.folder import Index
 from opsetta.exporter.devices.targets.load_target import load_target
-from opsetta.exporter.files import publishing
 from opsetta.exporter.files.checkpoints.folder import read_checkpoint
 from opsetta.exporter.files.graph_file.weights import read_arrays
+from opsetta.exporter.files.output import publishing
 from opsetta.exporter.files.reading import BOUNDS
 from opsetta.exporter.files.small_files import (
     UnreadableFile,
@@ -195,7 +195,7 @@ def test_weights_that_fit_are_written(tmp_path):
 
 TERMINATED = """
 import pathlib, sys, time
-from opsetta.exporter.files.publishing import publish
+from opsetta.exporter.files.output.publishing import publish
 def write(file, location):
     file.write(b"half")
     print("writing", flush=True)

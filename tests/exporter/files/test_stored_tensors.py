@@ -7,8 +7,8 @@ import numpy as np
 import onnx_ir as ir
 import pytest
 
-from opsetta.exporter.files import stored_tensors
-from opsetta.exporter.files.stored_tensors import ConvertedTensor, FileTensor, StoredFile
+from opsetta.exporter.files.weights import stored_tensors
+from opsetta.exporter.files.weights.stored_tensors import ConvertedTensor, FileTensor, StoredFile
 
 ELEMENTS = np.arange(21, dtype=np.float32).reshape(3, 7)
 

@@ -8,7 +8,7 @@ import pytest
 from safetensors import numpy as safetensors
 
 from opsetta import ModelFileError
-from opsetta.exporter.files.tensor_files import NamedTensor, write_npz, write_safetensors
+from opsetta.exporter.files.weights.tensor_files import NamedTensor, write_npz, write_safetensors
 
 ARRAYS = {
     "a/w:0": np.arange(6, dtype=np.float32).reshape(2, 3),

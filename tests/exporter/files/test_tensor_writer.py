@@ -21,9 +21,10 @@ import torch
 from onnx_ir import tensor_adapters
 
 import opsetta
-from opsetta.exporter.files import tensor_writer, writing
-from opsetta.exporter.files.stored_tensors import StoredFile
-from opsetta.exporter.files.tensor_writer import TensorWriter
+from opsetta.exporter.files import writing
+from opsetta.exporter.files.weights import tensor_writer
+from opsetta.exporter.files.weights.stored_tensors import StoredFile
+from opsetta.exporter.files.weights.tensor_writer import TensorWriter
 from opsetta.passes.onnx_graph.constants.initializers import Initializers
 
 from .pairs import listing, number_at, pair

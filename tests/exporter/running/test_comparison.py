@@ -7,7 +7,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from opsetta.exporter.running.comparison import compare_files
+from opsetta.exporter.running.comparisons.file_comparison import compare_files
 from opsetta.registration import OpsettaError
 
 

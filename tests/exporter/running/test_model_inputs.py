@@ -19,8 +19,8 @@ from onnx import TensorProto, helper
 
 import opsetta
 from opsetta.exporter.captured_graph.dimensions import SizeCheck
-from opsetta.exporter.running.comparison import compare_files
-from opsetta.exporter.running.file_verification import verify_file
+from opsetta.exporter.running.comparisons.file_comparison import compare_files
+from opsetta.exporter.running.comparisons.file_verification import verify_file
 from opsetta.exporter.running.input_sizes import DeclaredInput
 from opsetta.exporter.running.model_inputs import ModelInputs
 from opsetta.exporter.running.random_inputs import random_inputs

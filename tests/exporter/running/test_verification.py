@@ -13,7 +13,7 @@ from torch import nn
 
 import opsetta
 from opsetta.exporter.running.captured_calls import CapturedCalls
-from opsetta.exporter.running.verification import check, compare
+from opsetta.exporter.running.comparisons.verification import check, compare
 from opsetta.registration import GraphContext, Value, default_registry
 
 

@@ -8,7 +8,7 @@ from typing import IO
 import numpy as np
 
 from .....registration import ModelFileError
-from ....files.message import varint
+from ....files.weights.message import varint
 from ..element_types import numpy_type
 from ..messages import GraphDef, NodeDef, message_type
 from .variables import StoredVariable

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.resources
 import os
 
-from ....files.targets import folder_of
+from ....files.output.output_paths import folder_of
 from ..forms.saving import write_file
 from ..records import PlanFacts
 from .device_form import device_form

@@ -6,8 +6,8 @@ import os
 import pathlib
 
 from ....files import writing
-from ....files.publishing import publish
-from ....files.targets import folder_of
+from ....files.output.output_paths import folder_of
+from ....files.output.publishing import publish
 from ..records import PlanFacts
 from . import c_form, json_form, picture
 from .metadata import annotate

@@ -20,7 +20,7 @@ from .....passes.planning.recomputation import is_lower
 from .....passes.planning.splittable_regions import RegionSearch, Split
 from .....registration import MAY_OVERWRITE, PLAN_PHASE, PlanError
 from .....registration.arguments import every_node
-from ....lowering.conversion.preparation import copy_of
+from ....lowering.conversion.prepared_models.preparation import copy_of
 from .live_memory import MemoryModel
 
 _MOST_ROUNDS = 60

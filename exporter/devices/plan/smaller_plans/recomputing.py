@@ -14,7 +14,7 @@ from .....passes.planning.order import captured_values
 from .....passes.planning.recomputation import EffectGraph, Execution, NodeEffect, recompute
 from .....registration import PLAN_PHASE
 from .....registration.arguments import every_node
-from ....lowering.conversion.preparation import copy_of
+from ....lowering.conversion.prepared_models.preparation import copy_of
 from .live_memory import MemoryModel
 from .reordering import overwritable_operands
 

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from .....registration import ModelFileError
 from ...small_files import reason_of
-from ...stored_tensors import FileTensor, StoredFile
+from ...weights.stored_tensors import FileTensor, StoredFile
 from ..encodings.other_formats import describe_format
 from ..names import quoted
 from .prepacked import PREFIX, PackedEntries, is_entry, parse_entry

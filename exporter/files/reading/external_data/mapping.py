@@ -6,7 +6,7 @@ import numpy as np
 import onnx_ir as ir
 
 from .....registration.arguments import every_node
-from ...stored_tensors import tensor_over
+from ...weights.stored_tensors import tensor_over
 from ..names import quoted
 from .files import ExternalFiles, Folder
 

@@ -14,7 +14,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import opsetta
 from opsetta.exporter.capture.sizes.trials.operator_trace import Trace
-from opsetta.exporter.capture.sizes.trials.trials import Tracer
+from opsetta.exporter.capture.sizes.trials.size_trials import Tracer
 
 ATEN = torch.ops.aten
 

@@ -13,7 +13,7 @@ from torch.export import Dim
 
 import opsetta
 from opsetta.exporter.capture.sizes.trials.operator_trace import Trace
-from opsetta.exporter.capture.sizes.trials.trials import Tracer, _ModuleState
+from opsetta.exporter.capture.sizes.trials.size_trials import Tracer, _ModuleState
 from opsetta.exporter.torch_boundary import capture_patches
 
 

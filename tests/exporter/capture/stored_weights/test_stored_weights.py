@@ -13,7 +13,7 @@ from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 import opsetta
-from opsetta.exporter.files.stored_tensors import FileTensor
+from opsetta.exporter.files.weights.stored_tensors import FileTensor
 
 
 class Model(nn.Module):

@@ -1,0 +1,1 @@
+"""Output paths, and how files are written completely or not at all."""

@@ -1,0 +1,1 @@
+"""Reads the nodes of a file, and finds what replaces them at another opset."""

@@ -1,0 +1,1 @@
+"""Sessions that run models: in onnxruntime, in onnx's reference implementation, and in OpenVINO."""

@@ -1,0 +1,1 @@
+"""Replaces operators by others that a target supports."""

@@ -1,0 +1,1 @@
+"""Changes weights and their element types, with the same results."""
