@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import onnx
 import pytest
+import safetensors.torch
 import torch
 import transformers
 
@@ -239,20 +240,24 @@ def test_weights_that_transformers_changes_after_reading(architecture, config, i
 
 def test_transposed_weights_are_loaded(tmp_path):
     """Older checkpoints of Qwen3-VL have the transposed experts under the model's names."""
-    sizes = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
-    config = transformers.Qwen3VLMoeTextConfig(
-        **sizes, vocab_size=9, intermediate_size=8, moe_intermediate_size=6, num_experts=2, head_dim=4
-    )
-    model = transformers.Qwen3VLMoeTextModel(config)
+    text = {"hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
+    text |= {"vocab_size": 9, "intermediate_size": 8, "moe_intermediate_size": 6, "num_experts": 2}
+    vision = {"hidden_size": 8, "depth": 1, "num_heads": 2, "intermediate_size": 8, "out_hidden_size": 8}
+    vision |= {"num_position_embeddings": 4, "deepstack_visual_indexes": [0]}
+    config = transformers.Qwen3VLMoeConfig(text_config={**text, "head_dim": 4}, vision_config=vision)
+    model = transformers.Qwen3VLMoeModel(config)
     state = model.state_dict()
     experts = next(name for name in state if name.endswith("gate_up_proj"))
     torch.nn.init.normal_(state[experts])
-    model.save_pretrained(tmp_path, state_dict={**state, experts: state[experts].mT.contiguous()})
+    safetensors.torch.save_file(
+        {**state, experts: state[experts].mT.contiguous()}, tmp_path / "model.safetensors", {"format": "pt"}
+    )
+    config.save_pretrained(tmp_path)
 
     def load_weights():
-        return transformers.Qwen3VLMoeTextModel.from_pretrained(tmp_path, output_loading_info=True)
+        return transformers.Qwen3VLMoeModel.from_pretrained(tmp_path, output_loading_info=True)
 
-    loaded = load_lazily(tmp_path, lambda: transformers.Qwen3VLMoeTextModel(config), load_weights)
+    loaded = load_lazily(tmp_path, lambda: transformers.Qwen3VLMoeModel(config), load_weights)
     assert loaded.weights is None
     assert torch.equal(loaded.model.state_dict()[experts], state[experts])
 
