@@ -63,7 +63,8 @@ def run_model_types(options: argparse.Namespace) -> None:
         "Tasks, by `opsetta.export_huggingface`": options.output / f"{MODEL_TYPES}.jsonl",
         "Base models, by `opsetta.export`": options.output / f"{BASE_MODELS}.jsonl",
     }
-    model_types.write_page(files, options.page)
+    if options.page is not None or not options.only:
+        model_types.write_page(files, options.page or pathlib.Path("docs/model-types.md"))
 
 
 def _run_entries(
@@ -115,8 +116,8 @@ def main() -> None:
     parser.add_argument(
         "--page",
         type=pathlib.Path,
-        default=pathlib.Path("docs/model-types.md"),
-        help="with --transformers: the page whose tables are replaced",
+        help="with --transformers: the page whose tables are replaced; by default that of the docs, and none "
+        "with --only",
     )
     parser.add_argument(
         "--opsets",

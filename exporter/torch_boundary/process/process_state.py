@@ -39,7 +39,8 @@ def save(stack: contextlib.ExitStack, *, loggers: bool = True) -> None:
 def replace_attribute(owner: object, name: str, value: object) -> Iterator[None]:
     """Set an attribute of an object within the context, and restore it afterwards."""
     is_inherited = name not in vars(owner)
-    original = getattr(owner, name)
+    # `getattr` would give the function in a staticmethod, and raises an exception for an unknown name.
+    original = getattr(owner, name) if is_inherited else vars(owner)[name]
     setattr(owner, name, value)
     try:
         yield

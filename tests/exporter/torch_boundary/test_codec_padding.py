@@ -16,9 +16,10 @@ def test_inputs_shorter_and_longer_than_the_reflected_edge(causal: bool) -> None
     torch.manual_seed(0)
     layers = [(1, 4, 7, 1), (4, 4, 8, 4), (4, 2, 7, 1)]
     model = torch.nn.Sequential(*(EncodecConv1d(config, *sizes) for sizes in layers)).eval()
-    pad = EncodecConv1d._pad1d
+    pad = vars(EncodecConv1d)["_pad1d"]
     # The input of the last layer is shorter than its edge of 6.
     program = opsetta.export(model, (torch.randn(2, 1, 20),), opset=11, dynamic_shapes=({0: "b", 2: "n"},))
-    assert EncodecConv1d._pad1d is pad
+    # Also as a static method.
+    assert vars(EncodecConv1d)["_pad1d"] is pad
     for length in (2, 7, 20, 101):
         program.verify((torch.randn(3, 1, length),))
