@@ -211,7 +211,10 @@ def prepack_conv(
 
     Args:
         weight: [out, in / groups, height, width], FLOAT, BFLOAT16 or FLOAT16.
-        padding, stride, dilation, groups: the arguments of the convolution.
+        padding: the padding of both sides, a number or two.
+        stride: the steps, a number or two.
+        dilation: the distances of the kernel's elements, a number or two.
+        groups: the number of groups of channels.
         input_size: the input's [batch, in, height, width] for which to choose the layout.
 
     Raises:

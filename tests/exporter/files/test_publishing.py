@@ -326,7 +326,8 @@ def test_devices_are_streams() -> None:
 
 SCRIPT = """
 import sys
-from opsetta.exporter.files import tensor_writer, writing
+from opsetta.exporter.files import writing
+from opsetta.exporter.files.weights import tensor_writer
 sys.path.insert(0, {folder!r})
 from pairs import pair
 print("before")
@@ -430,7 +431,8 @@ LIMITED = """
 import errno, os, resource, sys
 sys.path.insert(0, {folder!r})
 from pairs import pair
-from opsetta.exporter.files import tensor_writer, writing
+from opsetta.exporter.files import writing
+from opsetta.exporter.files.weights import tensor_writer
 from opsetta.registration import ModelFileError
 tensor_writer._SMALL = 0
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
