@@ -333,6 +333,8 @@ def many(field: str, count: int) -> onnx.ModelProto:
             function.opset_import.add(domain="", version=17)
         elif field == "attribute":
             graph.node[0].attribute.add(name=f"a{i}", type=onnx.AttributeProto.INT, i=1)
+        elif field == "text attribute":
+            graph.node[0].attribute.add(name=f"a{i}", type=onnx.AttributeProto.STRING, s=b"t")
         elif field == "node input":
             graph.node[0].input.append("v0")
         elif field == "node output":
@@ -464,6 +466,8 @@ def _small() -> Iterator[tuple[str, Builder]]:
         "undocumented value",
     ):  # fmt: skip
         yield f"300000 of {field}", _written(lambda field=field: many(field, 300_000))
+    # Attributes of numbers are read in a shorter way than those of text.
+    yield "80000 of text attribute", _written(lambda: many("text attribute", 80_000))
     yield "20000 nodes of one name", _written(lambda: many("same name", 20_000))
     for where in ("value", "operator", "node"):
         yield f"a long name of a {where}", _written(lambda where=where: named(2**15, where))

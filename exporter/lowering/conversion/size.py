@@ -116,9 +116,11 @@ def check_node_count(model: ir.Model, bounds: Bounds, factor: int, work: str) ->
         GraphError: the model is not trusted, and has too many nodes.
     """
     if bounds is not TRUSTED and not is_describable(model, factor=factor):
-        count = sum(map(len, graphs_of(model.graph)))
+        nodes = [node for graph in graphs_of(model.graph) for node in graph]
+        attributes = sum(len(node.attributes.data) for node in nodes)
         raise GraphError(
-            f"the model has {count} nodes, too many to {work} them for the size of its weights; {REMEDY}"
+            f"the model has {len(nodes)} node{'s' * (len(nodes) != 1)} with {attributes} attributes, "
+            f"too many to {work} for the size of its weights; {REMEDY}"
         )
 
 

@@ -215,14 +215,14 @@ class GraphChecks:
     def _check_attributes(
         self, node: onnx.NodeProto, domains: set[str], scope: NameScope, in_function: bool
     ) -> None:
-        names = {""}
+        names: set[str] = set()
         title = ""
         for attribute in node.attribute:
-            if attribute.name not in names and is_number(attribute):
+            if attribute.name and attribute.name not in names and is_number(attribute):
                 names.add(attribute.name)
                 continue
             title = title or node_title(node)
-            if attribute.name in names - {""}:
+            if attribute.name in names:
                 raise ModelFileError(f"{title} has the attribute {quoted(attribute.name)} twice")
             names.add(attribute.name)
             graphs = check_attribute(attribute, self._files, title, in_function=in_function)
