@@ -15,7 +15,13 @@ from .metadata import canonical, check_entries, merge_entries
 from .notes import Notes
 from .scopes import NameScope
 from .tensor_contents import check_tensor
-from .values import check_agreement, check_value, declarations_by_name, merge_declarations
+from .values import (
+    check_agreement,
+    check_value,
+    declarations_by_name,
+    merge_declarations,
+    unify_sizes,
+)
 
 DEVICE_CONFIGURATIONS = 11
 """The IR version that introduced device configurations."""
@@ -139,9 +145,10 @@ class GraphChecks:
             for declaration in (interface.get(info.name), declarations.get(info.name)):
                 if declaration is not None:
                     merge_declarations(declaration, info, title)
-            if info.name in interface and interface[info.name] != info:
-                raise ModelFileError(f"{title} has two different declarations")
-            interface[info.name] = info
+            other = interface.setdefault(info.name, info)
+            merge_declarations(info, other, title)
+            if other != info:
+                unify_sizes(other, info, title)
 
     def _check_annotations(self, graph: onnx.GraphProto, scope: NameScope) -> None:
         """Check quantization annotations: the names of the tensors with scale and zero point."""

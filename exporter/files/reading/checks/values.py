@@ -112,6 +112,33 @@ def merge_declarations(source: onnx.ValueInfoProto, target: onnx.ValueInfoProto,
             target.type.tensor_type.shape.CopyFrom(shape)
 
 
+def unify_sizes(source: onnx.ValueInfoProto, target: onnx.ValueInfoProto, title: str) -> None:
+    """Give a value that is declared twice in an interface the same declaration at both places.
+
+    A graph that returns its input declares it as an input and as an output. Exporters name the unknown sizes
+    of each declaration anew: those of the source stay, and those of the target complete them.
+
+    Raises:
+        ModelFileError: the two declare other ranks or numbers, or differ in more than sizes.
+    """
+    if source.type.HasField("tensor_type") and target.type.HasField("tensor_type"):
+        sizes, other_sizes = (info.type.tensor_type.shape.dim for info in (source, target))
+        if len(sizes) == len(other_sizes) and all(map(_can_be_equal, sizes, other_sizes)):
+            for size, other in zip(sizes, other_sizes, strict=True):
+                if size.WhichOneof("value") is None:
+                    size.MergeFrom(other)
+            target.type.CopyFrom(source.type)
+    if source.doc_string:
+        target.doc_string = source.doc_string
+    if source != target:
+        raise ModelFileError(f"{title} has two different declarations")
+
+
+def _can_be_equal(size: onnx.TensorShapeProto.Dimension, other: onnx.TensorShapeProto.Dimension) -> bool:
+    numbers = {dim.dim_value for dim in (size, other) if dim.HasField("dim_value")}
+    return len(numbers) <= 1
+
+
 def _without_sizes(declared_type: onnx.TypeProto) -> tuple[str | int, ...]:
     """A type without sizes."""
     path: list[str | int] = []

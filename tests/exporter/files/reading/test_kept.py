@@ -48,6 +48,45 @@ def test_a_name_of_its_own_in_a_branch(tmp_path):
     assert found.graph[1].attributes["else_branch"].value[0].inputs[0] is found.graph[0].outputs[0]
 
 
+@pytest.mark.parametrize(
+    ("input_sizes", "output_sizes", "sizes"),
+    [(["n", 4], ["m", 4], ["n", 4]), ([None, 4], ["m", 4], ["m", 4]), (["n", "k"], ["m", 4], ["n", "k"])],
+)
+def test_a_loop_returns_an_input_that_its_output_declares_with_other_names(
+    input_sizes, output_sizes, sizes, tmp_path
+):
+    model = loop_that_returns_its_input(input_sizes, output_sizes)
+    body = read(model, tmp_path).graph[0].attributes["body"].value
+    assert body.outputs[1] is body.inputs[2]
+    assert [getattr(size, "value", size) for size in body.inputs[2].shape] == sizes
+
+
+@pytest.mark.parametrize("output_sizes", [["n", 5], ["n", 4, 1]])
+def test_a_loop_returns_an_input_that_its_output_declares_with_another_shape(output_sizes, tmp_path):
+    with pytest.raises(ModelFileError, match="value 'same' has two different declarations"):
+        read(loop_that_returns_its_input(["n", 4], output_sizes), tmp_path)
+
+
+def loop_that_returns_its_input(input_sizes, output_sizes):
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["condition"], ["continued"])],
+        "body",
+        [
+            helper.make_tensor_value_info("step", TensorProto.INT64, []),
+            helper.make_tensor_value_info("condition", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("same", TensorProto.FLOAT, input_sizes),
+        ],
+        [
+            helper.make_tensor_value_info("continued", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("same", TensorProto.FLOAT, output_sizes),
+        ],
+    )
+    model = parsed("g (float[n, 4] x, int64 steps, bool go) => (y) { y = Identity(x) }")
+    loop = helper.make_node("Loop", ["steps", "go", "x"], ["y"], body=body)
+    model.graph.node[0].CopyFrom(loop)
+    return model
+
+
 def test_both_names_of_the_standard_domain(tmp_path):
     model = parsed(LINE)
     model.graph.node[0].domain = "ai.onnx"
