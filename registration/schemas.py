@@ -70,6 +70,8 @@ class AttributeParameter:
             return False
 
 
+STATED_DEFAULTS: dict[str, dict[str, int]] = {"STFT": {"onesided": 1}}
+"""By operator, attributes that are written with their default too; onnx infers other shapes without."""
 _LARGE = 1e38
 """Larger numbers may be infinite in single precision."""
 _COMPARED = frozenset(ir.AttributeType[name] for name in "INT FLOAT STRING INTS FLOATS STRINGS".split())
@@ -272,7 +274,9 @@ def nearest_attribute(schema: OperatorSchema, argument: str) -> AttributeParamet
 
 
 def omissible(op_type: str, domain: str, opset: int, attribute: ir.Attr) -> bool:
-    """Whether an attribute of a node equals the default of its operator at an opset."""
+    """Whether an attribute of a node equals the default of its operator at an opset, and may be left out."""
+    if attribute.name in STATED_DEFAULTS.get(op_type, ()):
+        return False
     schema = operator_schema(op_type, opset, domain)
     formal = schema.attributes.get(attribute.name) if schema is not None else None
     return formal is not None and formal.type == attribute.type and formal.is_default(attribute.value)

@@ -6,8 +6,12 @@ import onnx
 import onnx.defs
 import onnx_ir as ir
 
-EXPECTED = {"Resize": {"coordinate_transformation_mode"}, "LayerNormalization": {"axis", "epsilon"}}
-"""Those that consumers read wrongly, or not at all, if they are left out."""
+EXPECTED = {
+    "LayerNormalization": {"axis", "epsilon"},
+    "Resize": {"coordinate_transformation_mode"},
+    "STFT": {"onesided"},
+}
+"""Those that consumers or onnx's inference read wrongly, or not at all, if they are left out."""
 
 
 @functools.cache

@@ -55,6 +55,7 @@ def factors(*numbers):
 
 IMAGE = reals(2, 3, 9, 8)
 WINDOW = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+BANDS = (*whole(20, 25, 16000), *factors(100, 7600))
 DILATED = {
     "kernel_shape": [2, 3],
     "dilations": [2, 1],
@@ -159,6 +160,14 @@ CASES = [
     Case("GridSample", 16, (IMAGE, GRID), targets=(9, 16, 18, 20, 21)),
     Case("GridSample", 16, (IMAGE, GRID), {"mode": "bicubic", "align_corners": 1}, targets=(18, 20, 21)),
     Case("DFT", 17, (reals(2, 8, 6, 1),), targets=(18, 20, 21)),
+    Case("STFT", 17, (reals(2, 40, 1), whole(4)[0], reals(16)), constant=(1, 2)),
+    Case("STFT", 17, (reals(2, 41, 1), whole(4)[0], reals(16)), constant=(1,), targets=(7, 13, 16)),
+    Case("STFT", 17, (reals(1, 40, 1), whole(5)[0], None, whole(9)[0]), {"onesided": 0}, constant=(1, 3)),
+    Case("STFT", 17, (reals(2, 40, 2), whole(4)[0], reals(16)), {"onesided": 0}, constant=(1, 2)),
+    Case("MelWeightMatrix", 17, (*whole(8, 64, 8192), *factors(0, 4000)), constant=(0, 1, 2, 3, 4)),
+    Case(
+        "MelWeightMatrix", 17, BANDS, {"output_datatype": 11}, constant=(0, 1, 2, 3, 4), targets=(7, 13, 16)
+    ),
     Case("GRU", 7, (SEQUENCE, reals(1, 9, 4), reals(1, 9, 3)), {"hidden_size": 3}, outputs=2),
     Case("LSTM", 7, (SEQUENCE, reals(1, 12, 4), reals(1, 12, 3)), {"hidden_size": 3}, outputs=3),
     Case("RNN", 7, (SEQUENCE, reals(1, 3, 4), reals(1, 3, 3)), {"hidden_size": 3}, outputs=2),

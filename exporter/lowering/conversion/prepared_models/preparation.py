@@ -12,6 +12,7 @@ import onnx_ir as ir
 from .....registration import GraphError
 from .....registration.arguments import every_node, graphs_of
 from .....registration.opsets import MAXIMUM_OPSET
+from .....registration.schemas import STATED_DEFAULTS
 from ....files.reading import Bounds
 from ....files.reading.carried import carried_by, clear_foreign_types, serialize
 from ....files.reading.subgraphs import subgraphs, with_subgraphs
@@ -54,7 +55,16 @@ def prepare_source(source: ir.Model, bounds: Bounds) -> None:
         inline_functions(source)
         limits_of(source, bounds)
     forget_data_dependent_sizes(source.graph)
+    _state_defaults(source)
     _infer(source, bounds)
+
+
+def _state_defaults(model: ir.Model) -> None:
+    """Write the attributes without which onnx infers other shapes than runtimes compute."""
+    for node in every_node(model.graph):
+        if node.op_type in STATED_DEFAULTS and node.domain in ("", "ai.onnx"):
+            for name, default in STATED_DEFAULTS[node.op_type].items():
+                node.attributes.setdefault(name, ir.AttrInt64(name, default))
 
 
 def check_interface(model: ir.Model) -> None:
