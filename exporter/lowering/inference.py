@@ -17,10 +17,10 @@ import onnx.shape_inference
 from ..files.reading import BOUNDS, TRUSTED, Bounds
 from ..files.reading.subgraphs import with_subgraphs
 from . import forks
+from .implied_ranks import with_known_ranks
 from .inference_risks import is_risky
 from .negative_sizes import may_slice_negative_sizes
 from .rank_bounds import RankBounds
-from .reshape_ranks import with_known_ranks
 from .slice_dimensions import with_named_slices
 
 InferenceError = onnx.shape_inference.InferenceError

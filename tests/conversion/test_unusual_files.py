@@ -270,6 +270,43 @@ def test_the_length_of_computed_sizes_is_a_rank(tmp_path):
     np.testing.assert_array_equal(results(lowered(model, tmp_path / "m.onnx", 9), feed)[0], expected)
 
 
+def test_the_rank_of_a_weight_is_that_of_the_convolution(tmp_path):
+    """A traced model with a scripted `squeeze`: the results of the branches have different ranks."""
+    squeezed = helper.make_graph(
+        [helper.make_node("Squeeze", ["x", "first"], ["s"])], "then_branch", [], [value("s", None)]
+    )
+    same = helper.make_graph(
+        [helper.make_node("Identity", ["x"], ["i"])], "else_branch", [], [value("i", None)]
+    )
+    nodes = [
+        helper.make_node("Shape", ["x"], ["sizes"]),
+        helper.make_node("Gather", ["sizes", "zero"], ["size"]),
+        helper.make_node("Equal", ["size", "one"], ["is_one"]),
+        helper.make_node("If", ["is_one"], ["image"], then_branch=squeezed, else_branch=same),
+        helper.make_node("Conv", ["image", "w"], ["c"]),
+        helper.make_node("Slice", ["c", "first", "second", "axis"], ["y"]),
+    ]
+    outer = helper.make_graph(nodes, "outer", [], [value("y", None)])
+    other = helper.make_graph([helper.make_node("Identity", ["z"], ["o"])], "other", [], [value("o", None)])
+    weights = {"first": [0], "second": [1], "zero": 0, "one": 1, "axis": [-2]}
+    weights["w"] = np.ones((3, 2, 4), np.float32)
+    model = model_of(
+        [helper.make_node("If", ["chosen"], ["r"], then_branch=outer, else_branch=other)],
+        [value("x", ["a", "b", 2, "n"]), value("z", ["k", 3, "m"]), value("chosen", [], TensorProto.BOOL)],
+        [value("r", None)],
+        [numpy_helper.from_array(np.array(number), name) for name, number in weights.items()],
+        opset=13,
+    )
+    feed = {
+        "x": np.arange(24, dtype=np.float32).reshape(1, 2, 2, 6),
+        "z": np.ones((1, 3, 1), np.float32),
+        "chosen": np.array(True),
+    }
+    expected = results(model, feed)[0]
+    for opset in (9, 10, 11):
+        np.testing.assert_array_equal(results(lowered(model, tmp_path / "m.onnx", opset), feed)[0], expected)
+
+
 @pytest.mark.parametrize("alpha", [0.0, -0.5, 2.0])
 def test_celu_of_any_slope(alpha, tmp_path):
     model = model_of(

@@ -1,0 +1,93 @@
+"""Gives shape inference the ranks that it does not conclude itself.
+
+onnx infers nothing for a Reshape to a shape that it cannot compute, as in every transformer with dynamic
+sizes that torch.onnx wrote; the length of this shape tensor is the rank. Nor does it for a convolution of an
+image of unknown rank, as behind the If of a scripted `squeeze`; the rank is that of the weight.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import onnx
+
+from ...registration.inference.constant_integers import MAXIMUM_RANK
+from ..files.reading.subgraphs import with_subgraphs
+
+_CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose")
+
+
+def with_known_ranks(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx.ModelProto | None:
+    """Return a copy of a model with ranks that inference did not find; None if there are none.
+
+    Args:
+        model: the model before inference.
+        inferred: the model after inference.
+    """
+    ranks = _known_ranks(inferred.graph)
+    infos = [
+        [*_of_convolutions(graph, ranks), *(_of_reshapes(graph) if graph is inferred.graph else ())]
+        for graph in with_subgraphs(inferred.graph)
+    ]
+    if not any(infos):
+        return None
+    ranked = onnx.ModelProto()
+    ranked.CopyFrom(model)
+    for graph, graph_infos in zip(with_subgraphs(ranked.graph), infos, strict=True):
+        stated = {info.name: info for info in (*graph.value_info, *graph.output)}
+        for info in graph_infos:
+            (stated.get(info.name) or graph.value_info.add()).CopyFrom(info)
+    return ranked
+
+
+def _known_ranks(graph: onnx.GraphProto) -> dict[str, int]:
+    """The ranks of the initializers of a graph and its sub-graphs, by name."""
+    return {tensor.name: len(tensor.dims) for inner in with_subgraphs(graph) for tensor in inner.initializer}
+
+
+def _of_convolutions(graph: onnx.GraphProto, ranks: Mapping[str, int]) -> Iterator[onnx.ValueInfoProto]:
+    """Yield declarations of results of convolutions, with the ranks of their weights."""
+    nodes = [node for node in graph.node if node.op_type in _CONVOLUTIONS and _is_standard(node)]
+    infos = {info.name: info for info in (*graph.value_info, *graph.output)} if nodes else {}
+    for node in nodes:
+        result = infos.get(node.output[0])
+        rank = ranks.get(node.input[1])
+        if rank is not None and result is not None and _lacks_shape(result):
+            yield _with_rank(result, rank)
+
+
+def _of_reshapes(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
+    """Yield declarations of results whose rank is the length of a Reshape's shape.
+
+    Not for sub-graphs: before opset 11 such a Reshape hides that the branches of an If have unequal ranks.
+    """
+    infos = {info.name: info for info in (*graph.input, *graph.value_info, *graph.output)}
+    for node in graph.node:
+        if node.op_type != "Reshape" or not _is_standard(node):
+            continue
+        result, target = infos.get(node.output[0]), infos.get(node.input[1])
+        if result is None or target is None or not _lacks_shape(result):
+            continue
+        sizes = target.type.tensor_type.shape.dim
+        if len(sizes) == 1 and sizes[0].HasField("dim_value") and 0 <= sizes[0].dim_value <= MAXIMUM_RANK:
+            yield _with_rank(result, sizes[0].dim_value)
+
+
+def _is_standard(node: onnx.NodeProto) -> bool:
+    """Whether a node of ONNX's own domain has a result and two inputs."""
+    return node.domain in ("", "ai.onnx") and len(node.input) >= 2 and len(node.output) > 0
+
+
+def _lacks_shape(info: onnx.ValueInfoProto) -> bool:
+    tensor = info.type.tensor_type
+    return bool(tensor.elem_type) and not tensor.HasField("shape")
+
+
+def _with_rank(info: onnx.ValueInfoProto, rank: int) -> onnx.ValueInfoProto:
+    """A declaration of the same type with unknown sizes."""
+    ranked = onnx.ValueInfoProto()
+    ranked.CopyFrom(info)
+    ranked.type.tensor_type.shape.SetInParent()
+    for _ in range(rank):
+        ranked.type.tensor_type.shape.dim.add()
+    return ranked
