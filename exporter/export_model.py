@@ -87,7 +87,8 @@ def export(
             parameters.
         output_names: names for the flattened outputs, in order.
         mutations: what to do with inputs and buffers that the model writes to: `"outputs"` appends their new
-            values to the outputs, `"drop"` discards them with a warning, `"error"` refuses the model.
+            values to the outputs; `"state"` also makes the buffers inputs, with their current values as
+            defaults; `"drop"` discards the new values with a warning; `"error"` refuses the model.
         registry: the symbolic functions to lower with; by default the default registry.
         strict: capture through TorchDynamo; the same as `capture="strict"`.
         capture: how to capture. `"direct"` runs the model once on fake tensors and records its operators,

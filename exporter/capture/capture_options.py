@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .stored_weights.opening import Weights
 
 _METHODS = ("auto", "direct", "torch.export", "strict", "trace")
-_MUTATIONS = ("outputs", "error", "drop")
+_MUTATIONS = ("outputs", "state", "error", "drop")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class CaptureOptions:
         dynamic_shapes: the dynamic dimensions as for torch.export, where a string may replace a `Dim`.
         dynamic_axes: the same in torch.onnx's older form, by input name.
         input_names, output_names: names of the user's, which `dynamic_axes` may use.
-        mutations: what becomes of writes to inputs and buffers: "outputs", "drop" or "error".
+        mutations: what becomes of writes to inputs and buffers: "outputs", "state", "drop" or "error".
         strict: the same as `capture="strict"`.
         capture: the way to capture. "direct" records the model's operators; "torch.export" captures with it;
             "strict" does so through TorchDynamo; "trace" follows the example with torch.jit.trace; "auto" is
@@ -81,7 +81,8 @@ class CaptureOptions:
                 f"narrow must be True, False, or the names of dimensions in a list, not {self.narrow!r}"
             )
         if self.mutations not in _MUTATIONS:
-            raise UsageError(f"mutations must be 'outputs', 'error' or 'drop', not {self.mutations!r}")
+            values = ", ".join(map(repr, _MUTATIONS))
+            raise UsageError(f"mutations must be one of {values}, not {self.mutations!r}")
         if self.dynamic_axes is not None and not isinstance(self.dynamic_axes, Mapping):
             raise CaptureError(
                 "dynamic_axes must be a dict from input names to axes, such as {'x': {0: 'batch'}}, not "

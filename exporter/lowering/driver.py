@@ -111,6 +111,7 @@ class Driver(abc.ABC, Generic[S]):
         state: the model's parameters, buffers and initializers in the ONNX graph, without the constants that
             lowering makes.
         keeps_weights: whether the values of `state` keep their names and contents.
+        has_state_inputs: whether the values of `state` that the model writes to are inputs too.
         is_frozen: whether `state` has constants of a graph, whose names do not stand for their contents.
         level: the level of optimization.
         omitted_passes: the names of ONNX passes that do not run.
@@ -130,7 +131,7 @@ class Driver(abc.ABC, Generic[S]):
         self.output_names: list[str] = []
         self.state: set[Value] = set()
         self.defaults: dict[Value, ir.TensorProtocol] = {}
-        self.keeps_weights = False
+        self.keeps_weights = self.has_state_inputs = False
         self.is_frozen = False
         self.level = DEFAULT_LEVEL
         self.omitted_passes: Collection[str] = ()
@@ -185,7 +186,11 @@ class Driver(abc.ABC, Generic[S]):
         self._check_element_types()
         if self.failed:
             raise UnsupportedOperatorsError(self.opset, _group_failures(self._failures))
-        model = ir.Model(self.graph, ir_version=ir_version(self.opset), **self.properties())
+        version = ir_version(self.opset)
+        if self.has_state_inputs:
+            # Before this version callers cannot replace an initializer.
+            version = max(version, FREE_INITIALIZERS)
+        model = ir.Model(self.graph, ir_version=version, **self.properties())
         self._optimize(model)
         # Only now, because symbolic functions and passes take a value with contents for a constant. Before IR
         # version 4 callers cannot replace an initializer, so they have to pass the input.
@@ -202,6 +207,10 @@ class Driver(abc.ABC, Generic[S]):
         check_nodes(model, self.known_invalid)
         if model.ir_version < FREE_INITIALIZERS:
             initializers_as_inputs(model, self.state)
+        elif self.has_state_inputs:
+            self.graph.inputs.extend(
+                value for value in self.graph.initializers.values() if facts_of(value).mutated
+            )
         if self.declared_opset > self.opset:
             declare_newer_opset(model, self.declared_opset)
         return model

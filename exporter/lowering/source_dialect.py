@@ -20,6 +20,7 @@ from ...registration import (
     MODULE,
     MUTATES,
     SPECIALIZATIONS,
+    STATE_INPUTS,
     UNSHAPED,
     GraphError,
     OpsettaError,
@@ -129,6 +130,7 @@ class _SourceDriver(Driver[_SourceScope]):
         super().__init__(source, graph, registry)
         self.is_frozen = source.metadata_props.get(FROZEN) == "true"
         self.keeps_weights = source.metadata_props.get(FIXED_WEIGHTS) == "true"
+        self.has_state_inputs = source.metadata_props.get(STATE_INPUTS) == "true"
         # Sources of other frameworks may lack shapes, which emission then has to infer.
         self.construction.infers = UNSHAPED in source.metadata_props
         self.decompose = decompose

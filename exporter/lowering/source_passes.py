@@ -8,7 +8,7 @@ from ...passes import promote_types, real_pairs, remove_inplace
 from ...passes.faults import faults_of
 from ...passes.onnx_graph.simplification.unused_nodes import RemoveUnused
 from ...passes.sequences.packed_sequences import fuse_packed_sequences
-from ...registration import COMPLEX, MUTATES
+from ...registration import COMPLEX, MUTATES, STATE_INPUTS
 from ..capture.fx_import.exported_program import output_names
 from ..captured_graph.capture import Capture
 
@@ -36,10 +36,16 @@ def run_source_passes(model: ir.Model, mutations: str) -> None:
 
 
 def prepare(capture: Capture, mutations: str) -> None:
-    """Run the source passes on a capture, and name its outputs. Errors are those of `run_source_passes`."""
+    """Run the source passes on a capture, and name its outputs. Errors are those of `run_source_passes`.
+
+    Args:
+        mutations: as in `export`; for `"state"`, lowering lists what the model writes to as inputs too.
+    """
     graph = capture.source.graph
     names = output_names(capture)
-    run_source_passes(capture.source, mutations)
+    run_source_passes(capture.source, "outputs" if mutations == "state" else mutations)
+    if mutations == "state":
+        capture.source.metadata_props[STATE_INPUTS] = "true"
     for value in list(graph.outputs)[len(names) :]:
         mutated = value.metadata_props.get(MUTATES, value.name or "")
         capture.interface.mutated.append(mutated)

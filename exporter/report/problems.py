@@ -32,7 +32,7 @@ def problems_of(error: OpsettaError, stage: str) -> tuple[Problem, ...]:
             for problem in error.problems
         )
     if isinstance(error, MutationError):
-        remedy = 'Export with mutations="outputs", which returns the new values, or with mutations="drop".'
+        remedy = 'Export with mutations="outputs" or "state", which return the new values, or with "drop".'
     elif isinstance(error, CaptureError):
         remedy = "See docs/capture.md: the other ways of capture, and specialize=True."
     else:

@@ -230,7 +230,9 @@ def _call_once(
         called, prefix = module.module, "module."
     inner = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
     with without_fused_attention(), Preserved(module), gradients_kept(module):
-        return torch.func.functional_call(called, inner, args, kwargs), state
+        result = torch.func.functional_call(called, inner, args, kwargs)
+    # The call also puts tensors there that the model assigned to its buffers.
+    return result, {prefix + name: tensor for name, tensor in inner.items()}
 
 
 def _call_script(

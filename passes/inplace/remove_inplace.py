@@ -346,7 +346,8 @@ def _check_mutations(aliases: Aliases, mutations: str) -> None:
     raise MutationError(
         "the model writes to its inputs, parameters or buffers, which an ONNX graph cannot do:\n"
         f'{lines}\n{mode if updates_statistics else "Pass"} mutations="outputs" to return the new values as '
-        'further outputs, as streaming models do, mutations="drop" to discard them, or write to a clone.'
+        'further outputs, mutations="state" to take the old ones as inputs too, as streaming models do, '
+        'mutations="drop" to discard them, or write to a clone.'
     )
 
 

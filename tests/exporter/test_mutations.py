@@ -1,12 +1,18 @@
-"""Inputs and buffers that the model writes to: refused by name, returned, or dropped."""
+"""Inputs and buffers that the model writes to: refused by name, returned, taken as inputs, or dropped."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import numpy as np
+import onnx
 import pytest
 import torch
 from torch import nn
 
 import opsetta
+
+from ..onnxruntime_sessions import open_session
 
 
 class Counter(nn.Module):
@@ -40,6 +46,49 @@ def test_mutated_buffers_become_outputs(opset: int) -> None:
     assert model.count.tolist() == [0, 0, 0]
     assert model.steps.item() == 0
     assert program(torch.ones(3)).tolist() == [1.0, 2.0, 2.0]
+
+
+class Smoothing(nn.Module):
+    """A model of a stream: one buffer is assigned, one is written in place, one is only read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mix = nn.Linear(4, 4)
+        self.register_buffer("mean", torch.full((2, 4), 0.5))
+        self.register_buffer("steps", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("scale", torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        self.mean = torch.tanh(self.mix(self.mean)) * 0.5 + x
+        self.steps += 1
+        return self.mean.sum(1) * self.steps * self.scale
+
+
+@pytest.mark.parametrize("script", [False, True], ids=["eager", "script"])
+@pytest.mark.parametrize("opset", [7, 9, 13, 28])
+def test_mutated_buffers_become_inputs_and_outputs(opset: int, script: bool, tmp_path: Path) -> None:
+    model = Smoothing().eval()
+    exported = torch.jit.script(model) if script else model
+    program = opsetta.export(exported, torch.ones(2, 4), opset=opset, mutations="state")
+    program.verify((torch.randn(2, 4),))
+    program.save(tmp_path / "model.onnx")
+    onnx.checker.check_model(str(tmp_path / "model.onnx"), full_check=True)
+    session = open_session(str(tmp_path / "model.onnx"))
+    assert {value.name for value in session.get_overridable_initializers()} == {"mean", "steps"}
+    output_names = [value.name for value in session.get_outputs()]
+    state: dict[str, np.ndarray] = {}
+    for _ in range(3):
+        x = torch.randn(2, 4)
+        results = dict(zip(output_names, session.run(None, {"x": x.numpy(), **state}), strict=True))
+        np.testing.assert_allclose(results["output"], model(x).detach().numpy(), rtol=1e-4, atol=1e-5)
+        state = {name: results[f"{name}_mutated"] for name in ("mean", "steps")}
+
+
+def test_a_saved_graph_keeps_its_state_inputs(tmp_path: Path) -> None:
+    program = opsetta.export(Smoothing().eval(), torch.ones(2, 4), mutations="state")
+    program.save_source(tmp_path / "model.opsetta")
+    model = opsetta.load(tmp_path / "model.opsetta").lower(11).model
+    assert [value.name for value in model.graph.inputs] == ["x", "mean", "steps"]
 
 
 def test_mutated_buffers_are_dropped_with_a_warning() -> None:

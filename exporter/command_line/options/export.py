@@ -84,7 +84,7 @@ InputNames = Annotated[str | None, typer.Option(help="Names of the inputs, separ
 OutputNames = Annotated[str | None, typer.Option(help="Names of the outputs, separated by commas.")]
 Mutations = Annotated[
     str | None,
-    typer.Option(help="How to handle buffers that the model writes to: error, outputs or drop."),
+    typer.Option(help="How to handle buffers that the model writes to: error, outputs, state or drop."),
 ]
 CaptureMethod = Annotated[
     str | None,
