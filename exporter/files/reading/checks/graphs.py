@@ -145,10 +145,10 @@ class GraphChecks:
             for declaration in (interface.get(info.name), declarations.get(info.name)):
                 if declaration is not None:
                     merge_declarations(declaration, info, title)
-            other = interface.setdefault(info.name, info)
-            merge_declarations(info, other, title)
-            if other != info:
-                unify_sizes(other, info, title)
+            first = interface.setdefault(info.name, info)
+            merge_declarations(info, first, title)
+            if first != info:
+                unify_sizes(first, info, title)
 
     def _check_annotations(self, graph: onnx.GraphProto, scope: NameScope) -> None:
         """Check quantization annotations: the names of the tensors with scale and zero point."""

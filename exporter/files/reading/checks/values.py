@@ -122,11 +122,11 @@ def unify_sizes(source: onnx.ValueInfoProto, target: onnx.ValueInfoProto, title:
         ModelFileError: the two declare other ranks or numbers, or differ in more than sizes.
     """
     if source.type.HasField("tensor_type") and target.type.HasField("tensor_type"):
-        sizes, other_sizes = (info.type.tensor_type.shape.dim for info in (source, target))
-        if len(sizes) == len(other_sizes) and all(map(_can_be_equal, sizes, other_sizes)):
-            for size, other in zip(sizes, other_sizes, strict=True):
+        sizes, target_sizes = (info.type.tensor_type.shape.dim for info in (source, target))
+        if len(sizes) == len(target_sizes) and all(map(_can_be_equal, sizes, target_sizes)):
+            for size, target_size in zip(sizes, target_sizes, strict=True):
                 if size.WhichOneof("value") is None:
-                    size.MergeFrom(other)
+                    size.MergeFrom(target_size)
             target.type.CopyFrom(source.type)
     if source.doc_string:
         target.doc_string = source.doc_string
@@ -134,8 +134,8 @@ def unify_sizes(source: onnx.ValueInfoProto, target: onnx.ValueInfoProto, title:
         raise ModelFileError(f"{title} has two different declarations")
 
 
-def _can_be_equal(size: onnx.TensorShapeProto.Dimension, other: onnx.TensorShapeProto.Dimension) -> bool:
-    numbers = {dim.dim_value for dim in (size, other) if dim.HasField("dim_value")}
+def _can_be_equal(*sizes: onnx.TensorShapeProto.Dimension) -> bool:
+    numbers = {size.dim_value for size in sizes if size.HasField("dim_value")}
     return len(numbers) <= 1
 
 
