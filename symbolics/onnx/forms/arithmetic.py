@@ -11,7 +11,7 @@ import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
-from .reductions_and_shapes import all_static, is_stored
+from .sizes import all_static, is_stored
 
 
 def _number(g: GraphContext, number: float, like: Value) -> Value:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
-from .reductions_and_shapes import static_shape
+from .sizes import static_shape
 
 
 def _smaller_sizes(g: GraphContext, data: Value, indices: Value, axis: int) -> dict[int, tuple[int, int]]:

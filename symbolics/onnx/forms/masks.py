@@ -16,7 +16,8 @@ from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
 from ..support import integers
 from .arithmetic import select_by_numbers
-from .reductions_and_shapes import MAXIMUM_ROWS, all_static, is_stored, one_hot_product
+from .selection import MAXIMUM_ROWS, one_hot_product
+from .sizes import all_static, is_stored
 
 _EXACT_INTEGERS = 1 << 24
 """Floats represent every integer below this one."""

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from .reductions_and_shapes import all_static
+from .sizes import all_static
 
 _MAXIMUM_BATCH = 8
 """The most images whose weights are repeated."""

@@ -10,7 +10,7 @@ from ....registration import GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
 from ...compositions.einsum import parse_equation
 from .padding import pad_spatial
-from .reductions_and_shapes import all_static, static_shape
+from .sizes import all_static, static_shape
 
 
 @onnx_symbolic("form::Einsum.products")
@@ -130,38 +130,24 @@ def convolve_by_product(
 
 @onnx_symbolic("form::Gemm.separate_bias")
 def gemm_without_bias(
-    g: GraphContext,
-    A: Value,
-    B: Value,
-    C: Value | None = None,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
+    g: GraphContext, A: Value, B: Value, C: Value | None = None, beta: float = 1.0, **attributes: Any
 ) -> Value:
     """A product of two operands, and an Add of the third one."""
     if C is None:
         raise g.refuse("there is no third operand")
-    product = g.op("Gemm", A, B, alpha=alpha, transA=transA, transB=transB)
+    product = g.op("Gemm", A, B, **attributes)
     result: Value = g.op("Add", product, C if beta == 1 else g.op("Mul", C, beta))
     return result
 
 
 @onnx_symbolic("form::Gemm.separate_vector")
 def gemm_without_vector(
-    g: GraphContext,
-    A: Value,
-    B: Value,
-    C: Value | None = None,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
+    g: GraphContext, A: Value, B: Value, C: Value | None = None, **attributes: Any
 ) -> Value:
     """A product of two operands, and an Add of a vector."""
     if C is None or g.rank(C) != 1:
         raise g.refuse("the third operand is not a vector")
-    return gemm_without_bias(g, A, B, C, alpha, beta, transA, transB)
+    return gemm_without_bias(g, A, B, C, **attributes)
 
 
 @onnx_symbolic("form::MatMul.merged_dimensions")

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ....registration import GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
-from .reductions_and_shapes import all_static
+from .sizes import all_static
 
 
 @onnx_symbolic("form::Transpose.convolution")
