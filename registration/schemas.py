@@ -271,9 +271,9 @@ def nearest_attribute(schema: OperatorSchema, argument: str) -> AttributeParamet
     return later[0] if later else having[-1][1] if having else None
 
 
-def omissible(op_type: str, domain: str, opset: int, attribute: ir.Attr) -> bool:
-    """Whether an attribute of a node equals the default of its operator at an opset."""
-    schema = operator_schema(op_type, opset, domain)
+def omissible(op_type: str, opset: int, attribute: ir.Attr) -> bool:
+    """Whether an attribute of a node of ONNX's own domain equals the default of its operator at an opset."""
+    schema = operator_schema(op_type, opset)
     formal = schema.attributes.get(attribute.name) if schema is not None else None
     return formal is not None and formal.type == attribute.type and formal.is_default(attribute.value)
 

@@ -15,10 +15,9 @@ from typing import Any
 from ...passes.onnx_graph.levels import DEFAULT_LEVEL
 from ...registration import DEFAULT_OPSET, OpsettaError, UsageError
 from ..files.reading.names import listed
-from .engines.open_engine import LOCAL, check_engine
+from .engines.open_engine import LOCAL, check_engine, open_engine
 from .engines.outcomes import Ended, Limits
 from .engines.processes import LocalEngine
-from .engines.ray_cluster import RayEngine
 from .jobs.execution import measure
 from .jobs.fingerprints import fingerprint
 from .jobs.product import check_axes, jobs_of
@@ -135,9 +134,9 @@ def sweep(
         file = None if output is None else stack.enter_context(ResultsFile(output))
         rows = {} if file is None else _reusable_rows(file.rows, prints, again)
         due = [task for key, task in tasks.items() if key not in rows]
-        used: LocalEngine | RayEngine = local
+        used = local
         if due and engine != LOCAL:
-            used = stack.enter_context(RayEngine(engine, workers, local.imports))
+            used = stack.enter_context(open_engine(engine, workers, local.imports))
         for task, ended in used.run(functools.partial(measure, settings), due, limits):
             row = _row(task.job, ended, prints[task.job.key])
             rows[row.key] = row

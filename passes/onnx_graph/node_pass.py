@@ -263,7 +263,7 @@ def replace_match(
     Attributes equal to their default are left out.
     """
     written_attributes = [
-        attribute for attribute in attributes if not schemas.omissible(op_type, "", opset, attribute)
+        attribute for attribute in attributes if not schemas.omissible(op_type, opset, attribute)
     ]
     name = f"{last.name or last.outputs[0].name}_fused"
     # The old name is still taken; the fused node keeps a related one.

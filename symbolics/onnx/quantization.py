@@ -263,8 +263,7 @@ def _convolve_integers(
         raise g.refuse("the sums of this quantized convolution may be too large for FLOAT", first_opset=10)
     upper = g.op("Floor", g.op("Div", kernel, 16.0))
     lower = g.op("Sub", kernel, g.op("Mul", upper, 16.0))
-    sums: Value = g.op("Add", g.op("Mul", convolve(upper), 16), convolve(lower))
-    return sums
+    return g.op("Add", g.op("Mul", convolve(upper), 16), convolve(lower))
 
 
 @onnx_symbolic("onnx::ConvInteger")

@@ -257,7 +257,7 @@ class Conversion(Driver[FileScope]):
         new_attributes = []
         standard = node.domain in ("", "ai.onnx")
         for name, attribute in attributes.items():
-            if standard and omissible(node.op_type, "", self.opset, attribute):
+            if standard and omissible(node.op_type, self.opset, attribute):
                 continue
             if attribute.type == AttributeType.GRAPH:
                 attribute = ir.Attr(name, attribute.type, self._subgraph(attribute.as_graph(), scope))

@@ -240,8 +240,7 @@ class FoldScales(ConstantPass):
 
 def _array(value: ir.Value) -> np.ndarray:
     assert value.const_value is not None
-    array: np.ndarray = value.const_value.numpy()
-    return array
+    return value.const_value.numpy()
 
 
 def _by_channel(product: _WeightedProduct, constant: ir.Value) -> np.ndarray | None:

@@ -29,8 +29,7 @@ def gather_from_part(g: GraphContext, data: Value, indices: Value, axis: int = 0
     for side, (count, _) in _smaller_sizes(g, data, indices, dim).items():
         # OpenVINO 2026.4 removes a Slice here.
         part = g.op("Gather", part, np.arange(count, dtype=np.int64), axis=side)
-    result: Value = g.op("GatherElements", part, indices, axis=dim)
-    return result
+    return g.op("GatherElements", part, indices, axis=dim)
 
 
 @onnx_symbolic("form::ScatterElements.equal_sizes")

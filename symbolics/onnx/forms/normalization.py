@@ -183,8 +183,7 @@ def _register_last(op_type: str) -> None:
         order = list(range(rank))
         order[axis], order[-1] = order[-1], order[axis]
         normal = g.op(op_type, g.op("Transpose", input, perm=order), axis=-1)
-        result: Value = g.op("Transpose", normal, perm=order)
-        return result
+        return g.op("Transpose", normal, perm=order)
 
     @onnx_symbolic(f"form::{op_type}.axis_from_front", opset=13)
     def count_axis_from_front(g: GraphContext, input: Value, axis: int = -1) -> Value:

@@ -35,8 +35,7 @@ def einsum(g: GraphContext, Inputs: list[Value], equation: str) -> Value:
         )
         if not has_diagonals and not is_broadcast:
             raise g.refuse("it is a product of two operands of equal sizes")
-    result: Value = g.call("onnx::Einsum", Inputs, equation)
-    return result
+    return g.call("onnx::Einsum", Inputs, equation)
 
 
 @onnx_symbolic("form::Gemm.three_dimensions")
@@ -56,8 +55,7 @@ def gemm(
         raise g.refuse("the weight is computed, the first operand is transposed, or a factor is not 1")
     matrix = g.constant(np.ascontiguousarray(weight.T)) if transB else B
     product = g.op("MatMul", g.op("Unsqueeze", A, axes=[0]), matrix)
-    result: Value = g.op("Squeeze", product if C is None else g.op("Add", product, C), axes=[0])
-    return result
+    return g.op("Squeeze", product if C is None else g.op("Add", product, C), axes=[0])
 
 
 @onnx_symbolic("form::Conv.product")
@@ -136,8 +134,7 @@ def gemm_without_bias(
     if C is None:
         raise g.refuse("there is no third operand")
     product = g.op("Gemm", A, B, **attributes)
-    result: Value = g.op("Add", product, C if beta == 1 else g.op("Mul", C, beta))
-    return result
+    return g.op("Add", product, C if beta == 1 else g.op("Mul", C, beta))
 
 
 @onnx_symbolic("form::Gemm.separate_vector")
@@ -267,7 +264,4 @@ def transposed_by_convolution(
         if count > 1:
             weights = g.op("Gather", weights, np.arange(count - 1, -1, -1, dtype=np.int64), axis=axis)
     padding = [*before, *after]
-    result: Value = g.op(
-        "Conv", data, weights, B, dilations=steps, group=group, pads=padding, kernel_shape=taps
-    )
-    return result
+    return g.op("Conv", data, weights, B, dilations=steps, group=group, pads=padding, kernel_shape=taps)

@@ -201,5 +201,4 @@ def reduce_by_product(
     weights = g.constant(np.full((count, 1), 1 / count if op_type == "ReduceMean" else 1, np.float32), dtype)
     kept = dict.fromkeys(reduced, 1) if keepdims else {}
     shape = [kept.get(axis, sizes[axis]) for axis in range(rank) if axis in kept or axis not in reduced]
-    result: Value = g.op("Reshape", g.op("MatMul", rows, weights), shape)
-    return result
+    return g.op("Reshape", g.op("MatMul", rows, weights), shape)

@@ -9,7 +9,7 @@ import numpy as np
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
 from ..support import integers
-from .sizes import all_static, is_stored
+from .sizes import is_stored, static_shape
 
 _EXACT = (DataType.FLOAT, DataType.DOUBLE)
 _MULTIPLIED = (*_EXACT, DataType.INT32, DataType.INT64)
@@ -72,12 +72,11 @@ def gather_a_number(g: GraphContext, data: Value, indices: Value, axis: int = 0)
 @onnx_symbolic("form::Gather.slices")
 def gather_slices(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """A Slice for each run of constant positions, and their concatenation."""
-    positions, shape = g.constant_value(indices), g.shape(data)
-    if positions is None or shape is None or not all_static(shape):
-        raise g.refuse("the positions are computed, or a size is unknown")
+    positions, sizes = g.constant_value(indices), static_shape(g, data)
+    if positions is None:
+        raise g.refuse("the positions are computed")
     if positions.size < 2 or g.constant_value(data) is not None:
         raise g.refuse("there is one position, or the data are constant")
-    sizes = [size for size in shape if isinstance(size, int)]
     axis %= len(sizes)
     runs: list[list[int]] = []
     for position in (int(number) % sizes[axis] for number in positions.reshape(-1)):
@@ -122,17 +121,16 @@ def gather_product(g: GraphContext, data: Value, indices: Value, axis: int = 0) 
 @onnx_symbolic("form::Expand.concat")
 def expand_concat(g: GraphContext, input: Value, shape: Value | list[int]) -> Value:
     """Copies of the data, of static sizes."""
-    requested, sizes = integers(g, shape), g.shape(input)
-    if requested is None or sizes is None or not all_static(sizes):
+    requested, sizes = integers(g, shape), static_shape(g, input)
+    if requested is None:
         raise g.refuse("a size is unknown")
-    static_sizes = [size for size in sizes if isinstance(size, int)]
-    rank = max(len(static_sizes), len(requested))
-    sizes_before = [1] * (rank - len(static_sizes)) + static_sizes
+    rank = max(len(sizes), len(requested))
+    sizes_before = [1] * (rank - len(sizes)) + sizes
     sizes_after = np.broadcast_shapes(tuple(sizes_before), tuple(requested))
     copies = [after // before for before, after in zip(sizes_before, sizes_after, strict=True)]
     if sum(copies) - rank > MAXIMUM_PARTS:
         raise g.refuse(f"there are more than {MAXIMUM_PARTS} copies")
-    result = input if rank == len(static_sizes) else g.op("Reshape", input, sizes_before)
+    result = input if rank == len(sizes) else g.op("Reshape", input, sizes_before)
     for axis, count in enumerate(copies):
         if count > 1:
             result = g.op("Concat", *[result] * count, axis=axis)
@@ -142,11 +140,10 @@ def expand_concat(g: GraphContext, input: Value, shape: Value | list[int]) -> Va
 @onnx_symbolic("form::Expand.mul")
 def expand_mul(g: GraphContext, input: Value, shape: Value | list[int]) -> Value:
     """The product with ones: the result of arithmetic, which no runtime merges with its readers."""
-    requested, sizes = integers(g, shape), g.shape(input)
-    if requested is None or sizes is None or not all_static(sizes) or g.dtype(input) not in _MULTIPLIED:
+    requested, sizes = integers(g, shape), static_shape(g, input)
+    if requested is None or g.dtype(input) not in _MULTIPLIED:
         raise g.refuse("a size is unknown, or the elements are not numbers of 32 or 64 bits")
-    static_sizes = [size for size in sizes if isinstance(size, int)]
-    before = [1] * (len(requested) - len(static_sizes)) + static_sizes
+    before = [1] * (len(requested) - len(sizes)) + sizes
     after = np.broadcast_shapes(tuple(before), tuple(requested))
     # Ones of the broadcast dimensions are enough.
     factor_shape = [new if new != old else 1 for old, new in zip(before, after, strict=True)]
@@ -185,16 +182,15 @@ def cum_sum_product(
 @onnx_symbolic("form::Gather.one_hot")
 def gather_one_hot(g: GraphContext, data: Value, indices: Value, axis: int = 0) -> Value:
     """The product of one-hot rows and a constant table, of at most `MAXIMUM_ROWS` rows."""
-    table, shape, sizes, dtype = g.constant_value(data), g.shape(data), g.shape(indices), g.dtype(data)
+    table, shape, dtype = g.constant_value(data), g.shape(data), g.dtype(data)
     # 16-bit floats do not have every position.
     if table is None or shape is None or len(shape) != 2 or axis % 2 or dtype not in _EXACT:
         raise g.refuse("the table is computed, no matrix, or not of FLOAT or DOUBLE")
-    if sizes is None or not all_static(sizes) or is_stored(indices):
-        raise g.refuse("the number of positions is unknown, or they are constant")
+    if is_stored(indices):
+        raise g.refuse("the positions are constant")
     if table.shape[0] > MAXIMUM_ROWS:
         raise g.refuse(f"the table has more than {MAXIMUM_ROWS} rows")
-    lengths = [size for size in sizes if isinstance(size, int)]
-    return one_hot_product(g, data, g.cast(indices, dtype), lengths)
+    return one_hot_product(g, data, g.cast(indices, dtype), static_shape(g, indices))
 
 
 def one_hot_product(g: GraphContext, table: Value, number: Value, lengths: list[int]) -> Value:
@@ -211,8 +207,7 @@ def one_hot_product(g: GraphContext, table: Value, number: Value, lengths: list[
     column_of_ones, numbers = (array.astype(dtype.numpy()) for array in (np.ones((1, rows)), np.arange(rows)))
     distance = g.op("Add", g.op("MatMul", position, column_of_ones), -numbers)
     one_hot = g.op("Relu", g.op("Add", g.op("Mul", g.op("Abs", distance), -1.0), 1.0))
-    result: Value = g.op("Reshape", g.op("MatMul", one_hot, table), [*lengths, columns])
-    return result
+    return g.op("Reshape", g.op("MatMul", one_hot, table), [*lengths, columns])
 
 
 @onnx_symbolic("form::Gather.slices_or_one_hot")

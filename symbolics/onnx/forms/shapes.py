@@ -275,8 +275,7 @@ def concat_along_first_dimension(g: GraphContext, inputs: list[Value], axis: int
         else g.constant(array.reshape(array.shape[len(leading) :]))
         for operand in inputs
     ]
-    result: Value = g.op("Unsqueeze", g.op("Concat", *operands, axis=0), axes=list(leading))
-    return result
+    return g.op("Unsqueeze", g.op("Concat", *operands, axis=0), axes=list(leading))
 
 
 @onnx_symbolic("form::Gather.slice")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TypeGuard
 
 from ....registration import GraphContext, Value
 
@@ -22,9 +23,9 @@ def static_shape(g: GraphContext, value: Value) -> list[int]:
     shape = g.shape(value)
     if shape is None or not all_static(shape):
         raise g.refuse("the sizes must be known")
-    return [size for size in shape if isinstance(size, int)]
+    return list(shape)
 
 
-def all_static(shape: Iterable[object]) -> bool:
+def all_static(shape: Iterable[object]) -> TypeGuard[Sequence[int]]:
     """Whether every size of a shape is a number above 0."""
     return all(isinstance(size, int) and size > 0 for size in shape)

@@ -254,8 +254,7 @@ def _complete_sizes(g: GraphContext, least: tuple[Size, Size], shape: tuple[Size
 
 def _if_negative(g: GraphContext, size: Size, negative: Size, non_negative: Size) -> Size:
     if isinstance(size, Value):
-        result: Size = g.call("sym::ite", cond=g.call("sym::lt", a=size, b=0), a=negative, b=non_negative)
-        return result
+        return g.call("sym::ite", cond=g.call("sym::lt", a=size, b=0), a=negative, b=non_negative)
     return negative if size < 0 else non_negative
 
 

@@ -203,8 +203,7 @@ def _floored_quotient(g: GraphContext, self: Value, other: Value | Number) -> Va
     remainder = g.call("aten::fmod", self, other)
     if isinstance(other, Value):
         is_floored = g.op("Equal", remainder, g.call("aten::remainder", self, other))
-        result: Value = g.op("Where", is_floored, truncated, g.op("Sub", truncated, 1))
-        return result
+        return g.op("Where", is_floored, truncated, g.op("Sub", truncated, 1))
     is_above = g.op("Less" if other > 0 else "Greater", remainder, 0)
     return g.call("aten::sub", truncated, g.cast(is_above, truncated.dtype or DataType.INT64))
 

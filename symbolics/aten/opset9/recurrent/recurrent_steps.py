@@ -122,8 +122,7 @@ def by_steps(
         return g.op("Add", product, parameters.biases[bias]) if parameters.biases else product
 
     def split(value: Value) -> list[Value]:
-        result: list[Value] = g.op("Split", value, axis=2, split=[hidden] * gates, outputs=gates)
-        return result
+        return g.op("Split", value, axis=2, split=[hidden] * gates, outputs=gates)
 
     inward = linear(x, "input", 0)
     widths = (g.size(parameters.hidden, 1), hidden)

@@ -27,8 +27,7 @@ def topk(
     if g.rank(self) == 0:
         vector = g.op("Unsqueeze", self, axes=[0])
         return _as_list(g, self, g.call_outputs("aten::topk", vector, k, 0, largest))
-    result: list[Value] = g.op("TopK", self, K=[fold_size(g, k)], axis=dim, largest=int(largest), outputs=2)
-    return result
+    return g.op("TopK", self, K=[fold_size(g, k)], axis=dim, largest=int(largest), outputs=2)
 
 
 @onnx_symbolic("composed::top")
