@@ -18,6 +18,7 @@ from ..files.reading.names import listed
 from .engines.open_engine import LOCAL, check_engine, open_engine
 from .engines.outcomes import Ended, Limits
 from .engines.processes import LocalEngine
+from .engines.ray_cluster import RayEngine
 from .jobs.execution import measure
 from .jobs.fingerprints import fingerprint
 from .jobs.product import check_axes, jobs_of
@@ -134,7 +135,7 @@ def sweep(
         file = None if output is None else stack.enter_context(ResultsFile(output))
         rows = {} if file is None else _reusable_rows(file.rows, prints, again)
         due = [task for key, task in tasks.items() if key not in rows]
-        used = local
+        used: LocalEngine | RayEngine = local
         if due and engine != LOCAL:
             used = stack.enter_context(open_engine(engine, workers, local.imports))
         for task, ended in used.run(functools.partial(measure, settings), due, limits):

@@ -129,9 +129,11 @@ def test_each_node_of_a_long_chain_is_looked_at_once(monkeypatch: pytest.MonkeyP
         value = case.g.op("Mul", value, np.float32(1.01))
     case.returns(value)
     nodes: list[str | None] = []
-    by_columns = LiftRows._by_columns
+    knows_last_axis = LiftRows._knows_last_axis
     monkeypatch.setattr(
-        LiftRows, "_by_columns", lambda self, node: [nodes.append(node.name), by_columns(self, node)][1]
+        LiftRows,
+        "_knows_last_axis",
+        lambda self, node: [nodes.append(node.name), knows_last_axis(self, node)][1],
     )
     assert not case.checked(X, LiftRows(case.known), exact=False)
     # The case runs the pass twice.

@@ -32,7 +32,7 @@ from ...files.reading import Bounds
 from ...files.reading.subgraphs import with_subgraphs
 from ..inference import InferenceError, infer_shapes
 from .file_nodes.binding import type_message
-from .prepared_models.preparation import copy_of, message_without_weights, with_constants_inside
+from .prepared_models.preparation import copy_constants_inside, copy_of, message_without_weights
 
 _FEW = 64
 """Constants with more elements are not sizes or axes."""
@@ -128,7 +128,7 @@ class WrittenShapes:
         except UnsupportedOperatorsError as error:
             if all(operator.first_opset is not None for operator in error.operators):
                 raise
-            message = _with_node_names(with_constants_inside(message_without_weights(copy_of(self._model))))
+            message = _name_nodes(copy_constants_inside(message_without_weights(copy_of(self._model))))
             reason = self._reason(message) or self._reason(message, data_prop=True)
             if reason is None:
                 raise
@@ -146,7 +146,7 @@ class WrittenShapes:
             node.graph is None or _is_constant(node.inputs[position]) for node, position in self._watched
         ):
             return
-        message = _with_node_names(with_constants_inside(message_without_weights(model)))
+        message = _name_nodes(copy_constants_inside(message_without_weights(model)))
         # onnxruntime propagates sizes when it loads a file, and onnx's checker does not.
         for data_prop in (False, True):
             reason = self._reason(message, data_prop)
@@ -171,7 +171,7 @@ class WrittenShapes:
     def _is_file_valid(self, data_prop: bool = False) -> bool:
         """Whether strict inference accepts the file's model."""
         if data_prop not in self._file_is_valid:
-            message = with_constants_inside(message_without_weights(copy_of(self._model)))
+            message = copy_constants_inside(message_without_weights(copy_of(self._model)))
             self._file_is_valid[data_prop] = self._reason(message, data_prop) is None
         return self._file_is_valid[data_prop]
 
@@ -210,7 +210,7 @@ class WrittenShapes:
         return ""
 
 
-def _with_node_names(message: onnx.ModelProto) -> onnx.ModelProto:
+def _name_nodes(message: onnx.ModelProto) -> onnx.ModelProto:
     """Name all nodes of a message, because onnx's errors contain the names."""
     for graph in with_subgraphs(message.graph):
         for node in graph.node:

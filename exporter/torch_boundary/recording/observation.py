@@ -19,7 +19,7 @@ from ..dispatch import (
     set_included,
 )
 from ..operators.overloads import Args, Kwargs, OpOverload
-from ..process.process_state import replace_attribute, without_backends
+from ..process.process_state import disable_backends, replace_attribute
 
 
 @contextlib.contextmanager
@@ -58,7 +58,7 @@ def observe_operators(
         return find(func, key)
 
     with (
-        without_backends(),
+        disable_backends(),
         enable_python_dispatcher(),
         replace_attribute(OpOverload, "_get_dispatch", find_function),
     ):

@@ -54,7 +54,7 @@ _COLUMNS = {
 """By operator of `ai.onnx.ml`, the attribute with the number of columns of its result, 1 by default."""
 
 
-def with_known_operators(model: onnx.ModelProto) -> onnx.ModelProto:
+def replace_unknown_operators(model: onnx.ModelProto) -> onnx.ModelProto:
     """Replace the operators that onnx does not know, in place, in a message used only for inference."""
     function_names = {(function.domain, function.name) for function in model.functions}
     for graph in with_subgraphs(model.graph):
