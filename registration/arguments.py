@@ -47,11 +47,7 @@ class MemoryFormat(str):
     """A memory format argument, `channels_last`."""
 
 
-_TEXT_TYPES: dict[str, type[str]] = {
-    "device": Device,
-    "layout": Layout,
-    "memory_format": MemoryFormat,
-}
+_TEXT_TYPES: dict[str, type[str]] = {"device": Device, "layout": Layout, "memory_format": MemoryFormat}
 _KEYWORD_OF_TEXT_TYPE = {text_type: name for name, text_type in _TEXT_TYPES.items()}
 
 

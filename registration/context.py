@@ -199,8 +199,7 @@ class GraphContext:
         if symbolic is None:
             first = self.registry.first_opset(qualified, overload)
             raise UnsupportedError(
-                f"{name} has no symbolic function at opset {self.opset}",
-                first_opset=first,
+                f"{name} has no symbolic function at opset {self.opset}", first_opset=first
             )
         result: Value = symbolic.call(self, positional, named)
         return result

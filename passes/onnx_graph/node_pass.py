@@ -240,10 +240,7 @@ def with_size(shape: ir.Shape, axis: int, size: int) -> ir.Shape:
 
 
 def replace_node(
-    node: ir.Node,
-    op_type: str,
-    inputs: Sequence[ir.Value | None],
-    attributes: Sequence[ir.Attr] = (),
+    node: ir.Node, op_type: str, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr] = ()
 ) -> None:
     """Replace a node by another node with one output, under the same names."""
     replacement = ir.Node("", op_type, inputs, attributes, num_outputs=1, name=node.name)

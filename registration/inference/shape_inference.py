@@ -212,10 +212,7 @@ def checks_operands(op_type: str) -> bool:
 
 
 def infer(
-    op_type: str,
-    inputs: Sequence[ir.Value | None],
-    attributes: Attributes,
-    expected: ir.Shape | None = None,
+    op_type: str, inputs: Sequence[ir.Value | None], attributes: Attributes, expected: ir.Shape | None = None
 ) -> ir.Shape | None:
     """The shape of an operator's first output, None if unknown.
 

@@ -27,10 +27,7 @@ def _columns(g: GraphContext, boxes: Value, axis: int) -> list[Formula]:
 
 
 def _transform(
-    boxes: Sequence[Formula],
-    deltas: Sequence[Formula],
-    weights: Sequence[float],
-    plus_one: float,
+    boxes: Sequence[Formula], deltas: Sequence[Formula], weights: Sequence[float], plus_one: float
 ) -> list[Formula]:
     """Boxes moved and scaled by deltas."""
     corners: list[list[Formula]] = []

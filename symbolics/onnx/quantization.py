@@ -190,11 +190,7 @@ def dynamic_quantize_linear(g: GraphContext, x: Value) -> list[Value]:
 
 @onnx_symbolic("onnx::MatMulInteger")
 def mat_mul_integer(
-    g: GraphContext,
-    A: Value,
-    B: Value,
-    a_zero_point: Value | None = None,
-    b_zero_point: Value | None = None,
+    g: GraphContext, A: Value, B: Value, a_zero_point: Value | None = None, b_zero_point: Value | None = None
 ) -> Value:
     """Below 10: computed in INT32."""
     return g.op(

@@ -26,11 +26,7 @@ from ....registration import (
 )
 from ....registration.arguments import every_node
 from ....registration.emission.ladder import use_target_version
-from ....registration.emission.nonnegative_axes import (
-    NEGATIVE_AXES,
-    attributes_from_front,
-    inputs_from_front,
-)
+from ....registration.emission.nonnegative_axes import NEGATIVE_AXES, attributes_from_front, inputs_from_front
 from ....registration.functions.results import as_list
 from ....registration.opsets import check_opset
 from ....registration.schemas import OperatorSchema, omissible, operator_schema
@@ -408,11 +404,7 @@ class Conversion(Driver[FileScope]):
         return self._expand_graph(function.graph, opset, inputs, {**defaults, **attributes})
 
     def _expand_graph(
-        self,
-        graph: ir.Graph,
-        opset: int,
-        inputs: Sequence[Value | None],
-        attributes: Mapping[str, ir.Attr],
+        self, graph: ir.Graph, opset: int, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
     ) -> list[Value | None]:
         bindings = dict(zip(graph.inputs, inputs, strict=False))
         values = {formal: actual for formal, actual in bindings.items() if actual is not None}

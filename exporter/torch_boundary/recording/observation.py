@@ -23,9 +23,7 @@ from ..process.process_state import disable_backends, replace_attribute
 
 
 @contextlib.contextmanager
-def observe_operators(
-    call: Callable[[OpOverload, Args, dict[str, Any]], object],
-) -> Iterator[None]:
+def observe_operators(call: Callable[[OpOverload, Args, dict[str, Any]], object]) -> Iterator[None]:
     """Call a function for each operator of a model, as a direct capture records them.
 
     Args:

@@ -168,12 +168,7 @@ class LiftRows(ConstantPass):
         return default if isinstance(default, int) else None
 
     def _lift(
-        self,
-        result: ir.Value,
-        region: _Region,
-        shape: ir.Shape,
-        last: ir.Node | None,
-        back: list[int] | None,
+        self, result: ir.Value, region: _Region, shape: ir.Shape, last: ir.Node | None, back: list[int] | None
     ) -> None:
         """Let the nodes compute in a shape.
 

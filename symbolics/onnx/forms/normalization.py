@@ -114,12 +114,7 @@ def batch_normalization_of_a_batch(
 
 @onnx_symbolic("form::LayerNormalization.zero_bias")
 def layer_normalization(
-    g: GraphContext,
-    X: Value,
-    Scale: Value,
-    B: Value | None = None,
-    outputs: int = 1,
-    **attributes: Any,
+    g: GraphContext, X: Value, Scale: Value, B: Value | None = None, outputs: int = 1, **attributes: Any
 ) -> list[Value]:
     """A bias of zeros where there is none."""
     sizes = g.shape(Scale)

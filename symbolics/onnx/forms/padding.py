@@ -214,12 +214,7 @@ for _op_type in (
 
 @onnx_symbolic("form::LayerNormalization.grouped_batches")
 def normalize_side_by_side(
-    g: GraphContext,
-    X: Value,
-    Scale: Value,
-    B: Value | None = None,
-    axis: int = -1,
-    **arguments: Any,
+    g: GraphContext, X: Value, Scale: Value, B: Value | None = None, axis: int = -1, **arguments: Any
 ) -> Value:
     """A batch as the rows of one: the first dimension becomes the second one."""
     shape = g.shape(X)

@@ -191,12 +191,7 @@ def _write_diagonal(
 
 
 def _matrix(
-    g: GraphContext,
-    diagonal: Value,
-    k: Size | Band,
-    shape: tuple[Size, Size],
-    filler: Value,
-    align: str,
+    g: GraphContext, diagonal: Value, k: Size | Band, shape: tuple[Size, Size], filler: Value, align: str
 ) -> Value:
     rank = known_rank(g, diagonal)
     longest = static_size(g, diagonal, rank - 1)

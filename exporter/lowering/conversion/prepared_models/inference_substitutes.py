@@ -14,10 +14,7 @@ from .....registration.inference.window_counts import WINDOWS, end_padding
 from ....files.reading.subgraphs import with_subgraphs
 
 _SUBSTITUTES: dict[str, dict[str, tuple[str, slice]]] = {
-    "ai.onnx.ml": {
-        "Imputer": ("Identity", slice(1)),
-        "Scaler": ("Cast", slice(1)),
-    },
+    "ai.onnx.ml": {"Imputer": ("Identity", slice(1)), "Scaler": ("Cast", slice(1))},
     "com.microsoft": {
         "QLinearAdd": ("Add", slice(0, 6, 3)),
         "QLinearMul": ("Mul", slice(0, 6, 3)),

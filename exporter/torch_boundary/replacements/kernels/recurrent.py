@@ -158,11 +158,7 @@ class _ByShapes(TorchFunctionMode):
         self._redirection = Redirection()
 
     def __torch_function__(
-        self,
-        func: Function,
-        types: object,
-        args: Args = (),
-        kwargs: Kwargs | None = None,
+        self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> object:
         named = dict(kwargs or {})
         return self._redirection(func, args, named)(*args, **named)

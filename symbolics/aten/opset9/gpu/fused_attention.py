@@ -31,12 +31,7 @@ def _attend(
 
 
 def _window(
-    g: GraphContext,
-    query: Value,
-    key: Value,
-    before: int | None,
-    after: int | None,
-    aligned_at_end: bool,
+    g: GraphContext, query: Value, key: Value, before: int | None, after: int | None, aligned_at_end: bool
 ) -> Value:
     """A bias of minus infinity for keys outside of a window around the position of the query.
 

@@ -5,13 +5,7 @@ from collections.abc import Sequence
 from .....registration import GraphContext, Number, Value, onnx_symbolic
 
 
-@onnx_symbolic(
-    [
-        "aten::cudnn_convolution",
-        "aten::miopen_convolution",
-        "aten::miopen_depthwise_convolution",
-    ]
-)
+@onnx_symbolic(["aten::cudnn_convolution", "aten::miopen_convolution", "aten::miopen_depthwise_convolution"])
 def cudnn_convolution(
     g: GraphContext,
     self: Value,

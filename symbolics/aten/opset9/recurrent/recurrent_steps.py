@@ -155,11 +155,7 @@ def by_steps(
 
 
 def _loop_over_steps(
-    g: GraphContext,
-    step: Callable[..., list[Value]],
-    length: Value,
-    states: Sequence[Value],
-    direction: str,
+    g: GraphContext, step: Callable[..., list[Value]], length: Value, states: Sequence[Value], direction: str
 ) -> list[Value]:
     """A Loop over the steps of a sequence: the stacked hidden states, and the final states."""
     last = compute(g, "sub", length, 1)

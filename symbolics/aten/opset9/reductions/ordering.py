@@ -16,12 +16,7 @@ def _as_list(g: GraphContext, value: Value, results: list[Value]) -> list[Value]
 
 @onnx_symbolic("aten::topk")
 def topk(
-    g: GraphContext,
-    self: Value,
-    k: int | Value,
-    dim: int = -1,
-    largest: bool = True,
-    sorted: bool = True,
+    g: GraphContext, self: Value, k: int | Value, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> list[Value]:
     """The result is always sorted, which `sorted=False` allows."""
     if g.rank(self) == 0:
