@@ -35,7 +35,8 @@ from .file_nodes.binding import type_message
 from .prepared_models.preparation import copy_constants_inside, copy_of, message_without_weights
 
 _FEW = 64
-"""Constants with more elements are not sizes or axes."""
+_SIZE_TYPES = (ir.DataType.INT32, ir.DataType.INT64)
+"""Constants with more elements, or of other types, are not sizes or axes."""
 _NODE = re.compile(r"\(op_type:(\w+)(?:, node name: ([^)]*))?\)")
 _MARK = re.compile(
     r"\[\w+Error\] |Inference error\(s\): |Graph attribute inferencing failed: |\(op_type:[^)]*\): "
@@ -265,18 +266,13 @@ def _signature(node: ir.Node, nodes: Sequence[ir.Node]) -> tuple[object, ...]:
         if value is None:
             inputs.append(None)
             continue
-        tensor = value.const_value
-        contents = None if tensor is None else _sizes_in(tensor)
+        tensor, contents = value.const_value, None
+        if tensor is not None and tensor.dtype in _SIZE_TYPES and tensor.size <= _FEW:
+            contents = tensor.tobytes()
         shape = None if value.shape is None else tuple(map(_name, value.shape.dims))
         inputs.append((value.dtype, shape, contents))
     attributes = tuple((name, _comparable(item)) for name, item in sorted(node.attributes.items()))
     return (node.domain, node.op_type, len(nodes), tuple(inputs), attributes)
-
-
-def _sizes_in(tensor: ir.TensorProtocol) -> bytes | None:
-    """Return the contents of a constant that may be sizes or axes; None for another."""
-    is_small = tensor.dtype in (ir.DataType.INT32, ir.DataType.INT64) and tensor.size <= _FEW
-    return tensor.tobytes() if is_small else None
 
 
 def _comparable(attribute: ir.Attr) -> object:
