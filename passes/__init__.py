@@ -4,13 +4,7 @@ from typing import TYPE_CHECKING
 
 from ..registration.lazy_imports import lazy_imports
 
-__all__ = [
-    "PromoteTypes",
-    "RemoveInplace",
-    "promote_types",
-    "real_pairs",
-    "remove_inplace",
-]
+__all__ = ["PromoteTypes", "RemoveInplace", "promote_types", "real_pairs", "remove_inplace"]
 
 if TYPE_CHECKING:
     from .complex_pairs.real_pairs import real_pairs

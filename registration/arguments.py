@@ -47,11 +47,7 @@ class MemoryFormat(str):
     """A memory format argument, `channels_last`."""
 
 
-_TEXT_TYPES: dict[str, type[str]] = {
-    "device": Device,
-    "layout": Layout,
-    "memory_format": MemoryFormat,
-}
+_TEXT_TYPES: dict[str, type[str]] = {"device": Device, "layout": Layout, "memory_format": MemoryFormat}
 _KEYWORD_OF_TEXT_TYPE = {text_type: name for name, text_type in _TEXT_TYPES.items()}
 
 
@@ -273,3 +269,8 @@ def overloaded_name(node: ir.Node) -> str:
     """The qualified name with the overload, `aten::add.Tensor`."""
     overload = node.overload
     return f"{qualified_name(node)}.{overload}" if overload else qualified_name(node)
+
+
+def name_in_errors(node: ir.Node) -> str:
+    """The qualified name with the overload; also operators of ONNX have a domain, `onnx::Relu`."""
+    return overloaded_name(node) if node.domain else f"onnx::{overloaded_name(node)}"

@@ -199,8 +199,7 @@ class GraphContext:
         if symbolic is None:
             first = self.registry.first_opset(qualified, overload)
             raise UnsupportedError(
-                f"{name} has no symbolic function at opset {self.opset}",
-                first_opset=first,
+                f"{name} has no symbolic function at opset {self.opset}", first_opset=first
             )
         result: Value = symbolic.call(self, positional, named)
         return result
@@ -238,7 +237,7 @@ class GraphContext:
     ) -> list[Value]: ...
     def op_of_target(self, op_type: str, /, *inputs: object, outputs: int = 1, **arguments: Any) -> Any:
         """Emit an ONNX operator with the meaning of this opset's version; see `op`."""
-        with ladder.at_work(self, op_type):
+        with ladder.use_target_version(self, op_type):
             return self.op(op_type, *inputs, outputs=outputs, **arguments)
 
     def has(

@@ -29,20 +29,8 @@ QUANTIZED = frozenset({DataType.INT4, DataType.UINT4, DataType.INT8, DataType.UI
 # Types that represent every value of the key, cheapest first. Integers come before floats, so that arithmetic
 # in the wider type wraps like the narrow one after casting back.
 _HOLDS: dict[DataType, tuple[DataType, ...]] = {
-    DataType.BOOL: (
-        DataType.INT32,
-        DataType.INT64,
-        DataType.UINT8,
-        DataType.FLOAT,
-        DataType.DOUBLE,
-    ),
-    DataType.INT8: (
-        DataType.INT16,
-        DataType.INT32,
-        DataType.INT64,
-        DataType.FLOAT,
-        DataType.DOUBLE,
-    ),
+    DataType.BOOL: (DataType.INT32, DataType.INT64, DataType.UINT8, DataType.FLOAT, DataType.DOUBLE),
+    DataType.INT8: (DataType.INT16, DataType.INT32, DataType.INT64, DataType.FLOAT, DataType.DOUBLE),
     DataType.UINT8: (
         DataType.INT16,
         DataType.INT32,

@@ -221,12 +221,7 @@ class VerificationError(OpsettaError, AssertionError):
     """
 
     def __init__(
-        self,
-        message: str,
-        *,
-        output: str = "",
-        index: tuple[int, ...] = (),
-        error: float = float("nan"),
+        self, message: str, *, output: str = "", index: tuple[int, ...] = (), error: float = float("nan")
     ):
         super().__init__(message)
         self.output = output

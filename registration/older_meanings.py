@@ -35,7 +35,7 @@ def emit_older_meaning(
     written_for = _opset_of_call(g, written, name, inputs, named)
     # The function that composes an older meaning is registered at the opset that changed it.
     changes = range(written_for + 1, g.opset + 1)
-    symbolic = next(filter(None, (_of_meaning_before(g, change, name) for change in changes)), None)
+    symbolic = next(filter(None, (_composition_before(g, change, name) for change in changes)), None)
     if symbolic is None:
         _add_implied_values(g, written, name, attributes, named)
         return None
@@ -54,11 +54,11 @@ def emit_older_meaning(
 def has_meaning_of_target(g: GraphContext, written: int, name: str) -> bool:
     """Whether an operator has one meaning at an opset and at the target, and a third opset changes it."""
     low, high = sorted((written, g.opset))
-    changes = [opset for opset in range(low + 1, MAXIMUM_OPSET + 1) if _of_meaning_before(g, opset, name)]
+    changes = [opset for opset in range(low + 1, MAXIMUM_OPSET + 1) if _composition_before(g, opset, name)]
     return bool(changes) and changes[0] > high and operator_schema(name, g.opset) is not None
 
 
-def _of_meaning_before(g: GraphContext, change: int, name: str) -> SymbolicFunction | None:
+def _composition_before(g: GraphContext, change: int, name: str) -> SymbolicFunction | None:
     """The function that composes the meaning that an operator had before an opset."""
     return g.registry.lookup(f"before{change}::{name}", "", g.opset)
 

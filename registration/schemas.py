@@ -273,11 +273,14 @@ def nearest_attribute(schema: OperatorSchema, argument: str) -> AttributeParamet
     return later[0] if later else having[-1][1] if having else None
 
 
-def omissible(op_type: str, domain: str, opset: int, attribute: ir.Attr) -> bool:
-    """Whether an attribute of a node equals the default of its operator at an opset, and may be left out."""
+def omissible(op_type: str, opset: int, attribute: ir.Attr) -> bool:
+    """Whether an attribute of a node of ONNX's own domain equals the default of its operator at an opset.
+
+    Not one of `STATED_DEFAULTS`, which is never left out.
+    """
     if attribute.name in STATED_DEFAULTS.get(op_type, ()):
         return False
-    schema = operator_schema(op_type, opset, domain)
+    schema = operator_schema(op_type, opset)
     formal = schema.attributes.get(attribute.name) if schema is not None else None
     return formal is not None and formal.type == attribute.type and formal.is_default(attribute.value)
 

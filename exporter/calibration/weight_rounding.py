@@ -66,8 +66,7 @@ class Product:
         """At most so many samples of the inputs, [groups, samples, inputs], evenly chosen from the data."""
         if self.node.op_type != "Conv":
             flat = data.reshape(1, -1, data.shape[-1])
-            chosen_rows: np.ndarray = flat[:, :: -(-flat.shape[1] // count)]
-            return chosen_rows
+            return flat[:, :: -(-flat.shape[1] // count)]
         kernel = _array(self.weight).shape[2:]
         rank = len(kernel)
         attributes = self.node.attributes

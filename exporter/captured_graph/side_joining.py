@@ -16,13 +16,7 @@ from onnx_ir import DataType, Value
 
 from ...passes.source_builder import SourceBuilder, detach_node
 from ...registration import ALIAS, COMPLEX, NUMBER, RANGES, Names
-from ...registration.arguments import (
-    arguments,
-    blocks,
-    graphs_of,
-    replace_arguments,
-    source_node,
-)
+from ...registration.arguments import arguments, blocks, graphs_of, replace_arguments, source_node
 from ...registration.size_algebra.dimensions import UNKNOWN, same_size
 from .capture import Capture
 from .dimensions import read_ranges

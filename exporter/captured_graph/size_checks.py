@@ -36,14 +36,7 @@ _BINARY = {
     ast.BitXor: "xor",
 }
 _DIVISIONS = (ast.FloorDiv, ast.Div, ast.Mod)
-_COMPARISONS = {
-    ast.Eq: "eq",
-    ast.NotEq: "ne",
-    ast.Lt: "lt",
-    ast.LtE: "le",
-    ast.Gt: "gt",
-    ast.GtE: "ge",
-}
+_COMPARISONS = {ast.Eq: "eq", ast.NotEq: "ne", ast.Lt: "lt", ast.LtE: "le", ast.Gt: "gt", ast.GtE: "ge"}
 _FUNCTIONS = {
     "abs": "abs",
     "int": "int",

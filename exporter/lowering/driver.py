@@ -34,7 +34,7 @@ from ...registration import (
     facts_of,
     holder_of,
 )
-from ...registration.arguments import every_node, graphs_of, overloaded_name
+from ...registration.arguments import every_node, graphs_of, name_in_errors, overloaded_name
 from ...registration.opsets import check_opset, ir_version
 from ...registration.origins import set_origins
 from ...registration.schemas import first_opset_with_dtype, first_version, operator_schema
@@ -260,10 +260,8 @@ class Driver(abc.ABC, Generic[S]):
 
     def refuse(self, node: ir.Node, scope: S, error: UnsupportedError) -> None:
         """Record a node that the opset cannot express."""
-        name, location = f"{node.domain or 'onnx'}::{node.op_type}", self.location(node, scope)
-        if node.overload:
-            name = f"{name}.{node.overload}"
-        registered = self.is_registered(node)
+        location, registered = self.location(node, scope), self.is_registered(node)
+        name = name_in_errors(node)
         self._failures.append(_Failure(name, location, str(error), error.first_opset, registered))
 
     def placeholders(self, node: ir.Node) -> list[Value]:

@@ -225,8 +225,7 @@ class _SourceDriver(Driver[_SourceScope]):
             if self.decompose is not None:
                 reason += ", and torch cannot decompose it into operators that have one"
             raise UnsupportedError(
-                reason,
-                first_opset=self.registry.first_opset(qualified_name(node), node.overload),
+                reason, first_opset=self.registry.first_opset(qualified_name(node), node.overload)
             )
         self.construction.enter(
             node,

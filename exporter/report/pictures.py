@@ -15,6 +15,7 @@ from ...registration.arguments import (
     arguments,
     blocks,
     every_node,
+    name_in_errors,
     overloaded_name,
     qualified_name,
 )
@@ -94,7 +95,7 @@ def source_picture(
     survivors = {} if model is None else _survivors(model)
 
     def origin(node: ir.Node) -> int:
-        if _plain_name(node) in refused:
+        if name_in_errors(node) in refused:
             return _UNSUPPORTED
         if model is None or observation.source is None:
             return _COMPOSED if observation.emitted.get(node, 1) > 1 else _AS_IS
@@ -106,12 +107,6 @@ def source_picture(
         return _COMPOSED if len(surviving_nodes) > 1 else _AS_IS
 
     return _picture(graph, origin, lambda node: "", classes)
-
-
-def _plain_name(node: ir.Node) -> str:
-    """The name of an operator in errors."""
-    name = f"{node.domain or 'onnx'}::{node.op_type}"
-    return f"{name}.{node.overload}" if node.overload else name
 
 
 def _picture(

@@ -15,7 +15,7 @@ from ...registration.printable import one_line
 from ..capture.tensor_kinds import without_data
 from ..captured_graph.capture import Interface
 from ..torch_boundary.containers import pytree
-from ..torch_boundary.replacements.models.transformer_modules import without_fused_attention
+from ..torch_boundary.replacements.models.transformer_modules import disable_fused_attention
 from ..torch_boundary.state.model_state import Preserved
 from ..torch_boundary.state.scripted_state import preserve_state, tensors_of
 from ..torch_boundary.state.written_state import gradients_kept
@@ -220,7 +220,7 @@ def _call_once(
     if isinstance(module, torch.jit.ScriptModule):
         return _call_script(module, mutated, args, kwargs)
     if not isinstance(module, torch.nn.Module):
-        with without_fused_attention(), Preserved(module):
+        with disable_fused_attention(), Preserved(module):
             return module(*args, **kwargs), {}
     # Copied, because the graph's initializers share memory with the model's buffers.
     state = _copy_state(module, mutated)
@@ -229,7 +229,7 @@ def _call_once(
         # functional_call does not accept the wrapper, which prefixes the names of the state by "module.".
         called, prefix = module.module, "module."
     inner = {name.removeprefix(prefix): tensor for name, tensor in state.items()}
-    with without_fused_attention(), Preserved(module), gradients_kept(module):
+    with disable_fused_attention(), Preserved(module), gradients_kept(module):
         result = torch.func.functional_call(called, inner, args, kwargs)
     # The call also puts tensors there that the model assigned to its buffers.
     return result, {prefix + name: tensor for name, tensor in inner.items()}

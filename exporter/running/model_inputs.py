@@ -29,9 +29,7 @@ _MOST_LISTED = 20
 
 
 def inputs_of_model(
-    model: ir.Model,
-    values: Iterable[ir.Value] | None = None,
-    metadata: Mapping[str, str] | None = None,
+    model: ir.Model, values: Iterable[ir.Value] | None = None, metadata: Mapping[str, str] | None = None
 ) -> ModelInputs:
     """Return the inputs of a model in memory.
 

@@ -75,10 +75,7 @@ class Runner:
 
     @classmethod
     def of_file(
-        cls,
-        path: str | os.PathLike[str],
-        inputs: ModelInputs | None = None,
-        providers: Providers = CPU,
+        cls, path: str | os.PathLike[str], inputs: ModelInputs | None = None, providers: Providers = CPU
     ) -> Runner:
         """Make a runner of a file.
 

@@ -13,7 +13,7 @@ import torch
 
 from ..captured_graph.dimensions import Dimension
 from . import probe
-from .fake_tensors import as_exporting
+from .fake_tensors import pretend_exporting
 from .operators.overloads import Args, Function, Kwargs
 from .process.silence import quiet
 from .replacements.functions import data_attribute, distributions, loss_checks
@@ -28,7 +28,7 @@ from .replacements.models import (
 Patches = list[AbstractContextManager[object]]
 
 
-def for_capture(
+def list_capture_patches(
     *,
     strict: bool,
     gradients: bool = False,
@@ -59,11 +59,11 @@ def for_capture(
         _disable_profiling(),
         _attention(),
         distributions.skip_validation(),
-        detection_rows.by_rows(),
+        detection_rows.detect_by_rows(),
         named_experts.run_all(),
-        codec_padding.of_any_length(),
-        attention_masks.without_full_masks(),
-        loss_checks.without_variance_check(),
+        codec_padding.pad_any_length(),
+        attention_masks.omit_full_masks(),
+        loss_checks.skip_variance_check(),
         *([] if strict else _conversions()),
         *_scans(strict),
         *_recurrent(redirects=not (strict or recorded)),
@@ -103,7 +103,7 @@ def for_capture(
 
 
 @contextlib.contextmanager
-def under_capture_patches(packs: bool) -> Iterator[None]:
+def apply_capture_patches(packs: bool) -> Iterator[None]:
     """Apply patches under which a model that runs on fake tensors takes the same branches as in a capture.
 
     Args:
@@ -116,14 +116,14 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
             *_shapes(losses=False),
             _attention(),
             distributions.skip_validation(),
-            detection_rows.by_rows(),
+            detection_rows.detect_by_rows(),
             named_experts.run_all(),
-            codec_padding.of_any_length(),
-            attention_masks.without_full_masks(),
-            loss_checks.without_variance_check(),
+            codec_padding.pad_any_length(),
+            attention_masks.omit_full_masks(),
+            loss_checks.skip_variance_check(),
             *_conversions(),
             _disable_profiling(),
-            as_exporting(),
+            pretend_exporting(),
             *_extremes(),
             *_function_gradients(),
         ]
@@ -133,16 +133,16 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def for_script() -> Iterator[None]:
+def apply_script_patches() -> Iterator[None]:
     """Apply patches under which a script's operators give fake tensors the shapes and types of real ones."""
     if not probe.has(probe.SHAPE_KERNELS):
         yield
         return
     from .replacements.kernels import linear_algebra
     from .replacements.kernels.result_types import corrected_types
-    from .replacements.kernels.shape_kernels import in_place_of
+    from .replacements.kernels.shape_kernels import use_shape_kernels
 
-    with in_place_of({}, linear_algebra.GROUPED_PRODUCT), corrected_types():
+    with use_shape_kernels({}, linear_algebra.GROUPED_PRODUCT), corrected_types():
         yield
 
 
@@ -190,7 +190,7 @@ def _recurrent(redirects: bool) -> Patches:
         return []
     from .replacements.kernels import recurrent
 
-    return [recurrent.by_shapes(redirects)]
+    return [recurrent.use_recurrent_kernels(redirects)]
 
 
 def _shapes(losses: bool) -> Patches:
@@ -210,7 +210,7 @@ def _shapes(losses: bool) -> Patches:
         sequence_losses,
     )
     from .replacements.kernels.result_types import corrected_types
-    from .replacements.kernels.shape_kernels import in_place_of
+    from .replacements.kernels.shape_kernels import use_shape_kernels
 
     composite = linear_algebra.COMPOSITE | composite_sizes.COMPOSITE
     non_composite = linear_algebra.NON_COMPOSITE | hashing.NON_COMPOSITE | fake_quantization.NON_COMPOSITE
@@ -218,7 +218,7 @@ def _shapes(losses: bool) -> Patches:
     if losses:
         composite |= sequence_losses.COMPOSITE
         non_composite |= sequence_losses.NON_COMPOSITE
-    return [in_place_of(composite, non_composite), corrected_types()]
+    return [use_shape_kernels(composite, non_composite), corrected_types()]
 
 
 def _conversions() -> Patches:
@@ -227,7 +227,7 @@ def _conversions() -> Patches:
         return []
     from .replacements.models import module_conversions
 
-    return [module_conversions.of_fake_weights()]
+    return [module_conversions.convert_fake_weights()]
 
 
 def _extremes() -> Patches:
@@ -240,8 +240,8 @@ def _extremes() -> Patches:
 
 def _attention() -> AbstractContextManager[None]:
     if not probe.has(probe.CAUSAL_MASKS):
-        return transformer_modules.without_fused_attention()
-    return transformer_modules.without_mask_test()
+        return transformer_modules.disable_fused_attention()
+    return transformer_modules.skip_mask_test()
 
 
 def _scans(strict: bool) -> Patches:
@@ -249,4 +249,4 @@ def _scans(strict: bool) -> Patches:
         return []
     from .replacements.functions import associative_scan
 
-    return [associative_scan.as_operator(strict=strict)]
+    return [associative_scan.call_operator(strict=strict)]

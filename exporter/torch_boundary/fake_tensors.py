@@ -16,7 +16,7 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass as is_tra
 
 from . import probe
 from .operators.overloads import OpOverload
-from .process.process_state import without_backends
+from .process.process_state import disable_backends
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -75,7 +75,7 @@ def trace(
     mode.allow_non_fake_inputs, allowed = True, mode.allow_non_fake_inputs
     try:
         # Whether a library computes a convolution depends on the size of its batch, but its result does not.
-        with mode, torch.no_grad(), without_backends():
+        with mode, torch.no_grad(), disable_backends():
             make = make_fx(
                 function, dict(decompositions or {}), tracing_mode="symbolic", _allow_non_fake_inputs=True
             )
@@ -85,7 +85,7 @@ def trace(
 
 
 @contextlib.contextmanager
-def as_exporting() -> Iterator[None]:
+def pretend_exporting() -> Iterator[None]:
     """Make `torch.compiler.is_exporting` return True within the context."""
     probe.require(probe.SIZE_LIMITS)
     from torch._export.utils import _compiling_state_context

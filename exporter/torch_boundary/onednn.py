@@ -71,7 +71,7 @@ def version() -> str:
 
 
 @contextlib.contextmanager
-def _packing(weight: torch.Tensor) -> Iterator[None]:
+def _translate_packing_errors(weight: torch.Tensor) -> Iterator[None]:
     """Translate the errors of packing a weight within the context.
 
     Raises:
@@ -91,7 +91,7 @@ def _packing(weight: torch.Tensor) -> Iterator[None]:
 
 def pack_linear(weight: torch.Tensor, batch: int | None) -> torch.Tensor:
     """Pack the weight of a linear layer, [out, in]."""
-    with _packing(weight):
+    with _translate_packing_errors(weight):
         result: torch.Tensor = torch.ops.mkldnn._reorder_linear_weight(weight, batch)
     return result
 
@@ -107,7 +107,7 @@ def pack_convolution(
     """Pack the weight of a convolution of two or three dimensions, [out, in / groups, …]."""
     size = None if input_size is None else list(input_size)
     planar = weight.dim() == 4
-    with _packing(weight):
+    with _translate_packing_errors(weight):
         operators = torch.ops.aten
         pack = operators.mkldnn_reorder_conv2d_weight if planar else operators.mkldnn_reorder_conv3d_weight
         result: torch.Tensor = pack(

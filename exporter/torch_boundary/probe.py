@@ -234,11 +234,7 @@ SHAPE_KERNELS = Feature(
 )
 RECURRENT = Feature(
     "capturing recurrent layers with a dynamic length, and packed sequences",
-    (
-        *_KERNELS,
-        "torch:_VF._pack_padded_sequence",
-        "torch:_VF._pad_packed_sequence",
-    ),
+    (*_KERNELS, "torch:_VF._pack_padded_sequence", "torch:_VF._pad_packed_sequence"),
 )
 ASSOCIATIVE_SCAN = Feature(
     "capturing associative_scan",

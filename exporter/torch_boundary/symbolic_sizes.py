@@ -158,5 +158,4 @@ def new_symbol(
 
 def definitions_of(environment: object) -> dict[sympy.Symbol, sympy.Expr]:
     """Return the expression of each symbol that is not the size of an input; see `SizeEnvironment`."""
-    definitions: dict[sympy.Symbol, sympy.Expr] = getattr(environment, "definitions", {})
-    return definitions
+    return getattr(environment, "definitions", {})

@@ -157,8 +157,7 @@ def _optimizer_class(class_name: str) -> type[torch.optim.Optimizer] | None:
         from .lion import Lion
 
         return Lion
-    optimizer_class: type[torch.optim.Optimizer] | None = getattr(torch.optim, class_name, None)
-    return optimizer_class
+    return getattr(torch.optim, class_name, None)
 
 
 def _read_rule(rule_class: type[UpdateRule], class_name: str, group: Mapping[str, object]) -> UpdateRule:

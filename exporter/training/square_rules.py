@@ -124,10 +124,7 @@ class Adadelta(UpdateRule):
         length = write.unary("sqrt", write.add(state["acc_delta"], self.eps))
         delta = write.mul(write.div(length, deviation), gradient)
         lengths = write.average_squares(state["acc_delta"], delta, self.rho)
-        return write.subtract_multiple(parameter, delta), {
-            "square_avg": squares,
-            "acc_delta": lengths,
-        }
+        return write.subtract_multiple(parameter, delta), {"square_avg": squares, "acc_delta": lengths}
 
 
 @dataclasses.dataclass(frozen=True)

@@ -42,10 +42,7 @@ class StepRunner:
         return *self.signature.learning_rates, *(() if apply_update is None else (apply_update,))
 
     def make_feed(
-        self,
-        data: Mapping[str, object],
-        learning_rates: LearningRates = None,
-        apply_update: bool = True,
+        self, data: Mapping[str, object], learning_rates: LearningRates = None, apply_update: bool = True
     ) -> Feed:
         """The data of a step and its learning rates, as onnxruntime values by input name.
 

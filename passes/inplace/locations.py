@@ -396,12 +396,15 @@ def _choices(location: Location) -> int:
     return _choices(location.parent) if isinstance(location, (View, Elements)) else 0
 
 
-def limit_choices(memory: Memory, location: Location, limit: int = 4) -> Location:
-    """If a location has more choices than the limit, reduce them to one per storage.
+MAXIMUM_CHOICES = 4
+
+
+def limit_choices(memory: Memory, location: Location) -> Location:
+    """If a location has more choices than `MAXIMUM_CHOICES`, reduce them to one per storage.
 
     Otherwise each branch could double the number of nodes that read a tensor.
     """
-    if _choices(location) <= limit:
+    if _choices(location) <= MAXIMUM_CHOICES:
         return location
     conditions = memberships(memory, location)
     storages = list(conditions)

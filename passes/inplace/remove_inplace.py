@@ -32,15 +32,7 @@ from ...registration.warning import warn
 from ..promotion.rules import output_dtype, rule_of
 from ..source_builder import detach_node, shapes_differ, where
 from . import mutating_operators as table
-from .aliases import (
-    Aliases,
-    is_branch,
-    is_list,
-    is_loop,
-    shares_with_list,
-    writes_anything,
-    written_values,
-)
+from .aliases import Aliases, is_branch, is_list, is_loop, shares_with_list, writes_anything, written_values
 from .branch_writes import return_current, rewrite_branch
 from .locations import Undecided, View, Whole
 from .loop_writes import rewrite_loop

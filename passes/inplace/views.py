@@ -307,17 +307,13 @@ VIEWS |= dict.fromkeys(
     "atleast_3d".split(),
     _RESHAPED,
 )
-VIEWS |= dict.fromkeys(
-    "split split_with_sizes chunk tensor_split hsplit vsplit dsplit".split(),
-    _PART,
-)
+VIEWS |= dict.fromkeys("split split_with_sizes chunk tensor_split hsplit vsplit dsplit".split(), _PART)
 VIEWS |= dict.fromkeys("alias detach lift_fresh data _fw_primal".split(), _IDENTITY)
 VIEWS |= dict.fromkeys(
     "contiguous positive resolve_conj resolve_neg cpu cuda pin_memory to_dense".split(), _SELF
 )
 VIEWS |= dict.fromkeys(
-    "as_strided conj_physical slice_inverse sum_to_size _values _indices values indices".split(),
-    _OPAQUE,
+    "as_strided conj_physical slice_inverse sum_to_size _values _indices values indices".split(), _OPAQUE
 )
 VIEWS |= dict.fromkeys(("broadcast_tensors", "meshgrid"), _OPAQUE._replace(source="tensors"))
 

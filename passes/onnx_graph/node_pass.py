@@ -240,10 +240,7 @@ def with_size(shape: ir.Shape, axis: int, size: int) -> ir.Shape:
 
 
 def replace_node(
-    node: ir.Node,
-    op_type: str,
-    inputs: Sequence[ir.Value | None],
-    attributes: Sequence[ir.Attr] = (),
+    node: ir.Node, op_type: str, inputs: Sequence[ir.Value | None], attributes: Sequence[ir.Attr] = ()
 ) -> None:
     """Replace a node by another node with one output, under the same names."""
     replacement = ir.Node("", op_type, inputs, attributes, num_outputs=1, name=node.name)
@@ -263,7 +260,7 @@ def replace_match(
     Attributes equal to their default are left out.
     """
     written_attributes = [
-        attribute for attribute in attributes if not schemas.omissible(op_type, "", opset, attribute)
+        attribute for attribute in attributes if not schemas.omissible(op_type, opset, attribute)
     ]
     name = f"{last.name or last.outputs[0].name}_fused"
     # The old name is still taken; the fused node keeps a related one.

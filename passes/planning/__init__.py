@@ -4,21 +4,11 @@ from .buffers import Buffer, GraphBuffers, buffers_of
 from .offsets import Interval, align, assign_offsets, lower_bound, overlap
 from .order import execution_order
 from .parts import PartRules
-from .phases import (
-    APPLY_GRADIENT,
-    CALC_DERIVATIVE,
-    CALC_GRADIENT,
-    FORWARD,
-    PHASES,
-    order_by_phase,
-)
+from .phases import APPLY_GRADIENT, FORWARD, order_by_phase
 
 __all__ = [
     "APPLY_GRADIENT",
-    "CALC_DERIVATIVE",
-    "CALC_GRADIENT",
     "FORWARD",
-    "PHASES",
     "Buffer",
     "GraphBuffers",
     "Interval",

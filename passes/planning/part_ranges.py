@@ -80,10 +80,7 @@ def proportional_ranges(
 
 
 def overlapping_ranges(
-    region: SplittableRegion,
-    nodes: Sequence[ir.Node],
-    is_result: Callable[[ir.Value], bool],
-    count: int,
+    region: SplittableRegion, nodes: Sequence[ir.Node], is_result: Callable[[ir.Value], bool], count: int
 ) -> PartRanges | None:
     """Ranges of parts with the rows around them; None if a part would have no rows of a value.
 

@@ -454,11 +454,7 @@ class RegionSearch:
         )
 
     def _most_inside(
-        self,
-        region: SplittableRegion,
-        group: Mapping[ir.Value, list[ir.Value]],
-        ranges: PartRanges,
-        end: int,
+        self, region: SplittableRegion, group: Mapping[ir.Value, list[ir.Value]], ranges: PartRanges, end: int
     ) -> int:
         """The most bytes of results: whole ones of the region, and one part of the others."""
         size, whole, joined = self._bytes, 0, 0

@@ -16,9 +16,6 @@ else:
         {
             ".blocks": ("Scheme", "scheme_of"),
             ".quantize_weights": ("QuantizeWeights",),
-            ".report": (
-                "Error",
-                "Quantization",
-            ),
+            ".report": ("Error", "Quantization"),
         },
     )

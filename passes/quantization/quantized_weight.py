@@ -10,14 +10,7 @@ import numpy as np
 import onnx_ir as ir
 
 from ...registration import DataType, GraphError
-from .blocks import (
-    Blocks,
-    Scheme,
-    pack_nibbles,
-    pack_nibbles_flat,
-    quantize,
-    transpose_in_tiles,
-)
+from .blocks import Blocks, Scheme, pack_nibbles, pack_nibbles_flat, quantize, transpose_in_tiles
 
 
 class Latest:

@@ -61,9 +61,7 @@ class ConstantPool:
         if value is None:
             tensor = _tensor(array)
             value = ir.Value(
-                shape=ir.Shape(array.shape),
-                type=ir.TensorType(tensor.dtype),
-                const_value=tensor,
+                shape=ir.Shape(array.shape), type=ir.TensorType(tensor.dtype), const_value=tensor
             )
             self._values[key] = value
             self._keys.add(value)

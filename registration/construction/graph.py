@@ -21,12 +21,7 @@ from .constant_pool import ConstantPool
 from .facts import holder_of
 from .names import Names
 
-_NEWEST = {
-    "ai.onnx.ml": 5,
-    "ai.onnx.training": 1,
-    "ai.onnx.preview.training": 1,
-    "com.microsoft": 1,
-}
+_NEWEST = {"ai.onnx.ml": 5, "ai.onnx.training": 1, "ai.onnx.preview.training": 1, "com.microsoft": 1}
 
 _FEW_ELEMENTS = 64
 """Elements of a constant that takes less than the node that reads it."""

@@ -183,10 +183,7 @@ def _attribute_type(value: object) -> AttributeType:
 
 
 def _bind(
-    g: GraphBuilder,
-    schema: OperatorSchema,
-    positional: Sequence[object],
-    named: Mapping[str, object],
+    g: GraphBuilder, schema: OperatorSchema, positional: Sequence[object], named: Mapping[str, object]
 ) -> tuple[list[Any], list[ir.Attr]]:
     """Bind every argument: a list of inputs in the schema's order, and the attributes."""
     arguments = list(positional)
@@ -246,10 +243,7 @@ def _check_words(g: GraphBuilder, schema: OperatorSchema, name: str, attribute: 
 
 
 def _check_required(
-    g: GraphBuilder,
-    schema: OperatorSchema,
-    arguments: Sequence[object],
-    attributes: Sequence[ir.Attr],
+    g: GraphBuilder, schema: OperatorSchema, arguments: Sequence[object], attributes: Sequence[ir.Attr]
 ) -> None:
     count = len(arguments)
     for index in schema.required_inputs:

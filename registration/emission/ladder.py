@@ -92,7 +92,7 @@ def composition(g: GraphBuilder, op_type: str) -> SymbolicFunction | None:
 
 
 @contextlib.contextmanager
-def at_work(g: GraphBuilder, op_type: str) -> Iterator[None]:
+def use_target_version(g: GraphBuilder, op_type: str) -> Iterator[None]:
     """While this context is active, emit the operator as this opset's version."""
     g.construction.composing.append(op_type)
     try:
@@ -122,6 +122,6 @@ def compose(
     if "outputs" in symbolic.parameters:
         arguments["outputs"] = outputs
     # A composition that emits its own operator gets the target's version, instead of itself again.
-    with at_work(g, op_type):
+    with use_target_version(g, op_type):
         composed = symbolic.call(g, positional, arguments)
     return [g.constant(item) for item in composed_results(symbolic, composed, outputs)]

@@ -133,19 +133,16 @@ def _check_tile(arguments: Arguments, shape: Shape) -> None:
         raise UnsupportedError(f"{len(repeats)} numbers of repetitions for {len(shape)} dimensions")
 
 
-def _check_divisor(name: str) -> Callable[[Arguments, Shape], None]:
-    def check(arguments: Arguments, shape: Shape) -> None:
-        divisors = arguments.get(name)
-        # Floats divide by 0 without an error; integers end the process in some runtimes.
-        if divisors is not None and 0 in divisors and all(isinstance(divisor, int) for divisor in divisors):
-            raise UnsupportedError("it divides integers by a constant that is 0")
-
-    return check
+def _check_divisor(arguments: Arguments, shape: Shape) -> None:
+    divisors = arguments.get("B")
+    # Floats divide by 0 without an error; integers end the process in some runtimes.
+    if divisors is not None and 0 in divisors and all(isinstance(divisor, int) for divisor in divisors):
+        raise UnsupportedError("it divides integers by a constant that is 0")
 
 
 _SIZE_CHECKS: dict[str, tuple[tuple[str, ...], Callable[[Arguments, Shape], None]]] = {
-    "Div": (("B",), _check_divisor("B")),
-    "Mod": (("B",), _check_divisor("B")),
+    "Div": (("B",), _check_divisor),
+    "Mod": (("B",), _check_divisor),
     "ConstantOfShape": (("input",), _check_sizes("input")),
     "Expand": (("shape",), _check_sizes("shape")),
     "Reshape": (("shape", "allowzero"), _check_reshape),

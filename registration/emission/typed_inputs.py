@@ -140,11 +140,7 @@ def _decide_by_numbers(schema: OperatorSchema, pairs: _Pairs, variables: dict[st
 
 
 def _allowed_dtype(
-    g: GraphBuilder,
-    schema: OperatorSchema,
-    variable: str,
-    dtype: DataType,
-    allowed: frozenset[DataType],
+    g: GraphBuilder, schema: OperatorSchema, variable: str, dtype: DataType, allowed: frozenset[DataType]
 ) -> DataType:
     # A Cast cannot be prepared by a Cast, and the elements of a sequence cannot be cast back.
     castable = schema.name != "Cast" and not on_sequences(schema)

@@ -271,9 +271,7 @@ def _violation() -> type[Exception]:
 
 
 def _explain_violation(
-    symbolic: SymbolicFunction,
-    call_arguments: Mapping[str, object],
-    error: Exception,
+    symbolic: SymbolicFunction, call_arguments: Mapping[str, object], error: Exception
 ) -> ArgumentError:
     # beartype's message quotes the whole value; name the argument and its type instead.
     hints = typing.get_type_hints(symbolic.function)

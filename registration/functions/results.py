@@ -23,7 +23,7 @@ def results_of(symbolic: SymbolicFunction, result: object, outputs: int) -> list
     """
     if outputs == 1 and type(result) is Value:
         return [result]
-    results = _without_lists(as_list(result), outputs)
+    results = _flatten_lists(as_list(result), outputs)
     if outputs == 0 and result is None:
         return []
     if len(results) > outputs:
@@ -33,7 +33,7 @@ def results_of(symbolic: SymbolicFunction, result: object, outputs: int) -> list
     return results + [None] * (outputs - len(results))
 
 
-def _without_lists(results: list[object], outputs: int) -> list[Any]:
+def _flatten_lists(results: list[object], outputs: int) -> list[Any]:
     """The results, with the values of lists among them, if there is then one for each output.
 
     An operator that writes to the tensors of a list has an output for each of them.

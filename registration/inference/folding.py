@@ -63,10 +63,7 @@ def _slice(attributes: Attributes, data: Array, *inputs: Array) -> Array:
         steps = inputs[3].tolist() if len(inputs) > 3 else [1] * len(starts)
     else:
         starts, ends = attributes["starts"], attributes["ends"]
-        axes, steps = (
-            attributes.get("axes") or list(range(len(starts))),
-            [1] * len(starts),
-        )
+        axes, steps = (attributes.get("axes") or list(range(len(starts))), [1] * len(starts))
     index: list[slice] = [slice(None)] * data.ndim
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
         size = data.shape[axis]

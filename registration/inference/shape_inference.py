@@ -212,10 +212,7 @@ def checks_operands(op_type: str) -> bool:
 
 
 def infer(
-    op_type: str,
-    inputs: Sequence[ir.Value | None],
-    attributes: Attributes,
-    expected: ir.Shape | None = None,
+    op_type: str, inputs: Sequence[ir.Value | None], attributes: Attributes, expected: ir.Shape | None = None
 ) -> ir.Shape | None:
     """The shape of an operator's first output, None if unknown.
 
@@ -234,13 +231,13 @@ def infer(
         if dims is not None and dims == shapes[0]:
             return first
     else:
-        dims = _by_rule(op_type, shapes, inputs, attributes)
+        dims = _apply_rule(op_type, shapes, inputs, attributes)
     if dims is None or len(dims) > MAXIMUM_RANK:
         return None
     return expected if expected is not None and expected.dims == dims else ir.Shape(dims)
 
 
-def _by_rule(
+def _apply_rule(
     op_type: str, shapes: list[Dims | None], inputs: Sequence[ir.Value | None], attributes: Attributes
 ) -> Dims | None:
     if op_type == "ConstantOfShape":

@@ -130,13 +130,7 @@ AXES: dict[str, tuple[str, int]] = {
 _WINDOWS = (
     "AveragePool Conv ConvInteger ConvTranspose DeformConv LpPool MaxPool MaxUnpool QLinearConv".split()
 )
-_PER_AXIS = {
-    "dilations": 1,
-    "kernel_shape": 1,
-    "output_padding": 1,
-    "pads": 2,
-    "strides": 1,
-}
+_PER_AXIS = {"dilations": 1, "kernel_shape": 1, "output_padding": 1, "pads": 2, "strides": 1}
 """How many numbers attributes of windows have for each spatial axis."""
 
 

@@ -27,11 +27,7 @@ def _columns(g: GraphContext, boxes: Value, axis: int) -> list[Formula]:
 
 
 def _transform(
-    g: GraphContext,
-    boxes: Sequence[Formula],
-    deltas: Sequence[Formula],
-    weights: Sequence[float],
-    plus_one: float,
+    boxes: Sequence[Formula], deltas: Sequence[Formula], weights: Sequence[float], plus_one: float
 ) -> list[Formula]:
     """Boxes moved and scaled by deltas."""
     corners: list[list[Formula]] = []
@@ -123,7 +119,7 @@ def generate_proposals(
         _columns(g, g.op("GatherElements", value, wide_order, axis=1), 2) for value in (same_anchors, deltas)
     )
     height, width, scale = (_scalar(g, im_info, index, 3) for index in range(3))
-    boxes = _clip(_transform(g, best_anchors, best_deltas, [1.0] * 4, plus_one), height, width, plus_one)
+    boxes = _clip(_transform(best_anchors, best_deltas, [1.0] * 4, plus_one), height, width, plus_one)
     is_large = _is_large(boxes, height, width, scale * min_size, plus_one)
     selected = _suppress(
         g,
@@ -222,7 +218,7 @@ def bbox_transform(
     by_class = _columns(g, g.call("aten::reshape", self=deltas, shape=[count, -1, 4]), 2)
     # Caffe2 rounds the sizes of the image before it was scaled.
     height, width = ((size / scale + 0.5).floor() for size in (height, width))
-    moved = _clip(_transform(g, scaled, by_class, list(weights), plus_one), height, width, plus_one)
+    moved = _clip(_transform(scaled, by_class, list(weights), plus_one), height, width, plus_one)
     if apply_scale:
         moved = [corner * scale for corner in moved]
     result = g.op("Concat", *(corner.value for corner in moved), axis=2)

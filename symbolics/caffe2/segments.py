@@ -8,12 +8,7 @@ sparse_to_dense_op.cc and sparse_to_dense_mask_op.cc.
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, onnx_symbolic
-from ..compositions.row_partitions import (
-    last_of,
-    positions_in_rows,
-    row_ids_of,
-    splits_of,
-)
+from ..compositions.row_partitions import last_of, positions_in_rows, row_ids_of, splits_of
 from ..compositions.size_arithmetic import compute, known_rank, sizes_of, where_true
 from ._layouts import set_shape_like
 

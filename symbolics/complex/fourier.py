@@ -304,12 +304,7 @@ def _apply_power(g: GraphContext, parts: Parts, size: Value, power: float) -> Pa
     return parts if power == 0 else parts.scale(g.op("Pow", size, g.constant(power, g.dtype(size))))
 
 
-_POWERS = {
-    None: (0.0, -1.0),
-    "backward": (0.0, -1.0),
-    "ortho": (-0.5, -0.5),
-    "forward": (-1.0, 0.0),
-}
+_POWERS = {None: (0.0, -1.0), "backward": (0.0, -1.0), "ortho": (-0.5, -0.5), "forward": (-1.0, 0.0)}
 _NORMALIZATIONS = (0.0, -0.5, -1.0)
 
 

@@ -19,14 +19,7 @@ from ...registration.promotion import promote
 from ...registration.runtimes import has_kernel
 
 # Integer types in the order in which a range looks for its own; those of four bits hold no other range.
-_TYPES = (
-    DataType.UINT4,
-    DataType.INT4,
-    DataType.INT8,
-    DataType.UINT8,
-    DataType.INT16,
-    DataType.UINT16,
-)
+_TYPES = (DataType.UINT4, DataType.INT4, DataType.INT8, DataType.UINT8, DataType.INT16, DataType.UINT16)
 _BYTES = (DataType.INT8, DataType.UINT8)
 """The types whose Clip onnxruntime has."""
 _LIMITS = {DataType.UINT4: (0, 15), DataType.INT4: (-8, 7)}

@@ -32,10 +32,7 @@ class KnownList(Value):
     """
 
     def __init__(self, items: Iterable[Value], dtype: DataType | None, shape: ir.Shape | None = None):
-        super().__init__(
-            type=None if dtype is None else ir.SequenceType(ir.TensorType(dtype)),
-            shape=shape,
-        )
+        super().__init__(type=None if dtype is None else ir.SequenceType(ir.TensorType(dtype)), shape=shape)
         self.items = list(items)
 
 
@@ -117,10 +114,7 @@ def _dtype_of_empty(g: GraphContext, self: Value, dtype: DataType | None) -> Dat
 
 
 def as_stacked(
-    g: GraphContext,
-    self: Value,
-    shape: ir.Shape | Sequence[Dim] | None = None,
-    dtype: DataType | None = None,
+    g: GraphContext, self: Value, shape: ir.Shape | Sequence[Dim] | None = None, dtype: DataType | None = None
 ) -> Value:
     """A list as one tensor. Without elements, every size that is not a number becomes 0.
 

@@ -190,11 +190,7 @@ def dynamic_quantize_linear(g: GraphContext, x: Value) -> list[Value]:
 
 @onnx_symbolic("onnx::MatMulInteger")
 def mat_mul_integer(
-    g: GraphContext,
-    A: Value,
-    B: Value,
-    a_zero_point: Value | None = None,
-    b_zero_point: Value | None = None,
+    g: GraphContext, A: Value, B: Value, a_zero_point: Value | None = None, b_zero_point: Value | None = None
 ) -> Value:
     """Below 10: computed in INT32."""
     return g.op(
@@ -263,8 +259,7 @@ def _convolve_integers(
         raise g.refuse("the sums of this quantized convolution may be too large for FLOAT", first_opset=10)
     upper = g.op("Floor", g.op("Div", kernel, 16.0))
     lower = g.op("Sub", kernel, g.op("Mul", upper, 16.0))
-    sums: Value = g.op("Add", g.op("Mul", convolve(upper), 16), convolve(lower))
-    return sums
+    return g.op("Add", g.op("Mul", convolve(upper), 16), convolve(lower))
 
 
 @onnx_symbolic("onnx::ConvInteger")

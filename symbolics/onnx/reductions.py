@@ -27,7 +27,7 @@ def _square(g: GraphContext, value: Value) -> Value:
 _OF_ITSELF = "ReduceSum ReduceMax ReduceMin ReduceProd ReduceMean ReduceLogSumExp"
 
 # The function of each element, the reduction, and the function of the result.
-_PARTS: dict[str, tuple[Step, str, Step]] = {
+REDUCTIONS_BY_OTHERS: dict[str, tuple[Step, str, Step]] = {
     **{name: (_keep, name, _keep) for name in _OF_ITSELF.split()},
     "ReduceL1": (_unary("Abs"), "ReduceSum", _keep),
     "ReduceL2": (_square, "ReduceSum", _unary("Sqrt")),
@@ -41,7 +41,7 @@ _OF_BOOL = ("ReduceMax", "ReduceMin")
 
 
 def _register(op_type: str) -> None:
-    before, _, after = _PARTS[op_type]
+    before, _, after = REDUCTIONS_BY_OTHERS[op_type]
 
     @below(op_type, 13 if op_type == "ReduceSum" else 18)
     def reduce(
@@ -97,7 +97,7 @@ def _by_computed_axes(
     g: GraphContext, op_type: str, data: Value, axes: Value, keepdims: int, noop: int
 ) -> Value:
     """Reduce one dimension after the other, if it is among the axes."""
-    before, base, after = _PARTS[op_type]
+    before, base, after = REDUCTIONS_BY_OTHERS[op_type]
     rank = known_rank(g, data)
     is_reduced = mask_of_axes(g, axes, rank)
     # An empty list of axes reduces all dimensions.
@@ -133,5 +133,5 @@ def _reduce_if(g: GraphContext, base: str, value: Value, dim: int, condition: Va
     return result
 
 
-for _op_type in _PARTS:
+for _op_type in REDUCTIONS_BY_OTHERS:
     _register(_op_type)

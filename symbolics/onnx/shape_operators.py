@@ -292,11 +292,7 @@ def range_(g: GraphContext, start: Value, limit: Value, delta: Value, stash_type
 
 @onnx_symbolic("onnx::CastLike")
 def cast_like(
-    g: GraphContext,
-    input: Value,
-    target_type: Value,
-    saturate: int = 1,
-    round_mode: str = "up",
+    g: GraphContext, input: Value, target_type: Value, saturate: int = 1, round_mode: str = "up"
 ) -> Value:
     """Below 15: Cast, if the type is known."""
     dtype = g.dtype(target_type)

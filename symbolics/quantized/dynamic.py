@@ -117,12 +117,7 @@ def _as_computed(value: Value) -> Value:
 
 
 def _quantize_with(
-    g: GraphContext,
-    input: Value,
-    scales: Value,
-    zero_points: Value,
-    bounds: tuple[int, int],
-    dtype: DataType,
+    g: GraphContext, input: Value, scales: Value, zero_points: Value, bounds: tuple[int, int], dtype: DataType
 ) -> Value:
     """`clamp(round(input / scale + zero_point))`: the zero point is added before rounding."""
     scaled = emit_promoted(g, "Mul", input, emit_inverse(g, scales))

@@ -17,13 +17,7 @@ def fill(g: GraphContext, dims: Value, value: Value) -> Value:
     return g.call("composed::full", size=sizes, fill_value=value, dtype=dtype)
 
 
-register_functions(
-    "tf",
-    "x",
-    {
-        "OnesLike": lambda g, x: g.call("aten::ones_like", x, g.dtype(x)),
-    },
-)
+register_functions("tf", "x", {"OnesLike": lambda g, x: g.call("aten::ones_like", x, g.dtype(x))})
 
 
 @onnx_symbolic("tf::ZerosLike")

@@ -66,13 +66,7 @@ def sampled_deform_conv2d(
     first = g.op("Mul", images, g.constant(area))
     first = g.op("Reshape", first, g.stack([n, offset_groups, 1, 1, 1, 1]))
     samples = sample_pixels(
-        g,
-        pixels,
-        first,
-        neighbours_in_zeros(g, y, height),
-        neighbours_in_zeros(g, x, width),
-        width,
-        rank=6,
+        g, pixels, first, neighbours_in_zeros(g, y, height), neighbours_in_zeros(g, x, width), width, rank=6
     )
     if use_mask:
         factors = g.op("Reshape", mask, g.stack([*taps, out_h, out_w, 1]))

@@ -219,13 +219,7 @@ def _pixels_of_bins(g: GraphContext, first: Value, end: Value) -> _BinPixels:
 
 
 def _gather_bins(
-    g: GraphContext,
-    input: Value,
-    rois: Value,
-    spatial_scale: float,
-    bins: _Bins,
-    added: int,
-    removed: int,
+    g: GraphContext, input: Value, rois: Value, spatial_scale: float, bins: _Bins, added: int, removed: int
 ) -> tuple[Value, Value, _BinPixels, _BinPixels]:
     """The pixels of every bin.
 
@@ -303,12 +297,7 @@ def _max_by_windows(
 
 @onnx_symbolic("torchvision::roi_pool")
 def roi_pool(
-    g: GraphContext,
-    input: Value,
-    rois: Value,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
+    g: GraphContext, input: Value, rois: Value, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Value, Value | None]:
     # MaxRoiPool has no positions.
     if is_used(g, 1) or not g.has_kernel("MaxRoiPool", input):
@@ -319,12 +308,7 @@ def roi_pool(
 
 @onnx_symbolic("torchvision::ps_roi_pool")
 def ps_roi_pool(
-    g: GraphContext,
-    input: Value,
-    rois: Value,
-    spatial_scale: float,
-    pooled_height: int,
-    pooled_width: int,
+    g: GraphContext, input: Value, rois: Value, spatial_scale: float, pooled_height: int, pooled_width: int
 ) -> tuple[Value, Value | None]:
     bins = _Bins(pooled_height, pooled_width, by_position=True)
     values, inside, rows, columns = _gather_bins(g, input, rois, spatial_scale, bins, added=0, removed=1)

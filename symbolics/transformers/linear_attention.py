@@ -262,10 +262,7 @@ def _write_loop(
 
     body = g.subgraph(build, [*loop_inputs(), initial], "rows")
     count = g.constant(g.size(sequences[0], 0), DataType.INT64)
-    results: Value | list[Value] = g.op(
-        "Loop", count, None, initial, body=body, outputs=len(body.outputs) - 1
-    )
-    return results
+    return g.op("Loop", count, None, initial, body=body, outputs=len(body.outputs) - 1)
 
 
 def _write_scan(
@@ -279,10 +276,7 @@ def _write_scan(
         for values in sequences
     ]
     body = g.subgraph(step, [initial, *rows], "rows")
-    results: Value | list[Value] = g.op(
-        "Scan", initial, *sequences, body=body, num_scan_inputs=len(rows), outputs=len(body.outputs)
-    )
-    return results
+    return g.op("Scan", initial, *sequences, body=body, num_scan_inputs=len(rows), outputs=len(body.outputs))
 
 
 _register_scan(8, _write_loop)

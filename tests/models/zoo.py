@@ -19,7 +19,7 @@ from ..trained_weights import spread_statistics
 
 Inputs = dict[str, Any]
 VOCABULARY = 100
-EXPERT_OPSETS = (9, 11, 13, 28)
+EXPERT_OPSETS = (9, 11, 13, HIGHEST)
 
 
 @dataclasses.dataclass(frozen=True)

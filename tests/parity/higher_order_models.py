@@ -14,9 +14,10 @@ from torch._higher_order_ops.scan import scan
 from torch._higher_order_ops.while_loop import while_loop
 from torch.nn.attention.flex_attention import create_block_mask, flex_attention
 
+from ..opsets import HIGHEST
 from .records import floats, integers
 
-OPSETS = (7, 8, 9, 11, 13, 16, 18, 21, 24, 28)
+OPSETS = (7, 8, 9, 11, 13, 16, 18, 21, 24, HIGHEST)
 FREE = torch.export.Dim.DYNAMIC
 
 

@@ -11,6 +11,8 @@ import torch
 
 import opsetta
 
+from ..opsets import HIGHEST
+
 attention = torch.nn.functional.scaled_dot_product_attention
 N = 20_000
 X = torch.zeros(N // 100, 100)
@@ -58,7 +60,7 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("opset", [7, 15, 28])
+@pytest.mark.parametrize("opset", [7, 15, HIGHEST])
 @pytest.mark.parametrize("name", MOMENTS)
 def test_distribution(name: str, opset: int) -> None:
     function, mean, variance, bounds = MOMENTS[name]
@@ -111,7 +113,7 @@ def test_sizes_may_be_computed(opset: int) -> None:
 
 
 # From 12 on onnxruntime removes Dropout as it optimises, unless it gives an output of the graph.
-@pytest.mark.parametrize("opset", [7, 9, 28])
+@pytest.mark.parametrize("opset", [7, 9, HIGHEST])
 def test_attention_drops_weights(opset: int) -> None:
     first, second = _run(
         lambda x: attention(x, x[:100], 100 * torch.eye(100), dropout_p=0.25), X, opset=opset
@@ -121,7 +123,7 @@ def test_attention_drops_weights(opset: int) -> None:
     assert abs(float(first.double().mean()) - 1.0) < 6 * math.sqrt(1 / 3 / N)
 
 
-@pytest.mark.parametrize("opset", [9, 28])
+@pytest.mark.parametrize("opset", [9, HIGHEST])
 def test_attention_drops_weights_after_its_masks(opset: int) -> None:
     def model(x: torch.Tensor) -> torch.Tensor:
         nothing = torch.zeros(1, 200, dtype=torch.bool)
@@ -179,7 +181,7 @@ def test_feature_dropout_drops_whole_channels(opset: int) -> None:
     assert abs(float(dropped.mean()) - 1) < 0.2
 
 
-@pytest.mark.parametrize("opset", [7, 28])
+@pytest.mark.parametrize("opset", [7, HIGHEST])
 def test_rrelu_keeps_positive_numbers(opset: int) -> None:
     for result in _run(lambda x: torch.rrelu(x + 0.5, 0.25, 0.75, True), X, opset=opset):
         assert torch.equal(result, X + 0.5)

@@ -13,10 +13,10 @@ from torch import Tensor, nn
 
 import opsetta
 
-from ..opsets import named
+from ..opsets import HIGHEST, named
 from .records import floats, integers
 
-OPSETS = (9, 13, 28)
+OPSETS = (9, 13, HIGHEST)
 SORTED = (9, 10, 11, 28)
 
 
@@ -363,14 +363,14 @@ OPERATORS = [
         "linspace",
         scripted(spaced),
         tuple((floats(*shape),) for shape in ((3, 4), (6, 2), (1, 1), (2, 9))),
-        opsets=(7, 9, 11, 28),
+        opsets=(7, 9, 11, HIGHEST),
         dynamic=_SQUARES,
     ),
     Scripted(
         "affine_grid_generator",
         scripted(affine_grids),
         tuple((floats(*shape),) for shape in ((2, 3, 4, 5), (1, 3, 1, 2), (3, 3, 6, 1))),
-        opsets=(7, 9, 11, 28),
+        opsets=(7, 9, 11, HIGHEST),
         dynamic={"x": {0: "n", 2: "h", 3: "w"}},
     ),
     Scripted(

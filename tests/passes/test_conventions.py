@@ -11,6 +11,7 @@ from opsetta.passes.onnx_graph.images.single_pixels import RepeatSinglePixels
 from opsetta.passes.onnx_graph.shapes.late_broadcasts import BroadcastLate
 from opsetta.passes.onnx_graph.simplification.uniform_values import RemoveUniformValues
 
+from ..opsets import HIGHEST
 from .graph_case import Case, numbers
 
 
@@ -22,7 +23,7 @@ def _resized(shape: list, sizes: list[int], opset: int = 18, **attributes: str) 
     return case
 
 
-@pytest.mark.parametrize("opset", [11, 17, 28])
+@pytest.mark.parametrize("opset", [11, 17, HIGHEST])
 def test_resize_says_its_coordinates(opset):
     case = _resized([1, 2, 3, 3], [1, 2, 6, 6], opset, mode="linear")
     assert case.checked(numbers(1, 2, 3, 3), WriteDefaultAttributes())
@@ -45,7 +46,7 @@ def test_a_resize_without_coordinates_stays():
     assert not case.checked(numbers(1, 2, 3, 3), WriteDefaultAttributes())
 
 
-@pytest.mark.parametrize("opset", [11, 18, 28])
+@pytest.mark.parametrize("opset", [11, 18, HIGHEST])
 @pytest.mark.parametrize("shape", [[1, 2, 1, 1], [2, 1, 1, 1]])
 def test_single_pixels_are_repeated(opset, shape):
     case = _resized(shape, [*shape[:2], 4, 5], opset, mode="linear")

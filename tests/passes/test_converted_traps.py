@@ -11,6 +11,7 @@ from opsetta.passes.onnx_graph.simplification.nan_replacements import RemoveNaNR
 from opsetta.passes.realizers.operators.compose_operators import ComposeOperators
 from opsetta.registration import default_registry
 
+from ..opsets import HIGHEST
 from .graph_case import Case, numbers
 
 CAUSAL = np.triu(np.full((4, 4), -np.inf, np.float32), 1)
@@ -36,7 +37,7 @@ def attention(mask: np.ndarray | None, opset: int = 18, axis: int = -1, computed
     return case
 
 
-@pytest.mark.parametrize("opset", [13, 18, 28])
+@pytest.mark.parametrize("opset", [13, 18, HIGHEST])
 @pytest.mark.parametrize("mask", [None, CAUSAL, np.zeros((1, 4, 4), np.float32)])
 def test_a_replacement_of_nan_goes_where_each_row_has_a_score(opset, mask):
     case = attention(mask, opset)
@@ -108,7 +109,7 @@ def gathered(shape: list, dtype: np.dtype, positions: np.ndarray, opset: int = 1
 GRID = np.stack(np.meshgrid(np.arange(2), np.arange(3), indexing="ij"), -1)[None]
 
 
-@pytest.mark.parametrize("opset", [11, 13, 28])
+@pytest.mark.parametrize("opset", [11, 13, HIGHEST])
 @pytest.mark.parametrize(
     ("shape", "dtype", "positions", "expected"),
     [
@@ -137,7 +138,7 @@ def test_other_gathers_stay(shape, dtype, positions):
     assert not case.checked(numbers(*sizes), SimplifyGathers(case.known))
 
 
-@pytest.mark.parametrize("opset", [9, 17, 28])
+@pytest.mark.parametrize("opset", [9, 17, HIGHEST])
 def test_an_operator_that_is_not_taken_is_composed(opset):
     case = Case([2, 3], opset)
     case.returns(case.g.op("Where", case.g.op("IsNaN", case.x), case.weight("w", numbers(3)), case.x))

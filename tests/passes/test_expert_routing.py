@@ -13,6 +13,7 @@ from opsetta.passes.onnx_graph.simplification.inverted_permutations import (
 )
 from opsetta.registration import DataType, Value
 
+from ..opsets import HIGHEST
 from .graph_case import Case, numbers
 
 X = np.random.RandomState(0).uniform(-3, 3, (6, 8)).astype(np.float32)
@@ -27,7 +28,7 @@ def normalized(case: Case, dtype: DataType = DataType.FLOAT, summed: int = -1) -
     return g.op("Div", values, total), probabilities, indices
 
 
-@pytest.mark.parametrize("opset", [11, 13, 28])
+@pytest.mark.parametrize("opset", [11, 13, HIGHEST])
 def test_the_largest_logits_are_normalized(opset: int) -> None:
     case = Case(["rows", 8], opset)
     quotients, _, indices = normalized(case)
@@ -89,7 +90,7 @@ def restored_rows(case: Case, factors: Value, largest: int = 0) -> Value:
     return g.op("Gather", g.op("Mul", column, rows), inverse, axis=0)
 
 
-@pytest.mark.parametrize("opset", [11, 13, 28])
+@pytest.mark.parametrize("opset", [11, 13, HIGHEST])
 @pytest.mark.parametrize("is_separated", [True, False])
 def test_restored_rows_are_scaled_in_their_own_order(opset: int, is_separated: bool) -> None:
     """A Reshape behind the rows is in front of the product: the factors keep the shape that they have."""

@@ -20,6 +20,7 @@ from opsetta.passes.onnx_graph.simplification.inverted_conditions import Exchang
 from opsetta.passes.onnx_graph.simplification.uniform_values import RemoveUniformValues
 from opsetta.registration import Value
 
+from ..opsets import HIGHEST
 from .graph_case import Case, numbers
 
 X = numbers(2, 4, 4)
@@ -32,7 +33,7 @@ def operators(case: Case, graph_pass: ir.passes.PassBase, x: np.ndarray = X) -> 
     return case.ops()
 
 
-@pytest.mark.parametrize("opset", [11, 13, 28])
+@pytest.mark.parametrize("opset", [11, 13, HIGHEST])
 @pytest.mark.parametrize("axis", [0, 2])
 def test_slices_of_a_whole_axis_become_a_split(opset: int, axis: int) -> None:
     case = Case([2, 4, 4], opset)
@@ -80,7 +81,7 @@ def rejoined_parts(case: Case, sizes: list[int], order: tuple[int, ...], axis: i
     return joined
 
 
-@pytest.mark.parametrize("opset", [11, 13, 28])
+@pytest.mark.parametrize("opset", [11, 13, HIGHEST])
 @pytest.mark.parametrize(("sizes", "order"), [([2, 4, 2], (1, 2)), ([2, 2, 2, 2], (1, 2))])
 def test_parts_that_are_joined_again_stay_together(
     opset: int, sizes: list[int], order: tuple[int, ...]

@@ -18,6 +18,7 @@ from opsetta.passes.onnx_graph.shapes.reshaped_parts import ReshapeOnce
 from opsetta.passes.onnx_graph.simplification.sums_of_squares import SumSquares
 from opsetta.registration import Value
 
+from ..opsets import HIGHEST
 from .graph_case import Case, numbers
 
 
@@ -39,7 +40,7 @@ def layers(case: Case, columns: Sequence[int], rows: tuple[Any, ...] = (2, "n"))
     return parts
 
 
-@pytest.mark.parametrize("opset", [11, 13, 28])
+@pytest.mark.parametrize("opset", [11, 13, HIGHEST])
 @pytest.mark.parametrize("columns", [(5, 4), (1, 2, 2, 1), (5, 1, 2)])
 def test_layers_of_one_input_become_one_product(opset: int, columns: Sequence[int]) -> None:
     case = Case([2, "n", 4], opset)
@@ -169,7 +170,7 @@ def test_gates_that_stay_reshaped(arguments: dict[str, bool]) -> None:
     assert not case.checked(numbers(2, 3, 8), ReshapeFactors(case.known))
 
 
-@pytest.mark.parametrize("opset", [11, 13, 28])
+@pytest.mark.parametrize("opset", [11, 13, HIGHEST])
 @pytest.mark.parametrize("width", [2, 4])
 def test_all_parts_are_reshaped_at_once(opset: int, width: int) -> None:
     """Rows of different widths stay."""

@@ -6,6 +6,7 @@ import pytest
 
 from opsetta.passes.onnx_graph.constants.fold_constants import FoldConstants
 
+from ..opsets import HIGHEST
 from .graph_case import Case, numbers
 
 
@@ -22,7 +23,7 @@ def integers(case: Case, name: str, *values: int) -> ir.Value:
     return case.weight(name, np.array(values, np.int64))
 
 
-@pytest.mark.parametrize("opset", [9, 13, 28])
+@pytest.mark.parametrize("opset", [9, 13, HIGHEST])
 def test_a_chain_of_known_sizes_goes(opset):
     """Shape, Gather, Concat, ConstantOfShape, Equal and Where, as TorchScript's exporter writes Expand."""
     case = Case([2, 3], opset)
@@ -40,7 +41,7 @@ def test_a_chain_of_known_sizes_goes(opset):
     assert case.ops() == ["Unsqueeze", "Expand", "Neg"]
 
 
-@pytest.mark.parametrize("opset", [15, 28])
+@pytest.mark.parametrize("opset", [15, HIGHEST])
 def test_part_of_a_shape_is_known(opset):
     case = Case(["n", 3, 5], opset)
     part = unfolded(case, "Shape", case.x, start=1)

@@ -10,6 +10,7 @@ from opsetta.passes.onnx_graph.constants.initializers import Initializers
 from opsetta.passes.onnx_graph.fusions.rms_normalization import FuseRMSNormalization
 from opsetta.registration import GraphContext, Registry, Value
 
+from ..opsets import HIGHEST
 from .graph_case import Case, numbers
 
 
@@ -64,7 +65,7 @@ def _written_out(
 
 
 @pytest.mark.parametrize("form", ["reciprocal", "quotient", "root", "power", "root power"])
-@pytest.mark.parametrize("opset", [23, 28])
+@pytest.mark.parametrize("opset", [23, HIGHEST])
 def test_forms_of_other_exporters(form: str, opset: int) -> None:
     case = Case([2, 3, 4], opset)
     case.returns(_written_out(case, case.x, form))
@@ -117,7 +118,7 @@ def test_another_scale_stays_behind_the_operator(scale_shape: tuple) -> None:
     assert [node.op_type for node in model.graph] == ["RMSNormalization", "Mul"]
 
 
-@pytest.mark.parametrize("opset", [22, 23, 28])
+@pytest.mark.parametrize("opset", [22, 23, HIGHEST])
 def test_without_a_scale(opset: int) -> None:
     case = Case(["rows", 4], opset)
     mean = case.g.op("ReduceMean", case.g.op("Pow", case.x, 2.0), axes=[-1], keepdims=1)

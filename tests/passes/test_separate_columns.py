@@ -11,6 +11,7 @@ from opsetta.passes.onnx_graph.products.separate_columns import SeparateColumns
 from opsetta.passes.onnx_graph.shapes.rejoined_parts import RejoinParts
 from opsetta.registration import Value
 
+from ..opsets import HIGHEST
 from .graph_case import Case, numbers
 
 X = numbers(2, 3, 5)
@@ -28,7 +29,7 @@ def groups(case: Case, sizes: list[int], bias: bool = False) -> list[Value]:
     return list(parts)
 
 
-@pytest.mark.parametrize("opset", [9, 13, 28])
+@pytest.mark.parametrize("opset", [9, 13, HIGHEST])
 @pytest.mark.parametrize("bias", [False, True])
 def test_parts_of_groups_become_parts_of_the_columns(opset: int, bias: bool) -> None:
     case = Case(["batch", "length", 5], opset)

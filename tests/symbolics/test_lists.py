@@ -16,6 +16,7 @@ import opsetta.symbolics  # noqa: F401
 from opsetta.exporter.lowering.source_dialect import lower
 from opsetta.registration import UnsupportedOperatorsError, default_registry
 
+from ..opsets import HIGHEST
 from .source_programs import (
     Program,
     number,
@@ -28,7 +29,7 @@ from .source_programs import (
     untyped,
 )
 
-OPSETS = (7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 21, 24, 28)
+OPSETS = (7, 8, 9, 10, 11, 12, 13, 14, 16, 18, 21, 24, HIGHEST)
 X = np.array([1.0, 2.0, 3.0], np.float32)
 TABLE = np.arange(12, dtype=np.float32).reshape(4, 3)
 
@@ -783,7 +784,7 @@ def operators(graph: ir.Graph) -> list[str]:
 EVENLY = [grown_of_static_shape, grown_of_named_shape, grown_of_unknown_shape, several_elements_an_iteration]
 
 
-@pytest.mark.parametrize("opset", [7, 13, 28])
+@pytest.mark.parametrize("opset", [7, 13, HIGHEST])
 @pytest.mark.parametrize("build", EVENLY, ids=lambda build: build.__name__)
 def test_what_every_iteration_appends_is_a_scan_output(
     build: Callable[[Program], Sequence[Value]], opset: int

@@ -13,6 +13,7 @@ from opsetta.exporter.lowering.source_dialect import lower
 from opsetta.registration import KIND, default_registry
 from opsetta.registration.arguments import source_node
 
+from ..opsets import HIGHEST
 from .checks import run
 
 INT32 = ir.DataType.INT32
@@ -62,7 +63,7 @@ X = np.arange(24, dtype=np.float32).reshape(2, 3, 4)
 FLOAT = ir.DataType.FLOAT
 
 
-@pytest.mark.parametrize("opset", [9, 13, 28])
+@pytest.mark.parametrize("opset", [9, 13, HIGHEST])
 def test_a_packed_shape_with_one_unknown_size_is_one_reshape(opset: int) -> None:
     graph = Graph(None, 3, 4)
     sizes = [graph.size(graph.x, 0), graph.const(12)]
@@ -72,7 +73,7 @@ def test_a_packed_shape_with_one_unknown_size_is_one_reshape(opset: int) -> None
     np.testing.assert_array_equal(computed(model, X), X.reshape(2, 12))
 
 
-@pytest.mark.parametrize("opset", [9, 13, 28])
+@pytest.mark.parametrize("opset", [9, 13, HIGHEST])
 def test_known_sizes_are_constants(opset: int) -> None:
     graph = Graph(None, 3, 4)
     product = graph.op("Mul", x=graph.size(graph.x, 1), y=graph.size(graph.x, -1))
@@ -82,7 +83,7 @@ def test_known_sizes_are_constants(opset: int) -> None:
     np.testing.assert_array_equal(computed(model, X), X.reshape(2, 12))
 
 
-@pytest.mark.parametrize("opset", [9, 13, 28])
+@pytest.mark.parametrize("opset", [9, 13, HIGHEST])
 def test_two_unknown_sizes(opset: int) -> None:
     graph = Graph(None, None, 4)
     sizes = [graph.size(graph.x, 1), graph.size(graph.x, 0), graph.const(4)]
@@ -92,7 +93,7 @@ def test_two_unknown_sizes(opset: int) -> None:
     np.testing.assert_array_equal(computed(model, X), X.reshape(3, 2, 4))
 
 
-@pytest.mark.parametrize("opset", [9, 13, 28])
+@pytest.mark.parametrize("opset", [9, 13, HIGHEST])
 def test_a_slice_of_a_shape_joined_to_numbers(opset: int) -> None:
     graph = Graph(None, 3, 4)
     shape = graph.op("Shape", input=graph.x, T=FLOAT, out_type=INT32)
@@ -109,7 +110,7 @@ def test_a_slice_of_a_shape_joined_to_numbers(opset: int) -> None:
     np.testing.assert_array_equal(computed(model, X), X.reshape(2, 3, 2, 2))
 
 
-@pytest.mark.parametrize("opset", [9, 13, 28])
+@pytest.mark.parametrize("opset", [9, 13, HIGHEST])
 def test_unpacked_sizes_fill_a_tensor(opset: int) -> None:
     graph = Graph(None, 3, 4)
     shape = graph.op("Shape", input=graph.x, T=FLOAT, out_type=INT32)
@@ -120,7 +121,7 @@ def test_unpacked_sizes_fill_a_tensor(opset: int) -> None:
     np.testing.assert_array_equal(computed(model, X), np.full((4, 2), 1.5, np.float32))
 
 
-@pytest.mark.parametrize("opset", [9, 13, 28])
+@pytest.mark.parametrize("opset", [9, 13, HIGHEST])
 def test_the_order_of_a_default_transposition_is_known(opset: int) -> None:
     """`tf.transpose(x)` of old graphs: rank - 1 - range(rank)."""
     graph = Graph(None, 3, 4)
@@ -140,7 +141,7 @@ def test_an_unknown_attribute_is_refused() -> None:
         graph.model(result, 13)
 
 
-@pytest.mark.parametrize("opset", [9, 13, 28])
+@pytest.mark.parametrize("opset", [9, 13, HIGHEST])
 @pytest.mark.parametrize("sizes", [(None, 3, 4), (None, None, 4), (2, 3, 4)])
 def test_a_dense_layer_of_three_dimensions(opset: int, sizes: tuple[int | None, ...]) -> None:
     """What `tf.tensordot` computes of the shape leaves two Reshapes and a product."""
@@ -164,7 +165,7 @@ def test_a_dense_layer_of_three_dimensions(opset: int, sizes: tuple[int | None, 
     np.testing.assert_allclose(computed(model, X), X @ weight)
 
 
-@pytest.mark.parametrize("opset", [9, 13, 28])
+@pytest.mark.parametrize("opset", [9, 13, HIGHEST])
 def test_a_product_of_the_sizes_of_a_slice(opset: int) -> None:
     """`tf.reshape(x, [-1, tf.reduce_prod(tf.shape(x)[1:])])`."""
     graph = Graph(None, 3, 4)
@@ -178,7 +179,7 @@ def test_a_product_of_the_sizes_of_a_slice(opset: int) -> None:
     np.testing.assert_array_equal(computed(model, X), X.reshape(2, 12))
 
 
-@pytest.mark.parametrize("opset", [9, 28])
+@pytest.mark.parametrize("opset", [9, HIGHEST])
 def test_joined_floats_are_no_sizes(opset: int) -> None:
     graph = Graph(2)
     given = graph.const([0.5, 1.5], np.float32)

@@ -131,7 +131,7 @@ class Decisions:
         """The number in a tensor that depends on weights alone, else None."""
         assert self._replay is not None
         try:
-            result: bool | int | float | None = self._replay.of_weights(node, torch.Tensor.item)
+            result: bool | int | float | None = self._replay.value_from_weights(node, torch.Tensor.item)
             return result
         except NotReplayable:
             return None
@@ -141,7 +141,7 @@ class Decisions:
         assert self._replay is not None
         try:
             number, nodes = number_in(
-                node, root, functools.partial(self._replay.of_weights, convert=torch.Tensor.tolist)
+                node, root, functools.partial(self._replay.value_from_weights, convert=torch.Tensor.tolist)
             )
         except NotReplayable:
             return None
@@ -151,13 +151,13 @@ class Decisions:
         """The elements of a tensor that Python code converts to an array; None if it must not."""
         assert self._replay is not None
         try:
-            result: np.ndarray | None = self._replay.of_weights(node, _array)
+            result: np.ndarray | None = self._replay.value_from_weights(node, _array)
             return result
         except NotReplayable:
             if not self._specialize:
                 return None
         try:
-            result = self._replay.of_example(node, _array)
+            result = self._replay.value_for_example(node, _array)
         except NotReplayable:
             return None
         self._fix("array", None)
@@ -355,7 +355,7 @@ class Decisions:
         assert self._replay is not None
         for symbol, (node, path) in definitions.items():
             if symbol not in self._known:
-                self._known[symbol] = pytree.key_get(self._replay.of_weights(node), path)
+                self._known[symbol] = pytree.key_get(self._replay.value_from_weights(node), path)
         return {symbol: self._known[symbol] for symbol in definitions}
 
     def _of_any_size(self, definitions: Mapping[sympy.Symbol, _Definition]) -> dict[sympy.Symbol, Any]:
@@ -363,14 +363,14 @@ class Decisions:
         values = {}
         for symbol, (node, path) in definitions.items():
             if node not in self._of_all_sizes:
-                self._of_all_sizes[node] = self._replay.of_any_size(node)
+                self._of_all_sizes[node] = self._replay.number_of_all_sizes(node)
             values[symbol] = pytree.key_get(self._of_all_sizes[node], path)
         return values
 
     def _of_example(self, definitions: Mapping[sympy.Symbol, _Definition]) -> dict[sympy.Symbol, Any]:
         assert self._replay is not None
         return {
-            symbol: pytree.key_get(self._replay.of_example(node), path)
+            symbol: pytree.key_get(self._replay.value_for_example(node), path)
             for symbol, (node, path) in definitions.items()
         }
 

@@ -19,7 +19,7 @@ from torch.export.graph_signature import (
 from ...torch_boundary.containers import pytree
 from ...torch_boundary.recording.cleanup.dead_nodes import remove_dead_nodes
 from ...torch_boundary.recording.cleanup.lift_constants import Constants
-from ...torch_boundary.recording.cleanup.regions import name_operands, without_regions
+from ...torch_boundary.recording.cleanup.regions import name_operands, remove_regions
 from ...torch_boundary.recording.fake_weights import (
     AssignedBuffers,
     replace_weights,
@@ -182,7 +182,7 @@ class _Recording:
         ranges = self._ranges(graph, root)
         signature = GraphSignature(self._entries, _output_entries(graph))
         self._constants.lift(graph, root, signature)
-        graph, root = without_regions(graph, root)
+        graph, root = remove_regions(graph, root)
         check_graph(graph)
         assign_names(graph, self._entries, arguments)
         name_operands(root)

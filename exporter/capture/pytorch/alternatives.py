@@ -22,7 +22,7 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.fake_tensors import FakeTensor
 from ...torch_boundary.process.process_state import has_compiled_code
 from ...torch_boundary.process.silence import quiet
-from ...torch_boundary.replacements.models.transformer_modules import without_fused_attention
+from ...torch_boundary.replacements.models.transformer_modules import disable_fused_attention
 from ...torch_boundary.state.model_state import Preserved, referenced_objects
 from ...torch_boundary.static_lookups import is_instance
 
@@ -109,7 +109,7 @@ class Alternatives:
             contextlib.redirect_stdout(_Muted(sys.stdout)),
             contextlib.redirect_stderr(_Muted(sys.stderr)),
         )
-        with boundary(quiet(), without_fused_attention(), *muted, preserved):
+        with boundary(quiet(), disable_fused_attention(), *muted, preserved):
             try:
                 model = copy.deepcopy(self._model)
                 call = _clone_tensors(self._call)

@@ -60,7 +60,7 @@ def _apply_patches(
     gradients: bool = False,
 ) -> contextlib.AbstractContextManager[None]:
     """Torch's patches for a capture, after which the model is as before."""
-    patches = capture_patches.for_capture(
+    patches = capture_patches.list_capture_patches(
         strict=by == "strict",
         gradients=gradients or by == "gradients",
         recorded=by == "direct",

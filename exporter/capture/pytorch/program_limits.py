@@ -98,7 +98,7 @@ def _limits(
 def _under_capture_patches(model: torch.nn.Module, program: CapturedProgram, packs: bool) -> Iterator[None]:
     """The contexts under which a model on fake tensors takes the captured path."""
     with contextlib.ExitStack() as stack:
-        stack.enter_context(capture_patches.under_capture_patches(packs))
+        stack.enter_context(capture_patches.apply_capture_patches(packs))
         if isinstance(program, RecordedProgram):
             from ..direct import builtin_functions
 

@@ -16,7 +16,12 @@ from ....registration.warning import warn
 from ...files.graph_file.weights import given_tensor
 from ...files.reading.names import listed, quoted
 from ...files.weights.stored_tensors import FileTensor
-from ...torch_boundary.state.attached_state import Placeholders, attach_tensors, holders, tensor_over_buffer
+from ...torch_boundary.state.attached_state import (
+    FakeTensorMaker,
+    attach_tensors,
+    holders,
+    tensor_over_buffer,
+)
 from ..tensor_kinds import without_data
 from .matching import Match, match
 from .opening import Weights, open_weights
@@ -100,8 +105,8 @@ class StoredWeights:
         # A capture may be attempted several times; the weights are converted once.
         if not convert_all and self._stand_ins is not None:
             return self._explaining_conversion(self._stand_ins)
-        placeholder = None if convert_all else Placeholders()
-        stand_ins = {id(matched.tensor): _stand_in(matched, placeholder) for matched in self._matches.stored}
+        make_fake = None if convert_all else FakeTensorMaker()
+        stand_ins = {id(matched.tensor): _stand_in(matched, make_fake) for matched in self._matches.stored}
         stand_ins |= self._matches.computed
         # Tensors for one run are not kept: they take as much memory as the weights.
         if convert_all:
@@ -159,7 +164,7 @@ def _open_weights(weights: object) -> tuple[Mapping[str, ir.TensorProtocol], str
     return {name: given_tensor(item, name) for name, item in weights.items()}, "the weights"
 
 
-def _stand_in(matched: Match, placeholder: Placeholders | None) -> torch.Tensor:
+def _stand_in(matched: Match, make_fake: FakeTensorMaker | None) -> torch.Tensor:
     """Make the tensor that replaces a parameter or buffer during the capture."""
     contents = matched.contents
     dtype = tensor_adapters.to_torch_dtype(contents.dtype)
@@ -171,8 +176,8 @@ def _stand_in(matched: Match, placeholder: Placeholders | None) -> torch.Tensor:
     if isinstance(raw, torch.Tensor):
         return raw
     is_lazy = isinstance(contents, ir.LazyTensor) and contents.nbytes > _CONVERTED_AT_ONCE
-    if placeholder is not None and is_lazy:
-        return placeholder(dtype, shape)
+    if make_fake is not None and is_lazy:
+        return make_fake(dtype, shape)
     return tensor_over_buffer(bytearray(contents.tobytes()), dtype, shape)
 
 

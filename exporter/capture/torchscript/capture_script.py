@@ -12,7 +12,7 @@ from ....registration import CaptureError, Names
 from ....registration.warning import warn
 from ...captured_graph.capture import Capture
 from ...torch_boundary import probe, torchscript
-from ...torch_boundary.capture_patches import for_script
+from ...torch_boundary.capture_patches import apply_script_patches
 from ...torch_boundary.process.silence import suppress_logs
 from ..capture_options import CaptureOptions
 from ..sizes.requests import dynamic_shapes as shapes
@@ -94,7 +94,7 @@ def _read_call(call: ScriptCall, has_run: bool, *, constant_numbers: bool) -> Ca
         reader = ScriptReader(
             call, constant_numbers=constant_numbers, opaque=opaque, check_kernels=not has_run
         )
-        with suppress_logs(), for_script():
+        with suppress_logs(), apply_script_patches():
             capture = reader.run()
         # torch refused operands while only their shapes were known: the example may be wrong.
         if reader.has_refused and not has_run:

@@ -20,7 +20,7 @@ from ...torch_boundary.containers import pytree
 from ...torch_boundary.process.silence import quiet
 from ...torch_boundary.replacements.functions import data_attribute
 from ...torch_boundary.replacements.functions.traced_calls import record_traced_calls
-from ...torch_boundary.replacements.models.transformer_modules import without_fused_attention
+from ...torch_boundary.replacements.models.transformer_modules import disable_fused_attention
 from ...torch_boundary.state.model_state import Preserved
 from ...torch_boundary.state.written_state import gradients_kept, values_kept
 from ..capture_options import CaptureOptions
@@ -87,7 +87,7 @@ def _capture_trace(
 
     try:
         with (
-            boundary(torch.no_grad(), quiet(), without_fused_attention(), Preserved(model, args, kwargs)),
+            boundary(torch.no_grad(), quiet(), disable_fused_attention(), Preserved(model, args, kwargs)),
             data_attribute.intercept(data_attribute.refuse),
             record_traced_calls(),
             gradients_kept(model),

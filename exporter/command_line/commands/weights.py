@@ -165,8 +165,7 @@ def _description(weight: Weight, onnx_order: bool) -> dict[str, Any]:
 
 
 def _read_in_onnx_order(layout: WeightLayout, read: Callable[[], np.ndarray]) -> np.ndarray:
-    contents: np.ndarray = layout.to_onnx(read())
-    return contents
+    return layout.to_onnx(read())
 
 
 def _numpy_type(weight: Weight) -> np.dtype | None:
@@ -179,8 +178,7 @@ def _numpy_type(weight: Weight) -> np.dtype | None:
         return np.dtype(object)
     try:
         # numpy itself has no bfloat16, float8 or 4-bit types.
-        result: np.dtype | None = np.dtype(getattr(ml_dtypes, weight.dtype, weight.dtype))
-        return result
+        return np.dtype(getattr(ml_dtypes, weight.dtype, weight.dtype))
     except TypeError:
         return None
 

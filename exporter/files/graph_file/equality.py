@@ -22,11 +22,6 @@ from .values import shape_denotations
 Correspondence = dict[ir.Value, ir.Value]
 
 
-def equal(first: Capture, second: Capture) -> bool:
-    """Whether two captured models are equal."""
-    return difference(first, second) is None
-
-
 def difference(first: Capture, second: Capture) -> str | None:
     """A description of the first difference of two captured models; None if they are equal."""
     return next(_differences(first, second), None)

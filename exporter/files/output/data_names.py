@@ -69,10 +69,7 @@ def find_mentions(paths: Iterable[str], needles: Iterable[bytes]) -> set[bytes]:
             # An empty file cannot be mapped, and a larger one is no graph.
             if not stat.S_ISREG(status.st_mode) or not 0 < status.st_size <= _LARGEST_GRAPH:
                 continue
-            with (
-                open(path, "rb") as file,
-                mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content,
-            ):
+            with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
                 named |= {needle for needle in missing if content.find(needle) >= 0}
         except PermissionError:
             continue

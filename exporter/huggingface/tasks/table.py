@@ -89,7 +89,7 @@ def _encoder_decoder_files(
 def _single(
     name: str,
     auto_class: str,
-    mapping: str,
+    mapping: str | None,
     inputs: Mapping[str, Axes],
     outputs: tuple[str, ...],
     *,
@@ -101,9 +101,15 @@ def _single(
     """A task with one file, which runs once per input.
 
     Args:
-        name, combines, model_type, sentence_transformers_name: as for `Task`.
-        auto_class, mapping: as for `Task`, without what all of these names have.
-        inputs, outputs, replacements: as for `single_run.example_calls`.
+        name, model_type, sentence_transformers_name: as for `Task`.
+        auto_class, mapping: as for `Task`, without what all of these names have. If `mapping` is None,
+            `auto_class` is the whole name of the class of the models themselves.
+        inputs: the inputs that models of the task may have, with the dynamic axes of each. A model's file has
+            those that its forward takes.
+        outputs: the names of fields of the models' results. A file has those that the model returns.
+        combines: whether a file has all of these inputs. By default it has only the main input of the model
+            and its masks: a model of images and texts that is trained for texts becomes a file for texts.
+        replacements: functions that make examples, by the name of the input, for this task alone.
     """
     build = functools.partial(
         single_run.example_calls,
@@ -114,8 +120,8 @@ def _single(
     )
     return Task(
         name,
-        f"AutoModelFor{auto_class}",
-        f"MODEL_FOR_{mapping}_MAPPING_NAMES",
+        auto_class if mapping is None else f"AutoModelFor{auto_class}",
+        None if mapping is None else f"MODEL_FOR_{mapping}_MAPPING_NAMES",
         build,
         (GraphFile("model.onnx", inputs, outputs, _OPTIONAL_AXES),),
         combines=combines,
@@ -413,17 +419,12 @@ _TASKS = (
         model_type="vits",
     ),
     *(
-        Task(
+        _single(
             "time-series-forecasting",
             f"{architecture}ForPrediction",
             None,
-            functools.partial(
-                single_run.example_calls,
-                inputs={"past_values": {0: BATCH}},
-                outputs=("prediction_outputs",),
-                combines=True,
-            ),
-            (GraphFile("model.onnx", {"past_values": {0: BATCH}}, ("prediction_outputs",)),),
+            {"past_values": {0: BATCH}},
+            ("prediction_outputs",),
             combines=True,
             model_type=architecture.lower(),
         )

@@ -25,12 +25,8 @@ from ....registration import (
     registry_or_default,
 )
 from ....registration.arguments import every_node
-from ....registration.emission.ladder import at_work
-from ....registration.emission.nonnegative_axes import (
-    NEGATIVE_AXES,
-    attributes_from_front,
-    inputs_from_front,
-)
+from ....registration.emission.ladder import use_target_version
+from ....registration.emission.nonnegative_axes import NEGATIVE_AXES, attributes_from_front, inputs_from_front
 from ....registration.functions.results import as_list
 from ....registration.opsets import check_opset
 from ....registration.schemas import OperatorSchema, omissible, operator_schema
@@ -49,7 +45,7 @@ from .file_nodes.foreign_operators import call_foreign, foreign_function, has_ve
 from .file_nodes.replacements import describe, last_node, nodes_after
 from .file_nodes.vectors import with_vectors
 from .prepared_models import body_types
-from .prepared_models.preparation import check_interface, copy_of, opset_of, source_of, with_contents
+from .prepared_models.preparation import check_interface, copy_of, load_contents, opset_of, source_of
 from .prepared_models.schema_functions import body_of
 from .size import check_conversion_time, limits_of
 from .source_validity import check_source, warn_of_invalid
@@ -99,7 +95,7 @@ def convert(
     has_opset = source_opset == opset and level is None
     if source_opset is None or (has_opset and not rewrites_operators(model, registry, opset)):
         warn_of_invalid(invalid_nodes(model))
-        return _attach_carried(model, with_contents(copy_of(model)))
+        return _attach_carried(model, load_contents(copy_of(model)))
     check_conversion_time(model, limits, bounds)
     check_training(model, opset)
     source = source_of(model, bounds)
@@ -110,7 +106,7 @@ def convert(
     conversion.omitted_passes = (*omitted_passes, *_TRUST_NAMES_OF_SIZES)
     conversion.level, conversion.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
     with shapes.faults_of_file(source_opset):
-        return _attach_carried(model, with_contents(conversion.run()))
+        return _attach_carried(model, load_contents(conversion.run()))
 
 
 def _attach_carried(model: ir.Model, converted: ir.Model) -> ir.Model:
@@ -257,7 +253,7 @@ class Conversion(Driver[FileScope]):
         new_attributes = []
         standard = node.domain in ("", "ai.onnx")
         for name, attribute in attributes.items():
-            if standard and omissible(node.op_type, "", self.opset, attribute):
+            if standard and omissible(node.op_type, self.opset, attribute):
                 continue
             if attribute.type == AttributeType.GRAPH:
                 attribute = ir.Attr(name, attribute.type, self._subgraph(attribute.as_graph(), scope))
@@ -380,7 +376,7 @@ class Conversion(Driver[FileScope]):
         rung = self.registry.rung(schema.name, self.opset)
         named = {**binding.implied_arguments(self.registry, schema), **named}
         if source_meaning is None and rung is not None:
-            with at_work(self.context, schema.name):
+            with use_target_version(self.context, schema.name):
                 return binding.call_symbolic(self.context, rung.symbolic, schema, inputs, named, outputs)
         if target is not None and not means_same:
             raise UnsupportedError(
@@ -408,11 +404,7 @@ class Conversion(Driver[FileScope]):
         return self._expand_graph(function.graph, opset, inputs, {**defaults, **attributes})
 
     def _expand_graph(
-        self,
-        graph: ir.Graph,
-        opset: int,
-        inputs: Sequence[Value | None],
-        attributes: Mapping[str, ir.Attr],
+        self, graph: ir.Graph, opset: int, inputs: Sequence[Value | None], attributes: Mapping[str, ir.Attr]
     ) -> list[Value | None]:
         bindings = dict(zip(graph.inputs, inputs, strict=False))
         values = {formal: actual for formal, actual in bindings.items() if actual is not None}

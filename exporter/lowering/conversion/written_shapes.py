@@ -32,10 +32,11 @@ from ...files.reading import Bounds
 from ...files.reading.subgraphs import with_subgraphs
 from ..inference import InferenceError, infer_shapes
 from .file_nodes.binding import type_message
-from .prepared_models.preparation import copy_of, message_without_weights, with_constants_inside
+from .prepared_models.preparation import copy_constants_inside, copy_of, message_without_weights
 
 _FEW = 64
-"""Constants with more elements are not sizes or axes."""
+_SIZE_TYPES = (ir.DataType.INT32, ir.DataType.INT64)
+"""Constants with more elements, or of other types, are not sizes or axes."""
 _NODE = re.compile(r"\(op_type:(\w+)(?:, node name: ([^)]*))?\)")
 _MARK = re.compile(
     r"\[\w+Error\] |Inference error\(s\): |Graph attribute inferencing failed: |\(op_type:[^)]*\): "
@@ -128,7 +129,7 @@ class WrittenShapes:
         except UnsupportedOperatorsError as error:
             if all(operator.first_opset is not None for operator in error.operators):
                 raise
-            message = _with_node_names(with_constants_inside(message_without_weights(copy_of(self._model))))
+            message = _name_nodes(copy_constants_inside(message_without_weights(copy_of(self._model))))
             reason = self._reason(message) or self._reason(message, data_prop=True)
             if reason is None:
                 raise
@@ -146,7 +147,7 @@ class WrittenShapes:
             node.graph is None or _is_constant(node.inputs[position]) for node, position in self._watched
         ):
             return
-        message = _with_node_names(with_constants_inside(message_without_weights(model)))
+        message = _name_nodes(copy_constants_inside(message_without_weights(model)))
         # onnxruntime propagates sizes when it loads a file, and onnx's checker does not.
         for data_prop in (False, True):
             reason = self._reason(message, data_prop)
@@ -171,7 +172,7 @@ class WrittenShapes:
     def _is_file_valid(self, data_prop: bool = False) -> bool:
         """Whether strict inference accepts the file's model."""
         if data_prop not in self._file_is_valid:
-            message = with_constants_inside(message_without_weights(copy_of(self._model)))
+            message = copy_constants_inside(message_without_weights(copy_of(self._model)))
             self._file_is_valid[data_prop] = self._reason(message, data_prop) is None
         return self._file_is_valid[data_prop]
 
@@ -210,7 +211,7 @@ class WrittenShapes:
         return ""
 
 
-def _with_node_names(message: onnx.ModelProto) -> onnx.ModelProto:
+def _name_nodes(message: onnx.ModelProto) -> onnx.ModelProto:
     """Name all nodes of a message, because onnx's errors contain the names."""
     for graph in with_subgraphs(message.graph):
         for node in graph.node:
@@ -265,18 +266,13 @@ def _signature(node: ir.Node, nodes: Sequence[ir.Node]) -> tuple[object, ...]:
         if value is None:
             inputs.append(None)
             continue
-        tensor = value.const_value
-        contents = None if tensor is None else _sizes_in(tensor)
+        tensor, contents = value.const_value, None
+        if tensor is not None and tensor.dtype in _SIZE_TYPES and tensor.size <= _FEW:
+            contents = tensor.tobytes()
         shape = None if value.shape is None else tuple(map(_name, value.shape.dims))
         inputs.append((value.dtype, shape, contents))
     attributes = tuple((name, _comparable(item)) for name, item in sorted(node.attributes.items()))
     return (node.domain, node.op_type, len(nodes), tuple(inputs), attributes)
-
-
-def _sizes_in(tensor: ir.TensorProtocol) -> bytes | None:
-    """Return the contents of a constant that may be sizes or axes; None for another."""
-    is_small = tensor.dtype in (ir.DataType.INT32, ir.DataType.INT64) and tensor.size <= _FEW
-    return tensor.tobytes() if is_small else None
 
 
 def _comparable(attribute: ir.Attr) -> object:

@@ -66,7 +66,7 @@ def check_inplace(
     check_memory(proto, bounds)
     check_text(proto)
     check_calls(proto, bounds)
-    simulation = _Simulation(_with_types(proto, bounds))
+    simulation = _Simulation(_infer_types(proto, bounds))
     unsafe = [a.finding() for a in simulation.run() if a.reason]
     if unsafe:
         raise AnnotationError(unsafe)
@@ -77,7 +77,7 @@ def _annotations(node: onnx.NodeProto) -> list[tuple[str, str]]:
     return [(e.key, e.value) for e in node.metadata_props if e.key in (INPLACE, MAY_OVERWRITE)]
 
 
-def _with_types(model: onnx.ModelProto, bounds: Bounds) -> onnx.ModelProto:
+def _infer_types(model: onnx.ModelProto, bounds: Bounds) -> onnx.ModelProto:
     """Infer the types of a model, after removing the contents of its large weights."""
     for graph in all_graphs(model):
         for tensor in graph.initializer if isinstance(graph, onnx.GraphProto) else ():

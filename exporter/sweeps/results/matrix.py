@@ -32,8 +32,7 @@ def matrix_page(rows: Sequence[Row]) -> str:
     """The page. It needs no network; names and messages are escaped."""
     axes = [axis for axis in _AXES if len({getattr(row, axis) for row in rows}) > 1]
     columns = sorted(
-        dict.fromkeys((row.opset, _variant(row, axes)) for row in rows),
-        key=lambda column: column[0],
+        dict.fromkeys((row.opset, _variant(row, axes)) for row in rows), key=lambda column: column[0]
     )
     counts = count_statuses(rows)
     parts = {

@@ -78,7 +78,7 @@ def close_vmaps() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_backends() -> Iterator[None]:
+def disable_backends() -> Iterator[None]:
     """Disable oneDNN, NNPACK and cuDNN within the context, so that no operator decomposes into theirs."""
     backends = (torch.backends.mkldnn, torch.backends.nnpack, torch.backends.cudnn)
     enabled = [backend.set_flags(False) for backend in backends]

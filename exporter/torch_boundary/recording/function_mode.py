@@ -195,7 +195,7 @@ def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
     if func in _FROM_DATA and args and isinstance(args[0], DynamicNumbers):
         return _tensor_of_numbers
     if func in _BY_INDEX and _has_numbers(args[1]):
-        return functools.partial(_by_numbers, func)
+        return functools.partial(_index_by_numbers, func)
     if func is torch.as_tensor and args and _has_sizes(args[0]):
         return _tensor_of_sizes
     if func is torch.tensor and args and _holds_scalars(args[0]):
@@ -207,11 +207,11 @@ def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
     if func in _NARROW:
         return _narrow
     if func in _BY_INDEX and isinstance(args[1], FakeTensor) and args[1].dtype == torch.bool:
-        return func if args[1].dim() else functools.partial(_by_condition, func)
+        return func if args[1].dim() else functools.partial(_index_by_condition, func)
     if func is torch.Tensor.__setitem__ and symbolic_indices.has_symbolic_index(args[1]):
         return symbolic_indices.assign_item
     if func in _RANDOM and kwargs.get("generator", func) is None:
-        return functools.partial(_by_default_generator, func)
+        return functools.partial(_omit_generator, func)
     return _einsum if func is torch.functional.einsum else func
 
 
@@ -250,19 +250,21 @@ def _has_numbers(index: object) -> bool:
     )
 
 
-def _by_numbers(func: Function, tensor: torch.Tensor, index: object, *value: object) -> object:
+def _index_by_numbers(func: Function, tensor: torch.Tensor, index: object, *value: object) -> object:
     """Index with a list whose length depends on a dynamic size, converted to a tensor."""
     parts = index if isinstance(index, tuple) else (index,)
     indices = tuple(part.make_tensor() if isinstance(part, DynamicNumbers) else part for part in parts)
     return func(tensor, indices, *value)
 
 
-def _by_condition(func: Function, tensor: torch.Tensor, condition: torch.Tensor, *value: object) -> object:
+def _index_by_condition(
+    func: Function, tensor: torch.Tensor, condition: torch.Tensor, *value: object
+) -> object:
     """Index with a mask of rank 0, which PyTorch would read: it selects the whole tensor or nothing."""
     return func(tensor.unsqueeze(0), condition.unsqueeze(0), *value)
 
 
-def _by_default_generator(func: Function, *args: object, generator: None, **kwargs: object) -> torch.Tensor:
+def _omit_generator(func: Function, *args: object, generator: None, **kwargs: object) -> torch.Tensor:
     """Leave `generator=None` out of a call, because the overload with a generator takes no symbolic sizes."""
     result: torch.Tensor = func(*args, **kwargs)
     return result

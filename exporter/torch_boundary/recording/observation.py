@@ -19,13 +19,11 @@ from ..dispatch import (
     set_included,
 )
 from ..operators.overloads import Args, Kwargs, OpOverload
-from ..process.process_state import replace_attribute, without_backends
+from ..process.process_state import disable_backends, replace_attribute
 
 
 @contextlib.contextmanager
-def observe_operators(
-    call: Callable[[OpOverload, Args, dict[str, Any]], object],
-) -> Iterator[None]:
+def observe_operators(call: Callable[[OpOverload, Args, dict[str, Any]], object]) -> Iterator[None]:
     """Call a function for each operator of a model, as a direct capture records them.
 
     Args:
@@ -58,7 +56,7 @@ def observe_operators(
         return find(func, key)
 
     with (
-        without_backends(),
+        disable_backends(),
         enable_python_dispatcher(),
         replace_attribute(OpOverload, "_get_dispatch", find_function),
     ):

@@ -33,7 +33,7 @@ from ..dispatch import (
 )
 from ..fake_tensors import FakeTensor, FakeTensorMode
 from ..operators.overloads import Args, Kwargs, OpOverload
-from ..process.process_state import replace_attribute, without_backends
+from ..process.process_state import disable_backends, replace_attribute
 from ..state.module_tree import ModuleTree
 from ..symbolic_numbers import number_hash
 from . import gradients as gradient_operators
@@ -174,7 +174,7 @@ class GraphRecorder:
             settings = {**of_export.DYNAMO_SETTINGS, "do_not_emit_runtime_asserts": False}
             enter(of_export.dynamo_config.patch(settings))
             enter(keep_extremes())
-            enter(without_backends())
+            enter(disable_backends())
             enter(of_export.compiling_state())
             enter(enable_python_dispatcher())
             enter(self._maker.proxy_function_mode)

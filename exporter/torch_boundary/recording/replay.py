@@ -82,7 +82,7 @@ class Replay:
         """End the thread."""
         self._thread.shutdown()
 
-    def of_weights(self, node: torch.fx.Node, convert: Convert | None = None) -> Any:
+    def value_from_weights(self, node: torch.fx.Node, convert: Convert | None = None) -> Any:
         """Return the value of a node that depends on weights and constants alone.
 
         Args:
@@ -103,7 +103,7 @@ class Replay:
         self._run([dependency for dependency in dependencies if dependency not in sizes], sizes)
         return self._convert_in_thread(sizes[node], convert)
 
-    def of_any_size(self, node: torch.fx.Node) -> bool | int | float:
+    def number_of_all_sizes(self, node: torch.fx.Node) -> bool | int | float:
         """Return the number that a node reads from a tensor, if it is the same for all sizes and inputs.
 
         Raises:
@@ -126,7 +126,7 @@ class Replay:
         except NotKnown as error:
             raise NotReplayable(str(error)) from None
 
-    def of_example(self, node: torch.fx.Node, convert: Convert | None = None) -> Any:
+    def value_for_example(self, node: torch.fx.Node, convert: Convert | None = None) -> Any:
         """Return the value of a node for the example; runs all new nodes of the graph, each only once.
 
         Args:

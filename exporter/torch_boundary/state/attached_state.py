@@ -111,7 +111,7 @@ def tensor_over_buffer(
         return torch.frombuffer(contents, dtype=dtype).reshape(shape)
 
 
-class Placeholders:
+class FakeTensorMaker:
     """Makes fake tensors on the CPU; torch raises an error when the model reads their elements."""
 
     def __init__(self) -> None:

@@ -76,7 +76,7 @@ class FoldConstants(InitializerPass):
         Run(
             "basic",
             after={
-                "PushTransposes": "Small results of weights are constants only after they have been folded.",
+                "PushTransposes": "Small results of weights are constants only after they have been folded."
             },
             name="FoldSmallResults",
         ),

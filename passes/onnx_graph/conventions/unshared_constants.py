@@ -31,10 +31,7 @@ class UnshareConstants(ConstantPass):
             tensor, name = value.const_value, self.initializers.unique(f"{value.name}_copy")
             assert tensor is not None
             copy = ir.Value(
-                name=name,
-                type=value.type,
-                shape=value.shape,
-                const_value=rename_tensor(tensor, name),
+                name=name, type=value.type, shape=value.shape, const_value=rename_tensor(tensor, name)
             )
             self.initializers.graph.initializers.add(copy)
             node.replace_input_with(index, copy)

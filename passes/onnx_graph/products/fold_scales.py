@@ -185,7 +185,7 @@ class FoldScales(ConstantPass):
 
     def _scale(self, product: _WeightedProduct, constant: ir.Value, divides: bool) -> bool:
         """Multiply or divide the weights and the bias."""
-        numbers = _by_channel(product, constant)
+        numbers = _channel_numbers(product, constant)
         if numbers is None:
             return False
         wide = numbers.astype(np.float64)
@@ -194,7 +194,7 @@ class FoldScales(ConstantPass):
 
     def _shift(self, product: _WeightedProduct, constant: ir.Value, sign: float) -> bool:
         """Add a constant to the bias."""
-        numbers = _by_channel(product, constant)
+        numbers = _channel_numbers(product, constant)
         if product.node.op_type == "MatMul" or numbers is None:
             return False
         return self._fold_in(product, None, numbers.astype(np.float64) * sign)
@@ -210,10 +210,12 @@ class FoldScales(ConstantPass):
             scale = factor
 
             def compute(weight: np.ndarray) -> np.ndarray:
-                return _multiply_in_float64(*_by_output(node, weight, scale, product)).reshape(weight.shape)
+                return _multiply_in_float64(*_output_factors(node, weight, scale, product)).reshape(
+                    weight.shape
+                )
 
             def blocks(weight: np.ndarray) -> Iterator[np.ndarray]:
-                return scaled_blocks(*_by_output(node, weight, scale, product), _multiply_in_float64)
+                return scaled_blocks(*_output_factors(node, weight, scale, product), _multiply_in_float64)
 
             weight = self.initializers.derive(
                 [product.weight], compute, product.dtype, product.shape, suffix="scaled", blocks=blocks
@@ -240,11 +242,10 @@ class FoldScales(ConstantPass):
 
 def _array(value: ir.Value) -> np.ndarray:
     assert value.const_value is not None
-    array: np.ndarray = value.const_value.numpy()
-    return array
+    return value.const_value.numpy()
 
 
-def _by_channel(product: _WeightedProduct, constant: ir.Value) -> np.ndarray | None:
+def _channel_numbers(product: _WeightedProduct, constant: ir.Value) -> np.ndarray | None:
     """The numbers of a constant: one, or one for each channel; None if it has others or raises the rank."""
     assert constant.const_value is not None
     shape = tuple(constant.const_value.shape.numpy())
@@ -264,7 +265,7 @@ def _by_channel(product: _WeightedProduct, constant: ir.Value) -> np.ndarray | N
     return numbers if numbers.size in (1, product.channels) else None
 
 
-def _by_output(
+def _output_factors(
     node: ir.Node, weight: np.ndarray, factor: np.ndarray, product: _WeightedProduct
 ) -> tuple[np.ndarray, np.ndarray]:
     """The weights and the factors of their output channels, in shapes that broadcast."""

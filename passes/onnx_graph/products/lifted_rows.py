@@ -123,7 +123,7 @@ class LiftRows(ConstantPass):
                     return None
                 region.entries[node] = None
                 continue
-            by_columns = self._by_columns(node)
+            by_columns = self._knows_last_axis(node)
             if by_columns is None or len(region.nodes) >= _MAXIMUM_NODES:
                 self._blocked_values.add(result)
                 return None
@@ -149,7 +149,7 @@ class LiftRows(ConstantPass):
         )
         return region if region.entries and is_closed else None
 
-    def _by_columns(self, node: ir.Node) -> bool | None:
+    def _knows_last_axis(self, node: ir.Node) -> bool | None:
         """Whether a node knows the last axis; None if it is not computed row by row."""
         if len(node.outputs) != 1 or not node.inputs or node.inputs[0] is None:
             return None
@@ -168,12 +168,7 @@ class LiftRows(ConstantPass):
         return default if isinstance(default, int) else None
 
     def _lift(
-        self,
-        result: ir.Value,
-        region: _Region,
-        shape: ir.Shape,
-        last: ir.Node | None,
-        back: list[int] | None,
+        self, result: ir.Value, region: _Region, shape: ir.Shape, last: ir.Node | None, back: list[int] | None
     ) -> None:
         """Let the nodes compute in a shape.
 

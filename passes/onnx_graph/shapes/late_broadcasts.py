@@ -100,11 +100,7 @@ class BroadcastLate(ConstantPass):
         return True
 
     def _axes_of_result(
-        self,
-        node: ir.Node,
-        value: ir.Value,
-        axes: frozenset[int],
-        narrowed: dict[ir.Value, frozenset[int]],
+        self, node: ir.Node, value: ir.Value, axes: frozenset[int], narrowed: dict[ir.Value, frozenset[int]]
     ) -> frozenset[int] | None:
         """The axes along which the result of a reader repeats, too; None if the reader needs all elements."""
         result = node.outputs[0]

@@ -191,7 +191,7 @@ class Rules:
     def set_attribute(self, node: ir.Node, attribute: ir.Attr) -> None:
         """Set an attribute; one that equals its default is left out."""
         node.attributes.pop(attribute.name, None)
-        if not omissible(node.op_type, "", self.opset, attribute):
+        if not omissible(node.op_type, self.opset, attribute):
             node.attributes[attribute.name] = attribute
 
 

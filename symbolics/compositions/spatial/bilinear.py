@@ -27,10 +27,7 @@ def neighbours_in_zeros(g: GraphContext, coordinates: Value, size: Size) -> Neig
     fraction = g.op("Sub", coordinates, low)
     low_pixel = g.cast(low, DataType.INT64)
     positions, weights = [], []
-    for pixel, weight in (
-        (low_pixel, g.op("Sub", 1.0, fraction)),
-        (g.op("Add", low_pixel, 1), fraction),
-    ):
+    for pixel, weight in ((low_pixel, g.op("Sub", 1.0, fraction)), (g.op("Add", low_pixel, 1), fraction)):
         position = clamp_positions(g, pixel, size)
         positions.append(position)
         # A clamped position is a pixel outside of the image.

@@ -11,7 +11,7 @@ import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
-from .reductions_and_shapes import all_static, is_stored
+from .sizes import all_static, is_stored
 
 
 def _number(g: GraphContext, number: float, like: Value) -> Value:
@@ -213,8 +213,7 @@ def celu(g: GraphContext, X: Value, alpha: float = 1.0) -> Value:
     """Elu of the quotient, with another alpha than 1."""
     if alpha in (0, 1):
         raise g.refuse("alpha is 0 or 1")
-    result: Value = g.op("Mul", g.op("Elu", g.op("Div", X, alpha)), alpha)
-    return result
+    return g.op("Mul", g.op("Elu", g.op("Div", X, alpha)), alpha)
 
 
 @onnx_symbolic("form::Pow.mul")
@@ -301,8 +300,7 @@ def add_reshaped(g: GraphContext, A: Value, B: Value) -> Value:
     shape, producer = g.shape(A), A.producer()
     if shape is None or not all_static(shape) or producer is None or producer.op_type == "Reshape":
         raise g.refuse("the sizes are not known, or it has a Reshape")
-    result: Value = g.op("Add", g.op("Reshape", A, list(shape)), B)
-    return result
+    return g.op("Add", g.op("Reshape", A, list(shape)), B)
 
 
 def _emit_unsqueezed(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
@@ -323,8 +321,7 @@ def _emit_unsqueezed(g: GraphContext, op_type: str, operands: list[Value]) -> Va
     ]
     if unsqueezed == operands:
         raise g.refuse("no computed matrix has a lower rank than the result")
-    result: Value = g.op(op_type, *unsqueezed)
-    return result
+    return g.op(op_type, *unsqueezed)
 
 
 def _emit_expanded(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
@@ -362,8 +359,7 @@ def _emit_one_row(g: GraphContext, op_type: str, operands: list[Value], **attrib
     ]
     if rows == operands:
         raise g.refuse("no operand is a computed vector")
-    result: Value = g.op("Reshape", g.op(op_type, *rows, **attributes), [-1])
-    return result
+    return g.op("Reshape", g.op(op_type, *rows, **attributes), [-1])
 
 
 def register_form_of_operands(op_type: str, form: str, emit: Callable[..., Value]) -> None:

@@ -4,7 +4,7 @@ import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
 from .arithmetic import register_form_of_operands
-from .reductions_and_shapes import is_stored, static_shape
+from .sizes import is_stored, static_shape
 
 
 def _emit_lifted(g: GraphContext, op_type: str, operands: list[Value]) -> Value:

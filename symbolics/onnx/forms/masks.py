@@ -16,7 +16,8 @@ from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
 from ..support import integers
 from .arithmetic import select_by_numbers
-from .reductions_and_shapes import MAXIMUM_ROWS, all_static, is_stored, one_hot_product
+from .selection import MAXIMUM_ROWS, one_hot_product
+from .sizes import is_stored, static_shape
 
 _EXACT_INTEGERS = 1 << 24
 """Floats represent every integer below this one."""
@@ -82,7 +83,7 @@ def gather_numbers(g: GraphContext, data: Value, indices: Value, axis: int = 0) 
         source = operand
     if source.producer() is None or table.shape[0] > MAXIMUM_ROWS:
         raise g.refuse(f"the positions are an input, or the table has more than {MAXIMUM_ROWS} rows")
-    return one_hot_product(g, data, _as_numbers(g, indices).value, _static_sizes(g, indices))
+    return one_hot_product(g, data, _as_numbers(g, indices).value, static_shape(g, indices))
 
 
 def mask_as_numbers(g: GraphContext, mask: Value) -> Value:
@@ -227,7 +228,7 @@ def _computed_numbers(g: GraphContext, producer: ir.Node) -> _Numbers:
         if op_type == "Cast":
             return _Numbers(values[0], bound)
         if op_type in ("CumSum", "ReduceSum"):
-            bound *= math.prod(_static_sizes(g, operands[0]))
+            bound *= math.prod(static_shape(g, operands[0]))
         return _Numbers(_move(g, producer, values), bound)
     if is_integer and op_type in ("Add", "Mul", "Sub"):
         first, second = (_as_numbers(g, operand) for operand in operands)
@@ -246,7 +247,7 @@ def _move(g: GraphContext, node: ir.Node, operands: list[Value]) -> Value:
 
 def _rows_of_table(g: GraphContext, table: np.ndarray, indices: Value) -> Value:
     """Elements of a table, as rows of one element: consumers know tables as embeddings."""
-    sizes = _static_sizes(g, indices)
+    sizes = static_shape(g, indices)
     rows = g.op("Gather", g.constant(table[:, None], DataType.FLOAT), indices, axis=0)
     result: Value = g.op("Reshape", rows, sizes)
     result.shape = ir.Shape(sizes)
@@ -274,10 +275,3 @@ def _input_range(g: GraphContext, value: Value) -> range | None:
     if not ranges:
         return None
     return range(max(numbers.start for numbers in ranges), min(numbers.stop for numbers in ranges))
-
-
-def _static_sizes(g: GraphContext, value: Value) -> list[int]:
-    shape = g.shape(value)
-    if shape is None or not all_static(shape):
-        raise g.refuse("a size is unknown")
-    return [size for size in shape if isinstance(size, int)]

@@ -5,8 +5,9 @@ from typing import Any
 
 import numpy as np
 
-from ....registration import GraphContext, Value, onnx_symbolic
+from ....registration import DataType, GraphContext, Value, onnx_symbolic
 from ....registration.functions.results import as_list
+from .sizes import static_shape
 
 
 @onnx_symbolic("form::InstanceNormalization.four_dimensions")
@@ -113,22 +114,42 @@ def batch_normalization_of_a_batch(
 
 @onnx_symbolic("form::LayerNormalization.zero_bias")
 def layer_normalization(
-    g: GraphContext,
-    X: Value,
-    Scale: Value,
-    B: Value | None = None,
-    axis: int = -1,
-    epsilon: float = 1e-5,
-    stash_type: int = 1,
-    outputs: int = 1,
+    g: GraphContext, X: Value, Scale: Value, B: Value | None = None, outputs: int = 1, **attributes: Any
 ) -> list[Value]:
     """A bias of zeros where there is none."""
     sizes = g.shape(Scale)
     if B is not None or sizes is None or not all(isinstance(size, int) for size in sizes):
         raise g.refuse("it has a bias, or the sizes of the scale are unknown")
     zeros = g.constant(np.zeros([size for size in sizes if isinstance(size, int)]), g.dtype(Scale))
-    arguments = {"axis": axis, "epsilon": epsilon, "stash_type": stash_type}
-    return as_list(g.op("LayerNormalization", X, Scale, zeros, **arguments, outputs=outputs))
+    return as_list(g.op("LayerNormalization", X, Scale, zeros, **attributes, outputs=outputs))
+
+
+@onnx_symbolic("form::LayerNormalization.instance_normalization")
+def layer_normalization_by_rows(
+    g: GraphContext,
+    X: Value,
+    Scale: Value,
+    B: Value | None = None,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    outputs: int = 1,
+    **stash_type: int,
+) -> list[Value]:
+    """InstanceNormalization of an image with a channel for each row; of static shapes, in FLOAT."""
+    sizes = static_shape(g, X)
+    if outputs > 1 or g.dtype(X) is not DataType.FLOAT:
+        raise g.refuse("the numbers are not FLOAT, or the mean is an output")
+    axis %= len(sizes)
+    rows, features = math.prod(sizes[:axis]), math.prod(sizes[axis:])
+    image = g.op("Reshape", X, [1, rows, features, 1])
+    scales, zeros = np.ones(rows, np.float32), np.zeros(rows, np.float32)
+    normal = g.op("InstanceNormalization", image, scales, zeros, epsilon=epsilon)
+    result = g.op("Reshape", normal, [rows, features])
+    for op_type, parameter in (("Mul", Scale), ("Add", B)):
+        if parameter is not None:
+            row = parameter if g.rank(parameter) == 1 else g.op("Reshape", parameter, [features])
+            result = g.op(op_type, result, row)
+    return [g.op("Reshape", result, sizes)]
 
 
 @onnx_symbolic("form::LayerNormalization.batch_first")
@@ -157,8 +178,7 @@ def _register_last(op_type: str) -> None:
         order = list(range(rank))
         order[axis], order[-1] = order[-1], order[axis]
         normal = g.op(op_type, g.op("Transpose", input, perm=order), axis=-1)
-        result: Value = g.op("Transpose", normal, perm=order)
-        return result
+        return g.op("Transpose", normal, perm=order)
 
     @onnx_symbolic(f"form::{op_type}.axis_from_front", opset=13)
     def count_axis_from_front(g: GraphContext, input: Value, axis: int = -1) -> Value:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from .reductions_and_shapes import all_static
+from .sizes import all_static, static_shape
 
 _MAXIMUM_BATCH = 8
 """The most images whose weights are repeated."""
@@ -158,19 +158,17 @@ def _register_grouped_batches(op_type: str) -> None:
         **arguments: Any,
     ) -> Value:
         """A few images as channels of one image, of which each group has the same weights."""
-        shape, kernel = g.shape(X), g.constant_value(W)
-        bias = None if B is None else g.constant_value(B)
-        if shape is None or result_shape is None or not all_static(shape) or kernel is None:
+        kernel, bias = g.constant_value(W), None if B is None else g.constant_value(B)
+        if result_shape is None or kernel is None:
             raise g.refuse("the sizes or the weights are not known")
-        batch, channels, *sizes = [size for size in shape if isinstance(size, int)]
+        batch, channels, *sizes = static_shape(g, X)
         if not 1 < batch <= _MAXIMUM_BATCH or (B is not None and bias is None):
             raise g.refuse(f"the batch is not of 2 to {_MAXIMUM_BATCH} images, or the bias is computed")
         weights = g.constant(np.concatenate([kernel] * batch))
         biases = None if bias is None else g.constant(np.concatenate([bias] * batch))
         image = g.op("Reshape", X, [1, batch * channels, *sizes])
         image = g.op(op_type, image, weights, biases, group=batch * group, **arguments)
-        result: Value = g.op("Reshape", image, result_shape)
-        return result
+        return g.op("Reshape", image, result_shape)
 
 
 for _op_type in ("Conv", "ConvTranspose"):
@@ -193,7 +191,7 @@ def _register_channels_of_batches(op_type: str) -> None:
         shape = None if data is None else g.shape(data)
         if data is None or shape is None or result_shape is None or not all_static(shape) or len(shape) < 3:
             raise g.refuse("the sizes are not known")
-        batch, channels, *sizes = [size for size in shape if isinstance(size, int)]
+        batch, channels, *sizes = shape
         if batch < 2 or arguments.get("mode", "CRD") != "CRD":
             raise g.refuse("there is one image, or the blocks are not parts of the channels")
         repeated = []
@@ -205,8 +203,7 @@ def _register_channels_of_batches(op_type: str) -> None:
         # Consumers that have no normalization of sequences take them as images.
         sizes += [1] * (op_type == "InstanceNormalization" and len(sizes) == 1)
         image = g.op("Reshape", data, [1, batch * channels, *sizes])
-        result: Value = g.op("Reshape", g.op(op_type, image, *repeated, **arguments), result_shape)
-        return result
+        return g.op("Reshape", g.op(op_type, image, *repeated, **arguments), result_shape)
 
 
 for _op_type in (
@@ -217,12 +214,7 @@ for _op_type in (
 
 @onnx_symbolic("form::LayerNormalization.grouped_batches")
 def normalize_side_by_side(
-    g: GraphContext,
-    X: Value,
-    Scale: Value,
-    B: Value | None = None,
-    axis: int = -1,
-    **arguments: Any,
+    g: GraphContext, X: Value, Scale: Value, B: Value | None = None, axis: int = -1, **arguments: Any
 ) -> Value:
     """A batch as the rows of one: the first dimension becomes the second one."""
     shape = g.shape(X)
@@ -232,8 +224,7 @@ def normalize_side_by_side(
     if dim == 0:
         raise g.refuse("the batch is normalized too")
     rows = g.op("LayerNormalization", g.op("Unsqueeze", X, axes=[0]), Scale, B, axis=dim + 1, **arguments)
-    result: Value = g.op("Squeeze", rows, axes=[0])
-    return result
+    return g.op("Squeeze", rows, axes=[0])
 
 
 @onnx_symbolic("form::Pad.four_dimensions")
@@ -317,8 +308,7 @@ def relu(g: GraphContext, X: Value) -> Value:
     """Sequences as images of one row."""
     if g.rank(X) != 3:
         raise g.refuse("only sequences become images")
-    result: Value = g.op("Squeeze", g.op("Relu", g.op("Unsqueeze", X, axes=[2])), axes=[2])
-    return result
+    return g.op("Squeeze", g.op("Relu", g.op("Unsqueeze", X, axes=[2])), axes=[2])
 
 
 @onnx_symbolic("form::Clip.two_dimensions")
@@ -326,5 +316,4 @@ def clip(g: GraphContext, input: Value, min: Value | None = None, max: Value | N
     """Sequences as images of one row."""
     if g.rank(input) != 3:
         raise g.refuse("only sequences become images")
-    result: Value = g.op("Squeeze", g.op("Clip", g.op("Unsqueeze", input, axes=[2]), min, max), axes=[2])
-    return result
+    return g.op("Squeeze", g.op("Clip", g.op("Unsqueeze", input, axes=[2]), min, max), axes=[2])

@@ -10,7 +10,7 @@ from ....registration import GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
 from ...compositions.einsum import parse_equation
 from .padding import pad_spatial
-from .reductions_and_shapes import all_static, static_shape
+from .sizes import all_static, static_shape
 
 
 @onnx_symbolic("form::Einsum.products")
@@ -35,8 +35,7 @@ def einsum(g: GraphContext, Inputs: list[Value], equation: str) -> Value:
         )
         if not has_diagonals and not is_broadcast:
             raise g.refuse("it is a product of two operands of equal sizes")
-    result: Value = g.call("onnx::Einsum", Inputs, equation)
-    return result
+    return g.call("onnx::Einsum", Inputs, equation)
 
 
 @onnx_symbolic("form::Gemm.three_dimensions")
@@ -56,8 +55,7 @@ def gemm(
         raise g.refuse("the weight is computed, the first operand is transposed, or a factor is not 1")
     matrix = g.constant(np.ascontiguousarray(weight.T)) if transB else B
     product = g.op("MatMul", g.op("Unsqueeze", A, axes=[0]), matrix)
-    result: Value = g.op("Squeeze", product if C is None else g.op("Add", product, C), axes=[0])
-    return result
+    return g.op("Squeeze", product if C is None else g.op("Add", product, C), axes=[0])
 
 
 @onnx_symbolic("form::Conv.product")
@@ -130,38 +128,23 @@ def convolve_by_product(
 
 @onnx_symbolic("form::Gemm.separate_bias")
 def gemm_without_bias(
-    g: GraphContext,
-    A: Value,
-    B: Value,
-    C: Value | None = None,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
+    g: GraphContext, A: Value, B: Value, C: Value | None = None, beta: float = 1.0, **attributes: Any
 ) -> Value:
     """A product of two operands, and an Add of the third one."""
     if C is None:
         raise g.refuse("there is no third operand")
-    product = g.op("Gemm", A, B, alpha=alpha, transA=transA, transB=transB)
-    result: Value = g.op("Add", product, C if beta == 1 else g.op("Mul", C, beta))
-    return result
+    product = g.op("Gemm", A, B, **attributes)
+    return g.op("Add", product, C if beta == 1 else g.op("Mul", C, beta))
 
 
 @onnx_symbolic("form::Gemm.separate_vector")
 def gemm_without_vector(
-    g: GraphContext,
-    A: Value,
-    B: Value,
-    C: Value | None = None,
-    alpha: float = 1.0,
-    beta: float = 1.0,
-    transA: int = 0,
-    transB: int = 0,
+    g: GraphContext, A: Value, B: Value, C: Value | None = None, **attributes: Any
 ) -> Value:
     """A product of two operands, and an Add of a vector."""
     if C is None or g.rank(C) != 1:
         raise g.refuse("the third operand is not a vector")
-    return gemm_without_bias(g, A, B, C, alpha, beta, transA, transB)
+    return gemm_without_bias(g, A, B, C, **attributes)
 
 
 @onnx_symbolic("form::MatMul.merged_dimensions")
@@ -281,7 +264,4 @@ def transposed_by_convolution(
         if count > 1:
             weights = g.op("Gather", weights, np.arange(count - 1, -1, -1, dtype=np.int64), axis=axis)
     padding = [*before, *after]
-    result: Value = g.op(
-        "Conv", data, weights, B, dilations=steps, group=group, pads=padding, kernel_shape=taps
-    )
-    return result
+    return g.op("Conv", data, weights, B, dilations=steps, group=group, pads=padding, kernel_shape=taps)

@@ -226,8 +226,7 @@ def _emit_batch_first(g: GraphContext, op_type: str, operands: list[Value]) -> V
         exchanged.append(g.op("Transpose", operand, perm=[1, 0, 2]) if is_of_steps else operand)
     if not has_steps:
         raise g.refuse("no operand has steps of a batch of one")
-    result: Value = g.op("Transpose", g.op(op_type, *exchanged), perm=[1, 0, 2])
-    return result
+    return g.op("Transpose", g.op(op_type, *exchanged), perm=[1, 0, 2])
 
 
 for _op_type in ("Add", "MatMul", "Mul"):

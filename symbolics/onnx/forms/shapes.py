@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 import onnx_ir as ir
@@ -9,7 +10,8 @@ import onnx_ir as ir
 from ....registration import GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
 from ..support import integers
-from .reductions_and_shapes import MAXIMUM_PARTS, static_shape
+from .selection import MAXIMUM_PARTS
+from .sizes import static_shape
 
 
 @onnx_symbolic("form::Reshape.sizes")
@@ -120,17 +122,58 @@ def split_earlier(
     return results
 
 
-@onnx_symbolic("form::Slice.earlier")
-def slice_earlier(
-    g: GraphContext,
-    data: Value,
-    starts: Value,
-    ends: Value,
-    axes: Value | None = None,
-    steps: Value | None = None,
-) -> Value:
+Regions = dict[int, range]
+"""The positions that a Slice of constants takes along each axis."""
+
+
+SliceForm = Callable[[GraphContext, Value, Regions], Value]
+
+
+def _slice_form(form: str) -> Callable[[SliceForm], SliceForm]:
+    """Register a function of the data and the regions as a form of Slice."""
+
+    def register(slice_regions: SliceForm) -> SliceForm:
+        @onnx_symbolic(f"form::Slice.{form}")
+        def write_form(
+            g: GraphContext,
+            data: Value,
+            starts: Value,
+            ends: Value,
+            axes: Value | None = None,
+            steps: Value | None = None,
+        ) -> Value:
+            return slice_regions(g, data, _regions(g, data, starts, ends, axes, steps))
+
+        return slice_regions
+
+    return register
+
+
+def _regions(
+    g: GraphContext, data: Value, starts: Value, ends: Value, axes: Value | None, steps: Value | None
+) -> Regions:
+    sizes, numbers = static_shape(g, data), []
+    for value in (starts, ends, axes, steps):
+        array = None if value is None else g.constant_value(value)
+        if value is not None and array is None:
+            raise g.refuse("the positions must be constant")
+        numbers.append(None if array is None else [int(number) for number in array])
+    first, last, along, distances = numbers
+    assert first is not None
+    assert last is not None
+    regions = {}
+    for position, axis in enumerate(along if along is not None else range(len(first))):
+        axis = g.axis(axis, len(sizes))
+        step = 1 if distances is None else distances[position]
+        # The end of a backward Slice that includes the first element is below the negative size.
+        end = None if step < 0 and last[position] < -sizes[axis] else last[position]
+        regions[axis] = range(sizes[axis])[first[position] : end : step]
+    return regions
+
+
+@_slice_form("earlier")
+def slice_earlier(g: GraphContext, data: Value, regions: Regions) -> Value:
     """A Slice along one axis in front of the Transposes and Reshapes that compute its operand."""
-    regions = _regions(g, data, starts, ends, axes, steps)
     if len(regions) != 1:
         raise g.refuse("it is along several axes")
     [(axis, region)] = regions.items()
@@ -144,17 +187,10 @@ def slice_earlier(
     return _repeat_steps(g, part, earlier, len(region), static_shape(g, data)[axis])
 
 
-@onnx_symbolic("form::Slice.merged_dimensions")
-def slice_merged_dimensions(
-    g: GraphContext,
-    data: Value,
-    starts: Value,
-    ends: Value,
-    axes: Value | None = None,
-    steps: Value | None = None,
-) -> Value:
+@_slice_form("merged_dimensions")
+def slice_merged_dimensions(g: GraphContext, data: Value, regions: Regions) -> Value:
     """Slices along single axes, with the dimensions before and after each merged."""
-    for axis, region in _regions(g, data, starts, ends, axes, steps).items():
+    for axis, region in regions.items():
         sizes = static_shape(g, data)
         if region.step != 1 or not region or len(sizes) < 5:
             raise g.refuse("it has steps or no elements, or few dimensions")
@@ -239,8 +275,7 @@ def concat_along_first_dimension(g: GraphContext, inputs: list[Value], axis: int
         else g.constant(array.reshape(array.shape[len(leading) :]))
         for operand in inputs
     ]
-    result: Value = g.op("Unsqueeze", g.op("Concat", *operands, axis=0), axes=list(leading))
-    return result
+    return g.op("Unsqueeze", g.op("Concat", *operands, axis=0), axes=list(leading))
 
 
 @onnx_symbolic("form::Gather.slice")
@@ -334,40 +369,9 @@ def space_to_depth(g: GraphContext, input: Value, blocksize: int) -> Value:
     return g.op("Conv", input, g.constant(kernel, g.dtype(input)), strides=[blocksize, blocksize])
 
 
-def _regions(
-    g: GraphContext, data: Value, starts: Value, ends: Value, axes: Value | None, steps: Value | None
-) -> dict[int, range]:
-    """The positions that a Slice of constants takes along each axis."""
-    sizes, numbers = static_shape(g, data), []
-    for value in (starts, ends, axes, steps):
-        array = None if value is None else g.constant_value(value)
-        if value is not None and array is None:
-            raise g.refuse("the positions must be constant")
-        numbers.append(None if array is None else [int(number) for number in array])
-    first, last, along, distances = numbers
-    assert first is not None
-    assert last is not None
-    regions = {}
-    for position, axis in enumerate(along if along is not None else range(len(first))):
-        axis = g.axis(axis, len(sizes))
-        step = 1 if distances is None else distances[position]
-        # The end of a backward Slice that includes the first element is below the negative size.
-        end = None if step < 0 and last[position] < -sizes[axis] else last[position]
-        regions[axis] = range(sizes[axis])[first[position] : end : step]
-    return regions
-
-
-@onnx_symbolic("form::Slice.gather")
-def slice_as_gather(
-    g: GraphContext,
-    data: Value,
-    starts: Value,
-    ends: Value,
-    axes: Value | None = None,
-    steps: Value | None = None,
-) -> Value:
+@_slice_form("gather")
+def slice_as_gather(g: GraphContext, data: Value, regions: Regions) -> Value:
     """Backward steps as a Gather of positions."""
-    regions = _regions(g, data, starts, ends, axes, steps)
     if all(region.step == 1 for region in regions.values()):
         raise g.refuse("only steps become positions")
     for axis, region in regions.items():
@@ -375,17 +379,9 @@ def slice_as_gather(
     return data
 
 
-@onnx_symbolic("form::Slice.pooling")
-def slice_as_pooling(
-    g: GraphContext,
-    data: Value,
-    starts: Value,
-    ends: Value,
-    axes: Value | None = None,
-    steps: Value | None = None,
-) -> Value:
+@_slice_form("pooling")
+def slice_as_pooling(g: GraphContext, data: Value, regions: Regions) -> Value:
     """Forward steps over an image as a MaxPool of single elements."""
-    regions = _regions(g, data, starts, ends, axes, steps)
     strides = {axis: region.step for axis, region in regions.items() if region.step != 1}
     if g.rank(data) != 4 or not strides or min(strides) < 2 or min(strides.values()) < 1:
         raise g.refuse("only forward steps over the dimensions of an image become strides")
@@ -397,17 +393,9 @@ def slice_as_pooling(
     return g.op("MaxPool", part, kernel_shape=[1, 1], strides=[strides.get(2, 1), strides.get(3, 1)])
 
 
-@onnx_symbolic("form::Slice.runs")
-def slice_as_runs(
-    g: GraphContext,
-    data: Value,
-    starts: Value,
-    ends: Value,
-    axes: Value | None = None,
-    steps: Value | None = None,
-) -> Value:
+@_slice_form("runs")
+def slice_as_runs(g: GraphContext, data: Value, regions: Regions) -> Value:
     """Forward steps that divide a dimension: the first elements of runs, which join the next dimension."""
-    regions = _regions(g, data, starts, ends, axes, steps)
     for axis, region in regions.items():
         sizes, step = static_shape(g, data), region.step
         first, count = region.start, len(region)

@@ -9,7 +9,7 @@ import onnx_ir as ir
 
 from ....registration import GraphContext, Value, onnx_symbolic
 from ....registration.dtypes import FLOATS
-from .reductions_and_shapes import all_static
+from .sizes import all_static
 
 
 @onnx_symbolic("form::Transpose.convolution")
@@ -31,7 +31,7 @@ def windows_as_convolution(g: GraphContext, data: Value, perm: list[int] | None 
         raise g.refuse("the sizes of the image are unknown")
     if positions is None or positions.ndim != 4 or g.dtype(image) not in FLOATS or 0 in positions.shape:
         raise g.refuse("the positions are not those of windows of rows and columns")
-    batch, channels, height, width = (size for size in shape if isinstance(size, int))
+    batch, channels, height, width = shape
     rows = _steps(positions[:, :, 0, 0] // width, height)
     columns = _steps(positions[0, 0] % width, width)
     if rows is None or columns is None:
@@ -105,7 +105,7 @@ def _register_volumes(op_type: str) -> None:
         if result_shape is None or (ceil_mode and pads and any(pads)):
             # Runtimes differ in whether a window may begin behind the image.
             raise g.refuse("the sizes of the result are unknown, or rounded up with a padding")
-        batch, channels, depth, height, width = (size for size in shape if isinstance(size, int))
+        batch, channels, depth, height, width = shape
         padding, steps, spread = pads or [0] * 6, strides or [1] * 3, dilations or [1] * 3
         if spread != [1, 1, 1]:
             attributes["dilations"] = spread[1:]
@@ -143,7 +143,7 @@ def _register_global_pooling(op_type: str) -> None:
         shape = g.shape(X)
         if shape is None or len(shape) != 5 or not all_static(shape) or 0 in shape:
             raise g.refuse("only volumes of known sizes become images")
-        batch, channels, depth, height, width = (size for size in shape if isinstance(size, int))
+        batch, channels, depth, height, width = shape
         pooled = g.op(op_type, g.op("Reshape", X, [batch, channels, depth, height * width]))
         return g.op("Reshape", pooled, [batch, channels, 1, 1, 1])
 

@@ -124,9 +124,7 @@ class _Sampler:
         )
 
     def _sum_weighted(
-        self,
-        taps: Sequence[Sequence[tuple[Value, Value]]],
-        pad: Callable[[list[Value]], list[Value]],
+        self, taps: Sequence[Sequence[tuple[Value, Value]]], pad: Callable[[list[Value]], list[Value]]
     ) -> Value:
         g = self.g
         total: Value | None = None

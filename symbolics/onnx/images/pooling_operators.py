@@ -70,8 +70,7 @@ def _pad_with_lowest(g: GraphContext, X: Value, pads: list[int]) -> Value:
     dtype = g.dtype(X) or ir.DataType.FLOAT
     lowest = dtypes.limits(dtype)[0] if dtype in dtypes.INTEGERS else -math.inf
     half = len(pads) // 2
-    padded: Value = g.op("Pad", X, pads=[0, 0, *pads[:half], 0, 0, *pads[half:]], value=lowest)
-    return padded
+    return g.op("Pad", X, pads=[0, 0, *pads[:half], 0, 0, *pads[half:]], value=lowest)
 
 
 def _positions_in_all(g: GraphContext, X: Value, indices: Value) -> Value:
@@ -130,10 +129,7 @@ def _register(op_type: str) -> None:
         argument_names = [name for name, value in named.items() if value is not None]
         is_supported = g.has(op_type, *argument_names) and (op_type != "MaxPool" or _takes(g, X, outputs))
         if is_supported and (named["ceil_mode"] is None or all(map(_counts_alike, slides))):
-            result: Value | list[Value] = g.op(
-                op_type, X, kernel_shape=kernel_shape, outputs=outputs, **named
-            )
-            return result
+            return g.op(op_type, X, kernel_shape=kernel_shape, outputs=outputs, **named)
         has_data = (
             named["dilations"] is None and not ceil and all(map(operator.lt, padding, kernel_shape * 2))
         )

@@ -102,7 +102,7 @@ def resize_by_repetition(
     ratios = [size / before for size, before in zip(result_shape, sizes_before, strict=True)]
     if not _repeats(ratios, {"mode": mode, **_DEFAULTS, **attributes}):
         raise g.refuse("pixels are not repeated a whole number of times")
-    result: Value = g.op(
+    return g.op(
         "Resize",
         X,
         scales=ratios,
@@ -110,7 +110,6 @@ def resize_by_repetition(
         coordinate_transformation_mode="asymmetric",
         nearest_mode="floor",
     )
-    return result
 
 
 @onnx_symbolic("form::Resize.two_dimensions")
@@ -134,8 +133,7 @@ def resize_rows(
             numbers.insert(2, 1)
     rows = g.op("Unsqueeze", X, axes=[2])
     image: Value = g.op("Resize", rows, None, ratios, counts, mode=mode, **attributes)
-    result: Value = g.op("Squeeze", image, axes=[2])
-    return result
+    return g.op("Squeeze", image, axes=[2])
 
 
 def _without_empty(g: GraphContext, value: Any) -> Any:

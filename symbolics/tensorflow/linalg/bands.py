@@ -69,12 +69,7 @@ def read_band(g: GraphContext, input: Value, band: Band, filler: Value, align: s
 
 
 def write_band(
-    g: GraphContext,
-    diagonals: Value,
-    band: Band,
-    shape: tuple[Size, Size],
-    background: Value,
-    align: str,
+    g: GraphContext, diagonals: Value, band: Band, shape: tuple[Size, Size], background: Value, align: str
 ) -> Value:
     """Matrices with the diagonals, highest first, and `background` elsewhere."""
     rank = known_rank(g, diagonals)

@@ -191,12 +191,7 @@ def _write_diagonal(
 
 
 def _matrix(
-    g: GraphContext,
-    diagonal: Value,
-    k: Size | Band,
-    shape: tuple[Size, Size],
-    filler: Value,
-    align: str,
+    g: GraphContext, diagonal: Value, k: Size | Band, shape: tuple[Size, Size], filler: Value, align: str
 ) -> Value:
     rank = known_rank(g, diagonal)
     longest = static_size(g, diagonal, rank - 1)
@@ -254,8 +249,7 @@ def _complete_sizes(g: GraphContext, least: tuple[Size, Size], shape: tuple[Size
 
 def _if_negative(g: GraphContext, size: Size, negative: Size, non_negative: Size) -> Size:
     if isinstance(size, Value):
-        result: Size = g.call("sym::ite", cond=g.call("sym::lt", a=size, b=0), a=negative, b=non_negative)
-        return result
+        return g.call("sym::ite", cond=g.call("sym::lt", a=size, b=0), a=negative, b=non_negative)
     return negative if size < 0 else non_negative
 
 

@@ -152,13 +152,7 @@ def fused_batch_norm_ex(
 
 @onnx_symbolic("tf::FusedPadConv2D")
 def fused_pad_conv2d(
-    g: GraphContext,
-    input: Value,
-    paddings: Value,
-    filter: Value,
-    mode: str,
-    strides: list[int],
-    padding: str,
+    g: GraphContext, input: Value, paddings: Value, filter: Value, mode: str, strides: list[int], padding: str
 ) -> Value:
     """A convolution of mirrored pixels, as the tool `optimize_for_inference` of TensorFlow 1 writes it."""
     mirrored = g.call("tf::MirrorPad", input, paddings, mode)

@@ -210,12 +210,7 @@ def ragged_range(
 
 @onnx_symbolic("tf::RaggedBincount")
 def ragged_bincount(
-    g: GraphContext,
-    splits: Value,
-    values: Value,
-    size: Value,
-    weights: Value,
-    binary_output: bool = False,
+    g: GraphContext, splits: Value, values: Value, size: Value, weights: Value, binary_output: bool = False
 ) -> Value:
     """Counts of the values of each row, or sums of their weights; values from `size` on are ignored."""
     row_splits, numbers = _as_splits(g, splits), flatten(g, g.cast(values, DataType.INT64))

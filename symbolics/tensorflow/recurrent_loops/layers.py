@@ -61,9 +61,7 @@ def recurrent_layer(
     # The operator returns the hidden state of each step, and nothing else of it.
     if any(item is None or iteration.terms.get(item) is not hidden for item in elements):
         return None
-    if not all(
-        _is_single(g, body, position, initial_values[position].value) for position in overwritten_lists
-    ):
+    if not all(_is_single(body, position, initial_values[position].value) for position in overwritten_lists):
         return None
     initial = [drop_zero_state(g, initial_values[position].value) for position in cell.states]
     if not all(state is None or _fits(state, sequence) for state in initial):
@@ -97,7 +95,7 @@ def _written_element(body: ir.Graph, position: int) -> Value | None:
     return result
 
 
-def _is_single(g: GraphContext, body: ir.Graph, variable: int, value: Value) -> bool:
+def _is_single(body: ir.Graph, variable: int, value: Value) -> bool:
     """Whether an iteration overwrites the only element of a list."""
     node = origin(body.outputs[variable]).producer()
     assert node is not None

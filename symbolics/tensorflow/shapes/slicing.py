@@ -14,16 +14,7 @@ from ...compositions.size_arithmetic import (
     sizes_of,
     static_size,
 )
-from .._common import (
-    END,
-    as_vector,
-    elements,
-    flatten,
-    integers,
-    known_elements,
-    set_shape,
-    traced_elements,
-)
+from .._common import END, as_vector, elements, flatten, integers, known_elements, set_shape, traced_elements
 
 
 @onnx_symbolic("tf::Slice")

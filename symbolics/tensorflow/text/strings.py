@@ -31,11 +31,7 @@ def string_join(g: GraphContext, inputs: list[Value], separator: str = "") -> Va
 
 @onnx_symbolic("tf::ReduceJoin")
 def reduce_join(
-    g: GraphContext,
-    inputs: Value,
-    reduction_indices: Value,
-    keep_dims: bool = False,
-    separator: str = "",
+    g: GraphContext, inputs: Value, reduction_indices: Value, keep_dims: bool = False, separator: str = ""
 ) -> Value:
     """Join the strings of dimensions of known sizes, one dimension after the other."""
     rank = known_rank(g, inputs)

@@ -9,7 +9,7 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 import opsetta
 from opsetta.exporter.capture.capture_options import CaptureOptions
 from opsetta.exporter.capture.pytorch.capture_model import capture
-from opsetta.exporter.torch_boundary.replacements.kernels.recurrent import by_shapes
+from opsetta.exporter.torch_boundary.replacements.kernels.recurrent import use_recurrent_kernels
 
 OPERATORS = [
     getattr(getattr(torch.ops.aten, name), overload)
@@ -95,7 +95,7 @@ def test_torch_export_specialises_as_before_afterwards() -> None:
 def test_real_tensors_are_computed_while_a_capture_runs() -> None:
     module, x, lengths = Packed().eval(), torch.randn(5, 3, 4), torch.tensor([2, 5, 1])
     expected = module(x, lengths)
-    with by_shapes():
+    with use_recurrent_kernels():
         torch.testing.assert_close(module(x, lengths), expected)
 
 

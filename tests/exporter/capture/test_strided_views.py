@@ -9,6 +9,8 @@ import torch
 
 import opsetta
 
+from ...opsets import HIGHEST
+
 X = torch.arange(24.0).reshape(2, 3, 4)
 PERMUTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
     "transposed": lambda x: (x + 1).transpose(0, 2).as_strided((3, 4), (2, 1)),
@@ -20,12 +22,12 @@ PERMUTED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 
 @pytest.mark.parametrize("capture", ["direct", "torch.export"])
 @pytest.mark.parametrize("name", PERMUTED)
-@pytest.mark.parametrize("opset", [9, 28])
+@pytest.mark.parametrize("opset", [9, HIGHEST])
 def test_a_permuted_tensor_is_read_in_the_order_of_its_storage(name: str, capture: str, opset: int) -> None:
     opsetta.export(PERMUTED[name], (X,), opset=opset, capture=capture).verify()
 
 
-@pytest.mark.parametrize("opset", [9, 28])
+@pytest.mark.parametrize("opset", [9, HIGHEST])
 def test_the_order_may_be_known_of_dynamic_sizes(opset: int) -> None:
     def windows(x: torch.Tensor) -> torch.Tensor:
         y = (x + 1).transpose(0, 1)

@@ -7,6 +7,8 @@ import torch
 
 import opsetta
 
+from ...opsets import HIGHEST
+
 X = torch.arange(48.0).reshape(2, 4, 6)
 SIZES = {"x": {0: "a", 1: "b", 2: "c"}}
 
@@ -23,7 +25,7 @@ def _sum_of_strides(x: torch.Tensor) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("capture", ["direct", "torch.export"])
-@pytest.mark.parametrize("opset", [7, 28])
+@pytest.mark.parametrize("opset", [7, HIGHEST])
 def test_strides_follow_dynamic_sizes(capture: str, opset: int) -> None:
     for model in (lambda x: _pairs(x * 2), _sum_of_strides):
         program = opsetta.export(model, (X,), opset=opset, dynamic_shapes=SIZES, capture=capture)

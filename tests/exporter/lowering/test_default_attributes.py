@@ -16,9 +16,10 @@ from opsetta.exporter.lowering.conversion import convert
 
 from ...conversion.cases import all_cases
 from ...default_attributes import written_defaults
+from ...opsets import HIGHEST
 from ...parity.records import floats
 
-OPSETS = (7, 9, 11, 13, 14, 18, 22, 28)
+OPSETS = (7, 9, 11, 13, 14, 18, 22, HIGHEST)
 
 
 class Squeeze(nn.Module):

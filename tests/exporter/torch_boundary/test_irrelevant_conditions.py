@@ -14,7 +14,7 @@ from torch import nn
 
 import opsetta
 from opsetta.exporter.capture.sizes.conditions.branches import BranchSearch
-from opsetta.exporter.torch_boundary.fake_tensors import as_exporting
+from opsetta.exporter.torch_boundary.fake_tensors import pretend_exporting
 from opsetta.exporter.torch_boundary.irrelevant_conditions import is_irrelevant
 
 
@@ -135,7 +135,7 @@ def test_a_question_whether_torch_compiles_is_answered(
     function: Callable[[Any, object, bool], object], answer: bool
 ) -> None:
     condition = Condition(False)
-    with as_exporting() if answer else contextlib.nullcontext():
+    with pretend_exporting() if answer else contextlib.nullcontext():
         function(condition, None, True)
     assert condition.irrelevant == [answer]
 

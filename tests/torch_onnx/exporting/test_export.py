@@ -15,6 +15,7 @@ from opsetta import torch_onnx
 from opsetta.registration.opsets import OPSET_RANGE
 from opsetta.torch_onnx.exporting.keywords import REMOVED
 
+from ...opsets import HIGHEST
 from .files import check, opset_of, shapes_of
 
 DOCUMENTATION = pathlib.Path(__file__).resolve().parents[3] / "docs" / "torch-onnx.md"
@@ -136,7 +137,7 @@ def test_the_same_tensor_twice_is_two_inputs():
     torch.testing.assert_close(result(X, torch.zeros_like(X)), (X,))
 
 
-@pytest.mark.parametrize("opset", [7, 28])
+@pytest.mark.parametrize("opset", [7, HIGHEST])
 def test_the_file_has_exactly_the_opset(opset, layers, tmp_path):
     exported(layers, (X,), f=tmp_path / "m.onnx", opset_version=opset)
     assert opset_of(tmp_path / "m.onnx") == opset

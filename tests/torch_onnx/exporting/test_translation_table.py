@@ -11,6 +11,8 @@ from onnxscript import opset18 as op
 import opsetta
 from opsetta import torch_onnx
 
+from ...opsets import HIGHEST
+
 ATEN = torch.ops.aten
 X = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
 contrib = onnxscript.values.Opset("com.microsoft", 1)
@@ -74,7 +76,7 @@ def branching(x):
     return y
 
 
-@pytest.mark.parametrize("opset", [7, 12, 28])
+@pytest.mark.parametrize("opset", [7, 12, HIGHEST])
 def test_an_operator_has_the_meaning_of_the_functions_opset(opset):
     # TopK sorts from 11 on, and Softmax is over one dimension from 13 on.
     table = {ATEN.softmax.int: softmax, ATEN.amax.default: largest}
@@ -87,7 +89,7 @@ def test_an_operator_has_the_meaning_of_the_functions_opset(opset):
     assert result.model.opset_imports == {"": opset}
 
 
-@pytest.mark.parametrize("opset", [9, 28])
+@pytest.mark.parametrize("opset", [9, HIGHEST])
 def test_a_function_under_script_is_written_as_its_operators(opset):
     table = {ATEN.add.Tensor: scaled_sum}
     add = lambda x, y: torch.add(x, y, alpha=3)  # noqa: E731

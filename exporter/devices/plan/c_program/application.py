@@ -8,7 +8,7 @@ import os
 from ....files.output.output_paths import folder_of
 from ..forms.saving import write_file
 from ..records import PlanFacts
-from .device_form import device_form
+from .plan_files import plan_file_contents
 
 SOURCES = (
     *("main.c", "opsetta_runtime.c", "opsetta_runtime.h", "operators.c", "kernels.h", "control.c"),
@@ -30,7 +30,7 @@ def build_application(plan: PlanFacts, folder: str | bytes | os.PathLike[str]) -
         PlanError: the plan has no sizes, or the runtime does not support all nodes; the message lists them.
         ModelFileError: the folder cannot be written.
     """
-    plan_bytes, weights = device_form(plan)
+    plan_bytes, weights = plan_file_contents(plan)
     folder_path = folder_of(folder)
     files = {"model.plan": plan_bytes, "model.weights": weights, "Makefile": _MAKEFILE.encode()}
     runtime = importlib.resources.files(__package__).joinpath("runtime")

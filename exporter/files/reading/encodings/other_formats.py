@@ -197,11 +197,7 @@ _BY_HEAD: tuple[tuple[bytes, str, str], ...] = (
     (rb"IMOD", "a model for Ascend's NPU (.om)", _COMPILED),
     (rb"LDMK|KMDL", "a model for Kendryte's accelerators (.kmodel)", _COMPILED),
     (rb"(?s)\x89PNG|\xff\xd8\xff|GIF8|RIFF....WEBP", "an image", "pass a model"),
-    (
-        rb"(?s)RIFF....(WAVE|AVI )|....ftyp|OggS|fLaC|ID3[\x02-\x04]\0",
-        "a sound or a video",
-        "pass a model",
-    ),
+    (rb"(?s)RIFF....(WAVE|AVI )|....ftyp|OggS|fLaC|ID3[\x02-\x04]\0", "a sound or a video", "pass a model"),
     (rb"PAR1|ARROW1\0", "a table of data", "pass a model"),
     # The magic number of torch.save before 1.6.
     (rb"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19\.", "a checkpoint of torch.save", _CHECKPOINT),

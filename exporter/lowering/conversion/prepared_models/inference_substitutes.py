@@ -14,10 +14,7 @@ from .....registration.inference.window_counts import WINDOWS, end_padding
 from ....files.reading.subgraphs import with_subgraphs
 
 _SUBSTITUTES: dict[str, dict[str, tuple[str, slice]]] = {
-    "ai.onnx.ml": {
-        "Imputer": ("Identity", slice(1)),
-        "Scaler": ("Cast", slice(1)),
-    },
+    "ai.onnx.ml": {"Imputer": ("Identity", slice(1)), "Scaler": ("Cast", slice(1))},
     "com.microsoft": {
         "QLinearAdd": ("Add", slice(0, 6, 3)),
         "QLinearMul": ("Mul", slice(0, 6, 3)),
@@ -54,7 +51,7 @@ _COLUMNS = {
 """By operator of `ai.onnx.ml`, the attribute with the number of columns of its result, 1 by default."""
 
 
-def with_known_operators(model: onnx.ModelProto) -> onnx.ModelProto:
+def replace_unknown_operators(model: onnx.ModelProto) -> onnx.ModelProto:
     """Replace the operators that onnx does not know, in place, in a message used only for inference."""
     function_names = {(function.domain, function.name) for function in model.functions}
     for graph in with_subgraphs(model.graph):

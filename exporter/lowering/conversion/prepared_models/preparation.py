@@ -19,7 +19,7 @@ from ....files.reading.subgraphs import subgraphs, with_subgraphs
 from ...inference import InferenceError, infer_shapes
 from ..size import limits_of
 from .data_dependent_sizes import forget_data_dependent_sizes
-from .inference_substitutes import with_known_operators
+from .inference_substitutes import replace_unknown_operators
 from .inlining import inline_functions
 
 # Tensors with more bytes are not needed by shape inference.
@@ -124,7 +124,7 @@ def _infer(model: ir.Model, bounds: Bounds) -> None:
     """Set the types and shapes that onnx infers; do nothing if onnx cannot read the model."""
     try:
         inferred = infer_shapes(
-            with_known_operators(with_constants_inside(message_without_weights(model))),
+            replace_unknown_operators(copy_constants_inside(message_without_weights(model))),
             data_prop=True,
             bounds=bounds,
         )
@@ -181,7 +181,7 @@ def message_without_weights(model: ir.Model) -> onnx.ModelProto:
             node.attributes[attribute.name] = attribute
 
 
-def with_constants_inside(model: onnx.ModelProto) -> onnx.ModelProto:
+def copy_constants_inside(model: onnx.ModelProto) -> onnx.ModelProto:
     """Copy the small integer constants that sub-graphs read from the main graph into them, in place.
 
     onnx's inference does not find the contents of outer constants.
@@ -230,7 +230,7 @@ def _shape(value_type: onnx.TypeProto) -> ir.Shape | None:
     return ir.serde.deserialize_type_proto_for_shape(value_type)
 
 
-def with_contents(model: ir.Model) -> ir.Model:
+def load_contents(model: ir.Model) -> ir.Model:
     """Load external tensors of nodes and sub-graphs into memory, in place.
 
     External data of the main graph is left to the writer of the model, because it may be large.
@@ -238,15 +238,15 @@ def with_contents(model: ir.Model) -> ir.Model:
     for graph in graphs_of(model.graph)[1:]:
         for value in graph.initializers.values():
             if value.const_value is not None:
-                value.const_value = _in_memory(value.const_value)
+                value.const_value = _load_tensor(value.const_value)
     for node in [*every_node(model.graph), *(n for f in model.functions.values() for n in every_node(f))]:
         for attribute in list(node.attributes.values()):
             if attribute.type == ir.AttributeType.TENSOR and isinstance(attribute.value, ir.ExternalTensor):
-                node.attributes[attribute.name] = ir.AttrTensor(attribute.name, _in_memory(attribute.value))
+                node.attributes[attribute.name] = ir.AttrTensor(attribute.name, _load_tensor(attribute.value))
     return model
 
 
-def _in_memory(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
+def _load_tensor(tensor: ir.TensorProtocol) -> ir.TensorProtocol:
     if not isinstance(tensor, ir.ExternalTensor):
         return tensor
     return ir.Tensor(tensor.numpy(), dtype=tensor.dtype, shape=tensor.shape, name=tensor.name)

@@ -14,7 +14,7 @@ _ENTER = torch.amp.autocast_mode._enter_autocast
 _EXIT = torch.amp.autocast_mode._exit_autocast
 
 
-def without_regions(graph: torch.fx.Graph, root: torch.nn.Module) -> tuple[torch.fx.Graph, torch.nn.Module]:
+def remove_regions(graph: torch.fx.Graph, root: torch.nn.Module) -> tuple[torch.fx.Graph, torch.nn.Module]:
     """Remove switches of gradient mode, and turn each autocast region into a node with a sub-graph.
 
     If no region enables autocast, only the nodes that enter and leave regions are removed.

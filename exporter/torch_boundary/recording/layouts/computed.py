@@ -218,7 +218,7 @@ def _embedding(weight: torch.Tensor, indices: object, *options: object) -> Tenso
     if not is_fake(indices) or indices.dtype not in (torch.int64, torch.int32):
         return None
     is_known = weight.dim() == 2 and indices.device == weight.device
-    is_known = is_known and is_contiguous(indices, but_single=True)
+    is_known = is_known and is_contiguous(indices, ignores_unit_axes=True)
     return new_layout(weight, (*indices.shape, weight.shape[1])) if is_known else None
 
 

@@ -11,12 +11,7 @@ from . import computed, created, elementwise, images, views
 from .layout import Rule, are_same
 from .layout import TensorLayout as TensorLayout
 
-RULES: dict[str, Rule] = {
-    **elementwise.RULES,
-    **computed.RULES,
-    **images.RULES,
-    **views.RULES,
-}
+RULES: dict[str, Rule] = {**elementwise.RULES, **computed.RULES, **images.RULES, **views.RULES}
 _WITH_NAMES = frozenset({"aten::cumsum", "aten::scaled_dot_product_attention"})
 """Operators whose rule also takes arguments by name."""
 

@@ -83,14 +83,14 @@ def contiguous_strides(shape: Sequence[Size]) -> tuple[Size, ...] | None:
     return tuple(strides[: len(shape)][::-1]) if not shape or is_positive(shape[0]) else None
 
 
-def is_contiguous(tensor: torch.Tensor, *, but_single: bool = False) -> bool:
+def is_contiguous(tensor: torch.Tensor, *, ignores_unit_axes: bool = False) -> bool:
     """Whether a tensor is never empty, and has the strides of a new contiguous tensor for all sizes.
 
     Args:
-        but_single: whether to ignore the stride of an axis whose size is the number 1.
+        ignores_unit_axes: whether to ignore the stride of an axis whose size is the number 1.
     """
     strides = contiguous_strides(tensor.shape)
-    if strides is None or not but_single:
+    if strides is None or not ignores_unit_axes:
         return strides is not None and are_same(tensor.stride(), strides)
     axes = zip(tensor.shape, tensor.stride(), strides, strict=True)
     return all(

@@ -26,7 +26,7 @@ _torch: Any = importlib.import_module("torch._higher_order_ops.associative_scan"
 
 
 @contextlib.contextmanager
-def as_operator(*, strict: bool) -> Iterator[None]:
+def call_operator(*, strict: bool) -> Iterator[None]:
     """Make `associative_scan` call its operator within the context, also in the mode "generic".
 
     Args:

@@ -46,8 +46,7 @@ class Batch:
     def front(self, tensor: torch.Tensor) -> torch.Tensor:
         """Return the plain tensor of all samples, with the batch as its first dimension."""
         if self.has(tensor):
-            result: torch.Tensor = remove_batch(tensor, self._level, 1, 0)
-            return result
+            return remove_batch(tensor, self._level, 1, 0)
         return tensor.unsqueeze(0).expand(self.size, *tensor.shape)
 
     def wrap(self, results: object) -> object:

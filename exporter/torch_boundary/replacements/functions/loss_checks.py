@@ -12,7 +12,7 @@ from ...process.process_state import replace_attribute
 
 
 @contextlib.contextmanager
-def without_variance_check() -> Iterator[None]:
+def skip_variance_check() -> Iterator[None]:
     """Capture `gaussian_nll_loss` without its check that no variance is negative."""
     original: Callable[..., torch.Tensor] = torch.nn.functional.gaussian_nll_loss
 

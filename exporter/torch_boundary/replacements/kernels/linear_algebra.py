@@ -33,10 +33,7 @@ def _covariance_shape(
 
 
 def _least_squares_shapes(
-    self: torch.Tensor,
-    b: torch.Tensor,
-    rcond: float | None = None,
-    driver: str | None = None,
+    self: torch.Tensor, b: torch.Tensor, rcond: float | None = None, driver: str | None = None
 ) -> tuple[torch.Tensor, ...]:
     """Return tensors like the solution, residuals, rank and singular values, for a matrix of full rank."""
     # "gelsy" is the default on the CPU.

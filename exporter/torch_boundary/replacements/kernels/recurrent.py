@@ -28,7 +28,7 @@ from ...process.process_state import replace_attribute
 from ...symbolic_numbers import Size
 from ...symbolic_sizes import check
 from .recurrent_shapes import OPERATORS, packed_shapes, padded_shapes
-from .shape_kernels import in_place_of
+from .shape_kernels import use_shape_kernels
 
 _NAMESPACE = "opsetta_capture"
 _LIBRARY = torch.library.Library(_NAMESPACE, "FRAGMENT")
@@ -158,11 +158,7 @@ class _ByShapes(TorchFunctionMode):
         self._redirection = Redirection()
 
     def __torch_function__(
-        self,
-        func: Function,
-        types: object,
-        args: Args = (),
-        kwargs: Kwargs | None = None,
+        self, func: Function, types: object, args: Args = (), kwargs: Kwargs | None = None
     ) -> object:
         named = dict(kwargs or {})
         return self._redirection(func, args, named)(*args, **named)
@@ -192,7 +188,7 @@ def _expected_hidden_size(original: Function) -> Function:
 
 
 @contextlib.contextmanager
-def by_shapes(redirects: bool = True) -> Iterator[None]:
+def use_recurrent_kernels(redirects: bool = True) -> Iterator[None]:
     """Use shape-only kernels for recurrent operators and packed sequences within the context.
 
     The captured program must go through `restore_operators` first.
@@ -205,7 +201,7 @@ def by_shapes(redirects: bool = True) -> Iterator[None]:
     hidden_size = _expected_hidden_size(torch.nn.RNNBase.get_expected_hidden_size)
     with contextlib.ExitStack() as stack:
         stack.enter_context(replace_attribute(torch.nn.RNNBase, "get_expected_hidden_size", hidden_size))
-        stack.enter_context(in_place_of(kernels, {}))
+        stack.enter_context(use_shape_kernels(kernels, {}))
         if redirects:
             stack.enter_context(_ByShapes())
         yield

@@ -38,7 +38,4 @@ COMPOSITE: dict[OpOverload, Shapes] = {
     _ATEN.ctc_loss.IntList: _reduce_losses,
     _ATEN.ctc_loss.Tensor: _reduce_losses,
 }
-NON_COMPOSITE: dict[OpOverload, Shapes] = {
-    _ATEN._ctc_loss.default: _losses,
-    _ATEN._ctc_loss.Tensor: _losses,
-}
+NON_COMPOSITE: dict[OpOverload, Shapes] = {_ATEN._ctc_loss.default: _losses, _ATEN._ctc_loss.Tensor: _losses}

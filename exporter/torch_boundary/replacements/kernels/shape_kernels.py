@@ -43,7 +43,7 @@ class _ShapeKernel:
 
 
 @contextlib.contextmanager
-def in_place_of(
+def use_shape_kernels(
     composite: Mapping[OpOverload, Shapes], non_composite: Mapping[OpOverload, Shapes]
 ) -> Iterator[None]:
     """Use shape-only kernels for operators within the context.

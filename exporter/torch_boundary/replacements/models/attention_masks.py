@@ -21,7 +21,7 @@ _TEST = "_ignore_bidirectional_mask_sdpa"
 
 
 @contextlib.contextmanager
-def without_full_masks() -> Iterator[None]:
+def omit_full_masks() -> Iterator[None]:
     """Leave out bidirectional masks without padding within the context, if transformers is imported."""
     module = sys.modules.get(_MASKS)
     original: Callable[..., bool] | None = getattr(module, _TEST, None)

@@ -31,7 +31,7 @@ def _pad1d(
     return result[..., : result.shape[-1] - zeros]
 
 
-def of_any_length() -> AbstractContextManager[None]:
+def pad_any_length() -> AbstractContextManager[None]:
     """Replace the functions of transformers within the context, where their modules are imported."""
     methods = {
         ("encodec", "EncodecConv1d", "_pad1d"): _pad1d,

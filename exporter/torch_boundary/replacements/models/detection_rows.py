@@ -109,7 +109,7 @@ _FUNCTIONS = {"paste_masks_in_image": _paste_masks, "heatmaps_to_keypoints": _ke
 
 
 @contextlib.contextmanager
-def by_rows() -> Iterator[None]:
+def detect_by_rows() -> Iterator[None]:
     """Replace torchvision's functions within the context, if torchvision is imported."""
     with contextlib.ExitStack() as stack:
         # The classes import the functions by name, so each module has its own reference.

@@ -129,10 +129,7 @@ def compute_mamba2_scan(
 
 
 def compute_lightning_attention(
-    module: Any,
-    hidden_states: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    past_key_values: Any = None,
+    module: Any, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None, past_key_values: Any = None
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Replace the forward of `MiniMaxLightningAttention`, where each head has one constant decay.
 

@@ -15,7 +15,7 @@ Convert = Callable[[torch.Tensor], torch.Tensor]
 
 
 @contextlib.contextmanager
-def of_fake_weights() -> Iterator[None]:
+def convert_fake_weights() -> Iterator[None]:
     """Make conversions of modules assign new fake weights to `_parameters`, which the capture restores.
 
     torch would swap the contents of the old and the new weight, and fails because the capture refers to one.

@@ -17,7 +17,7 @@ def _is_declared_causal(mask: object, is_causal: bool | None = None, size: int |
 
 
 @contextlib.contextmanager
-def without_fused_attention() -> Iterator[None]:
+def disable_fused_attention() -> Iterator[None]:
     """Make the modules run layer by layer within the context.
 
     The fused kernels, which eager PyTorch uses for some inputs, set padded positions to zero. The captured
@@ -32,10 +32,10 @@ def without_fused_attention() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def without_mask_test() -> Iterator[None]:
+def skip_mask_test() -> Iterator[None]:
     """Skip the modules' test for causal masks, which torch.export cannot trace."""
     with (
         replace_attribute(transformer, "_detect_is_causal_mask", _is_declared_causal),
-        without_fused_attention(),
+        disable_fused_attention(),
     ):
         yield

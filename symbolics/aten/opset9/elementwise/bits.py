@@ -177,10 +177,7 @@ def hash_tensor(
         return [condition, ((number - bit) / 2).value, total.value]
 
     zero = g.constant(0)
-    formals = [
-        Value(name="rest", type=numbers.type, shape=numbers.shape),
-        Value(name="hash", type=zero.type),
-    ]
+    formals = [Value(name="rest", type=numbers.type, shape=numbers.shape), Value(name="hash", type=zero.type)]
     body = g.subgraph(build, [*loop_inputs(), *formals], "bits")
     _, result = g.op("Loop", g.constant(64), None, numbers, zero, body=body, outputs=2)
     result.type = zero.type

@@ -130,10 +130,7 @@ _register_extreme("min", "Min", "Less", "And")
 
 @onnx_symbolic(["aten::clamp", "aten::clip"])
 def clamp(
-    g: GraphContext,
-    self: Value,
-    min: Value | Number | None = None,
-    max: Value | Number | None = None,
+    g: GraphContext, self: Value, min: Value | Number | None = None, max: Value | Number | None = None
 ) -> Value:
     """Gives `max` if the bounds cross. One bound uses Max or Min, because Clip would limit infinity."""
     clipped = not is_integral(g, self) and g.has_kernel("Clip", self)

@@ -37,38 +37,20 @@ _INTEGRAL_IDENTITY = {"ceil": "Ceil", "floor": "Floor"}
 _ANY_TYPE = {"abs absolute": "Abs", "neg negative": "Neg"}
 
 
-def _register_unary(names: str, op_type: str) -> None:
+def _register(names: str, compute: Callable[[GraphContext, Value], Value]) -> None:
     @onnx_symbolic([f"aten::{name}" for name in names.split()])
     def unary(g: GraphContext, self: Value) -> Value:
-        return g.op(op_type, floating(g, self))
-
-
-def _register_composed(name: str, function: Callable[[GraphContext, Value], Value]) -> None:
-    @onnx_symbolic(f"aten::{name}")
-    def composition(g: GraphContext, self: Value) -> Value:
-        return function(g, floating(g, self))
-
-
-def _register_integral_identity(name: str, op_type: str) -> None:
-    @onnx_symbolic(f"aten::{name}")
-    def unary(g: GraphContext, self: Value) -> Value:
-        return self if is_integral(g, self) else g.op(op_type, self)
-
-
-def _register_any_type(names: str, op_type: str) -> None:
-    @onnx_symbolic([f"aten::{name}" for name in names.split()])
-    def unary(g: GraphContext, self: Value) -> Value:
-        return self if g.dtype(self) == DataType.BOOL else g.op(op_type, self)
+        return compute(g, self)
 
 
 for _names, _op_type in _UNARY.items():
-    _register_unary(_names, _op_type)
-for _name, _function in _COMPOSED.items():
-    _register_composed(_name, _function)
+    _register(_names, lambda g, x, op_type=_op_type: g.op(op_type, floating(g, x)))
+for _names, _function in _COMPOSED.items():
+    _register(_names, lambda g, x, function=_function: function(g, floating(g, x)))
 for _names, _op_type in _INTEGRAL_IDENTITY.items():
-    _register_integral_identity(_names, _op_type)
+    _register(_names, lambda g, x, op_type=_op_type: x if is_integral(g, x) else g.op(op_type, x))
 for _names, _op_type in _ANY_TYPE.items():
-    _register_any_type(_names, _op_type)
+    _register(_names, lambda g, x, op_type=_op_type: x if g.dtype(x) == DataType.BOOL else g.op(op_type, x))
 
 
 @onnx_symbolic(["aten::sign", "aten::sgn"])
@@ -203,8 +185,7 @@ def _floored_quotient(g: GraphContext, self: Value, other: Value | Number) -> Va
     remainder = g.call("aten::fmod", self, other)
     if isinstance(other, Value):
         is_floored = g.op("Equal", remainder, g.call("aten::remainder", self, other))
-        result: Value = g.op("Where", is_floored, truncated, g.op("Sub", truncated, 1))
-        return result
+        return g.op("Where", is_floored, truncated, g.op("Sub", truncated, 1))
     is_above = g.op("Less" if other > 0 else "Greater", remainder, 0)
     return g.call("aten::sub", truncated, g.cast(is_above, truncated.dtype or DataType.INT64))
 

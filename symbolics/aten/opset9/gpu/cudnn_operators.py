@@ -17,19 +17,16 @@ def cudnn_batch_norm(
 ) -> list[Value]:
     """The in-place pass has already added nodes for new running statistics, if they are used."""
     statistics = (running_mean, running_var, training, exponential_average_factor, epsilon)
-    results: list[Value] = g.call_outputs("aten::native_batch_norm", input, weight, bias, *statistics)
-    return results
+    return g.call_outputs("aten::native_batch_norm", input, weight, bias, *statistics)
 
 
 @onnx_symbolic("aten::cudnn_grid_sampler")
 def cudnn_grid_sampler(g: GraphContext, self: Value, grid: Value) -> Value:
     """Linear, with zeros outside of the image, and corners at the centres of elements."""
-    result: Value = g.call("aten::grid_sampler", self, grid, 0, 0, True)
-    return result
+    return g.call("aten::grid_sampler", self, grid, 0, 0, True)
 
 
 @onnx_symbolic("aten::cudnn_affine_grid_generator")
 def cudnn_affine_grid_generator(g: GraphContext, theta: Value, N: int, C: int, H: int, W: int) -> Value:
     """Corners are at the centres of elements."""
-    result: Value = g.call("aten::affine_grid_generator", theta, [N, C, H, W], True)
-    return result
+    return g.call("aten::affine_grid_generator", theta, [N, C, H, W], True)

@@ -27,17 +27,11 @@ def _attend(
         is_causal, bias = False, g.op("Add", bias, _window(g, query, key, None, 0, aligned_at_end=False))
     heads = {count for tensor in tensors if isinstance(count := g.size(tensor, 1), int)}
     shares_heads = len(heads) > 1
-    result: Value = g.call(_SDPA, query, key, value, bias, dropout_p, is_causal, scale, shares_heads)
-    return result
+    return g.call(_SDPA, query, key, value, bias, dropout_p, is_causal, scale, shares_heads)
 
 
 def _window(
-    g: GraphContext,
-    query: Value,
-    key: Value,
-    before: int | None,
-    after: int | None,
-    aligned_at_end: bool,
+    g: GraphContext, query: Value, key: Value, before: int | None, after: int | None, aligned_at_end: bool
 ) -> Value:
     """A bias of minus infinity for keys outside of a window around the position of the query.
 

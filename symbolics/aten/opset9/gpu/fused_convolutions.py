@@ -5,13 +5,7 @@ from collections.abc import Sequence
 from .....registration import GraphContext, Number, Value, onnx_symbolic
 
 
-@onnx_symbolic(
-    [
-        "aten::cudnn_convolution",
-        "aten::miopen_convolution",
-        "aten::miopen_depthwise_convolution",
-    ]
-)
+@onnx_symbolic(["aten::cudnn_convolution", "aten::miopen_convolution", "aten::miopen_depthwise_convolution"])
 def cudnn_convolution(
     g: GraphContext,
     self: Value,
@@ -23,8 +17,7 @@ def cudnn_convolution(
     bias: Value | None = None,
 ) -> Value:
     arguments = (stride, padding, dilation, False, [0] * len(stride), groups)
-    result: Value = g.call("aten::convolution", self, weight, bias, *arguments)
-    return result
+    return g.call("aten::convolution", self, weight, bias, *arguments)
 
 
 @onnx_symbolic(["aten::cudnn_convolution_transpose", "aten::miopen_convolution_transpose"])
@@ -40,8 +33,7 @@ def cudnn_convolution_transpose(
     bias: Value | None = None,
 ) -> Value:
     arguments = (stride, padding, dilation, True, output_padding, groups)
-    result: Value = g.call("aten::convolution", self, weight, bias, *arguments)
-    return result
+    return g.call("aten::convolution", self, weight, bias, *arguments)
 
 
 @onnx_symbolic(["aten::cudnn_convolution_relu", "aten::miopen_convolution_relu"])

@@ -40,8 +40,7 @@ def _cudnn_rnn(
     states = hx if cx is None else [hx, cx]
     settings = (num_layers, dropout, train, bidirectional, batch_first)
     name = f"aten::{_MODES[mode]}.input"
-    results: list[Value] = g.call_outputs(name, input, states, weight, weight_stride0 > 3, *settings)
-    return results
+    return g.call_outputs(name, input, states, weight, weight_stride0 > 3, *settings)
 
 
 @onnx_symbolic(["aten::_thnn_fused_lstm_cell", "aten::_thnn_fused_gru_cell"])

@@ -156,10 +156,7 @@ def inner(g: GraphContext, self: Value, other: Value) -> Value:
     features = g.size(other, -1)
     # All leading dimensions of the second tensor become columns of one matrix.
     columns = g.op("Transpose", g.op("Reshape", other, [-1, features]), perm=[1, 0])
-    sizes = [
-        *(g.size(self, i) for i in range(rank - 1)),
-        *(g.size(other, i) for i in range(other_rank - 1)),
-    ]
+    sizes = [*(g.size(self, i) for i in range(rank - 1)), *(g.size(other, i) for i in range(other_rank - 1))]
     return g.op("Reshape", g.op("MatMul", self, columns), sizes)
 
 

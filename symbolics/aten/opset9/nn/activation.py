@@ -238,8 +238,7 @@ def native_dropout(g: GraphContext, input: Value, p: float, train: bool | None) 
     if train is False or p == 0:
         return [input, g.call("aten::ones_like", input, DataType.BOOL)]
     if p < 1 and g.has("Dropout", "training_mode"):
-        result: list[Value] = g.op("Dropout", input, ratio=p, training_mode=True, outputs=2)
-        return result
+        return g.op("Dropout", input, ratio=p, training_mode=True, outputs=2)
     mask = g.call("composed::kept", sizes_of(g, input), DataType.BOOL, p)
     scaled = g.op("Mul", input, 1.0 / (1.0 - p)) if p < 1 else input
     return [g.op("Where", mask, scaled, 0.0), mask]

@@ -11,8 +11,7 @@ from .recurrent_steps import CELLS, LSTM, RecurrentCell, advance
 def split_gates(g: GraphContext, value: Value, count: int, width: int | None) -> list[Value]:
     """Split gates that are concatenated in the second of two dimensions, whose size may be known."""
     if width is not None:
-        result: list[Value] = g.op("Split", value, axis=1, split=[width // count] * count, outputs=count)
-        return result
+        return g.op("Split", value, axis=1, split=[width // count] * count, outputs=count)
     stacked = g.op("Reshape", value, [0, count, -1])
     return [g.op("Squeeze", g.op("Gather", stacked, [gate], axis=1), axes=[1]) for gate in range(count)]
 

@@ -122,8 +122,7 @@ def by_steps(
         return g.op("Add", product, parameters.biases[bias]) if parameters.biases else product
 
     def split(value: Value) -> list[Value]:
-        result: list[Value] = g.op("Split", value, axis=2, split=[hidden] * gates, outputs=gates)
-        return result
+        return g.op("Split", value, axis=2, split=[hidden] * gates, outputs=gates)
 
     inward = linear(x, "input", 0)
     widths = (g.size(parameters.hidden, 1), hidden)
@@ -156,11 +155,7 @@ def by_steps(
 
 
 def _loop_over_steps(
-    g: GraphContext,
-    step: Callable[..., list[Value]],
-    length: Value,
-    states: Sequence[Value],
-    direction: str,
+    g: GraphContext, step: Callable[..., list[Value]], length: Value, states: Sequence[Value], direction: str
 ) -> list[Value]:
     """A Loop over the steps of a sequence: the stacked hidden states, and the final states."""
     last = compute(g, "sub", length, 1)

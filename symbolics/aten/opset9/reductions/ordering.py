@@ -16,19 +16,13 @@ def _as_list(g: GraphContext, value: Value, results: list[Value]) -> list[Value]
 
 @onnx_symbolic("aten::topk")
 def topk(
-    g: GraphContext,
-    self: Value,
-    k: int | Value,
-    dim: int = -1,
-    largest: bool = True,
-    sorted: bool = True,
+    g: GraphContext, self: Value, k: int | Value, dim: int = -1, largest: bool = True, sorted: bool = True
 ) -> list[Value]:
     """The result is always sorted, which `sorted=False` allows."""
     if g.rank(self) == 0:
         vector = g.op("Unsqueeze", self, axes=[0])
         return _as_list(g, self, g.call_outputs("aten::topk", vector, k, 0, largest))
-    result: list[Value] = g.op("TopK", self, K=[fold_size(g, k)], axis=dim, largest=int(largest), outputs=2)
-    return result
+    return g.op("TopK", self, K=[fold_size(g, k)], axis=dim, largest=int(largest), outputs=2)
 
 
 @onnx_symbolic("composed::top")

@@ -95,11 +95,7 @@ for _name, _total in {"sum": _sum, "nansum": _nansum, "mean": _mean_of, "nanmean
 
 @onnx_symbolic("aten::prod")
 def prod(
-    g: GraphContext,
-    self: Value,
-    dim: int | None = None,
-    keepdim: bool = False,
-    dtype: DataType | None = None,
+    g: GraphContext, self: Value, dim: int | None = None, keepdim: bool = False, dtype: DataType | None = None
 ) -> Value:
     """Products of integers wrap around."""
     if dtype is not None:

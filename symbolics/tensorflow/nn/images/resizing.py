@@ -229,11 +229,7 @@ register_variant("tf::ResizeBicubicGrad", _resize_gradient_like, mode="cubic")
 
 @onnx_symbolic("tf::ResizeNearestNeighborGrad")
 def resize_nearest_neighbor_grad(
-    g: GraphContext,
-    grads: Value,
-    size: Value,
-    align_corners: bool = False,
-    half_pixel_centers: bool = False,
+    g: GraphContext, grads: Value, size: Value, align_corners: bool = False, half_pixel_centers: bool = False
 ) -> Value:
     sizes = list_sizes(g, size, 2)
     return cast_like(

@@ -151,9 +151,9 @@ def test_an_assigned_size_is_a_constant_of_a_trial() -> None:
 
 def test_the_trials_of_a_search_share_the_patches_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
-    patch, run = capture_patches.under_capture_patches, Tracer.run
+    patch, run = capture_patches.apply_capture_patches, Tracer.run
     monkeypatch.setattr(
-        capture_patches, "under_capture_patches", lambda packs: calls.append("patches") or patch(packs)
+        capture_patches, "apply_capture_patches", lambda packs: calls.append("patches") or patch(packs)
     )
     monkeypatch.setattr(Tracer, "run", lambda *args, **kwargs: calls.append("run") or run(*args, **kwargs))
     opsetta.export(torch.nn.Linear(4, 4).eval(), (torch.ones(3, 4),), dynamic_shapes=({0: "rows"},))

@@ -10,6 +10,7 @@ import torch
 
 import opsetta
 
+from .....opsets import HIGHEST
 from . import nested_models
 from .loop_models import (
     EXPORTED,
@@ -44,7 +45,7 @@ def test_every_size_agrees(model: type[Cells]) -> None:
         program.verify((torch.randn(3, time, 4),))
 
 
-@pytest.mark.parametrize("opset", [7, 9, 11, 28])
+@pytest.mark.parametrize("opset", [7, 9, 11, HIGHEST])
 @pytest.mark.parametrize("model", [Recurrent, FirstStepDiffers, InPlace])
 def test_every_opset(model: type[Cells], opset: int) -> None:
     program = _export(model, opset)

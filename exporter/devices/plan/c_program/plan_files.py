@@ -42,7 +42,7 @@ _LOWEST_OPSET = 13
 """The lowest supported opset; before it operators have other meanings: Softmax flattens its input."""
 
 
-def device_form(plan: PlanFacts) -> tuple[bytes, bytes]:
+def plan_file_contents(plan: PlanFacts) -> tuple[bytes, bytes]:
     """Return the contents of `model.plan` and `model.weights`.
 
     Raises:
