@@ -54,8 +54,8 @@ def storage_of(tensor: object) -> int | None:
 
 def mode_of(tensors: Sequence[object]) -> FakeTensorMode:
     """Return the fake mode of the fake tensors in `tensors`; a new mode if none of them is fake."""
-    modes = {item.fake_mode for item in tensors if isinstance(item, FakeTensor)}
-    return modes.pop() if modes else FakeTensorMode()
+    modes = (item.fake_mode for item in tensors if isinstance(item, FakeTensor))
+    return next(modes, None) or FakeTensorMode()
 
 
 def trace(

@@ -317,8 +317,11 @@ class Aliases:
         return roots_by_value
 
     def _find_write_positions(self) -> None:
+        # A write in a branch may reach several inputs, whose new values are outputs in the order of the inputs.
+        inputs = (*self._graph.inputs, *self._graph.initializers.values())
+        positions = {value: position for position, value in enumerate(inputs)}
         for node, value in self._writes:
-            for root in self.roots(value):
+            for root in sorted(self.roots(value), key=lambda root: positions.get(root, -1)):
                 is_state = root.is_graph_input() or root.is_initializer()
                 # Only TorchScript branches and loops may write to tensors from outside.
                 if is_state and root.is_graph_input() and root.graph is not self._graph:

@@ -339,7 +339,7 @@ class Decisions:
                 self._defined[symbol] = (node, path)
             self._last = node
         definitions = {}
-        for symbol in expression.free_symbols:
+        for symbol in sorted(expression.free_symbols, key=str):
             if environment.is_size_of_input(symbol):
                 continue
             if symbol not in self._defined:

@@ -163,7 +163,9 @@ class _Fakes:
         except ValueError:
             # Sizes may be computed by functions that expressions of ONNX models do not have.
             return self.unnamed_number(f"size {dim.value}")
-        symbols = {symbol: self.symbol(symbol.name) for symbol in expression.free_symbols}
+        symbols = {
+            symbol: self.symbol(symbol.name) for symbol in sorted(expression.free_symbols, key=str)
+        }
         return self.number(expression.xreplace(symbols))
 
     def unnamed_number(self, key: str) -> Size:

@@ -199,7 +199,7 @@ class Search:
             expression = environment.replace(guard.expr.xreplace(definitions)).xreplace(self._sums)
             symbols = expression.free_symbols
             if symbols and symbols <= self._names.keys():
-                dimensions = {symbol: self._names[symbol] for symbol in symbols}
+                dimensions = {symbol: self._names[symbol] for symbol in sorted(symbols, key=str)}
                 yield Guard(expression, dimensions, line_of_guard(guard))
 
     def _read_questions(
@@ -219,7 +219,7 @@ class Search:
             expression = expression.xreplace(symbols).xreplace(self._sums)
             names = expression.free_symbols
             if names and names <= self._names.keys():
-                dimensions = {symbol: self._names[symbol] for symbol in names}
+                dimensions = {symbol: self._names[symbol] for symbol in sorted(names, key=str)}
                 line = shown_line(question.file, question.line) if question.file else ""
                 yield Guard(expression, dimensions, line, question.is_number, question.is_text)
 

@@ -31,7 +31,7 @@ def _reachable(model: torch.nn.Module) -> Iterator[object]:
     modules = modules_of(model)
     yield from modules
     pending: list[Any] = [vars(model).get("forward")]
-    for model_class in {type(module) for module in modules}:
+    for model_class in dict.fromkeys(map(type, modules)):
         pending += [item for base in bases_of(model_class) for item in class_attributes(base).values()]
     for module in modules:
         pending += vars(module).values()

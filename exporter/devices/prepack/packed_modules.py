@@ -116,7 +116,7 @@ def pack_module(model: torch.nn.Module, batch: int | None) -> torch.nn.Module:
     for path, layer in model.named_modules(remove_duplicate=False):
         paths.setdefault(layer, []).append(path)
     # Raises the error for a type that this processor cannot pack before any layer is replaced.
-    for dtype in {layer.weight.dtype for layer in paths if _is_packable(layer)}:
+    for dtype in dict.fromkeys(layer.weight.dtype for layer in paths if _is_packable(layer)):
         onednn.pack_linear(torch.zeros(1, 1, dtype=dtype), None)
     packed_model = model
     # Deleted, because references to layers would keep all plain weights in memory until the end.

@@ -253,7 +253,7 @@ def _stage(
 def _replace_files(staging: pathlib.Path, folder: pathlib.Path) -> None:
     """Move complete files into the folder, and remove those of an earlier save."""
     names = {path.name for path in staging.iterdir()}
-    for name in names - {PLAIN, PACKED, MANIFEST}:
+    for name in sorted(names - {PLAIN, PACKED, MANIFEST}):
         if not name.startswith((f"{PLAIN}.", f"{PACKED}.")):
             # A data file with the caller's own name must not replace one of another model.
             check_data_name(resolve(folder / PLAIN), name)

@@ -311,7 +311,7 @@ def _restore_class(cls: type, contents: Mapping[str, object]) -> None:
     current = dict(class_attributes(cls))
     if is_same_dict(current, contents):
         return
-    for name in current.keys() | contents.keys():
+    for name in {**contents, **current}:
         if name.startswith(("__", "_abc_")) or (
             name in current and name in contents and current[name] is contents[name]
         ):

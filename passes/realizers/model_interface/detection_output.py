@@ -63,7 +63,7 @@ class AddDetectionOutput(ir.passes.InPlacePass):
         others = graph.outputs[len(raw) :]
         taken_names = {str(value.name) for value in (*graph.inputs, *others)}.intersection(_NAMES)
         if taken_names:
-            raise GraphError(f"the model has an input or output '{taken_names.pop()}' already")
+            raise GraphError(f"the model has an input or output '{min(taken_names)}' already")
         seam = ir.node("Identity", [raw[0]], name="detections")
         graph.append(seam)
         rewriter = Rewriter(model, self._registry)

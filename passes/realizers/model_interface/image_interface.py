@@ -187,7 +187,7 @@ class AddScoreOutput(ir.passes.InPlacePass):
         names = new_names[self._step]
         taken_names = {str(value.name) for value in graph.outputs[1:]}.intersection(names)
         if taken_names:
-            raise GraphError(f"the model has an output '{taken_names.pop()}' already")
+            raise GraphError(f"the model has an output '{min(taken_names)}' already")
         classes = scores.shape[-1] if scores.shape is not None and len(scores.shape) else None
         count = _DEFAULT_COUNT if self._count is None else self._count
         if isinstance(classes, int):

@@ -26,7 +26,7 @@ class PrefixNames(ir.passes.InPlacePass):
         Raises:
             GraphError: two values or two nodes would have one name.
         """
-        names = {name for graph in graphs_of(model.graph) for name in names_of(graph)}
+        names = dict.fromkeys(name for graph in graphs_of(model.graph) for name in names_of(graph))
         for name in names:
             if not name.startswith(self._prefix) and self._prefix + name in names:
                 raise GraphError(

@@ -82,7 +82,7 @@ def qwen3_experts():
 
 def hyperclova():
     """A projector of the model changes the features of the encoder, and positions are those of text."""
-    text = {**TEXT, "model_type": "llama", "head_dim": 8}
+    text = {**TEXT, "model_type": "hyperclovax", "head_dim": 8, "logits_scaling": 0.5}
     vision = qwen2_windows().vision_config.to_dict()
     return transformers.HyperCLOVAXVisionV2Config(
         text_config=text, vision_config=vision, image_token_id=IMAGE, video_token_id=VIDEO
@@ -132,15 +132,19 @@ def test_number_and_sizes_of_images_in_grids_are_dynamic(architecture, config, o
     written = opsetta.export_huggingface(tmp_path, tmp_path / "out", opset=opset)
     assert written.graphs[1].inputs == ["pixel_values", "image_grid_thw"]
     generator = opsetta.TextGenerator(tmp_path / "out")
+    has_positions_of_images = hasattr(model.model, "get_rope_index")
     for batch in ([[(4, 6)]], [[(2, 2), (8, 4)], [(6, 10)]], [[(6, 2)], []]):
         inputs = grid_prompts(batch)
         types = {"mm_token_type_ids": (inputs["input_ids"] == IMAGE).int()}
-        compare(model, generator, inputs, **(types if hasattr(model.model, "get_rope_index") else {}))
+        compare(model, generator, inputs, **(types if has_positions_of_images else {}))
     with pytest.raises(opsetta.UsageError, match="are pixel_values, image_grid_thw, not pixel_values"):
         generator.generate([[IMAGE]], pixel_values=torch.ones(4, PATCH))
-    with pytest.raises(opsetta.UsageError, match="has 1 features, and the tokens 2 image tokens"):
+    # Where positions are those of text, only the number of all features matters.
+    tokens = [IMAGE, IMAGE, 3, IMAGE] if has_positions_of_images else [IMAGE, IMAGE]
+    message = "has 1 features" if has_positions_of_images else "have 3 features"
+    with pytest.raises(opsetta.UsageError, match=f"{message}, and the tokens 2 image tokens"):
         generator.generate(
-            [[IMAGE, IMAGE, 3, IMAGE]],
+            [tokens],
             pixel_values=torch.ones(12, PATCH),
             image_grid_thw=[[1, 2, 2], [1, 2, 4]],
         )

@@ -111,3 +111,61 @@ def test_bytes_do_not_depend_on_the_seed_of_hashes_the_folder_or_the_user(tmp_pa
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == hashes
+
+CONDITIONS_ON_SIZES = """
+import hashlib
+import warnings
+import torch
+import torch.nn.functional as F
+import opsetta
+
+warnings.simplefilter("ignore")
+
+def merged(patches):
+    return patches.reshape(patches.shape[0] // 4, -1) @ torch.ones(24, 3)
+
+def padded(image):
+    height, width = image.shape[-2:]
+    image = F.pad(image, (0, -width % 8, 0, -height % 8))
+    return F.avg_pool2d(image, 2)[..., :height, :width]
+
+def counted(x, y):
+    for size in (*x.shape, *y.shape):
+        if size > 5 or size % 2 == 1:
+            x = x + 1
+    return x.sum() + y.sum()
+
+# torch makes symbols for the sizes of the tensor behind a view, which no input has.
+view = torch.ones(20, 2, 3).flatten(1)
+for model, args, shapes in (
+    (merged, (view,), ({0: "patches"},)),
+    (padded, (torch.ones(1, 3, 12, 20),), ({0: "images", 2: "height", 3: "width"},)),
+    (counted, (torch.ones(4, 6), torch.ones(3, 8)), ({0: "a", 1: "b"}, {0: "c", 1: "d"})),
+):
+    try:
+        program = opsetta.export(model, args, opset=13, dynamic_shapes=shapes, capture="direct")
+        print(hashlib.sha256(program.model_proto.SerializeToString(deterministic=True)).hexdigest())
+    except opsetta.OpsettaError as error:
+        print(type(error).__name__, str(error))
+"""
+
+
+def test_limits_of_sizes_do_not_depend_on_the_seed_of_hashes(tmp_path):
+    script = tmp_path / "sizes.py"
+    script.write_text(CONDITIONS_ON_SIZES, encoding="utf-8")
+    printed = [
+        subprocess.run(
+            [sys.executable, str(script)],
+            env={**os.environ, "PYTHONHASHSEED": seed},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=True,
+        ).stdout
+        for seed in ("0", "1", "3")
+    ]
+    first, second, third = printed[0].splitlines()[:3]
+    assert re.fullmatch("[0-9a-f]{64}", first)
+    assert re.fullmatch("[0-9a-f]{64}", second)
+    assert third.startswith("NarrowedError the model does not support every size")
+    assert printed[1:] == [printed[0]] * 2

@@ -71,8 +71,10 @@ class SideBody:
             values = {**recorded.values, **{update[0]: update[-1] for update in updates.values()}}
             # All paths read the value of the iteration before, which is the third one for these.
             for node in nodes:
-                for value in carried.keys() & set(node.all_input_nodes):
-                    node.replace_input_with(value, carried[value])
+                # All at once: in `a, b = b, a + b` the value before one variable is the value of the other.
+                node.args, node.kwargs = torch.fx.map_arg(
+                    (node.args, node.kwargs), lambda operand: carried.get(operand, operand)
+                )
             path = _Path(nodes, recorded.answers, _marks(nodes), [])
             path.results = [self._counterpart(index, values) for index in results]
             path.results = [carried.get(node, node) for node in path.results]

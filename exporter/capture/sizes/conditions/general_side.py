@@ -29,7 +29,7 @@ def point_of_other_sides(
         point_at: completes and clamps sizes to the caller's range.
         limits: the restrictions found.
     """
-    names = set().union(*(guard.names for guard in guards))
+    names = sorted({name for guard in guards for name in guard.names})
     of_model = [entry.condition for entry in limits.restrictions if entry not in limits.unlike_model]
     for step in range(1, _MOST_STEPS):
         point = point_at({name: base[name] + step for name in names})

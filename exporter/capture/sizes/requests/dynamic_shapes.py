@@ -248,7 +248,8 @@ def resolve(
     triples = [
         leaf for name in call_order(bound, kwargs) for leaf in _walk(bound[name], by_name.get(name), name)
     ]
-    leaves = Leaves(_distinct(triples), [axes for _, axes, _ in triples], [path for _, _, path in triples])
+    values = _independent_tensors([value for value, _, _ in triples])
+    leaves = Leaves(values, [axes for _, axes, _ in triples], [path for _, _, path in triples])
     _separate_labels(leaves)
     _check_example_sizes(leaves)
     return leaves
@@ -270,19 +271,20 @@ def _separate_labels(leaves: Leaves) -> None:
                 )
 
 
-def _distinct(triples: Sequence[tuple[Any, dict[int, Any], str]]) -> list[Any]:
-    """Replace repeated tensors among the leaves by aliases with the same memory.
+def _independent_tensors(values: Sequence[Any]) -> list[Any]:
+    """Replace the tensors among the leaves by aliases with the same memory, which are no views.
 
-    torch.export treats two uses of one tensor object as one input.
+    torch.export treats two uses of one tensor object as one input. For a view, such as `images.flatten(1)`,
+    torch also makes symbols for the sizes of the tensor behind it, which no input of the graph has.
     """
-    values: list[Any] = []
-    for value, _, _ in triples:
-        is_repeated = isinstance(value, torch.Tensor) and any(
-            value is earlier_value for earlier_value in values
-        )
-        # An alias shares the memory, so a model that writes to one of them behaves the same.
-        values.append(value.detach().requires_grad_(value.requires_grad) if is_repeated else value)
-    return values
+    independent: list[Any] = []
+    for index, value in enumerate(values):
+        is_repeated = any(value is earlier_value for earlier_value in values[:index])
+        if type(value) is torch.Tensor or (isinstance(value, torch.Tensor) and is_repeated):
+            # An alias shares the memory, so a model that writes to one of them behaves the same.
+            value = value.detach().requires_grad_(value.requires_grad)
+        independent.append(value)
+    return independent
 
 
 def _check_example_sizes(leaves: Leaves) -> None:
