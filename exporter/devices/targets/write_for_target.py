@@ -124,14 +124,19 @@ def _infer_missing_shapes(model: ir.Model, target: Target) -> None:
 
 
 def _form_passes(target: Target) -> list[ComposeOperators]:
-    """Return a pass for the first rules of all operators, one for the second, and so on, and one without."""
-    rules: dict[str, list[FormRule]] = defaultdict(list)
-    for rule in target.forms:
-        if rule.form == STEPS:
-            continue
-        rules[rule.operator].append(rule)
-    rounds = itertools.zip_longest(*rules.values())
-    chosen = [[rule for rule in rules_of_round if rule is not None] for rules_of_round in rounds]
+    """Return a pass for the first rules of all operators, one for the second, and so on, and one without.
+
+    Rules with `splits_batch` follow all others: the form of another operator may leave no batch to split.
+    """
+    chosen: list[list[FormRule]] = []
+    for splits_batch in (False, True):
+        rules: dict[str, list[FormRule]] = defaultdict(list)
+        for rule in target.forms:
+            if rule.form != STEPS and rule.splits_batch == splits_batch:
+                rules[rule.operator].append(rule)
+        rounds = itertools.zip_longest(*rules.values())
+        chosen += [[rule for rule in rules_of_round if rule is not None] for rules_of_round in rounds]
+    replaced = {rule.operator for rules_of_round in chosen for rule in rules_of_round}
     is_taken = target.operators.__contains__
     emission = with_forms(default_registry, target)
     # The last pass gives unsupported operators any form that no rule names.
@@ -140,7 +145,7 @@ def _form_passes(target: Target) -> list[ComposeOperators]:
             is_taken,
             default_registry,
             rules_of_round,
-            rules.keys(),
+            replaced,
             not rules_of_round,
             emission,
             target.batch_operators,

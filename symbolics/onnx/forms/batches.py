@@ -1,10 +1,12 @@
 """Forms for consumers without batches, in which a leading dimension of size 1 keeps the batch as data."""
 
+from typing import Any
+
 import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
 from .arithmetic import register_form_of_operands
-from .reductions_and_shapes import is_stored, static_shape
+from .reductions_and_shapes import all_static, is_stored, static_shape
 
 
 def _emit_lifted(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
@@ -55,3 +57,39 @@ def lifted_expand(
     leading = [1] * (len(result_shape) + 1 - len(sizes))
     data = g.op("Reshape", input, [*leading, *sizes])
     return g.op("Reshape", g.op("Expand", data, [1, *result_shape]), result_shape)
+
+
+@onnx_symbolic("form::Conv.planes")
+def convolve_planes(
+    g: GraphContext,
+    X: Value,
+    W: Value,
+    B: Value | None = None,
+    auto_pad: str = "NOTSET",
+    dilations: list[int] | None = None,
+    group: int = 1,
+    kernel_shape: list[int] | None = None,
+    pads: list[int] | None = None,
+    strides: list[int] | None = None,
+) -> Value:
+    """Images as the planes of one volume, or sequences as the rows of one image; the kernel has one plane.
+
+    Unlike channels of one image, planes share the weights.
+    """
+    shape, kernel = g.shape(X), g.constant_value(W)
+    if shape is None or not all_static(shape) or kernel is None or auto_pad != "NOTSET":
+        raise g.refuse("the sizes, the weights or the padding are not known")
+    sizes = [size for size in shape if isinstance(size, int)]
+    # Consumers that take volumes know groups only if each is of one channel.
+    if len(sizes) > 4 or sizes[0] < 2 or (len(sizes) == 4 and group not in (1, sizes[1])):
+        raise g.refuse("there is one image, or it is a volume or has groups of channels")
+    attributes: dict[str, Any] = {"kernel_shape": [1, *kernel.shape[2:]], "group": group}
+    attributes |= {"dilations": dilations and [1, *dilations], "strides": strides and [1, *strides]}
+    if pads is not None:
+        half = len(pads) // 2
+        attributes["pads"] = [0, *pads[:half], 0, *pads[half:]]
+    order = [0, 2, 1, *range(3, len(sizes) + 1)]
+    volume = g.op("Transpose", g.op("Reshape", X, [1, *sizes]), perm=order)
+    weight = g.constant(np.expand_dims(kernel, 2))
+    convolved = g.op("Transpose", g.op("Conv", volume, weight, B, **attributes), perm=order)
+    return g.op("Squeeze", convolved, axes=[0])

@@ -73,6 +73,9 @@ CASES = [
     ("Conv.trimmed_kernel", nn.Conv2d(3, 3, 5, 2, 2, groups=3), (2, 3, 1, 2), {"Conv"}),
     ("Conv.grouped_batches", nn.Conv2d(3, 6, 3, 2, 1, groups=3), IMAGE, {"Reshape"}),
     ("ConvTranspose.grouped_batches", nn.ConvTranspose1d(3, 4, 3, 2, bias=False), ROWS, {"Reshape"}),
+    ("Conv.planes", nn.Conv2d(3, 6, 3, 2, (1, 0), (1, 2)), IMAGE, {"Transpose", "Squeeze"}),
+    ("Conv.planes", nn.Conv2d(3, 6, (3, 1), groups=3, bias=False), IMAGE, {"Transpose", "Squeeze"}),
+    ("Conv.planes", nn.Conv1d(4, 6, 3, 2, 1, groups=2), (3, 4, 9), {"Transpose", "Squeeze"}),
     ("MaxPool.windows", nn.MaxPool2d(2, 2, 1, 2), IMAGE, {"ReduceMax"}),
     ("MaxPool.positions", nn.MaxPool1d(3, 2, 1, return_indices=True), ROWS, {"ArgMax"}),
     ("Einsum.products", _of(lambda x: torch.einsum("bii->i", x[..., :3])), ROWS, {"ReduceSum"}),
@@ -197,6 +200,7 @@ _REPEATED = (
     "negative",
     "trimmed_kernel",
     "grouped_batches",
+    "planes",
     "four_dimensions",
     "repeated",
     "own_shape",
@@ -299,6 +303,8 @@ _OTHER_POSITIONS = torch.tensor([[0, 1], [2, 2]]).expand(2, 3, 2, 2)
         ("Add.one_row", _of(lambda x: x.mean((0, 1)) + x.amax((0, 1))), ROWS),
         ("Mul.unsqueezed", _of(lambda x: x * x.mean((0, 1, 2)).exp()), IMAGE),
         ("Sub.unsqueezed", _of(lambda x: x - x.mean(0).exp()), ROWS),
+        ("Conv.planes", nn.Conv2d(4, 6, 3, groups=2), (2, 4, 5, 5)),
+        ("Conv.planes", nn.Conv2d(3, 6, 3), (1, 3, 5, 5)),
         ("Gather.product", _of(lambda x: x.long()[:, [2, 0, 2]]), IMAGE),
     ],
 )
@@ -391,6 +397,23 @@ def test_values_beside_a_batch_keep_their_first_dimension(function, inputs, wron
     program = plain.lower(target=target)
     program.verify()
     assert not report_on_target(program.model, target).problems
+
+
+def test_a_batch_is_split_only_where_other_forms_leave_one():
+    def add(model, x):
+        return model.layer(x).exp() + model.layer(x).tanh()
+
+    model = _Call(add, layer=CONVOLUTION).eval()
+    rules = """
+    batch_operators = ["Conv"]
+    forms = [
+      { operator = "Add", splits_batch = true, form = "lifted" },
+      { operator = "Conv", form = "grouped_batches" },
+    ]"""
+    program = opsetta.export(model, (IMAGES,), opset=17, target=_target(rules))
+    program.verify()
+    [node] = [node for node in program.model.graph if node.op_type == "Add"]
+    assert list(node.outputs[0].shape) == [2, 4, 3, 3]
 
 
 def test_outputs_of_merged_nodes_keep_their_shapes():
