@@ -33,6 +33,7 @@ from ....passes.quantization.forms import MICROSOFT
 from ....passes.realizers.operators.causal_convolutions import CAUSAL_CONVOLUTION, FuseCausalConvolutions
 from ....passes.realizers.operators.compose_operators import ComposeOperators
 from ....passes.realizers.operators.form_matching import rule_matches
+from ....passes.realizers.operators.squeezed_sequences import SqueezeSequences
 from ....passes.realizers.operators.unroll_recurrent import OPERATORS_OF_STEPS, UnrollRecurrent
 from ....registration import default_registry
 from ....registration.arguments import every_node
@@ -218,6 +219,9 @@ def _passes(model: ir.Model, conventions: Conventions) -> list[ir.passes.PassBas
         passes.append(NarrowConstants(initializers))
     if conventions.bool_constants is not None:
         passes.append(StoreBools(ir.DataType[conventions.bool_constants.upper()], initializers))
+    if conventions.recurrent_sequences is not None:
+        # Nodes that nothing reads would count as readers of a sequence.
+        passes += [RemoveUnused(), SqueezeSequences()]
     if conventions.explicit_attributes:
         passes.append(WriteDefaultAttributes(conventions.explicit_attributes))
     if conventions.constants == "nodes":

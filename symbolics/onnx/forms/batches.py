@@ -5,8 +5,10 @@ from typing import Any
 import numpy as np
 
 from ....registration import GraphContext, Value, onnx_symbolic
+from ..support import integers
 from .arithmetic import register_form_of_operands
 from .reductions_and_shapes import all_static, is_stored, static_shape
+from .shapes import slice_regions
 
 
 def _emit_lifted(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
@@ -57,6 +59,64 @@ def lifted_expand(
     leading = [1] * (len(result_shape) + 1 - len(sizes))
     data = g.op("Reshape", input, [*leading, *sizes])
     return g.op("Reshape", g.op("Expand", data, [1, *result_shape]), result_shape)
+
+
+@onnx_symbolic("form::Slice.lifted")
+def lifted_slice(
+    g: GraphContext,
+    data: Value,
+    starts: Value,
+    ends: Value,
+    axes: Value | None = None,
+    steps: Value | None = None,
+) -> Value:
+    """Data with a leading dimension of size 1, which the part loses, as in arithmetic."""
+    sizes, regions = static_shape(g, data), slice_regions(g, data, starts, ends, axes, steps)
+    if any(region.step != 1 or not region for region in regions.values()):
+        raise g.refuse("it has steps, or no elements")
+    part = g.op(
+        "Slice",
+        _add_leading_one(g, data),
+        starts=[region.start for region in regions.values()],
+        ends=[region.stop for region in regions.values()],
+        axes=[axis + 1 for axis in regions],
+    )
+    shape = [len(regions[axis]) if axis in regions else size for axis, size in enumerate(sizes)]
+    return g.op("Reshape", part, shape)
+
+
+def _add_leading_one(g: GraphContext, data: Value) -> Value:
+    """Data with a leading dimension of size 1.
+
+    Behind a dimension of size 1 it would leave one where the consumer may look for the batch.
+    """
+    sizes = static_shape(g, data)
+    if sizes[0] == 1:
+        raise g.refuse("the first size is 1")
+    return g.op("Reshape", data, [1, *sizes])
+
+
+def _register_lifted_reduction(op_type: str) -> None:
+    @onnx_symbolic(f"form::{op_type}.lifted")
+    def lifted_reduction(
+        g: GraphContext,
+        data: Value,
+        axes: Value | list[int] | None = None,
+        keepdims: int = 1,
+        noop_with_empty_axes: int = 0,
+        result_shape: list[int] | None = None,
+    ) -> Value:
+        """Data with a leading dimension of size 1, which the result loses, as in arithmetic."""
+        rank, listed = g.rank(data), integers(g, axes)
+        if rank is None or result_shape is None or not listed:
+            raise g.refuse("the axes or the sizes are not known")
+        shifted = [axis % rank + 1 for axis in listed]
+        reduced = g.op(op_type, _add_leading_one(g, data), axes=shifted, keepdims=keepdims)
+        return g.op("Reshape", reduced, result_shape)
+
+
+for _op_type in ("ReduceMax", "ReduceMean", "ReduceMin"):
+    _register_lifted_reduction(_op_type)
 
 
 @onnx_symbolic("form::Conv.planes")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from ....registration import DataType, GraphContext, Value, onnx_symbolic
-from .reductions_and_shapes import all_static
+from .reductions_and_shapes import all_static, static_shape
 
 _MAXIMUM_BATCH = 8
 """The most images whose weights are repeated."""
@@ -224,15 +224,19 @@ def normalize_side_by_side(
     axis: int = -1,
     **arguments: Any,
 ) -> Value:
-    """A batch as the rows of one: the first dimension becomes the second one."""
-    shape = g.shape(X)
-    if shape is None or not all_static(shape) or len(shape) < 2 or shape[0] == 1:
-        raise g.refuse("the sizes are not known, or there is one batch")
+    """A batch as the rows of one: the first dimension becomes the second one.
+
+    By Reshapes, because consumers look for the batch behind an Unsqueeze that others are merged with.
+    """
+    shape = static_shape(g, X)
+    if len(shape) < 2 or shape[0] == 1:
+        raise g.refuse("there is one batch")
     dim = g.axis(axis, len(shape))
     if dim == 0:
         raise g.refuse("the batch is normalized too")
-    rows = g.op("LayerNormalization", g.op("Unsqueeze", X, axes=[0]), Scale, B, axis=dim + 1, **arguments)
-    result: Value = g.op("Squeeze", rows, axes=[0])
+    rows = g.op("Reshape", X, [1, *shape])
+    rows = g.op("LayerNormalization", rows, Scale, B, axis=dim + 1, **arguments)
+    result: Value = g.op("Reshape", rows, shape)
     return result
 
 

@@ -130,7 +130,7 @@ def slice_earlier(
     steps: Value | None = None,
 ) -> Value:
     """A Slice along one axis in front of the Transposes and Reshapes that compute its operand."""
-    regions = _regions(g, data, starts, ends, axes, steps)
+    regions = slice_regions(g, data, starts, ends, axes, steps)
     if len(regions) != 1:
         raise g.refuse("it is along several axes")
     [(axis, region)] = regions.items()
@@ -154,7 +154,7 @@ def slice_merged_dimensions(
     steps: Value | None = None,
 ) -> Value:
     """Slices along single axes, with the dimensions before and after each merged."""
-    for axis, region in _regions(g, data, starts, ends, axes, steps).items():
+    for axis, region in slice_regions(g, data, starts, ends, axes, steps).items():
         sizes = static_shape(g, data)
         if region.step != 1 or not region or len(sizes) < 5:
             raise g.refuse("it has steps or no elements, or few dimensions")
@@ -334,7 +334,7 @@ def space_to_depth(g: GraphContext, input: Value, blocksize: int) -> Value:
     return g.op("Conv", input, g.constant(kernel, g.dtype(input)), strides=[blocksize, blocksize])
 
 
-def _regions(
+def slice_regions(
     g: GraphContext, data: Value, starts: Value, ends: Value, axes: Value | None, steps: Value | None
 ) -> dict[int, range]:
     """The positions that a Slice of constants takes along each axis."""
@@ -367,7 +367,7 @@ def slice_as_gather(
     steps: Value | None = None,
 ) -> Value:
     """Backward steps as a Gather of positions."""
-    regions = _regions(g, data, starts, ends, axes, steps)
+    regions = slice_regions(g, data, starts, ends, axes, steps)
     if all(region.step == 1 for region in regions.values()):
         raise g.refuse("only steps become positions")
     for axis, region in regions.items():
@@ -385,7 +385,7 @@ def slice_as_pooling(
     steps: Value | None = None,
 ) -> Value:
     """Forward steps over an image as a MaxPool of single elements."""
-    regions = _regions(g, data, starts, ends, axes, steps)
+    regions = slice_regions(g, data, starts, ends, axes, steps)
     strides = {axis: region.step for axis, region in regions.items() if region.step != 1}
     if g.rank(data) != 4 or not strides or min(strides) < 2 or min(strides.values()) < 1:
         raise g.refuse("only forward steps over the dimensions of an image become strides")
@@ -407,7 +407,7 @@ def slice_as_runs(
     steps: Value | None = None,
 ) -> Value:
     """Forward steps that divide a dimension: the first elements of runs, which join the next dimension."""
-    regions = _regions(g, data, starts, ends, axes, steps)
+    regions = slice_regions(g, data, starts, ends, axes, steps)
     for axis, region in regions.items():
         sizes, step = static_shape(g, data), region.step
         first, count = region.start, len(region)

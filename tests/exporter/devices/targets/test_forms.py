@@ -86,7 +86,7 @@ CASES = [
     ("AveragePool.grouped_batches", nn.AvgPool2d(3, 2, 1), IMAGE, {"Reshape"}),
     ("DepthToSpace.grouped_batches", nn.PixelShuffle(2), (2, 8, 3, 2), {"Reshape"}),
     ("InstanceNormalization.grouped_batches", nn.InstanceNorm1d(3, affine=True), ROWS, {"Reshape"}),
-    ("LayerNormalization.grouped_batches", nn.LayerNorm((3, 9)), ROWS, {"Unsqueeze", "Squeeze"}),
+    ("LayerNormalization.grouped_batches", nn.LayerNorm((3, 9)), ROWS, {"Reshape"}),
     ("Pad.four_dimensions", _of(lambda x: F.pad(x, (4, 2), "reflect")), ROWS, {"Reshape"}),
     ("Resize.repeated", _of(lambda x: F.interpolate(x, (6, 24), mode="nearest-exact")), IMAGE, {"Resize"}),
     ("Resize.samples", _of(lambda x: F.interpolate(x, (4, 5), mode="nearest-exact")), IMAGE, {"Gather"}),
@@ -99,6 +99,9 @@ CASES = [
     ("Max.unsqueezed", _of(lambda x: torch.maximum(x.mean((0, 1)).tanh(), x.exp())), IMAGE, {"Unsqueeze"}),
     ("Add.lifted", _of(lambda x: x.exp() + x[:1].tanh()), IMAGE, {"Reshape"}),
     ("MatMul.lifted", _of(lambda x: x @ x[0].exp().mT), ROWS, {"Reshape"}),
+    ("ReduceMax.lifted", _of(lambda x: x.exp().amax((0, -1))), ROWS, {"Reshape"}),
+    ("ReduceMean.lifted", _of(lambda x: x.exp().mean(1, keepdim=True)), ROWS, {"Reshape"}),
+    ("Slice.lifted", _of(lambda x: x.exp()[:1, 1:, -4:-1]), ROWS, {"Reshape"}),
     ("Concat.lifted", _of(lambda x: torch.cat([x.exp(), x[:1]])), ROWS, {"Reshape"}),
     ("Expand.lifted", _of(lambda x: x[:1].exp().expand(3, 3, 9)), ROWS, {"Reshape"}),
     ("Mul.one_row", _of(lambda x: x.mean((0, 1)) * 2), ROWS, {"Reshape", "Mul"}),
@@ -397,6 +400,52 @@ def test_values_beside_a_batch_keep_their_first_dimension(function, inputs, wron
     program = plain.lower(target=target)
     program.verify()
     assert not report_on_target(program.model, target).problems
+
+
+class _Recurrent(nn.Module):
+    def __init__(self, layer, read, features=4):
+        super().__init__()
+        self.layer, self.read, self.linear = layer, read, nn.Linear(features, 2)
+
+    def forward(self, x):
+        return self.linear(self.read(*self.layer(x)))
+
+
+_STEPS_FIRST, _STEP = torch.randn(5, 1, 3), torch.randn(1, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("layer", "read", "features", "x"),
+    [
+        (nn.GRU(3, 4), lambda y, h: y.reshape(1, -1), 20, _STEPS_FIRST),
+        (nn.GRU(3, 4), lambda y, h: y.reshape(5, 4), 4, _STEPS_FIRST),
+        (nn.GRU(3, 4, batch_first=True), lambda y, h: y[:, 0] + h[0], 4, _STEP),
+        (nn.RNN(3, 4), lambda y, h: torch.cat([y, h.expand(5, -1, -1)], -1), 8, _STEPS_FIRST),
+        (nn.LSTM(3, 4), lambda y, states: states[1][0], 4, _STEPS_FIRST),
+        (nn.LSTM(3, 4, 2), lambda y, states: states[0][0] + states[1][1], 4, _STEPS_FIRST),
+    ],
+)
+def test_ncnn_knows_a_recurrent_layer_by_a_squeeze_of_its_sequence(layer, read, features, x):
+    program = opsetta.export(_Recurrent(layer, read, features).eval(), (x,), opset=17, target="ncnn")
+    program.verify()
+    layers = [node for node in program.model.graph if node.op_type in ("GRU", "LSTM", "RNN")]
+    assert layers
+    for node in layers:
+        assert all(output.name for output in node.outputs)
+        [(reader, _)] = node.outputs[0].uses()
+        assert (reader.op_type, reader.inputs[1].const_value.numpy().tolist()) == ("Squeeze", [1])
+
+
+def test_ncnn_gets_a_layer_of_each_direction_of_an_rnn():
+    layer = nn.RNN(3, 4, bidirectional=True)
+    program = opsetta.export(layer.eval(), (_STEPS_FIRST,), opset=17, target="ncnn")
+    program.verify()
+    directions = [
+        node.attributes.get_string("direction", "forward")
+        for node in program.model.graph
+        if node.op_type == "RNN"
+    ]
+    assert directions == ["forward", "forward"]
 
 
 def test_a_batch_is_split_only_where_other_forms_leave_one():
