@@ -163,9 +163,7 @@ class _Fakes:
         except ValueError:
             # Sizes may be computed by functions that expressions of ONNX models do not have.
             return self.unnamed_number(f"size {dim.value}")
-        symbols = {
-            symbol: self.symbol(symbol.name) for symbol in sorted(expression.free_symbols, key=str)
-        }
+        symbols = {symbol: self.symbol(symbol.name) for symbol in sorted(expression.free_symbols, key=str)}
         return self.number(expression.xreplace(symbols))
 
     def unnamed_number(self, key: str) -> Size:

@@ -36,6 +36,7 @@ _CONVENTIONS = {
     "broadcasts": ("ranks", "none", "vectors"),
     "gemm_weights": ("transposed",),
     "recurrent_outputs": ("all",),
+    "recurrent_sequences": ("squeezed",),
     "vector_inputs": ("reshaped",),
 }
 

@@ -97,6 +97,8 @@ class Conventions:
             the shape of the result, where shapes are static; "vectors" if computed vectors need the rank.
         gemm_weights: "transposed" if Gemm needs a constant weight with `transB`.
         recurrent_outputs: "all" if LSTM, GRU and RNN need all of their outputs.
+        recurrent_sequences: "squeezed" if only a Squeeze may read the sequence of an LSTM, GRU or RNN of one
+            direction.
         vector_inputs: "reshaped" to add a Reshape after inputs of rank 1, which the target reads as columns.
         omitted_passes: passes of the optimization whose results the target cannot read.
         kernels: operators that are written even if onnxruntime has no kernel for them: `Attention` from opset
@@ -114,6 +116,7 @@ class Conventions:
     broadcasts: str | None = None
     gemm_weights: str | None = None
     recurrent_outputs: str | None = None
+    recurrent_sequences: str | None = None
     vector_inputs: str | None = None
     omitted_passes: tuple[str, ...] = ()
     kernels: tuple[str, ...] = ()

@@ -33,6 +33,7 @@ from ....passes.quantization.forms import MICROSOFT
 from ....passes.realizers.operators.causal_convolutions import CAUSAL_CONVOLUTION, FuseCausalConvolutions
 from ....passes.realizers.operators.compose_operators import ComposeOperators
 from ....passes.realizers.operators.form_matching import rule_matches
+from ....passes.realizers.operators.squeezed_sequences import SqueezeSequences
 from ....passes.realizers.operators.unroll_recurrent import OPERATORS_OF_STEPS, UnrollRecurrent
 from ....registration import default_registry
 from ....registration.arguments import every_node
@@ -124,14 +125,19 @@ def _infer_missing_shapes(model: ir.Model, target: Target) -> None:
 
 
 def _form_passes(target: Target) -> list[ComposeOperators]:
-    """Return a pass for the first rules of all operators, one for the second, and so on, and one without."""
-    rules: dict[str, list[FormRule]] = defaultdict(list)
-    for rule in target.forms:
-        if rule.form == STEPS:
-            continue
-        rules[rule.operator].append(rule)
-    rounds = itertools.zip_longest(*rules.values())
-    chosen = [[rule for rule in rules_of_round if rule is not None] for rules_of_round in rounds]
+    """Return a pass for the first rules of all operators, one for the second, and so on, and one without.
+
+    Rules with `splits_batch` follow all others: the form of another operator may leave no batch to split.
+    """
+    chosen: list[list[FormRule]] = []
+    for splits_batch in (False, True):
+        rules: dict[str, list[FormRule]] = defaultdict(list)
+        for rule in target.forms:
+            if rule.form != STEPS and rule.splits_batch == splits_batch:
+                rules[rule.operator].append(rule)
+        rounds = itertools.zip_longest(*rules.values())
+        chosen += [[rule for rule in rules_of_round if rule is not None] for rules_of_round in rounds]
+    replaced = {rule.operator for rules_of_round in chosen for rule in rules_of_round}
     is_taken = target.operators.__contains__
     emission = with_forms(default_registry, target)
     # The last pass gives unsupported operators any form that no rule names.
@@ -140,7 +146,7 @@ def _form_passes(target: Target) -> list[ComposeOperators]:
             is_taken,
             default_registry,
             rules_of_round,
-            rules.keys(),
+            replaced,
             not rules_of_round,
             emission,
             target.batch_operators,
@@ -213,6 +219,9 @@ def _passes(model: ir.Model, conventions: Conventions) -> list[ir.passes.PassBas
         passes.append(NarrowConstants(initializers))
     if conventions.bool_constants is not None:
         passes.append(StoreBools(ir.DataType[conventions.bool_constants.upper()], initializers))
+    if conventions.recurrent_sequences is not None:
+        # Nodes that nothing reads would count as readers of a sequence.
+        passes += [RemoveUnused(), SqueezeSequences()]
     if conventions.explicit_attributes:
         passes.append(WriteDefaultAttributes(conventions.explicit_attributes))
     if conventions.constants == "nodes":

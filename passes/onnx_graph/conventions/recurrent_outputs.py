@@ -1,6 +1,7 @@
 """ONNX pass: adds all outputs to LSTM, GRU and RNN, because MNN and others refuse nodes with fewer.
 
 1. The missing outputs are added at the end of the node's outputs; nothing reads them.
+2. An output that is left out in front of another one gets a name.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ class CompleteRecurrentOutputs(NodePass):
 
     def rewrite(self, node: ir.Node) -> bool:
         """Add the outputs that a node lacks."""
-        if not 0 < len(node.outputs) < _OUTPUTS[node.op_type]:
+        has_all = len(node.outputs) == _OUTPUTS[node.op_type]
+        if not node.outputs or (has_all and all(output.name for output in node.outputs)):
             return False
         self._names = self._names or Names.of(self._main)
         _complete(node, self._names)
@@ -37,7 +39,7 @@ class CompleteRecurrentOutputs(NodePass):
 
 
 def _complete(node: ir.Node, names: Names) -> None:
-    first, count = node.outputs[0], len(node.outputs)
+    first = node.outputs[0]
     shape = first.shape
     # Y is [length, directions, batch, hidden], or with the batch first [batch, length, directions, hidden];
     # the states lack the length.
@@ -46,6 +48,7 @@ def _complete(node: ir.Node, names: Names) -> None:
     if shape is not None and len(shape) == 4:
         state = ir.Shape([size for axis, size in enumerate(shape) if axis != length])
     node.resize_outputs(_OUTPUTS[node.op_type])
-    for index, output in enumerate(node.outputs[count:], start=count):
-        output.name = names.unique(f"{node.name or node.op_type}_output_{index}")
-        output.type, output.shape = first.type, state
+    for index, output in enumerate(node.outputs):
+        if not output.name:
+            output.name = names.unique(f"{node.name or node.op_type}_output_{index}")
+            output.type, output.shape = first.type, state if index else shape

@@ -101,8 +101,8 @@ def batch_normalization_of_a_batch(
 ) -> Value:
     """A factor and an offset for each channel of several images, for consumers without a batch."""
     shape = g.shape(X)
-    if not shape or len(shape) < 3 or shape[0] == 1:
-        raise g.refuse("the rank is unknown or below 3, or the batch is of one")
+    if not shape or len(shape) < 2 or shape[0] == 1:
+        raise g.refuse("the rank is unknown or below 2, or the batch is of one")
     factors = _channel_factors(
         g, [scale, B, input_mean, input_var], epsilon, not training_mode and outputs == 1
     )

@@ -216,15 +216,20 @@ for _op_type in (
 def normalize_side_by_side(
     g: GraphContext, X: Value, Scale: Value, B: Value | None = None, axis: int = -1, **arguments: Any
 ) -> Value:
-    """A batch as the rows of one: the first dimension becomes the second one."""
-    shape = g.shape(X)
-    if shape is None or not all_static(shape) or len(shape) < 2 or shape[0] == 1:
-        raise g.refuse("the sizes are not known, or there is one batch")
+    """A batch as the rows of one: the first dimension becomes the second one.
+
+    By Reshapes, because consumers look for the batch behind an Unsqueeze that others are merged with.
+    """
+    shape = static_shape(g, X)
+    if len(shape) < 2 or shape[0] == 1:
+        raise g.refuse("there is one batch")
     dim = g.axis(axis, len(shape))
     if dim == 0:
         raise g.refuse("the batch is normalized too")
-    rows = g.op("LayerNormalization", g.op("Unsqueeze", X, axes=[0]), Scale, B, axis=dim + 1, **arguments)
-    return g.op("Squeeze", rows, axes=[0])
+    rows = g.op("Reshape", X, [1, *shape])
+    rows = g.op("LayerNormalization", rows, Scale, B, axis=dim + 1, **arguments)
+    result: Value = g.op("Reshape", rows, shape)
+    return result
 
 
 @onnx_symbolic("form::Pad.four_dimensions")

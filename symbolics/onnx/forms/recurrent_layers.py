@@ -162,6 +162,7 @@ def _register_single_batches(op_type: str) -> None:
         R: Value,
         B: Value | None = None,
         sequence_lens: Value | None = None,
+        direction: str = "forward",
         layout: int = 0,
         outputs: int = 1,
         **arguments: Any,
@@ -189,15 +190,23 @@ def _register_single_batches(op_type: str) -> None:
                 start = number * width
                 part = g.op("Slice", matrix, starts=[start], ends=[start + width], axes=[1])
                 parts[name] = g.op("Reshape", part, [rows, 1, width])
-            named = {**arguments, **parts, "W": W, "R": R, "B": B}
+            named = {**arguments, **parts, "W": W, "R": R, "B": B, "direction": direction}
             layers.append(as_list(g.op(op_type, **named, outputs=outputs)))
-        joined = []
+        matrices_of_results: list[Value] = []
         for number, values in enumerate(zip(*layers, strict=True)):
-            rows = directions if number else steps * directions
-            matrix = g.op("Concat", *(g.op("Reshape", value, [rows, hidden]) for value in values), axis=1)
-            shape = [directions, batch, hidden] if number else [steps, directions, batch, hidden]
-            joined.append(g.op("Reshape", matrix, shape))
-        return joined
+            if number == 1 and direction == "forward":
+                # The last step of all sequences, not last states: their sizes of 1 could be the batch.
+                end = np.iinfo(np.int64).max
+                matrix = g.op("Slice", matrices_of_results[0], starts=[-1], ends=[end], axes=[0])
+            else:
+                rows = directions if number else steps * directions
+                matrix = g.op("Concat", *(g.op("Reshape", value, [rows, hidden]) for value in values), axis=1)
+            matrices_of_results.append(matrix)
+        state_shape = [directions, batch, hidden]
+        return [
+            g.op("Reshape", matrix, state_shape if number else [steps, *state_shape])
+            for number, matrix in enumerate(matrices_of_results)
+        ]
 
 
 for _op_type in ("GRU", "LSTM", "RNN"):

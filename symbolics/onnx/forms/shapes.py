@@ -129,7 +129,7 @@ Regions = dict[int, range]
 SliceForm = Callable[[GraphContext, Value, Regions], Value]
 
 
-def _slice_form(form: str) -> Callable[[SliceForm], SliceForm]:
+def register_slice_form(form: str) -> Callable[[SliceForm], SliceForm]:
     """Register a function of the data and the regions as a form of Slice."""
 
     def register(slice_regions: SliceForm) -> SliceForm:
@@ -171,7 +171,7 @@ def _regions(
     return regions
 
 
-@_slice_form("earlier")
+@register_slice_form("earlier")
 def slice_earlier(g: GraphContext, data: Value, regions: Regions) -> Value:
     """A Slice along one axis in front of the Transposes and Reshapes that compute its operand."""
     if len(regions) != 1:
@@ -187,7 +187,7 @@ def slice_earlier(g: GraphContext, data: Value, regions: Regions) -> Value:
     return _repeat_steps(g, part, earlier, len(region), static_shape(g, data)[axis])
 
 
-@_slice_form("merged_dimensions")
+@register_slice_form("merged_dimensions")
 def slice_merged_dimensions(g: GraphContext, data: Value, regions: Regions) -> Value:
     """Slices along single axes, with the dimensions before and after each merged."""
     for axis, region in regions.items():
@@ -369,7 +369,7 @@ def space_to_depth(g: GraphContext, input: Value, blocksize: int) -> Value:
     return g.op("Conv", input, g.constant(kernel, g.dtype(input)), strides=[blocksize, blocksize])
 
 
-@_slice_form("gather")
+@register_slice_form("gather")
 def slice_as_gather(g: GraphContext, data: Value, regions: Regions) -> Value:
     """Backward steps as a Gather of positions."""
     if all(region.step == 1 for region in regions.values()):
@@ -379,7 +379,7 @@ def slice_as_gather(g: GraphContext, data: Value, regions: Regions) -> Value:
     return data
 
 
-@_slice_form("pooling")
+@register_slice_form("pooling")
 def slice_as_pooling(g: GraphContext, data: Value, regions: Regions) -> Value:
     """Forward steps over an image as a MaxPool of single elements."""
     strides = {axis: region.step for axis, region in regions.items() if region.step != 1}
@@ -393,7 +393,7 @@ def slice_as_pooling(g: GraphContext, data: Value, regions: Regions) -> Value:
     return g.op("MaxPool", part, kernel_shape=[1, 1], strides=[strides.get(2, 1), strides.get(3, 1)])
 
 
-@_slice_form("runs")
+@register_slice_form("runs")
 def slice_as_runs(g: GraphContext, data: Value, regions: Regions) -> Value:
     """Forward steps that divide a dimension: the first elements of runs, which join the next dimension."""
     for axis, region in regions.items():

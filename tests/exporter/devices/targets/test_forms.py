@@ -73,6 +73,9 @@ CASES = [
     ("Conv.trimmed_kernel", nn.Conv2d(3, 3, 5, 2, 2, groups=3), (2, 3, 1, 2), {"Conv"}),
     ("Conv.grouped_batches", nn.Conv2d(3, 6, 3, 2, 1, groups=3), IMAGE, {"Reshape"}),
     ("ConvTranspose.grouped_batches", nn.ConvTranspose1d(3, 4, 3, 2, bias=False), ROWS, {"Reshape"}),
+    ("Conv.planes", nn.Conv2d(3, 6, 3, 2, (1, 0), (1, 2)), IMAGE, {"Transpose", "Squeeze"}),
+    ("Conv.planes", nn.Conv2d(3, 6, (3, 1), groups=3, bias=False), IMAGE, {"Transpose", "Squeeze"}),
+    ("Conv.planes", nn.Conv1d(4, 6, 3, 2, 1, groups=2), (3, 4, 9), {"Transpose", "Squeeze"}),
     ("MaxPool.windows", nn.MaxPool2d(2, 2, 1, 2), IMAGE, {"ReduceMax"}),
     ("MaxPool.positions", nn.MaxPool1d(3, 2, 1, return_indices=True), ROWS, {"ArgMax"}),
     ("Einsum.products", _of(lambda x: torch.einsum("bii->i", x[..., :3])), ROWS, {"ReduceSum"}),
@@ -83,7 +86,7 @@ CASES = [
     ("AveragePool.grouped_batches", nn.AvgPool2d(3, 2, 1), IMAGE, {"Reshape"}),
     ("DepthToSpace.grouped_batches", nn.PixelShuffle(2), (2, 8, 3, 2), {"Reshape"}),
     ("InstanceNormalization.grouped_batches", nn.InstanceNorm1d(3, affine=True), ROWS, {"Reshape"}),
-    ("LayerNormalization.grouped_batches", nn.LayerNorm((3, 9)), ROWS, {"Unsqueeze", "Squeeze"}),
+    ("LayerNormalization.grouped_batches", nn.LayerNorm((3, 9)), ROWS, {"Reshape"}),
     ("Pad.four_dimensions", _of(lambda x: F.pad(x, (4, 2), "reflect")), ROWS, {"Reshape"}),
     ("Resize.repeated", _of(lambda x: F.interpolate(x, (6, 24), mode="nearest-exact")), IMAGE, {"Resize"}),
     ("Resize.samples", _of(lambda x: F.interpolate(x, (4, 5), mode="nearest-exact")), IMAGE, {"Gather"}),
@@ -96,6 +99,9 @@ CASES = [
     ("Max.unsqueezed", _of(lambda x: torch.maximum(x.mean((0, 1)).tanh(), x.exp())), IMAGE, {"Unsqueeze"}),
     ("Add.lifted", _of(lambda x: x.exp() + x[:1].tanh()), IMAGE, {"Reshape"}),
     ("MatMul.lifted", _of(lambda x: x @ x[0].exp().mT), ROWS, {"Reshape"}),
+    ("ReduceMax.lifted", _of(lambda x: x.exp().amax((0, -1))), ROWS, {"Reshape"}),
+    ("ReduceMean.lifted", _of(lambda x: x.exp().mean(1, keepdim=True)), ROWS, {"Reshape"}),
+    ("Slice.lifted", _of(lambda x: x.exp()[:1, 1:, -4:-1]), ROWS, {"Reshape"}),
     ("Concat.lifted", _of(lambda x: torch.cat([x.exp(), x[:1]])), ROWS, {"Reshape"}),
     ("Expand.lifted", _of(lambda x: x[:1].exp().expand(3, 3, 9)), ROWS, {"Reshape"}),
     ("Mul.one_row", _of(lambda x: x.mean((0, 1)) * 2), ROWS, {"Reshape", "Mul"}),
@@ -147,11 +153,13 @@ CASES = [
     ("Slice.earlier", _of(lambda x: x.reshape(2, 3, 6, 2, 4)[..., 1:, :]), IMAGE, {"Slice"}),
     ("Transpose.first_dimension", _of(lambda x: x.sigmoid().permute(2, 0, 1).exp()), (1, 5, 3), {"Reshape"}),
     ("GRU.single_batches", _layer(nn.GRU, lambda r: r[0] + r[1].sum()), (3, 5, 3), {"GRU", "Concat"}),
+    ("LSTM.single_batches", _layer(nn.LSTM, lambda r: r[1][0] * r[1][1]), (3, 5, 3), {"LSTM"}),
     ("LSTM.single_batches", _layer(nn.LSTM, lambda r: r[1][1], bidirectional=True), (2, 5, 3), {"LSTM"}),
     ("GRU.state_of_sequence", _layer(nn.GRU, lambda r: r[1], bidirectional=True), STEPS, {"GRU", "Slice"}),
     ("Tile.concat", _of(lambda x: x.repeat(1, 3, 1, 2)), IMAGE, {"Concat"}),
     ("SpaceToDepth.convolution", _of(lambda x: F.pixel_unshuffle(x, 2)), IMAGE, {"Conv"}),
     ("BatchNormalization.arithmetic", _statistics(), IMAGE, {"Mul", "Add"}),
+    ("BatchNormalization.arithmetic", nn.BatchNorm1d(9), (5, 9), {"Mul", "Add"}),
     ("LayerNormalization.zero_bias", nn.LayerNorm(8, bias=False), IMAGE, set()),
     ("LayerNormalization.batch_first", nn.LayerNorm(3), (5, 1, 3), {"Reshape"}),
     ("MatMul.merged_dimensions", _of(lambda x: x.unsqueeze(2) @ torch.ones(8, 3)), IMAGE, {"Reshape"}),
@@ -197,6 +205,7 @@ _REPEATED = (
     "negative",
     "trimmed_kernel",
     "grouped_batches",
+    "planes",
     "four_dimensions",
     "repeated",
     "own_shape",
@@ -299,6 +308,8 @@ _OTHER_POSITIONS = torch.tensor([[0, 1], [2, 2]]).expand(2, 3, 2, 2)
         ("Add.one_row", _of(lambda x: x.mean((0, 1)) + x.amax((0, 1))), ROWS),
         ("Mul.unsqueezed", _of(lambda x: x * x.mean((0, 1, 2)).exp()), IMAGE),
         ("Sub.unsqueezed", _of(lambda x: x - x.mean(0).exp()), ROWS),
+        ("Conv.planes", nn.Conv2d(4, 6, 3, groups=2), (2, 4, 5, 5)),
+        ("Conv.planes", nn.Conv2d(3, 6, 3), (1, 3, 5, 5)),
         ("Gather.product", _of(lambda x: x.long()[:, [2, 0, 2]]), IMAGE),
     ],
 )
@@ -391,6 +402,69 @@ def test_values_beside_a_batch_keep_their_first_dimension(function, inputs, wron
     program = plain.lower(target=target)
     program.verify()
     assert not report_on_target(program.model, target).problems
+
+
+class _Recurrent(nn.Module):
+    def __init__(self, layer, read, features=4):
+        super().__init__()
+        self.layer, self.read, self.linear = layer, read, nn.Linear(features, 2)
+
+    def forward(self, x):
+        return self.linear(self.read(*self.layer(x)))
+
+
+_STEPS_FIRST, _STEP = torch.randn(5, 1, 3), torch.randn(1, 1, 3)
+
+
+@pytest.mark.parametrize(
+    ("layer", "read", "features", "x"),
+    [
+        (nn.GRU(3, 4), lambda y, h: y.reshape(1, -1), 20, _STEPS_FIRST),
+        (nn.GRU(3, 4), lambda y, h: y.reshape(5, 4), 4, _STEPS_FIRST),
+        (nn.GRU(3, 4, batch_first=True), lambda y, h: y[:, 0] + h[0], 4, _STEP),
+        (nn.RNN(3, 4), lambda y, h: torch.cat([y, h.expand(5, -1, -1)], -1), 8, _STEPS_FIRST),
+        (nn.LSTM(3, 4), lambda y, states: states[1][0], 4, _STEPS_FIRST),
+        (nn.LSTM(3, 4, 2), lambda y, states: states[0][0] + states[1][1], 4, _STEPS_FIRST),
+    ],
+)
+def test_ncnn_knows_a_recurrent_layer_by_a_squeeze_of_its_sequence(layer, read, features, x):
+    program = opsetta.export(_Recurrent(layer, read, features).eval(), (x,), opset=17, target="ncnn")
+    program.verify()
+    layers = [node for node in program.model.graph if node.op_type in ("GRU", "LSTM", "RNN")]
+    assert layers
+    for node in layers:
+        assert all(output.name for output in node.outputs)
+        [(reader, _)] = node.outputs[0].uses()
+        assert (reader.op_type, reader.inputs[1].const_value.numpy().tolist()) == ("Squeeze", [1])
+
+
+def test_ncnn_gets_a_layer_of_each_direction_of_an_rnn():
+    layer = nn.RNN(3, 4, bidirectional=True)
+    program = opsetta.export(layer.eval(), (_STEPS_FIRST,), opset=17, target="ncnn")
+    program.verify()
+    directions = [
+        node.attributes.get_string("direction", "forward")
+        for node in program.model.graph
+        if node.op_type == "RNN"
+    ]
+    assert directions == ["forward", "forward"]
+
+
+def test_a_batch_is_split_only_where_other_forms_leave_one():
+    def add(model, x):
+        return model.layer(x).exp() + model.layer(x).tanh()
+
+    model = _Call(add, layer=CONVOLUTION).eval()
+    rules = """
+    batch_operators = ["Conv"]
+    forms = [
+      { operator = "Add", splits_batch = true, form = "lifted" },
+      { operator = "Conv", form = "grouped_batches" },
+    ]"""
+    program = opsetta.export(model, (IMAGES,), opset=17, target=_target(rules))
+    program.verify()
+    [node] = [node for node in program.model.graph if node.op_type == "Add"]
+    assert list(node.outputs[0].shape) == [2, 4, 3, 3]
 
 
 def test_outputs_of_merged_nodes_keep_their_shapes():
