@@ -192,7 +192,13 @@ def _example_calls(
     one_token = example_tokens(source.config, 1)
     calls = [
         ExampleCall(parts.encode, inputs),
-        ExampleCall(decode, {"input_ids": tokens, **mask, "encoder_hidden_states": states}, layers=len(past)),
+        ExampleCall(
+            decode,
+            {"input_ids": tokens, **mask, "encoder_hidden_states": states},
+            layers=len(past),
+            # LED makes a mask for several tokens only.
+            has_states=True,
+        ),
         ExampleCall(decode_with_past, {"input_ids": one_token, **mask}, past, len(past)),
     ]
     if source_axis is None:

@@ -19,6 +19,7 @@ from .process.silence import quiet
 from .replacements.functions import data_attribute, distributions, loss_checks
 from .replacements.models import (
     attention_masks,
+    chunked_attention,
     codec_padding,
     detection_rows,
     named_experts,
@@ -61,6 +62,7 @@ def for_capture(
         distributions.skip_validation(),
         detection_rows.by_rows(),
         named_experts.run_all(),
+        chunked_attention.of_any_count(),
         codec_padding.of_any_length(),
         attention_masks.without_full_masks(),
         loss_checks.without_variance_check(),
@@ -118,6 +120,7 @@ def under_capture_patches(packs: bool) -> Iterator[None]:
             distributions.skip_validation(),
             detection_rows.by_rows(),
             named_experts.run_all(),
+            chunked_attention.of_any_count(),
             codec_padding.of_any_length(),
             attention_masks.without_full_masks(),
             loss_checks.without_variance_check(),

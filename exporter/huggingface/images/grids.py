@@ -161,7 +161,8 @@ def features_call(source: TaskModel) -> ExampleCall:
 
     def call(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
         with _computed_in_graph(model, inputs[GRID], inputs[patches].shape[0]):
-            features: torch.Tensor = type(model).forward(model, **inputs)[output]
+            # Some encoders have another `forward` within the context.
+            features: torch.Tensor = model.forward(**inputs)[output]
         return features
 
     axes = {patches: {0: PATCHES}, GRID: {0: IMAGES}, ENCODER_MERGES: {0: IMAGES}}
