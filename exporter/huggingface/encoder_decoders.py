@@ -253,7 +253,8 @@ def _run_decoder(
     mask = {"attention_mask": inputs[_ENCODER_MASK]} if _ENCODER_MASK in inputs else {}
     encoded = BaseModelOutput(last_hidden_state=states)
     # The encoder of Moonshine returns the mask of its result: every so many samples become one state.
-    encoded.attention_mask = None
+    # That of Switch Transformers returns what its routers computed, which the decoder passes on.
+    encoded.attention_mask = encoded.router_logits = None
     convolutions = [getattr(model.get_encoder(), name, None) for name in ("conv1", "conv2", "conv3")]
     if mask and all(convolutions):
         stride = math.prod(convolution.stride[0] for convolution in convolutions if convolution is not None)

@@ -192,6 +192,8 @@ def _compare_tokens(model: Any, output: pathlib.Path) -> tuple[str, str]:
         mask = torch.ones_like(tokens)
         mask[0, slice(-3, None) if generator.is_encoder_decoder else slice(3)] = 0
         arrays = {"input_ids": tokens, "attention_mask": mask}
+        if generator.is_encoder_decoder and "pixel_values" in generator._encoder.inputs:
+            arrays |= _images_in_texts(model, arrays, generator._encoder.inputs["pixel_values"].shape)
     elif generator.is_encoder_decoder:
         # A model of two parts has another name for its main input than its encoder.
         name = generator._encoder_input
@@ -216,6 +218,28 @@ def _compare_tokens(model: Any, output: pathlib.Path) -> tuple[str, str]:
         return RIGHT, ""
     first = int((results != expected).any(axis=0).argmax()) if results.shape == expected.shape else 0
     return WRONG, f"tokens differ from token {first} on"
+
+
+def _images_in_texts(model: Any, texts: Mapping[str, Any], shape: Sequence[object]) -> dict[str, Any]:
+    """Texts that begin with as many image tokens as their images have features, and the images.
+
+    Args:
+        model: whose encoder reads both.
+        texts: the tokens and the mask.
+        shape: of images, with a dynamic batch.
+    """
+    import torch
+
+    tokens, mask = texts["input_ids"], texts["attention_mask"]
+    images = torch.randn(len(tokens), *shape[1:], generator=torch.Generator().manual_seed(2))
+    with torch.no_grad():
+        count = model.get_image_features(images).pooler_output.shape[-2]
+    image_tokens = torch.full((len(tokens), count), model.config.image_token_id)
+    return {
+        "input_ids": torch.cat([image_tokens, tokens], dim=1),
+        "attention_mask": torch.cat([torch.ones_like(image_tokens), mask], dim=1),
+        "pixel_values": images,
+    }
 
 
 def _compare_results(model: Any, path: pathlib.Path) -> tuple[str, str]:

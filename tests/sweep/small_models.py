@@ -27,7 +27,7 @@ _SIZES: dict[int, str] = {
     2: "num_hidden_layers num_layers n_layer n_layers encoder_layers decoder_layers num_decoder_layers "
     "num_encoder_layers num_key_value_heads num_kv_heads n_kv_heads num_experts_per_tok moe_topk "
     "num_experts_per_token moe_top_k encoder_num_hidden_layers decoder_num_hidden_layers num_block "
-    "index_topk_layers n_group topk_group n_shared_experts",
+    "top_k_experts index_topk_layers n_group topk_group n_shared_experts",
     4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
     "encoder_num_attention_heads decoder_num_attention_heads num_experts num_local_experts n_routed_experts "
     "moe_num_experts conv_kernel_size_small num_queries mm_tokens_per_image frames_per_clip",
