@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
 from ...registration import UsageError
-from .caches.cache_layers import CachePositions, masks_at_positions, written_masks
+from .caches.cache_layers import CachePositions, masks_at_positions, masks_windows, written_masks
 from .caches.cache_layout import CachedTensor, CacheLayout, tensors_in
 from .caches.cache_settings import CacheSettings
 from .caches.module_states import (
@@ -66,9 +66,8 @@ def decoder_call(source: TaskModel, *, reads_embeddings: bool = False) -> Exampl
     import torch
 
     model = source.model
-    settings = source.cache
-    if settings.shares_buffer and not supports_shared_buffer(model, example_tokens(source.config, 3)):
-        settings = dataclasses.replace(settings, shares_buffer=False)
+    settings = _complete_settings(model, source.cache, example_tokens(source.config, 3))
+    source = dataclasses.replace(source, cache=settings)
     parameters = inspect.signature(type(model).forward).parameters
     tokens, mask = _example_prompt(source)
     batch, length = tokens.shape
@@ -110,6 +109,26 @@ def decoder_call(source: TaskModel, *, reads_embeddings: bool = False) -> Exampl
         fixed_axes=settings.fixed_axes,
         runs_one_text=settings.shares_buffer,
     )
+
+
+def _complete_settings(
+    model: PreTrainedModel, settings: CacheSettings, tokens: torch.Tensor
+) -> CacheSettings:
+    """The form of the cache of a model, whose masks may have no window, and which may support no buffer.
+
+    Raises:
+        UsageError: the cache is static, and limits alone what the model reads.
+    """
+    limits_reads = getattr(
+        model.config.get_text_config(decoder=True), "sliding_window", None
+    ) is not None and not masks_windows(model)
+    if limits_reads and settings.is_static:
+        raise UsageError(
+            f"{type(model).__name__} forgets tokens where its cache drops them, and a static cache drops "
+            "none: leave out cache_implementation"
+        )
+    shares_buffer = settings.shares_buffer and not limits_reads and supports_shared_buffer(model, tokens)
+    return dataclasses.replace(settings, shares_buffer=shares_buffer, limits_reads=limits_reads)
 
 
 def _example_prompt(source: TaskModel) -> tuple[torch.Tensor, torch.Tensor]:

@@ -192,7 +192,13 @@ def _example_calls(
     one_token = example_tokens(source.config, 1)
     calls = [
         ExampleCall(parts.encode, inputs),
-        ExampleCall(decode, {"input_ids": tokens, **mask, "encoder_hidden_states": states}, layers=len(past)),
+        ExampleCall(
+            decode,
+            {"input_ids": tokens, **mask, "encoder_hidden_states": states},
+            layers=len(past),
+            # LED makes a mask for several tokens only.
+            has_states=True,
+        ),
         ExampleCall(decode_with_past, {"input_ids": one_token, **mask}, past, len(past)),
     ]
     if source_axis is None:
@@ -247,7 +253,8 @@ def _run_decoder(
     mask = {"attention_mask": inputs[_ENCODER_MASK]} if _ENCODER_MASK in inputs else {}
     encoded = BaseModelOutput(last_hidden_state=states)
     # The encoder of Moonshine returns the mask of its result: every so many samples become one state.
-    encoded.attention_mask = None
+    # That of Switch Transformers returns what its routers computed, which the decoder passes on.
+    encoded.attention_mask = encoded.router_logits = None
     convolutions = [getattr(model.get_encoder(), name, None) for name in ("conv1", "conv2", "conv3")]
     if mask and all(convolutions):
         stride = math.prod(convolution.stride[0] for convolution in convolutions if convolution is not None)

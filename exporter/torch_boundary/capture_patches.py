@@ -19,6 +19,7 @@ from .process.silence import quiet
 from .replacements.functions import data_attribute, distributions, loss_checks
 from .replacements.models import (
     attention_masks,
+    chunked_attention,
     codec_padding,
     detection_rows,
     named_experts,
@@ -61,6 +62,7 @@ def list_capture_patches(
         distributions.skip_validation(),
         detection_rows.detect_by_rows(),
         named_experts.run_all(),
+        chunked_attention.chunk_any_count(),
         codec_padding.pad_any_length(),
         attention_masks.omit_full_masks(),
         loss_checks.skip_variance_check(),
@@ -118,6 +120,7 @@ def apply_capture_patches(packs: bool) -> Iterator[None]:
             distributions.skip_validation(),
             detection_rows.detect_by_rows(),
             named_experts.run_all(),
+            chunked_attention.chunk_any_count(),
             codec_padding.pad_any_length(),
             attention_masks.omit_full_masks(),
             loss_checks.skip_variance_check(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import time
 import warnings
@@ -10,7 +11,6 @@ from typing import Any
 
 import torch
 import transformers
-from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.auto.modeling_auto import MODEL_MAPPING_NAMES
 
 from . import small_models
@@ -20,8 +20,6 @@ BATCH, LENGTH = 2, 6
 """The sizes of the example."""
 OTHER_SIZES = ((3, 9), (1, 4), (3, 17))
 """The batches and lengths at which the file is compared."""
-_SEEDS = 4
-"""The random weights that are tried until no values tie that the model chooses the greatest from."""
 _SAMPLES = 160
 """The samples of a sound, or the frames of a spectrogram, for each unit of length."""
 _GRID = (4, 4)
@@ -77,10 +75,10 @@ def build(model_type: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
     refused: Exception | None = None
     for config in small_models.small_configs(model_type):
         try:
-            for seed in range(_SEEDS):
+            for seed in range(small_models.SEEDS):
                 model = small_models.small_model(base_class(model_type), config, seed)
                 example = example_inputs(model, BATCH, LENGTH)
-                if not has_ties(model, example):
+                if not small_models.has_ties(functools.partial(run, model, example)):
                     break
             return model, example
         # Each class raises what it likes, for sizes that do not fit together.
@@ -91,29 +89,6 @@ def build(model_type: str) -> tuple[torch.nn.Module, dict[str, torch.Tensor]]:
             if isinstance(error, NoExampleError) or isinstance(error.__cause__, ImportError):
                 break
     raise refused or small_models.NotSmallError("no configuration")
-
-
-def has_ties(model: torch.nn.Module, example: dict[str, torch.Tensor]) -> bool:
-    """Whether the model takes the greatest of values that are equal: then any of them is right."""
-
-    class TieFinder(TorchDispatchMode):
-        has_tie = False
-
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            results = func(*args, **(kwargs or {}))
-            if func is torch.ops.aten.topk.default and args[0].is_floating_point():
-                axis = args[2] if len(args) > 2 else -1
-                chosen = results[0].amin(axis, keepdim=True)
-                # As many values as are chosen may reach the least of them.
-                margin = 1e-5 * chosen.abs().clamp(min=1e-5)
-                self.has_tie |= bool(((args[0] >= chosen - margin).sum(axis) > args[1]).any())
-                ordered = results[0].sort(dim=axis).values.diff(dim=axis)
-                self.has_tie |= bool((ordered < 1e-6).any())
-            return results
-
-    with TieFinder() as finder:
-        run(model, example)
-    return finder.has_tie
 
 
 def _sweep_opset(model: torch.nn.Module, example: dict[str, torch.Tensor], opset: int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import pathlib
 import re
 import shutil
@@ -11,6 +12,7 @@ from typing import Any
 
 import torch
 import transformers
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING, CONFIG_MAPPING_NAMES
 
 _SIZES: dict[int, str] = {
@@ -25,7 +27,7 @@ _SIZES: dict[int, str] = {
     2: "num_hidden_layers num_layers n_layer n_layers encoder_layers decoder_layers num_decoder_layers "
     "num_encoder_layers num_key_value_heads num_kv_heads n_kv_heads num_experts_per_tok moe_topk "
     "num_experts_per_token moe_top_k encoder_num_hidden_layers decoder_num_hidden_layers num_block "
-    "index_topk_layers n_group topk_group n_shared_experts",
+    "top_k_experts index_topk_layers n_group topk_group n_shared_experts",
     4: "num_attention_heads n_head n_heads num_heads encoder_attention_heads decoder_attention_heads "
     "encoder_num_attention_heads decoder_num_attention_heads num_experts num_local_experts n_routed_experts "
     "moe_num_experts conv_kernel_size_small num_queries mm_tokens_per_image frames_per_clip",
@@ -78,6 +80,8 @@ _NO_WIDTHS = (
 _TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
 _VISION_START = 5
 _IMAGE_TOKENS = ("image_token_id", "image_token_index")
+SEEDS = 4
+"""The random weights that are tried until no values tie that the model chooses the greatest from."""
 LARGEST = 30_000_000
 """A model with more parameters was not made small."""
 
@@ -313,6 +317,29 @@ def _spread(parameters: Iterable[torch.nn.Parameter]) -> None:
             parameter.add_(0.05 * torch.randn_like(parameter))
 
 
+def has_ties(run: Callable[[], object]) -> bool:
+    """Whether a run of a model takes the greatest of values that are equal: then any of them is right."""
+
+    class TieFinder(TorchDispatchMode):
+        has_tie = False
+
+        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            results = func(*args, **(kwargs or {}))
+            if func is torch.ops.aten.topk.default and args[0].is_floating_point():
+                axis = args[2] if len(args) > 2 else -1
+                chosen = results[0].amin(axis, keepdim=True)
+                # As many values as are chosen may reach the least of them.
+                margin = 1e-5 * chosen.abs().clamp(min=1e-5)
+                self.has_tie |= bool(((args[0] >= chosen - margin).sum(axis) > args[1]).any())
+                ordered = results[0].sort(dim=axis).values.diff(dim=axis)
+                self.has_tie |= bool((ordered < 1e-6).any())
+            return results
+
+    with TieFinder() as finder:
+        run()
+    return finder.has_tie
+
+
 def write_model(
     architecture: str,
     model_type: str,
@@ -321,8 +348,9 @@ def write_model(
 ) -> torch.nn.Module:
     """Write the small model of a type, and return it.
 
-    If all models that are small fail in `run`, the first of them is written: then not the sizes, but the
-    arguments that it runs with may be wrong.
+    If a model chooses the greatest of values that are equal, other random weights are tried. If all models
+    that are small fail in `run`, the first of them is written: then not the sizes, but the arguments that it
+    runs with may be wrong.
 
     Args:
         architecture: the name of its class.
@@ -345,7 +373,11 @@ def write_model(
                 problem = error
             continue
         try:
-            run(model, folder)
+            for seed in range(SEEDS):
+                if seed > 0:
+                    model = _write_small(architecture, config, folder, seed)
+                if not has_ties(functools.partial(run, model, folder)):
+                    break
             return model
         except Exception:
             failing = failing or config
@@ -355,10 +387,10 @@ def write_model(
 
 
 def _write_small(
-    architecture: str, config: transformers.PretrainedConfig, folder: pathlib.Path
+    architecture: str, config: transformers.PretrainedConfig, folder: pathlib.Path, seed: int = 0
 ) -> torch.nn.Module:
     """Write a small model, and return it as transformers reads it."""
-    model = small_model(architecture, copy.deepcopy(config))
+    model = small_model(architecture, copy.deepcopy(config), seed)
     shutil.rmtree(folder, ignore_errors=True)
     model.save_pretrained(folder)
     return type(model).from_pretrained(folder).eval()

@@ -57,6 +57,12 @@ def test_classes_without_an_output_of_the_task_have_no_task():
     )
 
 
+def test_models_that_generate_nothing_have_no_task_of_generation():
+    policy = transformers.PI0ForConditionalGeneration(small_models.small_config("pi0"))
+    missing = model_types._missing_of_task("image-text-to-text", policy)
+    assert missing == "PI0ForConditionalGeneration does not generate"
+
+
 def test_types_have_the_tasks_of_their_classes():
     tables = {"fill-mask": {"bert": "BertForMaskedLM"}, "ctc": {"wav2vec2": ("A", "B")}}
     assert small_models.tasks_of("bert", tables) == {"fill-mask": "BertForMaskedLM"}
@@ -133,5 +139,5 @@ def test_equal_values_of_which_some_are_taken_are_ties():
             return x.topk(2).values
 
     model = Model()
-    assert base_models.has_ties(model, {"x": torch.tensor([[1.0, 1.0, 1.0]])})
-    assert not base_models.has_ties(model, {"x": torch.tensor([[1.0, 2.0, 3.0]])})
+    assert small_models.has_ties(lambda: model(torch.tensor([[1.0, 1.0, 1.0]])))
+    assert not small_models.has_ties(lambda: model(torch.tensor([[1.0, 2.0, 3.0]])))

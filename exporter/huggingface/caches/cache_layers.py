@@ -20,6 +20,11 @@ _IS_NEEDLESS = "_ignore_causal_mask_sdpa"
 """The function of transformers that tells whether a mask can be left out."""
 _RECURRENT_MASK = "create_recurrent_attention_mask"
 """The function of transformers that cuts the mask of all positions to that of the tokens of a call."""
+_CAUSAL_MASK, _WINDOW_MASKS = (
+    "create_causal_mask",
+    ("create_sliding_window_causal_mask", "create_masks_for_generate"),
+)
+"""The functions of transformers that make masks without a window, and with one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,6 +68,9 @@ def bind_methods(layer: object, settings: CacheSettings, positions: CachePositio
     elif is_sliding and settings.implementation == DYNAMIC:
         vars(layer)["cumulative_length"] = positions.past_length
         methods |= {"get_mask_sizes": _window_sizes, "update": _append_to_window}
+    elif is_sliding and settings.limits_reads:
+        vars(layer)["cumulative_length"] = positions.past_length
+        methods |= {"get_mask_sizes": _read_sizes, "update": _append_and_read_window}
     elif is_sliding:
         names = ("update", "get_mask_sizes", "get_seq_length")
         methods |= {name: getattr(DynamicLayer, name) for name in names}
@@ -84,11 +92,21 @@ def written_masks(settings: CacheSettings) -> Iterator[None]:
 
     from ...torch_boundary.process.process_state import replace_attribute
 
-    if settings.implementation == DYNAMIC_FULL or not hasattr(masking_utils, _IS_NEEDLESS):
+    keeps_all = settings.implementation == DYNAMIC_FULL and not settings.limits_reads
+    if keeps_all or not hasattr(masking_utils, _IS_NEEDLESS):
         yield
         return
     with replace_attribute(masking_utils, _IS_NEEDLESS, lambda *arguments, **options: False):
         yield
+
+
+def masks_windows(model: PreTrainedModel) -> bool:
+    """Whether the masks of a decoder exclude what is outside of a sliding window.
+
+    The masks of Moshi do not: it forgets the tokens that its cache drops, and no others.
+    """
+    functions = vars(sys.modules[type(model.get_decoder()).__module__])
+    return _CAUSAL_MASK not in functions or any(name in functions for name in _WINDOW_MASKS)
 
 
 @contextlib.contextmanager
@@ -153,6 +171,33 @@ def _append_to_window(
     kept = torch.sym_min(length, window - 1)
     self.keys, self.values = (tensor.narrow(2, length - kept, kept) for tensor in (keys, values))
     return keys, values
+
+
+def _read_sizes(self: _Layer, query: torch.Tensor | int) -> tuple[int, int]:
+    """`get_mask_sizes` of a layer that keeps all positions and reads a window.
+
+    Args:
+        query: as for `_window_sizes`.
+    """
+    import torch
+
+    count = query.shape[0] if isinstance(query, torch.Tensor) else query
+    past_length: int = vars(self)["cumulative_length"]
+    read = torch.sym_min(past_length, vars(self)["sliding_window"] - 1)
+    return read + count, past_length - read
+
+
+def _append_and_read_window(
+    self: _Layer, key_states: torch.Tensor, value_states: torch.Tensor, *options: object, **keywords: object
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`update` of a layer that keeps all positions, and returns those that a cache with a window keeps."""
+    import torch
+
+    count, _ = _read_sizes(self, key_states.shape[-2])
+    self.keys = torch.cat([self.keys, key_states], dim=-2)
+    self.values = torch.cat([self.values, value_states], dim=-2)
+    first = self.keys.shape[-2] - count
+    return self.keys.narrow(2, first, count), self.values.narrow(2, first, count)
 
 
 def _pass_on(

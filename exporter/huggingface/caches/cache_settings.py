@@ -22,6 +22,8 @@ class CacheSettings:
         batch_size: that of the inputs of a static cache; dynamic by default.
         sequence_length: the number of tokens in a call with a static cache; dynamic by default.
         shares_buffer: whether GroupQueryAttention of onnxruntime writes to the cache.
+        limits_reads: whether layers with a sliding window read those positions only that their cache would
+            keep, because the masks of the model have no window.
     """
 
     implementation: str = DYNAMIC_FULL
@@ -29,6 +31,7 @@ class CacheSettings:
     batch_size: int | None = None
     sequence_length: int | None = None
     shares_buffer: bool = False
+    limits_reads: bool = False
 
     @property
     def is_static(self) -> bool:

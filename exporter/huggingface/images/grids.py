@@ -11,7 +11,7 @@ import dataclasses
 import functools
 import inspect
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from ....registration import UsageError
@@ -160,8 +160,8 @@ def features_call(source: TaskModel) -> ExampleCall:
     output = "pooler_output" if merged else "last_hidden_state"
 
     def call(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
-        with _computed_in_graph(model, inputs[GRID], inputs[patches].shape[0]):
-            features: torch.Tensor = type(model).forward(model, **inputs)[output]
+        with _computed_in_graph(model, inputs[GRID], inputs[patches].shape[0]) as forward:
+            features: torch.Tensor = forward(**inputs)[output]
         return features
 
     axes = {patches: {0: PATCHES}, GRID: {0: IMAGES}, ENCODER_MERGES: {0: IMAGES}}
@@ -262,8 +262,10 @@ def _encode(
 
 
 @contextlib.contextmanager
-def _computed_in_graph(encoder: torch.nn.Module, grids: torch.Tensor, count: int) -> Iterator[None]:
-    """Within the context, an encoder computes with tensors what depends on the grids.
+def _computed_in_graph(
+    encoder: torch.nn.Module, grids: torch.Tensor, count: int
+) -> Iterator[Callable[..., Any]]:
+    """Within the context, an encoder computes with tensors what depends on the grids; yields its `forward`.
 
     Args:
         encoder: that reads patches.
@@ -278,6 +280,7 @@ def _computed_in_graph(encoder: torch.nn.Module, grids: torch.Tensor, count: int
         merge = cast("Any", encoder.config).spatial_merge_size
         grids, count = grids * torch.tensor([1, merge, merge]), count * merge**2
     patches = PatchGrids(grids, count)
+    forward: Callable[..., Any] = functools.partial(type(encoder).forward, encoder)
     with contextlib.ExitStack() as stack:
         if type(encoder).__name__ in FORWARDS:
             forward = FORWARDS[type(encoder).__name__](encoder, patches)
@@ -289,7 +292,7 @@ def _computed_in_graph(encoder: torch.nn.Module, grids: torch.Tensor, count: int
                     stack.enter_context(replace_attribute(owner, name, getattr(patches, name)))
         attend = functools.partial(attend_in_segments, patches.segments)
         stack.enter_context(attention_replaced(encoder.config, attend, SEGMENTS))
-        yield
+        yield forward
 
 
 def attend_in_segments(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -46,8 +47,13 @@ _DEFAULT_IMAGE_SIZE = 224
 _DEFAULT_STRIDE = 320
 _FRAMES = 24
 _CHARACTERS = 128
+_MISSING_VALUES, _FREQUENCY = "past_values_padding", "freq"
+SERIES_INPUTS = ("past_values", _MISSING_VALUES, _FREQUENCY)
 _FRAME_COUNTS = ("num_frames", "frames_per_clip")
 """The names of the number of frames of a video in configurations."""
+
+_CAUSAL_ENCODERS = ("voxtral_realtime_encoder",)
+"""The types of encoders of sounds with causal convolutions, which have no positions of a fixed number."""
 
 MakeInput = Callable[[TaskModel, Axes], "torch.Tensor | None"]
 """Makes an example of an input with its dynamic axes; None for an input that the model does without."""
@@ -135,6 +141,10 @@ def image_size(source: TaskModel) -> tuple[int, int]:
     config = vision_config(source)
     # LayoutLMv3 calls it so.
     size = getattr(config, "image_size", None) or getattr(config, "input_size", None)
+    ratios = getattr(source.config, "scaled_images_ratios", None)
+    if size is None and ratios:
+        # Depth Pro cuts images of several sizes, of which the smallest has one patch.
+        size = math.ceil(source.config.patch_size / min(ratios))
     if size is None:
         processor = read_json(source.folder / "preprocessor_config.json")
         size = processor.get("crop_size") or processor.get("size") or _DEFAULT_IMAGE_SIZE
@@ -244,6 +254,11 @@ def sound_mask(sounds: torch.Tensor) -> torch.Tensor:
     return mask
 
 
+def has_dynamic_frames(config: PretrainedConfig) -> bool:
+    """Whether spectrograms have their bins first, as for Whisper, and any length."""
+    return config.model_type in _CAUSAL_ENCODERS
+
+
 def has_bins_first(config: PretrainedConfig) -> bool:
     """Whether spectrograms have a fixed length, and their bins first, as for models such as Whisper."""
     # Wav2Vec2-BERT has positions too, but no number of bins.
@@ -265,7 +280,7 @@ def _spectrogram(source: TaskModel, axes: Axes) -> torch.Tensor:
                 f"the configuration of models of type '{config.model_type}' has no num_mel_bins, and the "
                 "folder no preprocessor_config.json with a feature_size: add that file of the model"
             )
-        shape = (_FRAMES, bins)
+        shape = (bins, _FRAMES) if has_dynamic_frames(config) else (_FRAMES, bins)
     return random_tensor(_SIZES[axes[0]], *shape, dtype=source.model.dtype)
 
 
@@ -284,11 +299,28 @@ def _prompt_labels(source: TaskModel, axes: Axes) -> torch.Tensor:
 
 
 def _past_values(source: TaskModel, axes: Axes) -> torch.Tensor:
-    """A time series, `[batch, length, channels]`."""
+    """A time series, `[batch, length, channels]`; without channels for models of one value per step."""
     config = source.config
-    return random_tensor(
-        _SIZES[axes[0]], config.context_length, config.num_input_channels, dtype=source.model.dtype
-    )
+    shape = [_SIZES[axes[0]], config.context_length]
+    if _MISSING_VALUES not in inspect.signature(type(source.model).forward).parameters:
+        shape.append(config.num_input_channels)
+    return random_tensor(*shape, dtype=source.model.dtype)
+
+
+def _missing_values(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """Which steps of a time series are padding: the first ones of the first series."""
+    import torch
+
+    missing = torch.zeros(_SIZES[axes[0]], source.config.context_length, dtype=torch.int64)
+    missing[0, : source.config.context_length // 3] = 1
+    return missing
+
+
+def _frequency(source: TaskModel, axes: Axes) -> torch.Tensor:
+    """The number of how often a time series has values, `[batch, 1]`."""
+    import torch
+
+    return torch.arange(_SIZES[axes[0]])[:, None] % source.config.freq_size
 
 
 def _trajectory(size_name: str) -> MakeInput:
@@ -329,6 +361,8 @@ _MAKERS: dict[str, MakeInput] = {
     "input_points": _prompt_points,
     "input_labels": _prompt_labels,
     "past_values": _past_values,
+    _MISSING_VALUES: _missing_values,
+    _FREQUENCY: _frequency,
     "states": _trajectory("state_dim"),
     "actions": _trajectory("act_dim"),
     "rewards": _trajectory(""),

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from ..graphs import ExampleCall, GraphFile, TaskModel
 from .modalities import check_reads_text, main_input
+from .single_run import part_with_features
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +55,8 @@ class Task:
         reads_text = main_input(source.model, source.model) == "input_ids"
         if self.needs_text or (reads_text and not self.combines):
             check_reads_text(
-                source.model,
+                # The features of an encoder-decoder are those of its encoder.
+                source.model if self.encoder_class is None else part_with_features(source.model),
                 self.name,
                 takes_boxes="bbox" in self.files[0].inputs,
                 generates=self.needs_text,

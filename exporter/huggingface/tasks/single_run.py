@@ -13,10 +13,12 @@ from ..images import grids
 from ..images.naflex import PATCH_MASK, SHAPES, positions_in_graph
 from ..timm_models import has_fixed_images
 from .example_inputs import (
+    SERIES_INPUTS,
     SOUND_INPUTS,
     SOUND_MASK,
     MakeInput,
     has_bins_first,
+    has_dynamic_frames,
     make_inputs,
     masks_sounds,
     sound_mask,
@@ -146,12 +148,15 @@ def example_calls(
                 f"models with the input {main_name} are not supported for this task: export the "
                 "model with opsetta.export"
             )
-        names = TEXT_INPUTS if main_name == "input_ids" else (main_name, PATCH_MASK, SHAPES)
+        names = TEXT_INPUTS if main_name == "input_ids" else (main_name, PATCH_MASK, SHAPES, *SERIES_INPUTS)
         taken_inputs = {name: axes for name, axes in taken_inputs.items() if name in names}
     examples = make_inputs(source, taken_inputs, replacements)
     other_axes: dict[str, Axes] = {}
     if SHAPES in examples:
         other_axes["pixel_values"] = inputs[PATCH_MASK]
+    if "input_features" in examples and has_dynamic_frames(source.config):
+        batch, frames = inputs["input_features"].values()
+        other_axes["input_features"] = {0: batch, 2: frames}
     sound = next((name for name in SOUND_INPUTS if name in examples), None)
     # The processors of models with a mask of another name always make it.
     mask = SOUND_MASK if SOUND_MASK in parameters and SOUND_MASK in inputs else _MASK

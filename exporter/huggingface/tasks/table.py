@@ -19,6 +19,7 @@ from .example_inputs import (
     IMAGE_BATCH,
     POINTS,
     SAMPLES,
+    SERIES_INPUTS,
     SOUND_INPUTS,
     SOUND_MASK,
     TEXT_BATCH,
@@ -136,7 +137,7 @@ _FEATURES = {
     **_IMAGE_OR_PATCHES,
     **{name: _SOUND[name] for name in SOUND_INPUTS},
     SOUND_MASK: _SOUND["input_features"],
-    "past_values": {0: BATCH},
+    **{name: {0: BATCH} for name in SERIES_INPUTS},
     # Patches of images in grids, and of encoders of such images by themselves.
     "hidden_states": {0: PATCHES},
     GRID: {0: IMAGES},

@@ -48,6 +48,8 @@ def other_inputs(program, sizes=None):
         elif value.dtype.is_floating_point():
             inputs[value.name] = torch.randn(shape, generator=generator)
         else:
-            largest = 2 if value.name in ("token_type_ids", "input_labels") else 20
+            largest = {"token_type_ids": 2, "input_labels": 2, "past_values_padding": 2, "freq": 3}.get(
+                value.name, 20
+            )
             inputs[value.name] = torch.randint(0, largest, shape, generator=generator)
     return inputs

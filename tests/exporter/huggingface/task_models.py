@@ -140,6 +140,23 @@ def merged_patches() -> transformers.PretrainedConfig:
     return transformers.CONFIG_MAPPING["video_llama_3_vision"](**_LAYER, patch_size=4)
 
 
+def convolved_patches() -> transformers.PretrainedConfig:
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2, "patch_size": 4}
+    return transformers.CONFIG_MAPPING["lfm3_vl_vision"](num_hidden_layers=2, head_dim=8, **sizes)
+
+
+def causal_sounds() -> transformers.PretrainedConfig:
+    layer = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 8}
+    return transformers.CONFIG_MAPPING["voxtral_realtime_encoder"](
+        **layer, intermediate_size=16, num_mel_bins=8, sliding_window=6
+    )
+
+
+def series() -> transformers.TimesFmConfig:
+    layer = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 8}
+    return transformers.TimesFmConfig(**layer, intermediate_size=16, patch_length=4, context_length=24)
+
+
 def masked_sounds() -> transformers.AudioFlamingo3EncoderConfig:
     return transformers.AudioFlamingo3EncoderConfig(**_LAYER, num_mel_bins=8, max_source_positions=12)
 

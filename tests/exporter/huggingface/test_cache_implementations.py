@@ -169,3 +169,22 @@ def test_static_caches_without_positions_are_refused(tmp_path):
         opsetta.export_huggingface(
             tmp_path / "model", tmp_path / "out", cache_implementation="static", max_cache_len=8
         )
+
+
+def test_a_window_that_only_the_cache_has_limits_what_is_read(tmp_path):
+    """The masks of Moshi have no window: it reads a long prompt as a whole, and forgets with its cache."""
+    sizes = {"hidden_size": 32, "num_attention_heads": 4, "ffn_dim": 32, "vocab_size": VOCABULARY}
+    config = transformers.MoshiConfig(
+        num_hidden_layers=2, sliding_window=8, pad_token_id=0, eos_token_id=None, **sizes
+    )
+    model = write_folder("MoshiForCausalLM", config, tmp_path / "model")
+    opsetta.export_huggingface(tmp_path / "model", tmp_path / "out", task="text-generation", opset=13)
+    check_tokens(model, tmp_path / "out")
+    with pytest.raises(opsetta.UsageError, match="a static cache drops none: leave out"):
+        opsetta.export_huggingface(
+            tmp_path / "model",
+            tmp_path / "static",
+            task="text-generation",
+            cache_implementation="static",
+            max_cache_len=LENGTH,
+        )

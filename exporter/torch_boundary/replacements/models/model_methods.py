@@ -13,6 +13,13 @@ from ...process.process_state import replace_attribute
 _MODELS = "transformers.models"
 
 
+def owner_of(model_type: str, class_name: str) -> type | None:
+    """A class of a model type of transformers; None if its module is not imported, or lacks it."""
+    module = sys.modules.get(f"{_MODELS}.{model_type}.modeling_{model_type}")
+    owner: type | None = getattr(module, class_name, None)
+    return owner
+
+
 @contextlib.contextmanager
 def replace_methods(
     methods: Mapping[tuple[str, str, str], Callable[..., Any]], called: frozenset[str]
@@ -28,8 +35,7 @@ def replace_methods(
     """
     with contextlib.ExitStack() as stack:
         for (model_type, class_name, name), function in methods.items():
-            module = sys.modules.get(f"{_MODELS}.{model_type}.modeling_{model_type}")
-            owner = getattr(module, class_name, None)
+            owner = owner_of(model_type, class_name)
             method = getattr(owner, name, None)
             code = getattr(method, "__code__", None)
             if owner is None or method is None or code is None or not set(code.co_names) >= called:
