@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -12,8 +12,7 @@ from ..passes.onnx_graph.levels import DEFAULT_LEVEL, check_level
 from ..passes.quantization.forms import MICROSOFT
 from ..registration import Registry
 from ..registration.functions.registry import registry_or_default
-from .devices.targets.load_target import resolve_target
-from .devices.targets.target import Conventions, Target
+from ..registration.opsets import opset_or_default
 from .files.reading import Bounds
 from .lowering.conversion.conversion import convert
 from .lowering.conversion.file_nodes.foreign_operators import close_domain, with_standard_operators
@@ -23,6 +22,7 @@ from .lowering.driver import Observation
 
 # Most conversions are for no target, and keep the interface.
 if TYPE_CHECKING:
+    from .devices.targets.target import Target
     from .editing.interface import InterfaceChanges
 
 _INFERENCES = 2
@@ -37,7 +37,7 @@ def prepare_conversion(
     registry: Registry | None,
     optimize: str | bool | None,
     target: str | os.PathLike[str] | Target | None,
-    changes: InterfaceChanges,
+    changes: InterfaceChanges | None,
     standard: bool,
     bounds: Bounds,
 ) -> tuple[ir.Model, ConvertSource, Target | None]:
@@ -47,7 +47,7 @@ def prepare_conversion(
         The model with the changes of its interface, the function that converts it, and the target.
     """
     level = None if optimize is None else check_level(optimize)
-    new_opset, resolved_target = resolve_target(opset, target)
+    new_opset, resolved_target = _resolve_target(opset, target)
     registry_of_target = registry_or_default(registry)
     if resolved_target is not None:
         from .devices.targets.equivalent_forms import with_forms
@@ -57,7 +57,6 @@ def prepare_conversion(
     if standard or (resolved_target is not None and MICROSOFT not in resolved_target.domains):
         takes_scan = resolved_target is None or "Scan" in resolved_target.operators
         registry_of_target = with_standard_operators(registry_of_target, takes_scan)
-    conventions = Conventions() if resolved_target is None else resolved_target.conventions
     if changes:
         from .editing.interface import change_interface
 
@@ -66,9 +65,13 @@ def prepare_conversion(
         level = level or DEFAULT_LEVEL
 
     def convert_source(keeps_weights: bool, observation: Observation | None = None) -> ir.Model:
+        conventions: dict[str, Collection[str]] = {}
+        if resolved_target is not None:
+            target_conventions = resolved_target.conventions
+            conventions["omitted_passes"] = target_conventions.omitted_passes
+            conventions["kernels"] = target_conventions.kernels
         arguments = registry_of_target, bounds, level, keeps_weights, observation
-        omitted, kernels = conventions.omitted_passes, conventions.kernels
-        new_model = convert(source, new_opset, *arguments, omitted_passes=omitted, kernels=kernels)
+        new_model = convert(source, new_opset, *arguments, **conventions)
         close_domain(new_model, warns=standard)
         if resolved_target is not None:
             from .devices.targets.write_for_target import write_for
@@ -80,3 +83,14 @@ def prepare_conversion(
         return new_model
 
     return source, convert_source, resolved_target
+
+
+def _resolve_target(
+    opset: int | None, target: str | os.PathLike[str] | Target | None
+) -> tuple[int, Target | None]:
+    # Most conversions are for no target, and start faster without these modules.
+    if target is None:
+        return opset_or_default(opset), None
+    from .devices.targets.load_target import resolve_target
+
+    return resolve_target(opset, target)

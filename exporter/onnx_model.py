@@ -127,10 +127,13 @@ class OnnxModel(PlannableModel):
                 the sizes.
         """
         from .converting import prepare_conversion
-        from .editing.interface import InterfaceChanges
 
+        changes = None
+        if shapes or dims or dynamic or rename:
+            from .editing.interface import InterfaceChanges
+
+            changes = InterfaceChanges(shapes or {}, dims or {}, dynamic, rename or {})
         used_registry = registry if registry is not None else self.registry
-        changes = InterfaceChanges(shapes or {}, dims or {}, dynamic, rename or {})
         source, convert_source, resolved_target = prepare_conversion(
             self.source, opset, used_registry, optimize, target, changes, standard, bounds_of(self.trusted)
         )
@@ -314,13 +317,15 @@ class OnnxModel(PlannableModel):
                 stays.
             TargetError: `external_data` is requested, but the target of the model does not support it.
         """
-        from .devices.prepack import saving
-        from .devices.targets.target import check_saving
+        from .devices.prepack.model_saving import save
 
-        check_saving(self.target, external_data)
+        if self.target is not None:
+            from .devices.targets.target import check_saving
+
+            check_saving(self.target, external_data)
         # A file can only refer to weights that no pass has changed, so convert again without such passes.
         model = self.model if weights != "reference" or self._convert is None else self._convert(True)
-        saving.save(model, target, external_data, prepack, layout, weights)
+        save(model, target, external_data, prepack, layout, weights)
 
     def report(self, path: str | bytes | os.PathLike[str] | None, **options: Any) -> Report:
         """Write a page that compares the model with the file that it was converted from; see docs/report.md.

@@ -17,7 +17,7 @@ from .captured_graph import specializations as decisions
 from .captured_graph.capture import Capture, Interface
 from .captured_graph.stages import time_stage
 from .devices.plan.plannable import PlannableModel
-from .devices.prepack import saving
+from .devices.prepack.model_saving import save
 from .devices.targets.equivalent_forms import with_forms
 from .devices.targets.load_target import resolve_target
 from .devices.targets.target import Target, check_saving
@@ -352,13 +352,14 @@ class Program(PlannableModel):
                 stays.
             TargetError: `external_data` is requested, but the target of the model does not support it.
         """
-        check_saving(self.target, external_data)
+        if self.target is not None:
+            check_saving(self.target, external_data)
         model = self.model
         if weights == "reference" and FIXED_WEIGHTS not in self.source.metadata_props:
             # A graph can only refer to weights that no pass has changed.
             settings = self.opset, self.registry, self.optimize, (), True, self.target
             model = cast_stored_weights(self.source_model._lower_graph(*settings).model, self.opset)
-        saving.save(model, target, external_data, prepack, layout, weights)
+        save(model, target, external_data, prepack, layout, weights)
 
     def save_source(
         self,

@@ -42,6 +42,11 @@ def check_opset(opset: object) -> int:
     return opset
 
 
+def opset_or_default(opset: int | None) -> int:
+    """Return an opset as `check_opset` does; None is the default opset."""
+    return DEFAULT_OPSET if opset is None else check_opset(opset)
+
+
 @functools.cache
 def ir_version(opset: int) -> int:
     """The lowest ONNX IR version that supports this opset (from onnx's version table).

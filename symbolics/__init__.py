@@ -1,8 +1,8 @@
 """The symbolic functions of all source operators, by dialect and opset.
 
 Importing this package registers every symbolic function in it; new files are found automatically. Functions
-of TensorFlow's and Caffe2's operators, which other models do not have, are imported when one is named; those
-of onnxruntime-extensions, which are in a registry of their own, by who asks for that registry.
+of ATen's, TensorFlow's and Caffe2's operators, which most ONNX files do without, are imported when one is
+named; those of onnxruntime-extensions, which are in a registry of their own, by who asks for that registry.
 """
 
 import importlib
@@ -11,8 +11,12 @@ from collections.abc import Sequence
 
 from ..registration import default_registry
 
-_DEFERRED = {"tensorflow": ("tf", "tf_complex"), "caffe2": ("caffe2",)}
-"""The namespaces whose functions are all in one package, which is imported for them alone."""
+_DEFERRED = {
+    "aten_functions": ("aten", "complex", "composed", "packed", "torch_nn"),
+    "tensorflow": ("tf", "tf_complex"),
+    "caffe2": ("caffe2",),
+}
+"""The namespaces whose functions are in a module or package that is imported when one of them is named."""
 
 
 def import_modules(package: str, path: Sequence[str], omitted: Sequence[str] = ()) -> None:
@@ -25,7 +29,8 @@ def import_modules(package: str, path: Sequence[str], omitted: Sequence[str] = (
             import_modules(module.name, imported.__path__)
 
 
-for _folder, _namespaces in _DEFERRED.items():
+import_modules(__name__, __path__, omitted=(*_DEFERRED, "aten", "complex", "onnxruntime_extensions"))
+# Other packages have compositions too, and would import these to register them.
+for _module, _namespaces in _DEFERRED.items():
     for _namespace in _namespaces:
-        default_registry.defer(_namespace, f"{__name__}.{_folder}")
-import_modules(__name__, __path__, omitted=(*_DEFERRED, "onnxruntime_extensions"))
+        default_registry.defer(_namespace, f"{__name__}.{_module}")

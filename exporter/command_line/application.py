@@ -8,6 +8,8 @@ from typing import Annotated
 
 import typer
 
+from .plain_values import PlainCommand, PlainGroup
+
 _COMMANDS = {
     "export": ("export", "Export a model to ONNX at exactly one opset."),
     "convert": ("convert", "Write a model file as ONNX at exactly one opset."),
@@ -48,6 +50,7 @@ def make_application(arguments: Sequence[str] | None = None) -> typer.Typer:
     call without arguments.
     """
     application = typer.Typer(
+        cls=PlainGroup,
         callback=_describe,
         no_args_is_help=True,
         pretty_exceptions_enable=False,
@@ -61,7 +64,7 @@ def make_application(arguments: Sequence[str] | None = None) -> typer.Typer:
         return application
     for name in arguments[:1] if arguments and arguments[0] in _COMMANDS else _COMMANDS:
         module = importlib.import_module(f"{__package__}.commands.{_COMMANDS[name][0]}")
-        application.command(name)(getattr(module, name.replace("-", "_")))
+        application.command(name, cls=PlainCommand)(getattr(module, name.replace("-", "_")))
     return application
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import functools
+import itertools
 import os
 import platform
 import re
@@ -25,6 +26,7 @@ _SYMBOLS = (
     "aoti_torch_dtype_bfloat16",
     "aoti_torch_dtype_float16",
     "aoti_torch_dtype_float32",
+    "aoti_torch_dtype_int8",
     "aoti_torch_layout__mkldnn",
 )
 GROUPS_BYTES = 4
@@ -116,6 +118,19 @@ def pack_convolution(
     return result
 
 
+def pack_quantized_linear(weight: torch.Tensor) -> torch.Tensor:
+    """Pack the INT8 weight of a linear layer, [out, in]; the packed tensor has the shape [in, out].
+
+    Raises:
+        PrepackUnavailable: oneDNN computes wrong products of 8-bit integers on this processor.
+    """
+    with _packing(weight):
+        if not has_exact_integer_products():
+            raise PrepackUnavailable(NO_EXACT_INTEGERS)
+        result: torch.Tensor = torch.ops.onednn.qlinear_prepack(weight, None)
+    return result
+
+
 def descriptor_blob(packed: torch.Tensor) -> tuple[bytes, int]:
     """Return oneDNN's descriptor of a packed tensor as bytes, and the number of groups."""
     blob = bytes(torch.ops.mkldnn._get_mkldnn_serialized_md(packed).tolist())
@@ -171,6 +186,70 @@ def linear(x: torch.Tensor, packed: torch.Tensor, bias: torch.Tensor | None) -> 
     """`torch.nn.functional.linear` with a packed weight."""
     result: torch.Tensor = torch.ops.mkldnn._linear_pointwise(x, packed, bias, "none", [], "")
     return result
+
+
+def quantized_linear(
+    x: torch.Tensor,
+    x_scale: torch.Tensor,
+    x_zero_point: torch.Tensor,
+    packed: torch.Tensor,
+    scale: torch.Tensor,
+    bias: torch.Tensor | None,
+) -> torch.Tensor:
+    """A linear layer of dequantized 8-bit integers with a packed INT8 weight; the result is FLOAT.
+
+    Args:
+        x: UINT8 or INT8; its scale and zero point are tensors of one element.
+        scale: the scale of each output; the weight has no zero point.
+
+    Raises:
+        PrepackUnavailable: oneDNN computes wrong products of 8-bit integers on this processor.
+    """
+    if not has_exact_integer_products():
+        raise PrepackUnavailable(NO_EXACT_INTEGERS)
+    return _multiply_integers(x, x_scale, x_zero_point, packed, scale, bias)
+
+
+def _multiply_integers(
+    x: torch.Tensor,
+    x_scale: torch.Tensor,
+    x_zero_point: torch.Tensor,
+    packed: torch.Tensor,
+    scale: torch.Tensor,
+    bias: torch.Tensor | None,
+) -> torch.Tensor:
+    zero_points = torch.zeros(scale.shape, dtype=torch.int64)
+    operands = (x, x_scale, x_zero_point, packed, scale, zero_points, bias)
+    result: torch.Tensor = torch.ops.onednn.qlinear_pointwise.tensor(
+        *operands, 1.0, 0, torch.float32, "none", [], ""
+    )
+    # torch returns a matrix for an input without elements.
+    return result.reshape(*x.shape[:-1], *scale.shape)
+
+
+@functools.cache
+def has_exact_integer_products() -> bool:
+    """Whether oneDNN's products of 8-bit integers are exact here.
+
+    Without instructions for four products at a time (VNNI, AMX), the sum of two products of 8-bit integers
+    is limited to 16 bits, and large ones are wrong.
+    """
+    library()
+    weight = torch.full((16, 64), 127, dtype=torch.int8)
+    packed, one = torch.ops.onednn.qlinear_prepack(weight, None), torch.ones(1)
+    for rows, number, zero_point in itertools.product((1, 32), (255, 127, -128), (0, 1)):
+        x = torch.full((rows, 64), number, dtype=torch.uint8 if number == 255 else torch.int8)
+        sums = _multiply_integers(x, one, torch.tensor(zero_point), packed, torch.ones(16), None)
+        if not bool((sums == 64 * 127 * (number - zero_point)).all()):
+            return False
+    return True
+
+
+NO_EXACT_INTEGERS = (
+    "oneDNN's products of 8-bit integers are wrong on this processor, or with this ONEDNN_MAX_CPU_ISA, "
+    "because it has no VNNI; float32 weights can be packed"
+)
+"""The message for INT8 weights that cannot be used here."""
 
 
 def convolution(

@@ -255,6 +255,8 @@ PREPACKING = Feature(
                 "_reorder_linear_weight data_ptr"
             ).split()
         ),
+        "torch:ops.onednn.qlinear_prepack.default",
+        "torch:ops.onednn.qlinear_pointwise.tensor",
         "torch:ops.aten.mkldnn_reorder_conv2d_weight.default",
         "torch:ops.aten.mkldnn_reorder_conv3d_weight.default",
         "torch:_C._aoti.alloc_tensor_by_stealing_from_void_ptr",

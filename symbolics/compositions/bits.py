@@ -1,12 +1,17 @@
-"""The bits of numbers as numbers of another element type, by arithmetic where an opset lacks BitCast."""
+"""The bits of numbers, by arithmetic where an opset lacks BitCast or bitwise operators."""
+
+from collections.abc import Callable
 
 import numpy as np
 
 from ...registration import DataType, GraphContext, Value, dtypes
 from .size_arithmetic import known_rank, set_shape
+from .special.formulas import Formula
 
 _FRACTIONS = {DataType.FLOAT: (23, 127), DataType.FLOAT16: (10, 15), DataType.BFLOAT16: (7, 127)}
 """The bits of the fraction and the bias of the exponent."""
+
+_DIGIT = 16
 
 
 def reinterpret_bits(g: GraphContext, input: Value, dtype: DataType) -> Value:
@@ -114,3 +119,43 @@ def _float_of_bits(g: GraphContext, bits: Value, dtype: DataType) -> Value:
     is_nan = g.op("And", g.op("Equal", exponent, 2 * bias + 1), g.op("Less", 0, rest))
     value = g.op("Where", is_nan, float("nan"), value)
     return g.cast(g.op("Where", is_negative, g.op("Neg", value), value), dtype)
+
+
+def bit_width(g: GraphContext, value: Value) -> int:
+    """The number of bits of an integer type; 64 if the type is unknown."""
+    return 8 * (g.dtype(value) or DataType.INT64).numpy().itemsize
+
+
+def combine_digits(g: GraphContext, A: Value, B: Value, combine: Callable[[int, int], int]) -> Value:
+    """A bitwise operator on two integers of one type: looks up digits of four bits in a table.
+
+    Uses halves of 32 bits, because onnxruntime sums INT64 in DOUBLE.
+    """
+    table = np.array([combine(a, b) for a in range(_DIGIT) for b in range(_DIGIT)])
+    rank = max(known_rank(g, A), known_rank(g, B))
+    count = bit_width(g, A) // 4
+    digit_values = _DIGIT ** np.arange(count, dtype=np.int64)
+    result: Formula | None = None
+    # Eight digits of four bits are 32 bits, whose sum DOUBLE represents exactly.
+    for start in range(0, count, 8):
+        half = digit_values[start : start + 8]
+        pairs = _digits(g, A, half) * _DIGIT + _digits(g, B, half)
+        digits = g.op("Mul", g.op("Gather", table, pairs.value), half // half[0])
+        half_result = Formula(g, g.op("ReduceSum", digits, axes=[rank], keepdims=0))
+        result = half_result if result is None else half_result * int(half[0]) + result
+    assert result is not None
+    return g.cast(result.value, g.dtype(A) or DataType.INT64)
+
+
+def _digits(g: GraphContext, value: Value, digit_values: np.ndarray) -> Formula:
+    """The digits of integers in two's complement, lowest first, along a new last dimension."""
+    column = g.op("Unsqueeze", g.cast(value, DataType.INT64), axes=[known_rank(g, value)])
+    number, digit_value = Formula(g, column), Formula(g, g.constant(digit_values))
+    return floored_modulo((number - floored_modulo(number, digit_value)) / digit_value, _DIGIT)
+
+
+def floored_modulo(number: Formula, modulus: Formula | int) -> Formula:
+    """The remainder of flooring division by a positive number; division itself truncates."""
+    remainder = number - number / modulus * modulus + modulus
+    # The first remainder may be negative and was raised by the modulus; this one is from 0 to the modulus.
+    return remainder - remainder / modulus * modulus

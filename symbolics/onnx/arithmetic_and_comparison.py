@@ -2,13 +2,14 @@
 
 import functools
 import math
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
-from ..compositions.bits import reinterpret_bits
+from ..compositions.bits import combine_digits, reinterpret_bits
 from ..compositions.doubling import inclusive_scan
 from ..compositions.einsum import contract, parse_equation
 from ..compositions.remainders import emit_remainder, floored_float_remainder
@@ -58,6 +59,19 @@ def bitwise_not(g: GraphContext, X: Value) -> Value:
     dtype = g.dtype(X)
     all_bits = dtypes.limits(dtype)[1] if dtype in dtypes.UNSIGNED else -1
     return g.op("Sub", g.constant(all_bits, dtype), X)
+
+
+def _register_bitwise(op_type: str, combine: Callable[[int, int], int]) -> None:
+    @onnx_symbolic(f"onnx::{op_type}")
+    def bitwise(g: GraphContext, A: Value, B: Value | Number) -> Value:
+        """Below 18: from tables of four bits."""
+        A = g.constant(A)
+        return combine_digits(g, A, g.constant(B, g.dtype(A)), combine)
+
+
+_register_bitwise("BitwiseAnd", operator.and_)
+_register_bitwise("BitwiseOr", operator.or_)
+_register_bitwise("BitwiseXor", operator.xor)
 
 
 @onnx_symbolic("onnx::BitCast")

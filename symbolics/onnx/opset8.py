@@ -16,6 +16,7 @@ from ...registration import DataType, GraphContext, Number, Value, dtypes, onnx_
 from ...registration.construction.constant_pool import to_array
 from ..compositions.size_arithmetic import Size, compute, known_rank, product, sizes_of
 from ..compositions.special.formulas import Formula, polynomial
+from ..compositions.special.hyperbolic_formulas import FORMULAS
 
 
 def _positions(g: GraphContext, value: Value) -> tuple[Value, Size]:
@@ -263,3 +264,13 @@ def nonzero(g: GraphContext, X: Value) -> Value:
         positions = quotient
     rows.insert(0, g.op("Unsqueeze", positions, axes=[0]))
     return g.op("Concat", *rows, axis=0)
+
+
+def _register_formula(op_type: str) -> None:
+    @onnx_symbolic(f"onnx::{op_type}", opset=8)
+    def compose(g: GraphContext, input: Value) -> Value:
+        return FORMULAS[op_type](Formula(g, input)).value
+
+
+for _op_type in FORMULAS:
+    _register_formula(_op_type)

@@ -247,6 +247,28 @@ def test_a_deferred_package_has_all_functions_of_its_namespaces_and_no_others(pa
     assert [name for name in compositions if name in text] == []
 
 
+def test_atens_functions_are_in_namespaces_that_import_them():
+    """An ONNX operator's function there would not be found before an operator of ATen is named."""
+    outside = [
+        function.name
+        for function in default_registry
+        if function.function.__module__.startswith(("opsetta.symbolics.aten.", "opsetta.symbolics.complex."))
+        and function.name.partition("::")[0] not in ("aten", "complex", "composed", "packed", "torch_nn")
+    ]
+    assert outside == []
+
+
+@pytest.mark.parametrize("first", ["aten.opset9.fourier", "complex.fourier", "tensorflow", "aten_functions"])
+def test_any_module_of_symbolic_functions_can_be_the_first_one(first, tmp_path):
+    code = f"""
+import sys, opsetta.symbolics
+assert "opsetta.symbolics.aten" not in sys.modules
+import opsetta.symbolics.{first}
+assert opsetta.default_registry.lookup("complex::istft", "", 9) is not None
+"""
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, timeout=120, check=True)
+
+
 def _entry(name, value, load):
     return types.SimpleNamespace(name=name, value=value, load=load)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ....registration import UsageError
-from ....registration.opsets import MAXIMUM_OPSET, MINIMUM_OPSET
+from ....registration.opsets import MAXIMUM_OPSET, MINIMUM_OPSET, opset_or_default
 from ..options import export as options
 from ..terminal.output import say
 from ..terminal.tables import print_json, row, show, table
@@ -27,6 +27,8 @@ def resolve_target(
 ) -> tuple[int, Target | None]:
     """The opset and the target that the options of a command name."""
     # Commands without a target start faster without these modules.
+    if target is None:
+        return opset_or_default(opset), None
     from ...devices.targets import load_target
 
     return load_target.resolve_target(opset, target, force=force)

@@ -9,9 +9,17 @@ from typing import TypeAlias, TypeGuard
 import torch
 
 from ....registration import PrepackError
+from ....registration.warning import warn
 from ...torch_boundary import onednn
 from .packed_layout import PackedLayout, packed_layout
-from .packed_operators import layout_text, packed_convolution, packed_linear, read_layout
+from .packed_operators import (
+    layout_text,
+    packed_convolution,
+    packed_linear,
+    packed_quantized_linear,
+    read_layout,
+)
+from .quantized_calls import quantized_call_of
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _Convolution: TypeAlias = torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Conv3d
@@ -80,6 +88,33 @@ class PackedLinear(PackedLayer):
         return result
 
 
+class PackedQuantizedLinear(PackedLayer):
+    """A linear layer of 8-bit integers with a packed weight; the buffer `scale` has the scale per output."""
+
+    scale: torch.Tensor
+
+    def __init__(self, weight: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None):
+        super().__init__(onednn.pack_quantized_linear(weight), bias)
+        self.out_features, self.in_features = weight.shape
+        self.register_buffer("scale", scale)
+
+    @property
+    def weight(self) -> torch.Tensor:
+        """A plain copy of the integers of the weight, [out, in]."""
+        return super().weight.t().contiguous()
+
+    def forward(
+        self, x: torch.Tensor, x_scale: torch.Tensor | float, x_zero_point: torch.Tensor | int
+    ) -> torch.Tensor:
+        """Apply the layer to 8-bit integers with a scale and a zero point; the result is FLOAT."""
+        scale = torch.as_tensor(x_scale, dtype=torch.float32)
+        zero_point = torch.as_tensor(x_zero_point, dtype=torch.int64)
+        result: torch.Tensor = packed_quantized_linear(
+            x, scale, zero_point, self.packed, self.scale, self.bias, self.layout
+        )
+        return result
+
+
 class PackedConvolution(PackedLayer):
     """`torch.nn.Conv1d`, `Conv2d` or `Conv3d` with a packed weight."""
 
@@ -136,27 +171,45 @@ def pack_module(model: torch.nn.Module, batch: int | None) -> torch.nn.Module:
 
 
 def pack_graph(program: torch.export.ExportedProgram, batch: int | None) -> torch.fx.GraphModule:
-    """Return the module of an exported program, with packed layers for `linear` and convolutions."""
+    """Return the module of an exported program, with packed layers for `linear` and convolutions.
+
+    A `linear` of dequantized integers computes with the integers, if oneDNN has such a product.
+    """
     module = program.module()
     assert isinstance(module, torch.fx.GraphModule)
     graph = module.graph
+    read_before = {node.target for node in graph.nodes if node.op == "get_attr"}
     for index, node in enumerate(list(graph.nodes)):
-        layer = _layer_of(module, node)
-        packed = None if layer is None else _pack_layer(layer, batch)
+        quantized = quantized_call_of(module, node)
+        if quantized is not None and not onednn.has_exact_integer_products():
+            warn(f"8-bit weights stay as they are: {onednn.NO_EXACT_INTEGERS}", UserWarning)
+            quantized = None
+        if quantized is not None:
+            packed: PackedLayer | None = PackedQuantizedLinear(*quantized.weights)
+            operands = quantized.operands
+        else:
+            layer = _layer_of(module, node)
+            packed = None if layer is None else _pack_layer(layer, batch)
+            operands = node.args[:1]
         if packed is None:
             continue
         module.add_submodule(f"packed_{index}", packed)
         with graph.inserting_before(node):
-            call = graph.call_module(f"packed_{index}", (node.args[0],))
+            call = graph.call_module(f"packed_{index}", operands)
         call.meta.update(node.meta)
         node.replace_all_uses_with(call)
         graph.erase_node(node)
+        for dequantized in () if quantized is None else quantized.dequantized:
+            if not dequantized.users:
+                graph.erase_node(dequantized)
     for node in list(graph.nodes):
         if node.op == "get_attr" and not node.users:
             graph.erase_node(node)
     read = {node.target for node in graph.nodes if node.op == "get_attr"}
     # Plain weights that no node reads any more would be second copies.
-    for name, _ in list(module.named_parameters(remove_duplicate=False)):
+    names = [name for name, _ in module.named_parameters(remove_duplicate=False)]
+    names += [name for name, _ in module.named_buffers(remove_duplicate=False) if name in read_before]
+    for name in names:
         if name not in read and not name.startswith("packed_"):
             parent, _, leaf = name.rpartition(".")
             delattr(module.get_submodule(parent), leaf)

@@ -1,4 +1,4 @@
-"""Operators of torch that compute with packed weights: `opsetta::packed_linear` and `packed_convolution`.
+"""Operators of torch that compute with packed weights, such as `opsetta::packed_linear`.
 
 For torch a packed weight is an ordinary tensor of bytes, so it can be a buffer of a module, a constant of a
 compiled package, or an entry of a file. The argument `layout` says what the bytes mean. Importing this module
@@ -18,7 +18,7 @@ import torch
 from ....registration import PrepackError, UsageError
 from ....registration.json_text import parse_json
 from ...torch_boundary import onednn
-from .memory_descriptor import MemoryDescriptor
+from .memory_descriptor import Compensation, MemoryDescriptor
 from .packed_layout import PackedLayout
 
 _WEIGHT = "Tensor x, Tensor weight, Tensor? bias"
@@ -45,7 +45,9 @@ def read_layout(text: str) -> PackedLayout:
         )
         blocks = tuple((int(size), int(axis)) for size, axis in fields["blocks"])
         # `from_blob` checks all fields, which decide which memory oneDNN reads.
-        blob = MemoryDescriptor(shape, str(fields["dtype"]), padded, strides, blocks).to_blob()
+        sums = fields.get("compensation")
+        compensation = None if sums is None else Compensation(**sums)
+        blob = MemoryDescriptor(shape, str(fields["dtype"]), padded, strides, blocks, compensation).to_blob()
         layout = PackedLayout(MemoryDescriptor.from_blob(blob), groups)
     except (ValueError, TypeError, LookupError, OverflowError, struct.error) as error:
         raise PrepackError(f"this is no layout of a packed weight: {text!r}") from error
@@ -59,10 +61,13 @@ def read_layout(text: str) -> PackedLayout:
 def _open_weight(x: torch.Tensor, weight: torch.Tensor, layout: str) -> torch.Tensor:
     """Make a packed tensor that uses a weight's bytes; check the element type and device of the input."""
     opened = read_layout(layout)
-    if str(x.dtype).removeprefix("torch.") != opened.descriptor.dtype or x.device.type != "cpu":
+    dtype = opened.descriptor.dtype
+    # Products of 8-bit integers also take unsigned inputs.
+    input_dtypes = (dtype, "uint8") if dtype == "int8" else (dtype,)
+    if str(x.dtype).removeprefix("torch.") not in input_dtypes or x.device.type != "cpu":
         raise UsageError(
-            f"the input of a packed {opened.descriptor.dtype} weight is {x.dtype} on {x.device}: convert it "
-            f"to {opened.descriptor.dtype} on the CPU"
+            f"the input of a packed {dtype} weight is {x.dtype} on {x.device}: convert it to "
+            f"{' or '.join(input_dtypes)} on the CPU"
         )
     return opened.tensor_over(opened.check_memory(weight))
 
@@ -81,6 +86,41 @@ def packed_linear(
 def _(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None, layout: str) -> torch.Tensor:
     rows, _ = read_layout(layout).shape
     return x.new_empty((*x.shape[:-1], rows))
+
+
+@torch.library.custom_op(
+    "opsetta::packed_quantized_linear",
+    mutates_args=(),
+    schema=(
+        "(Tensor x, Tensor x_scale, Tensor x_zero_point, Tensor weight, Tensor scale, Tensor? bias, "
+        "str layout) -> Tensor"
+    ),
+)
+def packed_quantized_linear(
+    x: torch.Tensor,
+    x_scale: torch.Tensor,
+    x_zero_point: torch.Tensor,
+    weight: torch.Tensor,
+    scale: torch.Tensor,
+    bias: torch.Tensor | None,
+    layout: str,
+) -> torch.Tensor:
+    """A linear layer of 8-bit integers with a packed INT8 weight; see `onednn.quantized_linear`."""
+    packed = _open_weight(x, weight, layout)
+    return onednn.quantized_linear(x, x_scale, x_zero_point, packed, scale, bias).contiguous()
+
+
+@packed_quantized_linear.register_fake
+def _(
+    x: torch.Tensor,
+    x_scale: torch.Tensor,
+    x_zero_point: torch.Tensor,
+    weight: torch.Tensor,
+    scale: torch.Tensor,
+    bias: torch.Tensor | None,
+    layout: str,
+) -> torch.Tensor:
+    return x.new_empty((*x.shape[:-1], *scale.shape), dtype=torch.float32)
 
 
 @torch.library.custom_op(

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _FORMAT = "opsetta packed weight 2"
 _LENGTH_BYTES = 8
 """The bytes of the header's length, with which a safetensors file begins."""
-_KINDS = ("linear", "conv2d")
+_KINDS = ("linear", "conv2d", "quantized_linear")
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
@@ -40,7 +40,7 @@ class _Recipe:
     """The layer for which a weight is packed.
 
     Attributes:
-        kind: `"linear"` or `"conv2d"`.
+        kind: `"linear"`, `"conv2d"`, or `"quantized_linear"` for products of 8-bit integers.
         batch: the number of rows of a linear layer's input for which to choose the layout, or None.
     """
 
@@ -58,6 +58,8 @@ class _Recipe:
 
         if self.kind == "linear":
             return onednn.pack_linear(weight, self.batch)
+        if self.kind == "quantized_linear":
+            return onednn.pack_quantized_linear(weight)
         return onednn.pack_convolution(
             weight, self.padding, self.stride, self.dilation, self.groups, self.input_size
         )
@@ -69,11 +71,20 @@ class PackedWeight:
     Attributes:
         plain: the plain weight, a torch tensor.
         packed: the packed torch tensor; its memory lives as long as this object.
+        scale: the scale of each output of an INT8 weight; None for other weights.
         prepack_status: whether the packed bytes of a file are used, and if not, why.
     """
 
-    def __init__(self, plain: torch.Tensor, recipe: _Recipe, layout: PackedLayout, memory: torch.Tensor):
+    def __init__(
+        self,
+        plain: torch.Tensor,
+        recipe: _Recipe,
+        layout: PackedLayout,
+        memory: torch.Tensor,
+        scale: torch.Tensor | None = None,
+    ):
         self.plain = plain
+        self.scale = scale
         self._recipe = recipe
         self._layout = layout
         # The packed tensor does not keep this memory alive.
@@ -86,11 +97,37 @@ class PackedWeight:
         """The layout of the packed tensor."""
         return self._layout.descriptor
 
-    def __call__(self, x: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """Apply the layer: `linear` to [..., in], or `conv2d` to [batch, in, height, width]."""
+    def __call__(
+        self,
+        x: torch.Tensor,
+        bias: torch.Tensor | None = None,
+        *,
+        x_scale: float | torch.Tensor | None = None,
+        x_zero_point: int | torch.Tensor = 0,
+    ) -> torch.Tensor:
+        """Apply the layer: `linear` to [..., in], or `conv2d` to [batch, in, height, width].
+
+        Args:
+            bias: FLOAT for an INT8 weight, else of the weight's type.
+            x_scale, x_zero_point: with an INT8 weight, for which `x` is UINT8 or INT8: `x` stands for
+                `(x - x_zero_point) * x_scale`. The result is FLOAT.
+
+        Raises:
+            UsageError: the weight is INT8, and `x_scale` is missing or `x` has another type.
+        """
         from ...torch_boundary import onednn
 
         recipe = self._recipe
+        if self.scale is not None:
+            if x_scale is None or str(x.dtype) not in ("torch.uint8", "torch.int8"):
+                raise UsageError(
+                    f"the input of a packed int8 weight is uint8 or int8, with x_scale, not {x.dtype}"
+                )
+            import torch
+
+            x_scale = torch.as_tensor(x_scale, dtype=torch.float32)
+            zero_point = torch.as_tensor(x_zero_point, dtype=torch.int64)
+            return onednn.quantized_linear(x, x_scale, zero_point, self.packed, self.scale, bias)
         if recipe.kind == "linear":
             return onednn.linear(x, self.packed, bias)
         return onednn.convolution(
@@ -113,6 +150,9 @@ class PackedWeight:
             "descriptor": torch.frombuffer(bytearray(self.descriptor.to_blob()), dtype=torch.uint8),
             "plain": self.plain,
         }
+        if self.scale is not None:
+            # As bytes, because safetensors stores wider types before the packed bytes.
+            tensors["scale"] = self.scale.view(torch.uint8)
         header = {
             "format": _FORMAT,
             "recipe": json.dumps(dataclasses.asdict(self._recipe)),
@@ -158,18 +198,20 @@ class PackedWeight:
             memory = layout.check_memory(tensors["packed"])
         except (ValueError, TypeError, LookupError, PrepackError) as error:
             raise ModelFileError(f"'{path_text}' is damaged: {error}") from error
-        plain = tensors["plain"]
-        if (*plain.shape,) != layout.shape or _dtype_name(plain) != descriptor.dtype:
+        plain, scale = tensors["plain"], _read_scale(recipe, descriptor, tensors, path_text)
+        # oneDNN's 8-bit weights are [in, out].
+        plain_shape = layout.shape if scale is None else layout.shape[::-1]
+        if (*plain.shape,) != plain_shape or _dtype_name(plain) != descriptor.dtype:
             raise ModelFileError(f"'{path_text}' is damaged: its layout is not that of its plain weight")
         different = tuple(environment.differences(saved_environment, _fingerprint()))
         if not different:
-            return cls(plain, recipe, layout, memory)
+            return cls(plain, recipe, layout, memory, scale)
         reason = ", ".join(map(str, different))
         message = f"the packed weight of '{path_text}' is not used: {reason}"
         if on_mismatch == "error":
             raise PrepackError(message)
         warn(message, UserWarning)
-        weight = _pack(plain, recipe)
+        weight = _pack(plain, recipe, scale)
         weight.prepack_status = PrepackStatus(False, different, reason)
         return weight
 
@@ -178,24 +220,37 @@ class PackedWeight:
         return f"PackedWeight({self._recipe.kind}, shape={shape}, dtype={dtype})"
 
 
-def _pack(weight: torch.Tensor, recipe: _Recipe) -> PackedWeight:
+def _pack(weight: torch.Tensor, recipe: _Recipe, scale: torch.Tensor | None = None) -> PackedWeight:
     plain = weight.detach().contiguous()
-    return PackedWeight(plain, recipe, *packed_layout(recipe.pack(plain)))
+    return PackedWeight(plain, recipe, *packed_layout(recipe.pack(plain)), scale)
 
 
-def prepack_linear(weight: torch.Tensor, *, batch: int | None = None) -> PackedWeight:
+def prepack_linear(
+    weight: torch.Tensor, *, batch: int | None = None, scale: torch.Tensor | None = None
+) -> PackedWeight:
     """Pack the weight of a linear layer for oneDNN.
 
     Args:
-        weight: [out, in], FLOAT, BFLOAT16 or FLOAT16.
+        weight: [out, in], FLOAT, BFLOAT16 or FLOAT16; INT8 with `scale`.
         batch: the number of input rows for which to choose the layout; oneDNN has a special one for 1.
+        scale: [out] or [1], FLOAT, the scales of an INT8 weight, which has no zero point.
 
     Raises:
-        UsageError: the weight is not such a tensor.
+        UsageError: the weight or the scale is not such a tensor.
         PrepackUnavailable: this platform, processor or torch lacks what is needed.
     """
-    _check(weight, 2)
-    return _pack(weight, _Recipe("linear", batch))
+    if scale is None:
+        _check(weight, 2)
+        return _pack(weight, _Recipe("linear", batch))
+    _check(weight, 2, ("int8",))
+    import torch
+
+    rows = len(weight)
+    if not isinstance(scale, torch.Tensor) or (*scale.shape,) not in ((), (1,), (rows,)):
+        raise UsageError(f"scale must be a torch tensor with one number, or one for each of {rows} outputs")
+    if batch is not None:
+        raise UsageError("oneDNN has one layout of 8-bit weights for all batches: leave batch out")
+    return _pack(weight, _Recipe("quantized_linear"), scale.detach().float().expand(rows).contiguous())
 
 
 def prepack_conv(
@@ -228,15 +283,16 @@ def prepack_conv(
     )
 
 
-def _check(weight: object, rank: int) -> None:
+def _check(weight: object, rank: int, dtypes: Sequence[str] = _DTYPES) -> None:
     need_torch("packing weights with oneDNN")
     import torch
 
     if not isinstance(weight, torch.Tensor) or weight.dim() != rank or 0 in weight.shape:
         raise UsageError(f"weight must be a non-empty torch tensor of rank {rank}")
-    if _dtype_name(weight) not in _DTYPES or weight.device.type != "cpu":
+    if _dtype_name(weight) not in dtypes or weight.device.type != "cpu":
+        remedy = "; int8 weights need scale=" if _dtype_name(weight) == "int8" else ""
         raise UsageError(
-            f"weight must be float32, bfloat16 or float16 on the CPU, not {weight.dtype} on {weight.device}"
+            f"weight must be {' or '.join(dtypes)} on the CPU, not {weight.dtype} on {weight.device}{remedy}"
         )
 
 
@@ -298,7 +354,7 @@ def _read_file(path: str, verify: str) -> tuple[dict[str, str], dict[str, torch.
     except (OSError, ValueError, SafetensorError) as error:
         raise ModelFileError(f"'{path}' cannot be read as a packed weight: {reason_of(error)}") from error
     stored_digest = header.pop("sha256", None)
-    if header.get("format") != _FORMAT or set(tensors) != {"packed", "descriptor", "plain"}:
+    if header.get("format") != _FORMAT or set(tensors) - {"scale"} != {"packed", "descriptor", "plain"}:
         raise ModelFileError(f"'{path}' is not a packed weight of this format ({_FORMAT})")
     if verify == "full":
         record = VerifiedFiles(pathlib.Path(path).parent)
@@ -321,3 +377,19 @@ def _make_recipe(header: Mapping[str, str], path: str) -> _Recipe:
             "support"
         )
     return recipe
+
+
+def _read_scale(
+    recipe: _Recipe, descriptor: MemoryDescriptor, tensors: Mapping[str, torch.Tensor], path: str
+) -> torch.Tensor | None:
+    """The scale of each output of an INT8 weight; None for other weights."""
+    import torch
+
+    content = tensors.get("scale")
+    is_quantized = [recipe.kind == "quantized_linear", descriptor.dtype == "int8", content is not None]
+    if not any(is_quantized):
+        return None
+    if content is None or not all(is_quantized) or content.nbytes != 4 * descriptor.shape[-1]:
+        raise ModelFileError(f"'{path}' is damaged: the scale is not that of its weight")
+    # A copy, because the mapped bytes need not be aligned.
+    return content.clone().view(torch.float32)

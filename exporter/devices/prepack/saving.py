@@ -18,7 +18,6 @@ from ....registration.arguments import every_node
 from ....registration.warning import warn
 from ...files import writing
 from ...files.digests import blob_digest
-from ...files.garbage_collection import rare_collections
 from ...files.output.data_names import check_data_name
 from ...files.output.locks import lock_folder
 from ...files.output.output_paths import folder_of, resolve, unwritable
@@ -46,28 +45,6 @@ LOADED_LEVEL = "ORT_ENABLE_ALL"
 _SAVED_LEVELS = {"portable": "ORT_ENABLE_EXTENDED", "native": "ORT_ENABLE_ALL"}
 _PACKED_FROM = 1024
 """Weights of at least this many bytes go to the data file."""
-
-
-@rare_collections()
-def save(
-    model: ir.Model,
-    target: str | bytes | os.PathLike[str] | IO[bytes],
-    external_data: bool | str | os.PathLike[str] | None,
-    prepack: bool,
-    layout: str,
-    weights: str = "copy",
-) -> None:
-    """Write a model to a file, or to a folder with packed weights; see `Program.save`."""
-    if prepack:
-        if weights != "copy":
-            raise UsageError(
-                f"prepack=True copies the weights, and cannot be combined with weights={weights!r}"
-            )
-        save_prepacked(model, target, layout=layout, external_data=external_data)
-    elif layout != "portable":
-        raise UsageError(f"layout={layout!r} needs prepack=True")
-    else:
-        writing.save(model, target, external_data=external_data, weights=weights)
 
 
 def save_prepacked(

@@ -8,7 +8,7 @@ from typing import Any
 
 from ....registration import DEFAULT_OPSET, MAXIMUM_OPSET, MINIMUM_OPSET, TargetError
 from ....registration.form_rule import FormRule
-from ....registration.opsets import check_opset
+from ....registration.opsets import check_opset, opset_or_default
 
 
 @dataclasses.dataclass(frozen=True)
@@ -219,13 +219,13 @@ class Target:
         return operator in self.host_operators or not is_accelerated
 
 
-def check_saving(target: Target | None, external_data: object) -> None:
+def check_saving(target: Target, external_data: object) -> None:
     """Refuse external data if the target does not support it.
 
     Raises:
         TargetError: `external_data` is neither None nor False, and the target does not support it.
     """
-    if target is not None and external_data not in (None, False) and not target.external_data:
+    if external_data not in (None, False) and not target.external_data:
         raise TargetError(
             target.name, f"target '{target.name}' does not support external data: save without it"
         )
@@ -238,10 +238,12 @@ def opset_for(opset: int | None, target: Target | None) -> int:
         OpsetError: opsetta does not support the opset.
         TargetError: the target does not support the opset.
     """
+    if target is None:
+        return opset_or_default(opset)
     if opset is None:
-        return DEFAULT_OPSET if target is None else target.default_opset
+        return target.default_opset
     check_opset(opset)
-    if target is not None and opset not in target.opsets:
+    if opset not in target.opsets:
         raise TargetError(
             target.name,
             f"target '{target.name}' supports opset {target.opsets}, not {opset}: leave the opset out to "

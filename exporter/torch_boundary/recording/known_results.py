@@ -189,17 +189,24 @@ class KnownResults:
             return torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device=_META)
         example = self._examples.get(layout)
         if example is None:
-            meta_tensor = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device=_META)
-            # A copy is kept, because tensors made from `meta_tensor` itself would share its version counter.
-            count = meta_tensor.untyped_storage().nbytes() // layout.dtype.itemsize
-            self._examples[layout] = data_of(meta_tensor), count
-            return meta_tensor
+            example = self._examples[layout] = _make_example(layout)
         # Copying symbolic sizes is much faster than setting them.
         meta_tensor = data_of(example[0])
         torch._functionalize_unsafe_set(
             meta_tensor, torch.empty((example[1],), dtype=layout.dtype, device=_META)
         )
         return meta_tensor
+
+
+def _make_example(layout: TensorLayout) -> tuple[torch.Tensor, Size]:
+    """A meta tensor of a layout with symbolic sizes, and the number of elements of its storage."""
+    if layout.is_contiguous and layout.shape:
+        # From sizes and strides torch would compute a sum for the size of the storage, which takes long.
+        count = layout.shape[0] * layout.stride[0]
+        storage = torch.empty((count,), dtype=layout.dtype, device=_META)
+        return data_of(storage.as_strided(layout.shape, layout.stride)), count
+    meta_tensor = torch.empty_strided(layout.shape, layout.stride, dtype=layout.dtype, device=_META)
+    return data_of(meta_tensor), meta_tensor.untyped_storage().nbytes() // layout.dtype.itemsize
 
 
 _META = torch.device("meta")

@@ -144,6 +144,96 @@ def test_exported_programs():
     torch.testing.assert_close(again.module()(y), model(y), atol=1e-3, rtol=1e-3)
 
 
+class Quantized(nn.Module):
+    """Two linear layers of 8-bit integers, with static and with dynamic quantization of their inputs."""
+
+    def __init__(self, zero_point=0, axis=0):
+        super().__init__()
+        self.axis = axis
+        sizes = ((48, 32), (32, 48))
+        for index, shape in enumerate(sizes):
+            self.register_buffer(f"weight{index}", torch.randint(-128, 128, shape, dtype=torch.int8))
+            self.register_buffer(f"scale{index}", torch.rand(shape[axis]) / 1000 + 0.001)
+            self.register_buffer(f"zero_point{index}", torch.full(shape[axis : axis + 1], zero_point))
+        self.bias = nn.Parameter(torch.randn(48))
+
+    def dequantized(self, index):
+        values = [getattr(self, f"{name}{index}") for name in ("weight", "scale", "zero_point")]
+        return operators().dequantize_per_channel(*values, self.axis, -128, 127, torch.int8)
+
+    def forward(self, x):
+        arguments = (0.02, 128, 0, 255, torch.uint8)
+        integers = operators().quantize_per_tensor(x, *arguments)
+        hidden = operators().dequantize_per_tensor(integers, *arguments)
+        hidden = nn.functional.linear(hidden, self.dequantized(0), self.bias).relu()
+        scale, zero_point = operators().choose_qparams.tensor(hidden, -128, 127, 1e-6, torch.int8)
+        arguments = (scale, zero_point, -128, 127, torch.int8)
+        integers = operators().quantize_per_tensor.tensor(hidden, *arguments)
+        return nn.functional.linear(
+            operators().dequantize_per_tensor.tensor(integers, *arguments), self.dequantized(1)
+        )
+
+
+def operators():
+    import torch.ao.quantization.fx._decomposed  # Registers them.
+
+    return torch.ops.quantized_decomposed
+
+
+def test_exported_programs_of_integers():
+    if not onednn.has_exact_integer_products():
+        pytest.skip(onednn.NO_EXACT_INTEGERS)
+    torch.manual_seed(0)
+    model, x = Quantized().eval(), torch.randn(4, 32)
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: batch},))
+    packed = opsetta.prepack(program)
+    assert packed_count(packed) == 2
+    # There is one copy of each weight, with a sum for each output.
+    sizes = [
+        value.nbytes for name, value in packed.named_buffers() if value.dim() == 1 and "scale" not in name
+    ]
+    assert sum(sizes) <= 2 * 64 * 64 + 8 * 64
+    assert not [name for name in packed.state_dict() if name.startswith(("weight", "zero_point"))]
+    assert torch.equal(packed.get_submodule(layer_names(packed)[0]).weight, model.weight0)
+    for rows in (4, 7):
+        y = torch.randn(rows, 32)
+        torch.testing.assert_close(packed(y), model(y), atol=1e-3, rtol=1e-3)
+    again = torch.export.export(packed, (x,), dynamic_shapes=({0: batch},)).module()
+    compiled = torch.compile(packed, backend="aot_eager")
+    with torch.no_grad():
+        expected = compiled(x)
+        with torch.profiler.profile() as profile:
+            results = [compiled(x), packed(x), again(x)]
+    assert all(torch.equal(result, expected) for result in results)
+    counts = {event.key: event.count for event in profile.key_averages()}
+    assert counts["opsetta::packed_quantized_linear"] == 6
+    assert not [name for name in counts if "prepack" in name or "reorder" in name]
+
+
+def layer_names(model):
+    return [name for name, layer in model.named_modules() if isinstance(layer, PackedLayer)]
+
+
+@pytest.mark.parametrize("arguments", [{"zero_point": 3}, {"axis": 1}])
+def test_integers_for_which_there_is_no_product_stay(arguments):
+    torch.manual_seed(0)
+    model, x = Quantized(**arguments).eval(), torch.randn(4, 32)
+    program = torch.export.export(model, (x,))
+    with pytest.warns(UserWarning, match="no layer whose weight can be packed"):
+        packed = opsetta.prepack(program)
+    torch.testing.assert_close(packed(x), model(x))
+
+
+def test_integers_stay_where_their_products_are_wrong(monkeypatch):
+    monkeypatch.setattr(onednn, "has_exact_integer_products", lambda: False)
+    model, x = Quantized().eval(), torch.randn(4, 32)
+    with pytest.warns(UserWarning, match=r"8-bit weights stay as they are: .+VNNI"):
+        packed = opsetta.prepack(torch.export.export(model, (x,)))
+    assert packed_count(packed) == 0
+    torch.testing.assert_close(packed(x), model(x))
+
+
 def test_a_packed_model_computes_without_packing_again():
     model = opsetta.prepack(nn.Sequential(nn.Conv2d(3, 16, 3), nn.Flatten(), nn.Linear(16 * 36, 8)).eval())
     x = torch.randn(2, 3, 8, 8)

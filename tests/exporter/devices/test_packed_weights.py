@@ -6,8 +6,10 @@ import sys
 
 import hypothesis.strategies as st
 import pytest
+import safetensors
 import torch
 from hypothesis import HealthCheck, given, settings
+from safetensors.torch import save_file
 
 import opsetta
 from opsetta import MemoryDescriptor, PackedWeight, prepack_conv, prepack_linear
@@ -111,6 +113,71 @@ def test_outputs_agree_with_plain_weights(shape, options, dtype, tmp_path):
     assert torch.equal(loaded(x), result)
     assert torch.equal(loaded.plain, plain)
     assert loaded.descriptor == found.descriptor
+
+
+@pytest.fixture
+def integers(monkeypatch):
+    """Products of 8-bit integers, which are exact only on processors with instructions for them."""
+    if not onednn.has_exact_integer_products():
+        pytest.skip(onednn.NO_EXACT_INTEGERS)
+    generator = torch.Generator().manual_seed(0)
+
+    def make(*shape: int, dtype: torch.dtype = torch.int8) -> torch.Tensor:
+        limits = torch.iinfo(dtype)
+        return torch.randint(limits.min, limits.max + 1, shape, dtype=dtype, generator=generator)
+
+    return make
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8])
+@pytest.mark.parametrize("shape", [(100, 70), (1, 1), (64, 128)])
+def test_integer_weights(shape, dtype, integers, tmp_path):
+    plain, scale, bias = integers(*shape), weight(shape[0]).abs() + 0.1, weight(shape[0])
+    packed_weight = prepack_linear(plain, scale=scale)
+    packed_weight.save(tmp_path / "w")
+    loaded = PackedWeight.load(tmp_path / "w", on_mismatch="error")
+    descriptor = packed_weight.descriptor
+    assert loaded.descriptor == descriptor == MemoryDescriptor.from_blob(descriptor.to_blob())
+    assert descriptor.nbytes == len(onednn.packed_bytes(packed_weight.packed))
+    assert torch.equal(loaded.plain, plain)
+    for zero_point, rows in ((0, (5,)), (7, (2, 3)), (7, ()), (7, (2, 0))):
+        x = integers(*rows, shape[1], dtype=dtype)
+        numbers, factors = 0.25 * (x.double() - zero_point), (plain * scale[:, None].double()).t()
+        expected = (numbers @ factors + bias).float()
+        result = packed_weight(x, bias, x_scale=0.25, x_zero_point=zero_point)
+        torch.testing.assert_close(result, expected, atol=1e-3, rtol=1e-5)
+        assert torch.equal(loaded(x, bias, x_scale=torch.tensor(0.25), x_zero_point=zero_point), result)
+
+
+def test_wrong_integer_weights(integers, monkeypatch):
+    plain = integers(8, 16)
+    with pytest.raises(UsageError, match="int8 weights need scale="):
+        prepack_linear(plain)
+    with pytest.raises(UsageError, match="one for each of 8 outputs"):
+        prepack_linear(plain, scale=torch.ones(16))
+    with pytest.raises(UsageError, match="leave batch out"):
+        prepack_linear(plain, scale=torch.ones(1), batch=4)
+    packed_weight = prepack_linear(plain, scale=torch.ones(1))
+    for x, options in ((weight(2, 16), {"x_scale": 1.0}), (integers(2, 16), {})):
+        with pytest.raises(UsageError, match="uint8 or int8, with x_scale"):
+            packed_weight(x, **options)
+    monkeypatch.setattr(onednn, "has_exact_integer_products", lambda: False)
+    with pytest.raises(PrepackUnavailable, match="VNNI"):
+        prepack_linear(plain, scale=torch.ones(1))
+    with pytest.raises(PrepackUnavailable, match="VNNI"):
+        packed_weight(integers(2, 16), x_scale=1.0)
+
+
+def test_an_integer_weight_with_the_recipe_or_scale_of_another_is_refused(integers, tmp_path):
+    prepack_linear(integers(8, 16), scale=torch.ones(8)).save(tmp_path / "w")
+    with safetensors.safe_open(tmp_path / "w", "pt") as file:
+        header, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    for changed in (tensors | {"scale": tensors["scale"][:-4]}, {**tensors, "scale": None}):
+        kept = {name: tensor for name, tensor in changed.items() if tensor is not None}
+        save_file(kept, tmp_path / "changed", header)
+        # Without the digest of the file, which would tell first.
+        with pytest.raises(ModelFileError, match="the scale is not that of its weight"):
+            PackedWeight.load(tmp_path / "changed", verify="size")
 
 
 PACK = """

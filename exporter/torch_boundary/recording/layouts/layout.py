@@ -23,6 +23,7 @@ class TensorLayout:
         offset: for a view, the position of its first element in the storage; None for a new tensor.
         is_whole: whether a view has all elements of the argument, so that it fits into the same storage.
         cache_key: the part of a `KnownResults` key for tensors of this layout; None until one is used.
+        is_contiguous: whether it is known to be that of a new contiguous tensor, and never empty.
     """
 
     dtype: torch.dtype
@@ -32,6 +33,7 @@ class TensorLayout:
     offset: Size | None = None
     is_whole: bool = False
     cache_key: tuple[object, ...] | None = dataclasses.field(default=None, init=False)
+    is_contiguous: bool = dataclasses.field(default=False, init=False)
 
     @functools.cached_property
     def is_symbolic(self) -> bool:
@@ -62,7 +64,11 @@ def new_layout(
 ) -> TensorLayout | None:
     """The layout of a new contiguous tensor; None if a size may be 0, for which torch has special strides."""
     stride = contiguous_strides(shape)
-    return None if stride is None else TensorLayout(dtype or like.dtype, shape, stride, like.device)
+    if stride is None:
+        return None
+    layout = TensorLayout(dtype or like.dtype, shape, stride, like.device)
+    layout.is_contiguous = True
+    return layout
 
 
 def view_layout(
@@ -89,9 +95,15 @@ def is_contiguous(tensor: torch.Tensor, *, ignores_unit_axes: bool = False) -> b
     Args:
         ignores_unit_axes: whether to ignore the stride of an axis whose size is the number 1.
     """
+    layout = layout_of(tensor)
+    if layout is not None and layout.is_contiguous:
+        return True
     strides = contiguous_strides(tensor.shape)
     if strides is None or not ignores_unit_axes:
-        return strides is not None and are_same(tensor.stride(), strides)
+        is_known = strides is not None and are_same(tensor.stride(), strides)
+        if layout is not None:
+            layout.is_contiguous = is_known
+        return is_known
     axes = zip(tensor.shape, tensor.stride(), strides, strict=True)
     return all(
         is_same(size, 1) or is_same(stride, contiguous_stride) for size, stride, contiguous_stride in axes

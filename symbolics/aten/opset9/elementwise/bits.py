@@ -1,72 +1,27 @@
 """Operators on integers: bitwise logic, shifts, hashes, greatest common divisor, least common multiple."""
 
-import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
+from ....compositions.bits import bit_width, floored_modulo
 from ....compositions.list_values import loop_inputs
 from ....compositions.operands import as_operands
 from ....compositions.size_arithmetic import known_rank
 from ....compositions.special.formulas import Formula, broadcast, iterate
 
-_DIGIT = 16
 
-
-def _width(g: GraphContext, value: Value) -> int:
-    """The number of bits of an integer type; 64 if the type is unknown."""
-    return 8 * (g.dtype(value) or DataType.INT64).numpy().itemsize
-
-
-def _register_bitwise(name: str, logical: str, combine: Callable[[int, int], int]) -> None:
-    op_type = f"Bitwise{logical}"
-
+def _register_bitwise(name: str, logical: str) -> None:
     @onnx_symbolic([f"aten::bitwise_{name}", f"aten::__{name}__"])
     def bitwise(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
         self, other = as_operands(g, self, other)
-        return g.op(logical if g.dtype(self) == DataType.BOOL else op_type, self, other)
-
-    @onnx_symbolic(f"onnx::{op_type}")
-    def by_digits(g: GraphContext, A: Value, B: Value | Number) -> Value:
-        """A bitwise operator below opset 18: looks up digits of four bits in a table.
-
-        Uses halves of 32 bits, because onnxruntime sums INT64 in DOUBLE.
-        """
-        A, B = g.constant(A), g.constant(B, g.dtype(A))
-        table = np.array([combine(a, b) for a in range(_DIGIT) for b in range(_DIGIT)])
-        rank = max(known_rank(g, A), known_rank(g, B))
-        count = _width(g, A) // 4
-        digit_values = _DIGIT ** np.arange(count, dtype=np.int64)
-        result: Formula | None = None
-        # Eight digits of four bits are 32 bits, whose sum DOUBLE represents exactly.
-        for start in range(0, count, 8):
-            half = digit_values[start : start + 8]
-            pairs = _digits(g, A, half) * _DIGIT + _digits(g, B, half)
-            digits = g.op("Mul", g.op("Gather", table, pairs.value), half // half[0])
-            half_result = Formula(g, g.op("ReduceSum", digits, axes=[rank], keepdims=0))
-            result = half_result if result is None else half_result * int(half[0]) + result
-        assert result is not None
-        return g.cast(result.value, g.dtype(A) or DataType.INT64)
+        return g.op(logical if g.dtype(self) == DataType.BOOL else f"Bitwise{logical}", self, other)
 
 
-def _digits(g: GraphContext, value: Value, digit_values: np.ndarray) -> Formula:
-    """The digits of integers in two's complement, lowest first, along a new last dimension."""
-    column = g.op("Unsqueeze", g.cast(value, DataType.INT64), axes=[known_rank(g, value)])
-    number, digit_value = Formula(g, column), Formula(g, g.constant(digit_values))
-    return _modulo((number - _modulo(number, digit_value)) / digit_value, _DIGIT)
-
-
-def _modulo(number: Formula, modulus: Formula | int) -> Formula:
-    """The remainder of flooring division by a positive number; division itself truncates."""
-    remainder = number - number / modulus * modulus + modulus
-    # The first remainder may be negative and was raised by the modulus; this one is from 0 to the modulus.
-    return remainder - remainder / modulus * modulus
-
-
-_register_bitwise("and", "And", operator.and_)
-_register_bitwise("or", "Or", operator.or_)
-_register_bitwise("xor", "Xor", operator.xor)
+_register_bitwise("and", "And")
+_register_bitwise("or", "Or")
+_register_bitwise("xor", "Xor")
 
 
 @onnx_symbolic("aten::bitwise_not")
@@ -83,7 +38,7 @@ def _shift(
         raise g.refuse("shifts of UINT64 are not supported")
     shift = Formula(g, g.constant(amount, DataType.INT64))
     # C++ does not define other shifts; ATen gives 0, or the sign.
-    inside = (shift > -1) & (shift < _width(g, value))
+    inside = (shift > -1) & (shift < bit_width(g, value))
     return Formula(g, g.cast(value, DataType.INT64)), shift, inside, value
 
 
@@ -98,7 +53,7 @@ def bitwise_left_shift(g: GraphContext, self: Value | Number, other: Value | Num
     """Left shift; 0 if the shift is negative or not less than the number of bits."""
     value, shift, inside, like = _shift(g, self, other)
     amount = inside.chosen(shift, 0)
-    result = inside.chosen(value * _power_of_two(amount, _width(g, like) - 1), 0)
+    result = inside.chosen(value * _power_of_two(amount, bit_width(g, like) - 1), 0)
     return g.cast(result.value, g.dtype(like) or DataType.INT64)
 
 
@@ -106,14 +61,14 @@ def bitwise_left_shift(g: GraphContext, self: Value | Number, other: Value | Num
 def bitwise_right_shift(g: GraphContext, self: Value | Number, other: Value | Number) -> Value:
     """Right shift as flooring division; a shift that is negative or too long leaves only the sign."""
     value, shift, inside, like = _shift(g, self, other)
-    width = _width(g, like)
+    width = bit_width(g, like)
     # Two divisions, because the power of two for a whole shift does not fit a signed type.
     first, second = (width // 2, width - width // 2)
     amount = inside.chosen(shift, width - 1 if g.dtype(like) not in dtypes.UNSIGNED else width)
     near = (amount < first).chosen(amount, first)
     for part, largest in ((near, first), (amount - near, second)):
         divisor = _power_of_two(part, largest)
-        value = (value - _modulo(value, divisor)) / divisor
+        value = (value - floored_modulo(value, divisor)) / divisor
     return g.cast(value.value, g.dtype(like) or DataType.INT64)
 
 
@@ -170,10 +125,10 @@ def hash_tensor(
 
     def build(iteration: Value, condition: Value, remaining_bits: Value, result: Value) -> list[Value]:
         number = Formula(g, remaining_bits)
-        bit = _modulo(number, 2)
+        bit = floored_modulo(number, 2)
         count = bit.value if axes is None else g.op("ReduceSum", bit.value, axes=axes, keepdims=int(keepdim))
         power = Formula(g, g.op("Gather", powers, iteration, axis=0))
-        total = _modulo(Formula(g, count), 2) * power + Formula(g, result)
+        total = floored_modulo(Formula(g, count), 2) * power + Formula(g, result)
         return [condition, ((number - bit) / 2).value, total.value]
 
     zero = g.constant(0)
