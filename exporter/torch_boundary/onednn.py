@@ -124,7 +124,7 @@ def pack_quantized_linear(weight: torch.Tensor) -> torch.Tensor:
     Raises:
         PrepackUnavailable: oneDNN computes wrong products of 8-bit integers on this processor.
     """
-    with _packing(weight):
+    with _translate_packing_errors(weight):
         if not has_exact_integer_products():
             raise PrepackUnavailable(NO_EXACT_INTEGERS)
         result: torch.Tensor = torch.ops.onednn.qlinear_prepack(weight, None)
