@@ -16,4 +16,6 @@ whether it may be negative. The other direction, an old version expressed with t
 `history/implied_arguments.py` states the arguments that older versions imply.
 `imply("Name", "argument", value)` is for an argument that a version gains, with another default than the
 meaning of the versions before it.
+
+`from_end::Squeeze` serves files below opset 11 whose axes count from the end of a tensor of unknown rank.
 """

@@ -307,6 +307,43 @@ def test_the_rank_of_a_weight_is_that_of_the_convolution(tmp_path):
         np.testing.assert_array_equal(results(lowered(model, tmp_path / "m.onnx", opset), feed)[0], expected)
 
 
+@pytest.mark.parametrize(
+    ("op_type", "axes", "shape"),
+    [
+        ("Unsqueeze", [-1], (2, 3)),
+        ("Unsqueeze", [-2], (2, 3)),
+        ("Unsqueeze", [-1, -3], (4, 2, 3)),
+        ("Unsqueeze", [-2, -1], ()),
+        ("Squeeze", [-1], (2, 3, 1)),
+        ("Squeeze", [-3, -1], (2, 1, 3, 1)),
+    ],
+)
+def test_axes_from_the_end_of_a_tensor_of_unknown_rank(op_type, axes, shape, tmp_path):
+    model = model_of(
+        [helper.make_node(op_type, ["x", "axes"], ["y"])],
+        [value("x", None)],
+        [value("y", None)],
+        [numpy_helper.from_array(np.array(axes), "axes")],
+        opset=13,
+    )
+    feed = {"x": np.arange(np.prod(shape), dtype=np.float32).reshape(shape)}
+    expected = results(model, feed)[0]
+    for opset in (7, 9, 10):
+        result = results(lowered(model, tmp_path / "m.onnx", opset), feed)[0]
+        np.testing.assert_array_equal(result, expected)
+        assert result.shape == expected.shape
+
+
+def test_an_axis_from_the_front_of_a_tensor_of_unknown_rank_beside_one_from_the_end(tmp_path):
+    node = helper.make_node("Squeeze", ["x", "axes"], ["y"])
+    axes = numpy_helper.from_array(np.array([0, -1]), "axes")
+    model = model_of([node], [value("x", None)], [value("y", None)], [axes], opset=13)
+    with pytest.raises(
+        opsetta.UnsupportedOperatorsError, match="all axes must count from the end"
+    ):
+        lowered(model, tmp_path / "m.onnx", 9)
+
+
 @pytest.mark.parametrize("alpha", [0.0, -0.5, 2.0])
 def test_celu_of_any_slope(alpha, tmp_path):
     model = model_of(

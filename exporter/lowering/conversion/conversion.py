@@ -355,9 +355,16 @@ class Conversion(Driver[FileScope]):
     ) -> Sequence[Value]:
         attributes = binding.without_defaults(schema, attributes)
         if self.opset < NEGATIVE_AXES:
-            front = attributes_from_front(schema.name, inputs, attributes.values(), needs_rank=True)
+            try:
+                front = attributes_from_front(schema.name, inputs, attributes.values(), needs_rank=True)
+                inputs = inputs_from_front(self.context, schema, list(inputs), needs_rank=True)
+            except UnsupportedError:
+                from_end = self.registry.lookup(f"from_end::{schema.name}", "", self.opset)
+                if from_end is None:
+                    raise
+                named = binding.attributes_by_name(schema, attributes)
+                return binding.call_symbolic(self.context, from_end, schema, inputs, named, outputs)
             attributes = {attribute.name: attribute for attribute in front}
-            inputs = inputs_from_front(self.context, schema, list(inputs), needs_rank=True)
         named = binding.attributes_by_name(schema, attributes)
         formal_values = body_types.formal_inputs(schema.name, inputs, named)
         for name, value in named.items():
