@@ -21,7 +21,7 @@ DECOMPOSED = "decomposed"
 REFUSED = "refused"
 KINDS = (SYMBOLIC, DECOMPOSED, REFUSED)
 
-INTERNAL = ("before", "composed", "list", "onnx", "packed", "promotion")
+INTERNAL = ("before", "composed", "from_end", "list", "onnx", "packed", "promotion")
 """Internal domains of passes, compositions and conversion (`before13::Softmax`), which no model uses."""
 
 OTHER_FRAMEWORKS = ("tf", "tf_complex", "caffe2")
