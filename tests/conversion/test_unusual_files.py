@@ -338,9 +338,7 @@ def test_an_axis_from_the_front_of_a_tensor_of_unknown_rank_beside_one_from_the_
     node = helper.make_node("Squeeze", ["x", "axes"], ["y"])
     axes = numpy_helper.from_array(np.array([0, -1]), "axes")
     model = model_of([node], [value("x", None)], [value("y", None)], [axes], opset=13)
-    with pytest.raises(
-        opsetta.UnsupportedOperatorsError, match="all axes must count from the end"
-    ):
+    with pytest.raises(opsetta.UnsupportedOperatorsError, match="all axes must count from the end"):
         lowered(model, tmp_path / "m.onnx", 9)
 
 

@@ -28,6 +28,7 @@ from ....registration.inference.shape_inference import checks_operands
 from ....registration.metadata import MODULE
 from ....registration.validity.ranks import VECTORS
 from ....registration.validity.sizes import COMPLETE
+from ....registration.warning import warn
 from ...files.reading import Bounds
 from ...files.reading.subgraphs import with_subgraphs
 from ..inference import InferenceError, infer_shapes
@@ -139,6 +140,9 @@ class WrittenShapes:
     def check_model(self, model: ir.Model) -> None:
         """Check a whole model, if shapes have become known.
 
+        Outputs that only the file declares otherwise get the shapes that their nodes compute, with a warning:
+        runtimes take such files.
+
         Raises:
             InvalidNodesError: onnx refuses the model, but not its file.
         """
@@ -156,8 +160,33 @@ class WrittenShapes:
             if not self._is_file_valid(data_prop):
                 # Both are refused with propagated sizes too.
                 return
+            if self._restate_outputs(model, message, data_prop):
+                return
             text = "the model would have shapes that contradict each other:"
             raise InvalidNodesError(text, [self._located(model, reason)])
+
+    def _restate_outputs(self, model: ir.Model, message: onnx.ModelProto, data_prop: bool) -> bool:
+        """Give the outputs the shapes that their nodes compute; return whether nothing contradicts these.
+
+        Args:
+            message: the serialized model; it loses the shapes of its outputs.
+        """
+        for info in message.graph.output:
+            if info.type.HasField("tensor_type"):
+                info.type.tensor_type.ClearField("shape")
+        try:
+            inferred = infer_shapes(message, data_prop=data_prop, strict=True, bounds=self._bounds)
+        except (InferenceError, ValueError):
+            return False
+        for value, info in zip(model.graph.outputs, inferred.graph.output, strict=True):
+            shape = serde.deserialize_type_proto_for_shape(info.type)
+            if shape is not None and not _can_be_equal(value.shape, shape):
+                warn(
+                    f"the file declares that output '{value.name}' has the shape {value.shape}, but its "
+                    f"nodes compute {shape}, which the new file declares"
+                )
+                value.shape = shape
+        return True
 
     def _reason(self, message: onnx.ModelProto, data_prop: bool = False) -> str | None:
         """Return why strict inference refuses a model; None if it does not."""
@@ -336,3 +365,11 @@ def _first_line(reason: str) -> str:
 def _clause(reason: str) -> str:
     """Return the first error in a message of onnx, without its markers, at most 200 characters."""
     return _MARK.sub("", " ".join(_first_line(reason).split())).strip()[:200]
+
+
+def _can_be_equal(stated: ir.Shape | None, computed: ir.Shape) -> bool:
+    """Whether two shapes have equal ranks and no different numbers."""
+    if stated is None or len(stated) != len(computed):
+        return stated is None
+    pairs = zip(stated.dims, computed.dims, strict=True)
+    return not any(isinstance(old, int) and isinstance(new, int) and old != new for old, new in pairs)

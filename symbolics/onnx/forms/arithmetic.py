@@ -236,6 +236,25 @@ def max_relu(g: GraphContext, data_0: list[Value]) -> Value:
     return clip_relu(g, operands[0], min=constants[0])
 
 
+@onnx_symbolic("form::Clip.extremes")
+def clip_extremes(
+    g: GraphContext, input: Value, min: Value | float | None = None, max: Value | float | None = None
+) -> Value:
+    """The maximum of the data and the lower limit, and the minimum of this and the upper one.
+
+    Computed limits get the rank of the data, because a consumer may have no values of rank 0.
+    """
+    rank, result = g.rank(input), input
+    if rank is None:
+        raise g.refuse("the rank of the data is not known")
+    for op_type, limit, sign in (("Max", min, -1), ("Min", max, 1)):
+        if isinstance(limit, Value) and g.constant_value(limit) is None:
+            result = g.op(op_type, result, g.op("Reshape", limit, [1] * rank))
+        elif (number := _limit(g, limit, sign)) is not None:
+            result = g.op(op_type, result, _number(g, number, input))
+    return g.op("Identity", input) if result is input else result
+
+
 @onnx_symbolic("form::Clip.relu")
 def clip_relu(
     g: GraphContext, input: Value, min: Value | float | None = None, max: Value | float | None = None

@@ -13,11 +13,13 @@ from ..names import quoted
 from .metadata import check_entries, merge_entries
 from .tensor_contents import MAXIMUM_RANK, check_element_type
 
+_UNKNOWN_SIZES = ("", "?")
+
 
 def check_value(info: onnx.ValueInfoProto, title: str) -> None:
     """Refuse an unknown type, or one that onnx-ir cannot represent.
 
-    A negative size and an empty name mean an unknown size.
+    A negative size, an empty name and the name "?" mean an unknown size.
 
     Raises:
         ModelFileError: the type is invalid. The message names the value as `title`.
@@ -60,10 +62,10 @@ def _check_tensor_type(tensor: Message, title: str) -> None:
                 f"{title} has a dimension with a name of {len(dim.dim_param)} characters, more than "
                 f"{MAXIMUM_DIMENSION_NAME}"
             )
-        # Some exporters write -1 or an empty name for a size that they do not know.
+        # Some exporters write -1 or an empty name for a size that they do not know, Paddle2ONNX a "?".
         if dim.dim_value < 0:
             dim.ClearField("dim_value")
-        elif dim.WhichOneof("value") == "dim_param" and not dim.dim_param:
+        elif dim.WhichOneof("value") == "dim_param" and dim.dim_param in _UNKNOWN_SIZES:
             dim.ClearField("dim_param")
 
 

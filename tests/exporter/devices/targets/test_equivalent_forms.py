@@ -131,6 +131,7 @@ RECORDS = {
     "LeakyRelu.relu": ("LeakyRelu", (FLOATS,), (), {"alpha": 0.1}),
     "HardSigmoid.clip": ("HardSigmoid", (FLOATS,), (), {"alpha": 0.3, "beta": 0.4}),
     "Clip.relu": ("Clip", (FLOATS,), (np.float32(-1), np.float32(6))),
+    "Clip.extremes": ("Clip", (FLOATS, np.array(-0.5, np.float32)), (np.float32(0.5),)),
     "ReduceL2.sum": ("ReduceL2", (FLOATS,), (), {"axes": [-1], "keepdims": 0}),
     "ReduceL2.sum_square": ("ReduceL2", (FLOATS,), (), {"axes": [1]}),
     "ReduceSumSquare.sum": ("ReduceSumSquare", (FLOATS,), (), {}),
