@@ -131,6 +131,17 @@ def pack_quantized_linear(weight: torch.Tensor) -> torch.Tensor:
     return result
 
 
+def pack_lstm(
+    input_weight: torch.Tensor, state_weight: torch.Tensor, hidden_size: int, reverse: bool
+) -> Sequence[torch.Tensor]:
+    """Pack the weights of one direction of an LSTM's layer, [4 * hidden, in] and [4 * hidden, hidden]."""
+    with _packing(input_weight):
+        result: Sequence[torch.Tensor] = torch.ops.mkldnn._reorder_mkldnn_rnn_layer_weight(
+            input_weight, state_weight, hidden_size, reverse, True, False, None
+        )
+    return result
+
+
 def descriptor_blob(packed: torch.Tensor) -> tuple[bytes, int]:
     """Return oneDNN's descriptor of a packed tensor as bytes, and the number of groups."""
     blob = bytes(torch.ops.mkldnn._get_mkldnn_serialized_md(packed).tolist())
@@ -250,6 +261,25 @@ NO_EXACT_INTEGERS = (
     "because it has no VNNI; float32 weights can be packed"
 )
 """The message for INT8 weights that cannot be used here."""
+
+
+def lstm_layer(
+    x: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    h: torch.Tensor,
+    c: torch.Tensor,
+    reverse: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """One direction of an LSTM's layer: the results [time, batch, hidden], and the last states.
+
+    Args:
+        x: [time, batch, in], contiguous, and not empty.
+        weights: the packed weights of `pack_lstm`, and the two biases.
+    """
+    mode, hidden_size = 2, h.shape[-1]
+    options = (reverse, [], mode, hidden_size, 1, True, False, False, False)
+    result, last_h, last_c, _ = torch.ops.aten.mkldnn_rnn_layer(x, *weights, h, c, *options)
+    return result, last_h, last_c
 
 
 def convolution(
