@@ -276,10 +276,20 @@ def lstm_layer(
         x: [time, batch, in], contiguous, and not empty.
         weights: the packed weights of `pack_lstm`, and the two biases.
     """
-    mode, hidden_size = 2, h.shape[-1]
-    options = (reverse, [], mode, hidden_size, 1, True, False, False, False)
-    result, last_h, last_c, _ = torch.ops.aten.mkldnn_rnn_layer(x, *weights, h, c, *options)
+    lstm_mode, hidden_size, layers = 2, h.shape[-1], 1
+    # The flags: with biases, but one direction, time first, for inference.
+    flags = (True, False, False, False)
+    result, last_h, last_c, _ = torch.ops.aten.mkldnn_rnn_layer(
+        x, *weights, h, c, reverse, [], lstm_mode, hidden_size, layers, *flags
+    )
     return result, last_h, last_c
+
+
+@functools.cache
+def packs_lstm() -> bool:
+    """Whether oneDNN packs weights of LSTMs for this processor; it computes with plain ones for old ones."""
+    weights = pack_lstm(torch.zeros(128, 32), torch.zeros(128, 32), 32, False)
+    return all(weight.is_mkldnn for weight in weights)
 
 
 def convolution(

@@ -51,7 +51,8 @@ def prepack(
             f"{type(model).__name__}"
         )
     onednn.library()
-    from .packed_modules import PackedLayer, pack_graph, pack_module
+    from .packed_layers import PackedLayer
+    from .packed_modules import pack_graph, pack_module
 
     packed: torch.nn.Module
     if isinstance(model, torch.export.ExportedProgram):

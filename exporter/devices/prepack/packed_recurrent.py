@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import operator
-from typing import TypeGuard
+from typing import Any, TypeGuard
 
 import torch
 from torch.nn.utils.rnn import PackedSequence
@@ -14,6 +14,7 @@ from .packed_layers import PackedLayer
 from .packed_operators import packed_lstm_layer
 
 States = tuple[torch.Tensor, torch.Tensor]
+_LSTM_ARGUMENTS = 9
 
 
 class PackedLSTM(torch.nn.Module):
@@ -46,7 +47,7 @@ class PackedLSTM(torch.nn.Module):
             biases = [getattr(layer, f"{name}{suffix}").detach() for name in ("bias_ih", "bias_hh")]
         else:
             biases = [weights[0].new_zeros(4 * layer.hidden_size) for _ in weights]
-        packed = onednn.pack_lstm(*weights, layer.hidden_size, reverse)
+        packed = onednn.pack_lstm(weights[0], weights[1], layer.hidden_size, reverse)
         return torch.nn.ModuleList(map(PackedLayer, packed, biases))
 
     def flatten_parameters(self) -> None:
@@ -60,7 +61,8 @@ class PackedLSTM(torch.nn.Module):
         oneDNN has no sequences of different lengths: for a `PackedSequence` the weights are unpacked.
         """
         if isinstance(x, PackedSequence):
-            return self._plain_layer()(x, hx)
+            sequences: tuple[PackedSequence, States] = self._plain_layer()(x, hx)
+            return sequences
         single = x.dim() == 2
         steps = x.unsqueeze(1) if single else x.transpose(0, 1) if self.batch_first else x
         states = self._initial_states(steps, hx, single)
@@ -93,7 +95,7 @@ class PackedLSTM(torch.nn.Module):
     def _run(
         self, number: int, x: torch.Tensor, h: torch.Tensor, c: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        input_layer, state_layer = self.directions[number]
+        input_layer, state_layer = _parts_of(self.directions[number])
         weights = (input_layer.packed, state_layer.packed, input_layer.bias, state_layer.bias)
         reverse = self.bidirectional and number % 2 == 1
         layouts = input_layer.layout, state_layer.layout
@@ -115,12 +117,21 @@ class PackedLSTM(torch.nn.Module):
         for number, parts in enumerate(self.directions):
             index, reverse = divmod(number, 2) if self.bidirectional else (number, 0)
             suffix = f"_l{index}{'_reverse' if reverse else ''}"
-            for name, part in zip(("ih", "hh"), parts, strict=True):
+            for name, part in zip(("ih", "hh"), _parts_of(parts), strict=True):
                 # oneDNN's weight is [1, 1, in, gates, hidden].
                 plain = part.weight[0, 0].permute(1, 2, 0).flatten(0, 1).contiguous()
                 setattr(layer, f"weight_{name}{suffix}", torch.nn.Parameter(plain, requires_grad=False))
                 setattr(layer, f"bias_{name}{suffix}", part.bias)
         return layer.train(False)
+
+
+def _parts_of(direction: torch.nn.Module) -> tuple[PackedLayer, PackedLayer]:
+    """The packed weights of the input and of the state."""
+    assert isinstance(direction, torch.nn.ModuleList)
+    input_layer, state_layer = direction
+    assert isinstance(input_layer, PackedLayer)
+    assert isinstance(state_layer, PackedLayer)
+    return input_layer, state_layer
 
 
 class PackedLSTMCall(PackedLSTM):
@@ -147,20 +158,21 @@ def is_packable_lstm(layer: torch.nn.Module) -> TypeGuard[torch.nn.LSTM]:
     if type(layer) is not torch.nn.LSTM or layer.proj_size or has_hooks(layer):
         return False
     weights = list(layer.parameters())
-    return all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in weights)
+    is_plain = all(weight.dtype == torch.float32 and weight.device.type == "cpu" for weight in weights)
+    return is_plain and onednn.packs_lstm()
 
 
 def lstm_of_call(module: torch.fx.GraphModule, node: torch.fx.Node) -> torch.nn.LSTM | None:
     """Make the LSTM that a call of `aten::lstm` computes; None for others, and for computed weights."""
-    if node.target != torch.ops.aten.lstm.input or len(node.args) != len(node.target._schema.arguments):
+    if node.target != torch.ops.aten.lstm.input or len(node.args) != _LSTM_ARGUMENTS:
         return None
-    _, _, parameters, has_biases, num_layers, _, train, bidirectional, batch_first = node.args
-    assert isinstance(parameters, (list, tuple))
-    if train or any(not isinstance(p, torch.fx.Node) or p.op != "get_attr" for p in parameters):
+    arguments: tuple[Any, ...] = node.args
+    _, _, parameters, has_biases, num_layers, _, train, bidirectional, batch_first = arguments
+    if train or any(parameter.op != "get_attr" for parameter in parameters):
         return None
     weights = [operator.attrgetter(str(parameter.target))(module).detach() for parameter in parameters]
     names = ["weight_ih", "weight_hh", "bias_ih", "bias_hh"][: 4 if has_biases else 2]
-    count = (1 + bool(bidirectional)) * int(num_layers)  # type: ignore[arg-type]
+    count = (1 + bool(bidirectional)) * num_layers
     # With a projection, each direction has one weight more.
     if len(weights) != len(names) * count:
         return None

@@ -154,6 +154,13 @@ LSTMS = [
 ]
 
 
+@pytest.fixture
+def packs_lstm():
+    if not onednn.packs_lstm():
+        pytest.skip("oneDNN packs no weights of LSTMs for this processor")
+
+
+@pytest.mark.usefixtures("packs_lstm")
 @pytest.mark.parametrize("options", LSTMS)
 def test_recurrent_layers_agree_with_plain_ones(options):
     torch.manual_seed(0)
@@ -185,6 +192,7 @@ class Tagger(nn.Module):
         return self.tags(results[:, -1]), h + c
 
 
+@pytest.mark.usefixtures("packs_lstm")
 @pytest.mark.filterwarnings("ignore:The tensor attributes")
 def test_recurrent_layers_are_not_packed_again(capfd):
     torch.manual_seed(0)
