@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import onnx_ir as ir
@@ -23,7 +23,7 @@ from .lowering.driver import Observation
 # Most conversions are for no target, and keep the interface.
 if TYPE_CHECKING:
     from .devices.targets.target import Target
-    from .editing.interface import InterfaceChanges
+    from .editing.interface import Size
 
 _INFERENCES = 2
 """How many times as much time as an inference of shapes the passes of a target take."""
@@ -37,11 +37,14 @@ def prepare_conversion(
     registry: Registry | None,
     optimize: str | bool | None,
     target: str | os.PathLike[str] | Target | None,
-    changes: InterfaceChanges | None,
+    changes: tuple[Mapping[str, Sequence[Size]], Mapping[str, int], str, Mapping[str, str]],
     standard: bool,
     bounds: Bounds,
 ) -> tuple[ir.Model, ConvertSource, Target | None]:
     """Prepare the conversion of a model; arguments and errors are those of `OnnxModel.lower`.
+
+    Args:
+        changes: the fields of `InterfaceChanges`.
 
     Returns:
         The model with the changes of its interface, the function that converts it, and the target.
@@ -57,21 +60,21 @@ def prepare_conversion(
     if standard or (resolved_target is not None and MICROSOFT not in resolved_target.domains):
         takes_scan = resolved_target is None or "Scan" in resolved_target.operators
         registry_of_target = with_standard_operators(registry_of_target, takes_scan)
-    if changes:
-        from .editing.interface import change_interface
+    if any(changes):
+        from .editing.interface import InterfaceChanges, change_interface
 
-        source = change_interface(source, changes, bounds)
+        source = change_interface(source, InterfaceChanges(*changes), bounds)
         # Sizes that are known now make constants of what was computed from them.
         level = level or DEFAULT_LEVEL
 
     def convert_source(keeps_weights: bool, observation: Observation | None = None) -> ir.Model:
-        conventions: dict[str, Collection[str]] = {}
+        omitted_passes: Collection[str] = ()
+        kernels: Collection[str] = ()
         if resolved_target is not None:
-            target_conventions = resolved_target.conventions
-            conventions["omitted_passes"] = target_conventions.omitted_passes
-            conventions["kernels"] = target_conventions.kernels
+            omitted_passes = resolved_target.conventions.omitted_passes
+            kernels = resolved_target.conventions.kernels
         arguments = registry_of_target, bounds, level, keeps_weights, observation
-        new_model = convert(source, new_opset, *arguments, **conventions)
+        new_model = convert(source, new_opset, *arguments, omitted_passes, kernels)
         close_domain(new_model, warns=standard)
         if resolved_target is not None:
             from .devices.targets.write_for_target import write_for

@@ -128,11 +128,7 @@ class OnnxModel(PlannableModel):
         """
         from .converting import prepare_conversion
 
-        changes = None
-        if shapes or dims or dynamic or rename:
-            from .editing.interface import InterfaceChanges
-
-            changes = InterfaceChanges(shapes or {}, dims or {}, dynamic, rename or {})
+        changes = (shapes or {}, dims or {}, dynamic, rename or {})
         used_registry = registry if registry is not None else self.registry
         source, convert_source, resolved_target = prepare_conversion(
             self.source, opset, used_registry, optimize, target, changes, standard, bounds_of(self.trusted)
@@ -320,9 +316,7 @@ class OnnxModel(PlannableModel):
         from .devices.prepack.model_saving import save
 
         if self.target is not None:
-            from .devices.targets.target import check_saving
-
-            check_saving(self.target, external_data)
+            self.target.check_saving(external_data)
         # A file can only refer to weights that no pass has changed, so convert again without such passes.
         model = self.model if weights != "reference" or self._convert is None else self._convert(True)
         save(model, target, external_data, prepack, layout, weights)

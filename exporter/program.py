@@ -20,7 +20,7 @@ from .devices.plan.plannable import PlannableModel
 from .devices.prepack.model_saving import save
 from .devices.targets.equivalent_forms import with_forms
 from .devices.targets.load_target import resolve_target
-from .devices.targets.target import Target, check_saving
+from .devices.targets.target import Target
 from .devices.targets.write_for_target import write_for
 from .files.garbage_collection import rare_collections
 from .files.graph_file.decompositions import Decompositions, collect
@@ -353,7 +353,7 @@ class Program(PlannableModel):
             TargetError: `external_data` is requested, but the target of the model does not support it.
         """
         if self.target is not None:
-            check_saving(self.target, external_data)
+            self.target.check_saving(external_data)
         model = self.model
         if weights == "reference" and FIXED_WEIGHTS not in self.source.metadata_props:
             # A graph can only refer to weights that no pass has changed.

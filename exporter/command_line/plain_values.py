@@ -47,6 +47,7 @@ def _process_value(parameter: Any, process_with_typer: Any, context: Any, value:
     is_list = get_origin(annotation) is list
     element_type = get_args(annotation)[0] if is_list else annotation
     elements = value or () if is_list else [value]
+    plain_value: Any
     if value is None and not parameter.required:
         plain_value = () if parameter.multiple or parameter.nargs == -1 else None
     elif (

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import torch
 import torch.fx
 from torch._C._functorch import get_unwrapped, is_batchedtensor, maybe_get_level
+from torch._subclasses import fake_impls as fake_impls
 from torch._subclasses.fake_tensor import FakeTensor as FakeTensor
 from torch._subclasses.fake_tensor import FakeTensorMode as FakeTensorMode
 from torch._subclasses.functional_tensor import FunctionalTensor as FunctionalTensor

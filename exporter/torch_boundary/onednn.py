@@ -131,6 +131,17 @@ def pack_quantized_linear(weight: torch.Tensor) -> torch.Tensor:
     return result
 
 
+def pack_lstm(
+    input_weight: torch.Tensor, state_weight: torch.Tensor, hidden_size: int, reverse: bool
+) -> Sequence[torch.Tensor]:
+    """Pack the weights of one direction of an LSTM's layer, [4 * hidden, in] and [4 * hidden, hidden]."""
+    with _packing(input_weight):
+        result: Sequence[torch.Tensor] = torch.ops.mkldnn._reorder_mkldnn_rnn_layer_weight(
+            input_weight, state_weight, hidden_size, reverse, True, False, None
+        )
+    return result
+
+
 def descriptor_blob(packed: torch.Tensor) -> tuple[bytes, int]:
     """Return oneDNN's descriptor of a packed tensor as bytes, and the number of groups."""
     blob = bytes(torch.ops.mkldnn._get_mkldnn_serialized_md(packed).tolist())
@@ -250,6 +261,35 @@ NO_EXACT_INTEGERS = (
     "because it has no VNNI; float32 weights can be packed"
 )
 """The message for INT8 weights that cannot be used here."""
+
+
+def lstm_layer(
+    x: torch.Tensor,
+    weights: Sequence[torch.Tensor],
+    h: torch.Tensor,
+    c: torch.Tensor,
+    reverse: bool,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """One direction of an LSTM's layer: the results [time, batch, hidden], and the last states.
+
+    Args:
+        x: [time, batch, in], contiguous, and not empty.
+        weights: the packed weights of `pack_lstm`, and the two biases.
+    """
+    lstm_mode, hidden_size, layers = 2, h.shape[-1], 1
+    # The flags: with biases, but one direction, time first, for inference.
+    flags = (True, False, False, False)
+    result, last_h, last_c, _ = torch.ops.aten.mkldnn_rnn_layer(
+        x, *weights, h, c, reverse, [], lstm_mode, hidden_size, layers, *flags
+    )
+    return result, last_h, last_c
+
+
+@functools.cache
+def packs_lstm() -> bool:
+    """Whether oneDNN packs weights of LSTMs for this processor; it computes with plain ones for old ones."""
+    weights = pack_lstm(torch.zeros(128, 32), torch.zeros(128, 32), 32, False)
+    return all(weight.is_mkldnn for weight in weights)
 
 
 def convolution(

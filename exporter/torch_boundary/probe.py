@@ -252,11 +252,12 @@ PREPACKING = Feature(
             f"torch:ops.mkldnn.{name}.default"
             for name in (
                 "_convolution_pointwise _get_mkldnn_serialized_md _linear_pointwise _nbytes "
-                "_reorder_linear_weight data_ptr"
+                "_reorder_linear_weight _reorder_mkldnn_rnn_layer_weight data_ptr"
             ).split()
         ),
         "torch:ops.onednn.qlinear_prepack.default",
         "torch:ops.onednn.qlinear_pointwise.tensor",
+        "torch:ops.aten.mkldnn_rnn_layer.default",
         "torch:ops.aten.mkldnn_reorder_conv2d_weight.default",
         "torch:ops.aten.mkldnn_reorder_conv3d_weight.default",
         "torch:_C._aoti.alloc_tensor_by_stealing_from_void_ptr",

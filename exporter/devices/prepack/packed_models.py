@@ -17,18 +17,18 @@ def prepack(
 ) -> torch.nn.Module:
     """Replace the weights of a model's layers by weights packed for oneDNN.
 
-    `Linear`, `Conv1d`, `Conv2d` and `Conv3d` are replaced; subclasses of them, layers with hooks, padding
-    modes other than zeros, and all other layers stay. Recurrent layers stay, because torch's operator for
-    them, `mkldnn_rnn_layer`, takes plain weights and packs them in each call. In an exported program,
-    `linear` of dequantized 8-bit integers becomes a product of the integers with a packed INT8 weight, on
-    processors where it is exact.
+    `Linear`, `Conv1d`, `Conv2d`, `Conv3d` and `LSTM` are replaced; subclasses of them, layers with hooks,
+    padding modes other than zeros, LSTMs with a projection, and all other layers stay. GRU and RNN stay,
+    because torch has no operator of oneDNN that packs their weights. In an exported program, `linear` of
+    dequantized 8-bit integers becomes a product of the integers with a packed INT8 weight, on processors
+    where it is exact.
 
     The result is for inference: packed layers have no gradients. It runs in eager mode, and `torch.compile`,
     `torch.export` and AOTInductor support it: for them a packed weight is a buffer of bytes.
 
     Args:
         model: a module, which is changed in place; or an exported program, which is not changed. The layers
-            must be FLOAT, BFLOAT16 or FLOAT16 on the CPU, those of integers INT8.
+            must be FLOAT, BFLOAT16 or FLOAT16 on the CPU; LSTMs FLOAT, and those of integers INT8.
         batch: the number of rows of a linear layer's input for which to choose the layout.
 
     Returns:
@@ -51,7 +51,8 @@ def prepack(
             f"{type(model).__name__}"
         )
     onednn.library()
-    from .packed_modules import PackedLayer, pack_graph, pack_module
+    from .packed_layers import PackedLayer
+    from .packed_modules import pack_graph, pack_module
 
     packed: torch.nn.Module
     if isinstance(model, torch.export.ExportedProgram):

@@ -1,28 +1,20 @@
-"""Layers with packed weights, and functions that put them into modules and graphs."""
+"""Puts layers with packed weights into modules and graphs."""
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, TypeGuard
+from typing import TypeGuard
 
 import torch
 
-from ....registration import PrepackError
 from ....registration.warning import warn
 from ...torch_boundary import onednn
-from .packed_layout import PackedLayout, packed_layout
-from .packed_operators import (
-    layout_text,
-    packed_convolution,
-    packed_linear,
-    packed_quantized_linear,
-    read_layout,
-)
+from .packed_layers import Convolution, PackedConvolution, PackedLayer, PackedLinear, PackedQuantizedLinear
+from .packed_recurrent import PackedLSTM, PackedLSTMCall, has_hooks, is_packable_lstm, lstm_of_call
 from .quantized_calls import quantized_call_of
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-_Convolution: TypeAlias = torch.nn.Conv1d | torch.nn.Conv2d | torch.nn.Conv3d
 _CONVOLUTIONS = (torch.nn.Conv1d, torch.nn.Conv2d, torch.nn.Conv3d)
 _CONVOLUTION_CALLS: dict[object, Callable[..., torch.nn.Module]] = dict(
     zip(
@@ -32,117 +24,6 @@ _CONVOLUTION_CALLS: dict[object, Callable[..., torch.nn.Module]] = dict(
     )
 )
 _LINEAR_CALL = torch.ops.aten.linear.default
-
-
-class PackedLayer(torch.nn.Module):
-    """A layer whose weight is packed; the weight is the buffer `packed`.
-
-    Attributes:
-        layout: the layout of the weight as text, as the operators take it.
-    """
-
-    packed: torch.Tensor
-    bias: torch.nn.Parameter | None
-
-    def __init__(self, packed: torch.Tensor, bias: torch.Tensor | None):
-        super().__init__()
-        self.train(False)
-        layout, memory = packed_layout(packed)
-        self.layout = layout_text(layout)
-        self.register_buffer("packed", memory)
-        self.bias = None if bias is None else torch.nn.Parameter(bias.detach(), requires_grad=False)
-
-    @property
-    def weight(self) -> torch.Tensor:
-        """A plain copy of the weight, for code that reads it."""
-        layout: PackedLayout = read_layout(self.layout)
-        return layout.tensor_over(layout.check_memory(self.packed)).to_dense()
-
-    def get_extra_state(self) -> torch.Tensor:
-        """Return the layout as a tensor, which every file format can store."""
-        return torch.frombuffer(bytearray(self.layout.encode()), dtype=torch.uint8)
-
-    def set_extra_state(self, state: torch.Tensor) -> None:
-        """Check the layout in a loaded state.
-
-        Raises:
-            PrepackError: the layout differs from the one that oneDNN chose in this process.
-        """
-        layout = bytes(state.tolist()).decode(errors="replace")
-        if layout != self.layout:
-            raise PrepackError(
-                f"the state has a weight with another layout ({layout}) than oneDNN chose ({self.layout})"
-            )
-
-
-class PackedLinear(PackedLayer):
-    """`torch.nn.Linear` with a packed weight."""
-
-    def __init__(self, layer: torch.nn.Linear, batch: int | None):
-        super().__init__(onednn.pack_linear(layer.weight.detach(), batch), layer.bias)
-        self.in_features, self.out_features = layer.in_features, layer.out_features
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply the layer."""
-        result: torch.Tensor = packed_linear(x, self.packed, self.bias, self.layout)
-        return result
-
-
-class PackedQuantizedLinear(PackedLayer):
-    """A linear layer of 8-bit integers with a packed weight; the buffer `scale` has the scale per output."""
-
-    scale: torch.Tensor
-
-    def __init__(self, weight: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor | None):
-        super().__init__(onednn.pack_quantized_linear(weight), bias)
-        self.out_features, self.in_features = weight.shape
-        self.register_buffer("scale", scale)
-
-    @property
-    def weight(self) -> torch.Tensor:
-        """A plain copy of the integers of the weight, [out, in]."""
-        return super().weight.t().contiguous()
-
-    def forward(
-        self, x: torch.Tensor, x_scale: torch.Tensor | float, x_zero_point: torch.Tensor | int
-    ) -> torch.Tensor:
-        """Apply the layer to 8-bit integers with a scale and a zero point; the result is FLOAT."""
-        scale = torch.as_tensor(x_scale, dtype=torch.float32)
-        zero_point = torch.as_tensor(x_zero_point, dtype=torch.int64)
-        result: torch.Tensor = packed_quantized_linear(
-            x, scale, zero_point, self.packed, self.scale, self.bias, self.layout
-        )
-        return result
-
-
-class PackedConvolution(PackedLayer):
-    """`torch.nn.Conv1d`, `Conv2d` or `Conv3d` with a packed weight."""
-
-    def __init__(self, layer: _Convolution, padding: Sequence[int]):
-        weight, stride, dilation = layer.weight.detach(), layer.stride, layer.dilation
-        rank = len(padding)
-        if rank == 1:
-            # torch cannot pack weights of one-dimensional convolutions, so these get a height of 1.
-            weight, padding = weight.unsqueeze(2), (0, *padding)
-            stride, dilation = (1, *stride), (1, *dilation)
-        packed = onednn.pack_convolution(weight, padding, stride, dilation, layer.groups, None)
-        super().__init__(packed, layer.bias)
-        self.rank, self.groups = rank, layer.groups
-        self.padding, self.stride, self.dilation = list(padding), list(stride), list(dilation)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """Apply the layer to a batch, or to a single item."""
-        single = x.dim() == self.rank + 1
-        if single:
-            x = x.unsqueeze(0)
-        if self.rank == 1:
-            x = x.unsqueeze(2)
-        result: torch.Tensor = packed_convolution(
-            x, self.packed, self.bias, self.stride, self.padding, self.dilation, self.groups, self.layout
-        )
-        if self.rank == 1:
-            result = result.squeeze(2)
-        return result.squeeze(0) if single else result
 
 
 def pack_module(model: torch.nn.Module, batch: int | None) -> torch.nn.Module:
@@ -185,8 +66,10 @@ def pack_graph(program: torch.export.ExportedProgram, batch: int | None) -> torc
             warn(f"8-bit weights stay as they are: {onednn.NO_EXACT_INTEGERS}", UserWarning)
             quantized = None
         if quantized is not None:
-            packed: PackedLayer | None = PackedQuantizedLinear(*quantized.weights)
+            packed: torch.nn.Module | None = PackedQuantizedLinear(*quantized.weights)
             operands = quantized.operands
+        elif (lstm := lstm_of_call(module, node)) is not None:
+            packed, operands = PackedLSTMCall(lstm), (node.args[0], *node.args[1])
         else:
             layer = _layer_of(module, node)
             packed = None if layer is None else _pack_layer(layer, batch)
@@ -251,17 +134,11 @@ def _layer_of(module: torch.fx.GraphModule, node: torch.fx.Node) -> torch.nn.Mod
     return layer.train(False)
 
 
-def _is_packable(layer: torch.nn.Module) -> TypeGuard[torch.nn.Linear | _Convolution]:
+def _is_packable(layer: torch.nn.Module) -> TypeGuard[torch.nn.Linear | Convolution]:
     weight = getattr(layer, "weight", None)
     if type(layer) not in (torch.nn.Linear, *_CONVOLUTIONS) or not isinstance(weight, torch.Tensor):
         return False
-    # Replacing the layer would lose its hooks.
-    hooked = any(
-        hooks
-        for name, hooks in vars(layer).items()
-        if name.endswith("_hooks") and not name.startswith("_state")
-    )
-    if hooked or weight.dtype not in _DTYPES or weight.device.type != "cpu" or 0 in weight.shape:
+    if has_hooks(layer) or weight.dtype not in _DTYPES or weight.device.type != "cpu" or 0 in weight.shape:
         return False
     if isinstance(layer, torch.nn.Linear):
         return True
@@ -269,8 +146,10 @@ def _is_packable(layer: torch.nn.Module) -> TypeGuard[torch.nn.Linear | _Convolu
     return layer.padding_mode == "zeros" and _equal_padding(layer) is not None
 
 
-def _pack_layer(layer: torch.nn.Module, batch: int | None) -> PackedLayer | None:
+def _pack_layer(layer: torch.nn.Module, batch: int | None) -> PackedLayer | PackedLSTM | None:
     """Return the packed layer; None if the layer cannot be packed and stays."""
+    if is_packable_lstm(layer):
+        return PackedLSTM(layer)
     if not _is_packable(layer):
         return None
     if isinstance(layer, torch.nn.Linear):
@@ -280,7 +159,7 @@ def _pack_layer(layer: torch.nn.Module, batch: int | None) -> PackedLayer | None
     return PackedConvolution(layer, padding)
 
 
-def _equal_padding(layer: _Convolution) -> list[int] | None:
+def _equal_padding(layer: Convolution) -> list[int] | None:
     """Return the padding of each axis; None if its two ends differ."""
     if layer.padding == "valid":
         return [0] * len(layer.kernel_size)

@@ -124,6 +124,50 @@ def _(
 
 
 @torch.library.custom_op(
+    "opsetta::packed_lstm_layer",
+    mutates_args=(),
+    schema=(
+        "(Tensor x, Tensor input_weight, Tensor state_weight, Tensor input_bias, Tensor state_bias, "
+        "Tensor h, Tensor c, bool reverse, str input_layout, str state_layout) -> (Tensor, Tensor, Tensor)"
+    ),
+)
+def packed_lstm_layer(
+    x: torch.Tensor,
+    input_weight: torch.Tensor,
+    state_weight: torch.Tensor,
+    input_bias: torch.Tensor,
+    state_bias: torch.Tensor,
+    h: torch.Tensor,
+    c: torch.Tensor,
+    reverse: bool,
+    input_layout: str,
+    state_layout: str,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """One direction of an LSTM's layer with packed weights; `x` is [time, batch, in]."""
+    weights = (_open_weight(x, input_weight, input_layout), _open_weight(x, state_weight, state_layout))
+    if not x.numel():
+        return x.new_empty((*x.shape[:-1], h.shape[-1])), h.clone(), c.clone()
+    states = (h.contiguous(), c.contiguous())
+    return onednn.lstm_layer(x.contiguous(), (*weights, input_bias, state_bias), *states, reverse)
+
+
+@packed_lstm_layer.register_fake
+def _(
+    x: torch.Tensor,
+    input_weight: torch.Tensor,
+    state_weight: torch.Tensor,
+    input_bias: torch.Tensor,
+    state_bias: torch.Tensor,
+    h: torch.Tensor,
+    c: torch.Tensor,
+    reverse: bool,
+    input_layout: str,
+    state_layout: str,
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    return x.new_empty((*x.shape[:-1], h.shape[-1])), torch.empty_like(h), torch.empty_like(c)
+
+
+@torch.library.custom_op(
     "opsetta::packed_convolution",
     mutates_args=(),
     schema=f"({_WEIGHT}, int[] stride, int[] padding, int[] dilation, int groups, str layout) -> Tensor",

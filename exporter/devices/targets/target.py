@@ -213,22 +213,21 @@ class Target:
         high = min(self.opsets.maximum or MAXIMUM_OPSET, MAXIMUM_OPSET)
         return min(max(self.opsets.default or DEFAULT_OPSET, low), high)
 
+    def check_saving(self, external_data: object) -> None:
+        """Refuse external data if the target does not support it.
+
+        Raises:
+            TargetError: `external_data` is neither None nor False, and the target does not support it.
+        """
+        if external_data not in (None, False) and not self.external_data:
+            raise TargetError(
+                self.name, f"target '{self.name}' does not support external data: save without it"
+            )
+
     def runs_on_host(self, operator: str) -> bool:
         """Whether an operator of the default domain runs on the host's processor, not on the accelerator."""
         is_accelerated = not self.accelerated_operators or operator in self.accelerated_operators
         return operator in self.host_operators or not is_accelerated
-
-
-def check_saving(target: Target, external_data: object) -> None:
-    """Refuse external data if the target does not support it.
-
-    Raises:
-        TargetError: `external_data` is neither None nor False, and the target does not support it.
-    """
-    if external_data not in (None, False) and not target.external_data:
-        raise TargetError(
-            target.name, f"target '{target.name}' does not support external data: save without it"
-        )
 
 
 def opset_for(opset: int | None, target: Target | None) -> int:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import opsetta
-from opsetta.exporter.devices.prepack.packed_modules import PackedLayer
+from opsetta.exporter.devices.prepack.packed_layers import PackedLayer
 from opsetta.exporter.devices.prepack.packed_operators import read_layout
 from opsetta.exporter.torch_boundary import onednn
 from opsetta.registration import PrepackError, PrepackUnavailable, UsageError
@@ -84,7 +84,9 @@ def test_a_type_that_the_processor_cannot_pack_changes_nothing(monkeypatch):
         ),
         pytest.param(lambda: nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)), (2, 8), id="computed"),
         pytest.param(lambda: nn.Linear(8, 8).double(), (2, 8), id="float64"),
-        pytest.param(lambda: nn.LSTM(8, 8), (2, 8), id="recurrent"),
+        pytest.param(lambda: nn.GRU(8, 8), (2, 8), id="recurrent"),
+        pytest.param(lambda: nn.LSTM(8, 8, proj_size=4), (2, 8), id="projected"),
+        pytest.param(lambda: nn.LSTM(8, 8).double(), (2, 8), id="LSTM of float64"),
     ],
 )
 @pytest.mark.filterwarnings("ignore:Using padding='same'")
@@ -142,6 +144,78 @@ def test_exported_programs():
     again = torch.export.export(packed, (x,), dynamic_shapes=({0: batch},))
     y = torch.randn(5, 3, 8, 8)
     torch.testing.assert_close(again.module()(y), model(y), atol=1e-3, rtol=1e-3)
+
+
+LSTMS = [
+    pytest.param({"num_layers": 2, "bidirectional": True, "batch_first": True}, id="two layers both ways"),
+    pytest.param({"num_layers": 2, "bias": False}, id="two layers without biases"),
+    pytest.param({"bidirectional": True, "bias": False}, id="both ways without biases"),
+    pytest.param({"batch_first": True}, id="batch first"),
+]
+
+
+@pytest.fixture
+def packs_lstm():
+    if not onednn.packs_lstm():
+        pytest.skip("oneDNN packs no weights of LSTMs for this processor")
+
+
+@pytest.mark.usefixtures("packs_lstm")
+@pytest.mark.parametrize("options", LSTMS)
+def test_recurrent_layers_agree_with_plain_ones(options):
+    torch.manual_seed(0)
+    plain = nn.LSTM(11, 20, **options).eval()
+    packed = opsetta.prepack(copy.deepcopy(plain))
+    assert packed_count(packed) == 2 * packed.num_layers * (1 + packed.bidirectional)
+    lengths = torch.nn.utils.rnn.pack_padded_sequence(torch.randn(5, 3, 11), [5, 4, 2])
+    empty = (0, 5, 11) if plain.batch_first else (5, 0, 11)
+    inputs = [torch.randn(4, 4, 11), torch.randn(1, 1, 11), torch.randn(5, 11), torch.randn(empty), lengths]
+    size = (packed_count(packed) // 2, 4, 20)
+    states = torch.randn(size), torch.randn(size)
+    with torch.no_grad():
+        for x, *hx in ((inputs[0], states), *((x,) for x in inputs)):
+            torch.testing.assert_close(packed(x, *hx), plain(x, *hx), atol=1e-5, rtol=1e-5)
+    with pytest.raises(UsageError, match=r"the states of the LSTM have the shape \[.+\], not \[1, 4, 19\]"):
+        packed(inputs[0], (torch.zeros(1, 4, 19), states[1]))
+
+
+class Tagger(nn.Module):
+    """An LSTM, and a layer on its last results."""
+
+    def __init__(self):
+        super().__init__()
+        self.recurrent = nn.LSTM(11, 20, 2, bidirectional=True, batch_first=True)
+        self.tags = nn.Linear(40, 3)
+
+    def forward(self, x):
+        results, (h, c) = self.recurrent(x)
+        return self.tags(results[:, -1]), h + c
+
+
+@pytest.mark.usefixtures("packs_lstm")
+@pytest.mark.filterwarnings("ignore:The tensor attributes")
+def test_recurrent_layers_are_not_packed_again(capfd):
+    torch.manual_seed(0)
+    model, x = Tagger().eval(), torch.randn(3, 5, 11)
+    batch = torch.export.Dim("batch", min=1, max=64)
+    program = torch.export.export(model, (x,), dynamic_shapes=({0: batch},))
+    graph = opsetta.prepack(program)
+    assert packed_count(graph) == 9
+    assert [name for name, value in graph.named_parameters() if value.dim() > 1] == []
+    y = torch.randn(7, 5, 11)
+    with torch.no_grad():
+        expected = [model(x), model(y)]
+        packed = opsetta.prepack(model)
+        again = torch.export.export(packed, (x,), dynamic_shapes=({0: batch},)).module()
+        compiled = torch.compile(packed, backend="aot_eager")
+        for function in (graph, packed, again, compiled):
+            # oneDNN writes a line for each of its operations.
+            with torch.backends.mkldnn.verbose(torch.backends.mkldnn.VERBOSE_ON):
+                results = [function(x), function(y)]
+            lines = capfd.readouterr().out
+            assert lines.count(",rnn,") == 8
+            assert "reorder" not in lines
+            torch.testing.assert_close(results, expected, atol=1e-5, rtol=1e-5)
 
 
 class Quantized(nn.Module):

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 from torch._decomp import decomposition_table
-from torch._subclasses import fake_impls
 
-from ...fake_tensors import FakeTensorMode
+from ...fake_tensors import FakeTensorMode, fake_impls
 from ...operators.overloads import Function, OpOverload, promoted_dtype
 
 _ATEN = torch.ops.aten

@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch._decomp import decomposition_table
-from torch._subclasses import fake_impls
 from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
 from ...dispatch import DispatchKey
-from ...fake_tensors import FakeTensor, FakeTensorMode
+from ...fake_tensors import FakeTensor, FakeTensorMode, fake_impls
 from ...operators.overloads import Function, OpOverload
 
 Shapes = Function
