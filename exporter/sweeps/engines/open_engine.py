@@ -24,9 +24,7 @@ def check_engine(name: str) -> None:
         raise UsageError(f"the engine must be local, ray or ray://HOST:PORT, not '{name}'")
 
 
-def open_engine(
-    name: str, workers: int | None = None, imports: Sequence[str] = ()
-) -> LocalEngine | RayEngine:
+def open_engine(name: str, workers: int | None, imports: Sequence[str]) -> LocalEngine | RayEngine:
     """Make the engine of a name that `check_engine` accepts, with its arguments.
 
     Raises:
