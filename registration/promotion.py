@@ -127,7 +127,7 @@ def operand(item: Value | bool | int | float, number: str | None = None, uniform
 
 
 def settle(
-    operands: Sequence[Operand], integers: DataType | None = None, expected: DataType | None = None
+    operands: Sequence[Operand], integers: DataType | None, expected: DataType | None
 ) -> DataType | Value | None:
     """Find the promoted type of operands, if unknown properties cannot change it.
 

@@ -6,9 +6,10 @@ import argparse
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from opsetta.exporter.sweeps.engines.open_engine import open_engine
+from opsetta.exporter.sweeps.engines.engine_names import LOCAL, check_engine
 from opsetta.exporter.sweeps.engines.outcomes import Limits
-from opsetta.exporter.sweeps.engines.processes import Work
+from opsetta.exporter.sweeps.engines.processes import LocalEngine, Work
+from opsetta.exporter.sweeps.engines.ray_cluster import RayEngine
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -27,6 +28,12 @@ def run(
         seconds: how long one job may take before its process is ended.
         imports: modules that all jobs need, and that start no threads.
     """
-    with open_engine(options.engine, options.workers, imports) as engine:
+    check_engine(options.engine)
+    local = options.engine == LOCAL
+    with (
+        LocalEngine(options.workers, imports)
+        if local
+        else RayEngine(options.engine, options.workers, imports)
+    ) as engine:
         for job, ended in engine.run(work, jobs, Limits(seconds)):
             yield job, ended.result, ended.detail

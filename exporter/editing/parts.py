@@ -10,7 +10,7 @@ from onnx_ir.passes import common
 
 from ...registration import GraphError, Names, Registry, UsageError
 from ...registration.arguments import every_node, graphs_of
-from ..files.reading import BOUNDS, Bounds
+from ..files.reading import Bounds
 from ..lowering.conversion.conversion import convert
 from ..lowering.conversion.prepared_models.preparation import copy_of, opset_of, source_of
 from .interface import substitute_sizes
@@ -62,10 +62,10 @@ def join_models(
     first: ir.Model,
     second: ir.Model,
     connections: Mapping[str, str],
-    keeps_outputs: bool = False,
-    opset: int | None = None,
-    registry: Registry | None = None,
-    bounds: Bounds = BOUNDS,
+    keeps_outputs: bool,
+    opset: int | None,
+    registry: Registry | None,
+    bounds: Bounds,
 ) -> ir.Model:
     """Both models as one, where outputs of the first are inputs of the second; weights are shared.
 
@@ -148,7 +148,7 @@ def _join_definitions(joined: ir.Model, added: ir.Model) -> None:
 
 
 def edit_interface(
-    model: ir.Model, drop_outputs: Collection[str] = (), constants: Mapping[str, object] | None = None
+    model: ir.Model, drop_outputs: Collection[str], constants: Mapping[str, object] | None
 ) -> ir.Model:
     """A copy of a model without some outputs and what only they need, and with inputs fixed.
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 import onnx_ir as ir
 
 from ...registration import ModelFileError, UsageError
-from .output.output_paths import Target
+from .output.output_paths import ResolvedPath
 from .reading.names import listed, quoted
 from .weights.stored_tensors import FileTensor, StoredFile
 
@@ -43,7 +43,7 @@ def check_mode(weights: str) -> None:
 
 def references(
     weights: Iterable[tuple[ir.Value, ir.TensorProtocol | None]],
-    target: Target,
+    target: ResolvedPath,
     smallest: int,
     data_name: str | None,
 ) -> dict[ir.Value, Reference]:
@@ -92,7 +92,7 @@ def references(
     return references_by_value
 
 
-def _location(file: StoredFile, target: Target) -> str | None:
+def _location(file: StoredFile, target: ResolvedPath) -> str | None:
     """Return the path of a file relative to the folder of a target; None if it is outside."""
     try:
         relative = pathlib.PurePath(file.path).relative_to(target.folder)
@@ -101,7 +101,7 @@ def _location(file: StoredFile, target: Target) -> str | None:
     return relative.as_posix()
 
 
-def _check(file: StoredFile, location: str, target: Target, data_name: str | None) -> None:
+def _check(file: StoredFile, location: str, target: ResolvedPath, data_name: str | None) -> None:
     """Refuse a file that readers would refuse, or that the save overwrites.
 
     Raises:

@@ -32,9 +32,7 @@ class ModelDifferences:
         return bool(self.lines or self.weights)
 
 
-def find_differences(
-    first: ir.Model, second: ir.Model, bounds: Bounds, *, names: bool = False
-) -> ModelDifferences:
+def find_differences(first: ir.Model, second: ir.Model, bounds: Bounds, *, names: bool) -> ModelDifferences:
     """Compare two models node by node, in order.
 
     Args:

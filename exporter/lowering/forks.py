@@ -18,7 +18,7 @@ IS_AVAILABLE = sys.platform.startswith("linux")
 
 
 @dataclasses.dataclass(frozen=True)
-class Limits:
+class ForkLimits:
     """Limits on the resources of a fork.
 
     Attributes:
@@ -30,7 +30,9 @@ class Limits:
     seconds: int
 
 
-def call_in_fork(function: Callable[[], bytes], seconds: float, limits: Limits | None = None) -> bytes | None:
+def call_in_fork(
+    function: Callable[[], bytes], seconds: float, limits: ForkLimits | None = None
+) -> bytes | None:
     """Call a function in a fork, and return the bytes that it returns.
 
     A fork takes milliseconds, while a new process would import onnx for half a second.
@@ -65,7 +67,7 @@ def call_in_fork(function: Callable[[], bytes], seconds: float, limits: Limits |
     return data if data is not None and status == 0 else None
 
 
-def _run(function: Callable[[], bytes], sending: int, limits: Limits | None) -> None:
+def _run(function: Callable[[], bytes], sending: int, limits: ForkLimits | None) -> None:
     """Run the function in the fork and exit, without running finalizers of this process's objects."""
     # Windows does not have the module.
     import resource

@@ -99,7 +99,7 @@ def _infer_within(data: bytes, memory: int, data_prop: bool, strict: bool) -> on
                 onnx.shape_inference.infer_shapes, data, data_prop=with_data, strict_mode=strict
             ),
             len(data),
-            forks.Limits(memory, (2 if with_data == data_prop else 1) + len(data) // 2_000_000),
+            forks.ForkLimits(memory, (2 if with_data == data_prop else 1) + len(data) // 2_000_000),
         )
         if inferred is not None:
             return inferred
@@ -107,7 +107,7 @@ def _infer_within(data: bytes, memory: int, data_prop: bool, strict: bool) -> on
 
 
 def _call_in_fork(
-    infer: Callable[[], onnx.ModelProto], size: int, limits: forks.Limits | None = None
+    infer: Callable[[], onnx.ModelProto], size: int, limits: forks.ForkLimits | None = None
 ) -> onnx.ModelProto | None:
     """Run inference in a fork; None if it crashes or exceeds its limits.
 

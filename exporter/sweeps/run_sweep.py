@@ -15,7 +15,7 @@ from typing import Any
 from ...passes.onnx_graph.levels import DEFAULT_LEVEL
 from ...registration import DEFAULT_OPSET, OpsettaError, UsageError
 from ..files.reading.names import listed
-from .engines.open_engine import LOCAL, check_engine, open_engine
+from .engines.engine_names import LOCAL, check_engine
 from .engines.outcomes import Ended, Limits
 from .engines.processes import LocalEngine
 from .engines.ray_cluster import RayEngine
@@ -137,7 +137,7 @@ def sweep(
         due = [task for key, task in tasks.items() if key not in rows]
         used: LocalEngine | RayEngine = local
         if due and engine != LOCAL:
-            used = stack.enter_context(open_engine(engine, workers, local.imports))
+            used = stack.enter_context(RayEngine(engine, workers, local.imports))
         for task, ended in used.run(functools.partial(measure, settings), due, limits):
             row = _row(task.job, ended, prints[task.job.key])
             rows[row.key] = row

@@ -32,8 +32,8 @@ Patches = list[AbstractContextManager[object]]
 def list_capture_patches(
     *,
     strict: bool,
-    gradients: bool = False,
-    recorded: bool = False,
+    gradients: bool,
+    recorded: bool,
     dimensions: Mapping[tuple[int, int], Dimension],
 ) -> Patches:
     """Return the patches for a capture by torch.export, or for a recording, in the order to enter them.

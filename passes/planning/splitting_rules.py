@@ -70,7 +70,7 @@ class PartNeeds:
     window: Window | None = None
 
 
-def part_needs(node: ir.Node, axis: int, *, overlaps: bool = False) -> PartNeeds | None:
+def part_needs(node: ir.Node, axis: int, *, overlaps: bool) -> PartNeeds | None:
     """What a part of the only output of a node along an axis needs; None if it cannot be computed alone.
 
     Args:

@@ -252,23 +252,23 @@ class Construction:
         imported = self._opset_imports.get(domain)
         return self.opset_import(domain, int(versions[-1])) if imported is None else imported
 
-    def opset_import(self, domain: str, wanted: int | None = None) -> int:
+    def opset_import(self, domain: str, requested_version: int | None = None) -> int:
         """The version of another domain that the graph imports; imported at its newest when first used.
 
         Args:
-            wanted: the version to import it at.
+            requested_version: the version to import it at.
 
         Raises:
-            UnsupportedError: the graph imports the domain at another version than `wanted`.
+            UnsupportedError: the graph imports the domain at another version than `requested_version`.
         """
         version = self._opset_imports.get(domain)
         if version is None:
             # Unknown domains begin at version 1, which is what torch.onnx writes for custom operators.
-            version = _NEWEST.get(domain, 1) if wanted is None else wanted
+            version = _NEWEST.get(domain, 1) if requested_version is None else requested_version
             self._opset_imports[domain] = version
-        elif wanted not in (None, version):
+        elif requested_version not in (None, version):
             raise UnsupportedError(
-                f"the model needs both version {version} and version {wanted} of domain '{domain}'; a file "
-                "declares one version of each domain"
+                f"the model needs both version {version} and version {requested_version} of domain "
+                f"'{domain}'; a file declares one version of each domain"
             )
         return version

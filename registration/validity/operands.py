@@ -43,9 +43,9 @@ class Operands:
         sizes = self.sizes(name)
         return sizes[axis] if sizes is not None and -len(sizes) <= axis < len(sizes) else None
 
-    def first(self, *places: tuple[str, int]) -> int | None:
-        """The first size of several that is known."""
-        return next((size for place in places if (size := self.size(*place)) is not None), None)
+    def first(self, *axes: tuple[str, int]) -> int | None:
+        """The first known size, of axes of inputs."""
+        return next((size for name, axis in axes if (size := self.size(name, axis)) is not None), None)
 
     def number(self, name: str, default: object = None) -> Any:
         """An attribute; the default if it is not there."""

@@ -34,18 +34,18 @@ def size_problem(node: ir.Node, schema: OperatorSchema) -> str | None:
 
 
 def _product(*factors: int | None) -> int | None:
-    known = [factor for factor in factors if factor is not None]
-    return math.prod(known) if len(known) == len(factors) else None
+    known_factors = [factor for factor in factors if factor is not None]
+    return math.prod(known_factors) if len(known_factors) == len(factors) else None
 
 
 def _quotient(size: int | None, divisor: int | None) -> int | None:
     return None if size is None or not divisor else size // divisor
 
 
-def _multiple(what: str, size: int | None, divisor: int | None) -> Demand:
+def _multiple(subject: str, size: int | None, divisor: int | None) -> Demand:
     if size is None or divisor is None or (divisor > 0 and size % divisor == 0):
         return None
-    return f"its {what} is {size}, which is no multiple of {divisor}"
+    return f"its {subject} is {size}, which is no multiple of {divisor}"
 
 
 def _normalization(operands: Operands) -> Iterator[Demand]:
@@ -363,7 +363,7 @@ def _like_data(operands: Operands) -> Iterator[Demand]:
         yield "I", axis, size
 
 
-def _gathered(operands: Operands) -> Iterator[Demand]:
+def _gather_nd(operands: Operands) -> Iterator[Demand]:
     data, indices = operands.sizes("data"), operands.sizes("indices")
     batches = operands.number("batch_dims", 0)
     lowest = min((len(sizes) for sizes in (data, indices) if sizes is not None), default=batches + 1)
@@ -382,7 +382,7 @@ def _positions(data: Dims | None, indices: Dims | None, batches: int) -> Iterato
         yield f"its indices have {count} numbers for {len(data) - batches} axes"
 
 
-def _scattered(operands: Operands) -> Iterator[Demand]:
+def _scatter_nd(operands: Operands) -> Iterator[Demand]:
     data, indices, updates = (operands.sizes(name) for name in ("data", "indices", "updates"))
     yield from _positions(data, indices, 0)
     if data is None or not indices or updates is None or indices[-1] is None:
@@ -451,7 +451,7 @@ RULES: dict[str, Rule] = {
     "DepthToSpace": _blocks,
     "Det": _square,
     "GRU": _recurrent(3),
-    "GatherND": _gathered,
+    "GatherND": _gather_nd,
     "Gemm": _matrix_product,
     "GridSample": _grid_sample,
     "GroupNormalization": _group_normalization,
@@ -472,7 +472,7 @@ RULES: dict[str, Rule] = {
     "ReverseSequence": _reversed_sequences,
     "RoiAlign": _regions,
     "RotaryEmbedding": _rotary_embedding,
-    "ScatterND": _scattered,
+    "ScatterND": _scatter_nd,
     "SoftmaxCrossEntropyLoss": _loss("scores", "labels"),
     "SpaceToDepth": _blocks,
     "Tile": _repetition,

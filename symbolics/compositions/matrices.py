@@ -107,7 +107,7 @@ def diagonal_mask(g: GraphContext, rows: Size, columns: Size) -> Value:
     return g.op("Equal", down, g.op("Unsqueeze", positions(g, columns), axes=[0]))
 
 
-def triangle_mask(g: GraphContext, rows: Size, columns: Size, upper: bool, strict: bool = False) -> Value:
+def triangle_mask(g: GraphContext, rows: Size, columns: Size, upper: bool, strict: bool) -> Value:
     """A mask of a triangle, BOOL `[rows, columns]`.
 
     Args:

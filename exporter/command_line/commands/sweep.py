@@ -13,7 +13,7 @@ from ....passes.onnx_graph.levels import DEFAULT_LEVEL
 from ....registration import DEFAULT_OPSET, UsageError
 from ....registration.printable import printable
 from ...files.output.output_paths import resolve
-from ...sweeps.engines.open_engine import LOCAL
+from ...sweeps.engines.engine_names import LOCAL
 from ...sweeps.rows import NO_TARGET, OWN, Row, count_statuses
 from ..options import export as options
 from ..options import sweep as sweep_options

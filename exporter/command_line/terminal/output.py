@@ -11,7 +11,7 @@ from typing import IO, TYPE_CHECKING, Any, TextIO, Union, cast
 
 from ....registration import ModelFileError
 from ....registration.printable import printable
-from ...files.output.output_paths import Stream, Target, reason, resolve, write_into
+from ...files.output.output_paths import ResolvedPath, Stream, reason, resolve, write_into
 
 if TYPE_CHECKING:
     from ...onnx_model import OnnxModel
@@ -59,7 +59,7 @@ class Output:
     def __init__(self, path: pathlib.Path):
         self._path = path
         self._count: int | None = None
-        self._target: Target | None = None
+        self._target: ResolvedPath | None = None
         self._stdout: TextIO | None = None
         if str(path) == _STANDARD_OUTPUT:
             # pythonw has no standard output, and a captured one may have no bytes.

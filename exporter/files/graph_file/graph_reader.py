@@ -11,7 +11,7 @@ from ....registration import DimensionError, ModelFileError
 from ....registration.arguments import ATTRIBUTE, arguments, graphs_of
 from ...captured_graph import dimensions, specializations
 from ...captured_graph.capture import Capture
-from ..reading.bounds import BOUNDS, Bounds
+from ..reading.bounds import Bounds
 from ..reading.checks.content import check_content
 from ..reading.checks.memory import check_memory
 from ..reading.external_data.files import Folder
@@ -40,9 +40,7 @@ class SourceFile:
     given_outputs: list[str] | None
 
 
-def read_source(
-    model: onnx.ModelProto, folder: Folder, weights: Weights = None, bounds: Bounds = BOUNDS
-) -> SourceFile:
+def read_source(model: onnx.ModelProto, folder: Folder, weights: Weights, bounds: Bounds) -> SourceFile:
     """Read a source file from its message.
 
     Args:

@@ -15,7 +15,7 @@ import onnx_ir as ir
 
 from ....registration import KIND, PERSISTENT, ModelFileError
 from ..output.publishing import DataFile
-from ..reading import BOUNDS, Bounds, read_model
+from ..reading import Bounds, read_model
 from ..reading.bounds import REMEDY
 from ..reading.checks.memory import PROPORTION
 from ..reading.external_data.files import ExternalFiles, Folder
@@ -101,7 +101,7 @@ class WeightReader:
         ModelFileError: weights that the file omits are missing or differ.
     """
 
-    def __init__(self, graph: onnx.GraphProto, folder: Folder, weights: Weights, bounds: Bounds = BOUNDS):
+    def __init__(self, graph: onnx.GraphProto, folder: Folder, weights: Weights, bounds: Bounds):
         self._files = _files_in(folder)
         self._supplied_tensors = _load_omitted_weights(graph, weights, bounds)
 

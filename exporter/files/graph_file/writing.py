@@ -37,10 +37,10 @@ def write_source(
     decompositions: Decompositions,
     target: str | bytes | os.PathLike[str] | IO[bytes],
     *,
-    given_inputs: list[str] | None = None,
-    given_outputs: list[str] | None = None,
-    weights: str = "inline",
-    format: str | None = None,
+    given_inputs: list[str] | None,
+    given_outputs: list[str] | None,
+    weights: str,
+    format: str | None,
 ) -> None:
     """Write a captured graph, so that reading it gives an equal one.
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 from ....registration import ModelFileError
 from ..weights.message import varint
-from .output_paths import Target
+from .output_paths import ResolvedPath
 
 TEMPORARY = re.compile(r"\.opsetta-[0-9a-f]{16}\.part")
 _DATA = re.compile(r"\.(?P<digest>[0-9a-f]{16}|[0-9a-f]{32}|[0-9a-f]{64})\.data\Z")
@@ -82,7 +82,7 @@ def find_mentions(paths: Iterable[str], needles: Iterable[bytes]) -> set[bytes]:
     return named
 
 
-def check_data_name(target: Target, name: str) -> None:
+def check_data_name(target: ResolvedPath, name: str) -> None:
     """Refuse a fixed name that belongs to another file."""
     # A model written on one system may be read on another, so the rules of all systems apply.
     windows = os.path.splitdrive(name)[0] or ":" in name

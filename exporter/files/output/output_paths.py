@@ -26,7 +26,7 @@ _CHUNK = 1 << 24
 
 
 @dataclasses.dataclass(frozen=True)
-class Target:
+class ResolvedPath:
     """The target of a path, with links followed.
 
     Attributes:
@@ -54,7 +54,7 @@ class Target:
         return os.path.basename(self.path)
 
 
-def resolve(path: str | bytes | os.PathLike[str]) -> Target:
+def resolve(path: str | bytes | os.PathLike[str]) -> ResolvedPath:
     """Find the target of a path. No file is opened.
 
     Raises:
@@ -74,7 +74,9 @@ def resolve(path: str | bytes | os.PathLike[str]) -> Target:
         raise unwritable(os.fsdecode(path), error) from error
     if opened is not None:
         is_own_process = opened["process"] in (None, "self", "thread-self", str(os.getpid()))
-        return Target(user_path, followed, status, True, int(opened["number"]) if is_own_process else None)
+        return ResolvedPath(
+            user_path, followed, status, True, int(opened["number"]) if is_own_process else None
+        )
     if status is None or stat.S_ISREG(status.st_mode):
         if not os.path.isdir(os.path.dirname(followed)):
             folder = os.path.dirname(followed if os.path.islink(user_path) else user_path)
@@ -84,10 +86,10 @@ def resolve(path: str | bytes | os.PathLike[str]) -> Target:
         # A file is written aside, and then renamed.
         if not os.access(os.path.dirname(followed), os.W_OK | os.X_OK):
             raise ModelFileError(f"'{user_path}' cannot be written: its folder is write-protected")
-        return Target(user_path, followed, status)
+        return ResolvedPath(user_path, followed, status)
     if stat.S_ISDIR(status.st_mode):
         raise ModelFileError(f"'{user_path}' cannot be written: it is a folder")
-    return Target(user_path, followed, status, True)
+    return ResolvedPath(user_path, followed, status, True)
 
 
 def check_folder(path: str | bytes | os.PathLike[str]) -> pathlib.Path:
@@ -197,7 +199,7 @@ class Stream:
         return len(data)
 
 
-def write_into(target: Target, write: Callable[[Stream], object]) -> None:
+def write_into(target: ResolvedPath, write: Callable[[Stream], object]) -> None:
     """Write to a device, a FIFO or an open file. Bytes written before an error stay written.
 
     Raises:

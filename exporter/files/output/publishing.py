@@ -27,7 +27,7 @@ from ..weights.tensor_writer import TensorWriter
 from . import locks
 from .data_names import TEMPORARY, check_data_name, data_needles, find_mentions, graphs_in, names_in
 from .locks import Lock
-from .output_paths import Target, resolve, unwritable, write_into
+from .output_paths import ResolvedPath, resolve, unwritable, write_into
 from .process_ends import cleaned_up_when_terminated
 
 if TYPE_CHECKING:
@@ -95,7 +95,7 @@ def publish(
 
 
 def _publish(
-    target: Target,
+    target: ResolvedPath,
     write: Callable[[Any, str | None], object],
     weights: Callable[[DataFile], None] | None,
     data_name: str | None,
@@ -120,7 +120,7 @@ def _publish(
         graph.flush_folder()
 
 
-def _check_space(target: Target, size: int) -> None:
+def _check_space(target: ResolvedPath, size: int) -> None:
     """Refuse weights that do not fit, before the file system is full: a sparse file has any size for free."""
     if not size:
         return
@@ -135,7 +135,7 @@ def _check_space(target: Target, size: int) -> None:
 class _Temporary:
     """A hidden file in the folder of a target, locked while it is written, with the target's permissions."""
 
-    def __init__(self, target: Target):
+    def __init__(self, target: ResolvedPath):
         self._folder = target.folder
         self._status = target.status
         self.path = ""
@@ -203,7 +203,7 @@ class _Temporary:
 class DataFile(_Temporary):
     """The data file of a graph while it is written, named after its contents at the end."""
 
-    def __init__(self, target: Target, alignment: int = ALIGNMENT):
+    def __init__(self, target: ResolvedPath, alignment: int = ALIGNMENT):
         super().__init__(target)
         self._alignment = alignment
         self._name = target.name

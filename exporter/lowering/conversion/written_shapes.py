@@ -135,7 +135,7 @@ class WrittenShapes:
             if reason is None:
                 raise
             text = f"the file is not valid at its opset {source_opset}, and cannot be written at another:"
-            raise InvalidNodesError(text, [self._located(self._model, reason)]) from error
+            raise InvalidNodesError(text, [self._locate_node(self._model, reason)]) from error
 
     def check_model(self, model: ir.Model) -> None:
         """Check a whole model, if shapes have become known.
@@ -163,7 +163,7 @@ class WrittenShapes:
             if self._restate_outputs(model, message, data_prop):
                 return
             text = "the model would have shapes that contradict each other:"
-            raise InvalidNodesError(text, [self._located(model, reason)])
+            raise InvalidNodesError(text, [self._locate_node(model, reason)])
 
     def _restate_outputs(self, model: ir.Model, message: onnx.ModelProto, data_prop: bool) -> bool:
         """Give the outputs the shapes that their nodes compute; return whether nothing contradicts these.
@@ -205,7 +205,7 @@ class WrittenShapes:
             self._file_is_valid[data_prop] = self._reason(message, data_prop) is None
         return self._file_is_valid[data_prop]
 
-    def _located(self, model: ir.Model, reason: str) -> InvalidNode:
+    def _locate_node(self, model: ir.Model, reason: str) -> InvalidNode:
         """Return the node that onnx's message names, with the value of the file that it computes."""
         # onnx lists enclosing nodes first.
         *_, (op_type, name) = [("model", ""), *_NODE.findall(_first_line(reason))]
@@ -214,11 +214,11 @@ class WrittenShapes:
         node = next((node for node in nodes if name in (node.name, *_names(node.outputs))), None)
         if node is None:
             return InvalidNode(clause, name or "", "", op_type)
-        own = next(iter(_names(node.outputs)), "")
+        own_result = next(iter(_names(node.outputs)), "")
         result = self._value_of_file(node)
-        if result not in ("", own):
+        if result not in ("", own_result):
             clause += f"; it is one of the nodes that compute '{result}'"
-        return InvalidNode(clause, node.name or "", own, op_type, node.metadata_props.get(MODULE, ""))
+        return InvalidNode(clause, node.name or "", own_result, op_type, node.metadata_props.get(MODULE, ""))
 
     def _value_of_file(self, node: ir.Node) -> str:
         """Return the name of the nearest value of the file that depends on a node's results; "" if none."""
@@ -321,8 +321,8 @@ def _fragment(
     message = onnx.ModelProto(ir_version=10, opset_import=[onnx.helper.make_opsetid("", opset)])
     graph = message.graph
     graph.name = "replacement"
-    own = {value for inner in nodes for value in inner.outputs}
-    for value in _read(nodes, own):
+    results_of_nodes = {value for inner in nodes for value in inner.outputs}
+    for value in _outer_values(nodes, results_of_nodes):
         tensor = value.const_value
         if tensor is not None and tensor.size <= _FEW and not value.is_graph_input():
             graph.initializer.append(serde.serialize_tensor(tensor))
@@ -333,16 +333,16 @@ def _fragment(
         graph.input.add(name=str(value.name)).type.ParseFromString(type_message(value))
     graph.node.extend(map(serde.serialize_node, nodes))
     # onnx infers no type for the results of some operators, such as GroupNormalization.
-    for value in own:
+    for value in results_of_nodes:
         if value.name and isinstance(value.type, ir.TensorType) and value not in results:
             graph.value_info.add(name=value.name).type.tensor_type.elem_type = int(value.type.dtype)
     for output, result in zip(node.outputs, results, strict=False):
-        if result is not None and result in own and output.type is not None:
+        if result is not None and result in results_of_nodes and output.type is not None:
             graph.output.add(name=str(result.name)).type.ParseFromString(type_message(output))
     return message
 
 
-def _read(nodes: Iterable[ir.Node], inside: set[Value]) -> dict[Value, None]:
+def _outer_values(nodes: Iterable[ir.Node], inside: set[Value]) -> dict[Value, None]:
     """Return the values that nodes and their sub-graphs read from outside, in order."""
     read: dict[Value, None] = {}
     for node in nodes:
@@ -352,7 +352,7 @@ def _read(nodes: Iterable[ir.Node], inside: set[Value]) -> dict[Value, None]:
         for block in blocks(node):
             within = {*inside, *block.inputs, *block.initializers.values()}
             within.update(value for inner in block for value in inner.outputs)
-            read.update(_read(block, within))
+            read.update(_outer_values(block, within))
             read.update((value, None) for value in block.outputs if value not in within)
     return read
 

@@ -9,15 +9,13 @@ import onnx_ir as ir
 
 from ....registration import InferenceError, UsageError
 from ..model_inputs import Feed
-from .session import CPU, Providers, RuntimeValue, Session, as_python, stored_model
+from .session import Providers, RuntimeValue, Session, as_python, stored_model
 
 Execute = Callable[[Feed], list[RuntimeValue]]
 """Takes onnxruntime values by input name; returns the outputs in order."""
 
 
-def runner_in(
-    runtime: str, model: ir.Model, providers: Providers = CPU, *, threads: int | None = None
-) -> Execute:
+def runner_in(runtime: str, model: ir.Model, providers: Providers, *, threads: int | None) -> Execute:
     """Return a function that runs a model in a runtime; the model is loaded at the first call.
 
     The function raises InferenceError if the runtime is not installed, or cannot load or run the model.

@@ -14,7 +14,7 @@ from ..state.module_tree import ModuleTree
 
 
 def replace_weights(
-    tree: ModuleTree, mode: FakeTensorMode, device: torch.device | None = None
+    tree: ModuleTree, mode: FakeTensorMode, device: torch.device | None
 ) -> dict[str, torch.Tensor]:
     """Replace every parameter and buffer of a model by a fake tensor; the caller restores the model.
 
@@ -98,9 +98,7 @@ class FakeWeights:
         device: the device of all fake tensors; None keeps the device of each tensor.
     """
 
-    def __init__(
-        self, tensors: Iterable[torch.Tensor], mode: FakeTensorMode, device: torch.device | None = None
-    ):
+    def __init__(self, tensors: Iterable[torch.Tensor], mode: FakeTensorMode, device: torch.device | None):
         self._mode = mode
         self._device = device
         self._copy = FakeCopies(mode)

@@ -72,7 +72,7 @@ class ScriptedState:
 
 
 @contextlib.contextmanager
-def preserve_state(module: torch.jit.ScriptModule, written: frozenset[str] = frozenset()) -> Iterator[None]:
+def preserve_state(module: torch.jit.ScriptModule, written: frozenset[str]) -> Iterator[None]:
     """Restore a module's attributes and the contents of its tensors at the end, see `ScriptedState`."""
     state = ScriptedState(module, written)
     try:

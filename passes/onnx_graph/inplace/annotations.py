@@ -38,7 +38,7 @@ class AnnotateInplace(ir.passes.InPlacePass):
             next value. Where operands differ in this only, the one in the memory of that input is chosen.
     """
 
-    def __init__(self, consumed: Mapping[str, str] | None = None):
+    def __init__(self, consumed: Mapping[str, str] | None):
         super().__init__()
         self._consumed = dict(consumed or {})
 

@@ -12,7 +12,7 @@ from ...compositions.size_arithmetic import Size, compute, fold_size, product, w
 from .._common import elements, flatten, range_vector, set_shape
 
 
-def sparse_sizes(g: GraphContext, dense_shape: Value, indices: Value | None = None) -> list[Size]:
+def sparse_sizes(g: GraphContext, dense_shape: Value, indices: Value | None) -> list[Size]:
     """The sizes of a sparse tensor of known rank."""
     shape = None if indices is None else g.shape(indices)
     rank = shape[1] if shape is not None and len(shape) == 2 else None

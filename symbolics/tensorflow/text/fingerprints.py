@@ -37,7 +37,7 @@ def _join(low: int, high: int, factor: int) -> int:
     return _mix((high & _MASK ^ mixed) * factor) * factor & _MASK
 
 
-def _of_16(text: bytes) -> int:
+def _hash_16_bytes(text: bytes) -> int:
     """Up to 16 bytes."""
     length = len(text)
     factor = K2 + length * 2
@@ -60,7 +60,7 @@ def _halves(text: bytes, factor: int, scale: int) -> tuple[int, int, int]:
     return low, first + _rotate(second + K2, 18) + last, first
 
 
-def _of_64(text: bytes) -> int:
+def _hash_64_bytes(text: bytes) -> int:
     """From 33 to 64 bytes."""
     factor = K2 + len(text) * 2
     low, high, first = _halves(text, factor, K2)
@@ -74,7 +74,7 @@ def _of_64(text: bytes) -> int:
     return _join(*ends, factor)
 
 
-def _of_block(block: bytes, low: int, high: int) -> tuple[int, int]:
+def _mix_block(block: bytes, low: int, high: int) -> tuple[int, int]:
     """Two numbers from 32 bytes and two numbers."""
     words = [_word(block, position) for position in (0, 8, 16, 24)]
     first = low + words[0]
@@ -89,8 +89,8 @@ def _step(state: tuple[int, ...], block: bytes, factor: int, weight: int) -> tup
     x = _rotate(x + y + v0 + _word(block, 8), 37) * factor ^ w1 * weight
     y = _rotate(y + v1 + _word(block, 48), 42) * factor + v0 * weight + _word(block, 40)
     z = _rotate(z + w0, 33) * factor
-    v = _of_block(block[:32], v1 * factor, x + w0)
-    w = _of_block(block[32:], z + w1, y + _word(block, 16))
+    v = _mix_block(block[:32], v1 * factor, x + w0)
+    w = _mix_block(block[32:], z + w1, y + _word(block, 16))
     return z & _MASK, y & _MASK, x & _MASK, *v, *w
 
 
@@ -98,12 +98,12 @@ def fingerprint(text: bytes) -> int:
     """The fingerprint of a string."""
     length = len(text)
     if length <= 16:
-        return _of_16(text)
+        return _hash_16_bytes(text)
     if length <= 32:
         factor = K2 + length * 2
         return _join(*_halves(text, factor, K1)[:2], factor)
     if length <= 64:
-        return _of_64(text)
+        return _hash_64_bytes(text)
     y = _SEED * K1 + 113
     state: tuple[int, ...] = (_SEED * K2 + _word(text, 0), y, _mix(y * K2 + 113) * K2, 0, 0, 0, 0)
     for start in range(0, (length - 1) // 64 * 64, 64):

@@ -13,9 +13,7 @@ from . import c_form, json_form, picture
 from .metadata import annotate
 
 
-def save_plan(
-    plan: PlanFacts, folder: str | bytes | os.PathLike[str], *, html: bool, prefix: str = c_form.PREFIX
-) -> None:
+def save_plan(plan: PlanFacts, folder: str | bytes | os.PathLike[str], *, html: bool, prefix: str) -> None:
     """Write a plan's files; see `Plan.save`.
 
     Raises:

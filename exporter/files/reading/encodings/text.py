@@ -67,7 +67,7 @@ def _start(data: bytes) -> bytes:
     return data[:1_000_000].removeprefix(b"\xef\xbb\xbf")
 
 
-def check_length(size: int, form: str, bounds: Bounds = BOUNDS) -> None:
+def check_length(size: int, form: str, bounds: Bounds) -> None:
     """Refuse a text that is too long.
 
     Raises:

@@ -62,7 +62,7 @@ def rewrites_operators(model: ir.Model, registry: Registry | None, opset: int) -
     )
 
 
-def with_standard_operators(registry: Registry, takes_scan: bool = True) -> Registry:
+def with_standard_operators(registry: Registry, takes_scan: bool) -> Registry:
     """Return a registry that also converts operators of onnxruntime's domain to ONNX operators.
 
     Functions that are registered for these operators keep their precedence.

@@ -121,11 +121,11 @@ def _counted_axis(value: ir.Value | None) -> int | None:
             return None
         axes = range(-len(shape), 0)
         if reshaping.op_type == "Reshape":
-            kept = [candidate for candidate in axes if shape[candidate] != 1]
+            larger_axes = [candidate for candidate in axes if shape[candidate] != 1]
             # Several sizes would be rows of positions that go on in the next row.
-            if len(kept) != 1:
+            if len(larger_axes) != 1:
                 return None
-            axis = kept[0]
+            axis = larger_axes[0]
             continue
         added = added_axes(reshaping)
         if added is None:

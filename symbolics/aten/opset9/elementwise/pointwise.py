@@ -2,12 +2,15 @@
 
 import math
 from collections.abc import Callable
+from typing import TypeVar
 
 from .....registration import DataType, GraphContext, Number, Value, dtypes, onnx_symbolic
 from ....compositions import integer_powers, integers
 from ....compositions.operands import as_operands, floating, is_integral, value_like
 from ....compositions.remainders import floored_float_remainder, quotient_in_double
 from ....compositions.size_arithmetic import is_non_negative
+
+Entry = TypeVar("Entry")
 
 # ATen operator (with aliases) to the equivalent ONNX operator; integers are cast to FLOAT.
 _UNARY = {
@@ -37,20 +40,22 @@ _INTEGRAL_IDENTITY = {"ceil": "Ceil", "floor": "Floor"}
 _ANY_TYPE = {"abs absolute": "Abs", "neg negative": "Neg"}
 
 
-def _register(names: str, compute: Callable[[GraphContext, Value], Value]) -> None:
+def _register(names: str, entry: Entry, compute: Callable[[GraphContext, Value, Entry], Value]) -> None:
+    """Register ATen operators of one tensor, which are computed from it and an entry of a table."""
+
     @onnx_symbolic([f"aten::{name}" for name in names.split()])
     def unary(g: GraphContext, self: Value) -> Value:
-        return compute(g, self)
+        return compute(g, self, entry)
 
 
 for _names, _op_type in _UNARY.items():
-    _register(_names, lambda g, x, op_type=_op_type: g.op(op_type, floating(g, x)))
+    _register(_names, _op_type, lambda g, x, op_type: g.op(op_type, floating(g, x)))
 for _names, _function in _COMPOSED.items():
-    _register(_names, lambda g, x, function=_function: function(g, floating(g, x)))
+    _register(_names, _function, lambda g, x, function: function(g, floating(g, x)))
 for _names, _op_type in _INTEGRAL_IDENTITY.items():
-    _register(_names, lambda g, x, op_type=_op_type: x if is_integral(g, x) else g.op(op_type, x))
+    _register(_names, _op_type, lambda g, x, op_type: x if is_integral(g, x) else g.op(op_type, x))
 for _names, _op_type in _ANY_TYPE.items():
-    _register(_names, lambda g, x, op_type=_op_type: x if g.dtype(x) == DataType.BOOL else g.op(op_type, x))
+    _register(_names, _op_type, lambda g, x, op_type: x if g.dtype(x) == DataType.BOOL else g.op(op_type, x))
 
 
 @onnx_symbolic(["aten::sign", "aten::sgn"])
