@@ -187,6 +187,7 @@ CASES = [
     ("Where.expanded", _of(lambda x: torch.where(x > 0, x, x[:1, :, :1])), ROWS, {"Expand"}),
     ("Conv.same_shape", nn.Conv3d(3, 4, 1), (1, 3, 2, 2, 2), {"Reshape"}),
     ("Tanh.negative", _of(lambda x: x - x.tanh()), ROWS, {"Neg"}),
+    ("MatMul.single_weight", nn.Linear(1, 1), (2, 5, 1), {"Mul"}),
     ("MatMul.unsqueezed", _of(lambda x: x @ x[0].mT), IMAGE, {"Unsqueeze"}),
     ("ReduceMax.single", _of(lambda x: x.amax((1, 2), keepdim=True)), IMAGE, {"ReduceMax"}),
 ]  # fmt: skip
