@@ -450,6 +450,15 @@ def test_ncnn_is_said_not_to_know_layers_without_a_squeeze():
         opsetta.export(cell, (_STEPS_FIRST,), target="ncnn")
 
 
+def test_opencv_gets_the_steps_of_a_gru_with_a_computed_state():
+    model = _Call(lambda m, x: m.layer(x, m.linear(x[:1]))[0], layer=nn.GRU(3, 4), linear=nn.Linear(3, 4))
+    plain = opsetta.export(model.eval(), (_STEPS_FIRST,), opset=17)
+    assert "GRU" in {p.operator for p in report_on_target(plain.model, load_target("opencv")).problems}
+    program = plain.lower(target="opencv")
+    program.verify()
+    assert "GRU" not in {node.op_type for node in program.model.graph}
+
+
 def test_opencv_takes_axes_of_computed_vectors_one_by_one():
     model = _of(lambda x: torch.cat([torch.atleast_3d(x.exp().mean((0, 1)))] * 2, 2))
     plain = opsetta.export(model, (torch.randn(ROWS),), opset=17)
