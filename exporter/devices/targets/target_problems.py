@@ -10,6 +10,7 @@ import onnx_ir as ir
 from ....passes.realizers.operators.batch_axes import find_batch_axes, sizes_along_batch
 from ....registration import MODULE, InvalidNode, TargetError, TargetProblem
 from ....registration.arguments import every_node, walk_graphs
+from ....registration.inference.constant_integers import argument
 from ....registration.schemas import OperatorSchema, operator_schema
 from ....registration.validity.node_check import invalid_nodes
 from ....registration.warning import warn
@@ -389,6 +390,22 @@ def _of_conventions(node: ir.Node, target: Target) -> Iterator[str]:
             yield f"its attribute {attribute} must be written: `opsetta convert --target` does"
     if conventions.recurrent_outputs == "all" and len(node.outputs) < _RECURRENT.get(node.op_type, 0):
         yield "all of its outputs must be there: `opsetta convert --target` adds them"
+    if conventions.recurrent_sequences is not None and node.op_type in _RECURRENT:
+        yield from _of_sequence(node)
+
+
+def _of_sequence(node: ir.Node) -> Iterator[str]:
+    """What keeps a consumer from knowing a recurrent layer by a Squeeze of its sequence."""
+    readers = [reader for reader, _ in node.outputs[0].uses()]
+    remedy = "`opsetta convert --target` writes a Squeeze"
+    if not readers and not node.outputs[0].is_graph_output():
+        yield f"nothing reads its sequence: {remedy} for layers of one direction"
+    elif node.attributes.get_string("direction", "forward") != "bidirectional":
+        squeezes = [
+            reader for reader in readers if reader.op_type == "Squeeze" and argument(reader, "axes", 1) == [1]
+        ]
+        if len(squeezes) != 1 or len(readers) > 1:
+            yield f"something else than one Squeeze reads its sequence: {remedy}"
 
 
 def _is_constant(value: ir.Value) -> bool:

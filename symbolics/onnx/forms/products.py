@@ -38,6 +38,16 @@ def einsum(g: GraphContext, Inputs: list[Value], equation: str) -> Value:
     return g.call("onnx::Einsum", Inputs, equation)
 
 
+@onnx_symbolic("form::MatMul.single_weight")
+def multiply_by_one_weight(g: GraphContext, A: Value, B: Value) -> Value:
+    """A product with a matrix of one element, as a multiplication."""
+    weight = g.constant_value(B)
+    if weight is None or weight.shape != (1, 1):
+        raise g.refuse("the second operand is not a constant matrix of one element")
+    result: Value = g.op("Mul", A, g.constant(weight.reshape(())))
+    return result
+
+
 @onnx_symbolic("form::Gemm.three_dimensions")
 def gemm(
     g: GraphContext,

@@ -187,6 +187,7 @@ CASES = [
     ("Where.expanded", _of(lambda x: torch.where(x > 0, x, x[:1, :, :1])), ROWS, {"Expand"}),
     ("Conv.same_shape", nn.Conv3d(3, 4, 1), (1, 3, 2, 2, 2), {"Reshape"}),
     ("Tanh.negative", _of(lambda x: x - x.tanh()), ROWS, {"Neg"}),
+    ("MatMul.single_weight", nn.Linear(1, 1), (2, 5, 1), {"Mul"}),
     ("MatMul.unsqueezed", _of(lambda x: x @ x[0].mT), IMAGE, {"Unsqueeze"}),
     ("ReduceMax.single", _of(lambda x: x.amax((1, 2), keepdim=True)), IMAGE, {"ReduceMax"}),
 ]  # fmt: skip
@@ -366,6 +367,7 @@ def test_opencv_adds_a_computed_vector_behind_a_gemm(rows, operators):
             "GridSample.*wrong: the first of 2 elements is computed, as of a batch",
         ),
         ("openvino", lambda x: x.bfloat16().float(), ROWS, "Cast.*wrong: to=16"),
+        ("ncnn", lambda x: x.half().float(), ROWS, "Cast.*not supported"),
         ("opencv5", lambda x: torch.linalg.cholesky(x @ x.mT), (2, 3, 3), "Loop.*not supported"),
         ("ncnn", lambda x: (x.exp(), torch.arange(3.0)), ROWS, "output 'output_1' is a constant"),
         ("opencv", lambda x: x.new_zeros(2), ROWS, "input 'inputs_0' is read by no node"),
@@ -436,6 +438,36 @@ def test_ncnn_knows_a_recurrent_layer_by_a_squeeze_of_its_sequence(layer, read, 
         assert all(output.name for output in node.outputs)
         [(reader, _)] = node.outputs[0].uses()
         assert (reader.op_type, reader.inputs[1].const_value.numpy().tolist()) == ("Squeeze", [1])
+
+
+def test_ncnn_is_said_not_to_know_layers_without_a_squeeze():
+    flat = _Recurrent(nn.GRU(3, 4), lambda y, h: y.reshape(1, -1), 20).eval()
+    plain = opsetta.export(flat, (_STEPS_FIRST,), opset=17)
+    reasons = [problem.reason for problem in report_on_target(plain.model, load_target("ncnn")).problems]
+    assert any("something else than one Squeeze reads its sequence" in reason for reason in reasons)
+    cell = _Recurrent(nn.LSTM(3, 4, bidirectional=True), lambda y, states: states[1][0], 4).eval()
+    with pytest.raises(TargetError, match="LSTM.*nothing reads its sequence"):
+        opsetta.export(cell, (_STEPS_FIRST,), target="ncnn")
+
+
+def test_opencv_gets_the_steps_of_a_gru_with_a_computed_state():
+    model = _Call(lambda m, x: m.layer(x, m.linear(x[:1]))[0], layer=nn.GRU(3, 4), linear=nn.Linear(3, 4))
+    plain = opsetta.export(model.eval(), (_STEPS_FIRST,), opset=17)
+    assert "GRU" in {p.operator for p in report_on_target(plain.model, load_target("opencv")).problems}
+    program = plain.lower(target="opencv")
+    program.verify()
+    assert "GRU" not in {node.op_type for node in program.model.graph}
+
+
+def test_opencv_takes_axes_of_computed_vectors_one_by_one():
+    model = _of(lambda x: torch.cat([torch.atleast_3d(x.exp().mean((0, 1)))] * 2, 2))
+    plain = opsetta.export(model, (torch.randn(ROWS),), opset=17)
+    assert [p.operator for p in report_on_target(plain.model, load_target("opencv")).problems] == [
+        "Unsqueeze"
+    ]
+    program = plain.lower(target="opencv")
+    program.verify()
+    assert report_on_target(program.model, load_target("opencv")).problems == ()
 
 
 def test_ncnn_gets_a_layer_of_each_direction_of_an_rnn():
