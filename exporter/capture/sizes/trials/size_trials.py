@@ -24,6 +24,7 @@ from ....torch_boundary.operators.overloads import (
     HigherOrderOperator,
     Kwargs,
     OpOverload,
+    Run,
     kernel_run,
     schema_of,
 )
@@ -143,7 +144,7 @@ class Tracer:
         written = set(self._written.tensors)
         self._graph = GraphTrace(program.graph_module, self._kernels, self._written.copies, written)
         self._quick_run = None if reaches_storage else quick_run(self._mode)
-        self._run = self._call_operator
+        self._run: Run = self._call_operator
         # How many more differences in a row end the comparison of the model's calls with the graph's nodes.
         # Where they are equal, the graph need not run.
         is_comparable = self._quick_run is not None and not self._loop_nodes
@@ -172,7 +173,7 @@ class Tracer:
             size_of: returns the size of a symbolic size in this run, or None.
             knows_rows: whether integers that depend on data, such as numbers of rows, are known and small.
         """
-        run = self._call_operator
+        run: Run = self._call_operator
         self._run = self._environment.with_known_rows(run) if knows_rows else run
         if knows_rows != self._has_kernels_of_rows:
             # Kernels have results of other sizes, and the fake weights remember their numbers of rows.
