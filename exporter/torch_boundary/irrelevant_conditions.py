@@ -51,15 +51,30 @@ def is_irrelevant(frame: types.FrameType) -> bool:
     Args:
         frame: a frame whose current instruction tests a condition.
     """
+    return free_answer(frame) is not None
+
+
+def free_answer(frame: types.FrameType) -> bool | None:
+    """An answer to a condition whose outcome changes nothing; None where the outcome matters.
+
+    Of the two, it is the one for which `and` and `or` do not return the condition itself.
+
+    Args:
+        frame: a frame whose current instruction tests a condition.
+    """
     instructions = _instructions_of(frame.f_code)
     start = instructions.positions.get(frame.f_lasti)
     if start is None or _operation(instructions.all[start]) not in _TESTS:
-        return False
+        return None
     # From 3.12, `and` and `or` keep a copy of the condition, which is their value if it decides.
     is_copied = start > 0 and instructions.all[start - 1].opname == "COPY"
     copies = 2 if is_copied and instructions.all[start - 1].arg == 1 else 1
     paths = [list(_states(instructions, (start, (outcome,) * copies), frame)) for outcome in (True, False)]
-    return any(_is_same(first, second) for first in paths[0] for second in paths[1])
+    if not any(_is_same(first, second) for first in paths[0] for second in paths[1]):
+        return None
+    # From 3.13, the jump follows the instruction that tests.
+    jumps = (_operation(instruction) for instruction in instructions.all[start : start + 4])
+    return "IF_FALSE" in next(operation for operation in jumps if "JUMP" in operation)
 
 
 def _is_same(first: State, second: State) -> bool:

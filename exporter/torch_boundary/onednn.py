@@ -135,7 +135,7 @@ def pack_lstm(
     input_weight: torch.Tensor, state_weight: torch.Tensor, hidden_size: int, reverse: bool
 ) -> Sequence[torch.Tensor]:
     """Pack the weights of one direction of an LSTM's layer, [4 * hidden, in] and [4 * hidden, hidden]."""
-    with _packing(input_weight):
+    with _translate_packing_errors(input_weight):
         result: Sequence[torch.Tensor] = torch.ops.mkldnn._reorder_mkldnn_rnn_layer_weight(
             input_weight, state_weight, hidden_size, reverse, True, False, None
         )

@@ -33,6 +33,7 @@ _ASKING = tuple(
         "torch/fx/experimental/sym_node.py",
         "torch/fx/experimental/symbolic_shapes.py",
         "capture/direct/decisions.py",
+        "capture/direct/known_branches.py",
         "capture/direct/loops/index_questions.py",
         "capture/direct/loops/iterations.py",
         "capture/direct/sizes/environment.py",

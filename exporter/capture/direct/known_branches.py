@@ -1,9 +1,11 @@
-"""Branches of other libraries on the number of rows, whose two sides compute the same for every number."""
+"""Branches whose two sides compute the same: of libraries, by name, and of any code, by what follows."""
 
 from __future__ import annotations
 
 import sys
 
+from ...torch_boundary.irrelevant_conditions import free_answer
+from ...torch_boundary.size_questions import tested_condition
 from .checks import model_frames
 
 _ANSWERS = {
@@ -18,7 +20,15 @@ _ANSWERS = {
 
 
 def known_answer() -> bool | None:
-    """The answer for the branch that the model's code is deciding; None if its sides are not known."""
+    """The answer for the branch that the model's code is deciding; None if its sides are not known.
+
+    A condition that changes nothing has one as well, as has the first one of `rows > 1 and is_causal` if
+    `is_causal` is False.
+    """
+    tested = tested_condition()
+    answer = None if tested is None else free_answer(tested)
+    if answer is not None:
+        return answer
     frame = next(model_frames(sys._getframe(1)), None)
     if frame is None:
         return None

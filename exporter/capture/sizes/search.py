@@ -21,7 +21,7 @@ from ...captured_graph.code_lines import shown_line
 from ...captured_graph.dimensions import SizeRestriction
 from ...torch_boundary.fake_tensors import FakeTensor
 from ...torch_boundary.size_questions import questions_of, trusts_form_for_one
-from ...torch_boundary.symbolic_numbers import Size
+from ...torch_boundary.symbolic_numbers import GuardOnDataDependentSymNode, Size
 from ...torch_boundary.symbolic_sizes import ShapeEnv, definitions_of
 from .conditions.branches import OF_MODEL, Branch, BranchSearch, Failure, Trials, is_about_one
 from .conditions.critical_sizes import find_boundary, find_first_failure
@@ -471,22 +471,24 @@ class Search:
 
     def _traces(self, point: Point) -> tuple[Trace, Trace]:
         run = functools.partial(self._tracer.run, lambda: self.values_at(point), self._sizes_at(point))
-        if self._knows_rows and self._tracer.has_rows:
-            traces = run(knows_rows=True)
-            if _difference(*traces) is None:
-                return traces
+        knows_rows = self._knows_rows and self._tracer.has_rows
+        traces = run(knows_rows=knows_rows)
+        if knows_rows and _difference(*traces) is not None:
             # The recording may have fixed a number of rows at another one.
-            traces = run()
-            self._knows_rows = _difference(*traces) is not None
-            return traces
-        return run()
+            of_any_rows = run()
+            self._knows_rows = _difference(*of_any_rows) is not None
+            is_decision = isinstance(of_any_rows[0].error, GuardOnDataDependentSymNode)
+            return traces if is_decision and traces[0].error is None else of_any_rows
+        return traces
 
 
 def _difference(model: Trace, graph: Trace) -> Failure | None:
     """The reason why two traces differ, and the line of the model; None if they agree."""
+    if isinstance(model.error, GuardOnDataDependentSymNode):
+        return "the model decides on a value of a tensor at other sizes", model.error_line
     if model.error is not None:
-        text = " ".join(str(model.error).split())
-        return f"{OF_MODEL}: {text[:120] or type(model.error).__name__}", model.error_line
+        text = " ".join(str(model.error).split())[:120] or type(model.error).__name__
+        return f"{OF_MODEL}: {text}", model.error_line
     if model.steps != graph.steps or graph.error is not None:
         pairs = zip(model.steps, graph.steps, strict=False)
         first_difference = next((i for i, (a, b) in enumerate(pairs) if a != b), len(graph.steps))

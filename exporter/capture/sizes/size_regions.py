@@ -87,13 +87,12 @@ def find_regions(
         point = _point_outside(regions, example, ranges, tried)
         if point is None:
             return regions
-        nodes = sum(len(region.program.graph.nodes) for region in regions)
-        is_large = len(regions) > 1 and nodes + nodes // len(regions) > _MOST_NODES
-        if len(regions) == MOST_REGIONS or is_large:
-            first.limits.has_more_sides = True
+        if len(regions) == MOST_REGIONS:
+            regions[0].limits.has_more_sides = True
             break
         tried.add(tuple(point.values()))
-        changed = {name for name in _names_in(regions) if point[name] != first.limits.captured_sizes[name]}
+        captured_sizes = regions[0].limits.captured_sizes
+        changed = {name for name in _names_in(regions) if point[name] != captured_sizes[name]}
         region = None if min(point.values()) < 2 else capture_at(point, ())
         if region is None or not region.includes(point):
             region = capture_at(point, {*changed, *(name for name, size in point.items() if size < 2)})
@@ -102,13 +101,28 @@ def find_regions(
         elif not region.conditions:
             return [region]
         else:
-            regions.append(region)
+            # A longer example may show that a branch of the first one is a special case.
+            remaining = [*(part for part in regions if not _is_part(part, region)), region]
+            nodes = sum(len(part.program.graph.nodes) for part in remaining)
+            if len(remaining) > 2 and nodes > _MOST_NODES:
+                regions[0].limits.has_more_sides = True
+                break
+            regions = remaining
     # A part of the sizes is no reason to write an If.
     origin = _own_point(regions, example)
     return (
-        [first]
-        if first.includes(origin) or not any(region.includes(origin) for region in regions)
+        regions[:1]
+        if regions[0].includes(origin) or not any(region.includes(origin) for region in regions)
         else regions
+    )
+
+
+def _is_part(part: SizeRegion, region: SizeRegion) -> bool:
+    """Whether a region certainly includes all sizes of another one, which has further conditions."""
+    conditions = {entry.condition for entry in part.conditions}
+    of_model = {entry.condition for entry in part.of_model}
+    return {entry.condition for entry in region.conditions} <= conditions and (
+        {entry.condition for entry in region.of_model} <= of_model
     )
 
 

@@ -18,7 +18,7 @@ from ....torch_boundary.operators.overloads import OpOverload, kernel_run, schem
 from ....torch_boundary.recording.layouts.layout import layout_of
 from ....torch_boundary.symbolic_numbers import Size
 from ...fx_import.fx_graph import ASSERTIONS
-from .operator_trace import WITHOUT_ONES, OperatorRecorder, Step, Trace
+from .operator_trace import READS, WITHOUT_ONES, OperatorRecorder, Step, Trace
 from .tensors_of_sizes import TensorsOfSizes
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool)
@@ -215,7 +215,8 @@ class GraphTrace:
             {name: argument(item, values) for name, item in node.kwargs.items()},
         )
         origins = list(dict.fromkeys(tensor.origin for tensor in arguments.tensors))
-        key = _key(target, arguments, origins)
+        # A read makes the number known for operators that follow, which a cached result would not.
+        key = None if schema_of(target).name in READS else _key(target, arguments, origins)
         kernel = None if key is None else self._kernels.get(key)
         if kernel is None:
             kernel = _run(target, arguments, origins, recorder, node in self._written)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import operator
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -21,12 +22,14 @@ from .neutral_calls import argument_of, is_neutral, may_be_neutral
 from .operator_trace import (
     ALIKE,
     NO_VALUE,
+    READ,
     VIEWS,
     Trace,
     contents,
     creates,
     flatten_values,
     has_shape_of,
+    is_number_of_weights,
     is_same_memory,
     normalize_arguments,
     slice_arguments,
@@ -74,7 +77,7 @@ class GraphWalk:
     ):
         self.trace = Trace()
         self._module = module
-        self._nodes = iter(module.graph.nodes)
+        self._nodes: Iterator[torch.fx.Node] = iter(module.graph.nodes)
         self._of_sizes = of_sizes
         self._inputs = iter(inputs)
         self._run = run
@@ -148,9 +151,6 @@ class GraphWalk:
         Raises:
             OtherCalls: the graph's next operator is another, or has other arguments.
         """
-        if name == "aten::_local_scalar_dense" and isinstance(result, (int, float)):
-            # The captured graph has the number of this constant tensor instead of the operator.
-            return
         is_same = name in self._same_value or (name in VIEWS and has_shape_of(result, args[0]))
         if is_same or (may_be_neutral(name) and is_neutral(name, args)):
             original = self._original(args[0] if is_same else argument_of(args))
@@ -161,6 +161,12 @@ class GraphWalk:
         if self._copied and any(storage_of(leaf) in self._copied for leaf in written_arguments(func, args)):
             raise OtherCalls("the model writes to a copy, or to what it has copied")
         node = self._next()
+        is_read = name == READ and isinstance(result, (int, float))
+        is_number = is_read or is_number_of_weights(func, args, result)
+        if node.target is not func and is_number:
+            # The captured graph has the number of this constant tensor instead of the operator.
+            self._nodes = itertools.chain((node,), self._nodes)
+            return
         if node.op == "output":
             raise OtherCalls(f"{func} after the graph's last operator")
         self._match(node, func, name, args, kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import hashlib
+import math
 import os
 import pathlib
 import re
@@ -34,6 +35,10 @@ NO_VALUE = ASSERTIONS.union(
     "prim::device aten::sym_size aten::size aten::stride aten::is_contiguous aten::promote_types".split()
 )
 """Operators without a node in a graph."""
+READ = "aten::_local_scalar_dense"
+"""The operator by which Python code reads the number in a tensor."""
+READS = frozenset({READ, "aten::item"})
+"""The same, and the operator of a graph that calls it."""
 COPY = "aten::clone"
 """Counts as the same value where nothing is written to; then each operator does that returns its argument."""
 WITHOUT_ONES = "without leading ones"
@@ -143,10 +148,17 @@ class OperatorRecorder(TorchDispatchMode):
             return kernel_run(func, args, keywords)
         origins = [self.origin(leaf) for leaf in flatten_values((*args, *keywords.values()))]
         result = self._run(func, args, keywords)
-        if name == "aten::_local_scalar_dense" and isinstance(result, (int, float)):
+        if name == READ and isinstance(result, (int, float)):
             # The captured graph has the number of this constant tensor instead of the operator.
             return result
         results = [leaf for leaf in flatten_values((result,)) if isinstance(leaf, torch.Tensor)]
+        if name == "aten::copy_" and _is_same_tensor(*args[:2]):
+            # A capture ends with such a copy of a buffer that `self.count += 1` replaces by itself.
+            return result
+        if is_number_of_weights(func, args, result):
+            # The captured graph has the number, or the same operators.
+            self._note(results, [("number", result.dtype, str(constant_of(result)))])
+            return result
         is_same = name in self._same_value or (name in VIEWS and has_shape_of(result, args[0]))
         is_skipped = COPY in self._same_value and is_neutral(name, args)
         if self._writes_before_copies and (name == COPY or is_skipped):
@@ -155,7 +167,7 @@ class OperatorRecorder(TorchDispatchMode):
             origin = origins[0] if is_same else self.origin(argument_of(args))
             self._note(results, [origin] * len(results))
             return result
-        if creates(func) and results and all(0 in leaf.shape for leaf in results):
+        if creates(func) and results and all(map(_has_no_elements, results)):
             # The model makes such tensors on one side of a branch only, to join them with others.
             self._note(results, [("empty", leaf.dtype, *leaf.shape) for leaf in results])
             return result
@@ -233,6 +245,21 @@ def written_arguments(func: OpOverload, args: Sequence[object]) -> list[FakeTens
     ]
 
 
+def constant_of(value: object) -> torch.Tensor | None:
+    """The data of a fake tensor whose one element is known; None for other values."""
+    constant: torch.Tensor | None = value.constant if isinstance(value, FakeTensor) else None
+    return constant
+
+
+def is_number_of_weights(func: OpOverload, args: Sequence[object], result: object) -> bool:
+    """Whether a call computes a known number from known ones, such as a stride that a buffer holds."""
+    return (
+        constant_of(result) is not None
+        and not schema_of(func).is_mutable
+        and any(constant_of(leaf) is not None for leaf in flatten_values(args))
+    )
+
+
 @functools.cache
 def creates(func: OpOverload) -> bool:
     """Whether an operator creates a tensor with given values."""
@@ -253,6 +280,11 @@ def has_shape_of(tensor: Any, other_tensor: Any) -> bool:
     )
 
 
+def _has_no_elements(tensor: torch.Tensor) -> bool:
+    """Whether a size is 0; torch does not answer this for one that depends on data."""
+    return any(isinstance(size, int) and size == 0 for size in tensor.shape)
+
+
 def is_same_memory(tensor: torch.Tensor, other_tensor: torch.Tensor) -> bool:
     """Whether tensors of one storage have the same elements in the same order."""
     return (
@@ -261,6 +293,11 @@ def is_same_memory(tensor: torch.Tensor, other_tensor: torch.Tensor) -> bool:
         and tensor.stride() == other_tensor.stride()
         and tensor.storage_offset() == other_tensor.storage_offset()
     )
+
+
+def _is_same_tensor(tensor: torch.Tensor, other_tensor: torch.Tensor) -> bool:
+    is_same_storage = storage_of(tensor) is not None and storage_of(tensor) == storage_of(other_tensor)
+    return is_same_storage and is_same_memory(tensor, other_tensor)
 
 
 def flatten_values(values: Sequence[object]) -> list[Any]:
@@ -289,6 +326,10 @@ def normalize_arguments(name: str, args: Sequence[Any], leaves: list[object]) ->
         dim, start, end, step = slice_arguments(args)
         if isinstance(args[0].shape[dim], int):
             return [leaves[0], dim % args[0].ndim, *slice(start, end, step).indices(args[0].shape[dim])]
+    if name in ALIKE and -1 in leaves[1:] and all(isinstance(size, int) for size in args[0].shape):
+        # A capture may know the size of which it makes the other rows.
+        remaining = math.prod(args[0].shape) // (math.prod(size for size in args[1] if size != -1) or 1)
+        return [leaves[0], *(remaining if size == -1 else size for size in leaves[1:])]
     if name.startswith("aten::_scaled_dot_product") and args[0].shape[-2] == args[1].shape[-2] == 1:
         # A causal mask over one query and one key masks nothing.
         return [item for item in leaves if not isinstance(item, bool)]

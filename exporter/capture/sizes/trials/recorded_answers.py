@@ -1,7 +1,7 @@
 """Reuses the values that a recording read from tensors when the model runs at other sizes.
 
-A number of rows that depends on data, as that of `x[mask]`, is a known number in such a run: operators on
-symbolic sizes take about fifty times longer.
+A number of rows that depends on data, as that of `x[mask]`, is a known number in such a run, as is an integer
+that Python code reads from a tensor: operators on symbolic sizes take about fifty times longer.
 """
 
 from __future__ import annotations
@@ -15,9 +15,10 @@ import sympy
 import torch
 
 from ....torch_boundary.containers import pytree
-from ....torch_boundary.operators.overloads import Args, Kwargs, OpOverload, Run
+from ....torch_boundary.operators.overloads import Args, Kwargs, OpOverload, Run, schema_of
 from ....torch_boundary.symbolic_numbers import GuardOnDataDependentSymNode, ShapeEnv
 from ...user_lines import CodeLine, user_line_in
+from .operator_trace import READ
 
 Question = tuple[str, str]
 """A line of the model that reads a value, and the type of the value: one of `QUESTIONS`."""
@@ -26,6 +27,9 @@ QUESTIONS = {bool: "branch", int: "int", float: "float"}
 _ROWS = 3
 """The number of rows, or the number of elements where that is less. A recording follows the side of a branch
 for any number of rows but 0; and 1 broadcasts."""
+
+
+_INTEGERS = (torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8)
 
 
 class AnswersOfLoop(list[Any]):
@@ -68,13 +72,18 @@ class AnsweringEnvironment(ShapeEnv):  # type: ignore[misc]
             return answer
 
     def with_known_rows(self, run: Run) -> Run:
-        """A function that calls operators; numbers of rows that depend on data are known in their results.
+        """A function that calls operators; integers that depend on data are known in their results.
 
         Args:
             run: calls an operator.
         """
 
         def call(operator: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+            if schema_of(operator).name == READ and args[0].dtype in _INTEGERS and args[0].constant is None:
+                # Arithmetic with the tensor gives known numbers from now on.
+                known: Any = torch.tensor(_ROWS, dtype=args[0].dtype)
+                args[0].constant = known.constant
+                return _ROWS
             self._makes_rows = True
             try:
                 result = run(operator, args, kwargs)

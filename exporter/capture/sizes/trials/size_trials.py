@@ -20,8 +20,11 @@ from ....torch_boundary.containers import pytree
 from ....torch_boundary.fake_tensors import FakeTensorMode
 from ....torch_boundary.operators.overloads import (
     MEMORY_REPLACING,
+    Args,
     HigherOrderOperator,
+    Kwargs,
     OpOverload,
+    Run,
     kernel_run,
     schema_of,
 )
@@ -37,7 +40,7 @@ from ...fx_import.captured_program import CapturedProgram, RecordedProgram
 from ...weights import Identity, identity
 from .graph_trace import GraphTrace, Kernels, PromisedSizes, shapes_of
 from .graph_walk import EndsRun, GraphWalk, infers_sizes
-from .operator_trace import COPY, OperatorRecorder, Trace
+from .operator_trace import COPY, OperatorRecorder, Trace, constant_of, flatten_values
 from .recorded_answers import AnsweringEnvironment
 from .written_values import WrittenValues
 
@@ -77,7 +80,8 @@ class Tracer:
 
     Attributes:
         number_of_operators: the number of operators of the graph.
-        has_rows: whether a size in the graph depends on data, as the number of rows of `x[mask]`.
+        has_rows: whether a number in the graph depends on data, as the number of rows of `x[mask]`, or one
+            that Python code reads from a tensor.
         infers_sizes: whether the graph has views that torch refuses for tensors without elements.
         mutates: whether an operator of the graph writes to a tensor.
     """
@@ -107,6 +111,8 @@ class Tracer:
             shape_env=self._environment, static_shapes=True, allow_non_fake_inputs=True
         )
         self._origins: dict[int, object] = {}
+        # The fake tensors of buffers that hold one integer, and these buffers.
+        self._numbers: list[tuple[Any, torch.Tensor]] = []
         operators = [target for target in targets if isinstance(target, OpOverload)]
         self.number_of_operators = len(operators)
         # A capture records a read of the attribute `data` as this operator.
@@ -138,7 +144,7 @@ class Tracer:
         written = set(self._written.tensors)
         self._graph = GraphTrace(program.graph_module, self._kernels, self._written.copies, written)
         self._quick_run = None if reaches_storage else quick_run(self._mode)
-        self._run = self._quick_run or kernel_run
+        self._run: Run = self._call_operator
         # How many more differences in a row end the comparison of the model's calls with the graph's nodes.
         # Where they are equal, the graph need not run.
         is_comparable = self._quick_run is not None and not self._loop_nodes
@@ -147,7 +153,10 @@ class Tracer:
         self.has_rows = not gradients and any(
             "unbacked_bindings" in node.meta
             and isinstance(node.target, OpOverload)
-            and torch.Tag.data_dependent_output not in node.target.tags
+            and (
+                torch.Tag.data_dependent_output not in node.target.tags
+                or isinstance(node.meta["val"], torch.SymInt)
+            )
             for node in program.graph.nodes
         )
 
@@ -162,9 +171,9 @@ class Tracer:
         Args:
             leaves: makes the leaves of the call; called while new tensors are fake.
             size_of: returns the size of a symbolic size in this run, or None.
-            knows_rows: whether numbers of rows that depend on data are small known numbers.
+            knows_rows: whether integers that depend on data, such as numbers of rows, are known and small.
         """
-        run = self._quick_run or kernel_run
+        run: Run = self._call_operator
         self._run = self._environment.with_known_rows(run) if knows_rows else run
         if knows_rows != self._has_kernels_of_rows:
             # Kernels have results of other sizes, and the fake weights remember their numbers of rows.
@@ -188,6 +197,13 @@ class Tracer:
         if model.error is not None:
             return model, Trace()
         return model, self._attempt(functools.partial(self._run_graph, sizes), leaves)
+
+    def _call_operator(self, operator: OpOverload, args: Args, kwargs: Kwargs) -> Any:
+        """Call an operator; the layouts of results say nothing of known numbers."""
+        has_numbers = self._has_kernels_of_rows or bool(self._numbers)
+        is_known = has_numbers and any(constant_of(leaf) is not None for leaf in flatten_values(args))
+        run = kernel_run if is_known or self._quick_run is None else self._quick_run
+        return run(operator, args, kwargs)
 
     def has_other_results(self, model: Trace, graph: Trace) -> bool:
         """Whether a run with loops over dynamic sizes fails, or gives results of other shapes than the model.
@@ -257,6 +273,9 @@ class Tracer:
                 id(leaf): ("input", i) for i, leaf in enumerate(call_leaves) if isinstance(leaf, torch.Tensor)
             }
             before = self._before
+            for fake, number in self._numbers:
+                # The run before may have written to it.
+                fake.constant = number.clone()
             self._environment.restart()
             recorder = OperatorRecorder(
                 trace,
@@ -301,6 +320,13 @@ class Tracer:
             if key not in fakes_by_identity:
                 fakes_by_identity[key] = fake_of(state[name])
             self._origins[id(fakes_by_identity[key])] = ("state", *key)
+        # Codecs keep strides and kernel sizes in buffers, and read them to compute a padding.
+        self._numbers = [
+            (fakes_by_identity[keys[name]], tensor)
+            for name, tensor in self._model.named_buffers()
+            if tensor.ndim == 0 and tensor.dtype == torch.int64 and type(tensor) is torch.Tensor
+            if tensor.device.type != "meta" and name in keys and id(tensor) not in scripted
+        ]
         return {name: fakes_by_identity[key] for name, key in keys.items()}
 
     def _device_of_inputs(self) -> torch.device | None:

@@ -26,11 +26,12 @@ class WrittenValues:
     Attributes:
         tensors: these values.
         copies: the calls among them to whose memory an operator writes later, so that it matters whether they
-            copy.
+            copy. It does not if the result is not written to itself, and no longer used when its argument is.
     """
 
     def __init__(self, graph: torch.fx.Graph, user_inputs: Container[object] = ()):
         self._parents: dict[torch.fx.Node, torch.fx.Node] = {}
+        self._views: dict[torch.fx.Node, list[torch.fx.Node]] = {}
         writes: list[tuple[int, torch.fx.Node]] = []
         stored = [
             node
@@ -44,12 +45,30 @@ class WrittenValues:
         for node, position in positions.items():
             if node.op == "call_function":
                 writes += ((position, written) for written in self._follow(node))
-        last_writes = {self._root(node): position for position, node in writes}
+        self._positions = positions
+        self._writes: dict[torch.fx.Node, list[tuple[int, torch.fx.Node]]] = {}
+        for position, node in writes:
+            self._writes.setdefault(self._root(node), []).append((position, node))
+        last_writes = {root: entries[-1][0] for root, entries in self._writes.items()}
         self.tensors = (
             [node for node in self._parents if self._root(node) in last_writes] if last_writes else []
         )
         copies = (node for node in self.tensors if _may_copy(_name(node)))
-        self.copies = {node for node in copies if positions[node] < last_writes[self._root(node)]}
+        self.copies = {
+            node
+            for node in copies
+            if positions[node] < last_writes[self._root(node)] and not self._is_used_up(node)
+        }
+
+    def _is_used_up(self, node: torch.fx.Node) -> bool:
+        """Whether a result is never written to, and has its last use before a write to what shares memory."""
+        views = [node]
+        for view in views:
+            views += (further for further in self._views.get(view, ()) if further not in views)
+        entries = self._writes[self._root(node)]
+        first_write = min(position for position, _ in entries if position > self._positions[node])
+        last_use = max((self._positions[user] for view in views for user in view.users), default=0)
+        return last_use < first_write and not any(written in views for _, written in entries)
 
     def _follow(self, node: torch.fx.Node) -> Iterator[torch.fx.Node]:
         """Record the nodes that share memory with a node; yields the arguments to which it writes."""
@@ -73,6 +92,7 @@ class WrittenValues:
                     yield input_node
 
     def _join(self, node: torch.fx.Node, second_node: torch.fx.Node) -> None:
+        self._views.setdefault(second_node, []).append(node)
         first, second = self._root(node), self._root(second_node)
         if first is not second:
             self._parents[first] = second

@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
+from ...dispatch import DispatchKey
 from ...operators.overloads import OpOverload
+from ...symbolic_numbers import is_unbacked
 from ...symbolic_sizes import check
 from .shape_kernels import Shapes
 
@@ -81,11 +83,32 @@ def _histogram(
     return self.new_empty(count), self.new_empty(count + 1)
 
 
+def _scaled_dot_product_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, *options: object, **keywords: object
+) -> torch.Tensor:
+    """Return a tensor like the result if a length depends on data; torch's kernel asks if it is 0.
+
+    The strides are those of the kernels for images and texts, which write the heads of a token together.
+    """
+    operator = _ATEN.scaled_dot_product_attention.default
+    shape = (*query.shape[:-1], value.shape[-1])
+    numbers = [size for size in (*shape, *key.shape) if isinstance(size, torch.SymInt)]
+    if not any(map(is_unbacked, (symbol for size in numbers for symbol in size.node.expr.free_symbols))):
+        result: torch.Tensor = operator._op_dk(
+            DispatchKey.CompositeImplicitAutograd, query, key, value, *options, **keywords
+        )
+        return result
+    if len(shape) < 4:
+        return query.new_empty(shape)
+    return query.new_empty((*shape[:-3], shape[-2], shape[-3], shape[-1])).transpose(-3, -2)
+
+
 COMPOSITE: dict[OpOverload, Shapes] = {
     _ATEN.kron.default: _kron,
     _ATEN.max_pool1d.default: _max_pool1d,
     _ATEN.take_along_dim.default: _take_along_dim,
     _ATEN.istft.default: _istft,
+    _ATEN.scaled_dot_product_attention.default: _scaled_dot_product_attention,
 }
 NON_COMPOSITE: dict[OpOverload, Shapes] = {
     _ATEN.histogram.bin_ct: _histogram,

@@ -19,7 +19,7 @@ from opsetta.exporter.torch_boundary.operators.overloads import kernel_run
 from opsetta.exporter.torch_boundary.symbolic_numbers import PythonMod
 
 
-def test_rows_are_known_and_elements_are_not() -> None:
+def test_rows_and_integers_are_known() -> None:
     environment = AnsweringEnvironment({})
     run = environment.with_known_rows(kernel_run)
     with FakeTensorMode(shape_env=environment, static_shapes=True):
@@ -28,8 +28,10 @@ def test_rows_are_known_and_elements_are_not() -> None:
         assert run(torch.ops.aten.nonzero.default, (short_mask,), {}).shape == (2, 1)
         unique, inverse, _ = run(torch.ops.aten._unique2.default, (mask.long(), True, True), {})
         assert (tuple(unique.shape), tuple(inverse.shape)) == ((3,), (5,))
-        number = run(torch.ops.aten._local_scalar_dense.default, (torch.ones((), dtype=torch.int64),), {})
-        assert isinstance(number, torch.SymInt)
+        count, scale = mask.sum(), mask.float().sum()
+        assert run(torch.ops.aten._local_scalar_dense.default, (count,), {}) == 3
+        assert (12 - count).item() == 9
+        assert isinstance(run(torch.ops.aten._local_scalar_dense.default, (scale,), {}), torch.SymFloat)
         assert isinstance(torch.nonzero(mask.clone()).shape[0], torch.SymInt)
 
 

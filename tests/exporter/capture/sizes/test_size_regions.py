@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +13,9 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import opsetta
-from opsetta.exporter.capture.sizes.size_regions import MOST_REGIONS
+from opsetta.exporter.capture.sizes.size_limits import SizeLimits
+from opsetta.exporter.capture.sizes.size_regions import MOST_REGIONS, SizeRegion, find_regions
+from opsetta.exporter.captured_graph.dimensions import SizeRestriction
 
 
 def trim_to_pairs(x: Tensor) -> Tensor:
@@ -217,3 +220,32 @@ def test_branches_on_two_dimensions_far_from_the_example() -> None:
     program = opsetta.export(Cut(), example, opset=9, dynamic_shapes=({1: "n"}, {1: "m"}))
     for n, m in ((60, 80), (60, 4), (3, 80), (50, 70), (51, 71)):
         program.verify((torch.randn(2, n, 3), torch.randn(2, m, 3)))
+
+
+def make_region(length: int, *conditions: str) -> SizeRegion:
+    """A region whose capture has 900 nodes, so that an export has room for two of them."""
+    restrictions = [
+        SizeRestriction(condition, "the model computes something else", "") for condition in conditions
+    ]
+    program = SimpleNamespace(graph=SimpleNamespace(nodes=range(900)))
+    limits = SizeLimits(restrictions, list(restrictions), captured_sizes={"n": length})
+    return SizeRegion(program, limits)  # type: ignore[arg-type]
+
+
+def test_a_region_that_another_one_includes_is_left_out() -> None:
+    """A short text has one window only, and a multiple of the window is not padded."""
+
+    def capture_at(point: Mapping[str, int], fixed_names: Collection[str]) -> SizeRegion:
+        length = point["n"]
+        return make_region(
+            length,
+            "n % 8 == 0" if length % 8 == 0 else "n % 8 != 0",
+            *(["n <= 8"] if length <= 8 else []),
+        )
+
+    regions = find_regions(capture_at({"n": 6}, ()), {"n": 6}, {}, capture_at)
+    assert [[entry.condition for entry in region.conditions] for region in regions] == [
+        ["n % 8 != 0"],
+        ["n % 8 == 0"],
+    ]
+    assert not regions[0].limits.has_more_sides

@@ -28,6 +28,19 @@ def result_written_after(x: torch.Tensor) -> torch.Tensor:
     return base
 
 
+def base_written_after_last_use(x: torch.Tensor) -> torch.Tensor:
+    base = x.neg()
+    total = base.reshape(-1)[1:].sum()
+    return base.relu_() + total
+
+
+def base_written_before_use_of_a_view(x: torch.Tensor) -> torch.Tensor:
+    base = x.neg()
+    view = base.reshape(-1)[1:]
+    base.relu_()
+    return view.sum() + base
+
+
 def other_written_after(x: torch.Tensor) -> torch.Tensor:
     flat = x.neg().reshape(-1)
     return flat + x.abs().relu_().sum()
@@ -47,6 +60,8 @@ def active_dropout(x: torch.Tensor) -> torch.Tensor:
         (written_before, False),
         (base_written_after, True),
         (result_written_after, True),
+        (base_written_after_last_use, False),
+        (base_written_before_use_of_a_view, True),
         (other_written_after, False),
         (idle_dropout, False),
         (active_dropout, True),
