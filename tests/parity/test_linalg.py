@@ -210,6 +210,27 @@ EQUATIONS += [
     _equation("abc,acd->dab", (2, 3, 4), (2, 4, 5), dynamic=({0: "a", 1: "b"}, {0: "a"})),
 ]
 
+
+def _relative(lengths: tuple[int, int], rows: int) -> Record:
+    """Products with rows of a table, selected by distances, of which some count from the end."""
+    table = floats(rows, 4, seed=1)
+
+    def multiply(query: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+        distance = torch.arange(keys.shape[0]) - torch.arange(query.shape[2])[:, None]
+        return torch.einsum("bhld,lrd->bhlr", query, table[distance.clamp(-3, 2)])
+
+    return _record(
+        f"einsum-relative-{rows}",
+        multiply,
+        floats(2, 3, lengths[0], 4),
+        floats(lengths[1]),
+        opsets=EINSUM,
+        dynamic=({0: "batch", 2: "queries"}, {0: "keys"}),
+    )
+
+
+EQUATIONS += [_relative((5, 7), 6), _relative((7, 5), 9)]
+
 BYTES, SHORTS = (torch.arange(start, start + 12).reshape(3, 4) for start in (200, 100))
 EQUATIONS += [
     _record(

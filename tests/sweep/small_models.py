@@ -64,6 +64,7 @@ _LAYER_NUMBERS = (
     "intermediate_layers_indices",
     "deepstack_visual_indexes",
     "spatial_target_layers",
+    "intermediate_hook_ids",
 )
 """Settings with the numbers of layers that something is taken from; from the end, if they are negative."""
 _QUERIES_OF_PATCHES = "projector_patch_to_query_dict"
@@ -80,6 +81,7 @@ _NO_WIDTHS = (
 _TOKENS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2, "decoder_start_token_id": 2}
 _VISION_START = 5
 _IMAGE_TOKENS = ("image_token_id", "image_token_index")
+_OTHER_MEDIA_TOKENS = ("video_token_id", "audio_token_id")
 SEEDS = 4
 """The random weights that are tried until no values tie that the model chooses the greatest from."""
 LARGEST = 30_000_000
@@ -147,6 +149,10 @@ def _config(model_type: str, divisor: int | None, fill: bool) -> transformers.Pr
         for name in _IMAGE_TOKENS:
             if hasattr(config, name):
                 setattr(config, name, _SMALL["vocab_size"] - 1)
+        for index, name in enumerate(_OTHER_MEDIA_TOKENS):
+            # Models may embed them before they replace them.
+            if (getattr(config, name, None) or 0) >= _SMALL["vocab_size"]:
+                setattr(config, name, _SMALL["vocab_size"] - 2 - index)
         for part in (config, config.get_text_config(decoder=True)):
             if "mrope_section" in getattr(part, "ignore_keys_at_rope_validation", ()):
                 _set_rotary_sections(part)
@@ -226,12 +232,20 @@ def _settings(defaults: transformers.PretrainedConfig, divisor: int | None, fill
         settings["insert_layer_id"] = 0
     if "cross_attention_layers" in values:
         settings["cross_attention_layers"] = [depth - 1]
+    if "backbone_feature_sizes" in values and divisor is not None:
+        # The images are smaller.
+        settings["backbone_feature_sizes"] = [
+            [side // 4 for side in sides] for sides in values["backbone_feature_sizes"]
+        ]
     if _QUERIES_OF_PATCHES in values:
         patches = (_SMALL["image_size"] // _SMALL["patch_size"]) ** 2
         settings[_QUERIES_OF_PATCHES] = {patches: _SMALL["num_queries"]}
     specifications = getattr(config_class, "sub_configs_defaults", {})
-    for name in {*getattr(config_class, "sub_configs", {}), *specifications}:
+    sub_configs = getattr(config_class, "sub_configs", {})
+    for name in {*sub_configs, *specifications}:
         part = values.get(name)
+        if part is None and name == "vision_config" and "image_token_id" in values:
+            part = sub_configs[name]()
         if isinstance(part, transformers.PretrainedConfig):
             initial = getattr(specifications.get(name), "init_kwargs", None) or {}
             settings[name] = {"model_type": part.model_type, **initial, **_settings(part, divisor, fill)}

@@ -54,6 +54,8 @@ _FRAME_COUNTS = ("num_frames", "frames_per_clip")
 
 _CAUSAL_ENCODERS = ("voxtral_realtime_encoder",)
 """The types of encoders of sounds with causal convolutions, which have no positions of a fixed number."""
+_STACKED_FRAMES = dict.fromkeys(("granite_speech5_ctc", "granite_speech5_encoder"), 4)
+"""The types whose feature extractor joins frames and their differences, and how many times their bins."""
 
 MakeInput = Callable[[TaskModel, Axes], "torch.Tensor | None"]
 """Makes an example of an input with its dynamic axes; None for an input that the model does without."""
@@ -159,10 +161,10 @@ def vision_config(source: TaskModel) -> object:
     """The part of the configuration with the sizes of images.
 
     Models of images and text, such as SigLIP, keep them in a part of their configuration, and so do
-    encoder-decoders.
+    encoder-decoders; SAM 2 keeps them in a part of that part.
     """
-    for part in ("vision_config", "encoder", "backbone_config"):
-        config = getattr(source.config, part, None)
+    parts = [getattr(source.config, name, None) for name in ("vision_config", "encoder", "backbone_config")]
+    for config in (*parts, *(getattr(part, "backbone_config", None) for part in parts)):
         if getattr(config, "image_size", None) is not None:
             return config
     return source.config
@@ -273,6 +275,8 @@ def _spectrogram(source: TaskModel, axes: Axes) -> torch.Tensor:
     else:
         names = ("feature_projection_input_dim", "input_feat_per_channel", "num_mel_bins")
         bins = next((getattr(config, name) for name in names if hasattr(config, name)), None)
+        if bins is not None and config.model_type in _STACKED_FRAMES:
+            bins *= _STACKED_FRAMES[config.model_type]
         # The configuration of Gemma 4 does not say it.
         bins = bins or _feature_extractor(source).get("feature_size")
         if bins is None:

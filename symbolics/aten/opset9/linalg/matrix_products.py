@@ -1,5 +1,6 @@
 """Matrix products: linear, matmul, mm, bmm, addmm, einsum."""
 
+import re
 import string
 
 from .....registration import DataType, GraphContext, Number, Value, onnx_symbolic
@@ -181,6 +182,38 @@ def linalg_vecdot(g: GraphContext, x: Value, y: Value, dim: int = -1) -> Value:
     return g.op("ReduceSum", product, axes=[axis], keepdims=0)
 
 
+def _multiply_before_gather(g: GraphContext, equation: str, tensors: list[Value]) -> Value | None:
+    """The products with rows of a small table, of which each position selects others: `bhld,lrd->bhlr`.
+
+    Relative positions are such rows. Selected before the product, they have the square of the length times
+    the width; selected from the products with all rows, they have only the size of the result.
+
+    Returns:
+        None for other products, and for tables with many more rows than columns.
+    """
+    match = re.fullmatch(r"(\w+)(\w)(\w),\2(\w)\3->\1\2\4", equation)
+    if match is None or len(set("".join(match.groups()))) < len("".join(match.groups())):
+        return None
+    gather = tensors[1].producer()
+    if gather is None or gather.op_type != "Gather" or g.dtype(tensors[0]) in INTEGERS:
+        return None
+    table, indices = gather.inputs
+    axis = gather.attributes.get_int("axis", 0)
+    if table is None or indices is None or (axis, g.rank(table), g.rank(indices)) != (0, 2, 2):
+        return None
+    rows, columns = g.size(table, 0), g.size(table, 1)
+    if not (isinstance(rows, int) and isinstance(columns, int) and rows <= 2 * columns):
+        return None
+    outer = len(match[1])
+    products = g.op("MatMul", tensors[0], g.op("Transpose", table, perm=[1, 0]))
+    flat = g.op("Reshape", products, [*(g.size(products, dim) for dim in range(outer)), -1])
+    # Those of position `i` begin at `i * rows`; an index may count from the end of the table.
+    index = g.cast(indices, DataType.INT64)
+    starts = g.op("Mul", g.op("Range", 0, g.size(index, 0), 1), rows)
+    index = g.op("Add", g.op("Mod", index, rows), g.op("Unsqueeze", starts, axes=[1]))
+    return g.op("Gather", flat, index, axis=outer)
+
+
 @onnx_symbolic("aten::einsum")
 def einsum(g: GraphContext, equation: str, tensors: list[Value]) -> Value:
     """Ellipses of known ranks become labels: runtimes broadcast only ellipses of equal rank.
@@ -192,6 +225,9 @@ def einsum(g: GraphContext, equation: str, tensors: list[Value]) -> Value:
     text = equation.replace(" ", "")
     if "..." in text and len(ranks) == len(tensors):
         text = spell_equation(parse_equation(g, text, ranks))
+    product = _multiply_before_gather(g, text, tensors)
+    if product is not None:
+        return product
     # Runtimes have kernels for few element types.
     wide, dtype = widen_for_sum(g, tensors)
     sizes = [size for tensor in tensors for size in g.shape(tensor) or ()]
