@@ -112,6 +112,7 @@ def test_bytes_do_not_depend_on_the_seed_of_hashes_the_folder_or_the_user(tmp_pa
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == hashes
 
+
 CONDITIONS_ON_SIZES = """
 import hashlib
 import warnings

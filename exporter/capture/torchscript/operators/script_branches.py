@@ -185,7 +185,9 @@ class _Join:
         elif isinstance(item, Dict):
             old, new = then.entries, otherwise.entries
             if set(old) != set(new):
-                raise self._refusal(f"a dict has the keys {sorted(set(old) ^ set(new), key=repr)} after only one of them")
+                raise self._refusal(
+                    f"a dict has the keys {sorted(set(old) ^ set(new), key=repr)} after only one of them"
+                )
             item.restore(Contents(entries={key: self._entry(old, new, key) for key in old}))
         else:
             # An attribute set in one branch only can be read only in a later branch on the same condition.
