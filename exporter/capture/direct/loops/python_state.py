@@ -62,8 +62,9 @@ def lists_with_result(
         if not isinstance(state, ListState) or not isinstance(earlier, ListState):
             continue
         items, position = state.items, state.new_position(earlier)
-        is_longer = position is not None and not isinstance(items, (set, frozenset))
-        if is_longer and isinstance(items[position], torch.Tensor):
+        if position is None or isinstance(items, (set, frozenset)):
+            continue
+        if isinstance(items[position], torch.Tensor):
             yield path, items, position
 
 

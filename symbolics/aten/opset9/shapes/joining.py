@@ -89,14 +89,15 @@ def pad_sequence(
         raise g.refuse("the number of sequences is unknown")
     sizes = [g.size(sequence, 0) for sequence in sequences]
     longest = functools.reduce(lambda size, other_size: compute(g, "max", size, other_size), sizes)
+    # All results have the element type of the first sequence.
+    dtype = g.dtype(sequences[0])
     padded = []
     for sequence, size in zip(sequences, sizes, strict=True):
         missing = compute(g, "sub", longest, size)
-        pad = [0, 0] * (known_rank(g, sequence) - 1)
+        pad: list[int | Value] = [0, 0] * (known_rank(g, sequence) - 1)
         pad += [missing, 0] if padding_side == "left" else [0, missing]
-        # All results have the element type of the first sequence.
-        sequence = g.cast(sequence, g.dtype(sequences[0])) if g.dtype(sequences[0]) else sequence
-        padded.append(g.call("aten::constant_pad_nd", self=sequence, pad=pad, value=padding_value))
+        typed_sequence = sequence if dtype is None else g.cast(sequence, dtype)
+        padded.append(g.call("aten::constant_pad_nd", self=typed_sequence, pad=pad, value=padding_value))
     return g.call("aten::stack", tensors=padded, dim=0 if batch_first else 1)
 
 
