@@ -317,7 +317,7 @@ class Aliases:
         return roots_by_value
 
     def _find_write_positions(self) -> None:
-        # A write in a branch may reach several inputs; their new values follow in the order of the inputs.
+        # A write in a branch may reach several inputs; their new values are outputs in the order of inputs.
         inputs = (*self._graph.inputs, *self._graph.initializers.values())
         positions = {value: position for position, value in enumerate(inputs)}
         for node, value in self._writes:

@@ -201,13 +201,26 @@ class _Fakes:
         return call
 
     def decides_for_all_sizes(self) -> bool:
-        """Whether torch fixed no size in the trace, and took no branch that larger sizes would not take.
+        """Whether torch fixed no size in the trace, and took no branch that other sizes would not take.
 
-        A trace broadcasts a size such as `(n - 2) // 8 + 1` as a 1 where the size is 1 in the trace.
+        A trace broadcasts a size such as `(n - 2) // 8 + 1` as a 1 where the size is 1 in the trace. It takes
+        the longest of several tensors to be the one that is the longest in the trace.
         """
-        return not self.environment.replacements and all(
-            guard.expr.xreplace(self._larger_sizes) != sympy.false for guard in self.environment.guards
+        if self.environment.replacements:
+            return False
+        guards = [guard.expr for guard in self.environment.guards]
+        reverse_order = dict(zip(self.hints, reversed(self.hints.values()), strict=True))
+        orders = [guard for guard in guards if _compares_symbols(guard)]
+        return all(guard.xreplace(self._larger_sizes) != sympy.false for guard in guards) and all(
+            guard.xreplace(reverse_order) != sympy.false for guard in orders
         )
+
+
+def _compares_symbols(guard: sympy.Basic) -> bool:
+    """Whether a guard states which of two independent sizes is larger."""
+    return isinstance(guard, (sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge)) and all(
+        side.is_Symbol for side in guard.args
+    )
 
 
 def _recording_rules(met: set[OperatorBase], unknown: frozenset[OperatorBase]) -> Rules:

@@ -435,7 +435,11 @@ def _nest_dims(value: object, dims: Iterator[dict[int, object] | None]) -> objec
     # torch takes lists for registered classes. The results of transformers are such, and dicts as well.
     if isinstance(value, dict) and type(value) in (dict, collections.OrderedDict, collections.defaultdict):
         return dict(zip(value, inner, strict=True))
-    return tuple(inner) if isinstance(value, tuple) else inner
+    if not isinstance(value, tuple):
+        return inner
+    # torch compares the classes of named tuples, and takes lists for results of its own operators.
+    make_tuple = getattr(type(value), "_make", tuple if type(value) is tuple else list)
+    return make_tuple(inner)
 
 
 class _FunctionModule(torch.nn.Module):

@@ -210,6 +210,8 @@ def _recordable(func: Function, args: Args, kwargs: Kwargs) -> Function:
         return func if args[1].dim() else functools.partial(_index_by_condition, func)
     if func is torch.Tensor.__setitem__ and symbolic_indices.has_symbolic_index(args[1]):
         return symbolic_indices.assign_item
+    if func is torch.Tensor.__getitem__ and symbolic_indices.mixes_symbols_with_tensors(args[1]):
+        return symbolic_indices.read_item
     if func in _RANDOM and kwargs.get("generator", func) is None:
         return functools.partial(_omit_generator, func)
     return _einsum if func is torch.functional.einsum else func

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -255,3 +255,27 @@ def test_a_file_with_long_expressions_of_sizes_can_be_loaded(tmp_path: Path) -> 
     program.save(tmp_path / "model.onnx")
     call = (torch.randn(1, 51), torch.randn(1, 9))
     torch.testing.assert_close(opsetta.load(tmp_path / "model.onnx")(*call), LongSizes()(*call))
+
+
+class Pair(NamedTuple):
+    first: Any
+    second: Any
+
+
+def of_pairs(pair: Pair, nested: Pair, largest: Any) -> Pair:
+    return Pair(pair.first + nested.first[0], pair.second + nested.second.second + largest.values)
+
+
+@pytest.mark.parametrize("capture", ["direct", "torch.export"])
+def test_named_tuples_have_dynamic_sizes(capture: str) -> None:
+    """Their sizes may be given as the same class, a plain tuple, or a dict."""
+
+    def example(rows: int) -> tuple[Any, ...]:
+        x, y = torch.randn(rows, 3), torch.randn(rows)
+        return Pair(x, y), Pair([x], Pair(y, y)), x.max(1)
+
+    axes = {0: "n"}
+    for sizes in (Pair(axes, axes), (axes, axes), {"first": axes, "second": axes}):
+        shapes = (sizes, Pair([axes], sizes), (axes, axes))
+        program = opsetta.export(of_pairs, example(2), opset=13, dynamic_shapes=shapes, capture=capture)
+        program.verify(example(5))

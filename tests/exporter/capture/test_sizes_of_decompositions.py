@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 
 import opsetta
+from opsetta.exporter.capture.fx_import.decomposition import Decomposer
 
 
 def deep(x: torch.Tensor) -> torch.Tensor:
@@ -101,3 +102,30 @@ def test_a_size_within_a_decomposition_is_not_taken_for_1(model: Callable[..., o
     )
     for shape in [(2, 3, 32, 48), (1, 3, 49, 48), (3, 3, 63, 48)]:
         program.verify((torch.randn(shape),))
+
+
+def padded(x: torch.Tensor, y: torch.Tensor, z: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    numbers = [x[:, 0].long(), y[:, 0].long(), z[:, 0].int()]
+    return (
+        torch.nn.utils.rnn.pad_sequence([x, y, z], batch_first=True, padding_value=2.5),
+        torch.nn.utils.rnn.pad_sequence(numbers, padding_value=-1, padding_side="left"),
+    )
+
+
+@pytest.mark.parametrize("opset", [9, 17])
+def test_any_sequence_may_be_the_longest(opset: int) -> None:
+    shapes = ({0: "a"}, {0: "b"}, {0: "c"})
+    example = torch.randn(5, 3), torch.randn(3, 3), torch.randn(4, 3)
+    program = opsetta.export(padded, example, opset=opset, dynamic_shapes=shapes)
+    for sizes in [(5, 3, 4), (1, 1, 1), (2, 9, 4), (3, 4, 8)]:
+        program.verify(tuple(torch.randn(size, 3) for size in sizes))
+
+
+def test_a_decomposition_that_compares_independent_sizes_is_not_used() -> None:
+    """torch decomposes `pad_sequence` into a graph whose longest sequence is always the same one."""
+    example = torch.randn(5, 3), torch.randn(3, 3), torch.randn(4, 3)
+    shapes = ({0: "a"}, {0: "b"}, {0: "c"})
+    for dynamic_shapes, is_decomposed in ((shapes, False), (None, True)):
+        program = opsetta.export(padded, example, opset=17, dynamic_shapes=dynamic_shapes)
+        node = next(node for node in program.source.graph if node.op_type == "pad_sequence")
+        assert (Decomposer()(node, lambda inner: True) is not None) is is_decomposed

@@ -158,15 +158,16 @@ class Loops:
     def _copy_earlier_results(self, loop: RecordedLoop, frame: types.FrameType) -> None:
         """Copy the tensors from before an iteration that it appended to lists: each has nodes of its own."""
         earlier_nodes: set[torch.fx.Node] = set()
-        for _, items in lists_with_result(loop.states[-1], python_state(frame)):
+        for _, items, position in lists_with_result(loop.states[-1], python_state(frame)):
             if not earlier_nodes:
                 earlier_nodes.update(nodes_between(next(iter(self.recorder.graph.nodes)), loop.markers[-1]))
-            node = self.recorder.node_of(items[-1])
+            member = items[position]
+            node = self.recorder.node_of(member)
             # A write in place gives the same tensor another node.
-            if node in earlier_nodes or (len(items) > 1 and items[-1] is items[-2]):
+            if node in earlier_nodes or (len(items) > 1 and member is items[1 if position == 0 else -2]):
                 loop.appended_tensors.append(node)
             if node in earlier_nodes:
-                items[-1] = torch.ops.aten.clone.default(items[-1])
+                items[position] = torch.ops.aten.clone.default(member)
 
     def _finish(self, loop: RecordedLoop, counters: Counters, frame: types.FrameType) -> None:
         """Compare the iterations of a loop, and set Python's variables for the code after it."""
@@ -418,20 +419,21 @@ class Loops:
 
 
 def _lengthen_list(state: ListState, loop: RecordedLoop) -> None:
-    """Repeat the result of the second iteration in a list to which each iteration appended its own.
+    """Repeat the result of the second iteration in a list to which each iteration added its own at an end.
 
     Otherwise `results[2]` would be the last member, as `results[-1]` is. So it is the result of the second
     iteration, which code after the loop may not read.
     """
     before = [e for states in loop.states[:-1] for e in states.values() if isinstance(e, ListState)]
-    lengths = [earlier.length for earlier in before if earlier.items is state.items]
+    positions = [state.new_position(earlier) for earlier in before if earlier.items is state.items]
     # A deque with a maximum length takes no more members.
     grows = (
         isinstance(state.items, (list, collections.deque)) and getattr(state.items, "maxlen", None) is None
     )
-    if grows and lengths[-1:] == [state.length - 1]:
+    if grows and positions and positions[-1] is not None:
+        second = 1 if positions[-1] == 0 else state.length - 2
         for _ in builtins.range(_REPEATED):
-            state.items.insert(len(state.items) - 1, state.items[-2])
+            state.items.insert(max(second, 1), state.items[second])
 
 
 def _frame_of_user(frame: types.FrameType) -> types.FrameType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import operator
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -16,11 +17,20 @@ _WITHOUT_STATE = (type, types.ModuleType, types.FunctionType, types.MethodType)
 
 
 class ListState:
-    """A list, and its length at one time."""
+    """A list, and its members at one time."""
 
     def __init__(self, items: Any):
         self.items = items
         self.length = len(items)
+        self._members = tuple(items)
+
+    def new_position(self, earlier: ListState) -> int | None:
+        """Where the list has one member more than before: 0 for the front, -1; None if it has not."""
+        if self.items is not earlier.items or self.length != earlier.length + 1:
+            return None
+        # `path.insert(0, step)` collects the steps of a search that runs backwards.
+        is_in_front = earlier.length and all(map(operator.is_, self._members[1:], earlier._members))
+        return 0 if is_in_front else -1
 
     def __repr__(self) -> str:
         return f"{self.length} members"
@@ -41,8 +51,8 @@ def python_state(frame: types.FrameType) -> dict[str, object]:
 
 def lists_with_result(
     before: Mapping[str, object], after: Mapping[str, object]
-) -> Iterator[tuple[str, list[torch.Tensor]]]:
-    """The lists, by path, to which an iteration appended one member, which is a tensor.
+) -> Iterator[tuple[str, list[torch.Tensor], int]]:
+    """The lists, by path, to which an iteration added one tensor at an end, and its position, 0 or -1.
 
     Args:
         before, after: the states before and after the iteration.
@@ -51,10 +61,11 @@ def lists_with_result(
         earlier = before.get(path)
         if not isinstance(state, ListState) or not isinstance(earlier, ListState):
             continue
-        items = state.items
-        is_longer = earlier.items is items and state.length == earlier.length + 1
-        if is_longer and not isinstance(items, (set, frozenset)) and isinstance(items[-1], torch.Tensor):
-            yield path, items
+        items, position = state.items, state.new_position(earlier)
+        if position is None or isinstance(items, (set, frozenset)):
+            continue
+        if isinstance(items[position], torch.Tensor):
+            yield path, items, position
 
 
 def tensor_members(frame: types.FrameType) -> dict[str, torch.Tensor]:

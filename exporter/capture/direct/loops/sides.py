@@ -191,8 +191,8 @@ class LoopSides:
         if _RUNS in self.initial:
             node, self._runs = self._copy(self._runs)
             self.copies[_RUNS].append(node)
-        for path, items in lists_with_result(before, after):
-            node, items[-1] = self._copy(items[-1])
+        for path, items, position in lists_with_result(before, after):
+            node, items[position] = self._copy(items[position])
             self.copies.setdefault(path, []).append(node)
         self._answers_of_iterations.append(self.answers)
         self.answers = []

@@ -1,12 +1,13 @@
-"""Operators that join tensors: cat, stack, hstack, vstack, dstack. A list of unknown length is one value."""
+"""Operators that join tensors: cat, stack, hstack, pad_sequence. A list of unknown length is one value."""
 
+import functools
 from collections.abc import Sequence
 
 import onnx_ir as ir
 
 from .....registration import GraphContext, Value, onnx_symbolic
 from ....compositions.list_values import KnownList, element_shape, is_sequence, merge_dimensions
-from ....compositions.size_arithmetic import axis, known_rank, static_size
+from ....compositions.size_arithmetic import axis, compute, known_rank, static_size
 
 
 def _known_elements(tensors: list[Value] | Value) -> list[Value] | Value:
@@ -72,6 +73,32 @@ def stack(g: GraphContext, tensors: list[Value] | Value, dim: int = 0) -> Value:
     dimension = dim if dim >= 0 else dim + known_rank(g, tensors[0]) + 1
     expanded = [g.op("Unsqueeze", tensor, axes=[dimension]) for tensor in tensors]
     return expanded[0] if len(expanded) == 1 else g.op("Concat", *expanded, axis=dimension)
+
+
+@onnx_symbolic("aten::pad_sequence")
+def pad_sequence(
+    g: GraphContext,
+    sequences: list[Value] | Value,
+    batch_first: bool = False,
+    padding_value: float = 0.0,
+    padding_side: str = "right",
+) -> Value:
+    """The longest sequence is computed in the graph; a decomposition would take that of the example."""
+    sequences = _known_elements(sequences)
+    if isinstance(sequences, Value):
+        raise g.refuse("the number of sequences is unknown")
+    sizes = [g.size(sequence, 0) for sequence in sequences]
+    longest = functools.reduce(lambda size, other_size: compute(g, "max", size, other_size), sizes)
+    # All results have the element type of the first sequence.
+    dtype = g.dtype(sequences[0])
+    padded = []
+    for sequence, size in zip(sequences, sizes, strict=True):
+        missing = compute(g, "sub", longest, size)
+        pad: list[int | Value] = [0, 0] * (known_rank(g, sequence) - 1)
+        pad += [missing, 0] if padding_side == "left" else [0, missing]
+        typed_sequence = sequence if dtype is None else g.cast(sequence, dtype)
+        padded.append(g.call("aten::constant_pad_nd", self=typed_sequence, pad=pad, value=padding_value))
+    return g.call("aten::stack", tensors=padded, dim=0 if batch_first else 1)
 
 
 def _raise_ranks(g: GraphContext, rank: int, tensors: Sequence[Value]) -> list[Value]:

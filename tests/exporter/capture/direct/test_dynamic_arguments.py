@@ -132,3 +132,35 @@ def test_a_window_longer_than_its_axis_is_refused() -> None:
     program.verify((torch.randn(4, 2, 9),))
     with pytest.raises(opsetta.DimensionError):
         program.verify((torch.randn(6, 2, 5),))
+
+
+def beside_tensors(x: torch.Tensor, columns: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    last = x.shape[0] - 1
+    volume = x.unsqueeze(1).expand(-1, 4, -1)
+    return (
+        x[last, columns],
+        x.t()[columns, last],
+        x[None, last // 2, [0, 2]],
+        volume[last, :, columns],
+        volume[last, ..., columns > 0],
+    )
+
+
+def of_iterations(x: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    return torch.stack([x[row, columns[1:]] for row in range(x.shape[0])])
+
+
+def test_numbers_of_sizes_index_beside_tensors() -> None:
+    """As in PyTorch, a number selects first; tensors, lists and masks index what remains."""
+    x, columns = torch.randn(6, 5), torch.tensor([1, 0, 3, 2, 4])
+    program = opsetta.export(beside_tensors, (x, columns), opset=13, dynamic_shapes=({0: "n"}, None))
+    for rows in (6, 2, 9):
+        program.verify((torch.randn(rows, 5), columns))
+
+
+def test_indices_of_iterations_index_beside_tensors() -> None:
+    shapes = ({0: "n"}, {0: "k"})
+    example = torch.randn(6, 5), torch.tensor([1, 0, 3])
+    program = opsetta.export(of_iterations, example, opset=13, dynamic_shapes=shapes)
+    for rows in (6, 1, 9):
+        program.verify((torch.randn(rows, 5), torch.tensor([1, 2])))
