@@ -73,7 +73,8 @@ def squeeze(g: GraphContext, data: Value, axes: Value | None = None) -> Value:
 def unsqueeze_from_end(g: GraphContext, data: Value, axes: Value | list[int]) -> Value:
     """Below 11, axes from the end for data of unknown rank: a Reshape to the sizes with ones between."""
     axes_from_end = _axes_from_end(g, axes)
-    count, pieces = 0, []
+    pieces: list[Value | list[int]] = []
+    count = 0
     for axis in range(-1, min(axes_from_end) - 1, -1):
         if axis not in axes_from_end:
             count += 1
