@@ -180,7 +180,7 @@ def of_any_count() -> Iterator[None]:
             ("_sliding_chunks_matmul_attn_probs_value", _weigh_window),
         )
     }
-    padding = {
+    padding: dict[tuple[str, str, str], Callable[..., Any]] = {
         ("longformer", "LongformerModel", "_pad_to_window_size"): _pad_longformer,
         ("led", "LEDEncoder", "_pad_to_window_size"): _pad_led,
     }
