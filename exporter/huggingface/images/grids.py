@@ -151,20 +151,20 @@ def features_call(source: TaskModel) -> ExampleCall:
     merges none.
     """
     model = source.model
-    patches = next(name for name in inspect.signature(type(model).forward).parameters if name != "self")
+    _, patches, grid, *_ = inspect.signature(type(model).forward).parameters
     pixels, grids = _example_images(model, model.dtype)
-    inputs = {patches: pixels, GRID: grids}
+    inputs = {patches: pixels, grid: grids}
     if type(model).__name__ in _READS_MERGES:
         inputs[ENCODER_MERGES] = _example_merges()
     merged = getattr(trial_run(model, inputs, use_cache=False), "pooler_output", None) is not None
     output = "pooler_output" if merged else "last_hidden_state"
 
     def call(model: PreTrainedModel, inputs: Inputs, past: Pairs) -> torch.Tensor:
-        with _computed_in_graph(model, inputs[GRID], inputs[patches].shape[0]) as forward:
+        with _computed_in_graph(model, inputs[grid], inputs[patches].shape[0]) as forward:
             features: torch.Tensor = forward(**inputs)[output]
         return features
 
-    axes = {patches: {0: PATCHES}, GRID: {0: IMAGES}, ENCODER_MERGES: {0: IMAGES}}
+    axes = {patches: {0: PATCHES}, grid: {0: IMAGES}, ENCODER_MERGES: {0: IMAGES}}
     return ExampleCall(call, inputs, other_axes=axes, outputs=(output,))
 
 

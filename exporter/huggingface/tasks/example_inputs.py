@@ -324,7 +324,7 @@ def _frequency(source: TaskModel, axes: Axes) -> torch.Tensor:
     """The number of how often a time series has values, `[batch, 1]`."""
     import torch
 
-    return torch.arange(_SIZES[axes[0]])[:, None] % source.config.freq_size
+    return torch.remainder(torch.arange(_SIZES[axes[0]])[:, None], source.config.freq_size)
 
 
 def _trajectory(size_name: str) -> MakeInput:

@@ -54,7 +54,7 @@ def features(
         for item in parameters
         if item.default is item.empty and item.kind is item.POSITIONAL_OR_KEYWORD
     ]
-    if required[2:] in ([grids.GRID], [grids.GRID, grids.ENCODER_MERGES]):
+    if required[2:] in ([grids.GRID], [grids.GRID, grids.ENCODER_MERGES], [grids.GRIDS]):
         return [grids.features_call(source)]
     alternatives = tuple(output for output in outputs[1:] if returns(part, output))
     returned = alternatives if alternatives and not returns(part, outputs[0]) else outputs[:1]

@@ -9,7 +9,7 @@ from .. import audio_text, decoders, encoder_decoders, image_text
 from ..graphs import BATCH, DECODER_FILES, PAST, SEQUENCE, SOURCE, TOTAL, Axes, GraphFile
 from ..images import cross_attention
 from ..images.decoder_inputs import DEEPSTACK_EMBEDS, EMBEDDINGS, LAYER_EMBEDS
-from ..images.grids import DEEPSTACK_FEATURES, ENCODER_MERGES, GRID, IMAGES, PATCHES
+from ..images.grids import DEEPSTACK_FEATURES, ENCODER_MERGES, GRID, GRIDS, IMAGES, PATCHES
 from ..images.naflex import PATCH_MASK, SHAPES
 from . import sentences, single_run
 from .example_inputs import (
@@ -140,8 +140,7 @@ _FEATURES = {
     **{name: {0: BATCH} for name in SERIES_INPUTS},
     # Patches of images in grids, and of encoders of such images by themselves.
     "hidden_states": {0: PATCHES},
-    GRID: {0: IMAGES},
-    ENCODER_MERGES: {0: IMAGES},
+    **{name: {0: IMAGES} for name in (GRID, GRIDS, ENCODER_MERGES)},
 }
 _STATES = (
     "last_hidden_state",

@@ -36,7 +36,7 @@ def other_inputs(program, sizes=None):
         elif value.name == "bbox":
             corner = torch.randint(0, 500, (*shape[:-1], 2), generator=generator)
             inputs[value.name] = torch.cat([corner, corner + 7], dim=-1)
-        elif value.name == "grid_thw":
+        elif value.name in ("grid_thw", "image_grid_thw"):
             inputs[value.name] = torch.tensor(_GRIDS)
         elif value.name == "merge_sizes":
             inputs[value.name] = torch.tensor([1, 4][: shape[0]])

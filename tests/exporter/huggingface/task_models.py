@@ -145,6 +145,11 @@ def convolved_patches() -> transformers.PretrainedConfig:
     return transformers.CONFIG_MAPPING["lfm3_vl_vision"](num_hidden_layers=2, head_dim=8, **sizes)
 
 
+def blocks_of_patches() -> transformers.PretrainedConfig:
+    sizes = {"projection_hidden_dim": 16, "text_hidden_size": 16, "patch_size": 4, "posemb_grid_size": 4}
+    return transformers.CONFIG_MAPPING["inkling2_vision"](**_LAYER, **sizes)
+
+
 def causal_sounds() -> transformers.PretrainedConfig:
     layer = {"hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "head_dim": 8}
     return transformers.CONFIG_MAPPING["voxtral_realtime_encoder"](

@@ -20,6 +20,7 @@ from .task_inputs import other_inputs
 from .task_models import (
     MODELS,
     bert,
+    blocks_of_patches,
     causal_sounds,
     clip,
     convolved_patches,
@@ -260,6 +261,7 @@ def test_weights_that_the_file_does_not_read_may_be_missing(tmp_path):
         ("Qwen2_5_VisionTransformerPretrainedModel", patches, ["pooler_output"]),
         ("VideoLlama3VisionModel", merged_patches, ["last_hidden_state"]),
         ("Lfm3VlVisionModel", convolved_patches, ["last_hidden_state"]),
+        ("Inkling2VisionModel", blocks_of_patches, ["pooler_output"]),
         ("VoxtralRealtimeEncoder", causal_sounds, ["last_hidden_state"]),
         ("TimesFmModel", series, ["last_hidden_state"]),
         ("DecisionTransformerModel", decisions, ["last_hidden_state"]),

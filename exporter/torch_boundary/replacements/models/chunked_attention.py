@@ -87,7 +87,8 @@ def _score_window(self: Any, query: torch.Tensor, key: torch.Tensor, window_over
     window = scores.gather(-1, (rows + offsets).expand(*scores.shape[:3], -1, -1))
     positions = torch.arange(length, device=query.device)[:, None] + offsets - window_overlap
     exists = (positions >= 0) & (positions < length)
-    return window.flatten(2, 3).transpose(1, 2).masked_fill(~exists[:, None], -torch.inf)
+    masked: torch.Tensor = window.flatten(2, 3).transpose(1, 2).masked_fill(~exists[:, None], -torch.inf)
+    return masked
 
 
 def _weigh_window(
@@ -168,7 +169,7 @@ def chunk_any_count() -> Iterator[None]:
         assert original is not None  # This function replaces it.
         return original(self, hidden_states, attention_mask, output_attentions) if result is None else result
 
-    windows = {
+    windows: dict[tuple[str, str, str], Callable[..., Any]] = {
         (model_type, class_name, name): function
         for model_type, class_name in (
             ("longformer", "LongformerSelfAttention"),
@@ -179,7 +180,7 @@ def chunk_any_count() -> Iterator[None]:
             ("_sliding_chunks_matmul_attn_probs_value", _weigh_window),
         )
     }
-    padding = {
+    padding: dict[tuple[str, str, str], Callable[..., Any]] = {
         ("longformer", "LongformerModel", "_pad_to_window_size"): _pad_longformer,
         ("led", "LEDEncoder", "_pad_to_window_size"): _pad_led,
     }
