@@ -24,10 +24,11 @@ def with_known_ranks(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx.
         model: the model before inference.
         inferred: the model after inference.
     """
-    ranks = _known_ranks(inferred.graph)
+    graphs = list(with_subgraphs(inferred.graph))
+    ranks = {tensor.name: len(tensor.dims) for graph in graphs for tensor in graph.initializer}
     infos = [
         [*_of_convolutions(graph, ranks), *(_of_reshapes(graph) if graph is inferred.graph else ())]
-        for graph in with_subgraphs(inferred.graph)
+        for graph in graphs
     ]
     if not any(infos):
         return None
@@ -38,11 +39,6 @@ def with_known_ranks(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx.
         for info in graph_infos:
             (stated.get(info.name) or graph.value_info.add()).CopyFrom(info)
     return ranked
-
-
-def _known_ranks(graph: onnx.GraphProto) -> dict[str, int]:
-    """The ranks of the initializers of a graph and its sub-graphs, by name."""
-    return {tensor.name: len(tensor.dims) for inner in with_subgraphs(graph) for tensor in inner.initializer}
 
 
 def _of_convolutions(graph: onnx.GraphProto, ranks: Mapping[str, int]) -> Iterator[onnx.ValueInfoProto]:

@@ -136,7 +136,10 @@ def composed_stft(
         raise g.refuse("the last dimension must be known: 1 for real, 2 for complex numbers", first_opset=17)
     transform = {"n_fft": length, "hop_length": step[0], "center": False}
     if len(shape) == 3 and shape[-1] == 2:
-        pairs = None if window is None else _real_to_pairs(g, window)
+        pairs = None
+        if window is not None:
+            column = g.op("Unsqueeze", window, axes=[1])
+            pairs = g.op("Concat", column, g.op("Mul", column, 0.0), axis=1)
         spectra = g.call("complex::stft", signal, window=pairs, onesided=False, **transform)
         if onesided:
             spectra = g.call("aten::slice", self=spectra, dim=1, start=0, end=length // 2 + 1)
@@ -155,12 +158,6 @@ def _frame_length(
         return None if lengths is None else lengths[0]
     length = g.size(signal, 1) if window is None else g.size(window, 0)
     return length if isinstance(length, int) else None
-
-
-def _real_to_pairs(g: GraphContext, value: Value) -> Value:
-    """Complex numbers with an imaginary part of 0."""
-    column = g.op("Unsqueeze", value, axes=[1])
-    return g.op("Concat", column, g.op("Mul", column, 0.0), axis=1)
 
 
 @below("MelWeightMatrix", 17)

@@ -210,17 +210,16 @@ class _Fakes:
             return False
         guards = [guard.expr for guard in self.environment.guards]
         reverse_order = dict(zip(self.hints, reversed(self.hints.values()), strict=True))
-        orders = [guard for guard in guards if _compares_symbols(guard)]
+        inequalities = (sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge)
+        # Guards that state which of two independent sizes is larger.
+        orders = [
+            guard
+            for guard in guards
+            if isinstance(guard, inequalities) and all(side.is_Symbol for side in guard.args)
+        ]
         return all(guard.xreplace(self._larger_sizes) != sympy.false for guard in guards) and all(
             guard.xreplace(reverse_order) != sympy.false for guard in orders
         )
-
-
-def _compares_symbols(guard: sympy.Basic) -> bool:
-    """Whether a guard states which of two independent sizes is larger."""
-    return isinstance(guard, (sympy.Lt, sympy.Le, sympy.Gt, sympy.Ge)) and all(
-        side.is_Symbol for side in guard.args
-    )
 
 
 def _recording_rules(met: set[OperatorBase], unknown: frozenset[OperatorBase]) -> Rules:

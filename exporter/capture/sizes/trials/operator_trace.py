@@ -152,7 +152,11 @@ class OperatorRecorder(TorchDispatchMode):
             # The captured graph has the number of this constant tensor instead of the operator.
             return result
         results = [leaf for leaf in flatten_values((result,)) if isinstance(leaf, torch.Tensor)]
-        if name == "aten::copy_" and _is_same_tensor(*args[:2]):
+        if (
+            name == "aten::copy_"
+            and None is not storage_of(args[0]) == storage_of(args[1])
+            and (is_same_memory(*args[:2]))
+        ):
             # A capture ends with such a copy of a buffer that `self.count += 1` replaces by itself.
             return result
         if is_number_of_weights(func, args, result):
@@ -293,11 +297,6 @@ def is_same_memory(tensor: torch.Tensor, other_tensor: torch.Tensor) -> bool:
         and tensor.stride() == other_tensor.stride()
         and tensor.storage_offset() == other_tensor.storage_offset()
     )
-
-
-def _is_same_tensor(tensor: torch.Tensor, other_tensor: torch.Tensor) -> bool:
-    is_same_storage = storage_of(tensor) is not None and storage_of(tensor) == storage_of(other_tensor)
-    return is_same_storage and is_same_memory(tensor, other_tensor)
 
 
 def flatten_values(values: Sequence[object]) -> list[Any]:

@@ -125,20 +125,17 @@ def unify_sizes(source: onnx.ValueInfoProto, target: onnx.ValueInfoProto, title:
     """
     if source.type.HasField("tensor_type") and target.type.HasField("tensor_type"):
         sizes, target_sizes = (info.type.tensor_type.shape.dim for info in (source, target))
-        if len(sizes) == len(target_sizes) and all(map(_can_be_equal, sizes, target_sizes)):
+        if len(sizes) == len(target_sizes):
             for size, target_size in zip(sizes, target_sizes, strict=True):
                 if size.WhichOneof("value") is None:
                     size.MergeFrom(target_size)
-            target.type.CopyFrom(source.type)
+                # A number that differs from another stays, and the declarations with it.
+                if not (size.HasField("dim_value") and target_size.HasField("dim_value")):
+                    target_size.CopyFrom(size)
     if source.doc_string:
         target.doc_string = source.doc_string
     if source != target:
         raise ModelFileError(f"{title} has two different declarations")
-
-
-def _can_be_equal(*sizes: onnx.TensorShapeProto.Dimension) -> bool:
-    numbers = {size.dim_value for size in sizes if size.HasField("dim_value")}
-    return len(numbers) <= 1
 
 
 def _without_sizes(declared_type: onnx.TypeProto) -> tuple[str | int, ...]:
