@@ -155,7 +155,7 @@ class OperatorRecorder(TorchDispatchMode):
         if (
             name == "aten::copy_"
             and None is not storage_of(args[0]) == storage_of(args[1])
-            and (is_same_memory(*args[:2]))
+            and is_same_memory(*args[:2])
         ):
             # A capture ends with such a copy of a buffer that `self.count += 1` replaces by itself.
             return result
