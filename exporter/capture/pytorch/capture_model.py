@@ -13,7 +13,7 @@ import torch
 from torch.export import Dim
 
 from ....passes.faults import faults_reported, is_fault, raise_fault
-from ....registration import CaptureError, UsageError
+from ....registration import CaptureError, NarrowedError, UsageError
 from ....registration.warning import warn
 from ...captured_graph import dimensions, specializations
 from ...captured_graph.capture import Capture
@@ -33,6 +33,7 @@ from ..sizes.conditions.general_side import choose_side
 from ..sizes.conditions.rounded_sizes import describe_rounded
 from ..sizes.promised_ranges import refuse_narrowed
 from ..sizes.requests import dynamic_shapes as shapes
+from ..sizes.requests.example_sizes import check_example
 from ..sizes.size_regions import SizeRegion, find_regions
 from .alternatives import Alternatives, Captures
 from .capture_call import Contexts, capture_call
@@ -153,17 +154,22 @@ def _capture_module(
         read = functools.partial(read_program, user_names=leaves.dimension_names(), source_lines=source_lines)
         joined = join_regions(regions, read) if len(regions) > 1 else None
         result, limits = (read(program, limits), limits) if joined is None else joined
+    dimensions.write_restrictions(result.source.metadata_props, limits.restrictions)
+    result.example = (args, dict(kwargs))
     if not isinstance(narrow, bool):
         inferred = _inferred_names(leaves, program, names)
-        refuse_narrowed(limits, leaves.promised_dimensions(), inferred, narrow)
-    dimensions.write_restrictions(result.source.metadata_props, limits.restrictions)
+        try:
+            refuse_narrowed(limits, leaves.promised_dimensions(), inferred, narrow)
+        except NarrowedError:
+            # A range of sizes is no remedy for a capture that is not valid for its example.
+            check_example(result)
+            raise
     for condition in dimensions.in_words(limits.unlike_model):
         warn(f"the export is valid for {condition}")
     if isinstance(program, RecordedProgram):
         _warn_of_replaced(program.replaced)
         specializations.write_specializations(result.source.metadata_props, program.specializations)
     result.interface.parameter_names = shapes.parameter_names(model)
-    result.example = (args, dict(kwargs))
     return result
 
 

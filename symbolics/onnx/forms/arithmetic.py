@@ -14,12 +14,12 @@ from ....registration.dtypes import FLOATS
 from .sizes import all_static, is_stored
 
 
-def _number(g: GraphContext, number: float, like: Value) -> Value:
+def make_number(g: GraphContext, number: float, like: Value) -> Value:
     """A constant scalar of the element type of a value."""
     return g.constant(number, g.dtype(like))
 
 
-def _need_float(g: GraphContext, value: Value) -> None:
+def require_float(g: GraphContext, value: Value) -> None:
     if g.dtype(value) not in FLOATS:
         raise g.refuse("this form is one of floating-point numbers")
 
@@ -27,7 +27,7 @@ def _need_float(g: GraphContext, value: Value) -> None:
 @onnx_symbolic("form::Neg.mul")
 def neg_mul(g: GraphContext, X: Value) -> Value:
     """-1 * X."""
-    return g.op("Mul", X, _number(g, -1, X))
+    return g.op("Mul", X, make_number(g, -1, X))
 
 
 @onnx_symbolic("form::Neg.sub")
@@ -35,7 +35,7 @@ def neg_sub(g: GraphContext, X: Value) -> Value:
     """0 - X, but -0 for 0, of integers."""
     if g.dtype(X) in FLOATS or g.dtype(X) is None:
         raise g.refuse("the negative of 0.0 is -0.0, and 0 - 0.0 is 0.0")
-    return g.op("Sub", _number(g, 0, X), X)
+    return g.op("Sub", make_number(g, 0, X), X)
 
 
 @onnx_symbolic("form::Tanh.negative")
@@ -49,7 +49,7 @@ def cast_to_bool(g: GraphContext, input: Value, to: int, **attributes: Any) -> V
     """X != 0."""
     if DataType(to) != DataType.BOOL or g.dtype(input) in (None, DataType.BOOL):
         raise g.refuse("it does not convert numbers to bools")
-    return g.op("Not", g.op("Equal", input, _number(g, 0, input)))
+    return g.op("Not", g.op("Equal", input, make_number(g, 0, input)))
 
 
 @onnx_symbolic("form::Not.sub")
@@ -116,7 +116,7 @@ def where_arithmetic(g: GraphContext, condition: Value, X: Value, Y: Value) -> V
 
 def select_by_numbers(g: GraphContext, condition: Value, X: Value, Y: Value) -> Value:
     """X where a condition is the number 1, and Y where it is 0."""
-    complement = g.op("Add", g.op("Mul", condition, _number(g, -1, X)), _number(g, 1, X))
+    complement = g.op("Add", g.op("Mul", condition, make_number(g, -1, X)), make_number(g, 1, X))
     terms = [
         g.op("Mul", _finite(g, operand), factor)
         for operand, factor in ((X, condition), (Y, complement))
@@ -125,7 +125,7 @@ def select_by_numbers(g: GraphContext, condition: Value, X: Value, Y: Value) -> 
     ]
     if len(terms) == 2:
         return g.op("Add", *terms)
-    return terms[0] if terms else g.op("Mul", condition, _number(g, 0, X))
+    return terms[0] if terms else g.op("Mul", condition, make_number(g, 0, X))
 
 
 def _finite(g: GraphContext, value: Value) -> Value:
@@ -153,59 +153,59 @@ def less_greater(g: GraphContext, A: Value, B: Value) -> Value:
 @onnx_symbolic("form::Reciprocal.div")
 def reciprocal_div(g: GraphContext, X: Value) -> Value:
     """1 / X."""
-    return g.op("Div", _number(g, 1, X), X)
+    return g.op("Div", make_number(g, 1, X), X)
 
 
 @onnx_symbolic("form::Reciprocal.pow")
 def reciprocal_pow(g: GraphContext, X: Value) -> Value:
     """X ** -1."""
-    return g.op("Pow", X, _number(g, -1, X))
+    return g.op("Pow", X, make_number(g, -1, X))
 
 
 @onnx_symbolic("form::Sqrt.pow")
 def sqrt_pow(g: GraphContext, X: Value) -> Value:
     """X ** 0.5."""
-    return g.op("Pow", X, _number(g, 0.5, X))
+    return g.op("Pow", X, make_number(g, 0.5, X))
 
 
 @onnx_symbolic("form::Sub.add")
 def sub_add(g: GraphContext, A: Value, B: Value) -> Value:
     """A + -1 * B."""
-    return g.op("Add", A, g.op("Mul", B, _number(g, -1, B)))
+    return g.op("Add", A, g.op("Mul", B, make_number(g, -1, B)))
 
 
 @onnx_symbolic("form::Div.pow")
 def div_pow(g: GraphContext, A: Value, B: Value) -> Value:
     """A * B ** -1, of floating-point numbers."""
-    _need_float(g, A)
-    return g.op("Mul", A, g.op("Pow", B, _number(g, -1, B)))
+    require_float(g, A)
+    return g.op("Mul", A, g.op("Pow", B, make_number(g, -1, B)))
 
 
 @onnx_symbolic("form::Abs.max")
 def abs_max(g: GraphContext, X: Value) -> Value:
     """The larger of X and -X."""
-    return g.op("Max", X, g.op("Mul", X, _number(g, -1, X)))
+    return g.op("Max", X, g.op("Mul", X, make_number(g, -1, X)))
 
 
 @onnx_symbolic("form::Abs.relu")
 def abs_relu(g: GraphContext, X: Value) -> Value:
     """Relu(X) + Relu(-X), of floating-point numbers."""
-    _need_float(g, X)
-    return g.op("Add", g.op("Relu", X), g.op("Relu", g.op("Mul", X, _number(g, -1, X))))
+    require_float(g, X)
+    return g.op("Add", g.op("Relu", X), g.op("Relu", g.op("Mul", X, make_number(g, -1, X))))
 
 
 @onnx_symbolic("form::LeakyRelu.relu")
 def leaky_relu(g: GraphContext, X: Value, alpha: float = 0.01) -> Value:
     """Relu(X) - alpha * Relu(-X)."""
-    negative = g.op("Relu", g.op("Mul", X, _number(g, -1, X)))
-    return g.op("Add", g.op("Relu", X), g.op("Mul", negative, _number(g, -alpha, X)))
+    negative = g.op("Relu", g.op("Mul", X, make_number(g, -1, X)))
+    return g.op("Add", g.op("Relu", X), g.op("Mul", negative, make_number(g, -alpha, X)))
 
 
 @onnx_symbolic("form::HardSigmoid.clip")
 def hard_sigmoid(g: GraphContext, X: Value, alpha: float = 0.2, beta: float = 0.5) -> Value:
     """The line alpha * X + beta, between 0 and 1."""
-    line = g.op("Add", g.op("Mul", X, _number(g, alpha, X)), _number(g, beta, X))
-    return g.op("Clip", line, min=_number(g, 0, X), max=_number(g, 1, X))
+    line = g.op("Add", g.op("Mul", X, make_number(g, alpha, X)), make_number(g, beta, X))
+    return g.op("Clip", line, min=make_number(g, 0, X), max=make_number(g, 1, X))
 
 
 @onnx_symbolic("form::Celu.elu")
@@ -224,74 +224,6 @@ def pow_mul(g: GraphContext, X: Value, Y: Value) -> Value:
         raise g.refuse("the exponent is neither 2 nor 3")
     square = g.op("Mul", X, X)
     return square if exponent.item() == 2 else g.op("Mul", square, X)
-
-
-@onnx_symbolic("form::Max.relu")
-def max_relu(g: GraphContext, data_0: list[Value]) -> Value:
-    """Relu of the distance to a constant, plus the constant, which is at most 256."""
-    constants = [value for value in data_0 if g.constant_value(value) is not None]
-    operands = [value for value in data_0 if g.constant_value(value) is None]
-    if len(constants) != 1 or len(operands) != 1:
-        raise g.refuse("it is not the maximum of a tensor and a constant")
-    return clip_relu(g, operands[0], min=constants[0])
-
-
-@onnx_symbolic("form::Clip.extremes")
-def clip_extremes(
-    g: GraphContext, input: Value, min: Value | float | None = None, max: Value | float | None = None
-) -> Value:
-    """The maximum of the data and the lower limit, and the minimum of this and the upper one.
-
-    Computed limits get the rank of the data, because a consumer may have no values of rank 0.
-    """
-    rank, result = g.rank(input), input
-    if rank is None:
-        raise g.refuse("the rank of the data is not known")
-    for op_type, limit, sign in (("Max", min, -1), ("Min", max, 1)):
-        if isinstance(limit, Value) and g.constant_value(limit) is None:
-            result = g.op(op_type, result, g.op("Reshape", limit, [1] * rank))
-        elif (number := _limit(g, limit, sign)) is not None:
-            result = g.op(op_type, result, _number(g, number, input))
-    return g.op("Identity", input) if result is input else result
-
-
-@onnx_symbolic("form::Clip.relu")
-def clip_relu(
-    g: GraphContext, input: Value, min: Value | float | None = None, max: Value | float | None = None
-) -> Value:
-    """The upper limit minus what Relu leaves of its distance, of constant limits.
-
-    A distance is rounded to the precision of the limit, so limits above 256 are refused.
-    """
-    _need_float(g, input)
-    result = input
-    # Limits that are the largest numbers of the type are none.
-    for limit, sign in ((_limit(g, min, -1), 1.0), (_limit(g, max, 1), -1.0)):
-        if limit is None:
-            continue
-        signed = result if sign > 0 else g.op("Mul", result, _number(g, -1, input))
-        distance = signed if not limit else g.op("Add", signed, _number(g, -sign * limit, input))
-        result = g.op("Relu", distance)
-        if sign < 0:
-            result = g.op("Mul", result, _number(g, -1, input))
-        if limit:
-            result = g.op("Add", result, _number(g, limit, input))
-    return g.op("Identity", input) if result is input else result
-
-
-def _limit(g: GraphContext, limit: Value | float | None, sign: int) -> float | None:
-    """The number of a constant limit; None if there is none."""
-    if limit is None:
-        return None
-    array = g.constant_value(limit) if isinstance(limit, Value) else np.asarray(limit)
-    if array is None or array.size != 1:
-        raise g.refuse("a limit is computed")
-    number = float(array.reshape(-1)[0])
-    if sign * number >= float(np.finfo(np.float32).max):
-        return None
-    if not abs(number) <= 256:
-        raise g.refuse("a limit is above 256")
-    return number
 
 
 def _register_own_shape(op_type: str) -> None:
@@ -455,7 +387,7 @@ def sum_of_pairs(g: GraphContext, data_0: list[Value]) -> Value:
 @onnx_symbolic("form::Mean.pairs")
 def mean_of_pairs(g: GraphContext, data_0: list[Value]) -> Value:
     """Additions, two operands at a time, divided by the number of operands."""
-    return g.op("Div", _emit_pairs(g, "Add", data_0), _number(g, len(data_0), data_0[0]))
+    return g.op("Div", _emit_pairs(g, "Add", data_0), make_number(g, len(data_0), data_0[0]))
 
 
 for _op_type in ("Add", "Div", "Max", "Min", "Mul", "Pow", "Sub"):
@@ -491,8 +423,8 @@ def floor_of_quotient(g: GraphContext, X: Value) -> Value:
     if constant is None or (constant < 0).any():
         excess = g.op("Mul", excess, divisor)
     # The floor of a number from -1 to 0 is 0 for 0 only.
-    is_smaller = g.op("Floor", g.op("Clip", excess, _number(g, -1, X), _number(g, 0, X)))
-    return g.op("Add", g.op("Add", floor, is_smaller), _number(g, 1, X))
+    is_smaller = g.op("Floor", g.op("Clip", excess, make_number(g, -1, X), make_number(g, 0, X)))
+    return g.op("Add", g.op("Add", floor, is_smaller), make_number(g, 1, X))
 
 
 @onnx_symbolic("form::Ceil.exact_quotient")
@@ -504,7 +436,7 @@ def ceil_of_quotient(g: GraphContext, X: Value) -> Value:
 
 def _operands_of_quotient(g: GraphContext, value: Value) -> tuple[Value, Value]:
     """The operands of the Div that computes a value of floats."""
-    _need_float(g, value)
+    require_float(g, value)
     node = value.producer()
     operands = node.inputs if node is not None and node.op_type == "Div" and not node.domain else ()
     if len(operands) != 2 or operands[0] is None or operands[1] is None:

@@ -1,0 +1,74 @@
+"""Forms of Clip, and of Max with a constant."""
+
+import numpy as np
+
+from ....registration import GraphContext, Value, onnx_symbolic
+from .arithmetic import make_number, require_float
+
+
+@onnx_symbolic("form::Max.relu")
+def max_relu(g: GraphContext, data_0: list[Value]) -> Value:
+    """Relu of the distance to a constant, plus the constant, which is at most 256."""
+    constants = [value for value in data_0 if g.constant_value(value) is not None]
+    operands = [value for value in data_0 if g.constant_value(value) is None]
+    if len(constants) != 1 or len(operands) != 1:
+        raise g.refuse("it is not the maximum of a tensor and a constant")
+    return clip_relu(g, operands[0], min=constants[0])
+
+
+@onnx_symbolic("form::Clip.extremes")
+def clip_extremes(
+    g: GraphContext, input: Value, min: Value | float | None = None, max: Value | float | None = None
+) -> Value:
+    """The maximum of the data and the lower limit, and the minimum of this and the upper one.
+
+    Computed limits get the rank of the data, because a consumer may have no values of rank 0.
+    """
+    rank, result = g.rank(input), input
+    if rank is None:
+        raise g.refuse("the rank of the data is not known")
+    for op_type, limit, sign in (("Max", min, -1), ("Min", max, 1)):
+        if isinstance(limit, Value) and g.constant_value(limit) is None:
+            result = g.op(op_type, result, g.op("Reshape", limit, [1] * rank))
+        elif (number := _limit(g, limit, sign)) is not None:
+            result = g.op(op_type, result, make_number(g, number, input))
+    return g.op("Identity", input) if result is input else result
+
+
+@onnx_symbolic("form::Clip.relu")
+def clip_relu(
+    g: GraphContext, input: Value, min: Value | float | None = None, max: Value | float | None = None
+) -> Value:
+    """The upper limit minus what Relu leaves of its distance, of constant limits.
+
+    A distance is rounded to the precision of the limit, so limits above 256 are refused.
+    """
+    require_float(g, input)
+    result = input
+    # Limits that are the largest numbers of the type are none.
+    for limit, sign in ((_limit(g, min, -1), 1.0), (_limit(g, max, 1), -1.0)):
+        if limit is None:
+            continue
+        signed = result if sign > 0 else g.op("Mul", result, make_number(g, -1, input))
+        distance = signed if not limit else g.op("Add", signed, make_number(g, -sign * limit, input))
+        result = g.op("Relu", distance)
+        if sign < 0:
+            result = g.op("Mul", result, make_number(g, -1, input))
+        if limit:
+            result = g.op("Add", result, make_number(g, limit, input))
+    return g.op("Identity", input) if result is input else result
+
+
+def _limit(g: GraphContext, limit: Value | float | None, sign: int) -> float | None:
+    """The number of a constant limit; None if there is none."""
+    if limit is None:
+        return None
+    array = g.constant_value(limit) if isinstance(limit, Value) else np.asarray(limit)
+    if array is None or array.size != 1:
+        raise g.refuse("a limit is computed")
+    number = float(array.reshape(-1)[0])
+    if sign * number >= float(np.finfo(np.float32).max):
+        return None
+    if not abs(number) <= 256:
+        raise g.refuse("a limit is above 256")
+    return number
