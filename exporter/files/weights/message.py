@@ -58,20 +58,18 @@ class Message:
         """Split a message, and append initializers to those of its graph, in order.
 
         Args:
-            proto: the model without the initializers to append; its graph is removed.
+            proto: the model without the initializers to append; it becomes empty.
             initializers: each message without contents, and the tensor with the contents, if any.
         """
         graph = proto.graph.SerializeToString(deterministic=True)
-        # The graph's field comes last, so that the weights can follow it in the file.
         proto.ClearField("graph")
+        head, self._tail = _split_at_graph(proto)
         self._parts = [(_frame(header, tensor), tensor) for header, tensor in initializers]
         weights = sum(
             len(frame) + (tensor.nbytes if tensor is not None else 0) for frame, tensor in self._parts
         )
-        self._head = b"".join(
-            [proto.SerializeToString(deterministic=True), _GRAPH, varint(len(graph) + weights), graph]
-        )
-        self.size = len(self._head) + weights
+        self._head = b"".join([head, _GRAPH, varint(len(graph) + weights), graph])
+        self.size = len(self._head) + weights + len(self._tail)
 
     @classmethod
     def of(cls, model: ir.Model) -> Message:
@@ -106,6 +104,21 @@ class Message:
                 writer.write(frame)
                 if tensor is not None:
                     writer.write_tensor(tensor)
+            writer.write(self._tail)
+
+
+def _split_at_graph(proto: onnx.ModelProto) -> tuple[bytes, bytes]:
+    """Serialize the fields of a model before and behind its graph, in the order of their numbers.
+
+    OpenVINO takes a file for a model only if the first three fields differ, and models may have several
+    entries for their opsets and metadata, whose fields are behind the graph. The model becomes empty.
+    """
+    number = proto.DESCRIPTOR.fields_by_name["graph"].number
+    head = onnx.ModelProto()
+    head.CopyFrom(proto)
+    for field, _ in proto.ListFields():
+        (head if field.number > number else proto).ClearField(field.name)
+    return head.SerializeToString(deterministic=True), proto.SerializeToString(deterministic=True)
 
 
 def _header(value: ir.Value, tensor: ir.TensorProtocol) -> onnx.TensorProto:

@@ -97,3 +97,18 @@ def test_a_reader_gets_one_whole_model_while_two_processes_save(tmp_path: pathli
     assert len(errors) < len(loaded)
     assert number_at(path) in (1, 2, 3)
     assert listing(tmp_path) == ["model.onnx", "model.onnx.DIGEST.data"]
+
+
+def test_the_graph_is_in_front_of_the_opsets_of_a_file(tmp_path: pathlib.Path) -> None:
+    """OpenVINO refuses a file whose first fields are two entries for opsets."""
+    text = "g (float[n] x) => (float[n] y) { y = Add(x, large) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 13, "other": 1]> {text}')
+    large = np.ones(5000, np.float32)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(large, "large"))
+    onnx.save(model, tmp_path / "model.onnx")
+    opsetta.load(tmp_path / "model.onnx").lower(13).save(tmp_path / "written.onnx")
+    version_and_tag = (tmp_path / "written.onnx").read_bytes()[:3]
+    assert version_and_tag == b"\x08\x08" + bytes([7 << 3 | 2])
+    written = onnx.load(tmp_path / "written.onnx")
+    assert [entry.domain for entry in written.opset_import] == ["", "other"]
+    np.testing.assert_array_equal(onnx.numpy_helper.to_array(written.graph.initializer[0]), large)
