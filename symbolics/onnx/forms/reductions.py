@@ -118,8 +118,19 @@ def reduce_one_by_one(
 ) -> Value:
     """A reduction for each dimension, unless the dimensions are the last ones."""
     rank, reduced = _known_axes(g, data, axes)
-    if len(reduced) < 2 or reduced == list(range(rank - len(reduced), rank)):
-        raise g.refuse("there is one axis, or the dimensions are the last ones")
+    if reduced == list(range(rank - len(reduced), rank)):
+        raise g.refuse("the dimensions are the last ones")
+    return reduce_each_axis(g, op_type, data, axes, keepdims)
+
+
+@reduction_form("each_axis", "ReduceMax ReduceMin")
+def reduce_each_axis(
+    g: GraphContext, op_type: str, data: Value, axes: Value | list[int] | None, keepdims: int
+) -> Value:
+    """A reduction for each dimension."""
+    _, reduced = _known_axes(g, data, axes)
+    if len(reduced) < 2:
+        raise g.refuse("there is one axis")
     for axis in reversed(reduced):
         data = g.op(op_type, data, axes=[axis], keepdims=keepdims)
     return data

@@ -137,6 +137,7 @@ RECORDS = {
     "ReduceSumSquare.sum": ("ReduceSumSquare", (FLOATS,), (), {}),
     "ReduceL1.sum": ("ReduceL1", (FLOATS,), (), {"axes": [0, 2]}),
     "ReduceMean.single": ("ReduceMean", (FLOATS,), (), {"axes": [0, 1], "keepdims": 0}),
+    "ReduceMax.each_axis": ("ReduceMax", (FLOATS,), (), {"axes": [-2, -1], "keepdims": 0}),
     "ReduceMean.last": ("ReduceMean", (FLOATS,), (), {"axes": [0, 1]}),
     "TopK.arg_max": ("TopK", (FLOATS,), (integers(1),), {"axis": 1, "largest": 0, "outputs": 2}),
     "Unsqueeze.single": ("Unsqueeze", (FLOATS,), (integers(-1, 1),)),
