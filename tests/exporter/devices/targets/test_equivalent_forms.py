@@ -165,7 +165,8 @@ RECORDS = {
 }  # fmt: skip
 
 COUNTS = {
-    "ReduceMax.each_axis": 2, "ReduceMean.single": 2, "ReduceMean.last": 1, "Transpose.blocks": 1, "Softmax.three_dimensions": 1,
+    "ReduceMax.each_axis": 2, "ReduceMean.single": 2, "ReduceMean.last": 1, "Transpose.blocks": 1,
+    "Softmax.three_dimensions": 1,
     "Gemm.separate_bias": 1, "MaxPool.two_dimensions": 2, "AveragePool.two_dimensions": 2,
     "GlobalAveragePool.two_dimensions": 1, "GlobalMaxPool.two_dimensions": 1, "Greater.expanded": 1,
     "LessOrEqual.expanded": 1, "MaxPool.separate_pad": 1, "AveragePool.uneven_pad": 1, "Conv.dense_kernel": 1,
