@@ -237,7 +237,20 @@ def flatten(g: GraphContext, input: Value, axis: int = 1) -> Value:
 
 @onnx_symbolic("onnx::Scatter", opset=8)
 def scatter(g: GraphContext, data: Value, indices: Value, updates: Value, axis: int = 0) -> Value:
-    """Below 9: one slice of the indices after the other, so that the last write to a position stays."""
+    """Below 9: one slice of the indices after the other, so that the last write to a position stays.
+
+    With constant indices and known sizes a Gather takes each element from the data or from the last update.
+    """
+    positions, shape = g.constant_value(indices), g.shape(data)
+    if positions is not None and shape is not None and all(isinstance(size, int) for size in shape):
+        total = math.prod(shape)
+        g.reserve(total)
+        grid = list(np.indices(positions.shape))
+        grid[axis] = positions % shape[axis]
+        sources = np.arange(total)
+        sources[np.ravel_multi_index(grid, shape).reshape(-1)] = total + np.arange(positions.size)
+        elements = g.op("Concat", g.op("Reshape", data, [-1]), g.op("Reshape", updates, [-1]), axis=0)
+        return g.op("Reshape", g.op("Gather", elements, sources, axis=0), shape)
     return g.call("composed::scatter_slices", data, axis, indices, updates, "none")
 
 

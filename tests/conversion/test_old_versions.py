@@ -55,6 +55,7 @@ def factors(*numbers):
 
 IMAGE = reals(2, 3, 9, 8)
 WINDOW = {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}
+SCATTERED = (reals(3, 4), whole(2, 0, 2, -1).reshape(2, 2), reals(2, 2))
 BANDS = (*whole(20, 25, 16000), *factors(100, 7600))
 DILATED = {
     "kernel_shape": [2, 3],
@@ -160,6 +161,8 @@ CASES = [
     Case("GridSample", 16, (IMAGE, GRID), targets=(9, 16, 18, 20, 21)),
     Case("GridSample", 16, (IMAGE, GRID), {"mode": "bicubic", "align_corners": 1}, targets=(18, 20, 21)),
     Case("DFT", 17, (reals(2, 8, 6, 1),), targets=(18, 20, 21)),
+    Case("ScatterElements", 11, SCATTERED, {"axis": -1}, constant=(1,), targets=(7, 8, 9, 10)),
+    Case("ScatterElements", 11, SCATTERED, {"axis": 0}, targets=(7, 8, 9)),
     Case("STFT", 17, (reals(2, 40, 1), whole(4)[0], reals(16)), constant=(1, 2)),
     Case("STFT", 17, (reals(2, 41, 1), whole(4)[0], reals(16)), constant=(1,), targets=(7, 13, 16)),
     Case("STFT", 17, (reals(1, 40, 1), whole(5)[0], None, whole(9)[0]), {"onesided": 0}, constant=(1, 3)),
