@@ -241,11 +241,12 @@ def scatter(g: GraphContext, data: Value, indices: Value, updates: Value, axis: 
 
     With constant indices and known sizes a Gather takes each element from the data or from the last update.
     """
-    positions, shape = g.constant_value(indices), g.shape(data)
-    if positions is not None and shape is not None and all(isinstance(size, int) for size in shape):
+    positions, sizes = g.constant_value(indices), g.shape(data)
+    shape = [size for size in sizes or () if isinstance(size, int)]
+    if positions is not None and sizes is not None and len(shape) == len(sizes):
         total = math.prod(shape)
         g.reserve(total)
-        grid = list(np.indices(positions.shape))
+        grid: list[Any] = list(np.indices(positions.shape))
         grid[axis] = positions % shape[axis]
         sources = np.arange(total)
         sources[np.ravel_multi_index(grid, shape).reshape(-1)] = total + np.arange(positions.size)
