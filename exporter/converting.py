@@ -91,7 +91,7 @@ def prepare_conversion(
 def _resolve_target(
     opset: int | None, target: str | os.PathLike[str] | Target | None
 ) -> tuple[int, Target | None]:
-    # Most conversions are for no target, and start faster without these modules.
+    # Imported here, so that conversions without a target start faster.
     if target is None:
         return opset_or_default(opset), None
     from .devices.targets.load_target import resolve_target

@@ -70,7 +70,7 @@ class AttributeParameter:
             return False
 
 
-STATED_DEFAULTS: dict[str, dict[str, int]] = {"STFT": {"onesided": 1}}
+STATED_DEFAULTS: dict[str, tuple[str, ...]] = {"STFT": ("onesided",)}
 """By operator, attributes that are written with their default too; onnx infers other shapes without."""
 _LARGE = 1e38
 """Larger numbers may be infinite in single precision."""

@@ -13,6 +13,7 @@ import onnx
 
 from ...registration.inference.constant_integers import MAXIMUM_RANK
 from ..files.reading.subgraphs import with_subgraphs
+from .declarations import with_declarations
 
 _CONVOLUTIONS = ("Conv", "ConvInteger", "ConvTranspose")
 
@@ -26,19 +27,13 @@ def with_known_ranks(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx.
     """
     graphs = list(with_subgraphs(inferred.graph))
     ranks = {tensor.name: len(tensor.dims) for graph in graphs for tensor in graph.initializer}
-    infos = [
-        [*_of_convolutions(graph, ranks), *(_of_reshapes(graph) if graph is inferred.graph else ())]
-        for graph in graphs
-    ]
-    if not any(infos):
-        return None
-    ranked = onnx.ModelProto()
-    ranked.CopyFrom(model)
-    for graph, graph_infos in zip(with_subgraphs(ranked.graph), infos, strict=True):
-        stated = {info.name: info for info in (*graph.value_info, *graph.output)}
-        for info in graph_infos:
-            (stated.get(info.name) or graph.value_info.add()).CopyFrom(info)
-    return ranked
+    return with_declarations(
+        model,
+        [
+            [*_of_convolutions(graph, ranks), *(_of_reshapes(graph) if graph is inferred.graph else ())]
+            for graph in graphs
+        ],
+    )
 
 
 def _of_convolutions(graph: onnx.GraphProto, ranks: Mapping[str, int]) -> Iterator[onnx.ValueInfoProto]:
@@ -70,7 +65,7 @@ def _of_reshapes(graph: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:
 
 
 def _is_standard(node: onnx.NodeProto) -> bool:
-    """Whether a node of ONNX's own domain has a result and two inputs."""
+    """Whether a node is of ONNX's own domain, and has at least two inputs and a result."""
     return node.domain in ("", "ai.onnx") and len(node.input) >= 2 and len(node.output) > 0
 
 

@@ -13,6 +13,7 @@ from onnx import numpy_helper
 
 from ...registration.schemas import misnames_cut_sizes
 from ..files.reading.subgraphs import with_subgraphs
+from .declarations import with_declarations
 
 
 def with_named_slices(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx.ModelProto | None:
@@ -25,22 +26,8 @@ def with_named_slices(model: onnx.ModelProto, inferred: onnx.ModelProto) -> onnx
     version = next((entry.version for entry in model.opset_import if entry.domain in ("", "ai.onnx")), 0)
     if not misnames_cut_sizes(version):
         return None
-    infos_by_graph = [list(_name_cut_sizes(*pair)) for pair in _pairs(model.graph, inferred.graph)]
-    if not any(infos_by_graph):
-        return None
-    named = onnx.ModelProto()
-    named.CopyFrom(model)
-    for graph, infos in zip(with_subgraphs(named.graph), infos_by_graph, strict=True):
-        stated = {info.name: info for info in (*graph.value_info, *graph.output)}
-        for info in infos:
-            (stated.get(info.name) or graph.value_info.add()).CopyFrom(info)
-    return named
-
-
-def _pairs(
-    stated: onnx.GraphProto, inferred: onnx.GraphProto
-) -> Iterator[tuple[onnx.GraphProto, onnx.GraphProto]]:
-    return zip(with_subgraphs(stated), with_subgraphs(inferred), strict=True)
+    pairs = zip(with_subgraphs(model.graph), with_subgraphs(inferred.graph), strict=True)
+    return with_declarations(model, [list(_name_cut_sizes(*pair)) for pair in pairs])
 
 
 def _name_cut_sizes(stated: onnx.GraphProto, inferred: onnx.GraphProto) -> Iterator[onnx.ValueInfoProto]:

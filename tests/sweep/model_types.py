@@ -221,7 +221,7 @@ def _compare_tokens(model: Any, output: pathlib.Path) -> tuple[str, str]:
 
 
 def _images_in_texts(model: Any, texts: Mapping[str, Any], shape: Sequence[object]) -> dict[str, Any]:
-    """Texts that begin with as many image tokens as their images have features, and the images.
+    """Images, and texts that begin with an image token for each feature of an image.
 
     Args:
         model: whose encoder reads both.

@@ -443,7 +443,7 @@ def _nest_dims(value: object, dims: Iterator[dict[int, object] | None]) -> objec
         return dict(zip(value, inner, strict=True))
     if not isinstance(value, tuple):
         return inner
-    # torch compares the classes of named tuples, and takes lists for results of its own operators.
+    # torch requires the class of a named tuple, but a list for the results of its own operators.
     make_tuple = getattr(type(value), "_make", tuple if type(value) is tuple else list)
     return make_tuple(inner)
 

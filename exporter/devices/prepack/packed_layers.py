@@ -41,7 +41,7 @@ class PackedLayer(torch.nn.Module):
 
     @property
     def weight(self) -> torch.Tensor:
-        """A plain copy of the weight, for code that reads it."""
+        """The weight, unpacked into a new tensor."""
         layout: PackedLayout = read_layout(self.layout)
         return layout.tensor_over(layout.check_memory(self.packed)).to_dense()
 
@@ -87,7 +87,7 @@ class PackedQuantizedLinear(PackedLayer):
 
     @property
     def weight(self) -> torch.Tensor:
-        """A plain copy of the integers of the weight, [out, in]."""
+        """The integers of the weight, [out, in], unpacked into a new tensor."""
         return super().weight.t().contiguous()
 
     def forward(

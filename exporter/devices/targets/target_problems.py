@@ -395,7 +395,7 @@ def _of_conventions(node: ir.Node, target: Target) -> Iterator[str]:
 
 
 def _of_sequence(node: ir.Node) -> Iterator[str]:
-    """What keeps a consumer from knowing a recurrent layer by a Squeeze of its sequence."""
+    """Why a consumer that finds recurrent layers by a Squeeze of their sequence does not find this one."""
     readers = [reader for reader, _ in node.outputs[0].uses()]
     remedy = "`opsetta convert --target` writes a Squeeze"
     if not readers and not node.outputs[0].is_graph_output():

@@ -321,7 +321,7 @@ def _missing_values(source: TaskModel, axes: Axes) -> torch.Tensor:
 
 
 def _frequency(source: TaskModel, axes: Axes) -> torch.Tensor:
-    """The number of how often a time series has values, `[batch, 1]`."""
+    """The frequency of each time series as the number of its category, `[batch, 1]`."""
     import torch
 
     return torch.remainder(torch.arange(_SIZES[axes[0]])[:, None], source.config.freq_size)

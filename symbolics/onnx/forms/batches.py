@@ -8,7 +8,7 @@ from ....registration import GraphContext, Value, onnx_symbolic
 from ..support import integers
 from .arithmetic import register_form_of_operands
 from .shapes import Regions, register_slice_form
-from .sizes import all_static, is_stored, static_shape
+from .sizes import is_stored, static_shape
 
 
 def _emit_lifted(g: GraphContext, op_type: str, operands: list[Value]) -> Value:
@@ -129,10 +129,9 @@ def convolve_planes(
 
     Unlike channels of one image, planes share the weights.
     """
-    shape, kernel = g.shape(X), g.constant_value(W)
-    if shape is None or not all_static(shape) or kernel is None or auto_pad != "NOTSET":
-        raise g.refuse("the sizes, the weights or the padding are not known")
-    sizes = [size for size in shape if isinstance(size, int)]
+    sizes, kernel = static_shape(g, X), g.constant_value(W)
+    if kernel is None or auto_pad != "NOTSET":
+        raise g.refuse("the weights or the padding are not known")
     # Consumers that take volumes know groups only if each is of one channel.
     if len(sizes) > 4 or sizes[0] < 2 or (len(sizes) == 4 and group not in (1, sizes[1])):
         raise g.refuse("there is one image, or it is a volume or has groups of channels")

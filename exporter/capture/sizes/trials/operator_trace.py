@@ -36,7 +36,7 @@ NO_VALUE = ASSERTIONS.union(
 )
 """Operators without a node in a graph."""
 READ = "aten::_local_scalar_dense"
-"""The operator by which Python code reads the number in a tensor."""
+"""The operator that `tensor.item()` calls to get a number."""
 READS = frozenset({READ, "aten::item"})
 """The same, and the operator of a graph that calls it."""
 COPY = "aten::clone"
@@ -157,7 +157,7 @@ class OperatorRecorder(TorchDispatchMode):
             and None is not storage_of(args[0]) == storage_of(args[1])
             and is_same_memory(*args[:2])
         ):
-            # A capture ends with such a copy of a buffer that `self.count += 1` replaces by itself.
+            # `self.count += 1` assigns the buffer to itself, which a capture ends with as a copy.
             return result
         if is_number_of_weights(func, args, result):
             # The captured graph has the number, or the same operators.

@@ -12,7 +12,7 @@ import onnx_ir as ir
 from .....registration import GraphError
 from .....registration.arguments import every_node, graphs_of
 from .....registration.opsets import MAXIMUM_OPSET
-from .....registration.schemas import STATED_DEFAULTS
+from .....registration.schemas import STATED_DEFAULTS, operator_schema
 from ....files.reading import Bounds
 from ....files.reading.carried import carried_by, clear_foreign_types, serialize
 from ....files.reading.subgraphs import subgraphs, with_subgraphs
@@ -62,9 +62,14 @@ def prepare_source(source: ir.Model, bounds: Bounds) -> None:
 def _state_defaults(model: ir.Model) -> None:
     """Write the attributes without which onnx infers other shapes than runtimes compute."""
     for node in every_node(model.graph):
-        if node.op_type in STATED_DEFAULTS and node.domain in ("", "ai.onnx"):
-            for name, default in STATED_DEFAULTS[node.op_type].items():
-                node.attributes.setdefault(name, ir.AttrInt64(name, default))
+        if node.op_type not in STATED_DEFAULTS or node.domain not in ("", "ai.onnx"):
+            continue
+        schema = operator_schema(node.op_type, opset_of(model) or 0)
+        formals = (
+            [] if schema is None else [schema.attributes[name] for name in STATED_DEFAULTS[node.op_type]]
+        )
+        for formal in formals:
+            node.attributes.setdefault(formal.name, ir.Attr(formal.name, formal.type, formal.default))
 
 
 def check_interface(model: ir.Model) -> None:
