@@ -20,11 +20,10 @@ _IS_NEEDLESS = "_ignore_causal_mask_sdpa"
 """The function of transformers that tells whether a mask can be left out."""
 _RECURRENT_MASK = "create_recurrent_attention_mask"
 """The function of transformers that cuts the mask of all positions to that of the tokens of a call."""
-_CAUSAL_MASK, _WINDOW_MASKS = (
-    "create_causal_mask",
-    ("create_sliding_window_causal_mask", "create_masks_for_generate"),
-)
-"""The functions of transformers that make masks without a window, and with one."""
+_CAUSAL_MASK = "create_causal_mask"
+"""The function of transformers that makes masks without a window."""
+_WINDOW_MASKS = ("create_sliding_window_causal_mask", "create_masks_for_generate")
+"""Its functions that make masks with a window."""
 
 
 @dataclasses.dataclass(frozen=True)
