@@ -12,7 +12,7 @@ from typing import Any
 import sympy
 
 from ....torch_boundary.symbolic_numbers import example_sizes
-from ....torch_boundary.symbolic_sizes import ROUNDINGS, new_symbol
+from ....torch_boundary.symbolic_sizes import ROUNDINGS, ValueRanges, new_symbol
 
 _LONG = 12
 """The number of terms from which on an expression is long; that of `int(h * 0.7)` has 5."""
@@ -48,7 +48,7 @@ class RoundedNumbers:
             if not is_of_inputs or sum(1 for _ in sympy.preorder_traversal(expression)) < _LONG:
                 return expression
             # The name follows from the expression, so that another recording has the same one.
-            bounds = environment.bound_sympy(expression)
+            bounds = _integer_bounds(environment.bound_sympy(expression))
             symbol = new_symbol(environment, f"rounded {expression}", hint, bounds)
             self._symbols[expression], self.definitions[symbol] = symbol, expression
         return self._symbols[expression]
@@ -57,3 +57,12 @@ class RoundedNumbers:
         """Whether an expression for the size of an input contains numbers that are computed of it."""
         is_of_input = symbol not in self.definitions and symbol in example_sizes(self._environment)
         return is_of_input and not expression.free_symbols.isdisjoint(self.definitions)
+
+
+def _integer_bounds(bounds: ValueRanges[sympy.Expr]) -> ValueRanges[sympy.Expr]:
+    """The bounds of an integer. torch 2.15 rounds 0.0 to itself: sympy takes this float for an integer."""
+    lower, upper = (
+        sympy.Integer(int(bound)) if isinstance(bound, sympy.Float) else bound
+        for bound in (bounds.lower, bounds.upper)
+    )
+    return ValueRanges(lower, upper)
