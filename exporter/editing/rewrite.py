@@ -34,9 +34,6 @@ def convert_element_types(
     converted = rewrite(source_model, [converter], trusted)
     if converter.unused:
         raise UsageError(f"the model has no operator or node {', '.join(sorted(converter.unused))}")
-    if converter.limited:
-        listed = ", ".join(f"'{name}' ({count})" for name, count in converter.limited.items())
-        warn(f"numbers of weights beyond the range of {dtype} became its largest number: {listed}")
     return converted
 
 
@@ -60,6 +57,11 @@ def rewrite(source_model: ir.Model, passes: Sequence[ir.passes.PassBase], truste
         # Later passes need types and shapes of what earlier ones made.
         rewritten = run_pass(realizer, rewritten).model
         prepare_source(rewritten, bounds)
+        if isinstance(realizer, ConvertElementTypes) and realizer.limited:
+            listed = ", ".join(f"'{name}' ({count})" for name, count in realizer.limited.items())
+            warn(
+                f"numbers of weights beyond the range of {realizer.types} became its largest number: {listed}"
+            )
     if source_model.ir_version < FREE_INITIALIZERS:
         rewritten.ir_version = source_model.ir_version
         initializers = rewritten.graph.initializers.values()

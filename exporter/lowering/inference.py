@@ -14,8 +14,9 @@ from typing import Any
 import onnx
 import onnx.shape_inference
 
+from ...registration.schemas import STATED_DEFAULTS
 from ..files.reading import BOUNDS, TRUSTED, Bounds
-from ..files.reading.subgraphs import with_subgraphs
+from ..files.reading.subgraphs import all_graphs, with_subgraphs
 from . import forks
 from .implied_ranks import with_known_ranks
 from .inference_risks import is_risky
@@ -49,6 +50,7 @@ def infer_shapes(
     Raises:
         InferenceError, ValueError: the model is invalid, or exceeds a bound.
     """
+    model = _with_stated_defaults(model)
     inferred = _infer(model, data_prop, strict, bounds)
     # A strict inference checks what the model itself states.
     for _ in range(_ROUNDS if data_prop and not strict else 0):
@@ -58,6 +60,22 @@ def infer_shapes(
         model, inferred = ranked, _infer(ranked, data_prop, strict, bounds)
     named = with_named_slices(model, inferred)
     return inferred if named is None else _infer(named, data_prop, strict, bounds)
+
+
+def _with_stated_defaults(model: onnx.ModelProto) -> onnx.ModelProto:
+    """Write the defaults without which onnx infers other shapes than runtimes compute, into a copy."""
+    if not any(node.op_type in STATED_DEFAULTS for graph in all_graphs(model) for node in graph.node):
+        return model
+    stated = onnx.ModelProto()
+    stated.CopyFrom(model)
+    for node in (node for graph in all_graphs(stated) for node in graph.node):
+        if node.op_type not in STATED_DEFAULTS or node.domain not in ("", "ai.onnx"):
+            continue
+        defaults = onnx.defs.get_schema(node.op_type).attributes
+        written = {attribute.name for attribute in node.attribute}
+        missing = (name for name in STATED_DEFAULTS[node.op_type] if name not in written)
+        node.attribute.extend(defaults[name].default_value for name in missing)
+    return stated
 
 
 def _infer(model: onnx.ModelProto, data_prop: bool, strict: bool, bounds: Bounds) -> onnx.ModelProto:

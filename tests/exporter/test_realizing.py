@@ -226,6 +226,36 @@ def test_the_command_writes_the_model(tmp_path, capsys):
     assert opsetta.load(target).output_names == ["m/y"]
 
 
+def test_numbers_beyond_the_range_are_named():
+    text = """<ir_version: 8, opset_import: ["": 13]> net (float[2] x) => (float[2] y)
+        <float[2] mask = {0.0, -1e9}> { y = Add(x, mask) }"""
+    with pytest.warns(UserWarning, match=r"beyond the range of FP16 became its largest number: 'mask' \(1\)"):
+        opsetta.realize(onnx.parser.parse_model(text), ["types=FP16"])
+
+
+@pytest.mark.parametrize("ir_version", [3, 8])
+@pytest.mark.parametrize("types", ["INT8-FP32", "Q4_0-FP32", "FP16"])
+def test_weights_in_constant_nodes_are_weights(types, ir_version):
+    """Some programs write no initializers at all."""
+    generator = np.random.default_rng(0)
+    weight, rows = (generator.standard_normal(shape).astype(np.float32) for shape in ((64, 64), (3, 64)))
+    bias = np.ones(64, np.float32)
+    nodes = [
+        helper.make_node("Constant", [], ["weight"], value=onnx.numpy_helper.from_array(weight)),
+        helper.make_node("Constant", [], ["bias"], value=onnx.numpy_helper.from_array(bias)),
+        helper.make_node("MatMul", ["x", "weight"], ["product"]),
+        helper.make_node("Add", ["product", "bias"], ["y"]),
+    ]
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 64]) for name in "xy")
+    graph = helper.make_graph(nodes, "net", [x], [y])
+    opsets = [helper.make_opsetid("", 13)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=ir_version)
+    rewritten = opsetta.realize(model, [f"types={types}"])
+    assert rewritten.model_proto.ByteSize() < 0.7 * model.ByteSize()
+    assert len(rewritten.input_names) == 1
+    np.testing.assert_allclose(rewritten(rows), rows @ weight + bias, atol=3)
+
+
 def test_the_command_leaves_no_file_if_a_pass_refuses(tmp_path):
     onnx.save(small(), tmp_path / "model.onnx")
     target = tmp_path / "out.onnx"

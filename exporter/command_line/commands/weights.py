@@ -125,11 +125,13 @@ def _read_weights(
 def _of_onnx(model: os.PathLike[str], allow_links: bool, trusted: bool) -> Sequence[Weight]:
     from ...capture.tensorflow.weights import Weight
     from ...load_model import load
+    from ...lowering.conversion.prepared_models.preparation import lift_weights
     from ...onnx_model import OnnxModel
 
     loaded = load(model, allow_links=allow_links, trusted=trusted)
     if not isinstance(loaded, OnnxModel):
         raise ModelFileError(f"'{model}' is a source file: lower it, and list the weights of the ONNX file")
+    lift_weights(loaded.model)
     weights_of_file = []
     for name, value in loaded.model.graph.initializers.items():
         tensor = value.const_value

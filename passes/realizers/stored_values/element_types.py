@@ -9,7 +9,8 @@
    between casts, and so does one of another domain, and one with sub-graphs.
 4. Weights are the initializers of more than one element; others are stored as activations. Finite numbers
    that a type cannot hold become its largest ones.
-5. Excluded operators and nodes keep their types between casts, and so do the weights that only they read.
+5. Excluded operators and nodes keep their types between casts, and so do the weights that only they read;
+   likewise nodes that divide by a weight with such numbers, because their results would be too large.
 6. An input of an operator that takes FLOAT only, such as the scales of Resize, keeps it.
 """
 
@@ -34,6 +35,8 @@ _CAST_AT_ONCE = (
     | {dtype for dtype in DataType if dtype.is_integer() and dtype.bitwidth >= 8}
 )
 """Types from which one Cast gives what a Cast to FLOAT and another one give."""
+_DIVISORS = {"BatchNormalization": 4, "Div": 1}
+"""The input by which an operator divides."""
 
 
 class ConvertElementTypes(ir.passes.InPlacePass):
@@ -45,6 +48,7 @@ class ConvertElementTypes(ir.passes.InPlacePass):
         excluded: operators and nodes to leave as they are, by name.
 
     Attributes:
+        types: as above.
         limited: for each weight with numbers beyond the range of its new type, how many became its largest.
         unused: the names in `excluded` that no node has.
     """
@@ -56,6 +60,7 @@ class ConvertElementTypes(ir.passes.InPlacePass):
                 "types must be FP16, BF16 or FP32, or a pair such as FP16-FP32 (weights, then activations), "
                 f"not '{types}'; realize also takes INT8, INT4 and Q4_0 for weights (Q4_0-FP32)"
             )
+        self.types = types
         self._weights, self._activations = TYPES[names[0]], TYPES[names[-1]]
         self._converts_interface = converts_interface
         self._excluded = frozenset(excluded)
@@ -98,6 +103,7 @@ class _TypeConversion:
         self._activations = activations
         self._casts: dict[tuple[ir.Value, DataType], ir.Value] = {}
         self._original: dict[ir.Value, DataType] = {}
+        self._dividing: set[ir.Node] = set()
         self._modified = False
 
     def run(self) -> bool:
@@ -108,6 +114,11 @@ class _TypeConversion:
         for value in (*graph.inputs, *graph.initializers.values(), *(v for n in nodes for v in n.outputs)):
             if value.dtype in _FLOATS and isinstance(value.type, ir.TensorType):
                 self._original[value] = value.dtype
+        self._dividing.update(
+            node
+            for node in nodes
+            if (divisor := self._divisor(node)) is not None and self._count_beyond_range(divisor)
+        )
         for value in list(graph.initializers.values()):
             self._convert_initializer(value)
         for value in graph.inputs if self._converts_interface else ():
@@ -149,7 +160,7 @@ class _TypeConversion:
         tensor = value.const_value
         if value not in self._original or tensor is None or value.is_graph_input() or value.is_graph_output():
             return
-        dtype = self._weights if tensor.size > 1 else self._activations
+        dtype = self._stored_type(tensor)
         readers = [
             None if self._is_excluded(node) else _parameter(node, input_index, self._rewriter.opset)
             for node, input_index in value.uses()
@@ -160,14 +171,29 @@ class _TypeConversion:
             reader is not None and len(reader.dtypes & _FLOATS) == 1 for reader in readers
         ):
             return
-        if tensor.dtype.bitwidth > dtype.bitwidth:
-            array = tensor.numpy()
-            is_outside = np.isfinite(array) & (np.abs(array) > np.float32(dtype.max))
-            if is_outside.any():
-                self.limited[str(value.name)] = int(is_outside.sum())
+        count = self._count_beyond_range(value)
+        if count:
+            self.limited[str(value.name)] = count
         value.const_value = _convert_tensor(tensor, dtype, value.name)
         value.type = ir.TensorType(dtype)
         self._modified = True
+
+    def _stored_type(self, tensor: ir.TensorProtocol) -> DataType:
+        return self._weights if tensor.size > 1 else self._activations
+
+    def _count_beyond_range(self, value: ir.Value) -> int:
+        """How many finite numbers of an initializer its new type cannot hold."""
+        tensor = value.const_value
+        if tensor is None or tensor.dtype.bitwidth <= (dtype := self._stored_type(tensor)).bitwidth:
+            return 0
+        array = tensor.numpy()
+        return int((np.isfinite(array) & (np.abs(array) > np.float32(dtype.max))).sum())
+
+    def _divisor(self, node: ir.Node) -> ir.Value | None:
+        """The floating-point weight by which a node divides, if any."""
+        position = _DIVISORS.get(node.op_type, len(node.inputs))
+        value = node.inputs[position] if position < len(node.inputs) else None
+        return value if value in self._original else None
 
     def _convert_node(self, node: ir.Node) -> None:
         schema = None if self._is_excluded(node) else _schema(node, self._rewriter.opset)
@@ -196,7 +222,7 @@ class _TypeConversion:
                     value.type = ir.TensorType(self._activations)
 
     def _is_excluded(self, node: ir.Node) -> bool:
-        return node.op_type in self._excluded or node.name in self._excluded
+        return node.op_type in self._excluded or node.name in self._excluded or node in self._dividing
 
     def _activation_variables(self, node: ir.Node, schema: OperatorSchema) -> set[str]:
         """The type variables of an operator that may be the type of the activations."""

@@ -421,3 +421,14 @@ def test_what_is_no_detector_is_refused(tmp_path):
         square.postprocess("nms", coordinates="yxhw")
     with pytest.raises(opsetta.OpsettaError, match="NonMaxSuppression does not exist at opset 9"):
         detector(tmp_path / "c.onnx", {"raw": ROWS}).lower(9).postprocess("nms")
+
+
+def test_sizes_of_a_spectrum(tmp_path):
+    """onnx infers the sizes of a two-sided STFT where the attribute has its default, which is one-sided."""
+    text = """<ir_version: 8, opset_import: ["": 17]> net (float[n, length, 1] x) => (float[n, t, 2] y)
+        <int64 step = {4}, float[16] window = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1},
+         float[9, 1] bands = {1, 1, 1, 1, 1, 1, 1, 1, 1}>
+        { spectrum = STFT(x, step, window) rows = Transpose<perm = [0, 1, 3, 2]>(spectrum)
+          products = MatMul(rows, bands) y = ReduceMax<axes = [3], keepdims = 0>(products) }"""
+    changed = load(tmp_path, text).lower(17, shapes={"x": (2, 40, 1)})
+    assert changed(np.ones((2, 40, 1), np.float32)).shape == (2, 7, 2)

@@ -129,6 +129,24 @@ def test_large_numbers_stay_finite():
     assert plain.graph.initializers["w"].const_value.numpy().tolist() == [-65504.0, -np.inf]
 
 
+@pytest.mark.parametrize("types", ["FP16", "FP16-FP32"])
+def test_a_node_that_divides_by_numbers_beyond_the_range_computes_in_float(types):
+    """A variance of 65504 in the place of 1e7 would make the results twelve times as large."""
+    nodes = [
+        helper.make_node("BatchNormalization", ["x", "two", "two", "two", "large"], ["a"]),
+        helper.make_node("Div", ["x", "large"], ["b"]),
+        helper.make_node("Mul", ["x", "half"], ["c"]),
+        helper.make_node("Concat", ["a", "b", "c"], ["y"], axis=0),
+    ]
+    half, two = np.full(4, 0.5, np.float32), np.full(4, 2, np.float32)
+    weights = {"half": half, "two": two, "large": np.full(4, 1e7, np.float32)}
+    plain = model_of(17, nodes, {"x": (2, 4)}, ["y"], weights)
+    conversion = ConvertElementTypes(types)
+    realized(plain, conversion, {"x": 1000 * numbers(2, 4)}, 0.5)
+    assert not conversion.limited
+    assert plain.graph.initializers["large"].dtype.name == "FLOAT"
+
+
 def test_sequences_stay():
     nodes = [
         helper.make_node("SplitToSequence", ["x"], ["s"], axis=0),

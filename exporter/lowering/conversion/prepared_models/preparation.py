@@ -8,6 +8,7 @@ from typing import TypeGuard
 import numpy as np
 import onnx
 import onnx_ir as ir
+from onnx_ir.passes import common
 
 from .....registration import GraphError
 from .....registration.arguments import every_node, graphs_of
@@ -26,6 +27,8 @@ from .inlining import inline_functions
 _LARGE = 4096
 _SIZES = 64
 """Integers in a constant that may be sizes, axes or a shape."""
+_WEIGHT = 65
+"""The fewest elements of a constant that is a weight."""
 _NO_CONTENTS = ir.Tensor(np.empty(0, dtype=np.uint8))
 
 
@@ -39,8 +42,8 @@ def source_of(model: ir.Model, bounds: Bounds) -> ir.Model:
 def prepare_source(source: ir.Model, bounds: Bounds) -> None:
     """Prepare a model for conversion, in place.
 
-    Functions are inlined if their opsets are the model's. onnx's inference supplies types and shapes that the
-    file does not declare.
+    Functions are inlined if their opsets are the model's. Weights in Constant nodes become initializers.
+    onnx's inference supplies types and shapes that the file does not declare.
 
     Raises:
         GraphError: the model's opset is unknown, or the model exceeds the bounds after inlining.
@@ -54,13 +57,27 @@ def prepare_source(source: ir.Model, bounds: Bounds) -> None:
     if source.functions and _may_inline(source):
         inline_functions(source)
         limits_of(source, bounds)
+    lift_weights(source)
     forget_data_dependent_sizes(source.graph)
     _state_defaults(source)
     _infer(source, bounds)
 
 
+def lift_weights(model: ir.Model) -> None:
+    """Turn Constant nodes that hold weights into initializers of their graph, in place.
+
+    Some programs write all weights so. Constants of fewer elements, such as shapes and axes, stay nodes.
+    """
+    for graph in graphs_of(model.graph):
+        # A constant without a name has no reader, and cannot be an initializer.
+        graph.remove(
+            [node for node in graph if node.op_type == "Constant" and not node.outputs[0].name], safe=True
+        )
+    common.LiftConstantsToInitializersPass(size_limit=_WEIGHT)(model)
+
+
 def _state_defaults(model: ir.Model) -> None:
-    """Write the attributes without which onnx infers other shapes than runtimes compute."""
+    """Write the attributes without which onnx infers other shapes, for readers of the written file."""
     for node in every_node(model.graph):
         if node.op_type not in STATED_DEFAULTS or node.domain not in ("", "ai.onnx"):
             continue
