@@ -218,7 +218,7 @@ def _fix_input(model: ir.Model, name: str, contents: object) -> None:
     value.const_value = (
         ir.StringTensor([text.encode() for text in array.flat], shape=ir.Shape(array.shape), name=name)
         if is_text
-        else ir.Tensor(np.ascontiguousarray(array), dtype=value.dtype, name=name)
+        else ir.Tensor(np.array(array, order="C"), dtype=value.dtype, name=name)
     )
     graph.register_initializer(value)
 

@@ -85,6 +85,44 @@ def convert(
         UnsupportedOperatorsError: the opset cannot express some operators; lists all of them.
         InvalidNodesError: nodes of the model, or of the converted model, are not valid.
     """
+    converted = _convert_once(
+        model, opset, registry, bounds, level, keeps_weights, observation, omitted_passes, kernels
+    )
+    if level == "none" or (level is None and opset == opset_of(model)) or observation is not None:
+        # An unchanged copy; or an observation, which describes the nodes of one conversion.
+        return converted
+    branch_count = _count_branches(converted)
+    while branch_count:
+        again = _convert_once(
+            converted,
+            opset,
+            registry,
+            bounds,
+            level or DEFAULT_LEVEL,
+            keeps_weights,
+            None,
+            omitted_passes,
+            kernels,
+        )
+        remaining = _count_branches(again)
+        if remaining >= branch_count:
+            break
+        converted, branch_count = again, remaining
+    return converted
+
+
+def _convert_once(
+    model: ir.Model,
+    opset: int,
+    registry: Registry | None,
+    bounds: Bounds,
+    level: str | None,
+    keeps_weights: bool,
+    observation: Observation | None,
+    omitted_passes: Collection[str],
+    kernels: Collection[str],
+) -> ir.Model:
+    """One conversion; arguments and errors are those of `convert`."""
     from .... import symbolics  # noqa: F401
 
     check_opset(opset)
@@ -107,6 +145,15 @@ def convert(
     conversion.level, conversion.keeps_weights = level or DEFAULT_LEVEL, keeps_weights
     with shapes.faults_of_file(source_opset):
         return _attach_carried(model, load_contents(conversion.run()))
+
+
+def _count_branches(model: ir.Model) -> int:
+    """The number of If nodes, if all sizes of the inputs are known.
+
+    Constants of the converted model give sizes that onnx could not infer before, and these choose branches.
+    """
+    is_static = all(value.shape is not None and value.shape.is_static() for value in model.graph.inputs)
+    return sum(node.op_type == "If" for node in every_node(model.graph)) if is_static else 0
 
 
 def _attach_carried(model: ir.Model, converted: ir.Model) -> ir.Model:

@@ -55,12 +55,20 @@ def test_sizes_reach_every_shape(model, changes, expected, opset):
     changed.verify([IMAGES])
 
 
-def test_texts_become_constants_and_are_random_words(tmp_path):
+def test_texts_and_numbers_become_constants(tmp_path):
     text = """<ir_version: 8, opset_import: ["" : 13]>
     net (string[2] x) => (string[2] y) { y = Identity(x) }"""
     model = load(tmp_path, text)
     model.lower(17).verify(kwargs=random_inputs(inputs_of_model(model.model)))
     assert model.edit(constants={"x": ["a", "b"]})().tolist() == ["a", "b"]
+    sum_of_inputs = load(
+        tmp_path,
+        """<ir_version: 8, opset_import: ["" : 13]>
+    net (float x, float[1] y) => (float[1] z) { z = Add(x, y) }""",
+    )
+    fixed = sum_of_inputs.edit(constants={"x": 2})
+    fixed.save(tmp_path / "fixed.onnx")
+    assert opsetta.load(tmp_path / "fixed.onnx")(np.ones(1, np.float32)).tolist() == [3]
     with pytest.raises(
         opsetta.UsageError, match="1 is not a text or an array of STRING, which input 'x' has"
     ):
@@ -432,3 +440,39 @@ def test_sizes_of_a_spectrum(tmp_path):
           products = MatMul(rows, bands) y = ReduceMax<axes = [3], keepdims = 0>(products) }"""
     changed = load(tmp_path, text).lower(17, shapes={"x": (2, 40, 1)})
     assert changed(np.ones((2, 40, 1), np.float32)).shape == (2, 7, 2)
+
+
+@pytest.mark.parametrize("opset", [13, 18])
+def test_sizes_that_folding_finds_choose_branches(tmp_path, opset):
+    """Voice detectors of TorchScript ask for sizes behind computed paddings, and squeeze if one is 1."""
+    text = """<ir_version: 8, opset_import: ["": 16]>
+    net (float[n, length] x, int64 rate) => (float[n, m] y)
+    <int64 wide = {16000}, int64 one = {1}, int64[1] first = {0}, int64[1] last = {1}, int64[1] axes = {2},
+     int64[1] four = {4}, float[2, 1, 4] filters = {1, 2, 3, 4, 5, 6, 7, 8}>
+    {
+      is_wide = Equal(rate, wide)
+      y = If (is_wide) <
+        then_branch = wide_graph () => (float[n, m] chosen) {
+          zeros = ConstantOfShape<value = int64[1] {0}>(four)
+          end = Mul(zeros, zeros)
+          padded = Pad(x, end)
+          rows = Unsqueeze(padded, last)
+          filtered = Conv<strides = [4]>(rows, filters)
+          shape = Shape(filtered)
+          two = Add(one, one)
+          third = Gather(shape, two)
+          is_one = Equal(third, one)
+          squeezed = If (is_one) <
+            then_branch = squeeze_graph () => (a) { a = Squeeze(filtered, axes) },
+            else_branch = keep_graph () => (b) { b = Identity(filtered) }
+          >
+          chosen = Flatten(squeezed)
+        },
+        else_branch = narrow_graph () => (float[n, m] other) { other = Identity(x) }
+      >
+    }"""
+    model = load(tmp_path, text).edit(constants={"rate": 16000})
+    fixed = model.lower(opset, shapes={"x": (2, 4)})
+    assert "If" not in {node.op_type for node in fixed.model.graph}
+    x = np.random.default_rng(0).standard_normal((2, 4)).astype(np.float32)
+    np.testing.assert_allclose(fixed(x), model(x), atol=1e-5)
