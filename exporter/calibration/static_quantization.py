@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import pathlib
 import tempfile
 
@@ -10,6 +11,7 @@ import onnx_ir as ir
 
 from ...passes.realizers import EqualizeChannels, FoldBatchNorm
 from ...registration import UsageError
+from ...registration.warning import warn
 from ..editing.rewrite import rewrite
 from .accuracy import Checks, OutputAccuracy, TensorLoss
 from .batches import Batches
@@ -67,6 +69,13 @@ def quantize_model(
         smallest_bytes = _weight_bytes(result)
         result, outputs, float_nodes = limit_loss(calibrated, scheme, check, result, outputs)
         tensors = losses_by_tensor(calibrated, scheme, held_out, float_nodes)
+    infinite = [f"'{output.name}'" for output in outputs if not math.isfinite(output.relative_error)]
+    if infinite:
+        warn(
+            f"the quantized model gives numbers that are not finite in {', '.join(infinite)}; often a small "
+            "number became 0 before a logarithm or a division. max_loss=0.05 with loss='error' keeps such "
+            "nodes in float (--max-loss 0.05 --loss error)"
+        )
     result.producer_name, result.producer_version = model.producer_name, model.producer_version
     counts = len(batches), len(held_out)
     sizes = _weight_bytes(result), smallest_bytes

@@ -123,6 +123,22 @@ def test_arithmetic_before_a_cast_to_integers_stays_in_float(tmp_path):
     assert operators(quantized).count("QuantizeLinear") >= 2
 
 
+def test_infinite_results_are_reported(tmp_path):
+    """Of the bounds of a logarithm's input, 8 bits leave nothing."""
+    text = """<ir_version: 8, opset_import: ["": 13]> net (float[n, 4] x) => (float[n, 4] y)
+    <float low = {1e-9}> { sums = MatMul(x, w) bounded = Clip(sums, low) y = Log(bounded) }"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.append(numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
+    onnx.save(model, tmp_path / "m.onnx")
+    rows = np.random.default_rng(0).uniform(0, 100, (20, 4)).astype(np.float32)
+    rows[:, 0] = 1e-6
+    loaded, batches = opsetta.load(tmp_path / "m.onnx"), [{"x": rows[i : i + 1]} for i in range(20)]
+    with pytest.warns(UserWarning, match="gives numbers that are not finite in 'y'.*loss='error'"):
+        loaded.quantize(batches)
+    quantized = loaded.quantize(batches, max_loss=0.05, loss="error")
+    assert np.isfinite(quantized(rows)).all()
+
+
 @pytest.mark.parametrize("source", ["npz", "folder", "function", "batches", "arrays"])
 def test_data_comes_from_files_functions_and_arrays(folder, source):
     batches = [{"x": sample[None]} for sample in SAMPLES]
