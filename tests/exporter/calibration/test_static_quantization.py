@@ -124,19 +124,18 @@ def test_arithmetic_before_a_cast_to_integers_stays_in_float(tmp_path):
 
 
 def test_infinite_results_are_reported(tmp_path):
-    """Of the bounds of a logarithm's input, 8 bits leave nothing."""
+    """A lower bound of the logarithm's operand is 0 in 8 bits."""
     text = """<ir_version: 8, opset_import: ["": 13]> net (float[n, 4] x) => (float[n, 4] y)
     <float low = {1e-9}> { sums = MatMul(x, w) bounded = Clip(sums, low) y = Log(bounded) }"""
     model = onnx.parser.parse_model(text)
-    model.graph.initializer.append(numpy_helper.from_array(np.eye(4, dtype=np.float32), "w"))
+    weight = np.diag([1e-8, 1, 1, 1]).astype(np.float32)
+    model.graph.initializer.append(numpy_helper.from_array(weight, "w"))
     onnx.save(model, tmp_path / "m.onnx")
-    rows = np.random.default_rng(0).uniform(0, 100, (20, 4)).astype(np.float32)
-    rows[:, 0] = 1e-6
+    rows = np.random.default_rng(0).uniform(1, 100, (20, 4)).astype(np.float32)
     loaded, batches = opsetta.load(tmp_path / "m.onnx"), [{"x": rows[i : i + 1]} for i in range(20)]
     with pytest.warns(UserWarning, match="gives numbers that are not finite in 'y'.*loss='error'"):
         loaded.quantize(batches)
-    quantized = loaded.quantize(batches, max_loss=0.05, loss="error")
-    assert np.isfinite(quantized(rows)).all()
+    assert np.isfinite(loaded.quantize(batches, exclude=["Clip"])(rows)).all()
 
 
 @pytest.mark.parametrize("source", ["npz", "folder", "function", "batches", "arrays"])
