@@ -14,7 +14,7 @@ from ..registration import Registry
 from ..registration.functions.registry import registry_or_default
 from ..registration.opsets import opset_or_default
 from .files.reading import Bounds
-from .lowering.conversion.conversion import convert
+from .lowering.conversion.convert_model import convert
 from .lowering.conversion.file_nodes.foreign_operators import close_domain, with_standard_operators
 from .lowering.conversion.prepared_models.preparation import infer_missing_types
 from .lowering.conversion.size import check_node_count

@@ -333,7 +333,7 @@ class OnnxModel(PlannableModel):
             OpsetError: an opset that opsetta does not write.
             ModelFileError: the file cannot be written.
         """
-        from .lowering.conversion.conversion import convert
+        from .lowering.conversion.convert_model import convert
         from .report.collecting import Choices
         from .report.converted import report_conversion
 

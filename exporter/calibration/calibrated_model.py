@@ -18,7 +18,7 @@ from ...registration import InferenceError, OpsettaError
 from ...registration.printable import one_line
 from ..files.reading import ModelFolder, bounds_of, read_model, to_ir
 from ..files.writing import save
-from ..lowering.conversion.conversion import convert
+from ..lowering.conversion.convert_model import convert
 from ..lowering.conversion.prepared_models.preparation import source_of
 from .batches import Batches
 from .scheme import FIRST_16_BIT_OPSET, QuantizationScheme

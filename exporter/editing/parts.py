@@ -11,7 +11,7 @@ from onnx_ir.passes import common
 from ...registration import GraphError, Names, Registry, UsageError
 from ...registration.arguments import every_node, graphs_of
 from ..files.reading import Bounds
-from ..lowering.conversion.conversion import convert
+from ..lowering.conversion.convert_model import convert
 from ..lowering.conversion.prepared_models.preparation import copy_of, opset_of, source_of
 from .interface import substitute_sizes
 

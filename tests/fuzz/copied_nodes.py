@@ -18,7 +18,7 @@ import onnx_ir as ir
 from onnx import AttributeProto, helper
 
 from opsetta import OpsettaError
-from opsetta.exporter.lowering.conversion.conversion import convert
+from opsetta.exporter.lowering.conversion.convert_model import convert
 from opsetta.exporter.lowering.inference_risks import is_risky
 from opsetta.registration.attribute_words import WORDS
 from opsetta.registration.schemas import operator_schemas
